@@ -15,9 +15,9 @@ from launch.command_line.subcommands import Subcommands
 
 SUBCOMMANDS = Subcommands(
     "doctor",
-    ("machine", "nodes", "logs", "flags", "symptoms"),
+    ("machine", "nodes", "logs", "flags"),
     lambda arguments: "machine" if all(word.startswith("-") for word in arguments) else "logs",
-    {"list_symptoms": "symptoms", "xla_flags": "flags {}", "site": "nodes --site={}"},
+    {"xla_flags": "flags {}", "site": "nodes --site={}"},
 )
 
 if __name__ == "__main__":

@@ -208,16 +208,15 @@ def needed() -> int:
 
 def download_assets() -> int:
     """Every asset that can be downloaded, or the one that was named; then the table."""
-    from launch.assets import hub_access
-    from launch.assets.byte_progress import shown_bytes
-    from launch.assets.hub import download_asset
+    from launch.assets import hub
+    from launch.assets.files import shown_bytes
     from launch.assets.needed import report
 
     needs, out = _needs(), Path(_given(OUT))
     wanted = [assets.find_asset(needs, ASSET.value)] if ASSET.value else [a for a in needs.assets if a.repository]
     with shown_bytes() as show:
         for asset in wanted:
-            download_asset(hub_access.from_environment(), asset, out / asset.folder, show)
+            hub.download_asset(hub.from_environment(), asset, out / asset.folder, show)
     return EXIT_VALID if ASSET.value else report(needs, _given(MODEL), out)
 
 

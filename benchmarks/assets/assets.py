@@ -3,8 +3,8 @@
 Nothing here looks at a disk or at the network: launch/assets/needed.py says which files are there.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -76,32 +76,27 @@ def choose(rows: Iterable[Needs], model: str, task: str, backend: str | None) ->
     """The one row for the request; none or several are refused."""
     rows = list(rows)
     found = [row for row in rows if model in row.models and row.task == task and backend in (None, row.backend)]
+    if len(found) == 1:
+        return found[0]
     asked = f"--model={model} --task={task}" + (f" --backend={backend}" if backend else "")
-    if not found:
-        known = [f"--model={name} --task={row.task} --backend={row.backend}" for row in rows for name in row.models]
-        raise RequestError(
-            f"nothing is known of what {asked} needs",
-            where="configs/assets",
-            why="known: " + "; ".join(known) if known else "no row is there",
-            next_command="one of these; a run on mock or synthetic data needs no files",
-        )
-    if len(found) > 1:
-        names = ", ".join(row.backend for row in found)
-        raise RequestError(
-            f"which backend? {asked} is known for {names}", next_command=f"--backend={found[0].backend}"
-        )
-    return found[0]
+    known = [f"--model={name} --task={row.task} --backend={row.backend}" for row in rows for name in row.models]
+    raise RequestError(
+        f"which backend? {asked} is known for {', '.join(row.backend for row in found)}"
+        if found
+        else f"nothing is known of what {asked} needs",
+        where="configs/assets",
+        why="known: " + "; ".join(known),
+        next_command=f"--backend={found[0].backend}" if found else "a run on synthetic data needs no files",
+    )
 
 
 def find_asset(needs: Needs, name: str) -> Asset:
-    for asset in needs.assets:
-        if asset.name == name:
-            return asset
-    raise RequestError(
-        f"there is no asset '{name}' in {needs.name}",
-        where="--asset",
-        next_command="--asset=" + "|".join(asset.name for asset in needs.assets),
-    )
+    found = {asset.name: asset for asset in needs.assets}
+    if name not in found:
+        raise RequestError(
+            f"there is no asset '{name}' in {needs.name}", where="--asset", next_command=f"--asset={'|'.join(found)}"
+        )
+    return found[name]
 
 
 # --- what is there ----------------------------------------------------------------------------
@@ -155,7 +150,7 @@ def enough(found: Iterable[Found]) -> bool:
     return all(one.state == "present" for one in found if not one.asset.only_for)
 
 
-class Space(Value, frozen=True):
+class Space(NamedTuple):
     """What the missing assets still take on disk."""
 
     missing_gb: float  # of those whose size is known, and that every run reads
@@ -164,16 +159,16 @@ class Space(Value, frozen=True):
     recommended_gb: float | None  # what should be free for all of them, less what is there already
 
 
-def space(needs: Needs, found: Iterable[Found]) -> Space:
-    found = list(found)
+def space(needs: Needs, found: Sequence[Found]) -> Space:
     absent = [one for one in found if one.state != "present"]
-    there = sum(one.bytes for one in found) / GB
     recommended = needs.recommended_free_gb
+    if recommended is not None:
+        recommended = max(0.0, recommended - sum(one.bytes for one in found) / GB)
     return Space(
         missing_gb=sum(_left_gb(one) for one in absent if not one.asset.only_for),
         optional_gb=sum(_left_gb(one) for one in absent if one.asset.only_for),
         unknown=[one.asset.name for one in absent if one.asset.gb is None],
-        recommended_gb=None if recommended is None else max(0.0, recommended - there),
+        recommended_gb=recommended,
     )
 
 

@@ -1,7 +1,7 @@
 """What a dataset on disk is: the folder that launch/setup.py makes from text, and its manifest, dataset.json."""
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -19,8 +19,6 @@ BYTES_A_COMPRESSED_BYTE = 4 * BYTES_A_TEXT_BYTE  # gzip takes English to a third
 
 # A file of the folder itself: a manifest that someone edited leads nowhere else.
 FileName = Annotated[str, msgspec.Meta(pattern=r"^(?!\.)[^/\\\x00-\x1f]+\Z")]
-
-SMALL_VOCABULARY = 65_500  # below it Megatron writes a token in two bytes, else in four
 
 
 class DatasetJob(Value, frozen=True):
@@ -62,61 +60,14 @@ class Dataset(Value, frozen=True):
     sha256: dict[FileName, str]  # name -> SHA-256, of the same files
 
 
-class Inputs(NamedTuple):
-    """What decides the bytes of a dataset: the same inputs give the same files."""
-
-    name: str
-    shards: int
-    tokenizer_sha256: str | None  # None: trained on the texts
-    vocabulary_size: int | None
-    texts: list[SourceText]
-
-
 def read_dataset(folder: Path) -> Dataset:
     """The manifest of a folder whose files are all there, whole."""
     make_one = f"python launch/setup.py --backend=nemo --dataset --text=FILE --out={folder}"
     if not folder.is_dir():
         raise RequestError("there is no such folder", where=f"--data={folder}", next_command=make_one)
-    dataset = _read_manifest(folder, make_one)
-    for name, size in dataset.files.items():
-        file = folder / name
-        if not file.is_file() or file.stat().st_size != size:
-            found = f"{file.stat().st_size:,} bytes" if file.is_file() else "nothing"
-            raise RequestError(
-                f"{name} is not what was made: {size:,} bytes were written, {found} is there",
-                where=f"--data={folder}",
-                next_command=make_one,
-            )
-    fault = _fault_of(dataset)
-    if fault:
-        raise RequestError(
-            f"{MANIFEST} contradicts itself: {fault}",
-            where=str(folder / MANIFEST),
-            why="it was changed after it was made",
-            next_command=make_one,
-        )
-    return dataset
-
-
-def _fault_of(dataset: Dataset) -> str:
-    """Where the manifest contradicts itself; nothing, where its format is not known here."""
-    if dataset.format != "megatron":
-        return ""
-    pairs = [f"{prefix}{ending}" for prefix in dataset.prefixes for ending in (".bin", ".idx")]
-    unlisted = [name for name in (*pairs, dataset.tokenizer) if name not in dataset.files]
-    if unlisted:
-        return f"{unlisted[0]} is not among its files"
-    token_bytes = 2 if dataset.vocabulary_size < SMALL_VOCABULARY else 4
-    written = sum(dataset.files[f"{prefix}.bin"] for prefix in dataset.prefixes)
-    if written != dataset.tokens * token_bytes:
-        return f"it says {dataset.tokens:,} tokens of {token_bytes} bytes, and {written:,} bytes are there"
-    return ""
-
-
-def _read_manifest(folder: Path, make_one: str) -> Dataset:
     path = folder / MANIFEST
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Dataset)
+        dataset = msgspec.json.decode(path.read_bytes(), type=Dataset)
     except FileNotFoundError:
         raise RequestError(
             f"the folder has no {MANIFEST}: it is no dataset of Stepmark, or one that was not finished",
@@ -125,25 +76,32 @@ def _read_manifest(folder: Path, make_one: str) -> Dataset:
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"{MANIFEST} cannot be read: {error}", where=str(path), next_command=make_one) from None
+    parts = [f"{prefix}{ending}" for prefix in dataset.prefixes for ending in (".bin", ".idx")]
+    for name in (*dataset.files, *parts, dataset.tokenizer):
+        file = folder / name
+        size = dataset.files.get(name)
+        if size is None or not file.is_file() or file.stat().st_size != size:
+            found = f"{file.stat().st_size:,} bytes" if file.is_file() else "nothing"
+            raise RequestError(
+                f"{name} is not what was made: {size} bytes were written, {found} is there",
+                where=f"--data={folder}",
+                next_command=make_one,
+            )
+    return dataset
 
 
-def differences(dataset: Dataset, inputs: Inputs) -> list[str]:
-    """In what the dataset is not the one that these inputs would give; empty when it is."""
-    found = []
-    if dataset.name != inputs.name:
-        found.append(f"its name is {dataset.name}, not {inputs.name}")
-    if len(dataset.prefixes) != min(inputs.shards, dataset.documents):
-        found.append(f"it has {len(dataset.prefixes)} shards, not {inputs.shards}")
-    if inputs.tokenizer_sha256 is None:
-        if dataset.trained_vocabulary_size != inputs.vocabulary_size:
-            had = dataset.trained_vocabulary_size
-            tokenizer = "one that was given" if had is None else f"trained for a vocabulary of {had}"
-            found.append(f"its tokenizer is {tokenizer}, not trained for a vocabulary of {inputs.vocabulary_size}")
-    elif dataset.trained_vocabulary_size is not None or dataset.tokenizer_sha256 != inputs.tokenizer_sha256:
-        found.append("its tokenizer is another one")
-    if [(text.bytes, text.sha256) for text in dataset.texts] != [(text.bytes, text.sha256) for text in inputs.texts]:
-        found.append("it was made from other texts: " + ", ".join(text.name for text in dataset.texts))
-    return found
+def differences(dataset: Dataset, job: DatasetJob, tokenizer_sha256: str | None, texts: list[str]) -> list[str]:
+    """In what the dataset is not the one that the job would make, by the checksums of its inputs."""
+    same = {
+        "name": dataset.name == job.name,
+        "shards": len(dataset.prefixes) == min(job.shards, dataset.documents),
+        "tokenizer": dataset.trained_vocabulary_size == job.vocabulary_size
+        and tokenizer_sha256 in (None, dataset.tokenizer_sha256),
+        "texts": [text.sha256 for text in dataset.texts] == texts,
+    }
+    return [
+        f"its {name} {'differ' if name in ('texts', 'shards') else 'differs'}" for name, ok in same.items() if not ok
+    ]
 
 
 def estimated_bytes(texts: list[Path]) -> int:

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 from benchmarks.values import Benchmark, Value
 
-# --- the report ---------------------------------------------------------------------------------
-
 
 class Matmuls(Value, frozen=True):
     """All matmuls of one part of a step and one pair of types, of one device."""
@@ -90,7 +88,6 @@ class Cause(Value, frozen=True):
 
     text: str
     amount: float
-    as_counted: bool = False  # read from the program itself: named, and held against nothing
 
 
 class Line(Value, frozen=True):

@@ -16,11 +16,7 @@ def compare(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[
         *_devices(benchmark, compiled),
         _parameters(benchmark, compiled),
         _state(benchmark, storage, compiled),
-        _model_matmuls(benchmark, compiled),
-        _matmuls_backward(benchmark, compiled),
-        _matmuls_again(benchmark, storage, compiled),
-        *_matmuls_by_type(benchmark, storage, compiled),
-        *_attention_kernels(benchmark, storage, compiled),
+        *_matmuls(benchmark, storage, compiled),
         *traffic(benchmark, storage, compiled),
     ]
 
@@ -33,21 +29,23 @@ AXES = ("data", "fsdp", "context", "tensor", "pipeline")
 def _devices(benchmark: Benchmark, compiled: Compiled) -> list[Line]:
     """The program is one for this many devices, along these axes and no others."""
     asked = {axis: int(getattr(benchmark.parallelism, axis)) for axis in AXES}
-    axes = [
-        axis
-        for axis in dict.fromkeys([*AXES, *compiled.mesh])
-        if (asked.get(axis, 1), compiled.mesh.get(axis, 1)) != (1, 1)
-    ]
+    sizes = {
+        f"{axis} of the mesh": (asked.get(axis, 1), compiled.mesh.get(axis, 1)) for axis in {**asked, **compiled.mesh}
+    }
+    sizes = {"devices": (benchmark.gpus, compiled.devices)} | {
+        what: both for what, both in sizes.items() if both != (1, 1)
+    }
     return [
-        _whole_number("devices", benchmark.gpus, compiled.devices),
-        *(_whole_number(f"{axis} of the mesh", asked.get(axis, 1), compiled.mesh.get(axis, 1)) for axis in axes),
+        Line(
+            what=what,
+            unit="devices",
+            formula="as the layout says",
+            expected=expected,
+            counted=counted,
+            tolerance=0.0,
+        )
+        for what, (expected, counted) in sizes.items()
     ]
-
-
-def _whole_number(what: str, expected: int, counted: int) -> Line:
-    return Line(
-        what=what, unit="devices", formula="as the layout says", expected=expected, counted=counted, tolerance=0.0
-    )
 
 
 # --- weights ------------------------------------------------------------------------------------
@@ -106,60 +104,97 @@ def _fp8_bytes(benchmark: Benchmark) -> float:
 
 # --- matmuls ------------------------------------------------------------------------------------
 
-
-def tokens_of_a_step(benchmark: Benchmark) -> float:
-    """Tokens a step and device, as if each token belonged to one device."""
-    return benchmark.tokens_per_step / benchmark.gpus
-
-
-def _model_matmuls(benchmark: Benchmark, compiled: Compiled) -> Line:
-    tokens = tokens_of_a_step(benchmark)
-    expected = tokens * flops.flops_per_token(benchmark.model, benchmark.sequence_length, "recipe")
-    groups = [group for group in compiled.matmuls if group.part != "recomputed"]
-    lookup = 4.0 * flops.embedding_parameters(benchmark.model) * tokens if multiplies_embedding(benchmark) else 0.0
-    return Line(
-        what="matmuls of the model",
-        unit="FLOPs",
-        formula="(6 (L (2 h d (a + g) + 3 h f) + V h) + 12 L a d s) x tokens: the convention `recipe`",
-        expected=expected,
-        counted=_sum(groups),
-        tolerance=EXACT * expected,
-        causes=causes_of(
-            Cause(text="the embedding is multiplied instead of looked up (use_iota_embed): 4 V h", amount=lookup),
-            _in_kernels(benchmark, compiled, passes=3),
-            # XLA:GPU makes multiplications of all of them but for the gradient of the scale itself.
-            _vectors(benchmark, groups, (1 if compiled.target else 3) * _norms_forward(benchmark, last=1)),
-        ),
-    )
+# The type of both factors -> its name in XLA's text.
+MULTIPLIED_IN = {"bf16": "bf16", "fp32": "f32", "fp8": "bf16"}
+FP8, ATTENTION_CORE = "fp8", "attention core"
 
 
-def _matmuls_again(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> Line:
-    model, length, tokens = benchmark.model, benchmark.sequence_length, tokens_of_a_step(benchmark)
-    recompute = storage.recompute
-    parts = ledger.recomputed_by_part(model, length, recompute) if recompute else {}
-    groups = [group for group in compiled.matmuls if group.part == "recomputed"]
+def _matmuls(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[Line]:
+    """Of the model, of its backward pass, computed again, by type, and attention's kernels."""
+    model, length, recompute = benchmark.model, benchmark.sequence_length, storage.recompute
+    tokens = benchmark.tokens_per_step / benchmark.gpus  # as if each token belonged to one device
     of_the_model = tokens * flops.flops_per_token(model, length, "recipe")
-    return Line(
-        what="matmuls computed again",
-        unit="FLOPs",
-        formula=f"({' + '.join(parts) or 'nothing'}) x tokens, once forward",
-        expected=tokens * sum(parts.values()),
-        counted=_sum(groups),
-        tolerance=EXACT * of_the_model,
-        causes=causes_of(
-            _in_kernels(benchmark, compiled, passes=1 if ATTENTION_CORE in parts else 0),
-            _vectors(
-                benchmark, groups, _norms_forward(benchmark, last=0) if recompute and not compiled.target else 0.0
-            ),
+    lookup = 4.0 * flops.embedding_parameters(model) * tokens if multiplies_embedding(benchmark) else 0.0
+    parts = ledger.recomputed_by_part(model, length, recompute) if recompute else {}
+    core = ledger.forward_flops(model, length)["context"] * model.layers * tokens if compiled.attention_kernels else 0
+    norm = 2.0 * model.hidden_size * tokens  # a scale for each of a token's numbers, written as a matmul
+    norms = norm * 2 * model.layers
+
+    def in_kernels(passes: int) -> Cause:
+        """Attention that a kernel computes is counted by its calls; `passes` forward passes of it, as FLOPs."""
+        text = f"attention is computed in kernels: {4 * passes} L a d s, in a line of its own"
+        return Cause(text=text, amount=-passes * core)
+
+    def line(what: str, formula: str, expected: float, groups: list[Matmuls], of: float, *causes: Cause) -> Line:
+        return Line(
+            what=what,
+            unit="FLOPs",
+            formula=formula,
+            expected=expected,
+            counted=sum(group.flops for group in groups),
+            tolerance=EXACT * of,
+            causes=causes_of(*causes),
+        )
+
+    once = [group for group in compiled.matmuls if group.part != "recomputed"]
+    again = [group for group in compiled.matmuls if group.part == "recomputed"]
+    exact = [group for group in compiled.matmuls if not group.by_a_vector]
+    passes_again = 1 if ATTENTION_CORE in parts else 0
+    lines = [
+        line(
+            "matmuls of the model",
+            "(6 (L (2 h d (a + g) + 3 h f) + V h) + 12 L a d s) x tokens: the convention `recipe`",
+            of_the_model,
+            once,
+            of_the_model,
+            Cause(text="the embedding is multiplied instead of looked up (use_iota_embed): 4 V h", amount=lookup),
+            in_kernels(3),
+            # XLA:GPU makes multiplications of all of them but for the gradient of the scale itself.
+            _vectors(benchmark, once, (1 if compiled.target else 3) * (norms + norm)),
         ),
-    )
+        line(
+            "matmuls of the backward pass",
+            "two thirds of those of the model, without the scales of norms: each matmul has two gradients",
+            of_the_model * 2 / 3,
+            [group for group in exact if group.part == "backward"],
+            of_the_model * 2 / 3,
+            Cause(text="the embedding is multiplied instead of looked up: 2 V h backward", amount=lookup / 2),
+            in_kernels(2),
+        ),
+        line(
+            "matmuls computed again",
+            f"({' + '.join(parts) or 'nothing'}) x tokens, once forward",
+            tokens * sum(parts.values()),
+            again,
+            of_the_model,
+            in_kernels(passes_again),
+            _vectors(benchmark, again, norms if recompute and not compiled.target else 0.0),
+        ),
+    ]
+    if benchmark.dtype in MULTIPLIED_IN:
+        whole = of_the_model + tokens * sum(parts.values()) + lookup - (3 + passes_again) * core
+        layers_again = sum(amount for part, amount in parts.items() if part != ATTENTION_CORE)
+        in_fp8 = tokens * (6.0 * model.layers * flops.layer_matmul_weights(model) + layers_again)
+        fp8 = in_fp8 if benchmark.dtype == FP8 else 0.0
+        shares = {FP8: fp8} if fp8 else {}
+        for kind, expected in {**shares, MULTIPLIED_IN[benchmark.dtype]: whole - fp8}.items():
+            formula = "the layers' weights x 6, and those computed again" if kind == FP8 else "all others of them all"
+            of_kind = [group for group in exact if _type_of(group) == kind]
+            lines.append(line(f"matmuls in {kind}", formula, expected, of_kind, whole))
+    return lines + _attention_kernels(benchmark, storage, compiled)
 
 
-def _in_kernels(benchmark: Benchmark, compiled: Compiled, passes: int) -> Cause:
-    """Attention that a kernel computes is counted by its calls; `passes` forward passes of it, as FLOPs."""
-    core = ledger.forward_flops(benchmark.model, benchmark.sequence_length)["context"] * benchmark.model.layers
-    amount = -passes * core * tokens_of_a_step(benchmark) if compiled.attention_kernels else 0.0
-    return Cause(text=f"attention is computed in kernels: {4 * passes} L a d s, in a line of its own", amount=amount)
+def _type_of(group: Matmuls) -> str:
+    return FP8 if all(name.startswith("f8") for name in group.dtype.split(" x ")) else group.dtype
+
+
+def _vectors(benchmark: Benchmark, groups: Iterable[Matmuls], computed: float) -> Cause:
+    """Beside a tensor axis some norms are computed whole in each device: up to twice as much, as counted."""
+    text = "the scales of norms are written as matmuls by a vector"
+    if benchmark.parallelism.tensor == 1:
+        return Cause(text=f"{text}: 2 h each", amount=computed)
+    amount = sum(group.flops for group in groups if group.by_a_vector)
+    return Cause(text=f"{text}, as counted", amount=min(amount, 2 * computed))
 
 
 def _attention_kernels(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[Line]:
@@ -170,6 +205,7 @@ def _attention_kernels(benchmark: Benchmark, storage: Storage, compiled: Compile
         text="the substitute kernel keeps no result, so it runs again",
         amount=float(calls - again) if "attention" in compiled.replaced else 0.0,
     )
+    formulas = {"forward": ("L, and L where they are computed again", calls + again), "backward": ("L", calls)}
     return [
         Line(
             what=f"attention kernels {part}",
@@ -180,86 +216,6 @@ def _attention_kernels(benchmark: Benchmark, storage: Storage, compiled: Compile
             tolerance=0.0,
             causes=causes_of(stands_in) if part == "forward" else [],
         )
-        for part, formula, expected in (
-            ("forward", "L, and L where they are computed again", calls + again),
-            ("backward", "L", calls),
-        )
+        for part, (formula, expected) in formulas.items()
         if part in compiled.attention_kernels
     ]
-
-
-def _matmuls_backward(benchmark: Benchmark, compiled: Compiled) -> Line:
-    """Each matmul has two gradients, and the same FLOPs in each."""
-    tokens = tokens_of_a_step(benchmark)
-    lookup = 4.0 * flops.embedding_parameters(benchmark.model) * tokens if multiplies_embedding(benchmark) else 0.0
-    expected = tokens * flops.flops_per_token(benchmark.model, benchmark.sequence_length, "recipe") * 2 / 3
-    groups = [group for group in compiled.matmuls if group.part == "backward" and not group.by_a_vector]
-    return Line(
-        what="matmuls of the backward pass",
-        unit="FLOPs",
-        formula="two thirds of those of the model, without the scales of norms",
-        expected=expected,
-        counted=_sum(groups),
-        tolerance=EXACT * expected,
-        causes=causes_of(
-            Cause(text="the embedding is multiplied instead of looked up: 2 V h backward", amount=lookup / 2),
-            _in_kernels(benchmark, compiled, passes=2),
-        ),
-    )
-
-
-# The type of both factors -> its name in XLA's text.
-MULTIPLIED_IN = {"bf16": "bf16", "fp32": "f32", "fp8": "bf16"}
-FP8, ATTENTION_CORE = "fp8", "attention core"
-
-
-def _matmuls_by_type(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[Line]:
-    """In fp8: the matmuls of a layer with its weights. All others, and all without fp8, in the compute type."""
-    if benchmark.dtype not in MULTIPLIED_IN:
-        return []
-    model, tokens = benchmark.model, tokens_of_a_step(benchmark)
-    parts = (
-        ledger.recomputed_by_part(model, benchmark.sequence_length, storage.recompute) if storage.recompute else {}
-    )
-    whole = tokens * (flops.flops_per_token(model, benchmark.sequence_length, "recipe") + sum(parts.values()))
-    whole += 4.0 * flops.embedding_parameters(model) * tokens if multiplies_embedding(benchmark) else 0.0
-    whole += _in_kernels(benchmark, compiled, passes=4 if ATTENTION_CORE in parts else 3).amount
-    again = sum(amount for part, amount in parts.items() if part != ATTENTION_CORE)
-    in_fp8 = tokens * (6.0 * model.layers * flops.layer_matmul_weights(model) + again)
-    name = MULTIPLIED_IN[benchmark.dtype]
-    shares = {FP8: in_fp8, name: whole - in_fp8} if benchmark.dtype == FP8 else {name: whole}
-    return [
-        Line(
-            what=f"matmuls in {kind}",
-            unit="FLOPs",
-            formula="the layers' weights x 6, and those computed again" if kind == FP8 else "all others of them all",
-            expected=expected,
-            counted=_sum(g for g in compiled.matmuls if not g.by_a_vector and _type_of(g) == kind),
-            tolerance=EXACT * whole,
-        )
-        for kind, expected in shares.items()
-    ]
-
-
-def _type_of(group: Matmuls) -> str:
-    names = group.dtype.split(" x ")
-    return FP8 if all(name.startswith("f8") for name in names) else group.dtype
-
-
-def _norms_forward(benchmark: Benchmark, last: int) -> float:
-    """A norm multiplies each of a token's numbers by a scale, written as a matmul."""
-    norms = 2 * benchmark.model.layers + last
-    return 2.0 * benchmark.model.hidden_size * norms * tokens_of_a_step(benchmark)
-
-
-def _vectors(benchmark: Benchmark, groups: Iterable[Matmuls], computed: float) -> Cause:
-    """Beside a tensor axis some norms are computed whole in each device: up to twice as much, as counted."""
-    text = "the scales of norms are written as matmuls by a vector"
-    if benchmark.parallelism.tensor == 1:
-        return Cause(text=f"{text}: 2 h each", amount=computed)
-    amount = sum(group.flops for group in groups if group.by_a_vector)
-    return Cause(text=text, amount=min(amount, 2 * computed), as_counted=True)
-
-
-def _sum(groups: Iterable[Matmuls]) -> float:
-    return sum(group.flops for group in groups)

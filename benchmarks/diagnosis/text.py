@@ -4,8 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from benchmarks.diagnosis.order import Diagnosis, Entry
-from benchmarks.diagnosis.symptoms import SymptomTable
-from benchmarks.rendering.columns import Rows, aligned, columns
+from benchmarks.rendering.columns import Rows, aligned
 from benchmarks.rendering.report import bytes_text, count_text
 
 MOST_FURTHER = 6
@@ -72,14 +71,6 @@ def _who(entry: Entry) -> str:
 
 def time_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
-
-
-def symptoms_text(table: SymptomTable) -> str:
-    """What is known: a row for each symptom."""
-    known = [("ID", "PHASE", "KIND", "WHAT", "SEEN IN")]
-    known += [(one.id, one.phase, one.kind, one.title or one.means, one.source) for one in table.symptoms]
-    closing = f"{len(table.symptoms)} symptoms, of {table.date}; what each means and what helps: --json"
-    return "\n".join([*columns(known, indent=""), closing])
 
 
 def _lines(entries: Sequence[Entry], most: int) -> list[str]:

@@ -6,7 +6,7 @@ tolerance was chosen against.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -26,37 +26,16 @@ UPDATES = 3
 PERTURB_SEED = 99
 TOKEN_SEED = 7
 
-PRECISIONS = ("fp32", "bf16")
 # Relative, but for logits. Where only the order of float32 sums differs, at most a half of each is reached; in bf16,
 # where only the places of the roundings differ, at most a half too, on a CPU. docs/equivalence.md derives the size.
 Tolerances = Mapping[str, float]
+_COMPARED = ("loss", "logits", "gradient_norm", "gradient", "trained_loss", "step_gradient_norm", "trained")
 TOLERANCES: Mapping[str, Tolerances] = {
-    "fp32": {
-        "loss": 1e-6,
-        "logits": 3e-5,
-        "gradient_norm": 1e-6,
-        "gradient": 1e-5,
-        "trained_loss": 1e-6,
-        "step_gradient_norm": 1e-6,
-        "trained": 1e-3,
-    },
-    "bf16": {
-        "loss": 1e-3,
-        "logits": 0.6,
-        "gradient_norm": 6e-3,
-        "gradient": 0.12,
-        "trained_loss": 1e-3,
-        "step_gradient_norm": 2e-2,
-        "trained": 0.2,
-    },
+    "fp32": dict(zip(_COMPARED, (1e-6, 3e-5, 1e-6, 1e-5, 1e-6, 1e-6, 1e-3), strict=True)),
+    "bf16": dict(zip(_COMPARED, (1e-3, 0.6, 6e-3, 0.12, 1e-3, 2e-2, 0.2), strict=True)),
 }
 
-ADAPTER_RANK, ADAPTER_ALPHA = 4, 8.0
-ADAPTERS = {
-    lora_words.RANK: str(ADAPTER_RANK),
-    lora_words.ALPHA: f"{ADAPTER_ALPHA:g}",
-    lora_words.TARGETS: lora_words.SEPARATE,
-}
+ADAPTERS = {lora_words.RANK: "4", lora_words.ALPHA: "8", lora_words.TARGETS: lora_words.SEPARATE}
 
 SHOWN_TENSORS = 4
 AS_THE_MODEL = "as the model has them"
@@ -86,19 +65,6 @@ def case(lora: Lora | None = None, dtype: str = "fp32") -> WorkCase:
         dtype=dtype,
         adapter_alpha=lora.alpha if lora else None,
     )
-
-
-def told_text(told: WorkCase) -> str:
-    """What the comparison sets alike, where recipes would have the backends differ."""
-    scale = (
-        f"scores are multiplied by {told.attention_scale:g}, as the first side does" if told.attention_scale else ""
-    )
-    adam = (
-        f"all sides train with one Adam (rate {told.learning_rate:g}, epsilon {told.adam_epsilon:g}, decay "
-        f"{told.weight_decay:g}{'' if told.decays_norms else ' but of norms'}, clipped at {told.clip_norm:g})"
-    )
-    adapters = "" if told.adapter_alpha is None else "adapters alone are trained, in all sides the same"
-    return "; ".join(filter(None, (adam, scale, adapters)))
 
 
 def batches(model: Model) -> Arrays:
@@ -221,24 +187,27 @@ def _strange_tensors(model: Model, arrays: Arrays, lora: Lora | None) -> list[st
 
 def _arrays(first: Computed, second: Computed, tolerances: Tolerances) -> Iterator[Line]:
     one, other = first.report, second.report
-    yield _within("loss", one.loss, other.loss, _relative(one.loss, other.loss), tolerances["loss"])
+    yield _close("loss", one.loss, other.loss, tolerances["loss"])
     logits, same_logits = (side.arrays[work_kit.LOGITS].astype(np.float64) for side in (first, second))
     furthest = _largest(logits - same_logits) if logits.shape == same_logits.shape else math.inf
     yield _within("largest logit", _largest(logits), _largest(same_logits), furthest, tolerances["logits"])
-    apart = _relative(one.gradient_norm, other.gradient_norm)
-    yield _within("gradient norm", one.gradient_norm, other.gradient_norm, apart, tolerances["gradient_norm"])
+    yield _close("gradient norm", one.gradient_norm, other.gradient_norm, tolerances["gradient_norm"])
     gradients = [work_kit.below(side.arrays, work_kit.GRADIENT) for side in (first, second)]
     yield _tensors("gradient by tensor", gradients[0], gradients[1], tolerances["gradient"])
-    for update, (step, same) in enumerate(zip(one.steps, other.steps, strict=True)):
-        if update:
-            name = f"loss after {update} update{'s' if update > 1 else ''}"
-            yield _within(name, step.loss, same.loss, _relative(step.loss, same.loss), tolerances["trained_loss"])
-    for number, (step, same) in enumerate(zip(one.steps, other.steps, strict=True), start=1):
-        norms = step.gradient_norm, same.gradient_norm
-        yield _within(f"gradient norm of step {number}", *norms, _relative(*norms), tolerances["step_gradient_norm"])
+    steps = list(zip(one.steps, other.steps, strict=True))
+    for update, (step, same) in list(enumerate(steps))[1:]:
+        name = f"loss after {update} update{'s' if update > 1 else ''}"
+        yield _close(name, step.loss, same.loss, tolerances["trained_loss"])
+    for number, (step, same) in enumerate(steps, start=1):
+        name = f"gradient norm of step {number}"
+        yield _close(name, step.gradient_norm, same.gradient_norm, tolerances["step_gradient_norm"])
     yield _step_and_pass(one, other, tolerances["step_gradient_norm"])
     changes = [_changes(side.arrays) for side in (first, second)]
     yield _tensors(f"change by tensor, {UPDATES} updates", changes[0], changes[1], tolerances["trained"])
+
+
+def _close(quantity: str, first: float, second: float, tolerance: float) -> Line:
+    return _within(quantity, first, second, _relative(first, second), tolerance)
 
 
 def _step_and_pass(first: CaseReport, second: CaseReport, tolerance: float) -> Line:
@@ -299,31 +268,23 @@ def _distance(first: Array, second: Array) -> float:
 
 
 def text(comparison: Comparison) -> str:
-    """One model's table, and what is computed twice beside what was compared."""
+    """One model's table, and what is computed twice beside what was compared; with a plant, only what differs."""
+    if comparison.plant:
+        rows = [_row(line) for line in comparison.differing]
+        return "\n".join(columns(rows)) + "\n" if rows else ""
     head = ("", "expected", comparison.first, comparison.second, "difference", "tolerance", "")
     adapters = f", adapters of {lora_words.text(comparison.lora)}" if comparison.lora else ""
     lines = [f"{comparison.model}: {comparison.first} and {comparison.second}{adapters}"]
     lines += columns([head, *(_row(line) for line in comparison.lines)])
-    (expected,) = [line.expected for line in comparison.lines if line.quantity == FLOPS] or [None]
-    lines += [f"  {side}: {counted_text(counted, expected)}" for side, counted in comparison.counted.items()]
+    for side, counted in comparison.counted.items():
+        words = [f"{counted.total:,} FLOPs counted"]
+        words += [
+            f"{count:,} of them computed again in the backward pass ({what})"
+            for what, count in counted.recomputed.items()
+        ]
+        words += [f"{count:,} not needed and not computed ({what})" for what, count in counted.left_out.items()]
+        lines.append(f"  {side}: {', '.join(words)}")
     return "\n".join(lines) + "\n"
-
-
-def counted_text(counted: CountedFlops, expected: Figure | None) -> str:
-    """All that was counted, beside the formula; what a program names as computed again is in it."""
-    again = ", ".join(f"{what} {count:,}" for what, count in counted.recomputed.items())
-    named = f", named as computed again in the backward pass: {again}" if again else ""
-    less = ", ".join(f"{what} {count:,}" for what, count in counted.left_out.items())
-    named += f"; not needed and not computed: {less}" if less else ""
-    more = counted.total - expected if isinstance(expected, int) else None
-    against = "" if more is None else f", {more:+,} beside the formula" if more else ", as many as the formula"
-    return f"{counted.total:,} FLOPs counted{against}{named}"
-
-
-def differing_text(comparison: Comparison) -> str:
-    """Only what differs."""
-    rows = [_row(line) for line in comparison.differing]
-    return "\n".join(columns(rows)) + "\n" if rows else ""
 
 
 def _row(line: Line) -> tuple[str, ...]:
@@ -352,7 +313,3 @@ def caught(planted: Comparison, as_it_is: Comparison) -> list[str]:
     """The lines by which a plant is caught: those that differ, and did not without it."""
     before = {line.quantity for line in as_it_is.differing}
     return [line.quantity for line in planted.differing if line.quantity not in before]
-
-
-def agree(comparisons: Sequence[Comparison]) -> bool:
-    return all(not comparison.differing for comparison in comparisons)

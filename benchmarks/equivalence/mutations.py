@@ -6,13 +6,13 @@ heads trains without complaint, and its loss looks right.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from benchmarks.equivalence.work import WorkCase
 from benchmarks.errors import RequestError, nearest
-from benchmarks.values import Model, Value
+from benchmarks.values import Model
 
 if TYPE_CHECKING:
     from benchmarks.inside.work_kit import Array, Arrays
@@ -24,19 +24,16 @@ PRETRAIN, LORA = "pretrain", "lora"
 
 
 Given = Callable[["Arrays", Model], "Arrays"]
+Case = Callable[[WorkCase, Model], dict[str, Any]]
 
 
-def _as_it_is(arrays: "Arrays", _model: Model) -> "Arrays":
-    return arrays
-
-
-class Plant(Value, frozen=True):
+class Plant(NamedTuple):
     """One difference: what the case says otherwise, or what is given to it otherwise."""
 
     name: str
     what: str
-    case: Callable[[WorkCase, Model], dict[str, Any]] = lambda _case, _model: {}
-    given: Given = _as_it_is
+    case: Case = lambda _case, _model: {}
+    given: Given = lambda arrays, _model: arrays
     in_bf16: bool = True  # False: it changes less than bf16's rounding does
 
 
@@ -56,33 +53,26 @@ def chosen(names: Iterable[str], task: str = PRETRAIN, dtype: str = "fp32") -> l
     wanted = list(known) if ALL in names else list(dict.fromkeys(names))
     for name in wanted:
         if name not in known:
-            unknown = f"unknown plant '{name}': {nearest(name, known)}"
             raise RequestError(
-                f"plant '{name}' is none of task {task} in {dtype}" if name in PLANTS else unknown,
+                f"unknown plant '{name}' of task {task} in {dtype}: {nearest(name, known)}",
                 where=f"--plant={name}",
-                why="it changes less than bf16's rounding does" if name in plants_of(task) else "",
-                next_command=f"python launch/verify.py --equivalence{_said(task, dtype)} --plant={LIST}",
+                next_command=f"python launch/verify.py --equivalence --task={task} --dtype={dtype} --plant={LIST}",
             )
     return [known[name] for name in wanted]
-
-
-def _said(task: str, dtype: str) -> str:
-    return ("" if task == PRETRAIN else f" --task={task}") + ("" if dtype == "fp32" else f" --dtype={dtype}")
 
 
 # --- what is done to weights and batches ------------------------------------------------------
 
 
-def _exchanged(arrays: "Arrays", model: Model, one: str, other: str) -> "Arrays":
-    swapped: Arrays = {}
-    for layer in range(model.layers):
-        first, second = f"{WEIGHT}layers.{layer}.{one}", f"{WEIGHT}layers.{layer}.{other}"
-        swapped |= {first: arrays[second], second: arrays[first]}
-    return {**arrays, **swapped}
-
-
 def _exchange(one: str, other: str) -> Given:
-    return lambda arrays, model: _exchanged(arrays, model, one, other)
+    def exchanged(arrays: "Arrays", model: Model) -> "Arrays":
+        swapped = dict(arrays)
+        for layer in range(model.layers):
+            first, second = f"{WEIGHT}layers.{layer}.{one}", f"{WEIGHT}layers.{layer}.{other}"
+            swapped |= {first: arrays[second], second: arrays[first]}
+        return swapped
+
+    return exchanged
 
 
 def _queries(change: Callable[["Array", Model], "Array"]) -> Given:
@@ -109,145 +99,136 @@ def _layers_exchanged(arrays: "Arrays", model: Model) -> "Arrays":
     return {**arrays, **swapped, **{last + name: arrays[first + name] for name in names}}
 
 
-def _adapter_heads(name: str, array: "Array", model: Model) -> "Array":
-    if not name.startswith(WEIGHT) or not name.endswith("query_b"):
-        return array
-    by_head = array.reshape(model.attention_heads, model.head_dim, -1)
-    return _heads_group_last(by_head, model).reshape(array.shape)
+def _adapter_heads(arrays: "Arrays", model: Model) -> "Arrays":
+    changed = dict(arrays)
+    for name, array in arrays.items():
+        if name.startswith(WEIGHT) and name.endswith("query_b"):
+            by_head = array.reshape(model.attention_heads, model.head_dim, -1)
+            changed[name] = _heads_group_last(by_head, model).reshape(array.shape)
+    return changed
 
 
-def _nothing(arrays: "Arrays", name: str) -> "Arrays":
-    return {WEIGHT + name: arrays[WEIGHT + name] * 0}
+def _without_last_adapter(arrays: "Arrays", model: Model) -> "Arrays":
+    name = f"{WEIGHT}layers.{model.layers - 1}.down_b"
+    return {**arrays, name: arrays[name] * 0}
 
 
 # --- the plants -------------------------------------------------------------------------------
 
-Told = float | bool | Callable[[WorkCase, Model], float]
+
+def _usual_scale(_case: WorkCase, model: Model) -> dict[str, Any]:
+    return {"attention_scale": 1.0 / math.sqrt(model.head_dim)}
 
 
-def _told(name: str, what: str, given: Given = _as_it_is, in_bf16: bool = True, **changes: Told) -> Plant:
-    """The case says otherwise; a change may be a function of the case and the model."""
-
-    def case(told: WorkCase, model: Model) -> dict[str, Any]:
-        return {key: change(told, model) if callable(change) else change for key, change in changes.items()}
-
-    return Plant(name=name, what=what, case=case, given=given, in_bf16=in_bf16)
+def _alpha(factor: float) -> Case:
+    return lambda case, _: {"adapter_alpha": factor * (case.adapter_alpha or 0)}
 
 
-def _given(name: str, what: str, given: Given) -> Plant:
-    return Plant(name=name, what=what, given=given)
+def _epsilon(factor: float) -> Case:
+    return lambda _, model: {"norm_epsilon": model.norm_epsilon * factor}
 
 
-def _usual_scale(_case: WorkCase, model: Model) -> float:
-    return 1.0 / math.sqrt(model.head_dim)
+def _set(**changes: Any) -> Case:
+    return lambda _case, _model: changes
 
 
-NORMS_DECAYED = _told("norms_decayed", "weight decay on the scales of norms too", in_bf16=False, decays_norms=True)
+NORMS_DECAYED = Plant(
+    "norms_decayed", "weight decay on the scales of norms too", _set(decays_norms=True), in_bf16=False
+)
 OF_WEIGHTS = (
-    _told(
+    Plant(
         "rope_theta",
         "RoPE's theta is the other Llama's: 500,000 for 10,000, or the reverse",
-        rope_theta=lambda _, model: 500_000.0 if model.rope_theta < 500_000.0 else 10_000.0,
+        lambda _, model: {"rope_theta": 500_000.0 if model.rope_theta < 500_000.0 else 10_000.0},
     ),
-    _told(
+    Plant(
         "rope_theta_slight",
         "RoPE's theta is 1% larger",
-        rope_theta=lambda _, model: float(round(model.rope_theta * 1.01)),
+        lambda _, model: {"rope_theta": float(round(model.rope_theta * 1.01))},
     ),
-    _told("rope_interleaved", "RoPE turns neighbours instead of halves", rope_interleaved=True),
-    _given("head_order", "the query heads of a group are not next to each other", _queries(_heads_group_last)),
-    _given("key_value_swapped", "keys for values", _exchange("key", "value")),
-    _given("gate_up_swapped", "the gate for the up projection", _exchange("gate", "up")),
-    _given(
+    Plant("rope_interleaved", "RoPE turns neighbours instead of halves", _set(rope_interleaved=True)),
+    Plant("head_order", "the query heads of a group are not next to each other", given=_queries(_heads_group_last)),
+    Plant("key_value_swapped", "keys for values", given=_exchange("key", "value")),
+    Plant("gate_up_swapped", "the gate for the up projection", given=_exchange("gate", "up")),
+    Plant(
         "norms_swapped",
         "the norm before attention for the one before the MLP",
-        _exchange("attention_norm", "mlp_norm"),
+        given=_exchange("attention_norm", "mlp_norm"),
     ),
-    _given("layers_swapped", "the first layer for the last", _layers_exchanged),
-    _told(
-        "norm_epsilon",
-        "a tenth of RMSNorm's epsilon: 1e-6 for 1e-5",
-        norm_epsilon=lambda _, model: model.norm_epsilon / 10,
-    ),
-    _told(
+    Plant("layers_swapped", "the first layer for the last", given=_layers_exchanged),
+    Plant("norm_epsilon", "a tenth of RMSNorm's epsilon: 1e-6 for 1e-5", _epsilon(0.1)),
+    Plant(
         "norm_epsilon_slight",
         "1.1 times RMSNorm's epsilon: hardly more than rounding in any array, so the built models are asked",
-        norm_epsilon=lambda _, model: model.norm_epsilon * 1.1,
+        _epsilon(1.1),
     ),
-    _told(
+    Plant(
         "attention_scale_forgotten",
         "scores are scaled by 1/sqrt(d) a second time: it is in MaxText's query weights already",
-        attention_scale=_usual_scale,
+        _usual_scale,
     ),
-    _told(
+    Plant(
         "attention_scale_folded",
         "query weights times sqrt(d), scores by 1/sqrt(d): the same loss, but another training",
-        given=_queries(lambda query, model: query * query.dtype.type(math.sqrt(model.head_dim))),
-        attention_scale=_usual_scale,
+        _usual_scale,
+        _queries(lambda query, model: query * query.dtype.type(math.sqrt(model.head_dim))),
     ),
-    _given(
+    Plant(
         "targets_not_shifted",
         "each token is to predict itself",
-        lambda arrays, _: {**arrays, "targets": arrays["inputs"]},
+        given=lambda arrays, _: {**arrays, "targets": arrays["inputs"]},
     ),
     NORMS_DECAYED,
-    _told("weight_decay", "no weight decay at all", in_bf16=False, weight_decay=0.0),
-    _told("warmup", "the learning rate rises from 0 over three steps", warmup_steps=3),
-    _told(
+    Plant("weight_decay", "no weight decay at all", _set(weight_decay=0.0), in_bf16=False),
+    Plant("warmup", "the learning rate rises from 0 over three steps", _set(warmup_steps=3)),
+    Plant(
         "learning_rate",
         "a learning rate 1% higher",
+        lambda case, _: {"learning_rate": case.learning_rate * 1.01},
         in_bf16=False,
-        learning_rate=lambda case, _: case.learning_rate * 1.01,
     ),
-    _told("adam_epsilon", "an optimizer's epsilon of 1e-8", adam_epsilon=1e-8),
-    _told("adam_beta2", "an optimizer's beta2 of 0.999", in_bf16=False, adam_beta2=0.999),
-    _told("not_clipped", "gradients are not clipped", clip_norm=1e9),
+    Plant("adam_epsilon", "an optimizer's epsilon of 1e-8", _set(adam_epsilon=1e-8)),
+    Plant("adam_beta2", "an optimizer's beta2 of 0.999", _set(adam_beta2=0.999), in_bf16=False),
+    Plant("not_clipped", "gradients are not clipped", _set(clip_norm=1e9)),
 )
 OF_ADAPTERS = (
-    _told(
-        "adapter_scale",
-        "twice alpha: what each adapter makes is twice as large",
-        adapter_alpha=lambda case, _: 2 * (case.adapter_alpha or 0),
-    ),
-    _told(
-        "adapter_scale_slight",
-        "alpha an eighth larger",
-        adapter_alpha=lambda case, _: 1.125 * (case.adapter_alpha or 0),
-    ),
-    _told(
+    Plant("adapter_scale", "twice alpha: what each adapter makes is twice as large", _alpha(2)),
+    Plant("adapter_scale_slight", "alpha an eighth larger", _alpha(1.125)),
+    Plant(
         "adapter_order",
         "all queries' adapters before the keys' and values', as NeMo's own CanonicalLoRA adds them",
-        adapters_in_order=False,
+        _set(adapters_in_order=False),
     ),
-    _given(
+    Plant(
         "adapter_heads",
         "what a query's adapter makes goes to the heads of another group",
-        lambda arrays, model: {name: _adapter_heads(name, array, model) for name, array in arrays.items()},
+        given=_adapter_heads,
     ),
-    _given(
+    Plant(
         "adapter_query_key_swapped",
         "the first halves of the queries' and the keys' adapters",
-        _exchange("query_a", "key_a"),
+        given=_exchange("query_a", "key_a"),
     ),
-    _given(
+    Plant(
         "adapter_key_value_swapped",
         "the keys' adapters for the values'",
-        lambda arrays, model: _exchange("key_b", "value_b")(_exchange("key_a", "value_a")(arrays, model), model),
+        given=lambda arrays, model: _exchange("key_b", "value_b")(
+            _exchange("key_a", "value_a")(arrays, model), model
+        ),
     ),
-    _given(
+    Plant(
         "adapter_gate_up_swapped",
         "the gate's second half for the up projection's",
-        _exchange("gate_b", "up_b"),
+        given=_exchange("gate_b", "up_b"),
     ),
-    _given(
+    Plant(
         "adapter_dropped",
         "no adapter beside the last layer's down projection: it begins as nothing",
-        lambda arrays, model: {**arrays, **_nothing(arrays, f"layers.{model.layers - 1}.down_b")},
+        given=_without_last_adapter,
     ),
-    _told("base_trained", "the weights beside the adapters are trained too", trains_base=True),
+    Plant("base_trained", "the weights beside the adapters are trained too", _set(trains_base=True)),
 )
 OF_TASK = {
     PRETRAIN: OF_WEIGHTS,
     LORA: (*(plant for plant in OF_WEIGHTS if plant is not NORMS_DECAYED), *OF_ADAPTERS),
 }
-PLANTS: Mapping[str, Plant] = {plant.name: plant for plants in OF_TASK.values() for plant in plants}

@@ -38,17 +38,12 @@ class Report(Value, frozen=True):
     failing: list[str]
     checks: list[CheckCount]
     findings: list[Finding]
-    nccl: list[NcclResult]
+    nccl: NcclResult
     schema_version: str = "1"
 
     @property
-    def failed_everywhere(self) -> str | None:
-        """A check that every node fails: what all have in common is seldom the nodes' own fault."""
-        return next((count.check for count in self.checks if self.nodes and count.failed == len(self.nodes)), None)
-
-    @property
     def passed(self) -> bool:
-        return not self.failing and all(result.status != "failed" for result in self.nccl)
+        return not self.failing and self.nccl.status != "failed"
 
 
 def judge(answers: Sequence[Answer], missing: Mapping[str, str], wanted: Wanted) -> list[Finding]:
@@ -79,12 +74,12 @@ def report_text(report: Report) -> str:
     nodes = plural(len(report.nodes), "node", "nodes")
     title = f"preflight of {report.site}: {nodes} of partition {report.partition}"
     lines = [f"{title}, job {report.job_id}, {report.seconds:.0f} s", *_table(report)]
-    lines += [f"  NCCL {result.program}: {WORDS[result.status]}: {result.text}" for result in report.nccl]
+    lines.append(f"  NCCL: {WORDS[report.nccl.status]}: {report.nccl.text}")
     for heading, status in (("failed", "failed"), ("warnings", "warning")):
         found = [finding for finding in report.findings if finding.status == status]
         if found:
             lines += ["", heading, *_grouped(found)]
-    if any(result.status == "failed" for result in report.nccl):
+    if report.nccl.status == "failed":
         lines += ["", "NCCL failed over all nodes together, which names none of them: halve the nodes to find it"]
     lines += ["", f"{plural(len(report.passing), 'node passes', 'nodes pass')}, {len(report.failing)} fail"]
     return "\n".join(lines)

@@ -1,33 +1,40 @@
-"""Downloads files of Hugging Face repositories with huggingface_hub, and checks each against the hub's checksum."""
+"""Downloads files of Hugging Face repositories with huggingface_hub, and checks each against the hub's checksum.
+
+The token is HF_TOKEN alone. It is sent to that hub alone, and is in no message and no file.
+"""
 
 import contextlib
 import fnmatch
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
 from benchmarks.assets.assets import Asset, Repository
 from benchmarks.errors import RequestError, RunError, StepmarkError
+from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Value, json_text
-from launch.assets import hub_access
-from launch.assets.byte_progress import Show, say, size_text
-from launch.assets.checks import (
-    RUN_AGAIN,
-    Checksum,
-    refuse_another_file,
-    refuse_without_room,
-    refuse_wrong_content,
-    unwritten,
-)
-from launch.assets.hub_access import Access
+from launch.assets.files import Checksum, Show, refuse_without_room, say
 
+TOKEN_VARIABLE = "HF_TOKEN"
+ENDPOINT_VARIABLE = "HF_ENDPOINT"  # Hugging Face's own name for it: a mirror inside a company, say
+DEFAULT_ENDPOINT = "https://huggingface.co"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 RECORD = "download.json"
 TIMEOUT_SECONDS = 60.0
+RUN_AGAIN = "run the same command again: it resumes"
+
+
+@dataclass(frozen=True)
+class Access:
+    endpoint: str = DEFAULT_ENDPOINT
+    token: str | None = field(default=None, repr=False)
 
 
 class Record(Value, frozen=True):
@@ -51,8 +58,32 @@ class Listing(NamedTuple):
     files: dict[str, HubFile]
 
 
+def from_environment() -> Access:
+    endpoint = (os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT).rstrip("/")
+    if not re.fullmatch(r"https?://[\w.:\[\]-]+(/[\w./-]*)?", endpoint, re.ASCII):
+        raise RequestError("the hub's address must be https://HOST", where=ENDPOINT_VARIABLE)
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise RequestError("the token contains characters that no token has", where=TOKEN_VARIABLE)
+    parts = urlsplit(endpoint)
+    if token and parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise RequestError(
+            "the token would be sent unencrypted",
+            where=f"{ENDPOINT_VARIABLE}={endpoint}",
+            next_command=f"export {ENDPOINT_VARIABLE}=https://{parts.netloc}, or unset {TOKEN_VARIABLE}",
+        )
+    return Access(endpoint, token or None)
+
+
+def token_is_set() -> bool:
+    return bool(os.environ.get(TOKEN_VARIABLE, "").strip())
+
+
+# --- downloading ------------------------------------------------------------------------------
+
+
 def download_asset(access: Access, asset: Asset, folder: Path, show: Show) -> None:
-    """Every file of the asset that is not there yet, then the record."""
+    """Every file of the asset that is not there yet, then the record. An existing file is never overwritten."""
     repository = asset.repository
     if repository is None:
         raise RequestError(
@@ -66,13 +97,18 @@ def download_asset(access: Access, asset: Asset, folder: Path, show: Show) -> No
         raise RunError(f"{repository.name} has no {', '.join(lacking)}", where=f"commit {listing.commit}")
     missing = {path: file for path, file in listing.files.items() if not (folder / path).exists()}
     for path in listing.files.keys() - missing.keys():
-        refuse_another_file(folder / path, listing.files[path].checksum, show)
+        there, checksum = folder / path, listing.files[path].checksum
+        if not there.is_file() or checksum.of(there, show) != checksum.digest:
+            raise RequestError(
+                f"another file is there already: its {checksum.kind} is not {checksum.digest}",
+                where=str(there),
+                next_command=f"rm {there}     (or another --out)",
+            )
     size = sum(file.bytes for file in missing.values())
-    say(f"{asset.name}: {len(missing)} of {len(listing.files)} files to download, {size_text(size)}")
+    say(f"{asset.name}: {len(missing)} of {len(listing.files)} files to download, {bytes_text(size)}")
     refuse_without_room(folder, size)
     for path, file in missing.items():
-        found = _download(access, repository, path, listing.commit, local_dir=folder)
-        refuse_wrong_content(found, file.checksum, f"{repository.name}: {path}", show)
+        _download(access, repository, path, file, show, revision=listing.commit, local_dir=folder)
     record = Record(
         repository=f"{repository.kind}/{repository.name}",
         commit=listing.commit,
@@ -88,33 +124,29 @@ def fill_cache(access: Access, repository: Repository, cache: Path, show: Show) 
     if repository.files[0] not in listing.files:
         raise RunError(f"{repository.name} has no {repository.files[0]}", where=f"commit {listing.commit}")
     for path, file in listing.files.items():
-        found = _download(access, repository, path, repository.revision, cache_dir=cache)
-        refuse_wrong_content(found.resolve(), file.checksum, f"{repository.name}: {path}", show)
+        _download(access, repository, path, file, show, revision=repository.revision, cache_dir=cache)
     return listing.commit
 
 
-def _download(
-    access: Access,
-    repository: Repository,
-    path: str,
-    revision: str,
-    local_dir: Path | None = None,
-    cache_dir: Path | None = None,
-) -> Path:
+def _download(access: Access, repository: Repository, path: str, file: HubFile, show: Show, **where: Any) -> None:
+    """One file; a wrong one is removed."""
     with _explained(access, repository):
         from huggingface_hub import hf_hub_download
 
-        found = hf_hub_download(
-            repository.name,
-            path,
-            repo_type=repository.kind.removesuffix("s"),
-            revision=revision,
-            local_dir=local_dir,
-            cache_dir=cache_dir,
-            endpoint=access.endpoint,
-            token=access.token or False,
+        kind = repository.kind.removesuffix("s")
+        token = access.token or False
+        got = hf_hub_download(repository.name, path, repo_type=kind, endpoint=access.endpoint, token=token, **where)
+    found = Path(got).resolve()
+    digest = file.checksum.of(found, show)
+    if digest != file.checksum.digest:
+        found.unlink()
+        raise RunError(
+            f"the downloaded file is not the expected one: its {file.checksum.kind} is {digest}, "
+            f"not {file.checksum.digest}",
+            where=f"{repository.name}: {path}",
+            why="it changed on the server or on the way; it was removed",
+            next_command=RUN_AGAIN,
         )
-    return Path(found)
 
 
 def recorded_sizes(folder: Path) -> dict[str, int]:
@@ -142,9 +174,9 @@ def list_files(access: Access, repository: Repository) -> Listing:
                 if any(fnmatch.fnmatchcase(one.rfilename, wanted) for wanted in repository.files)
             }
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise _not_understood(access) from None
-    if not re.fullmatch(r"[0-9a-f]{40,64}", str(about.sha)):
-        raise _not_understood(access)
+            about, files = None, {}
+    if about is None or not re.fullmatch(r"[0-9a-f]{40,64}", str(about.sha)):
+        raise RunError("the hub's answer is not one that Stepmark understands", where=access.endpoint)
     if not files:
         raise RunError(f"{repository.name} has none of the files", why=", ".join(repository.files))
     for path in files:
@@ -153,12 +185,7 @@ def list_files(access: Access, repository: Repository) -> Listing:
     return Listing(str(about.sha), files)
 
 
-def _not_understood(access: Access) -> RunError:
-    return RunError(
-        "the hub's answer is not one that Stepmark understands",
-        where=access.endpoint,
-        why="its API changed, or something on the way answers in its place",
-    )
+# --- what goes wrong --------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -172,38 +199,33 @@ def _explained(access: Access, repository: Repository) -> Iterator[None]:
     try:
         yield
     except (HTTPError, OSError, RuntimeError, ValueError) as error:
-        raise _failure(error, access, repository) from None
+        where = f"{access.endpoint}/{'datasets/' if repository.kind == 'datasets' else ''}{repository.name}"
+        raise _failure(error, where, access) from None
 
 
-def _failure(error: Exception, access: Access, repository: Repository) -> StepmarkError:
+def _failure(error: Exception, where: str, access: Access) -> StepmarkError:
     from httpx2 import HTTPError
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
-    where = f"{access.endpoint}/{'datasets/' if repository.kind == 'datasets' else ''}{repository.name}"
     if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     if isinstance(error, OfflineModeIsEnabled):
         return RequestError(
             "the hub must not be asked: HF_HUB_OFFLINE is set", where=where, next_command="unset HF_HUB_OFFLINE"
         )
-    if isinstance(error, HfHubHTTPError):
-        return _bad_status(error.response.status_code, where, access)
-    text = str(error).partition("\n")[0] or type(error).__name__
-    if isinstance(error, HTTPError):
-        return RunError(
-            f"the hub cannot be reached: {text}",
-            where=where,
-            why="no network here, or a proxy or certificate that is not set up",
-            next_command=f"check the network, {hub_access.ENDPOINT_VARIABLE} and HTTPS_PROXY, then {RUN_AGAIN}",
-        )
-    if isinstance(error, OSError) and error.errno:
-        return unwritten(Path(error.filename or repository.name), error)
-    return RunError(f"the download failed: {text}", where=where, next_command=RUN_AGAIN)
-
-
-def _bad_status(status: int, where: str, access: Access) -> StepmarkError:
+    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
     if status in (401, 403):
-        return hub_access.refused(status, where, access.token)
+        return RequestError(
+            f"the server refuses access: {status}",
+            where=where,
+            why=f"{TOKEN_VARIABLE} is set: it is not valid, or access to the repository was not granted"
+            if access.token
+            else f"{TOKEN_VARIABLE} is not set; a gated repository also needs access requested on its page",
+            next_command=f"request access on the repository's page, then export {TOKEN_VARIABLE}=<your token>",
+        )
     if status == 404:
         return RequestError("there is no such repository, revision or file: the hub answers 404", where=where)
-    return RunError(f"the hub answers {status}", where=where, next_command=RUN_AGAIN)
+    text = f"the hub answers {status}" if status else str(error).partition("\n")[0] or type(error).__name__
+    if status is None and isinstance(error, HTTPError):
+        text = f"the hub cannot be reached: {text}; check the network, {ENDPOINT_VARIABLE} and HTTPS_PROXY"
+    return RunError(f"the download failed: {text}", where=where, next_command=RUN_AGAIN)

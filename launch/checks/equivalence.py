@@ -1,17 +1,15 @@
 """The proof that backends do the same work: each trains the same steps from the same weights, and all is compared.
 
-The first backend that can starts from weights of its own, perturbed; the others are given them. What is asked is in
-benchmarks/equivalence/work.py, what is compared in equivalence.py beside it, what can be planted in
-mutations.py.
+The first backend that can starts from weights of its own, perturbed; the others are given them.
 """
 
 import contextlib
-import os
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +28,7 @@ from benchmarks.measuring.flops import parameter_count
 from benchmarks.rendering.columns import aligned
 from benchmarks.rendering.report import duration_text
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Model, Value, json_text
+from benchmarks.values import Benchmark, Model, json_text
 from launch.command_line.places import configs
 from launch.running import machine_gpus
 from launch.running.side_program import removed_on_interrupt, run_side_program
@@ -50,101 +48,82 @@ class Contender(NamedTuple):
     program: SideProgram
 
 
-class Proof(Value, frozen=True):
-    """What --json prints."""
+@dataclass
+class Proof:
+    """What --json prints; filled while the models are compared."""
 
-    agree: bool
-    told: dict[
-        str, WorkCase
-    ]  # model -> what the sides that were given weights were told; the first, all of it but these
-    comparisons: list[Comparison]
-    caught: dict[str, dict[str, list[str]]]  # model -> plant -> the lines that differ only with it
-    not_compared: dict[str, str]  # backend and model -> why
-    versions: dict[str, dict[str, str]]
-    notes: dict[str, list[str]]
     dtype: str
     hardware: str
     tolerances: dict[str, float]
-    seconds: float
-    files: str | None
+    not_compared: dict[str, str]  # backend and model -> why
+    told: dict[str, WorkCase] = field(default_factory=dict)  # model -> what the sides with given weights were told
+    comparisons: list[Comparison] = field(default_factory=list)
+    caught: dict[str, dict[str, list[str]]] = field(
+        default_factory=dict
+    )  # model -> plant -> lines that only it moves
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    agree: bool = False
+    seconds: float = 0.0
+    files: str | None = None
 
 
-class Prover:
-    """One proof over some models; its files lie in a folder of their own, below the one that is given."""
-
-    def __init__(self, folder: Path, plants: Sequence[Plant], dtype: str) -> None:
-        self._folder = folder
-        self._plants = plants
-        self._dtype = dtype
-        self._tolerances = equivalence.TOLERANCES[dtype]
-        self.comparisons: list[Comparison] = []
-        self.caught: dict[str, dict[str, list[str]]] = {}
-        self.versions: dict[str, dict[str, str]] = {}
-        self.notes: dict[str, list[str]] = {}
-        self.told: dict[str, WorkCase] = {}
-
-    def prove(self, model: Model, contenders: Sequence[Contender]) -> None:
-        first, *others = contenders
-        given = equivalence.batches(model)
-        case = equivalence.case(first.benchmark.lora, self._dtype)
-        source = self._computed(first, {AS_IT_IS: (case, given)})[AS_IT_IS]
-        weights = work_kit.under(work_kit.WEIGHT, work_kit.below(source.arrays, work_kit.WEIGHT))
-        scale = source.report.settings.get("attention_scale")
-        same = msgspec.structs.replace(
-            case, perturb_seed=None, attention_scale=float(scale) if isinstance(scale, float) else None
-        )
-        self.told[model.name] = same
-        for other in others:
-            self._compare(model, source, other, same, {**given, **weights})
-
-    def _compare(self, model: Model, source: Computed, other: Contender, case: WorkCase, given: Arrays) -> None:
-        cases = {AS_IT_IS: (case, given)}
-        uncounted = msgspec.structs.replace(case, count_flops=False)
-        cases |= {plant.name: planted(plant, uncounted, given, model) for plant in self._plants}
-        computed = self._computed(other, cases)
-        lora = other.benchmark.lora
-        as_it_is = equivalence.compare(model, source, computed[AS_IT_IS], lora=lora, tolerances=self._tolerances)
-        self.comparisons.append(as_it_is)
-        found = self.caught.setdefault(model.name, {})
-        for plant in self._plants:
-            comparison = equivalence.compare(model, source, computed[plant.name], plant.name, lora, self._tolerances)
-            self.comparisons.append(comparison)
-            found[plant.name] = equivalence.caught(comparison, as_it_is)
-
-    def _computed(self, contender: Contender, cases: dict[str, tuple[WorkCase, Arrays]]) -> dict[str, Computed]:
-        """Run a backend's program once, for all of the cases."""
-        name, benchmark = contender.backend.name, contender.benchmark
-        folder = self._folder / benchmark.model.name / name
-        for case_name, (_, given) in cases.items():
-            (folder / case_name).mkdir(parents=True, exist_ok=True)
-            work_kit.write(folder / case_name / work_kit.GIVEN, given)
-        request = WorkRequest(cases={case_name: case for case_name, (case, _) in cases.items()})
-        (folder / work_kit.REQUEST).write_text(json_text(request))
-        title = contender.backend.title
-        more = f", and {len(cases) - 1} times more with a plant" if len(cases) > 1 else ""
-        _say(f"{benchmark.model.name}: {title} trains {equivalence.UPDATES + 1} steps{more} ...")
-        gpus = machine_gpus.chosen(benchmark)
-        busy = busy_text(gpus)
-        started = time.monotonic()
-        report = run_side_program(
-            contender.backend,
-            benchmark.engine,
-            contender.program,
-            folder,
-            WorkReport,
-            gpus=gpus,
-        )
-        _say(f"{benchmark.model.name}: {title} is done, in {duration_text(time.monotonic() - started)}")
-        self.versions[name] = report.versions
-        self.notes[name] = [*report.notes, *([f"in use when it began: {busy}"] if busy else [])]
-        wanted = equivalence.UPDATES + 1
-        missing = [name for name in cases if name not in report.cases or len(report.cases[name].steps) != wanted]
-        if missing:
-            raise RunError(f"{title} does not say of {wanted} steps in: {', '.join(missing)}", where=str(folder))
-        return {
-            case_name: Computed(title, report.cases[case_name], work_kit.read(folder / case_name / work_kit.ARRAYS))
-            for case_name in cases
+def _prove(
+    proof: Proof, model: Model, contenders: Sequence[Contender], plants: Sequence[Plant], folder: Path
+) -> None:
+    """Of one model: the first contender's weights are given to the others."""
+    first, *others = contenders
+    given = equivalence.batches(model)
+    case = equivalence.case(first.benchmark.lora, proof.dtype)
+    source = _computed(proof, first, {AS_IT_IS: (case, given)}, folder)[AS_IT_IS]
+    given |= work_kit.under(work_kit.WEIGHT, work_kit.below(source.arrays, work_kit.WEIGHT))
+    scale = source.report.settings.get("attention_scale")
+    case = msgspec.structs.replace(
+        case, perturb_seed=None, attention_scale=float(scale) if isinstance(scale, float) else None
+    )
+    proof.told[model.name] = case
+    uncounted = msgspec.structs.replace(case, count_flops=False)
+    cases = {AS_IT_IS: (case, given)} | {one.name: planted(one, uncounted, given, model) for one in plants}
+    caught = proof.caught.setdefault(model.name, {})
+    for other in others:
+        computed, lora = _computed(proof, other, cases, folder), other.benchmark.lora
+        as_it_is = equivalence.compare(model, source, computed.pop(AS_IT_IS), "", lora, proof.tolerances)
+        with_plants = {
+            name: equivalence.compare(model, source, found, name, lora, proof.tolerances)
+            for name, found in computed.items()
         }
+        proof.comparisons += [as_it_is, *with_plants.values()]
+        caught |= {name: equivalence.caught(found, as_it_is) for name, found in with_plants.items()}
+
+
+def _computed(
+    proof: Proof, contender: Contender, cases: dict[str, tuple[WorkCase, Arrays]], folder: Path
+) -> dict[str, Computed]:
+    """Run a backend's program once, for all of the cases."""
+    name, benchmark = contender.backend.name, contender.benchmark
+    folder = folder / benchmark.model.name / name
+    for case_name, (_, given) in cases.items():
+        (folder / case_name).mkdir(parents=True, exist_ok=True)
+        work_kit.write(folder / case_name / work_kit.GIVEN, given)
+    request = WorkRequest(cases={case_name: case for case_name, (case, _) in cases.items()})
+    (folder / work_kit.REQUEST).write_text(json_text(request))
+    title, wanted = contender.backend.title, equivalence.UPDATES + 1
+    more = f", and {len(cases) - 1} times more with a plant" if len(cases) > 1 else ""
+    _say(f"{benchmark.model.name}: {title} trains {wanted} steps{more} ...")
+    gpus = machine_gpus.chosen(benchmark)
+    busy = busy_text(gpus)
+    started = time.monotonic()
+    report = run_side_program(contender.backend, benchmark.engine, contender.program, folder, WorkReport, gpus=gpus)
+    _say(f"{benchmark.model.name}: {title} is done, in {duration_text(time.monotonic() - started)}")
+    proof.versions[name] = report.versions
+    proof.notes[name] = [*report.notes, *([f"in use when it began: {busy}"] if busy else [])]
+    missing = [name for name in cases if name not in report.cases or len(report.cases[name].steps) != wanted]
+    if missing:
+        raise RunError(f"{title} does not say of {wanted} steps in: {', '.join(missing)}", where=str(folder))
+    return {
+        case_name: Computed(title, report.cases[case_name], work_kit.read(folder / case_name / work_kit.ARRAYS))
+        for case_name in cases
+    }
 
 
 def _say(text: str) -> None:
@@ -177,33 +156,27 @@ def contenders_for(
     return taking_part, left_out
 
 
-def _refuse_adapters_in_bf16(task: str, dtype: str) -> None:
-    if task == LORA and dtype == "bf16":
-        raise RequestError(
-            "adapters are compared in fp32 alone",
-            where="--task=lora --dtype=bf16",
-            why="MaxText trains the adapters of bf16 weights in bf16 and rounds every update to it; NeMo's optimizer "
-            "keeps copies in fp32",
-            next_command="python launch/verify.py --equivalence --task=lora",
-        )
-
-
-def _refuse_missing_gpus(taking_part: Sequence[Contender]) -> None:
-    for one in taking_part:
-        if one.benchmark.hardware.kind != "cpu":
-            for refusal in machine_gpus.refusals(one.benchmark, configs(), one.backend, allow_busy=True):
-                raise refusal
-
-
-def _refuse_what_is_too_large(model: Model) -> None:
+def _refuse(model: Model, taking_part: Sequence[Contender], left_out: dict[str, str]) -> None:
+    """What cannot be compared on this machine."""
     if parameter_count(model) > MOST_PARAMETERS:
         raise RequestError(
             f"{model.name} has {parameter_count(model):,} parameters: its arrays are too large to be compared",
             where=f"--model={model.name}",
-            why=f"weights, gradients and trained weights of both sides are kept; {MOST_PARAMETERS:,} is the most. "
-            "A small model of the same family shows the same code",
+            why=f"weights, gradients and trained weights of both sides are kept; {MOST_PARAMETERS:,} is the most",
             next_command=f"--model={','.join(MODELS)}",
         )
+    if len(taking_part) < 2:
+        raise RequestError(
+            f"there are no two backends to compare on {model.name}",
+            where=f"--equivalence --model={model.name}",
+            why="\n".join(f"{name}: {why}" for name, why in left_out.items())
+            or f"only {', '.join(contender.backend.name for contender in taking_part) or 'none'} is installed",
+            next_command=f"--model={','.join(MODELS)}",
+        )
+    for one in taking_part:
+        if one.benchmark.hardware.kind != "cpu":
+            for refusal in machine_gpus.refusals(one.benchmark, configs(), one.backend, allow_busy=True):
+                raise refusal
 
 
 # --- the whole proof --------------------------------------------------------------------------
@@ -222,123 +195,83 @@ def prove(
     """The exit code. Files are kept where a folder was named, or where something is wrong."""
     started = time.monotonic()
     models = [configs().model(name) for name in dict.fromkeys(names)]
-    _refuse_adapters_in_bf16(task, dtype)
+    if task == LORA and dtype == "bf16":
+        raise RequestError(
+            "adapters are compared in fp32 alone",
+            where="--task=lora --dtype=bf16",
+            why="MaxText keeps the adapters of bf16 weights in bf16, NeMo's optimizer keeps copies in fp32",
+            next_command="python launch/verify.py --equivalence --task=lora",
+        )
+    parts = {model.name: contenders_for(model, backends(), task, dtype, hardware) for model in models}
     for model in models:
-        _refuse_what_is_too_large(model)
-    found = backends()
-    parts = {model.name: contenders_for(model, found, task, dtype, hardware) for model in models}
-    for model in models:
-        _refuse_what_cannot_be_compared(model, *parts[model.name])
-        _refuse_missing_gpus(parts[model.name][0])
+        _refuse(model, *parts[model.name])
     folder = _made(output_dir) if output_dir else Path(tempfile.mkdtemp(prefix="stepmark-equivalence-"))
-    prover = Prover(folder.absolute(), plants, dtype)
-    with contextlib.nullcontext() if output_dir else removed_on_interrupt(folder):
-        for model in models:
-            prover.prove(model, parts[model.name][0])
-    agree = equivalence.agree([comparison for comparison in prover.comparisons if not comparison.plant])
-    keep = output_dir is not None or not agree
-    if not keep:
-        shutil.rmtree(folder)
     proof = Proof(
-        agree=agree,
-        told=prover.told,
-        comparisons=prover.comparisons,
-        caught=prover.caught,
-        not_compared={f"{name} on {model}": why for model, (_, out) in parts.items() for name, why in out.items()},
-        versions=prover.versions,
-        notes=prover.notes,
         dtype=dtype,
         hardware=hardware,
         tolerances=dict(equivalence.TOLERANCES[dtype]),
-        seconds=time.monotonic() - started,
-        files=str(folder) if keep else None,
+        not_compared={f"{name} on {model}": why for model, (_, out) in parts.items() for name, why in out.items()},
     )
-    print(json_text(proof) if as_json else text(proof, plants), end="")
-    return verdict(proof, plants)
+    with contextlib.nullcontext() if output_dir else removed_on_interrupt(folder):
+        for model in models:
+            _prove(proof, model, parts[model.name][0], plants, folder.absolute())
+    proof.agree = not any(comparison.differing for comparison in proof.comparisons if not comparison.plant)
+    proof.seconds = time.monotonic() - started
+    if output_dir or not proof.agree:
+        proof.files = str(folder)
+    else:
+        shutil.rmtree(folder)
+    print(json_text(proof) if as_json else _text(proof, plants), end="")
+    return _verdict(proof, plants)
 
 
 def _made(folder: Path) -> Path:
-    """An empty folder that can be written: the files of an earlier proof would pass for those of this one."""
+    """An empty folder: the files of an earlier proof would pass for those of this one."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        filled = any(folder.iterdir())
+        why = "it is not empty" if any(folder.iterdir()) else ""
     except OSError as error:
+        why = error.strerror or str(error)
+    if why:
         raise RequestError(
-            f"this folder cannot be made or read: {error.strerror}",
+            f"this folder cannot be used: {why}",
             where=f"--output_dir={folder}",
-            next_command="name a folder that is new",
-        ) from None
-    if filled or not os.access(folder, os.W_OK | os.X_OK):
-        raise RequestError(
-            "this folder is not empty" if filled else "this folder cannot be written",
-            where=f"--output_dir={folder}",
-            why="files of an earlier proof would pass for those of this one" if filled else "it belongs to another",
             next_command="name a folder that is new, or empty",
         )
     return folder
 
 
-def _refuse_what_cannot_be_compared(model: Model, taking_part: Sequence[Contender], left_out: dict[str, str]) -> None:
-    if len(taking_part) < 2:
-        raise RequestError(
-            f"there are no two backends to compare on {model.name}",
-            where=f"--equivalence --model={model.name}",
-            why="\n".join(f"{name}: {why}" for name, why in left_out.items())
-            or f"only {', '.join(contender.backend.name for contender in taking_part) or 'none'} is installed",
-            next_command=f"--model={','.join(MODELS)}",
-        )
-
-
-def verdict(proof: Proof, plants: Sequence[Plant]) -> int:
+def _verdict(proof: Proof, plants: Sequence[Plant]) -> int:
     """3 where a difference was found, planted or not; a plant that nothing catches is a failure of the proof."""
     missed = [f"{plant} on {model}" for model, found in proof.caught.items() for plant in found if not found[plant]]
     if missed:
-        raise RunError(
-            f"planted, and not caught: {', '.join(missed)}",
-            where=proof.files or "--equivalence",
-            why="no line of the comparison differs with the plant that agrees without it",
-        )
+        raise RunError(f"planted, and not caught: {', '.join(missed)}", where=proof.files or "--equivalence")
     return EXIT_VALID if proof.agree and not plants else EXIT_INVALID
 
 
 # --- for people -------------------------------------------------------------------------------
 
 
-def text(proof: Proof, plants: Sequence[Plant]) -> str:
+def _text(proof: Proof, plants: Sequence[Plant]) -> str:
     lines = []
     what = {plant.name: plant.what for plant in plants}
-    for comparison in proof.comparisons:
-        if not comparison.plant:
-            lines.append(equivalence.text(comparison))
-            continue
-        caught = proof.caught[comparison.model][comparison.plant]
-        count = f"{len(caught)} of {len(comparison.lines)} lines" if caught else "nothing: it is not seen"
-        lines.append(f"{comparison.model}, {comparison.plant} planted ({what[comparison.plant]}): caught by {count}")
-        lines.append(equivalence.differing_text(comparison))
+    for found in proof.comparisons:
+        if found.plant:
+            count = len(proof.caught[found.model][found.plant])
+            seen = f"{count} of {len(found.lines)} lines" if count else "nothing: it is not seen"
+            lines.append(f"{found.model}, {found.plant} planted ({what[found.plant]}): caught by {seen}")
+        lines.append(equivalence.text(found))
     lines += [f"not compared: {name}: {why}\n" for name, why in proof.not_compared.items()]
-    lines += [_last_words(proof, plants)]
-    return "\n".join(lines)
-
-
-def _last_words(proof: Proof, plants: Sequence[Plant]) -> str:
-    own = [comparison for comparison in proof.comparisons if not comparison.plant]
-    differing = {comparison.model: comparison.differing for comparison in own if comparison.differing}
-    rows = [
-        (name, ", ".join(f"{package} {number}" for package, number in v.items()))
-        for name, v in proof.versions.items()
-    ]
-    rows += [("told", equivalence.told_text(case)) for case in list(proof.told.values())[:1]]
+    rows = [(name, ", ".join(f"{of} {number}" for of, number in v.items())) for name, v in proof.versions.items()]
     rows += [("note", f"{name}: {note}") for name, notes in proof.notes.items() for note in notes]
     rows += [("files", proof.files)] if proof.files else []
-    if differing:
-        found = "; ".join(
-            f"{model}: {', '.join(line.quantity for line in lines)}" for model, lines in differing.items()
-        )
-        rows.append(("result", f"NOT the same work: {found}"))
-    else:
-        rows.append(("result", f"the same work: {', '.join(c.model for c in own)} ({duration_text(proof.seconds)})"))
+    own = [found for found in proof.comparisons if not found.plant]
+    differing = [
+        f"{found.model}: {', '.join(line.quantity for line in found.differing)}" for found in own if found.differing
+    ]
+    same = f"the same work: {', '.join(found.model for found in own)} ({duration_text(proof.seconds)})"
+    rows.append(("result", f"NOT the same work: {'; '.join(differing)}" if differing else same))
     if plants:
-        seen = sum(bool(lines) for found in proof.caught.values() for lines in found.values())
-        total = sum(len(found) for found in proof.caught.values())
-        rows.append(("planted", f"{seen} of {total} caught"))
-    return "\n".join(aligned(rows)) + "\n"
+        seen_lines = [bool(found) for of_model in proof.caught.values() for found in of_model.values()]
+        rows.append(("planted", f"{sum(seen_lines)} of {len(seen_lines)} caught"))
+    return "\n".join([*lines, *aligned(rows)]) + "\n"

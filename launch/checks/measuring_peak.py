@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import os
 import re
 import shutil
 import tempfile
@@ -23,7 +22,6 @@ from benchmarks.request import runtime_choice
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Hardware, MeasuredPeak, Site, json_text
 from benchmarks.version import VERSION
-from launch.checks import other_programs
 from launch.command_line.places import stepmark_home
 from launch.running import interpreters, machine_gpus, this_machine
 from launch.running.screen import Screen
@@ -108,7 +106,6 @@ def run(
     python = python or python_for(backend, engine, program, gpus)  # its progress goes before ours
     folder = Path(tempfile.mkdtemp(prefix=f"stepmark-peak-{backend.name}-"))  # a container's home may be read-only
     (folder / "request.json").write_text(json_text(request))
-    others = other_programs.OtherPrograms()
     try:
         with _progress(folder / "rank-0.log", f"measuring matmuls with {backend.title}"):
             report = run_side_program(backend, engine, program, folder, PeakReport, python, gpus)
@@ -117,7 +114,6 @@ def run(
     except BaseException:
         shutil.rmtree(folder)
         raise
-    taken = others.cores() if platform == "cpu" else None
     shutil.rmtree(folder)
     notes = other_programs.note(taken, cores(), os.cpu_count() or cores())
     notes += busy_notes(gpus[:1])  # the first of those that it sees is measured
@@ -180,16 +176,13 @@ def refuse_place(out: Path | None) -> None:
             pass
         why = "it is there already and is no file" if out and out.exists() and not out.is_file() else ""
     except OSError as error:
-        why = f"{folder}: {error.strerror or error}"
-    if not why:
-        return
-    elsewhere = "export STEPMARK_HOME=<a folder that this user can write>, or --backend=NAME --out=FILE"
-    raise RequestError(
-        "the file of the measured peak cannot be written; nothing was measured",
-        where=f"--out={out}" if out else f"STEPMARK_HOME={stepmark_home()}",
-        why=why,
-        next_command="--out=FILE in a folder that this user can write" if out else elsewhere,
-    )
+        why = error.strerror or str(error)
+    if why:
+        raise RequestError(
+            f"the file of the measured peak cannot be written: {why}; nothing was measured",
+            where=str(out or folder),
+            next_command="--backend=NAME --out=FILE in a folder that this user can write",
+        )
 
 
 def store(found: Measured, path: Path | None) -> Path:
@@ -199,15 +192,9 @@ def store(found: Measured, path: Path | None) -> Path:
         device = f"{found.processor}-{found.cores}" if report.platform == "cpu" else report.device_kind
         path = _folder() / f"{report.platform}-{slug(device)}-{found.backend}.json"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json_text(found).encode())
-    except (OSError, RunError) as error:
-        raise RunError(
-            "the measured peak was not kept",
-            where=str(path),
-            why=error.what if isinstance(error, RunError) else str(error.strerror),
-            next_command="make space, or name another file by --out, and measure again",
-        ) from None
+    except RunError as error:
+        raise RunError("the measured peak was not kept", where=str(path), why=error.what) from None
     return path
 
 

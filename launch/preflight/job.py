@@ -18,7 +18,7 @@ REPOSITORY = HERE.parents[1]
 
 MOST_ASKED_AGAIN = 16  # more nodes without an answer have a cause in common, which asking again does not mend
 AGAIN_SECONDS = 30
-NCCL_PROGRAMS = ("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf")
+NCCL_PROGRAM = "all_reduce_perf"
 # From a size at which the network is busy throughout, so that the average over all sizes means something.
 NCCL_ARGUMENTS = "-b 1G -e 8G -f 2 -g 1"
 # Not the name of a run's job: site.slurm.options.singleton makes runs wait for each other, not for these.
@@ -51,7 +51,7 @@ def render_preflight(job: PreflightJob) -> str:
         nccl=job.hardware is not None,
         gpus=gpus,
         environment=[(name, shell_word(value)) for name, value in job.site.environment.items()],
-        nccl_programs=NCCL_PROGRAMS,
+        nccl_program=NCCL_PROGRAM,
         nccl_arguments=NCCL_ARGUMENTS,
         nccl_options=_nccl_options(job),
     )

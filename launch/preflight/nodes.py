@@ -26,14 +26,7 @@ from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Hardware, JobOptions, Site, json_text
 from launch.command_line import places
 from launch.environments import venvs
-from launch.preflight.job import (
-    NCCL_PROGRAMS,
-    REPOSITORY,
-    PreflightJob,
-    job_environment,
-    new_folder,
-    render_preflight,
-)
+from launch.preflight.job import REPOSITORY, PreflightJob, job_environment, new_folder, render_preflight
 from launch.preflight.waiting import Limits, wait
 from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
@@ -218,7 +211,7 @@ def run(preflight: Preflight, slurm: Slurm, limits: Limits) -> Report:
         raise _failed(folder, job_id, ended)
     if preflight.job.hardware is not None and (folder / CHECKED).exists():
         quiet = Limits(queue_seconds=limits.queue_seconds, quiet_seconds=NCCL_QUIET_SECONDS)
-        wait(slurm, job_id, lambda: _nccl_progress(folder), (folder / MEASURED).exists, quiet)
+        wait(slurm, job_id, lambda: (0, "NCCL is measured"), (folder / MEASURED).exists, quiet)
     report = _report(preflight, job_id, asked, started, limits)
     write_atomically(folder / REPORT, json_text(report).encode())
     for name, nodes in ((PASSING, report.passing), (FAILING, report.failing)):
@@ -251,11 +244,6 @@ def _progress(preflight: Preflight) -> tuple[int, str]:
 def _all_asked(preflight: Preflight) -> bool:
     all_came = preflight.job.hardware is None and _progress(preflight)[0] >= preflight.job.nodes
     return all_came or (preflight.folder / CHECKED).exists()
-
-
-def _nccl_progress(folder: Path) -> tuple[int, str]:
-    came = sum((folder / f"nccl-{program}.log").exists() for program in NCCL_PROGRAMS)
-    return came, f"NCCL is measured, program {came} of {len(NCCL_PROGRAMS)}"
 
 
 # --- after it has ended -----------------------------------------------------------------------------
@@ -309,16 +297,14 @@ def why_silent(output: list[str], node: str, number: int, seconds: float) -> str
     return "; ".join(words) or f"it did not answer within {seconds:g} s"
 
 
-def _nccl(preflight: Preflight, findings: list[Finding]) -> list[NcclResult]:
+def _nccl(preflight: Preflight, findings: list[Finding]) -> NcclResult:
     job = preflight.job
     if job.hardware is None or job.site.slurm is None:
         reasons = (f.text for f in findings if f.check == "GPUs" and f.status == "not_checked")
-        why = next(reasons, "no container image is there yet")
-        return [NcclResult(program=program, status="not_checked", text=why) for program in NCCL_PROGRAMS]
+        return NcclResult(status="not_checked", text=next(reasons, "no container image is there yet"))
     wanted, source = job.site.slurm.bus_bandwidth_gb_s, job.site.slurm.bus_bandwidth_source
     ranks = job.nodes * job.hardware.devices_per_node
-    outputs = {program: "\n".join(_lines(job.folder / f"nccl-{program}.log")) for program in NCCL_PROGRAMS}
-    return [nccl_result(program, output, ranks, wanted, source) for program, output in outputs.items()]
+    return nccl_result("\n".join(_lines(job.folder / "nccl.log")), ranks, wanted, source)
 
 
 def _lines(path: Path) -> list[str]:

@@ -10,7 +10,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import ANY
 from benchmarks.values import Benchmark, Site
-from launch.assets import hub_access
+from launch.assets import hub
 
 
 def wanted(backend: str | None, engine: str | None, model: str | None, configs: Configs) -> list[Repository]:
@@ -32,8 +32,7 @@ def wanted(backend: str | None, engine: str | None, model: str | None, configs: 
 
 def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str]]:
     """A row for each: what is there already stays. RequestError where the hub refuses the token."""
-    from launch.assets import hub
-    from launch.assets.byte_progress import shown_bytes
+    from launch.assets.files import shown_bytes
 
     home = hub_cache.home(site)
     if home is None:
@@ -44,7 +43,7 @@ def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str
         commit, how = _commit_in_cache(repository, folder), "there already"
         if commit is None:
             with shown_bytes() as show:
-                access = hub_access.from_environment()
+                access = hub.from_environment()
                 commit, how = hub.fill_cache(access, repository, folder.parent, show), "fetched"
         rows.append((repository.name, f"{how}: {folder}, commit {commit[:12]}"))
     return rows
@@ -68,7 +67,7 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
         f"the configuration of {repository.name} is not at site '{benchmark.site.name}'",
         where=str(hub_cache.folder(home, repository)),
         why="the repository is gated, and a job is offline and has no token: somebody who has one fetches it once",
-        next_command=f"export {hub_access.TOKEN_VARIABLE}=<your token>; python launch/setup.py "
+        next_command=f"export {hub.TOKEN_VARIABLE}=<your token>; python launch/setup.py "
         f"--site={benchmark.site.name} --engine={benchmark.engine} --model={benchmark.model.name}",
     )
 
@@ -80,7 +79,7 @@ def preview(site: Site, repositories: Sequence[Repository]) -> list[str]:
         return []
     places = [(one.name, hub_cache.folder(home, one), one) for one in repositories]
     return [
-        f"would be fetched with {hub_access.TOKEN_VARIABLE}: {name} to {folder}"
+        f"would be fetched with {hub.TOKEN_VARIABLE}: {name} to {folder}"
         for name, folder, one in places
         if _commit_in_cache(one, folder) is None
     ]

@@ -1,7 +1,7 @@
 """Runs inside NeMo's environment: makes texts into tokens in Megatron's .bin/.idx pairs, and writes dataset.json.
 
-Standard library, megatron.core and tokenizers alone; nothing of Stepmark is imported. It reads and
-writes as a stream: memory does not grow with the texts, except by Megatron's 8 bytes a document.
+Standard library, megatron.core and tokenizers alone. It reads and writes as a stream: memory does not grow with the
+texts, except by Megatron's 8 bytes a document.
 
 Standard output carries one JSON object a line for launch/assets/making_dataset.py:
     {"progress": ..., "done": bytes, "total": bytes, "documents": N, "tokens": N}
@@ -12,16 +12,12 @@ The same inputs give the same bytes.
 
 import argparse
 import codecs
-import contextlib
-import ctypes
 import gzip
 import hashlib
-import io
 import json
 import os
 import re
 import shutil
-import signal
 import sys
 import time
 import zlib
@@ -54,9 +50,9 @@ Event = Callable[..., None]
 class Refused(Exception):
     """The texts or the tokenizer cannot be used; said to the launcher, which says it to the person."""
 
-    def __init__(self, what: str, *, where: str = "", why: str = "", next_command: str = "") -> None:
+    def __init__(self, what: str, *, where: object = "", why: object = "", next_command: str = "") -> None:
         super().__init__(what)
-        self.event = {"refused": what, "where": where, "why": why, "next": next_command}
+        self.event = {"refused": what, "where": str(where), "why": str(why), "next": next_command}
 
 
 class Piece(NamedTuple):
@@ -69,76 +65,24 @@ class Piece(NamedTuple):
 # --- reading ----------------------------------------------------------------------------------
 
 
-class Watched(io.RawIOBase):
-    """A file that hashes and counts its bytes while they are read, compressed as they are."""
-
-    def __init__(self, file: io.FileIO, on_bytes: Callable[[int], None]) -> None:
-        self._file = file
-        self._on_bytes = on_bytes
-        self._sha256 = hashlib.sha256()
-        self._bytes = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer) or 0
-        self._seen(memoryview(buffer)[:count])
-        return count
-
-    def _seen(self, data: bytes | memoryview) -> None:
-        self._sha256.update(data)
-        self._bytes += len(data)
-        self._on_bytes(len(data))
-
-    def facts(self, name: str) -> dict[str, Any]:
-        while data := self._file.read(READ_BYTES):  # what stands behind a compressed text's end belongs to the file
-            self._seen(data)
-        return {"name": name, "bytes": self._bytes, "sha256": self._sha256.hexdigest()}
-
-
-class Texts:
-    """The texts in the order they were given, as a stream of pieces; they may be read more than once."""
-
-    def __init__(self, paths: list[Path], on_bytes: Callable[[int], None]) -> None:
-        self._paths = paths
-        self._on_bytes = on_bytes
-        self.facts: list[dict[str, Any]] = []
-
-    def pieces(self) -> Iterator[Piece]:
-        self.facts = []
-        for path in self._paths:
-            with path.open("rb", buffering=0) as file:
-                watched = Watched(file, self._on_bytes)
-                try:
-                    yield from _pieces_of(path, watched)
-                    self.facts.append(watched.facts(path.name))
-                except UnicodeDecodeError as error:
-                    raise _not_utf8(path, error) from error
-                except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                    why = "the file was cut off, or is no gzip file"
-                    raise Refused(f"the text cannot be unpacked: {error}", where=str(path), why=why) from error
-
-
-def _not_utf8(path: Path, error: UnicodeDecodeError) -> Refused:
-    copy = path.with_name(f"utf8-{path.name}")
-    command = f"iconv -f ENCODING -t UTF-8 {path} > {copy}"
-    if path.name.endswith(".gz"):
-        command = f"zcat {path} | iconv -f ENCODING -t UTF-8 | gzip > {copy}"
-    return Refused(
-        "the text is not UTF-8",
-        where=str(path),
-        why=str(error),
-        next_command=f"{command}     (ENCODING is the one it has, often WINDOWS-1252)",
-    )
-
-
-def _pieces_of(path: Path, watched: Watched) -> Iterator[Piece]:
-    plain: Any = io.BufferedReader(watched, READ_BYTES)
-    name = path.name
-    if name.endswith(".gz"):
-        plain, name = gzip.GzipFile(fileobj=plain), name.removesuffix(".gz")
-    yield from _records(plain, path) if name.endswith(".jsonl") else _cut(_decoded(plain))
+def pieces_of(paths: list[Path], on_bytes: Callable[[int], None]) -> Iterator[Piece]:
+    """The texts in the order they were given, as a stream; `on_bytes` is told how much of the files was read."""
+    before = 0
+    for path in paths:
+        with path.open("rb") as file:
+            packed = path.name.endswith(".gz")
+            plain: Any = gzip.GzipFile(fileobj=file) if packed else file
+            lines = path.name.removesuffix(".gz").endswith(".jsonl")
+            try:
+                for piece in _records(plain, path) if lines else _cut(_decoded(plain)):
+                    yield piece
+                    on_bytes(before + file.tell())
+            except UnicodeDecodeError as error:
+                command = f"{'zcat' if packed else 'cat'} {path} | iconv -f ENCODING -t UTF-8"
+                raise Refused("the text is not UTF-8", where=path, why=error, next_command=command) from error
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise Refused(f"the text cannot be unpacked: {error}", where=path) from error
+        before += path.stat().st_size
 
 
 def _decoded(stream: BinaryIO) -> Iterator[str]:
@@ -164,10 +108,8 @@ def _text_of(line: str, path: Path, number: int) -> str:
     text = record.get("text") if isinstance(record, dict) else None
     if not isinstance(text, str):
         raise Refused('the line has no text in a field "text"', where=where)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise Refused("the text holds half a character", where=where, why=str(error)) from error
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise Refused("the text holds half a character", where=where)
     return text
 
 
@@ -192,7 +134,7 @@ def _cutting_place(text: str) -> int:
 # --- the tokenizer ----------------------------------------------------------------------------
 
 
-def trained(texts: Texts, vocabulary_size: int) -> Any:
+def trained(texts: list[Path], on_bytes: Callable[[int], None], vocabulary_size: int) -> Any:
     """A byte-level BPE: the commonest pairs of the texts, as many as fit."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -205,7 +147,8 @@ def trained(texts: Texts, vocabulary_size: int) -> Any:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator((part for piece in texts.pieces() for part in _short_words(piece.text)), trainer)
+    pieces = pieces_of(texts, on_bytes)
+    tokenizer.train_from_iterator((part for piece in pieces for part in _short_words(piece.text)), trainer)
     return tokenizer
 
 
@@ -225,7 +168,7 @@ def loaded(path: Path) -> Any:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # what tokenizers raises for a file it cannot read
-        raise Refused("the tokenizer cannot be read", where=str(path), why=str(error)) from error
+        raise Refused("the tokenizer cannot be read", where=path, why=error) from error
 
 
 def end_of_document(tokenizer: Any, path: Path) -> str:
@@ -236,28 +179,21 @@ def end_of_document(tokenizer: Any, path: Path) -> str:
             return token
     raise Refused(
         "the tokenizer names no end of a document",
-        where=str(path),
-        why=f"none of its special tokens is {', '.join(DOCUMENT_ENDS + SENTENCE_ENDS)}, "
-        f"and no {' or '.join(EOS_FILES)} beside it names an eos_token",
+        where=path,
+        why=f"it has none of {', '.join(DOCUMENT_ENDS + SENTENCE_ENDS)}, and no {' or '.join(EOS_FILES)} names one",
         next_command="a tokenizer's whole folder as --tokenizer, or none: then one is trained on the texts",
     )
 
 
 def _named_eos(folder: Path) -> list[str]:
     found = []
-    for name in EOS_FILES:
-        if (folder / name).is_file():
-            eos = _read_json(folder / name).get("eos_token")
-            found.append(eos.get("content") if isinstance(eos, dict) else eos)
+    for path in (folder / name for name in EOS_FILES if (folder / name).is_file()):
+        try:
+            eos = json.loads(path.read_bytes()).get("eos_token")
+        except (ValueError, AttributeError) as error:
+            raise Refused("the file is no JSON object", where=path, why=error) from error
+        found.append(eos.get("content") if isinstance(eos, dict) else eos)
     return [token for token in found if isinstance(token, str)]
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise Refused("the file is no JSON", where=str(path), why=str(error)) from error
-    return value if isinstance(value, dict) else {}
 
 
 def write_tokenizer(tokenizer: Any, given: Path | None, token: str, folder: Path) -> Path:
@@ -340,13 +276,10 @@ class Writer:
 
     def add(self, piece: Piece, ids: list[int]) -> None:
         if ids:
-            if self._current is None:
-                self._current = min(self._shards, key=lambda shard: shard.tokens)
+            self._current = self._current or min(self._shards, key=lambda shard: shard.tokens)
             self._current.add(ids)
-        if piece.ends_document:
-            self._end_document()
-
-    def _end_document(self) -> None:
+        if not piece.ends_document:
+            return
         if self._current is None:
             self.empty_documents += 1
             return
@@ -356,9 +289,9 @@ class Writer:
         self.documents += 1
 
 
-def tokenise(texts: Texts, tokenizer: Any, writer: Writer) -> None:
+def tokenise(pieces: Iterator[Piece], tokenizer: Any, writer: Writer) -> None:
     """Every piece through the tokenizer, in order; many at once, because that uses all cores."""
-    for batch in _batches(texts.pieces()):
+    for batch in _batches(pieces):
         encoded = tokenizer.encode_batch_fast([piece.text for piece in batch], add_special_tokens=False)
         for piece, encoding in zip(batch, encoded, strict=True):
             writer.add(piece, encoding.ids)
@@ -380,41 +313,28 @@ def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
 # --- the whole --------------------------------------------------------------------------------
 
 
-class Progress:
-    """Says some times a second how far the reading is. `writer` is asked once there is one."""
-
-    def __init__(self, event: Event, total: int) -> None:
-        self._event = event
-        self._total = total
-        self._done = 0
-        self._said = 0.0
-        self._doing = ""
-        self.writer: Writer | None = None
-
-    def begin(self, doing: str) -> None:
-        self._doing, self._done = doing, 0
-        self.say()
-
-    def on_bytes(self, count: int) -> None:
-        self._done += count
-        if time.monotonic() - self._said >= PROGRESS_SECONDS:
-            self.say()
-
-    def say(self) -> None:
-        self._said = time.monotonic()
-        counts = {"documents": self.writer.documents, "tokens": self.writer.tokens} if self.writer else {}
-        self._event(progress=self._doing, done=self._done, total=self._total, **counts)
-
-
 def make(request: argparse.Namespace, event: Event) -> None:
     folder: Path = request.folder
-    progress = Progress(event, sum(path.stat().st_size for path in request.text))
-    texts = Texts(request.text, progress.on_bytes)
-    given = _tokenizer_file(request.tokenizer)
+    total = sum(path.stat().st_size for path in request.text)
+    writer: Writer | None = None
+    doing, said = "", 0.0
+
+    def show(done: int) -> None:
+        """Some times a second, how far the reading is."""
+        nonlocal said
+        if done in (0, total) or time.monotonic() - said >= PROGRESS_SECONDS:
+            said = time.monotonic()
+            counts = {"documents": writer.documents, "tokens": writer.tokens} if writer else {}
+            event(progress=doing, done=done, total=total, **counts)
+
+    given = request.tokenizer
+    if given is not None and given.is_dir():
+        given /= "tokenizer.json"
     if given is None:
         event(say="a tokenizer is trained; once the texts are read, no progress is known until it is done")
-        progress.begin("training a tokenizer")
-        tokenizer, token = trained(texts, request.vocabulary_size), END_OF_DOCUMENT
+        doing = "training a tokenizer"
+        show(0)
+        tokenizer, token = trained(request.text, show, request.vocabulary_size), END_OF_DOCUMENT
     else:
         tokenizer = loaded(given)
         token = end_of_document(tokenizer, given)
@@ -424,81 +344,55 @@ def make(request: argparse.Namespace, event: Event) -> None:
     event(say=f"vocabulary of {vocabulary_size:,}; each document ends with {token} ({end_id})")
     tokenizer.encode_special_tokens = True  # a text that says "<|end_of_text|>" ends no document
 
-    names = [f"{request.name}_{number:02d}_text_document" for number in range(request.shards)]
     nothing_to_compile()
+    names = [f"{request.name}_{number:02d}_text_document" for number in range(request.shards)]
     shards = [Shard(folder, name, vocabulary_size) for name in names]
-    progress.writer = writer = Writer(shards, end_id)
-    progress.begin("making tokens")
-    tokenise(texts, tokenizer, writer)
-    progress.say()
+    writer = Writer(shards, end_id)
+    doing = "making tokens"
+    show(0)
+    tokenise(pieces_of(request.text, show), tokenizer, writer)
     prefixes = [shard.prefix for shard in shards if shard.close()]
-    _refuse_nothing(writer, event, len(names) - len(prefixes))
-    progress.begin("checksums")
-    manifest = {
-        "name": request.name,
-        "format": "megatron",
-        "prefixes": prefixes,
-        "tokenizer": tokenizer_path.name,
-        "tokenizer_sha256": _sha256(tokenizer_path),
-        "trained_vocabulary_size": request.vocabulary_size if given is None else None,
-        "vocabulary_size": vocabulary_size,
-        "end_of_document": token,
-        "end_of_document_id": end_id,
-        "documents": writer.documents,
-        "empty_documents": writer.empty_documents,
-        "tokens": writer.tokens,
-        "texts": texts.facts,
-    }
-    _write_manifest(folder, manifest)
-
-
-def _tokenizer_file(path: Path | None) -> Path | None:
-    if path is not None and path.is_dir():
-        path /= "tokenizer.json"
-    if path is not None and not path.is_file():
-        raise Refused("there is no such tokenizer", where=str(path), why="a Hugging Face tokenizer.json is read")
-    return path
-
-
-def _refuse_nothing(writer: Writer, event: Event, empty_shards: int) -> None:
     if not writer.documents:
         raise Refused("the texts hold no document", why=f"{writer.empty_documents} were empty")
     if writer.empty_documents:
         event(say=f"{writer.empty_documents:,} documents without text were left out")
-    if empty_shards:
-        event(say=f"{writer.documents} documents fill {writer.documents} shards: {empty_shards} fewer than asked for")
+    if len(prefixes) < len(names):
+        event(say=f"{writer.documents} documents fill {len(prefixes)} shards of {len(names)}")
+    doing = "checksums"
+    show(0)
+    _write_manifest(
+        folder,
+        {
+            "name": request.name,
+            "format": "megatron",
+            "prefixes": prefixes,
+            "tokenizer": tokenizer_path.name,
+            "tokenizer_sha256": _sha256(tokenizer_path),
+            "trained_vocabulary_size": request.vocabulary_size if given is None else None,
+            "vocabulary_size": vocabulary_size,
+            "end_of_document": token,
+            "end_of_document_id": end_id,
+            "documents": writer.documents,
+            "empty_documents": writer.empty_documents,
+            "tokens": writer.tokens,
+            "texts": [{"name": p.name, "bytes": p.stat().st_size, "sha256": _sha256(p)} for p in request.text],
+        },
+    )
 
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Last, and whole: a folder that has one is whole."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     manifest["files"] = {path.name: path.stat().st_size for path in files}
     manifest["sha256"] = {path.name: _sha256(path) for path in files}
-    for path in files:
-        _to_disk(path)
     half_written = folder / "dataset.json.part"
     half_written.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    _to_disk(half_written)
     half_written.replace(folder / "dataset.json")
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _to_disk(path: Path) -> None:
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
-
-
-def die_with_parent() -> None:
-    """A launcher that is killed must not leave this running. Signals for Python wait until a tokenizer is trained."""
-    set_parent_death_signal = 1
-    with contextlib.suppress(OSError, AttributeError):  # Linux has it
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    parent = os.environ.get("STEPMARK_PARENT")
-    if parent and os.getppid() != int(parent):  # it was killed before
-        sys.exit(1)
 
 
 def _request(argv: list[str]) -> argparse.Namespace:
@@ -525,7 +419,6 @@ def _events() -> Event:
 
 
 def main() -> NoReturn:
-    die_with_parent()
     request = _request(sys.argv[1:])
     event = _events()
     try:

@@ -187,21 +187,6 @@ def test_one_turn_has_no_spread(machine: Machine) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.alone
-@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only there it is known")
-def test_what_other_programs_took_is_said(machine: Machine) -> None:
-    """A program that is not ours spins while a toy sleeps; the toy's own sleep takes nothing."""
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
-    try:
-        done = machine.peak(CPU, TINY, "--dtype=bf16", TOY_ENDS="doze")
-    finally:
-        for process in spinning:
-            process.kill()
-            process.wait()
-    assert done.returncode == 0, done.stderr
-    assert "cores meanwhile: the rates may be too low" in done.stdout
-
-
 def test_a_home_that_cannot_be_written_stops_no_one_who_says_out(machine: Machine) -> None:
     place, home = machine.folder / "peak.json", "/proc/no_home"
     flags = (CPU, TINY, "--dtype=fp32", f"--python={sys.executable}")
@@ -210,8 +195,7 @@ def test_a_home_that_cannot_be_written_stops_no_one_who_says_out(machine: Machin
     assert place.exists()
     refused = machine.peak(*flags, STEPMARK_HOME=home)
     assert (refused.returncode, refused.stdout) == (2, ""), refused.stderr
-    assert "STEPMARK_HOME=/proc/no_home" in refused.stderr
-    assert "export STEPMARK_HOME=" in refused.stderr
+    assert "/proc/no_home" in refused.stderr
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_it_is_measured(machine: Machine) -> None:

@@ -30,8 +30,6 @@ class Toy:
     def matmul(self, dtype, shape):
         if os.environ.get("TOY_ENDS") == "hang":
             time.sleep(3600)
-        if os.environ.get("TOY_ENDS") == "doze":
-            time.sleep(0.2)
         if os.environ.get("TOY_ENDS") == "raise":
             raise ValueError("told to")
         if os.environ.get("TOY_ENDS") == "memory" and dtype == "fp32":

@@ -4,7 +4,6 @@ python launch/report.py scaling results/sweep-TIME.json
 python launch/report.py scaling results/sweep-*.json        the newest of several
 """
 
-import glob
 import sys
 from pathlib import Path
 
@@ -31,11 +30,10 @@ def main(argv: list[str]) -> int:
 
 
 def _newest(names: list[str]) -> Path:
-    """Of the records that are named; a pattern in quotes is expanded."""
-    expanded = [found for name in names for found in ([name] if Path(name).exists() else glob.glob(name) or [name])]  # noqa: PTH207 - it takes absolute patterns
-    if not expanded:
+    """Of the records that are named."""
+    if not names:
         raise RequestError("which sweep?", next_command=WHICH_SWEEPS)
-    newest = max(map(Path, expanded), key=lambda path: path.name)  # their names begin with the time
-    if expanded[1:]:
-        print(f"the newest of {len(expanded)} sweeps: {newest}", file=sys.stderr)
+    newest = max(map(Path, names), key=lambda path: path.name)  # their names begin with the time
+    if names[1:]:
+        print(f"the newest of {len(names)} sweeps: {newest}", file=sys.stderr)
     return newest

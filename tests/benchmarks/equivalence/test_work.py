@@ -1,13 +1,7 @@
 """The proof that backends do the same work, on made-up arrays: every line can differ, and nothing else hides it."""
 
-import contextlib
 import importlib
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -20,14 +14,13 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.equivalence import equivalence
 from benchmarks.equivalence.equivalence import Comparison, Computed, compare
-from benchmarks.equivalence.mutations import ALL, PLANTS, chosen, planted, plants_of
+from benchmarks.equivalence.mutations import ALL, chosen, planted, plants_of
 from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkStep, tensor_names
 from benchmarks.errors import RequestError
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.measuring import flops
 
-ROOT = Path(__file__).resolve().parents[3]
 MODEL = Configs().model("llama2_tiny")
 H, F, V, A, G, D = 64, 128, 256, 4, 2, 16
 SHAPES = {
@@ -125,7 +118,6 @@ def differing(other: Computed) -> list[str]:
 def test_two_sides_that_are_the_same_agree_in_every_line() -> None:
     comparison = compare(MODEL, a_side(), a_side("other"))
     assert comparison.differing == []
-    assert equivalence.agree([comparison])
     assert len(comparison.lines) == 1 + 4 + 1 + 1 + 4 + equivalence.UPDATES + 1 + (equivalence.UPDATES + 1) + 1
 
 
@@ -163,16 +155,13 @@ def test_a_difference_is_seen_in_its_own_line_alone(other: Computed, line: str) 
     assert differing(other) == [line]
 
 
-OF_STEP_1 = {
-    "another gradient norm of the pass": (with_report(gradient_norm=2.0 * (1 + 2e-6)), "gradient norm"),
-    "another gradient norm of the first step": (
-        with_norms(2.0 * (1 + 2e-6), 2.0, 2.0, 2.0),
-        "gradient norm of step 1",
-    ),
-}
-
-
-@pytest.mark.parametrize(("other", "line"), OF_STEP_1.values(), ids=OF_STEP_1.keys())
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        (with_report(gradient_norm=2.0 * (1 + 2e-6)), "gradient norm"),
+        (with_norms(2.0 * (1 + 2e-6), 2.0, 2.0, 2.0), "gradient norm of step 1"),
+    ],
+)
 def test_a_first_step_that_is_not_its_own_pass_is_seen_too(other: Computed, line: str) -> None:
     assert differing(other) == [line, "gradient norm, step 1 by pass"]
 
@@ -270,17 +259,7 @@ def test_the_table_shows_what_differs_and_what_is_computed_again() -> None:
     assert "106,816" in text
     (line,) = [line for line in text.splitlines() if "DIFFERS" in line]
     assert line.split() == ["loss", "6", "7", "1.7e-01", "1e-06", "DIFFERS"]
-    counted = f"other: {FLOPS + 1000:,} FLOPs counted, +1,000 beside the formula"
-    assert f"{counted}, named as computed again in the backward pass: attention scores 1,000" in text
-
-
-@pytest.mark.parametrize(
-    ("total", "said"),
-    [(FLOPS, "FLOPs counted, as many as the formula"), (FLOPS + 7, "FLOPs counted, +7 beside the formula")],
-)
-def test_of_a_program_that_names_nothing_all_that_was_counted_is_said(total: int, said: str) -> None:
-    text = equivalence.text(compare(MODEL, a_side(), with_flops(total)))
-    assert f"  other: {total:,} {said}\n" in text
+    assert f"other: {FLOPS + 1000:,} FLOPs counted, 1,000 of them computed again" in text
 
 
 # --- what is planted ----------------------------------------------------------------------------
@@ -290,18 +269,9 @@ def given() -> Arrays:
     return {**equivalence.batches(MODEL), **work_kit.under(work_kit.WEIGHT, random_tensors(1))}
 
 
-def test_what_is_planted_is_said_of_every_model() -> None:
-    theta, epsilon = PLANTS["rope_theta"], PLANTS["norm_epsilon_slight"]
-    for model in (MODEL, Configs().model("llama3_tiny")):
-        other = planted(theta, equivalence.case(), {}, model)[0].rope_theta
-        assert {model.rope_theta, other} == {10_000.0, 500_000.0}
-    assert "or the reverse" in theta.what
-    assert "hardly more than rounding" in epsilon.what
-
-
 def test_the_order_of_heads_is_planted_across_groups() -> None:
     before = given()
-    _, after = planted(PLANTS["head_order"], equivalence.case(), before, MODEL)
+    _, after = planted(plants_of("pretrain")["head_order"], equivalence.case(), before, MODEL)
     query, moved = before["weight/layers.0.query"], after["weight/layers.0.query"]
     assert [int(np.argmax([np.array_equal(head, old) for old in query])) for head in moved] == [0, 2, 1, 3]
 
@@ -315,7 +285,9 @@ def test_the_first_batch_is_its_own_shifted_by_one() -> None:
 
 
 def test_unknown_plants_are_refused_with_the_nearest() -> None:
-    with pytest.raises(RequestError, match="unknown plant 'head_oder': did you mean 'head_order'"):
+    with pytest.raises(
+        RequestError, match="unknown plant 'head_oder' of task pretrain in fp32: did you mean 'head_order'"
+    ):
         chosen(["head_oder"])
     assert [plant.name for plant in chosen([ALL])] == list(plants_of("pretrain"))
     assert [plant.name for plant in chosen(["warmup", "head_order", "warmup"])] == ["warmup", "head_order"]
@@ -362,9 +334,8 @@ def test_in_bf16_both_sides_begin_with_numbers_that_bf16_has() -> None:
 def test_what_bf16_cannot_show_is_not_planted_there() -> None:
     assert "learning_rate" in [plant.name for plant in chosen([ALL])]
     assert "learning_rate" not in [plant.name for plant in chosen([ALL], dtype="bf16")]
-    with pytest.raises(RequestError, match="none of task pretrain in bf16") as refusal:
+    with pytest.raises(RequestError, match="of task pretrain in bf16"):
         chosen(["learning_rate"], dtype="bf16")
-    assert "rounding" in refusal.value.why
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 10_001.0, 500_000.0])
@@ -410,55 +381,6 @@ def program_of(backend: str) -> ModuleType:
 
 def weights_of(backend: str) -> ModuleType:
     return inside(backend, "weights")
-
-
-# A launcher that starts the program, says its number, and waits.
-LAUNCHER = (
-    "import subprocess, sys; process = subprocess.Popen(sys.argv[1:]); print(process.pid, flush=True); process.wait()"
-)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="what ends with its parent does so by Linux's prctl")
-@pytest.mark.parametrize("backend", ["jax_backend", "nemo_backend"])
-def test_a_work_program_dies_with_its_launcher(backend: str, tmp_path: Path) -> None:
-    """It waits for its request, or on the way to it for its framework: all are one pipe that nobody writes into."""
-    os.mkfifo(tmp_path / work_kit.REQUEST)
-    for name in ("jax", "torch", "megatron"):
-        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / work_kit.REQUEST)!r}).read()\n")
-    program = [sys.executable, "-P", str(ROOT / backend / "inside" / "work_program.py"), f"--folder={tmp_path}"]
-    program += ["--vocabulary_size=256"] if backend == "nemo_backend" else []
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "STEPMARK_DIE_WITH_PARENT": "1"}
-    command = [sys.executable, "-c", LAUNCHER, *program]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as launcher:
-        assert launcher.stdout is not None
-        number = int(launcher.stdout.readline())
-        try:
-            pipe = opened_when_read(tmp_path / work_kit.REQUEST)
-            launcher.kill()
-            wait_for_the_end_of(Path(f"/proc/{number}"))
-            os.close(pipe)
-        finally:
-            launcher.kill()
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
-
-
-def opened_when_read(pipe: Path) -> int:
-    """A pipe that nobody reads cannot be opened; a program that died would be waited for without an end."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            assert time.monotonic() < deadline, "the program does not read its request"
-            time.sleep(0.02)
-
-
-def wait_for_the_end_of(process: Path) -> None:
-    deadline = time.monotonic() + 10
-    while process.exists() and " Z " not in (process / "stat").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def same(one: Arrays, other: Arrays) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.equivalence import equivalence
 from benchmarks.equivalence.equivalence import Comparison, Computed, compare
-from benchmarks.equivalence.mutations import ALL, PLANTS, chosen, planted, plants_of
+from benchmarks.equivalence.mutations import ALL, chosen, planted, plants_of
 from benchmarks.equivalence.work import adapter_names, tensor_names
 from benchmarks.errors import RequestError
 from benchmarks.inside import work_kit
@@ -30,8 +30,8 @@ from tests.benchmarks.equivalence.test_work import (
 )
 
 LORA = Lora(
-    rank=equivalence.ADAPTER_RANK,
-    alpha=equivalence.ADAPTER_ALPHA,
+    rank=4,
+    alpha=8.0,
     dropout=0.0,
     targets=["query", "key", "value", "attention_output", "gate", "up", "mlp_output"],
 )
@@ -81,7 +81,9 @@ def with_array(name: str, factor: float) -> Computed:
 def test_two_sides_that_trained_the_same_adapters_agree() -> None:
     found = compared(adapted("other"))
     assert found.differing == []
-    assert "adapters of rank 4, alpha 8, beside q,k,v,o,gate,up,down" in equivalence.text(found)
+    assert "adapters of rank 4, alpha 8, beside q,k,v,o,gate,up,down" in equivalence.text(
+        compare(MODEL, adapted(), adapted("other"), "", LORA)
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ OF_TASKS = [(task, name) for task in ("pretrain", "lora") for name in plants_of(
 @pytest.mark.parametrize(("task", "name"), OF_TASKS)
 def test_a_plant_changes_the_case_or_moves_its_own_weights_alone_in_every_layer(task: str, name: str) -> None:
     case, before = CASE if task == "lora" else equivalence.case(), given(task)
-    changed, after = planted(PLANTS[name], case, before, MODEL)
+    changed, after = planted(plants_of(task)[name], case, before, MODEL)
     assert {key: (array.shape, array.dtype) for key, array in after.items()} == {
         key: (array.shape, array.dtype) for key, array in before.items()
     }
@@ -168,11 +170,11 @@ def test_a_plant_changes_the_case_or_moves_its_own_weights_alone_in_every_layer(
 
 
 def test_plants_of_adapters_are_none_of_pretraining_and_the_other_way_round() -> None:
-    with pytest.raises(RequestError, match="plant 'base_trained' is none of task pretrain"):
+    with pytest.raises(RequestError, match="unknown plant 'base_trained' of task pretrain"):
         chosen(["base_trained"])
-    with pytest.raises(RequestError, match="plant 'norms_decayed' is none of task lora") as caught:
+    with pytest.raises(RequestError, match="unknown plant 'norms_decayed' of task lora") as caught:
         chosen(["norms_decayed"], "lora")
-    assert "--task=lora --plant=list" in caught.value.next_command
+    assert "--task=lora --dtype=fp32 --plant=list" in caught.value.next_command
     assert [plant.name for plant in chosen([ALL], "lora")] == list(plants_of("lora"))
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
+from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.report import Report, counts, failing, judge, node_list, report_text
 from benchmarks.preflight.values import Answer, Asked, Clock, Command, Finding, Limits, Wanted
 from benchmarks.values import Hardware
@@ -332,7 +333,7 @@ def report(findings: list[Finding], names: list[str]) -> Report:
         failing=failed,
         checks=counts(findings),
         findings=[f for f in findings if f.status != "ok"],
-        nccl=[],
+        nccl=NcclResult(status="not_checked", text="a CPU"),
     )
 
 

@@ -62,14 +62,6 @@ def test_a_healthy_log(tmp_path: Path) -> None:
     assert "nothing wrong was found in 38 lines of steps" in done.stdout
 
 
-def test_the_list_of_symptoms(tmp_path: Path) -> None:
-    done = doctor("symptoms", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "spank_assertion" in done.stdout
-    assert "seed 000" in done.stdout
-    assert len(json.loads(doctor("symptoms", "--json", cwd=tmp_path).stdout)) > 60
-
-
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "cut.log.gz").write_bytes(gzip.compress(MEMORY.encode() * 100)[:12])

@@ -176,7 +176,7 @@ def test_files_are_kept_where_a_folder_is_named(stand_in: Stand, tmp_path: Path)
 def test_a_folder_that_cannot_be_made_is_refused(stand_in: Stand, tmp_path: Path, place: str) -> None:
     stand_in()
     (tmp_path / "file").touch()
-    with pytest.raises(RequestError, match="this folder cannot be made or read") as refused:
+    with pytest.raises(RequestError, match="this folder cannot be used") as refused:
         prove(output_dir=tmp_path / place)
     assert refused.value.where == f"--output_dir={tmp_path / place}"
 
@@ -184,7 +184,7 @@ def test_a_folder_that_cannot_be_made_is_refused(stand_in: Stand, tmp_path: Path
 def test_a_folder_with_an_earlier_proof_is_refused(stand_in: Stand, tmp_path: Path) -> None:
     stand_in()
     assert prove(output_dir=tmp_path / "kept") == 0
-    with pytest.raises(RequestError, match="this folder is not empty"):
+    with pytest.raises(RequestError, match="it is not empty"):
         prove(output_dir=tmp_path / "kept")
 
 
@@ -222,12 +222,6 @@ def test_a_plant_that_nothing_catches_fails_the_proof(stand_in: Stand, capsys: p
     with pytest.raises(RunError, match="planted, and not caught: warmup on llama2_tiny"):
         prove(("warmup",))
     assert "caught by nothing: it is not seen" in capsys.readouterr().out
-
-
-def test_a_plant_is_not_caught_by_what_differs_anyway(stand_in: Stand) -> None:
-    stand_in(error=1e-3, deaf=True)
-    with pytest.raises(RunError, match="not caught"):
-        prove(("warmup",))
 
 
 def test_a_program_that_trained_fewer_steps_proves_nothing(stand_in: Stand) -> None:
@@ -298,7 +292,7 @@ REFUSED = {
     "repair": (["--equivalence", "--repair"], "it takes no --repair"),
     "a plant of another task": (
         ["--equivalence", "--plant=base_trained"],
-        "plant 'base_trained' is none of task pretrain in fp32",
+        "unknown plant 'base_trained' of task pretrain in fp32",
     ),
     "adapters in bf16": (["--equivalence", "--task=lora", "--dtype=bf16"], "adapters are compared in fp32 alone"),
     "a GPU that is not here": (["--equivalence", "--hardware=gb300"], "this machine has no 1 x NVIDIA GB300"),

@@ -42,7 +42,6 @@ def test_the_help_lists_each_subcommand_and_each_shows_its_own_flags(command: Su
         ("report", "--sweep=S.json", "scaling S.json"),
         ("report", "--references", "references"),
         ("doctor", "--xla_flags=--a=b", "flags --a=b"),
-        ("doctor", "--list_symptoms --json", "symptoms --json"),
         ("doctor", "--site=NAME --nodes=2", "nodes --site=NAME --nodes=2"),
         ("plan", "--backend=jax --layouts --top=2", "layouts --backend=jax --top=2"),
         ("plan", "--compile --backend=jax", "compile --backend=jax"),
