@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from launch.reports.ingest_reports import STEPS_A_WRITE
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -93,18 +92,6 @@ def test_not_a_number_becomes_null(log: Any) -> None:
     assert (step["step"], step["seconds"], step["loss"], step["framework_tflops_per_device"]) == (0, 1.0, None, None)
 
 
-@pytest.mark.parametrize("count", [STEPS_A_WRITE - 1, STEPS_A_WRITE, STEPS_A_WRITE + 1])
-def test_json_is_whole_at_every_batch_boundary(log: Any, count: int) -> None:
-    report = as_json(log("a", step_lines(range(count)) + step_lines(range(2))))
-    assert numbers(report) == [list(range(count)), [0, 1]]
-
-
-def test_many_skipped_lines(log: Any) -> None:
-    report = as_json(log("a", step_lines(range(1)) + "completed step: x, \n" * 200_000))
-    assert len(report["skipped_lines"]) == 200_000
-    assert report["skipped_lines"][-1]["line"] == 200_001
-
-
 def test_standard_input() -> None:
     assert as_json("--log=-", stdin=REAL_LOG.read_bytes()) == as_json(f"--log={REAL_LOG}")
 
@@ -130,13 +117,6 @@ def test_another_host(log: Any) -> None:
     report = as_json(*logs)
     assert numbers(report) == [list(range(10))]
     assert report["duplicates"] == 9
-
-
-def test_another_host_fills_a_gap(log: Any) -> None:
-    gap = START + step_lines(range(4)) + step_lines(range(7, 10))
-    report = as_json(log("a", gap), log("b", START + step_lines(range(10))))
-    assert numbers(report) == [list(range(10))]
-    assert report["duplicates"] == 7
 
 
 def test_rotated_log(log: Any) -> None:
@@ -241,14 +221,6 @@ def test_a_logging_interval_is_named(log: Any) -> None:
     assert any("one line every 10 steps" in note for note in result["notes"])
     shown = run(flag).stdout.decode()
     assert "none; one line every 10 steps" in shown
-
-
-def test_the_task_decides_how_flops_are_counted(log: Any) -> None:
-    flag = log("a", megatron_lines(range(1, 51), {}))
-    pretrain, lora = as_json(flag, *BENCHMARK)["result"], as_json(flag, *BENCHMARK, "--task=lora")["result"]
-    assert (pretrain["benchmark"]["task"], lora["benchmark"]["task"]) == ("pretrain", "lora")
-    assert lora["model_flops_per_step"] < pretrain["model_flops_per_step"]
-    assert {m["convention"] for m in lora["mfu"]}.isdisjoint(m["convention"] for m in pretrain["mfu"])
 
 
 # --- what the log says against the flags --------------------------------------------------------
@@ -356,12 +328,6 @@ def test_result_is_of_the_last_attempt_with_seconds(log: Any) -> None:
     assert report["result"]["seconds_per_step"]["median"] == pytest.approx(7.908)
     shown = run(log("a", text + hidden), *BENCHMARK).stdout.decode()
     assert "result of attempt 2" in shown
-
-
-def test_no_seconds_no_figures(log: Any) -> None:
-    hidden = "completed profiler activation/deactivation step: 0, total_weights: 8, loss: 6.058, x: 1\n"
-    result = as_json(log("a", hidden), *BENCHMARK)["result"]
-    assert result == {"status": "invalid", "reasons": ["no step of the log has seconds"]}
 
 
 @pytest.mark.parametrize("missing", BENCHMARK)
