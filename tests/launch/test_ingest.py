@@ -86,19 +86,8 @@ def test_attempts_duplicates_and_skipped_lines(log: Any) -> None:
     assert report["skipped_lines"] == [{"line": 9, "reason": "truncated"}]
 
 
-def test_not_a_number_becomes_null(log: Any) -> None:
-    text = "completed step: 0, seconds: 1.000, TFLOP/s: inf, loss: nan\n"
-    (step,) = as_json(log("a", text))["attempts"][0]["steps"]
-    assert (step["step"], step["seconds"], step["loss"], step["framework_tflops_per_device"]) == (0, 1.0, None, None)
-
-
 def test_standard_input() -> None:
     assert as_json("--log=-", stdin=REAL_LOG.read_bytes()) == as_json(f"--log={REAL_LOG}")
-
-
-def test_log_without_steps(log: Any) -> None:
-    assert as_json(log("a", START))["attempts"] == []
-    assert run(log("a", START)).returncode == 0
 
 
 def test_reader_that_goes_away(log: Any) -> None:
@@ -129,20 +118,6 @@ def test_a_restart_in_another_log_is_never_merged(log: Any, second: range) -> No
     assert numbers(report) == [list(range(21)), list(second)]
     assert {s["attempt"] for s in report["attempts"][1]["steps"]} == {2}
     assert report["duplicates"] == 0
-
-
-def test_two_hosts_with_two_attempts_each(log: Any) -> None:
-    text = START + step_lines(range(5)) + START + step_lines(range(9))
-    report = as_json(log("a", text), log("b", text))
-    assert numbers(report) == [list(range(5)), list(range(9))]
-    assert report["duplicates"] == 14
-
-
-def test_skipped_lines_of_several_logs_name_their_log(log: Any) -> None:
-    report = as_json(log("a", step_lines(range(3))), log("b.log", step_lines(range(3)) + "completed step: 3\n"))
-    (skipped,) = report["skipped_lines"]
-    assert skipped["line"] == 4
-    assert "b.log" in skipped["reason"]
 
 
 # --- NeMo and Megatron ------------------------------------------------------------------------
@@ -182,15 +157,6 @@ def megatron_lines(numbers: range, left_out: dict[int, str]) -> str:
 
 
 SKIPPED = "number of skipped iterations:   1 | number of nan iterations:   0 |"
-NAN = "number of skipped iterations:   1 | number of nan iterations:   1 |"
-
-
-def test_iterations_that_megatron_left_out_are_counted_and_named(log: Any) -> None:
-    text = megatron_lines(range(1, 51), {20: SKIPPED, 21: SKIPPED, 30: NAN})
-    result = as_json(log("a", text), *BENCHMARK, "--window=11-50")["result"]
-    assert result["window"]["excluded"] == {"outside_window": 10, "skipped iteration": 2, "nan iteration": 1}
-    assert result["window"]["counted"] == 37
-    assert not [reason for reason in result["reasons"] if "not finite" in reason]
 
 
 def test_a_loss_that_is_not_finite_is_no_result_of_a_benchmark(log: Any) -> None:
@@ -200,27 +166,6 @@ def test_a_loss_that_is_not_finite_is_no_result_of_a_benchmark(log: Any) -> None
     assert "the loss is not finite in 1 steps (first: 50)" in result["reasons"]
     assert result["loss"]["last"] is None
     assert "loss.last" in result["null_because"]
-
-
-def test_the_interval_is_as_wide_as_the_printed_digits(log: Any) -> None:
-    """The same steps, printed by NeMo with 4 digits and by Megatron with a tenth of a ms."""
-
-    def width(flag: str) -> float:
-        low, high = as_json(flag, *BENCHMARK)["result"]["seconds_per_step"]["ci95"]
-        return float(high - low)
-
-    megatron = " iteration {0}/ 60 | elapsed time per iteration (ms): 10070.0 | lm loss: 9.0E+00 |\n"
-    nemo = "Training epoch 0, iteration {0}/59 | reduced_train_loss: 9 | train_step_timing in s: 10.07\n"
-    assert width(log("a", "".join(megatron.format(n) for n in range(60)))) == pytest.approx(0.0001)
-    assert width(log("b", "".join(nemo.format(n) for n in range(60)))) == pytest.approx(0.01)
-
-
-def test_a_logging_interval_is_named(log: Any) -> None:
-    flag = log("a", megatron_lines(range(10, 510, 10), {}))
-    result = as_json(flag, *BENCHMARK)["result"]
-    assert any("one line every 10 steps" in note for note in result["notes"])
-    shown = run(flag).stdout.decode()
-    assert "none; one line every 10 steps" in shown
 
 
 # --- what the log says against the flags --------------------------------------------------------
@@ -270,13 +215,6 @@ def test_another_batch_than_the_logs_is_invalid(log: Any, lines: Any) -> None:
     (reason,) = result["reasons"]
     assert reason.startswith("the log's global batch is 96 in ")
     assert reason.endswith("--global_batch_size says 128")
-
-
-@pytest.mark.parametrize(("tflops", "noted"), [(950.0, True), (440.0, False), (240.0, False), (200.0, True)])
-def test_tflops_that_are_far_from_the_logs_are_noted(log: Any, tflops: float, noted: bool) -> None:
-    result = as_json(log("a", whole_megatron_lines(range(1, 51), tflops=tflops)), *BENCHMARK)["result"]
-    assert result["status"] == "valid"
-    assert any(f"TFLOP/s a GPU are {tflops:g}, those of the flags 4" in note for note in result["notes"]) == noted
 
 
 def test_a_gradient_norm_that_is_not_finite_is_no_training(log: Any) -> None:

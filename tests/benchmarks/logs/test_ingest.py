@@ -4,7 +4,6 @@ import io
 
 import pytest
 
-from benchmarks.backend import LogFormat
 from benchmarks.logs import ingest
 from benchmarks.logs.ingest import AttemptTracker, gaps, stride
 from jax_backend.logs import MaxTextLog
@@ -56,25 +55,6 @@ def test_stride(numbers: list[int], every: int) -> None:
 def test_gaps_are_the_lines_that_are_missing() -> None:
     assert gaps([10, 20, 30, 60, 70, 80, 100]) == [(40, 50), (90, 90)]
     assert gaps([0, 1, 2, 5, 6, 7, 9]) == [(3, 4), (8, 8)]
-
-
-# --- detection --------------------------------------------------------------------------------
-
-
-class Never(MaxTextLog):
-    def recognises(self, head: bytes) -> bool:  # noqa: ARG002
-        return False
-
-
-def test_the_first_format_that_knows_a_log_takes_it_and_the_stream_is_at_its_start() -> None:
-    one, other = MaxTextLog(), MaxTextLog()
-    formats: list[LogFormat] = [Never(), one, other]
-    stream = io.BytesIO(b"noise\n" * 400_000 + b"completed step: 0, seconds: 1.000, loss: 9.0\n")
-    stream.seek(100)
-    assert ingest.detect(stream, formats) is one
-    assert stream.tell() == 0
-    assert ingest.detect(io.BytesIO(b"noise"), formats) is None
-    assert ingest.detect(stream, []) is None
 
 
 # --- a run of another format ------------------------------------------------------------------
