@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
         )
     page_file = None if FLAGS.html is None else Path(FLAGS.html)
     if page_file is not None:
-        html_pages.refuse_folder(page_file)
+        html_pages.refuse_place(page_file)
     sides = Sides(Path(FLAGS.output_dir))
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)

@@ -19,6 +19,7 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 
 import shutil
 import sys
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -33,15 +34,16 @@ from benchmarks.logs.known_formats import all_log_formats, backend_of_format
 from benchmarks.measuring import window
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
-from benchmarks.values import Value
+from benchmarks.values import Step, Value
 from launch.cli import run_main
-from launch.reports.ingest_reports import JsonReport, Outcome, Report, TableReport, kept_aside
+from launch.reports.ingest_reports import Outcome, Report
 
 if TYPE_CHECKING:
     from benchmarks.mlperf.story import Story
     from benchmarks.references.nearest_reference import Nearest
 
 STDIN = "-"
+IN_MEMORY_BYTES = 8 << 20  # of a pipe, which can be read once; the rest waits on disk
 
 LOG = flags.DEFINE_multi_string("log", [], "The log to read; - for standard input. May be repeated.")
 MODEL = flags.DEFINE_string("model", None, "The model that was trained (configs/models).")
@@ -66,17 +68,14 @@ def main(argv: list[str]) -> int:
     with ExitStack() as stack:
         logs = [(name, stack.enter_context(_open(name))) for name in _log_names()]
         log_format = _common_format(logs)
-        last = ingest.LastTimedAttempt()
-        report: Report = JsonReport(log_format.name) if JSON.value else TableReport(log_format.name)
         watched = [(name, ingest.WatchedStream(stream, log_format, _formats())) for name, stream in logs]
-        named = [
-            ingest.NamedLog(name=name, events=log_format.read(cast(BinaryIO, stream))) for name, stream in watched
-        ]
-        events = ingest.join(named)
-        report.add(events if measured is None else last.watch(events))
+        events = [(name, log_format.read(cast(BinaryIO, stream))) for name, stream in watched]
+        log = ingest.ReadLog(ingest.join(events))
         others = sorted({name for _, stream in watched for name in stream.others})
-        outcome = None if measured is None else measured.outcome(last, log_format)
-        report.finish(last, others, outcome, _stories(log_format, logs))
+        outcome = None if measured is None else measured.outcome(log.last_timed(), log_format)
+        report = Report(log_format.name, log, others, outcome, _stories(log_format, logs))
+    sys.stdout.buffer.write(report.json() if JSON.value else f"{report.table()}\n".encode())
+    sys.stdout.flush()
     return EXIT_VALID if outcome is None or outcome.result["status"] == "valid" else EXIT_INVALID
 
 
@@ -98,17 +97,17 @@ class Measured(Value, frozen=True):
     workload: Workload
     window: str
 
-    def outcome(self, last: ingest.LastTimedAttempt, log_format: LogFormat) -> Outcome:
-        result = self._result(last, log_format)
+    def outcome(self, steps: list[Step], log_format: LogFormat) -> Outcome:
+        result = self._result(steps, log_format)
         return Outcome(result, self._nearest(result, log_format))
 
-    def _result(self, last: ingest.LastTimedAttempt, log_format: LogFormat) -> dict[str, object]:
-        if not last.steps:
+    def _result(self, steps: list[Step], log_format: LogFormat) -> dict[str, object]:
+        if not steps:
             return {"status": "invalid", "reasons": ["no step of the log has seconds"]}
         from benchmarks.logs.foreign import summarise_foreign  # scipy, needed for a result alone
 
         return summarise_foreign(
-            last.steps, self.workload, self.window, log_format.seconds_resolution, log_format.rate_resolution
+            steps, self.workload, self.window, log_format.seconds_resolution, log_format.rate_resolution
         )
 
     def _nearest(self, result: dict[str, object], log_format: LogFormat) -> "Nearest":
@@ -183,7 +182,7 @@ def _open(name: str) -> BinaryIO:
 
 
 def _copied(stream: BinaryIO) -> BinaryIO:
-    copy = kept_aside()
+    copy = cast(BinaryIO, tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))  # noqa: SIM115 - as above
     shutil.copyfileobj(stream, copy, 1 << 20)
     return copy
 

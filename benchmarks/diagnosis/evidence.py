@@ -5,7 +5,6 @@ import re
 import msgspec
 
 from benchmarks.diagnosis.lines import TRACEBACK, Clock, error_lines, label_of, rank_in, writer_end
-from benchmarks.diagnosis.picking import LinePicker
 from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.logs.log_endings import shown_line
 from benchmarks.logs.log_stream import without_colours
@@ -19,15 +18,11 @@ AHEAD_BYTES = 256 << 10  # how long a traceback may be
 BEHIND_BYTES = 16 << 10  # how far back the last time stamp is looked for
 MOST_WAITING = 16 << 20  # without the end of a line
 LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
-ERROR_WORDS = [b"error", b"exception", b"fatal", b"traceback (most recent", b"critical"]
-BENCHMARK = re.compile(rb'"key": ?"submission_benchmark", ?"value": ?"([^"]{1,80})"')
-EVALUATION = re.compile(rb'"key": ?"eval_accuracy", ?"value": ?"?(-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)[",} ]')
 MARKED = re.compile(
     rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|ERROR|fatal|FATAL|CRITICAL)\]?[: ]|[EF]\d{4} \d\d:\d\d|\[NeMo E )"
     rb"|[A-Za-z_][\w.]*(?:Error|Exception)(?:: |$)"
 )
 IGNORED = b"Exception ignored in"
-LINE_END = re.compile(rb"[\r\n]")
 
 
 class Finding(Value, frozen=True):
@@ -42,14 +37,6 @@ class Finding(Value, frozen=True):
     count: int = 1  # how often, by this rank, in this file
 
 
-class Evaluation(Value, frozen=True):
-    """A value of eval_accuracy."""
-
-    line: int
-    value: float
-    time: float | None
-
-
 class LogEvidence(Value, frozen=True):
     """What one log says."""
 
@@ -59,8 +46,6 @@ class LogEvidence(Value, frozen=True):
     ended_well: bool  # and nothing follows but what is listed
     findings: list[Finding]
     survived: list[Finding]  # training went on after them
-    evaluations: list[Evaluation]
-    benchmark: str | None  # of MLPerf training
 
 
 class _Seen:
@@ -86,20 +71,16 @@ class Scanner:
 
     def __init__(self, symptoms: Symptoms, file: str, clock: Clock, rank: int | None = None) -> None:
         self._symptoms, self._file, self._clock, self._rank = symptoms, file, clock, rank
-        self._picker = _picker(symptoms)
+        self._picker = symptoms.picker
         self._text = b""
         self._done = 0  # in the text: lines that begin before it have been looked at
         self._before = 0  # bytes of the log before the text
         self._lines = 0  # that end before it
-        self._traceback_until: dict[
-            int | None, int
-        ] = {}  # by label: where the last one that was read ends in the log
+        self._traceback_until: dict[int | None, int] = {}  # by label: where the last that was read ends in the log
         self._bytes = 0
         self._steps = 0
         self._ended_well = False
         self._seen: dict[tuple[str, int | None], _Seen] = {}
-        self._evaluations: list[Evaluation] = []
-        self._benchmark: str | None = None
 
     def feed(self, data: bytes) -> None:
         self._bytes += len(data)
@@ -117,7 +98,7 @@ class Scanner:
             symptom = self._symptoms.by_id.get(name)
             last = seen.lasts(self._steps)
             shown = seen.first if last is None or (symptom is not None and symptom.lasting) else last
-            counted = _counted(shown, seen.count)
+            counted = msgspec.structs.replace(shown, count=seen.count)
             (findings if last is not None else survived).append(counted)
         findings.sort(key=lambda one: one.line)
         return LogEvidence(
@@ -127,8 +108,6 @@ class Scanner:
             ended_well=self._ended_well,
             findings=findings,
             survived=survived,
-            evaluations=self._evaluations,
-            benchmark=self._benchmark,
         )
 
     # --- a piece ---
@@ -165,7 +144,6 @@ class Scanner:
             self._steps = (self._steps // _END_OF_TRAINING + 1) * _END_OF_TRAINING + self._steps % _END_OF_TRAINING
             self._ended_well = True
             return
-        self._take_evaluation(start, line)
         candidates = {one.id: one for word in sorted(words) for one in self._symptoms.found_by(word)}
         shown = list(self._symptoms.shown_by(bare, candidates.values())) if candidates else []
         for symptom in shown:
@@ -176,14 +154,11 @@ class Scanner:
     def _look_for_the_unknown(self, start: int, line: bytes, bare: bytes) -> None:
         if self._before + start < self._traceback_until.get(label_of(line), 0):
             return  # it is a part of one that was read
+        known = self._symptoms
         if bare.startswith(TRACEBACK):
             self._take_traceback(start, line)
-        elif MARKED.match(bare) and not self._tells_nothing(bare):
+        elif MARKED.match(bare) and not (known.is_harmless(bare) or known.quotes(bare) or known.informs(bare)):
             self._add(SUSPECT, start, line, line)
-
-    def _tells_nothing(self, bare: bytes) -> bool:
-        known = self._symptoms
-        return known.is_harmless(bare) or known.quotes(bare) or known.informs(bare)
 
     def _take_traceback(self, start: int, line: bytes) -> None:
         """The error that ended it; none where Python ignored it, or where it shows a known symptom."""
@@ -197,20 +172,12 @@ class Scanner:
             return
         self._add(UNKNOWN, start + offset, line, said, self._lines + self._text.count(b"\n", start, start + offset))
 
-    def _take_evaluation(self, start: int, line: bytes) -> None:
-        found = EVALUATION.search(line)
-        if found:
-            self._evaluations.append(Evaluation(self._lines + 1, float(found[1]), self._time(start, line)))
-        found = BENCHMARK.search(line)
-        if found:
-            self._benchmark = found[1].decode(errors="replace")
-
     def _add(self, name: str, start: int, written_by: bytes, line: bytes, lines: int | None = None) -> None:
         rank = rank_in(written_by)
         rank = self._rank if rank is None else rank
         key = (name, rank)
         seen = self._seen.get(key)
-        if seen is not None and (self._steps == seen.live[-1][0] if seen.live else False):
+        if seen is not None and seen.live and self._steps == seen.live[-1][0]:
             seen.count += 1
             return
         finding = Finding(
@@ -233,19 +200,3 @@ class Scanner:
 
 
 _END_OF_TRAINING = 1 << 40  # counts as so many steps: whatever was before it was survived
-
-
-def _counted(finding: Finding, count: int) -> Finding:
-    return msgspec.structs.replace(finding, count=count)
-
-
-def _picker(symptoms: Symptoms) -> LinePicker:
-    """Made once for all logs that are read with the same table."""
-    if symptoms.picker is None:
-        symptoms.picker = LinePicker(alarm_words(symptoms))
-    return symptoms.picker
-
-
-def alarm_words(symptoms: Symptoms) -> list[bytes]:
-    """By which lines are picked out."""
-    return sorted({*symptoms.words(), *ERROR_WORDS, b'"eval_accuracy"', b'"submission_benchmark"'})

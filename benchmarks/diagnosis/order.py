@@ -8,19 +8,18 @@ comes before what the others say.
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
-from statistics import fmean
 
 import msgspec
 
-from benchmarks.diagnosis.evidence import SUSPECT, UNKNOWN, Evaluation, Finding, LogEvidence, Scanner
+from benchmarks.diagnosis.evidence import SUSPECT, UNKNOWN, Finding, LogEvidence, Scanner
 from benchmarks.diagnosis.lines import Clock
-from benchmarks.diagnosis.symptoms import Symptom, Symptoms
+from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.logs.log_endings import Ending
 from benchmarks.values import Value
 
 CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, CONSEQUENCE, MARKED, END = range(7)
-TIERS = {"cause": CAUSE, "death": DEATH, "consequence": CONSEQUENCE, "end": END}
+WORTH_MORE = ("cause", UNKNOWN, "death", "consequence")  # than a line that is marked as an error
+TIERS = {"cause": CAUSE, UNKNOWN: UNKNOWN_ERROR, "death": DEATH, "consequence": CONSEQUENCE, SUSPECT: MARKED}
 SOLVED_BY_TIME = (CAUSE, JOB_CAUSE, UNKNOWN_ERROR)
 NEVER = float("inf")
 SOON_SECONDS = 60.0
@@ -73,12 +72,12 @@ class Diagnosis(Value, frozen=True):
 
 def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOTHING) -> Diagnosis:
     """The order of all that the logs say."""
-    found = [one for log in logs for one in (*log.findings, *_of_evaluations(log, symptoms.table.falling))]
+    found = [one for log in logs for one in log.findings]
     survived = [one for log in logs for one in log.survived]
     steps = sum(log.steps for log in logs)
     ended_well = known.ended_well or (not known.failed and any(log.ended_well for log in logs))
     old = [one for one in found if known.since is not None and one.time is not None and one.time < known.since]
-    warns = [one for one in found if _is_warning(one, symptoms)]
+    warns = [one for one in found if _kind(one, symptoms) == "warning"]
     counted = [one for one in found if one not in old and one not in warns]
     if known.ended_well:
         counted, survived = [], [*survived, *counted]
@@ -115,24 +114,20 @@ def ending_of(text: bytes, symptoms: Symptoms) -> Ending | None:
     return Ending(name=found.id, text=f"{found.title}: {found.first.text}" if found.title else found.first.text)
 
 
-def _is_warning(finding: Finding, symptoms: Symptoms) -> bool:
+def _kind(finding: Finding, symptoms: Symptoms) -> str:
+    """Of its symptom; else UNKNOWN or SUSPECT."""
     symptom = symptoms.by_id.get(finding.id)
-    return symptom is not None and symptom.kind == "warning"
+    return symptom.kind if symptom else finding.id
 
 
 def _explaining(found: Sequence[Finding], symptoms: Symptoms) -> list[Finding]:
     """Without errors of a rank that says why it failed, and marked lines of one that says anything better."""
-
-    def is_of(one: Finding, kinds: tuple[str, ...]) -> bool:
-        symptom = symptoms.by_id.get(one.id)
-        return symptom is not None and symptom.kind in kinds
-
-    explained = {_writer(one) for one in found if is_of(one, ("cause",))}
-    better = {_writer(one) for one in found if one.id == UNKNOWN or is_of(one, ("cause", "death", "consequence"))}
+    kinds = {kind: {_writer(one) for one in found if _kind(one, symptoms) == kind} for kind in WORTH_MORE}
+    better = set().union(*kinds.values())
     return [
         one
         for one in found
-        if not (one.id == UNKNOWN and _writer(one) in explained)
+        if not (one.id == UNKNOWN and _writer(one) in kinds["cause"])
         and not (one.id == SUSPECT and _writer(one) in better)
     ]
 
@@ -186,37 +181,33 @@ class _Order:
         return merged
 
     def _first(self, heads: Sequence[Finding]) -> Finding:
-        dated = min((one for one in heads if one.time is not None), key=self._dated, default=None)
-        undated = min((one for one in heads if one.time is None), key=self._undated, default=None)
-        if dated is None or undated is None:
-            return dated or undated or heads[0]
-        return undated if self._tier(undated) < self._tier(dated) else dated
-
-    def _dated(self, one: Finding) -> tuple[float, int, str]:
-        return (NEVER if one.time is None else one.time, self._tier(one), one.file)
-
-    def _undated(self, one: Finding) -> tuple[int, str]:
-        return (self._tier(one), one.file)
+        dated = [one for one in heads if one.time is not None]
+        undated = [one for one in heads if one.time is None]
+        first = min(dated, key=lambda one: (one.time or 0.0, self._tier(one), one.file), default=None)
+        other = min(undated, key=lambda one: (self._tier(one), one.file), default=None)
+        if first is None or (other is not None and self._tier(other) < self._tier(first)):
+            return other or heads[0]
+        return first
 
     def _tier(self, one: Finding) -> int:
         symptom = self._symptoms.by_id.get(one.id)
-        if symptom is None:
-            return UNKNOWN_ERROR if one.id == UNKNOWN else MARKED
-        if symptom.kind == "cause" and symptom.of == "job":
+        if symptom is not None and (symptom.kind, symptom.of) == ("cause", "job"):
             return JOB_CAUSE
-        return TIERS.get(symptom.kind, END)
+        return TIERS.get(_kind(one, self._symptoms), END)
 
     def _entry(self, group: Sequence[Finding]) -> Entry:
         first = _said_best(group)
-        symptom = self._symptoms.by_id.get(first.id) or _nobody_knows(first)
+        symptom = self._symptoms.by_id.get(first.id)
+        ended = "that a Python traceback ends in" if first.id == UNKNOWN else "that is marked as one"
+        title = "an error that is not known" if first.id == UNKNOWN else "a line marked as an error"
         return Entry(
-            id=symptom.id,
-            kind=symptom.kind if first.id in self._symptoms.by_id else first.id,
-            phase=symptom.phase,
-            title=symptom.title,
-            means=symptom.means,
-            do=symptom.do,
-            source=symptom.source,
+            id=first.id,
+            kind=_kind(first, self._symptoms),
+            phase=symptom.phase if symptom else "unknown",
+            title=symptom.title if symptom else title,
+            means=symptom.means if symptom else f"No known symptom: this is the first error {ended}.",
+            do=symptom.do if symptom else ["read what stands before this line"],
+            source=symptom.source if symptom else "the log itself",
             first=first,
             ranks=sorted({one.rank for one in group if one.rank is not None}),
             lines=sum(one.count for one in group),
@@ -233,84 +224,18 @@ def _said_best(group: Sequence[Finding]) -> Finding:
     return first if said is None else msgspec.structs.replace(said, time=said.time or first.time)
 
 
-def _nobody_knows(finding: Finding) -> Symptom:
-    """An error that is in no table: what it says is all there is."""
-    error = finding.id == UNKNOWN
-    return Symptom(
-        id=finding.id,
-        phase="unknown",
-        kind="cause",
-        of="rank",
-        title="an error that is not known" if error else "a line marked as an error",
-        words=[],
-        pattern="",
-        means="No known symptom: this is the first error "
-        + ("that a Python traceback ends in." if error else "that is marked as one."),
-        do=["read what stands before this line"],
-        samples=[],
-        source="the log itself",
-    )
-
-
 # --- lines of many ranks that say the same ------------------------------------------------------
 
-HEX = re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b")
-ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9a-f:]*:[0-9a-f:]+\](?::\d+)?")
-HOST = re.compile(r"\b[a-zA-Z][a-zA-Z-]*\d+(?:[-.][a-zA-Z0-9-]+)*\b")
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+DIFFERING = (
+    (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b"), "X"),
+    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9a-f:]*:[0-9a-f:]+\](?::\d+)?"), "A"),
+    (re.compile(r"\b[a-zA-Z][a-zA-Z-]*\d+(?:[-.][a-zA-Z0-9-]+)*\b"), "H"),
+    (re.compile(r"\d+(?:\.\d+)?"), "N"),
+)
 
 
 def shape(text: str) -> str:
     """A line without what differs from rank to rank: numbers, addresses, names of hosts."""
-    for pattern, instead in ((HEX, "X"), (ADDRESS, "A"), (HOST, "H"), (NUMBER, "N")):
+    for pattern, instead in DIFFERING:
         text = pattern.sub(instead, text)
     return text
-
-
-# --- evaluations that come no nearer to their target: no line says so, their values do ------------
-
-STUCK, DIVERGING = "eval_stuck", "eval_diverging"
-COMPARED = 3  # the last so many evaluations with the so many before them
-LEAST_PROGRESS = 0.001  # of the value: of a published LoRA run each evaluation brings 0.003 or more
-WORSE = 0.02
-
-
-def _of_evaluations(log: LogEvidence, falling: Sequence[str]) -> list[Finding]:
-    """What the evaluations of a log show that did not reach its target."""
-    said = log.evaluations
-    if log.ended_well or len(said) < 2 * COMPARED:
-        return []
-    last = said[-2 * COMPARED :]
-    falls = log.benchmark in falling
-    if falls and _diverges(said):
-        return [_finding(DIVERGING, log, said[-COMPARED - 1 :])]
-    return [_finding(STUCK, log, last)] if _is_stuck([one.value for one in last], falls) else []
-
-
-def _is_stuck(values: Sequence[float], falls: bool) -> bool:
-    """Where it is not known whether a value should fall or rise, it is stuck when it does neither."""
-    before, after = values[:COMPARED], values[COMPARED:]
-    least = LEAST_PROGRESS * abs(fmean(before))
-    if falls:
-        return min(before) - min(after) < least
-    return abs(fmean(before) - fmean(after)) < least and max(values) - min(values) < 10 * least
-
-
-def _diverges(said: Sequence[Evaluation]) -> bool:
-    values = [one.value for one in said]
-    last = values[-COMPARED - 1 :]
-    rises = all(after > before for before, after in pairwise(last))
-    return rises and values[-1] > min(values) * (1 + WORSE)
-
-
-def _finding(name: str, log: LogEvidence, said: Sequence[Evaluation]) -> Finding:
-    values = ", ".join(f"{one.value:.4g}" for one in said)
-    return Finding(
-        id=name,
-        file=log.file,
-        line=said[0].line,
-        text=f"eval_accuracy of the last {len(said)} evaluations: {values}",
-        rank=None,
-        time=said[0].time,
-        count=len(said),
-    )

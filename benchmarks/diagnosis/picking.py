@@ -37,9 +37,7 @@ class LinePicker:
     """Knows the words; they are given in lower case, and have four bytes or more."""
 
     def __init__(self, words: Sequence[bytes]) -> None:
-        self._found_by: dict[
-            bytes, list[tuple[bytes, int]]
-        ] = {}  # four bytes -> the words, and where they are in each
+        self._found_by: dict[bytes, list[tuple[bytes, int]]] = {}  # four bytes -> words, and where they are in each
         for word in words:
             group = min(_groups(word), key=_usualness)
             self._found_by.setdefault(group, []).append((word, word.find(group)))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from benchmarks.diagnosis.picking import LinePicker  # numpy
 
 FILE_NAME = "symptoms.yml"
+ERROR_WORDS = (b"error", b"exception", b"fatal", b"traceback (most recent", b"critical")
 
 Kind = Literal["cause", "death", "consequence", "end", "warning"]
 
@@ -27,7 +29,7 @@ class Symptom(Value, frozen=True):
     kind: Kind
     of: Literal["rank", "job"]
     title: str  # said before the line; empty where the line says it itself
-    words: list[str]  # one stands in every line that the pattern finds; none: found by other means than a line
+    words: list[str]  # one stands in every line that the pattern finds
     pattern: str
     means: str
     do: list[str]
@@ -43,7 +45,6 @@ class SymptomTable(Value, frozen=True):
     date: str
     progress: list[str]
     success: list[list[str]]
-    falling: list[str]
     harmless: list[str]
     no_evidence: list[str]
     info: list[str]
@@ -60,25 +61,27 @@ class Symptoms:
             raise RequestError("two symptoms have one id", where=f"{where}: id")
         self.progress = [word.encode() for word in table.progress]
         self.success = [[word.lower().encode() for word in words] for words in table.success]
-        self._patterns = {
-            one.id: _compiled([one.pattern], f"{where}: {one.id}") for one in table.symptoms if one.pattern
-        }
-        self._words = {one.id: [word.lower().encode() for word in one.words] for one in table.symptoms}
+        self._patterns: dict[str, re.Pattern[bytes]] = {}
+        self._found_by: dict[bytes, list[Symptom]] = {}
         for one in table.symptoms:
-            if bool(one.pattern) != bool(one.words):
-                raise RequestError(f"'{one.id}' has a pattern without words, or the reverse", where=where)
+            if not one.pattern or not one.words:
+                raise RequestError(f"'{one.id}' has no pattern, or no words", where=where)
+            self._patterns[one.id] = _compiled([one.pattern], f"{where}: {one.id}")
+            for word in one.words:
+                self._found_by.setdefault(word.lower().encode(), []).append(one)
         self._quoting = _compiled(table.no_evidence, f"{where}: no_evidence")
         self._info = _compiled(table.info, f"{where}: info")
         self._harmless = _compiled(table.harmless, f"{where}: harmless")
-        self.picker: LinePicker | None = None  # made when a log is read
-        self._found_by: dict[bytes, list[Symptom]] = {}
-        for one in table.symptoms:
-            for word in self._words[one.id]:
-                self._found_by.setdefault(word, []).append(one)
+
+    @cached_property
+    def picker(self) -> "LinePicker":
+        """Picks out the lines with a word of a symptom, of a success, or of an error. Made when a log is read."""
+        from benchmarks.diagnosis.picking import LinePicker
+
+        return LinePicker(self.words())
 
     def words(self) -> list[bytes]:
-        """Every word of a symptom and of a success, in lower case."""
-        return [*(word for words in self._words.values() for word in words), *(words[0] for words in self.success)]
+        return sorted({*self._found_by, *(words[0] for words in self.success), *ERROR_WORDS})
 
     def found_by(self, word: bytes) -> list[Symptom]:
         """The symptoms that a line with this word may show."""
@@ -90,8 +93,7 @@ class Symptoms:
             return
         informs = self.informs(line)
         for one in self.table.symptoms if candidates is None else candidates:
-            pattern = self._patterns.get(one.id)
-            if pattern is not None and (one.info or not informs) and pattern.search(line):
+            if (one.info or not informs) and self._patterns[one.id].search(line):
                 yield one
 
     def matches(self, text: str, names: Sequence[str]) -> Iterator[re.Match[bytes]]:

@@ -1,7 +1,8 @@
 """A diagnosis as a person reads it: rows of labels and texts. Pure."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import groupby
 
 from benchmarks.diagnosis.order import Diagnosis, Entry
 from benchmarks.rendering.columns import Rows, aligned
@@ -17,13 +18,10 @@ def diagnosis_text(found: Diagnosis) -> str:
 
 
 def headline(found: Diagnosis) -> str:
-    read = f"{count_text(found.files)} log{'' if found.files == 1 else 's'}, {bytes_text(found.bytes)}"
-    warned = len(found.warnings)
-    warnings = f", {warned} warning{'' if warned == 1 else 's'}" if warned else ""
-    if found.failed and found.entries:
-        return f"{read}: failed"
+    read = f"{plural(found.files, 'log')}, {bytes_text(found.bytes)}"
+    warnings = f", {plural(len(found.warnings), 'warning')}" if found.warnings else ""
     if found.failed:
-        return f"{read}: the run failed, and its logs do not say why"
+        return f"{read}: failed" if found.entries else f"{read}: the run failed, and its logs do not say why"
     if found.ended_well:
         return f"{read}: ended well{warnings}"
     steps = f" in {found.steps:,} lines of steps" if found.steps else ""
@@ -31,14 +29,14 @@ def headline(found: Diagnosis) -> str:
 
 
 def rows(found: Diagnosis) -> Rows:
-    made: Rows = []
-    first = found.first
-    if first is not None:
-        made += first_rows(first)
-        made += [("then", line) for line in _lines(found.entries[1:], MOST_FURTHER)][:1]
-        made += [("", line) for line in _lines(found.entries[1:], MOST_FURTHER)[1:]]
-    warned = _lines(found.warnings, MOST_WARNINGS)
-    return made + [("warnings" if number == 0 else "", line) for number, line in enumerate(warned)]
+    made: Rows = first_rows(found.first) if found.first else []
+    further = ("then", found.entries[1:], MOST_FURTHER)
+    for label, entries, most in (further, ("warnings", found.warnings, MOST_WARNINGS)):
+        lines = [_line(entry) for entry in entries[:most]]
+        if len(entries) > most:
+            lines.append(f"and {len(entries) - most} more: --json has them all")
+        made += [(label, "\n".join(lines))] if lines else []
+    return made
 
 
 def first_rows(first: Entry) -> Rows:
@@ -54,8 +52,11 @@ def first_rows(first: Entry) -> Rows:
 
 def one_line(found: Diagnosis) -> str | None:
     """The first cause in one line."""
-    first = found.first
-    return None if first is None else f"{_who(first)}; {first.first.file}:{first.first.line}: {first.first.text}"
+    return None if found.first is None else _line(found.first)
+
+
+def _line(entry: Entry) -> str:
+    return f"{_who(entry)}; {entry.first.file}:{entry.first.line}: {entry.first.text}"
 
 
 def _who(entry: Entry) -> str:
@@ -63,7 +64,7 @@ def _who(entry: Entry) -> str:
     if entry.first.rank is not None:
         words.append(f"rank {entry.first.rank}" + (" first" if len(entry.ranks) > 1 else ""))
     if entry.first.time is not None:
-        words.append(time_text(entry.first.time))
+        words.append(time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.first.time)))
     if len(entry.ranks) > 1:
         words.append(f"{len(entry.ranks)} ranks say so: {ranks_text(entry.ranks)}")
     return ", ".join(words)
@@ -80,10 +81,6 @@ def _lines(entries: Sequence[Entry], most: int) -> list[str]:
 
 def ranks_text(ranks: Iterable[int]) -> str:
     """0-3,7 for 0, 1, 2, 3 and 7."""
-    spans: list[list[int]] = []
-    for rank in sorted(set(ranks)):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    grouped = groupby(enumerate(sorted(set(ranks))), lambda pair: pair[1] - pair[0])
+    spans = [[rank for _, rank in group] for _, group in grouped]
+    return ",".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)

@@ -7,7 +7,6 @@ before their name, which are just being written or somebody's own. Raw files go 
 which of them hold what looks like a secret is told.
 """
 
-import contextlib
 import gzip
 import hashlib
 import io
@@ -17,7 +16,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 import msgspec
 
@@ -57,11 +56,11 @@ class Manifest(Value, frozen=True):
 # --- writing --------------------------------------------------------------------------------------
 
 
-class Packed(Value, frozen=True):
+class Packed(NamedTuple):
     manifest: Manifest
     manifest_sha256: str
     skipped: list[str]  # links, files with a dot before their name and the like, by their paths
-    secrets: list[str] = []  # files that hold what looks like a secret, as they are called in the archive
+    secrets: list[str]  # files that hold what looks like a secret, as they are called in the archive
 
 
 def write_archive(folders: Sequence[Path], target: Path) -> Packed:
@@ -74,37 +73,39 @@ def write_archive(folders: Sequence[Path], target: Path) -> Packed:
     data = json_text(manifest).encode()
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with temporary.open("xb") as raw:
-            with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
-                _pack(cast("IO[bytes]", packed), data, manifest, sources)
-            raw.flush()
-            os.fsync(raw.fileno())
+        with (
+            temporary.open("xb") as raw,
+            gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed,
+            tarfile.open(fileobj=cast("IO[bytes]", packed), mode="w|", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            _pack(tar, data, manifest, sources)
         temporary.replace(target)
     except OSError as error:
-        raise RunError(f"the archive could not be written: {error.strerror}", where=str(target)) from None
+        raise RunError(f"the archive could not be written: {error.strerror or error}", where=str(target)) from None
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    return Packed(
-        manifest=manifest,
-        manifest_sha256=hashlib.sha256(data).hexdigest(),
-        skipped=skipped,
-        secrets=[name for name, path in sources.items() if _holds_a_secret(path)],
-    )
+        temporary.unlink(missing_ok=True)
+    secrets = [name for name, path in sources.items() if _holds_a_secret(path)]
+    return Packed(manifest, hashlib.sha256(data).hexdigest(), skipped, secrets)
+
+
+def _pack(tar: tarfile.TarFile, data: bytes, manifest: Manifest, sources: Mapping[str, Path]) -> None:
+    for name, text in ((MANIFEST, data), (SUMS, _sums(manifest, data))):
+        tar.addfile(_member(name, len(text)), io.BytesIO(text))
+    for name, path in sources.items():
+        with path.open("rb") as stream:
+            summed = _Summed(stream)
+            tar.addfile(_member(name, manifest.files[name].bytes), cast("IO[bytes]", summed))
+        if summed.sha256.hexdigest() != manifest.files[name].sha256:
+            raise RunError("a file was changed while it was archived", where=str(path))
 
 
 def _sources(folders: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
     sources: dict[str, Path] = {}
     skipped: list[str] = []
-    names: dict[str, Path] = {}
+    names = [folder.name for folder in folders]
     for folder in sorted(folders, key=lambda folder: folder.name):
-        if not _RUN_NAME.fullmatch(folder.name) or folder.name in names:
-            raise RequestError(
-                f"two runs are called {folder.name}" if folder.name in names else "that is no name of a run",
-                where=str(folder),
-                next_command="name each run once" if folder.name in names else "rename the folder",
-            )
-        names[folder.name] = folder
+        if not _RUN_NAME.fullmatch(folder.name) or names.count(folder.name) > 1:
+            raise RequestError("two runs have this name, or it is none of a run", where=str(folder))
         for path in _files(folder):
             relative = path.relative_to(folder).as_posix()
             if path.name.startswith(".") or path.is_symlink() or not path.is_file() or not _is_text(relative):
@@ -116,11 +117,14 @@ def _sources(folders: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
 
 def _files(folder: Path) -> Iterator[Path]:
     """All but folders, and what is left out of every run."""
-    for place, below, names in os.walk(folder):
-        here = Path(place)
-        links = [name for name in below if (here / name).is_symlink()]
-        below[:] = sorted(name for name in below if not (here == folder and name in LEFT_OUT))
-        yield from (here / name for name in (*names, *links))
+    for path in sorted(folder.rglob("*")):
+        if path.relative_to(folder).parts[0] not in LEFT_OUT and _is_file(path):
+            yield path
+
+
+def _is_file(path: Path) -> bool:
+    """Or a link, or a device."""
+    return path.is_symlink() or not path.is_dir()
 
 
 def _holds_a_secret(path: Path) -> bool:
@@ -142,24 +146,6 @@ def _is_text(name: str) -> bool:
     return name.isprintable()
 
 
-def _pack(out: IO[bytes], manifest_data: bytes, manifest: Manifest, sources: Mapping[str, Path]) -> None:
-    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        for name, data in ((MANIFEST, manifest_data), (SUMS, _sums(manifest, manifest_data))):
-            tar.addfile(_member(name, len(data)), io.BytesIO(data))
-        for name, path in sources.items():
-            expected = manifest.files[name]
-            with path.open("rb") as stream:
-                summed = _Summed(stream)
-                try:
-                    tar.addfile(_member(name, expected.bytes), cast("IO[bytes]", summed))
-                except OSError as error:
-                    if error.errno is not None:
-                        raise
-                    summed.sha256.update(b"cut")  # tarfile's word for a file that has become shorter
-                if summed.sha256.hexdigest() != expected.sha256:
-                    raise RunError("a file was changed while it was archived", where=str(path))
-
-
 def _member(name: str, size: int) -> tarfile.TarInfo:
     """Nothing of this machine: no time, no owner."""
     member = tarfile.TarInfo(name)
@@ -174,7 +160,7 @@ def _sums(manifest: Manifest, manifest_data: bytes) -> bytes:
 
 
 class _Summed:
-    """A stream whose bytes are summed up as they are read; what is written to it is summed up alone."""
+    """A stream whose bytes are summed up as they are read."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -185,10 +171,6 @@ class _Summed:
         self.sha256.update(data)
         return data
 
-    def write(self, data: bytes) -> int:
-        self.sha256.update(data)
-        return len(data)
-
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
@@ -198,60 +180,42 @@ def _sha256(path: Path) -> str:
 # --- reading --------------------------------------------------------------------------------------
 
 
-class Unpacked(Value, frozen=True):
+class Unpacked(NamedTuple):
     manifest: Manifest | None  # None: there is none that could be read
     manifest_sha256: str | None
     differences: list[str]  # from what was written, each in a sentence; none: it is whole
 
 
 def unpack(archive: Path, target: Path) -> Unpacked:
-    """Unpacks below `target`, checks every file, and that packing these files gives the same archive.
-
-    OSError: the archive cannot be read, or `target` not be written.
-    """
+    """Unpacks below `target`, and checks every file. OSError: what cannot be read, or not be written."""
     try:
+        with gzip.open(archive) as stream:
+            hashlib.file_digest(stream, "sha256")  # to its end, where gzip's own checksum is
         with tarfile.open(archive, "r:gz") as tar:
             tar.extractall(target, filter="data")
         data = (target / MANIFEST).read_bytes()
         manifest = msgspec.json.decode(data, type=Manifest)
         if not manifest.files or manifest.schema_version != SCHEMA_VERSION:
             raise ValueError(f"{MANIFEST} names no file of a run, or is of another version than {SCHEMA_VERSION}")
-        differences = list(_differences(target, manifest))
-        if not differences and _stream_sha256(archive) != _packed_sha256(target, manifest, data):
-            differences = ["its files are as they were, and it holds something besides"]
+        differences = list(_differences(target, manifest, data))
     except FileNotFoundError:
-        return Unpacked(manifest=None, manifest_sha256=None, differences=[f"it has no {MANIFEST}"])
+        return Unpacked(None, None, [f"it has no {MANIFEST}"])
     except _NOT_SOUND as error:
         why = f"it is cut off, damaged, or no archive of runs: {str(error) or type(error).__name__}"
-        return Unpacked(manifest=None, manifest_sha256=None, differences=[why])
-    return Unpacked(manifest=manifest, manifest_sha256=hashlib.sha256(data).hexdigest(), differences=differences)
+        return Unpacked(None, None, [why])
+    return Unpacked(manifest, hashlib.sha256(data).hexdigest(), differences)
 
 
-def _differences(target: Path, manifest: Manifest) -> Iterator[str]:
-    found = {path.relative_to(target).as_posix(): path for path in target.rglob("*") if not _is_folder(path)}
+def _differences(target: Path, manifest: Manifest, data: bytes) -> Iterator[str]:
+    found = {path.relative_to(target).as_posix(): path for path in target.rglob("*") if _is_file(path)}
+    sums = _sums(manifest, data)
+    expected = {name: file.sha256 for name, file in manifest.files.items()}
+    expected |= {MANIFEST: hashlib.sha256(data).hexdigest(), SUMS: hashlib.sha256(sums).hexdigest()}
     for name, path in sorted(found.items()):
         if path.is_symlink() or not path.is_file():
             yield f"{name} is no plain file"
-        elif name in (MANIFEST, SUMS):
-            continue
-        elif name not in manifest.files:
+        elif name not in expected:
             yield f"{name} was added: {MANIFEST} does not name it"
-        elif _sha256(path) != manifest.files[name].sha256:
+        elif _sha256(path) != expected[name]:
             yield f"{name} was changed: its sha256 is another"
-    yield from (f"{name} is missing" for name in sorted(manifest.files.keys() - found.keys()))
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
-def _stream_sha256(archive: Path) -> str:
-    """Of what was compressed: other versions of zlib compress it to other bytes."""
-    with gzip.open(archive) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _packed_sha256(target: Path, manifest: Manifest, data: bytes) -> str:
-    summed = _Summed(io.BytesIO())
-    _pack(cast("IO[bytes]", summed), data, manifest, {name: target / name for name in manifest.files})
-    return summed.sha256.hexdigest()
+    yield from (f"{name} is missing" for name in sorted(expected.keys() - found.keys()))

@@ -1,4 +1,4 @@
-"""Many runs as text: a table for people, CSV, JSON, Markdown. Pure.
+"""Many runs as text: a table for people, CSV, JSON. Pure.
 
 CSV and JSON hold every field of a FinishedRun. The table puts runs of the same work under one heading, the newest
 last.
@@ -6,18 +6,18 @@ last.
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
 from benchmarks.logs.log_endings import printable
-from benchmarks.rendering.columns import columns
+from benchmarks.rendering.columns import columns, plural
 from benchmarks.runs.finished_run import RUNNING, FinishedRun
 from benchmarks.values import json_text
 
 NOTHING = "-"
-FIRST_DIGITS = 7  # of a commit
 NAMED = ("seconds/step", "95% interval", "tokens/s", "MFU")
 
 
@@ -28,7 +28,6 @@ class Listing(NamedTuple):
     where: Sequence[Condition]
     entries: Sequence[FinishedRun]
     problems: Sequence[Problem]
-    left_out: int = 0  # older ones that fit as well (--newest)
 
 
 # --- for people -----------------------------------------------------------------------------------
@@ -98,45 +97,16 @@ def _notes(entry: FinishedRun) -> list[str]:
 
 
 def _closing(listing: Listing) -> str:
-    counts: dict[str, int] = {}
-    for entry in listing.entries:
-        counts[entry.status] = counts.get(entry.status, 0) + 1
-    runs = "1 run" if len(listing.entries) == 1 else f"{len(listing.entries)} runs"
+    counts = Counter(str(entry.status) for entry in listing.entries)
+    runs = plural(len(listing.entries), "run")
     asked = " with " + ", ".join(condition.text for condition in listing.where) if listing.where else ""
     by_status = ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
     lines = [f"{runs} in {listing.folder}{asked}{by_status}"]
-    if listing.left_out:
-        older = "1 older one fits" if listing.left_out == 1 else f"{listing.left_out} older ones fit"
-        lines.append(f"{older} too: a larger --newest=N shows more")
     if any(entry.seconds_per_step is None or entry.mfu_percent is None for entry in listing.entries):
         lines.append(f"{NOTHING}: not known; the run's result.json says why")
     if counts.get(RUNNING):
         lines.append(f"{RUNNING}: there is no result yet; python launch/status.py says what became of it")
     return "\n".join(lines)
-
-
-def as_markdown(listing: Listing) -> str:
-    headings = ("run", "when", "what", "status", *NAMED, "commit")
-    rows = [
-        (entry.path, _when(entry), _what(entry), entry.status, *_figures(entry), _commit(entry))
-        for entry in listing.entries
-    ]
-    table = [headings, tuple("---" for _ in headings), *rows]
-    lines = [f"| {' | '.join(_markdown(cell) for cell in row)} |" for row in table]
-    return "\n".join([*lines, "", *_closing(listing).splitlines()]) + "\n"
-
-
-def _commit(entry: FinishedRun) -> str:
-    if entry.commit is None:
-        return NOTHING
-    return entry.commit[:FIRST_DIGITS] + (f" and {entry.changed_files} changed files" if entry.changed_files else "")
-
-
-def _markdown(text: str) -> str:
-    safe = printable(text.replace("\n", " "))
-    for sign in ("\\", "|", "[", "`"):
-        safe = safe.replace(sign, f"\\{sign}")
-    return safe.replace("<", "&lt;")
 
 
 # --- for programs ---------------------------------------------------------------------------------
@@ -188,13 +158,10 @@ def as_json(listing: Listing) -> str:
         {
             "folder": listing.folder,
             "where": [condition.text for condition in listing.where],
-            "left_out": listing.left_out,
             "runs": list(listing.entries),
             "problems": list(listing.problems),
         }
     )
 
 
-FORMATS: dict[str, Callable[[Listing], str]] = {
-    "table": as_table, "csv": as_csv, "json": as_json, "markdown": as_markdown,
-}  # fmt: skip
+FORMATS: dict[str, Callable[[Listing], str]] = {"table": as_table, "csv": as_csv, "json": as_json}

@@ -1,64 +1,56 @@
-"""Many runs in one SQLite file, so that a question about a hundred thousand of them takes less than a second.
+"""Many runs in one SQLite file, so that a question about a hundred thousand of them takes about a second.
 
 The folders are the truth. The file is derived: it may be deleted at any time, and is made anew where it is missing,
 damaged, or of another version. Opening it looks for what is new, changed or gone: one stat a folder, since every file
-of a run is put in place by renaming, which changes its folder's time. It lies in a folder of this user's own, and one
-process at a time has it open, behind a lock: nothing here relies on what a shared file system makes of SQLite's own.
+of a run is put in place by renaming, which changes its folder's time. Where it cannot be kept (no space, no locks on
+that file system), it is made in memory.
+
+A run lies in the folder itself, or one level deeper (results/team/RUN). What has a name that Stepmark uses otherwise,
+or a dot before it, is no run; files are none either. All else is a row, or is named with its reason.
 """
 
-import contextlib
-import fcntl
 import hashlib
 import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
 from benchmarks.errors import RequestError
-from benchmarks.history.filters import COLUMNS, KEYS, SEPARATOR, Condition, sql_of
-from benchmarks.history.folders import Candidate, Looked, look, scan
-from benchmarks.runs.finished_run import READING, FinishedRun
+from benchmarks.history.filters import COLUMNS, KEYS, SEPARATOR, Condition, columns_of, sql_of
+from benchmarks.runs.finished_run import READING, FinishedRun, read_finished_run
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
 from benchmarks.values import Value
 from benchmarks.version import VERSION
 
 Progress = Callable[[int, int], None]
-Waiting = Callable[[Path], None]
-Spread = Callable[[Callable[[Candidate], Looked], Sequence[Candidate]], Iterable[Looked]]
-Answer = TypeVar("Answer")
 
-LONGEST_WAIT_SECONDS = 300.0  # for another process that makes the same index
-SHORTEST_WAIT_SECONDS = 0.02
-SAID_AFTER_SECONDS = 1.0
-BATCH = 2000
+NO_RUNS = frozenset({"nights", "dashboard"})  # what Stepmark itself keeps in the same folder
+OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")
+NOTHING_YET = "nothing yet"
+FOREIGN = f"no run: it has no {BENCHMARK}, and no folder in it has one"
+# A folder that was changed so lately may change again within the same tick of its file system's clock.
+YOUNG_NS = 120 * 10**9
+MOST_VALUES = 20
+LONGEST_WAIT_SECONDS = 60.0  # for another process that makes the same index
 
 _COLUMNS = ", ".join(f'"{name}"' for name in COLUMNS)
-_MARKS = ", ".join("?" * (len(COLUMNS) + 2))
 _SCHEMA = (
-    "CREATE TABLE folders (path TEXT PRIMARY KEY, stamp INTEGER NOT NULL, reason TEXT, holds_runs INTEGER NOT NULL) "
-    "WITHOUT ROWID",
-    f"CREATE TABLE runs (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, copy_of TEXT, {_COLUMNS})",
-    "CREATE INDEX problems ON folders (path) WHERE reason IS NOT NULL",
-    "CREATE INDEX groups ON folders (path) WHERE holds_runs",
+    "CREATE TABLE folders (path TEXT PRIMARY KEY, stamp INTEGER, reason TEXT, holds_runs INTEGER) WITHOUT ROWID",
+    f"CREATE TABLE runs (path TEXT PRIMARY KEY, copy_of TEXT, {_COLUMNS}, entry BLOB)",
     "CREATE INDEX by_run_id ON runs (run_id)",
-    "CREATE INDEX copies ON runs (path) WHERE copy_of IS NOT NULL",
-    "CREATE TABLE entries (id INTEGER PRIMARY KEY, entry BLOB NOT NULL)",
 )
+_INSERT = f"INSERT INTO runs VALUES ({', '.join('?' * (len(COLUMNS) + 3))})"
 _FIELDS = [(field.name, str(field.type)) for field in msgspec.structs.fields(FinishedRun)]
 _FINGERPRINT = hashlib.sha256(repr((VERSION, READING, _SCHEMA, _FIELDS)).encode()).digest()
 # SQLite keeps one number of 32 bits, with a sign, for those who use it.
 SCHEMA_VERSION = (int.from_bytes(_FINGERPRINT[:4], "big") >> 1) or 1
 
-# No fault of the file's: another one would fare no better.
-_OF_THE_PLACE = {
-    sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM,
-}  # fmt: skip
-
+_ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(FinishedRun)
 
 
@@ -73,306 +65,192 @@ class Index:
     """The runs of one folder as they were when it was opened."""
 
     def __init__(
-        self,
-        output_dir: Path,
-        database: Path | None,
-        progress: Progress | None,
-        spread: Spread,
-        waiting: Waiting | None = None,
+        self, output_dir: Path, database: Path | None, progress: Progress | None = None, *, rebuild: bool = False
     ) -> None:
-        self.output_dir = output_dir
-        self.notes: list[str] = []  # what a person should know of the index itself
-        self.read_anew = 0  # folders that were looked into when it was opened
-        self._database = database
-        self._progress = progress
-        self._spread = spread
-        self._waiting = waiting
-        self._memory: sqlite3.Connection | None = None  # where it cannot be kept
-
-    @property
-    def _place(self) -> str:
-        return str(self._database.parent) if self._database else "memory"
-
-    @classmethod
-    def open(
-        cls,
-        output_dir: Path,
-        database: Path | None,
-        progress: Progress | None = None,
-        *,
-        spread: Spread = map,
-        rebuild: bool = False,
-        waiting: Waiting | None = None,
-    ) -> "Index":
-        """Makes it, or brings it up to date. Without a file it is kept in memory.
-
-        `spread` looks into many folders: map, or that of a pool of processes. `waiting` is told once of the lock that
-        another process holds for longer than a second.
-        """
+        """Makes it, or brings it up to date. Without a file it is made in memory."""
         if not output_dir.is_dir():
             raise RequestError(
                 "there is no such folder of runs",
                 where=str(output_dir),
                 next_command="name the folder that was given to run.py as --output_dir",
             )
-        index = cls(output_dir, database, progress, spread, waiting)
-        with os.scandir(output_dir):  # a folder that may not be read is no fault of the index's
-            pass
-        try:
-            index._bring_up_to_date(rebuild)
-        except (sqlite3.Error, OSError) as error:
-            index._take_to_memory(error)
-        return index
+        self.output_dir = output_dir
+        self.notes: list[str] = []  # what a person should know of the index itself
+        self.read_anew = 0  # folders that were looked into
+        self._progress = progress
+        self._rows = self._in_memory() if database is None else self._in_file(database, rebuild)
 
-    # --- asking ---
+    def _in_file(self, database: Path, rebuild: bool) -> sqlite3.Connection:
+        try:
+            database.parent.mkdir(parents=True, exist_ok=True)
+            return self._up_to_date(database, rebuild)
+        except sqlite3.OperationalError as error:  # another file would fare no better
+            return self._in_memory(error)
+        except sqlite3.DatabaseError:  # it is damaged
+            for path in (database, database.with_name(f"{database.name}-journal")):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            return self._in_memory(error)
+        try:
+            return self._up_to_date(database)
+        except (sqlite3.Error, OSError) as error:
+            return self._in_memory(error)
+
+    def _in_memory(self, error: Exception | None = None) -> sqlite3.Connection:
+        if error is not None:
+            self.notes.append(f"the index cannot be kept ({error}): it is made for this once")
+        return self._up_to_date(":memory:")
+
+    # --- questions ---
 
     def select(self, where: Sequence[Condition] = (), newest: int | None = None) -> list[FinishedRun]:
-        """The runs that fit all conditions, the oldest first; of more than `newest` these."""
+        """The runs that fit all conditions, the oldest first; of these the newest, where so many are asked for."""
         hit, parameters = sql_of(where)
-        limit = "" if newest is None else f" LIMIT {max(0, int(newest))}"
-        sql = (
-            f"SELECT entry FROM (SELECT id FROM runs WHERE copy_of IS NULL AND {hit} "
-            f"ORDER BY started DESC, run_id DESC, path DESC{limit}) JOIN entries USING (id)"
-        )
-        entries = self._asked(lambda rows: [_DECODER.decode(row[0]) for row in rows.execute(sql, parameters)])
-        return sorted(entries, key=lambda entry: (entry.started, entry.run_id, entry.path))
+        limit = -1 if newest is None else newest
+        order = "ORDER BY started DESC, run_id DESC, path DESC LIMIT ?"
+        found = self._ask(f"SELECT entry FROM runs WHERE copy_of IS NULL AND {hit} {order}", [*parameters, limit])
+        return [_DECODER.decode(entry) for (entry,) in reversed(found)]
 
-    def count(self, where: Sequence[Condition] = ()) -> int:
-        hit, parameters = sql_of(where)
-        sql = f"SELECT count(*) FROM runs WHERE copy_of IS NULL AND {hit}"
-        return self._asked(lambda rows: int(rows.execute(sql, parameters).fetchone()[0]))
-
-    def values(self, key: str, most: int = 20) -> list[str]:
+    def values(self, key: str) -> list[str]:
         """What runs have of something that they can be looked for by; the most frequent first, of dates both ends."""
         column, kind = KEYS[key]
-        if kind == "any":
-            return self._parts(column, most)
-        if kind == "date":
-            ends = f'SELECT min("{column}"), max("{column}") FROM runs WHERE copy_of IS NULL'
-            row = self._asked(lambda rows: rows.execute(ends).fetchone())
-            return list(dict.fromkeys(str(one) for one in row if one is not None))
-        sql = (
-            f'SELECT "{column}" FROM runs WHERE copy_of IS NULL AND "{column}" IS NOT NULL '
-            f"GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT {int(most)}"
-        )
-        return self._asked(lambda rows: [str(row[0]) for row in rows.execute(sql)])
-
-    def _parts(self, column: str, most: int) -> list[str]:
-        sql = f'SELECT "{column}", count(*) FROM runs WHERE copy_of IS NULL GROUP BY 1'
-        counts = Counter[str]()
-        for text, count in self._asked(lambda rows: rows.execute(sql).fetchall()):
-            counts.update(dict.fromkeys(filter(None, str(text).split(SEPARATOR)), count))
-        return [name for name, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:most]]
+        counts: Counter[str] = Counter()
+        sql = f'SELECT "{column}", count(*) FROM runs WHERE copy_of IS NULL GROUP BY 1 ORDER BY count(*) DESC, 1'
+        for value, count in self._ask(sql):
+            for one in str(value).split(SEPARATOR) if kind == "any" else [str(value)]:
+                counts[one] += count if one and value is not None else 0
+        found = [value for value, count in counts.most_common() if count]
+        return [f"{min(found)} to {max(found)}"] if found and kind == "date" else found[:MOST_VALUES]
 
     def problems(self) -> list[Problem]:
         """The folders that are no row, each with the reason."""
+        found = self._ask("SELECT path, reason FROM folders WHERE reason IS NOT NULL")
+        copies = self._ask("SELECT path, copy_of FROM runs WHERE copy_of IS NOT NULL")
+        found += [(path, f"the same run as {first}: a copy counts once") for path, first in copies]
+        return [Problem(folder=path, reason=reason) for path, reason in sorted(found)]
 
-        def ask(rows: sqlite3.Connection) -> list[tuple[str, str]]:
-            found = list(rows.execute("SELECT path, reason FROM folders WHERE reason IS NOT NULL"))
-            copies = rows.execute("SELECT path, copy_of FROM runs WHERE copy_of IS NOT NULL")
-            return found + [(path, f"the same run as {first}: a copy counts once") for path, first in copies]
-
-        return [Problem(folder=path, reason=reason) for path, reason in sorted(self._asked(ask))]
-
-    def _asked(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Files that were deleted or spoilt since the index was opened are made anew, and asked again."""
+    def _ask(self, sql: str, parameters: Sequence[str | float] = ()) -> list[Any]:
         try:
-            return self._ask(question)
-        except (sqlite3.Error, msgspec.DecodeError, OSError) as error:
-            self._mend(error)
-        try:
-            return self._ask(question)
-        except (sqlite3.Error, msgspec.DecodeError, OSError) as error:
-            self._take_to_memory(error)
-        return self._ask(question)
-
-    def _ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        if self._memory is not None or self._database is None:
-            assert self._memory is not None
-            return question(self._memory)
-        with _locked(self._database, fcntl.LOCK_SH, self._waiting), _opened(self._database) as connection:
-            if _version(connection) != SCHEMA_VERSION:
-                raise sqlite3.DatabaseError("it was deleted, or replaced by one of another version")
-            return question(connection)
-
-    def _mend(self, error: Exception) -> None:
-        if isinstance(error, OSError) or _of_the_place(error):
-            return self._take_to_memory(error)
-        self.notes.append(f"the index was damaged ({error}) and has been made anew")
-        try:
-            self._bring_up_to_date(rebuild=True)
-        except (sqlite3.Error, OSError) as again:
-            self._take_to_memory(again)
-        return None
+            return self._rows.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:  # the file was spoilt since it was opened
+            self._rows = self._in_memory(error)
+            return self._rows.execute(sql, parameters).fetchall()
 
     # --- bringing it up to date ---
 
-    def _bring_up_to_date(self, rebuild: bool) -> None:
-        if self._database is None:
-            return self._keep_in_memory()
-        with _locked(self._database, fcntl.LOCK_EX, self._waiting):
-            if rebuild:
-                _remove(self._database)
-            try:
-                self._refresh_file(self._database)
-            except sqlite3.Error as error:
-                if _of_the_place(error):
-                    raise
-                _remove(self._database)
-                self.notes.append(f"the index was damaged ({error}) and has been made anew")
-                self._refresh_file(self._database)
-        return None
-
-    def _refresh_file(self, database: Path) -> None:
-        with _opened(database) as connection:
-            is_ours = _version(connection) == SCHEMA_VERSION
-        if not is_ours:
-            _remove(database)
-        with _opened(database) as connection:
-            self._refresh(connection)
-
-    def _take_to_memory(self, error: Exception) -> None:
-        self.notes.append(f"the index cannot be kept in {self._place} ({error}): it is made for this once")
-        self._keep_in_memory()
-
-    def _keep_in_memory(self) -> None:
-        self._memory = sqlite3.connect(":memory:", isolation_level=None)
-        self._refresh(self._memory)
-
-    def _refresh(self, connection: sqlite3.Connection) -> None:
-        """One transaction: whoever is killed meanwhile leaves what was there before."""
-        connection.execute("BEGIN IMMEDIATE")
-        if _version(connection) != SCHEMA_VERSION:
+    def _up_to_date(self, database: Path | str, rebuild: bool = False) -> sqlite3.Connection:
+        """In one transaction: whoever is killed meanwhile leaves what was there before."""
+        rows = sqlite3.connect(database, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
+        rows.execute("BEGIN IMMEDIATE")
+        if rebuild or rows.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
+            for (table,) in rows.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                rows.execute(f'DROP TABLE "{table}"')
             for statement in _SCHEMA:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                rows.execute(statement)
+            rows.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         # What was wrong may have been mended in place, and then no time tells of it.
-        known = dict(connection.execute("SELECT path, iif(reason IS NULL, stamp, NULL) FROM folders"))
-        root, unread = str(self.output_dir.absolute()), dict[str, str]()
-        changed = self._look_into(connection, scan(root, "", known, unread))
-        below = list[Candidate]()
-        for (group,) in connection.execute("SELECT path FROM folders WHERE holds_runs ORDER BY path").fetchall():
+        known = dict(rows.execute("SELECT path, iif(reason IS NULL, stamp, NULL) FROM folders"))
+        read_before = self.read_anew
+        self._look_into(rows, list(self._scan("", known)))
+        below = rows.execute("SELECT path FROM folders WHERE holds_runs ORDER BY path").fetchall()
+        self._look_into(rows, [one for (group,) in below for one in self._scan(group, known)])
+        for table in ("runs", "folders"):  # those that are gone
+            rows.executemany(f"DELETE FROM {table} WHERE path = ?", [(path,) for path in known])
+        if known or self.read_anew != read_before:
+            _find_copies(rows)
+        rows.execute("COMMIT")
+        return rows
+
+    def _scan(self, below: str, known: dict[str, int | None]) -> Iterator["_Candidate"]:
+        """The folders that are new, have changed, or may have; one stat each.
+
+        `known` are the stamps that they had (None: to be looked into in any case). Those that are there are taken out
+        of it, so that the rest is gone.
+        """
+        youngest = time.time_ns() - YOUNG_NS
+        try:
+            entries = list(os.scandir(self.output_dir / below))
+        except (FileNotFoundError, NotADirectoryError):  # it was removed meanwhile
+            return
+        except OSError as error:
+            if not below:
+                what = f"the folder of runs cannot be read: {error.strerror}"
+                raise RequestError(what, where=str(self.output_dir)) from None
+            self.notes.append(f"{below} cannot be read now ({error.strerror}): its runs are left out")
+            return
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in NO_RUNS:
+                continue
             try:
-                below += scan(root, group, known, unread)
-            except (FileNotFoundError, NotADirectoryError):  # it was removed meanwhile
+                about = entry.stat()
+            except FileNotFoundError:  # a link to nothing, or removed meanwhile
                 continue
             except OSError as error:
-                unread[group] = str(error.strerror)
-        changed |= self._look_into(connection, below)
-        self._keep_unread(known, unread)
-        _delete(connection, known)
-        if known or changed:
-            _find_copies(connection)
-        connection.execute("COMMIT")
+                self.notes.append(f"{entry.path} cannot be read now ({error.strerror}), and is left out")
+                continue
+            path = f"{below}/{entry.name}" if below else entry.name
+            path = path.encode(errors="backslashreplace").decode()  # a name that is no UTF-8, as text
+            stamp = (about.st_mtime_ns + about.st_ctime_ns) & ((1 << 63) - 1)
+            young = about.st_mtime_ns >= youngest
+            if (known.pop(path, None) != stamp or young) and entry.is_dir():
+                yield _Candidate(path, Path(entry.path), stamp, young)
 
-    def _keep_unread(self, known: dict[str, int | None], unread: dict[str, str]) -> None:
-        """A fault of the file system's that may pass is no reason to forget runs."""
-        for path, reason in unread.items():
-            for one in [one for one in known if one == path or one.startswith(f"{path}/")]:
-                del known[one]
-            note = f"{path} cannot be read now ({reason}): what was known of it is shown"
-            if note not in self.notes:
-                self.notes.append(note)
-
-    def _look_into(self, connection: sqlite3.Connection, candidates: Sequence[Candidate]) -> bool:
-        """Whether a run was among them, or is no more."""
-        total, batch, before = len(candidates), list[Looked](), _runs_in(connection)
-        runs = 0
-        for done, one in enumerate(self._spread(look, candidates), start=1):
-            batch.append(one)
-            runs += one.entry is not None
-            if len(batch) == BATCH or done == total:
-                _store(connection, batch)
-                batch.clear()
-                if self._progress is not None:
-                    self._progress(done, total)
-        self.read_anew += total
-        return bool(runs) or _runs_in(connection) != before
-
-
-def _runs_in(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
-
-
-def _store(connection: sqlite3.Connection, batch: Sequence[Looked]) -> None:
-    _delete(connection, [one.path for one in batch])
-    kept = [(one.path, one.stamp, one.reason, one.holds_runs) for one in batch if one.kept]
-    connection.executemany("INSERT INTO folders VALUES (?, ?, ?, ?)", kept)
-    for one in batch:
-        if one.entry is not None:
-            insert = f"INSERT INTO runs (path, copy_of, {_COLUMNS}) VALUES ({_MARKS})"
-            made = connection.execute(insert, (one.path, None, *one.columns))
-            connection.execute("INSERT INTO entries VALUES (?, ?)", (made.lastrowid, one.entry))
-
-
-def _delete(connection: sqlite3.Connection, paths: Iterable[str]) -> None:
-    rows = [(path,) for path in paths]
-    connection.executemany("DELETE FROM entries WHERE id = (SELECT id FROM runs WHERE path = ?)", rows)
-    connection.executemany("DELETE FROM runs WHERE path = ?", rows)
-    connection.executemany("DELETE FROM folders WHERE path = ?", rows)
-
-
-def _find_copies(connection: sqlite3.Connection) -> None:
-    """A run that was copied is no second measurement. The first is the one whose folder has the run's own name."""
-    connection.execute("UPDATE runs SET copy_of = NULL WHERE copy_of IS NOT NULL")
-    twice = connection.execute("SELECT run_id FROM runs GROUP BY run_id HAVING count(*) > 1").fetchall()
-    for (run_id,) in twice:
-        paths = [row[0] for row in connection.execute("SELECT path FROM runs WHERE run_id = ?", (run_id,))]
-        first, *copies = sorted(paths, key=lambda path: (path.rpartition("/")[2] != run_id, path))
-        connection.executemany("UPDATE runs SET copy_of = ? WHERE path = ?", [(first, path) for path in copies])
-
-
-# --- the file -------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _opened(database: Path) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(database, isolation_level=None)
-    try:
-        connection.execute("PRAGMA cache_size = -65536")
-        yield connection
-    finally:
-        connection.close()
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _remove(database: Path) -> None:
-    for path in (database, database.with_name(f"{database.name}-journal")):
-        path.unlink(missing_ok=True)
-
-
-def _of_the_place(error: Exception) -> bool:
-    code = getattr(error, "sqlite_errorcode", None)
-    return code is not None and (code & 0xFF) in _OF_THE_PLACE
-
-
-@contextlib.contextmanager
-def _locked(database: Path, how: int, waiting: Waiting | None = None) -> Iterator[None]:
-    """Nobody has the file open but behind this lock: so it may be replaced at any time."""
-    database.parent.mkdir(parents=True, exist_ok=True)
-    lock = database.with_suffix(".lock")
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        _wait_for(descriptor, how, lambda: waiting(lock) if waiting else None)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _wait_for(descriptor: int, how: int, say: Callable[[], None]) -> None:
-    began, pause, said = time.monotonic(), SHORTEST_WAIT_SECONDS, False
-    while True:
-        try:
-            return fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waited = time.monotonic() - began
-            if waited > LONGEST_WAIT_SECONDS:
+    def _look_into(self, rows: sqlite3.Connection, candidates: Sequence["_Candidate"]) -> None:
+        for done, candidate in enumerate(candidates, start=1):
+            rows.execute("DELETE FROM runs WHERE path = ?", (candidate.path,))
+            reason, holds_runs = None, False
+            try:
+                if candidate.folder.name not in candidate.path:
+                    raise ValueError("its name is no text (UTF-8)")
+                run = read_finished_run(RunFolder(candidate.folder), candidate.path)
+                rows.execute(_INSERT, (candidate.path, None, *columns_of(run), _ENCODER.encode(run)))
+            except RequestError as error:
+                reason, holds_runs = _no_run(candidate, error.what)
+            except sqlite3.Error:
                 raise
-            if waited > SAID_AFTER_SECONDS and not said:
-                said = True
-                say()
-        time.sleep(pause)
-        pause = min(2 * pause, 0.5)
+            except Exception as error:  # whatever is in a folder, the others are read as well
+                reason = f"it cannot be read: {type(error).__name__}: {error}"
+            if reason == NOTHING_YET:
+                rows.execute("DELETE FROM folders WHERE path = ?", (candidate.path,))
+            else:
+                values = (candidate.path, candidate.stamp, reason, holds_runs)
+                rows.execute("INSERT OR REPLACE INTO folders VALUES (?, ?, ?, ?)", values)
+            if self._progress is not None:
+                self._progress(done, len(candidates))
+        self.read_anew += len(candidates)
+
+
+class _Candidate(NamedTuple):
+    """A folder that is to be looked into."""
+
+    path: str  # relative to the folder of runs
+    folder: Path
+    stamp: int  # another one: something in the folder was made, renamed or removed
+    young: bool
+
+
+def _no_run(candidate: _Candidate, wrong: str) -> tuple[str | None, bool]:
+    """Why a folder is no row, and whether runs lie in it."""
+    try:
+        inside = [path.name for path in candidate.folder.iterdir()]
+    except FileNotFoundError:
+        return NOTHING_YET, False
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}", False
+    if any(name in inside for name in (BENCHMARK, *OF_A_RUN)):
+        return f"a damaged run: {wrong}", False
+    if candidate.young and all(name.startswith(".") for name in inside):
+        return NOTHING_YET, False  # a launcher is just making it
+    if "/" not in candidate.path and any((candidate.folder / name / BENCHMARK).is_file() for name in inside):
+        return None, True
+    return FOREIGN, False
+
+
+def _find_copies(rows: sqlite3.Connection) -> None:
+    """A run that was copied is no second measurement. The first is the one whose folder has the run's own name."""
+    rows.execute("UPDATE runs SET copy_of = NULL WHERE copy_of IS NOT NULL")
+    twice = rows.execute("SELECT run_id FROM runs GROUP BY run_id HAVING count(*) > 1").fetchall()
+    for (run_id,) in twice:
+        paths = [row[0] for row in rows.execute("SELECT path FROM runs WHERE run_id = ?", (run_id,))]
+        first, *copies = sorted(paths, key=lambda path: (path.rpartition("/")[2] != run_id, path))
+        rows.executemany("UPDATE runs SET copy_of = ? WHERE path = ?", [(first, path) for path in copies])

@@ -5,9 +5,7 @@ Pure: streams and events in, events out. What a line of a log looks like is the 
 (its LogFormat); files, flags and printing are in launch/ingest.py.
 """
 
-import statistics
-from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import BinaryIO
@@ -15,11 +13,12 @@ from typing import BinaryIO
 import msgspec
 
 from benchmarks.backend import LogEvent, LogFormat, SkippedLine
-from benchmarks.values import Step, Value
+from benchmarks.values import Step
 
 HEAD_BYTES = 1 << 20
 HEAD_OVERLAP = 4096  # a line that lies across two heads is whole in one of them
-WATCHED_CHUNK = 8
+
+Span = tuple[int, int]  # a first and a last step
 
 HOSTS_DIFFER_BY = 2  # steps by which the logs of two hosts of one attempt may start or end apart
 
@@ -33,17 +32,13 @@ def detect(stream: BinaryIO, formats: Sequence[LogFormat]) -> LogFormat | None:
     The stream is left at its start. Nothing is recognised: None.
     """
     stream.seek(0)
-    found = next((f for head in _heads(stream) for f in formats if f.recognises(head)), None)
+    found, rest = None, b""
+    while found is None and (chunk := stream.read(HEAD_BYTES)):
+        head = rest + chunk
+        found = next((f for f in formats if f.recognises(head)), None)
+        rest = chunk[-HEAD_OVERLAP:]
     stream.seek(0)
     return found
-
-
-def _heads(stream: BinaryIO) -> Iterator[bytes]:
-    head = stream.read(HEAD_BYTES)
-    while head:
-        yield head
-        further = stream.read(HEAD_BYTES)
-        head = head[-HEAD_OVERLAP:] + further if further else b""
 
 
 def _family(name: str) -> str:
@@ -52,52 +47,23 @@ def _family(name: str) -> str:
 
 
 class WatchedStream:
-    """A log while it is read as one format, watched for lines of the others: of a run that is not read then.
-
-    Looked at are its first chunk, every WATCHED_CHUNKth after it, and the last two: all of them would cost a third
-    of the speed.
-    """
+    """A log while it is read as one format, watched for lines of the others: of a run that is not read then."""
 
     def __init__(self, stream: BinaryIO, read_as: LogFormat, formats: Sequence[LogFormat]) -> None:
         self._stream = stream
         self._unseen = [f for f in formats if _family(f.name) != _family(read_as.name)]
-        self._chunks = 0
-        self._last: tuple[bytes, bytes] = (b"", b"")
         self.others: list[str] = []
 
     def read(self, size: int) -> bytes:
         chunk = self._stream.read(size)
-        if not chunk:
-            self._look_at(b"".join(self._last))
-        elif self._chunks % WATCHED_CHUNK == 0:
-            self._look_at(chunk)
-        self._chunks += 1
-        self._last = (self._last[1], chunk)
-        return chunk
-
-    def _look_at(self, text: bytes) -> None:
-        seen = [f for f in self._unseen if f.recognises(text)]
+        seen = [f for f in self._unseen if f.recognises(chunk)]
         if seen:
             self.others += [f.name for f in seen]
             self._unseen = [f for f in self._unseen if f not in seen]
+        return chunk
 
 
 # --- which attempt ----------------------------------------------------------------------------
-
-
-class StepSet:
-    """Step numbers seen, about a byte each: a log of several GB has too many for a set of integers."""
-
-    def __init__(self) -> None:
-        self._pages: dict[int, bytearray] = defaultdict(lambda: bytearray(256))  # of 256 steps each
-
-    def add(self, step: int) -> bool:
-        """Whether the step is new."""
-        page = self._pages[step >> 8]
-        if page[step & 255]:
-            return False
-        page[step & 255] = 1
-        return True
 
 
 class AttemptTracker:
@@ -115,7 +81,7 @@ class AttemptTracker:
     def __init__(self) -> None:
         self.attempt = 1
         self._highest: dict[int | None, int] = {}  # of each source, in this attempt
-        self._seen = StepSet()
+        self._seen: set[int] = set()
 
     def started(self, source: int | None) -> None:
         """A start-up line was read."""
@@ -133,7 +99,9 @@ class AttemptTracker:
         highest = self._highest.get(source, -1)
         if step > highest or self._restarts(source, step, highest):
             self._highest[source] = step
-        return self._seen.add(step)
+        new = step not in self._seen
+        self._seen.add(step)
+        return new
 
     def _restarts(self, source: int | None, step: int, highest: int) -> bool:
         another_host = source is None and (step == highest or (step == highest - 1 and step > 0))
@@ -144,17 +112,13 @@ class AttemptTracker:
     def _begin(self) -> None:
         self.attempt += 1
         self._highest = {}
-        self._seen = StepSet()
+        self._seen = set()
 
 
 # --- several logs -----------------------------------------------------------------------------
 
 
-class NamedLog(Value, frozen=True):
-    """One log of several: the name a person knows it by, and its events."""
-
-    name: str
-    events: Iterable[LogEvent]
+NamedLog = tuple[str, Iterable[LogEvent]]  # the name a person knows it by, and its events
 
 
 def join(logs: Sequence[NamedLog]) -> Iterable[LogEvent]:
@@ -169,46 +133,39 @@ def join(logs: Sequence[NamedLog]) -> Iterable[LogEvent]:
     The steps of several logs are held in memory and come out attempt by attempt, in order; lines left out
     come first and name their log.
     """
-    return logs[0].events if len(logs) == 1 else _join(logs)
+    return logs[0][1] if len(logs) == 1 else _join(logs)
 
 
 def _join(logs: Sequence[NamedLog]) -> Iterator[LogEvent]:
     attempts: list[dict[int, Step]] = []
-    for log in logs:
-        own = _Collected()
-        for event in log.events:
-            if event.skipped is not None:
-                yield LogEvent(attempt=1, skipped=_named(event.skipped, log.name))
+    for name, events in logs:
+        own: dict[int, dict[int, Step]] = {}
+        starts_a_process = False  # a start-up line came before the first step
+        for event in events:
+            if event.step is not None:
+                own.setdefault(event.attempt, {})[event.step.step] = event.step
+            elif event.skipped is not None:
+                skipped = SkippedLine(line=event.skipped.line, reason=f"{event.skipped.reason} (in {name})")
+                yield LogEvent(attempt=1, skipped=skipped)
+            elif not event.duplicates and not own:
+                starts_a_process = True
             if event.duplicates:
                 yield LogEvent(attempt=1, duplicates=event.duplicates)
-            own.add(event)
-        duplicates = _place(own, attempts)
+        duplicates = _place(list(own.values()), attempts, starts_a_process)
         if duplicates:
             yield LogEvent(attempt=1, duplicates=duplicates)
-    yield from _in_order(attempts)
+    for attempt, steps in enumerate(attempts, start=1):
+        for number in sorted(steps):
+            yield LogEvent(attempt=attempt, step=msgspec.structs.replace(steps[number], attempt=attempt))
 
 
-class _Collected:
-    """The attempts of one log."""
-
-    def __init__(self) -> None:
-        self.attempts: dict[int, dict[int, Step]] = {}
-        self.starts_a_process = False  # a start-up line came before the first step
-
-    def add(self, event: LogEvent) -> None:
-        if event.step is not None:
-            self.attempts.setdefault(event.attempt, {})[event.step.step] = event.step
-        elif event.skipped is None and not event.duplicates and not self.attempts:
-            self.starts_a_process = True
-
-
-def _place(own: _Collected, attempts: list[dict[int, Step]]) -> int:
+def _place(own: list[dict[int, Step]], attempts: list[dict[int, Step]], starts_a_process: bool) -> int:
     """Put the attempts of one log among those of the logs before it; how many reports were duplicates."""
     earlier = list(attempts)
     duplicates = 0
-    for place, steps in enumerate(own.attempts.values()):
+    for place, steps in enumerate(own):
         known = next((a for a in earlier if _same_attempt(a, steps)), None)
-        if known is None and place == 0 and not own.starts_a_process and _goes_on(attempts, steps):
+        if known is None and place == 0 and not starts_a_process and _goes_on(attempts, steps):
             known = attempts[-1]
         if known is None:
             attempts.append(steps)
@@ -231,34 +188,31 @@ def _goes_on(attempts: list[dict[int, Step]], steps: dict[int, Step]) -> bool:
     return bool(attempts) and min(steps) == max(attempts[-1]) + stride(sorted(attempts[-1]))
 
 
-def _named(skipped: SkippedLine, log: str) -> SkippedLine:
-    return SkippedLine(line=skipped.line, reason=f"{skipped.reason} (in {log})")
-
-
-def _in_order(attempts: list[dict[int, Step]]) -> Iterator[LogEvent]:
-    for attempt, steps in enumerate(attempts, start=1):
-        for number in sorted(steps):
-            yield LogEvent(attempt=attempt, step=_renumbered(steps[number], attempt))
-
-
-def _renumbered(step: Step, attempt: int) -> Step:
-    return step if step.attempt == attempt else msgspec.structs.replace(step, attempt=attempt)
-
-
 # --- what was read ----------------------------------------------------------------------------
 
 
-class AttemptOutline(Value, frozen=True):
-    """One attempt in a line."""
+class ReadLog:
+    """All that the events of a log say."""
 
-    attempt: int
-    first_step: int
-    last_step: int
-    count: int
-    median_seconds: float | None
-    without_seconds: int
-    every: int  # how many steps lie between two lines, as a rule: a logging interval
-    gaps: list[tuple[int, int]]  # first and last missing step of each
+    def __init__(self, events: Iterable[LogEvent]) -> None:
+        self.attempts: list[list[Step]] = []  # of those that have steps
+        self.duplicates = 0
+        self.skipped: list[SkippedLine] = []
+        attempt = 0
+        for event in events:
+            self.duplicates += event.duplicates
+            if event.skipped is not None:
+                self.skipped.append(event.skipped)
+            if event.step is not None:
+                if event.attempt != attempt:
+                    attempt = event.attempt
+                    self.attempts.append([])
+                self.attempts[-1].append(event.step)
+
+    def last_timed(self) -> list[Step]:
+        """The steps of the last attempt that has steps with seconds: the one a result is about."""
+        timed = (steps for steps in reversed(self.attempts) if any(step.seconds is not None for step in steps))
+        return next(timed, [])
 
 
 def stride(numbers: Sequence[int]) -> int:
@@ -270,52 +224,7 @@ def stride(numbers: Sequence[int]) -> int:
     return every if every > 1 and 2 * count > distances.total() else 1
 
 
-class OutlineMaker:
-    """Collects what an outline needs, 16 bytes a step."""
-
-    def __init__(self, attempt: int) -> None:
-        self._attempt = attempt
-        self._numbers = array("q")
-        self._seconds = array("d")
-
-    def add(self, step: Step) -> None:
-        self._numbers.append(step.step)
-        if step.seconds is not None:
-            self._seconds.append(step.seconds)
-
-    def outline(self) -> AttemptOutline:
-        numbers = sorted(self._numbers)
-        every = stride(numbers)
-        return AttemptOutline(
-            attempt=self._attempt,
-            first_step=numbers[0],
-            last_step=numbers[-1],
-            count=len(numbers),
-            median_seconds=statistics.median(self._seconds) if self._seconds else None,
-            without_seconds=len(numbers) - len(self._seconds),
-            every=every,
-            gaps=[(a + every, b - every) for a, b in pairwise(numbers) if b >= a + 2 * every],
-        )
-
-
-class LastTimedAttempt:
-    """Keeps the steps of the last attempt that has steps with seconds: the one a result is about."""
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self._current: list[Step] = []
-        self._attempt = 0
-
-    def watch(self, events: Iterable[LogEvent]) -> Iterator[LogEvent]:
-        """The same events, while their steps are kept."""
-        for event in events:
-            if event.step is not None:
-                self._add(event.step)
-            yield event
-
-    def _add(self, step: Step) -> None:
-        if step.attempt != self._attempt:
-            self._attempt, self._current = step.attempt, []
-        self._current.append(step)
-        if step.seconds is not None:
-            self.steps = self._current
+def gaps(numbers: Sequence[int]) -> list[Span]:
+    """The first and last missing step of each gap in ascending steps of a logging interval."""
+    every = stride(numbers)
+    return [(a + every, b - every) for a, b in pairwise(numbers) if b >= a + 2 * every]

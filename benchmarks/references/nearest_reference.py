@@ -45,17 +45,15 @@ def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequ
         return None, f"nothing is published for {ours.model} {ours.task} {ours.dtype} on {ours.hardware}"
     row = min(same, key=lambda row: _distance(row, ours))
     per_gpu = row.tokens_per_step / row.seconds / row.gpus
-    return (
-        NearestRow(
-            reference=row.name,
-            source=row.source,
-            reference_seconds=row.seconds,
-            reference_tokens_per_second_per_gpu=per_gpu,
-            ratio=speed / per_gpu,
-            differs=differences(row, ours, window),
-        ),
-        "",
+    found = NearestRow(
+        reference=row.name,
+        source=row.source,
+        reference_seconds=row.seconds,
+        reference_tokens_per_second_per_gpu=per_gpu,
+        ratio=speed / per_gpu,
+        differs=_differences(row, ours, window),
     )
+    return found, ""
 
 
 def text(found: Nearest) -> str:
@@ -68,7 +66,7 @@ def text(found: Nearest) -> str:
     return "\n".join([*lines, *(f"differs: {what}" for what in row.differs)])
 
 
-def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool, str]:
+def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool, tuple[int, ...]]:
     """The same framework before the nearest scale, then the same work; of equals the youngest source."""
     return (
         row.backend != ours.backend,
@@ -76,16 +74,11 @@ def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float
         abs(math.log(row.gpus / ours.gpus)),
         row.sequence_length != ours.sequence_length,
         _layout(row) != _words(ours.parallelism),
-        _descending(row.source),
+        tuple(-ord(letter) for letter in row.source),  # the later of two versions first
     )
 
 
-def _descending(text: str) -> str:
-    """Sorts the later of two versions first."""
-    return "".join(chr(0x10FFFF - ord(letter)) for letter in text)
-
-
-def differences(row: Reference, ours: BenchmarkFigures, window: str) -> list[str]:
+def _differences(row: Reference, ours: BenchmarkFigures, window: str) -> list[str]:
     """What is not the same, in words: theirs, and ours."""
     layout = _words(ours.parallelism) if ours.parallelism else ""
     pairs: list[tuple[str, object, object]] = [

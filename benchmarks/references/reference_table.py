@@ -7,7 +7,6 @@ from benchmarks.rendering.columns import aligned, columns
 from benchmarks.values import Hardware, Model, Value
 
 HEADINGS = ("", "s/step", "tokens/s", "MFU %", "days/1T")
-FIGURES = ("tokens_per_second", "mfu_percent", "days_per_trillion_tokens")
 TITLES = {"tokens_per_second": "tokens/s", "mfu_percent": "MFU %", "days_per_trillion_tokens": "days/1T"}
 
 
@@ -41,10 +40,7 @@ def table_text(rows: Sequence[CheckedRow]) -> str:
     """What each source printed; where its own step time gives another figure, that stands behind it with a mark."""
     lines = []
     for source in dict.fromkeys(row.source for row in rows):
-        table = [HEADINGS, *(_line(row) for row in rows if row.source == source)]
-        lines += [source]
-        lines += columns(table)
-        lines.append("")
+        lines += [source, *columns([HEADINGS, *(_line(row) for row in rows if row.source == source)]), ""]
     wrong = [(row, cell) for row in rows for cell in row.cells if not cell.follows]
     total = sum(len(row.cells) for row in rows)
     lines.append(f"{len(rows)} rows, {total} cells recomputed from the step times; {len(wrong)} do not follow:")
@@ -63,7 +59,7 @@ def table_text(rows: Sequence[CheckedRow]) -> str:
 
 def _line(row: CheckedRow) -> tuple[str, ...]:
     by_figure = {cell.figure: cell for cell in row.cells}
-    return (row.name, f"{row.seconds_per_step:g}", *(_cell(by_figure.get(figure)) for figure in FIGURES))
+    return (row.name, f"{row.seconds_per_step:g}", *(_cell(by_figure.get(figure)) for figure in TITLES))
 
 
 def _cell(cell: Cell | None) -> str:

@@ -8,7 +8,7 @@ named, not mended. What is a row and what is none: docs/figures.md.
 import csv
 import math
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,8 @@ SECONDS_A_DAY = 86_400
 TRILLION = 1e12
 # A source computes with FLOPs rounded to three digits (1.82e15 for 1.8206e15), and its MFU has two decimals.
 MFU_POINTS = 0.1
-PRINTED = (
-    "seconds_per_step",
-    "tokens_per_second",
-    "mfu_percent",
-    "days_per_trillion_tokens",
-    "stated_flops_per_sequence",
-)
+PRINTED = ("tokens_per_second", "mfu_percent", "days_per_trillion_tokens", "stated_flops_per_sequence")
+AXES = ("data", "fsdp", "tensor", "pipeline", "context", "virtual_pipeline")
 STATED = "stated"  # the FLOPs are the source's own, which no formula here gives
 
 
@@ -73,14 +68,7 @@ class Reference(Value, frozen=True):
 
     @property
     def parallelism(self) -> Parallelism:
-        return Parallelism(
-            data=self.data,
-            fsdp=self.fsdp,
-            tensor=self.tensor,
-            pipeline=self.pipeline,
-            context=self.context,
-            virtual_pipeline=self.virtual_pipeline,
-        )
+        return Parallelism(**{axis: getattr(self, axis) for axis in AXES})
 
     @property
     def name(self) -> str:
@@ -113,34 +101,22 @@ def read_references(root: Path) -> list[Reference]:
 
 
 def _reference(row: Mapping[str, Any], where: str) -> Reference:
-    if None in row:
-        raise RequestError("the row has more cells than the first line has names", where=where)
     try:
+        if None in row:
+            raise ValueError("it has more cells than the first line has names")
         found = msgspec.convert({**row, "where": where}, Reference, strict=False)
-    except msgspec.ValidationError as error:
+        for printed in (found.seconds_per_step, *filter(None, (getattr(found, figure) for figure in PRINTED))):
+            if not 0 < float(printed) < math.inf:
+                raise ValueError(f"'{printed}' is no number above 0")
+        if found.flops not in (STATED, *flops.CONVENTIONS):
+            raise ValueError(f"flops is '{found.flops}', which is none of {', '.join((STATED, *flops.CONVENTIONS))}")
+        if found.flops == STATED and not found.stated_flops_per_sequence:
+            raise ValueError(f"flops is {STATED}, and stated_flops_per_sequence is empty")
+        if found.parallelism.devices != found.gpus:
+            raise ValueError(f"the layout is for {found.parallelism.devices} devices, the row for {found.gpus}")
+    except ValueError as error:  # msgspec's among them
         raise RequestError(f"the row cannot be read: {error}", where=where) from None
-    for figure in PRINTED:
-        printed = getattr(found, figure)
-        if (printed or figure == "seconds_per_step") and not _is_a_figure(printed):
-            raise RequestError(f"{figure} is '{printed}', which is no number above 0", where=where)
-    if found.flops == STATED and not found.stated_flops_per_sequence:
-        raise RequestError(f"flops is {STATED}, and stated_flops_per_sequence is empty", where=where)
-    if found.flops not in (STATED, *flops.CONVENTIONS):
-        known = ", ".join((STATED, *flops.CONVENTIONS))
-        raise RequestError(f"flops is '{found.flops}', which is none of {known}", where=where)
-    if found.parallelism.devices != found.gpus:
-        raise RequestError(
-            f"the layout is for {found.parallelism.devices} devices, the row for {found.gpus}", where=where
-        )
     return found
-
-
-def _is_a_figure(printed: str) -> bool:
-    try:
-        value = float(printed)
-    except ValueError:
-        return False
-    return math.isfinite(value) and value > 0
 
 
 # --- does it follow? ----------------------------------------------------------------------------
@@ -154,38 +130,23 @@ def cells(row: Reference, model: Model, hardware: Hardware) -> Iterator[Cell]:
     if row.tokens_per_second:
         yield _cell("tokens_per_second", row.tokens_per_second, tokens / row.seconds, tokens / slow, tokens / quick)
     if row.mfu_percent:
-        mfu = mfu_percent(row, model, hardware)
-        printed = float(row.mfu_percent)
-        follows = abs(printed - mfu) <= MFU_POINTS
-        yield Cell(figure="mfu_percent", printed=printed, computed=mfu, follows=follows)
+        mfu, printed = mfu_percent(row, model, hardware), float(row.mfu_percent)
+        yield Cell(figure="mfu_percent", printed=printed, computed=mfu, follows=abs(printed - mfu) <= MFU_POINTS)
     if row.days_per_trillion_tokens:
-        per_second = TRILLION / SECONDS_A_DAY / tokens
-        yield _cell(
-            "days_per_trillion_tokens",
-            row.days_per_trillion_tokens,
-            per_second * row.seconds,
-            per_second * quick,
-            per_second * slow,
-        )
+        days = [TRILLION / SECONDS_A_DAY / tokens * seconds for seconds in (row.seconds, quick, slow)]
+        yield _cell("days_per_trillion_tokens", row.days_per_trillion_tokens, *days)
 
 
 def mfu_percent(row: Reference, model: Model, hardware: Hardware) -> float:
     """By the row's own convention, against the dense peak of its precision."""
     peak = hardware.peaks.get(row.dtype)
     if peak is None:
-        raise RequestError(
-            f"the row has an MFU, and {hardware.name} has no {row.dtype} peak that it could be of",
-            where=row.where,
-            why=f"the peaks of configs/hardware are: {', '.join(hardware.peaks) or 'none'}",
-        )
-    done = flops_per_sequence(row, model) * row.global_batch_size
-    return 100 * done / row.seconds / row.gpus / (peak.tflops * 1e12)
-
-
-def flops_per_sequence(row: Reference, model: Model) -> float:
-    if row.flops == STATED:
-        return float(row.stated_flops_per_sequence)
-    return flops.flops_per_token(model, row.sequence_length, row.flops) * row.sequence_length
+        what = f"the row has an MFU, and {hardware.name} has no {row.dtype} peak that it could be of"
+        raise RequestError(what, where=row.where)
+    per_sequence = float(row.stated_flops_per_sequence or 0)
+    if row.flops != STATED:
+        per_sequence = flops.flops_per_token(model, row.sequence_length, row.flops) * row.sequence_length
+    return 100 * per_sequence * row.global_batch_size / row.seconds / row.gpus / (peak.tflops * 1e12)
 
 
 def _cell(figure: str, printed: str, computed: float, low: float, high: float) -> Cell:
@@ -196,8 +157,4 @@ def _cell(figure: str, printed: str, computed: float, low: float, high: float) -
 
 def rounded_by(printed: str) -> float:
     """What the last printed digit is worth: 14.72 -> 0.01, 71235 -> 1."""
-    try:
-        exponent = Decimal(printed).as_tuple().exponent
-    except InvalidOperation:
-        raise RequestError(f"'{printed}' is no number") from None
-    return 10.0 ** min(int(exponent), 0)
+    return 10.0 ** min(int(Decimal(printed).as_tuple().exponent), 0)

@@ -8,6 +8,7 @@ rank. Files are the truth.
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -190,8 +191,7 @@ class RunFolder:
 
     def changed_since_sealed(self) -> list[str]:
         """Raw files that are not what they were when the run ended; a run that was cut off has no seal."""
-        path = self.path / PROVENANCE
-        sealed = self._read(PROVENANCE, dict[str, Any]).get("files", {}) if path.exists() else {}
+        sealed = self._provenance_or_none().get("files", {})
         if not sealed:
             return []
         now = self.raw_digests()
@@ -205,16 +205,13 @@ class RunFolder:
 
     def recorded_run_id(self) -> str:
         """The name the run was given; its folder may have been renamed or copied since."""
-        path = self.path / PROVENANCE
-        recorded = self._read(PROVENANCE, dict[str, Any]).get("run_id") if path.exists() else None
-        return str(recorded) if recorded else self.run_id
+        return str(self._provenance_or_none().get("run_id") or self.run_id)
 
     def provenance_notes(self) -> list[str]:
-        path = self.path / PROVENANCE
-        if not path.exists():
-            return []
-        notes: list[str] = self._read(PROVENANCE, dict[str, Any]).get("notes", [])
-        return notes
+        return list(self._provenance_or_none().get("notes", []))
+
+    def _provenance_or_none(self) -> dict[str, Any]:
+        return self.provenance() if (self.path / PROVENANCE).exists() else {}
 
     def _read(self, name: str, kind: type[ReadValue]) -> ReadValue:
         path = self.path / name
@@ -267,9 +264,7 @@ def _prove_writable(path: Path) -> None:
         probe.write_bytes(b"\0" * 4096)
         probe.unlink()
     except OSError:
-        with contextlib.suppress(OSError):
-            probe.unlink(missing_ok=True)
-            path.rmdir()
+        shutil.rmtree(path, ignore_errors=True)
         raise
 
 
@@ -314,23 +309,16 @@ def not_collected(run: Path) -> RequestError:
 
 def _missing(path: Path) -> RequestError:
     folder = path.parent
-    if path.name in (RESULT, STEPS) and (folder / SUBMITTED).exists():
+    if not (folder / BENCHMARK).exists() or path.name not in (RESULT, STEPS, SUBMITTED):
+        return RequestError(f"{path.name} is missing", where=str(folder), why="this is not a run folder")
+    if path.name != SUBMITTED and (folder / SUBMITTED).exists():
         return not_collected(folder)
-    if path.name in (RESULT, STEPS) and (folder / BENCHMARK).exists():
-        return RequestError(
-            f"{path.name} is missing",
-            where=str(folder),
-            why="the run was cut off before its result was written; its raw files are there",
-            next_command=remake_command(folder),
-        )
-    if path.name == SUBMITTED and (folder / BENCHMARK).exists():
-        return RequestError(
-            "the run was never submitted to a queue",
-            where=str(folder),
-            why="it ran on this machine, or its launcher ended before it had written its job down",
-            next_command=f"python launch/verify.py --repair {folder}, or start it anew",
-        )
-    return RequestError(f"{path.name} is missing", where=str(folder), why="this is not a run folder")
+    return RequestError(
+        f"{path.name} is missing",
+        where=str(folder),
+        why="the run was cut off before it was written; its raw files are there",
+        next_command=remake_command(folder),
+    )
 
 
 def _whole_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:

@@ -3,7 +3,8 @@
 A line that cannot be read is named, and takes nothing else with it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -72,7 +73,11 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     programs: dict[int, Program] = dict(found[Program])
     return RunRecord(
         attempt=attempt,
-        facts=[_with_program(fact, programs.get(rank)) for rank, fact in found[WorkerFacts]],
+        # The facts come before the first step; a program that is compiled in it, after them.
+        facts=[
+            msgspec.structs.replace(fact, program=programs[rank].sha256) if rank in programs else fact
+            for rank, fact in found[WorkerFacts]
+        ],
         steps=[step for _, step in found[Step]],
         ends=[end for _, end in found[WorkerEnd]],
         unreadable=unreadable,
@@ -84,60 +89,33 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     )
 
 
-def _with_program(facts: WorkerFacts, program: Program | None) -> WorkerFacts:
-    """The facts come before the first step; a program that is compiled in it, after them."""
-    return msgspec.structs.replace(facts, program=program.sha256) if program else facts
-
-
 def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
     """New steps of every rank at each call; a line that is still being written waits for the next call."""
+    new_values = _follower(phase_dir, attempt)
+    return lambda: [value for _, value in new_values() if isinstance(value, Step)]
+
+
+def follow_evaluations(phase_dir: Path) -> Callable[[], list[Evaluation]]:
+    """New evaluations of rank 0 at each call."""
+    new_values = _follower(phase_dir, 1)
+    return lambda: [value for rank, value in new_values() if rank == 0 and isinstance(value, Evaluation)]
+
+
+def _follower(phase_dir: Path, attempt: int) -> Callable[[], Iterator[tuple[int, Event]]]:
     offsets: dict[Path, int] = {}
 
-    def new_steps() -> list[Step]:
-        found: list[Step] = []
+    def new_values() -> Iterator[tuple[int, Event]]:
         for path in event_files(phase_dir):
             with path.open("rb") as stream:
                 stream.seek(offsets.get(path, 0))
                 text = stream.read()
             whole = text[: text.rfind(b"\n") + 1]
             offsets[path] = offsets.get(path, 0) + len(whole)
-            found.extend(_steps_among(whole, rank_of(path), attempt))
-        return found
+            for line in whole.splitlines():
+                with suppress(*UNREADABLE):  # named by read_phase when the run ends
+                    yield rank_of(path), _value_of(line, rank_of(path), attempt)
 
-    return new_steps
-
-
-def follow_evaluations(phase_dir: Path) -> Callable[[], list[Evaluation]]:
-    """New evaluations of rank 0 at each call."""
-    taken = 0
-
-    def new_evaluations() -> list[Evaluation]:
-        nonlocal taken
-        path = phase_dir / EVENT_FILES.replace("*", "0")
-        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
-        new, taken = [line for line in lines[taken:] if b'"evaluation"' in line], len(lines)
-        return [value for line in new if isinstance(value := _value_or_none(line), Evaluation)]
-
-    return new_evaluations
-
-
-def _value_or_none(line: bytes) -> Event | None:
-    try:
-        return _value_of(line, 0, 1)
-    except UNREADABLE:
-        return None  # named by read_phase when the run ends
-
-
-def _steps_among(text: bytes, rank: int, attempt: int) -> list[Step]:
-    steps = []
-    for line in text.split(b"\n"):
-        try:
-            value = _value_of(line, rank, attempt) if line else None
-        except UNREADABLE:
-            continue  # named by read_phase when the run ends
-        if isinstance(value, Step):
-            steps.append(value)
-    return steps
+    return new_values
 
 
 def _value_of(line: bytes, rank: int, attempt: int) -> Event:

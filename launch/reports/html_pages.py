@@ -33,19 +33,11 @@ MOST_LOGS = 6
 TAIL_BYTES = 64 << 10
 OUR_PAGE = b'<meta name="generator" content="Stepmark '
 WITHIN_BYTES = 4096  # of a page's beginning
-WHAT_CAN_BE_SHOWN = "a run's folder, the record of a sweep (sweep-*.json), or the report of a night (JSON)"
 
 
 def write_html(places: list[str], output: Path) -> int:
     """One file about all places; nothing is written where one of them can't be read."""
-    if not places:
-        raise RequestError(
-            "nothing to show is named",
-            where=str(output),
-            why=f"a place is {WHAT_CAN_BE_SHOWN}",
-            next_command=f"python launch/report.py html {output} results/RUN",
-        )
-    refuse_folder(output)
+    refuse_place(output)
     keys = ["report"] if len(places) == 1 else [f"report-{number}" for number in range(1, len(places) + 1)]
     parts = [part_of(Path(place), key) for place, key in zip(places, keys, strict=True)]
     write_page(page(*parts), output)
@@ -54,28 +46,23 @@ def write_html(places: list[str], output: Path) -> int:
 
 def write_page(html: str, output: Path) -> None:
     """Whole or not at all; a folder that is not there is made."""
-    refuse_folder(output)
+    refuse_place(output)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, html.encode())
     except (OSError, RunError) as error:
         what = error.what if isinstance(error, RunError) else f"the folder can't be made: {error.strerror}"
         raise RunError(
-            what,
-            where=str(output),
-            why="nothing is lost: a page is made of what is stored, and can be made again",
-            next_command="a FILE where there is space and you may write",
+            what, where=str(output), why="a page is made of what is stored, and can be made again: nothing is lost"
         ) from None
 
 
-def refuse_folder(output: Path) -> None:
+def refuse_place(output: Path) -> None:
     """A page takes the place of an earlier page, and of nothing else; what lies in a run's folder is evidence."""
-    if output.is_dir():
-        raise RequestError(
-            "this is a folder, and a page is a file", where=str(output), next_command=str(output / "page.html")
-        )
     what = None
-    if any((folder / BENCHMARK).is_file() for folder in output.resolve().parents):
+    if output.is_dir():
+        what = "this is a folder, and a page is a file"
+    elif any((folder / BENCHMARK).is_file() for folder in output.resolve().parents):
         what = "this is within a run's folder, where only the run itself writes"
     elif output.exists() and not _is_our_page(output):
         what = "there is such a file already, and it is no page of Stepmark's"
@@ -94,7 +81,7 @@ def _is_our_page(path: Path) -> bool:
 def part_of(place: Path, key: str) -> Part:
     """What a place holds decides what is made of it."""
     if not place.exists():
-        raise RequestError("there is no such place", where=str(place), why=f"a place is {WHAT_CAN_BE_SHOWN}")
+        raise _cannot_be_shown("there is no such place", place)
     if place.is_dir():
         return run_part(material_of(RunFolder(place)), key)
     if place.name.startswith("sweep-"):
@@ -104,9 +91,12 @@ def part_of(place: Path, key: str) -> Part:
     try:
         return night_part(msgspec.json.decode(place.read_bytes(), type=NightReport), key)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RequestError(
-            f"this is not a report of a night: {error}", where=str(place), why=f"a place is {WHAT_CAN_BE_SHOWN}"
-        ) from None
+        raise _cannot_be_shown(f"this is not a report of a night: {error}", place) from None
+
+
+def _cannot_be_shown(what: str, place: Path) -> RequestError:
+    why = "a run's folder, the record of a sweep (sweep-*.json) or the report of a night (JSON) can be shown"
+    return RequestError(what, where=str(place), why=why)
 
 
 # --- a run --------------------------------------------------------------------------------------
@@ -115,7 +105,7 @@ def part_of(place: Path, key: str) -> Part:
 def material_of(folder: RunFolder) -> RunMaterial:
     """All that a run's page is made of. A result is needed; what else can't be read is named on the page."""
     if not (folder.path / BENCHMARK).exists():
-        raise RequestError("this is no run's folder", where=str(folder.path), why=f"a place is {WHAT_CAN_BE_SHOWN}")
+        raise _cannot_be_shown("this is no run's folder", folder.path)
     if not (folder.path / RESULT).exists():
         raise RequestError(
             f"this run has no result yet: {RESULT} is missing",
@@ -199,32 +189,22 @@ def cleaned(text: str) -> str:
 
 def log_tails(folder: RunFolder, result: Result) -> Iterator[LogTail]:
     """Of the last attempt: the logs of the ranks that failed, or rank 0's; and what the job itself printed."""
-    chosen, others = _chosen_logs(folder, result)
-    for path in [*chosen[:MOST_LOGS], *folder.job_output()[-1:]]:
-        yield _tail(path, str(path.relative_to(folder.path)))
-    if others:
-        yield LogTail(f"{plural(others, 'more log')} in attempt-{max(folder.attempts())}", [], "not shown")
-
-
-def _chosen_logs(folder: RunFolder, result: Result) -> tuple[list[Path], int]:
-    """The logs that say why, and how many there are besides."""
     last = max(folder.attempts(), default=0)
-    logs = sorted(folder.attempt_dir(last).glob("*/rank-*.log")) if last else []
-    first = result.attempts[-1].rank if result.attempts else None
-    badness = {path: _badness(folder, path, last, first) for path in logs}
-    worst = sorted(logs, key=lambda path: (badness[path], _rank(path)))
-    failed = [path for path in worst if badness[path] < 2] or worst[:1]
-    return failed[:MOST_LOGS], len(logs) - len(failed[:MOST_LOGS])
+    logs = sorted(folder.attempt_dir(last).glob("*/rank-*.log"), key=_rank) if last else []
+    named = result.attempts[-1].rank if result.attempts else None  # its log says most
+    failed = [path for path in logs if _rank(path) == named or _failed(folder, path, last)]
+    chosen = sorted(failed, key=lambda path: _rank(path) != named)[:MOST_LOGS] or logs[:1]
+    for path in [*chosen, *folder.job_output()[-1:]]:
+        yield _tail(path, str(path.relative_to(folder.path)))
+    if others := len(logs) - len(chosen):
+        yield LogTail(f"{plural(others, 'more log')} in attempt-{last}", [], "not shown")
 
 
-def _badness(folder: RunFolder, path: Path, attempt: int, named: int | None) -> int:
-    """0: the rank whose log says most; 1: it failed; 2: it did not."""
-    if named is not None and _rank(path) == named:
-        return 0
+def _failed(folder: RunFolder, path: Path, attempt: int) -> bool:
     with contextlib.suppress(RequestError, OSError):
         codes = {one.rank: one.exit_code for one in folder.ended(path.parent.name, attempt)}
-        return 2 if codes.get(_rank(path)) == 0 else 1
-    return 2
+        return codes.get(_rank(path)) != 0
+    return False
 
 
 def _rank(path: Path) -> int:
@@ -244,12 +224,8 @@ def _tail(path: Path, name: str) -> LogTail:
         return LogTail(name, [], f"could not be read: {error.strerror}")
     if size > TAIL_BYTES:  # it begins within a line: what is before the cut would say that the rest is a secret
         text = text.partition(b"\n")[2]
-        if not text.strip():
-            return LogTail(name, [], f"ends in a line of more than {TAIL_BYTES >> 10} KiB, which is not shown")
-    lines = [line.rstrip() for line in cleaned(text.decode(errors="backslashreplace")).split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    if not lines:
-        return LogTail(name, [], "is empty")
+    lines = [line.rstrip() for line in cleaned(text.decode(errors="backslashreplace")).rstrip().split("\n")]
+    if lines == [""]:
+        return LogTail(name, [], "has no line to show")
     whole = size <= TAIL_BYTES and len(lines) <= LAST_LINES
     return LogTail(name, lines[-LAST_LINES:], "" if whole else f"the last {min(LAST_LINES, len(lines))} lines")

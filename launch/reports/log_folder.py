@@ -8,12 +8,10 @@ Every file gets a row:
 - `sbatch_NAME.out` beside a `log-NAME.out` that is a run is that run's batch script: it can say how the run ended,
   and is no run of its own.
 - In a run folder of Stepmark's own, the logs of the ranks get rows and the rest is one row. Where some ranks print
-  steps and others none (Megatron prints on one), those that print none belong to the rest.
-  Where a profiler ran, and in phases beside the measured one, they are logs whose figures nobody may compare
-  (own_runs.py).
-  The record of a sweep beside its runs is named as that.
+  steps and others none (Megatron prints on one), those that print none belong to the rest. Where a profiler ran, and
+  in phases other than the measured one, they are logs whose figures nobody may compare (own_runs.py).
 - A link to a file that is found anyway, and a second name of the same file, are named and not read again. Links to
-  folders are named and not followed. Pipes, sockets and devices are named and never opened.
+  folders are not followed. Pipes, sockets and devices are named and never opened.
 """
 
 import gzip
@@ -26,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from benchmarks.backend import LogFormat
 from benchmarks.diagnosis.order import ending_of
@@ -47,16 +45,11 @@ from benchmarks.logs.timing_table import (
     row_of_run,
     row_without_log,
 )
-from benchmarks.values import Value
-from launch.reports.own_runs import RUN_FILES, OwnRun, read_run, run_above
+from launch.reports.own_runs import OwnRun, is_run, read_run
 
 LOG_NAME = re.compile(r"(?:.*\.(?:out|log|txt|err)|log-.*)(?:\.gz)?", re.DOTALL)
 RUN_NAME = re.compile(r"(?!.*\.err(?:\.gz)?$)(?:.*\.(?:out|log)|log-.*)(?:\.gz)?", re.DOTALL)
-INSTALLER_NAME = re.compile(r"(?:pip|uv|conda|venv|environment|install)(?:[-_.].*)?\.(?:out|log)(?:\.gz)?", re.DOTALL)
 RANK_LOG = re.compile(r"rank-\d+\.log")
-# Links of a phase that hold a word and lead nowhere: what the rank that failed first exited with, why a worker could
-# write no more.
-WORD_LINKS = ("first-failure", "could-not-write")
 SWEEP_RECORD = re.compile(r"sweep-\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{12}\.json|\.sweep-[0-9a-f]{12}\.lock")
 GZIP_MAGIC = b"\x1f\x8b"
 BINARY_HEAD_BYTES = 8192
@@ -66,7 +59,7 @@ MLLOG = "mllog"
 # --- which files ------------------------------------------------------------------------------
 
 
-class Found(Value, frozen=True):
+class Found(NamedTuple):
     """One file, and where it isn't read, why."""
 
     path: Path
@@ -80,9 +73,7 @@ def find_files(places: Sequence[str]) -> list[Found]:
         if not Path(place).exists():
             raise RequestError(
                 f"there is no '{printable(place)}'",
-                where="the folder of logs",
-                why="a file or a folder of this name was not found"
-                + (f" in {Path.cwd()}" if not place.startswith("/") else ""),
+                where=f"the folder of logs, from {Path.cwd()}",
                 next_command="python launch/report.py --window=35-44 DIR",
             )
     entries = {Path(os.path.abspath(found.path)): found for place in places for found in _entries(Path(place))}  # noqa: PTH100 - a link is not resolved
@@ -91,20 +82,13 @@ def find_files(places: Sequence[str]) -> list[Found]:
 
 def _entries(place: Path) -> Iterator[Found]:
     if not place.is_dir():
-        yield Found(path=place)
+        yield Found(place)
         return
     unreadable: list[OSError] = []
-    for folder, folders, files in os.walk(place, onerror=unreadable.append):
-        yield from (Found(path=Path(folder, name)) for name in files)
-        yield from (_link_to_folder(Path(folder, name)) for name in folders if Path(folder, name).is_symlink())
+    for folder, _, files in os.walk(place, onerror=unreadable.append):
+        yield from (Found(Path(folder, name)) for name in files)
     for error in unreadable:
-        reason = f"the folder can't be listed: {error.strerror}"
-        yield Found(path=Path(str(error.filename)), status=UNREADABLE, reason=reason)
-
-
-def _link_to_folder(path: Path) -> Found:
-    reason = f"a link to the folder {printable(str(path.readlink()))}, not followed"
-    return Found(path=path, status=NOT_A_LOG, reason=reason)
+        yield Found(Path(str(error.filename)), UNREADABLE, f"the folder can't be listed: {error.strerror}")
 
 
 def _known_once(entries: Iterable[Found]) -> Iterator[Found]:
@@ -117,14 +101,13 @@ def _known_once(entries: Iterable[Found]) -> Iterator[Found]:
         try:
             facts = found.path.stat()
         except OSError as error:
-            link = "a link that leads nowhere: " if found.path.is_symlink() else ""
-            yield Found(path=found.path, status=UNREADABLE, reason=link + (error.strerror or str(error)))
+            yield Found(found.path, UNREADABLE, error.strerror or str(error))
             continue
         same = first.setdefault((facts.st_dev, facts.st_ino), found.path)
         if not stat.S_ISREG(facts.st_mode):
-            yield Found(path=found.path, status=NOT_A_LOG, reason="a pipe, socket or device")
+            yield Found(found.path, NOT_A_LOG, "a pipe, socket or device")
         elif same != found.path:
-            yield Found(path=found.path, status=NOT_A_LOG, reason=f"the same file as {printable(str(same))}")
+            yield Found(found.path, NOT_A_LOG, f"the same file as {printable(str(same))}")
         else:
             yield found
 
@@ -207,7 +190,7 @@ class LogReader:
 
     def _row_of(self, file: Path, path: str, stream: BinaryIO) -> Row:
         head = stream.read(ingest.HEAD_BYTES)
-        log_format = self._format_of(file, head, stream) if head else None
+        log_format = ingest.detect(stream if LOG_NAME.fullmatch(file.name) else io.BytesIO(head), self._formats)
         if log_format is None:
             return self._row_of_another_file(file, path, head, stream)
         stream.seek(0)
@@ -223,31 +206,27 @@ class LogReader:
             return row_without_log(path, NOT_A_LOG, f"looks like {log_format.name}, but holds no step")
         text = ending_text(stream, log_format, last_step_near)
         row = row_of_log(path, log_format.name, reading, self._ending(file, text))
-        return self._told(row, stream) if log_format.name == MLLOG else row
+        if log_format.name == MLLOG:  # how its runs ended is not read off the steps: it says so itself
+            from benchmarks.mlperf.story import row_of_runs
+            from launch.mlperf.reading import runs_of
 
-    def _told(self, row: Row, stream: BinaryIO) -> Row:
-        """Of an MLLOG, how its runs ended is not read off the steps: it says so itself."""
-        from benchmarks.mlperf.story import row_of_runs
-        from launch.mlperf.reading import runs_of
-
-        return row_of_runs(row, runs_of(stream))
+            row = row_of_runs(row, runs_of(stream))
+        return row
 
     def _own_run(self, file: Path) -> OwnRun | None:
-        """The run of ours that a rank's log is of."""
-        run = self._run_of.get(file) or (run_above(file) if RANK_LOG.fullmatch(file.name) else None)
+        """The run of ours that a rank's log is of, also where the run's folder itself was not named."""
+        run = self._run_of.get(file)
+        if run is None and RANK_LOG.fullmatch(file.name):
+            run = next((place for place in list(file.absolute().parents)[:3] if is_run(place)), None)
         if run is not None and run not in self._own:
             self._own[run] = read_run(run)
         return self._own[run] if run is not None else None
-
-    def _format_of(self, file: Path, head: bytes, stream: BinaryIO) -> LogFormat | None:
-        called_a_log = LOG_NAME.fullmatch(file.name)
-        return ingest.detect(stream if called_a_log else io.BytesIO(head), self._formats) if head else None
 
     def _row_of_another_file(self, file: Path, path: str, head: bytes, stream: BinaryIO) -> Row:
         """A run that died before its first step leaves a log that no format knows; its name tells that it is one."""
         text = ending_text(stream, None, None) if LOG_NAME.fullmatch(file.name) else b""
         ending = self._ending(file, text)
-        if ending is not None and RUN_NAME.fullmatch(file.name) and not INSTALLER_NAME.fullmatch(file.name):
+        if ending is not None and RUN_NAME.fullmatch(file.name):
             return row_without_log(path, FAILED, "no step was logged", ending)
         return row_without_log(path, NOT_A_LOG, _kind(head), ending)
 
@@ -281,20 +260,15 @@ def _kind(head: bytes) -> str:
 
 
 def _run_folders(files: Sequence[Found]) -> dict[Path, Path]:
-    """Run folders of Stepmark and what can be read in them, files and folders -> the run folder."""
-    known = {found.path for found in files if found.status != UNREADABLE or _is_word(found.path)}
-    runs = {path.parent for path in known if all(path.with_name(name) in known for name in RUN_FILES)}
+    """Run folders of Stepmark and what lies in them, files and folders -> the run folder."""
+    runs = {folder for folder in {found.path.parent for found in files} if is_run(folder)}
     inside: dict[Path, Path] = {}
-    for path in known:
-        between = [path, *path.parents]
+    for found in files:
+        between = [found.path, *found.path.parents]
         run = next((folder for folder in between if folder in runs), None)
         if run is not None:
             inside |= dict.fromkeys(between[: between.index(run) + 1], run)
     return inside
-
-
-def _is_word(path: Path) -> bool:
-    return path.name in WORD_LINKS and path.is_symlink()
 
 
 def _is_rest(found: Found) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 
 from benchmarks.backend import LogEvent
 from benchmarks.errors import RequestError
-from benchmarks.logs.timing_table import INCOMPLETE, NOT_COMPARED, SUCCESS, UNREADABLE, Row
+from benchmarks.logs.timing_table import FIGURES, INCOMPLETE, NOT_COMPARED, SUCCESS, UNREADABLE, Row
 from benchmarks.measuring.figures import RECORDED
 from benchmarks.measuring.summary import not_comparable
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, RunFolder
@@ -35,7 +35,8 @@ class OwnRun(NamedTuple):
 
     def judged(self, row: Row, log: Path) -> Row:
         """The row of one of its logs, without figures where they are not those of an undisturbed measurement."""
-        phase = self._phase(log)
+        parts = log.absolute().relative_to(self.path).parts
+        phase = parts[1] if len(parts) == 3 else None  # attempt-N/PHASE/rank-R.log
         another = self.measured is not None and phase not in (None, self.measured)
         why = [f"of phase {phase}: not measured"] if another else self.not_compared
         if row.status == UNREADABLE:
@@ -48,23 +49,12 @@ class OwnRun(NamedTuple):
             row,
             status=NOT_COMPARED if row.status in (SUCCESS, INCOMPLETE) else row.status,
             steps_counted=0,
-            seconds_mean=None,
-            seconds_stdev=None,
-            seconds_median=None,
-            tflops_per_gpu_mean=None,
-            tflops_per_gpu_stdev=None,
-            tflops_per_gpu_median=None,
+            **dict.fromkeys(FIGURES),
         )
 
-    def _phase(self, log: Path) -> str | None:
-        parts = log.absolute().relative_to(self.path).parts
-        return parts[1] if len(parts) == 3 else None  # attempt-N/PHASE/rank-R.log
 
-
-def run_above(log: Path) -> Path | None:
-    """The run folder that a rank's log lies in, also where the folder itself was not named."""
-    above = list(log.absolute().parents)[:3]
-    return next((place for place in above if all((place / name).is_file() for name in RUN_FILES)), None)
+def is_run(place: Path) -> bool:
+    return all((place / name).is_file() for name in RUN_FILES)
 
 
 def read_run(path: Path) -> OwnRun:

@@ -1,12 +1,8 @@
 """The index over the runs of a folder, where it is kept, and how a person sees it being made."""
 
 import hashlib
-import multiprocessing
-import os
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +11,9 @@ from benchmarks.logs.log_endings import printable
 from launch.command_line.places import stepmark_home
 
 if TYPE_CHECKING:
-    from benchmarks.history.folders import Candidate, Looked
-    from benchmarks.history.index import Index, Progress
+    from benchmarks.history.index import Index
 
-WORTH_A_POOL = 2000  # folders: before that, starting processes takes longer than they save
-AT_ONCE = 256
+WORTH_SHOWING, SHOWN_EVERY = 2000, 500  # folders
 MOST_SHOWN = 20
 
 
@@ -37,12 +31,7 @@ def open_index(output_dir: Path, rebuild: bool = False) -> "Index":
         file = index_file(output_dir)
     except RequestError:  # a user without a home
         file = None
-    with _progress() as progress:
-        return Index.open(output_dir, file, progress, spread=_spread, rebuild=rebuild, waiting=_say_waiting)
-
-
-def _say_waiting(lock: Path) -> None:
-    print(f"stepmark: another process makes the index of these runs; waiting for {lock}", file=sys.stderr, flush=True)
+    return Index(output_dir, file, _progress if sys.stderr.isatty() else None, rebuild=rebuild)
 
 
 def say_problems(index: "Index") -> None:
@@ -50,36 +39,22 @@ def say_problems(index: "Index") -> None:
     for note in index.notes:
         print(f"stepmark: {printable(note)}", file=sys.stderr)
     problems = index.problems()
-    if not problems:
-        return
-    folders = "1 folder is" if len(problems) == 1 else f"{len(problems)} folders are"
-    print(f"stepmark: {folders} left out in {index.output_dir}:", file=sys.stderr)
-    for problem in problems[:MOST_SHOWN]:
-        print(printable(f"  {problem.folder}: {problem.reason}"), file=sys.stderr)
-    if len(problems) > MOST_SHOWN:
-        print(f"  and {len(problems) - MOST_SHOWN} more (--format=json has all)", file=sys.stderr)
+    if problems:
+        folders = "1 folder is" if len(problems) == 1 else f"{len(problems)} folders are"
+        print(f"stepmark: {folders} left out in {index.output_dir}:", file=sys.stderr)
+        print_some((f"{problem.folder}: {problem.reason}" for problem in problems), len(problems))
 
 
-def _spread(work: "Callable[[Candidate], Looked]", folders: "Sequence[Candidate]") -> "Iterable[Looked]":
-    """Many folders are read by all processors. A process with threads is not forked: they may hold locks."""
-    processors = os.cpu_count() or 1
-    if len(folders) < WORTH_A_POOL or processors == 1 or threading.active_count() > 1:
-        yield from map(work, folders)
-        return
-    with multiprocessing.get_context("fork").Pool(processors) as pool:
-        yield from pool.imap_unordered(work, folders, chunksize=AT_ONCE)
+def print_some(lines: Iterable[str], count: int) -> None:
+    """On stderr; whoever wrote a run or an archive may be a stranger."""
+    for _, line in zip(range(MOST_SHOWN), lines, strict=False):
+        print(printable(f"  {line}"), file=sys.stderr)
+    if count > MOST_SHOWN:
+        print(f"  and {count - MOST_SHOWN} more", file=sys.stderr)
 
 
-@contextmanager
-def _progress() -> "Iterator[Progress | None]":
-    """On a terminal, a line that vanishes in the end; it begins when the first folders have been read."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-
-    def show(done: int, total: int) -> None:
-        if total >= WORTH_A_POOL:
-            end = "\r\x1b[K" if done == total else ""
-            print(f"\rreading runs: {done:,} of {total:,}{end}", end="", file=sys.stderr, flush=True)
-
-    yield show
+def _progress(done: int, total: int) -> None:
+    """On a terminal, a line that vanishes in the end."""
+    if total >= WORTH_SHOWING and (done % SHOWN_EVERY == 0 or done == total):
+        end = "\r\x1b[K" if done == total else ""
+        print(f"\rreading runs: {done:,} of {total:,}{end}", end="", file=sys.stderr, flush=True)

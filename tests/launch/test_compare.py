@@ -4,7 +4,6 @@ import json
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from benchmarks.errors import RequestError
@@ -110,12 +109,6 @@ def test_wrong_requests_end_with_2_and_no_traceback(runs: Path, words: list[str]
     assert done.stdout == ""
 
 
-def test_a_filter_that_fits_nothing_is_refused_as_not_comparable(runs: Path) -> None:
-    done = compare("tag=before", "tag=never", place=runs)
-    assert done.returncode == 3
-    assert "B has no run that counts: none was found" in done.stdout
-
-
 def test_runs_that_cannot_be_read_are_left_out_and_named(runs: Path) -> None:
     (next(runs.glob("*0001")) / RESULT).unlink()
     (next(runs.glob("*0003")) / RESULT).write_text('{"schema_version": 1,')
@@ -131,31 +124,6 @@ def test_a_page(runs: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "seconds/step" in made.read_text()
     assert str(made) in done.stderr
-
-
-def test_a_page_that_is_a_folder_is_refused_before_anything_is_compared(runs: Path, tmp_path: Path) -> None:
-    done = compare("tag=before", "tag=after", f"--html={tmp_path}", place=runs)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "this is a folder, and a page is a file" in done.stderr
-    assert "verify.py" not in done.stderr
-
-
-def test_a_page_that_cannot_be_written_says_nothing_of_runs(runs: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    done = compare("tag=before", "tag=after", f"--html={tmp_path}/file/page.html", place=runs)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "a page is made of what is stored" in done.stderr
-    assert "verify.py" not in done.stderr
-
-
-def test_a_run_against_itself_changed_by_hand_says_so(runs: Path) -> None:
-    provenance = next(runs.glob("*0001")) / "provenance.json"
-    provenance.write_text(provenance.read_text().replace('"0.6.0"', '"0.6.1"'))
-    done = compare("0000", "0001", "--explain", place=runs)
-    assert "provenance.json is not the one that its result was made with" in unwrapped(done.stdout)
-    assert "Stepmark version: 0.6.0 -> 0.6.1" in done.stdout
 
 
 # --- what a side may be ---------------------------------------------------------------------------
@@ -178,19 +146,6 @@ def test_conditions_are_joined_by_commas_plus_signs_or_blanks(typed: str, condit
     assert conditions_of(typed) == [parse_condition(text) for text in conditions]
 
 
-def test_a_folder_that_is_called_like_a_condition_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder(tmp_path, "tag=x")
-    assert not is_filter("tag=x")
-    assert is_filter("tag=y")
-    assert not is_filter("some-run")
-
-
-def test_a_run_that_is_named_twice_counts_once(runs: Path) -> None:
-    a, _ = Sides(runs).chosen(f"0000,{next(runs.glob('*0000'))}", "0001")
-    assert len(a.runs) == 1
-
-
 def test_runs_of_a_sweep_know_their_repeat(runs: Path) -> None:
     names = sorted(path.name for path in runs.iterdir())
     asked = Request(backend="jax", model="llama2_tiny")
@@ -205,18 +160,6 @@ def test_runs_of_a_sweep_know_their_repeat(runs: Path) -> None:
     assert [(run.pair.cell, run.pair.repeat) for run in (*a.runs, *b.runs) if run.pair] == [
         (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3),
     ]  # fmt: skip
-
-
-def test_earlier_runs_give_two_single_runs_their_noise(runs: Path) -> None:
-    for number in range(10, 16):
-        run_of(runs, number, 1.0 + 0.0005 * (number - 10), "earlier")
-    sides = Sides(runs)
-    sides.chosen("0000", "0001")
-    assert len(sides.history()) == 12
-    done = compare("0000", "0001", "--format=json", place=runs)
-    first = msgspec.json.decode(done.stdout, type=dict)["differences"][0]
-    assert "of 10 runs of the same kind" in first["why"]
-    assert first["verdict"] in ("worse", "no difference shown")
 
 
 def test_a_history_that_cannot_be_read_is_said_and_costs_no_comparison(

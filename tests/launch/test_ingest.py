@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from launch.reports.ingest_reports import STEPS_A_WRITE
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -87,31 +86,8 @@ def test_attempts_duplicates_and_skipped_lines(log: Any) -> None:
     assert report["skipped_lines"] == [{"line": 9, "reason": "truncated"}]
 
 
-def test_not_a_number_becomes_null(log: Any) -> None:
-    text = "completed step: 0, seconds: 1.000, TFLOP/s: inf, loss: nan\n"
-    (step,) = as_json(log("a", text))["attempts"][0]["steps"]
-    assert (step["step"], step["seconds"], step["loss"], step["framework_tflops_per_device"]) == (0, 1.0, None, None)
-
-
-@pytest.mark.parametrize("count", [STEPS_A_WRITE - 1, STEPS_A_WRITE, STEPS_A_WRITE + 1])
-def test_json_is_whole_at_every_batch_boundary(log: Any, count: int) -> None:
-    report = as_json(log("a", step_lines(range(count)) + step_lines(range(2))))
-    assert numbers(report) == [list(range(count)), [0, 1]]
-
-
-def test_many_skipped_lines(log: Any) -> None:
-    report = as_json(log("a", step_lines(range(1)) + "completed step: x, \n" * 200_000))
-    assert len(report["skipped_lines"]) == 200_000
-    assert report["skipped_lines"][-1]["line"] == 200_001
-
-
 def test_standard_input() -> None:
     assert as_json("--log=-", stdin=REAL_LOG.read_bytes()) == as_json(f"--log={REAL_LOG}")
-
-
-def test_log_without_steps(log: Any) -> None:
-    assert as_json(log("a", START))["attempts"] == []
-    assert run(log("a", START)).returncode == 0
 
 
 def test_reader_that_goes_away(log: Any) -> None:
@@ -132,13 +108,6 @@ def test_another_host(log: Any) -> None:
     assert report["duplicates"] == 9
 
 
-def test_another_host_fills_a_gap(log: Any) -> None:
-    gap = START + step_lines(range(4)) + step_lines(range(7, 10))
-    report = as_json(log("a", gap), log("b", START + step_lines(range(10))))
-    assert numbers(report) == [list(range(10))]
-    assert report["duplicates"] == 7
-
-
 def test_rotated_log(log: Any) -> None:
     assert numbers(as_json(log("a", step_lines(range(5))), log("b", step_lines(range(5, 9))))) == [list(range(9))]
 
@@ -149,20 +118,6 @@ def test_a_restart_in_another_log_is_never_merged(log: Any, second: range) -> No
     assert numbers(report) == [list(range(21)), list(second)]
     assert {s["attempt"] for s in report["attempts"][1]["steps"]} == {2}
     assert report["duplicates"] == 0
-
-
-def test_two_hosts_with_two_attempts_each(log: Any) -> None:
-    text = START + step_lines(range(5)) + START + step_lines(range(9))
-    report = as_json(log("a", text), log("b", text))
-    assert numbers(report) == [list(range(5)), list(range(9))]
-    assert report["duplicates"] == 14
-
-
-def test_skipped_lines_of_several_logs_name_their_log(log: Any) -> None:
-    report = as_json(log("a", step_lines(range(3))), log("b.log", step_lines(range(3)) + "completed step: 3\n"))
-    (skipped,) = report["skipped_lines"]
-    assert skipped["line"] == 4
-    assert "b.log" in skipped["reason"]
 
 
 # --- NeMo and Megatron ------------------------------------------------------------------------
@@ -202,15 +157,6 @@ def megatron_lines(numbers: range, left_out: dict[int, str]) -> str:
 
 
 SKIPPED = "number of skipped iterations:   1 | number of nan iterations:   0 |"
-NAN = "number of skipped iterations:   1 | number of nan iterations:   1 |"
-
-
-def test_iterations_that_megatron_left_out_are_counted_and_named(log: Any) -> None:
-    text = megatron_lines(range(1, 51), {20: SKIPPED, 21: SKIPPED, 30: NAN})
-    result = as_json(log("a", text), *BENCHMARK, "--window=11-50")["result"]
-    assert result["window"]["excluded"] == {"outside_window": 10, "skipped iteration": 2, "nan iteration": 1}
-    assert result["window"]["counted"] == 37
-    assert not [reason for reason in result["reasons"] if "not finite" in reason]
 
 
 def test_a_loss_that_is_not_finite_is_no_result_of_a_benchmark(log: Any) -> None:
@@ -220,35 +166,6 @@ def test_a_loss_that_is_not_finite_is_no_result_of_a_benchmark(log: Any) -> None
     assert "the loss is not finite in 1 steps (first: 50)" in result["reasons"]
     assert result["loss"]["last"] is None
     assert "loss.last" in result["null_because"]
-
-
-def test_the_interval_is_as_wide_as_the_printed_digits(log: Any) -> None:
-    """The same steps, printed by NeMo with 4 digits and by Megatron with a tenth of a ms."""
-
-    def width(flag: str) -> float:
-        low, high = as_json(flag, *BENCHMARK)["result"]["seconds_per_step"]["ci95"]
-        return float(high - low)
-
-    megatron = " iteration {0}/ 60 | elapsed time per iteration (ms): 10070.0 | lm loss: 9.0E+00 |\n"
-    nemo = "Training epoch 0, iteration {0}/59 | reduced_train_loss: 9 | train_step_timing in s: 10.07\n"
-    assert width(log("a", "".join(megatron.format(n) for n in range(60)))) == pytest.approx(0.0001)
-    assert width(log("b", "".join(nemo.format(n) for n in range(60)))) == pytest.approx(0.01)
-
-
-def test_a_logging_interval_is_named(log: Any) -> None:
-    flag = log("a", megatron_lines(range(10, 510, 10), {}))
-    result = as_json(flag, *BENCHMARK)["result"]
-    assert any("one line every 10 steps" in note for note in result["notes"])
-    shown = run(flag).stdout.decode()
-    assert "none; one line every 10 steps" in shown
-
-
-def test_the_task_decides_how_flops_are_counted(log: Any) -> None:
-    flag = log("a", megatron_lines(range(1, 51), {}))
-    pretrain, lora = as_json(flag, *BENCHMARK)["result"], as_json(flag, *BENCHMARK, "--task=lora")["result"]
-    assert (pretrain["benchmark"]["task"], lora["benchmark"]["task"]) == ("pretrain", "lora")
-    assert lora["model_flops_per_step"] < pretrain["model_flops_per_step"]
-    assert {m["convention"] for m in lora["mfu"]}.isdisjoint(m["convention"] for m in pretrain["mfu"])
 
 
 # --- what the log says against the flags --------------------------------------------------------
@@ -300,13 +217,6 @@ def test_another_batch_than_the_logs_is_invalid(log: Any, lines: Any) -> None:
     assert reason.endswith("--global_batch_size says 128")
 
 
-@pytest.mark.parametrize(("tflops", "noted"), [(950.0, True), (440.0, False), (240.0, False), (200.0, True)])
-def test_tflops_that_are_far_from_the_logs_are_noted(log: Any, tflops: float, noted: bool) -> None:
-    result = as_json(log("a", whole_megatron_lines(range(1, 51), tflops=tflops)), *BENCHMARK)["result"]
-    assert result["status"] == "valid"
-    assert any(f"TFLOP/s a GPU are {tflops:g}, those of the flags 4" in note for note in result["notes"]) == noted
-
-
 def test_a_gradient_norm_that_is_not_finite_is_no_training(log: Any) -> None:
     broken = log("a", whole_megatron_lines(range(1, 51), norm="nan"))
     other = log("b", nemo_lines(range(49)) + nemo_lines(range(49, 50), more=" | grad_norm: inf"))
@@ -356,12 +266,6 @@ def test_result_is_of_the_last_attempt_with_seconds(log: Any) -> None:
     assert report["result"]["seconds_per_step"]["median"] == pytest.approx(7.908)
     shown = run(log("a", text + hidden), *BENCHMARK).stdout.decode()
     assert "result of attempt 2" in shown
-
-
-def test_no_seconds_no_figures(log: Any) -> None:
-    hidden = "completed profiler activation/deactivation step: 0, total_weights: 8, loss: 6.058, x: 1\n"
-    result = as_json(log("a", hidden), *BENCHMARK)["result"]
-    assert result == {"status": "invalid", "reasons": ["no step of the log has seconds"]}
 
 
 @pytest.mark.parametrize("missing", BENCHMARK)

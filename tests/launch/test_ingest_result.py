@@ -58,11 +58,6 @@ def test_a_log_stands_beside_the_nearest_published_figure(tmp_path: Path) -> Non
     assert "\n  differs: layout fsdp 64, here not known\n" in shown
 
 
-def test_a_log_of_megatron_does_not_say_which_engine(tmp_path: Path) -> None:
-    differs = as_json(megatron_log(tmp_path, 45.0), *LLAMA_8B)["reference"]["differs"]
-    assert "engine nemo, here not known" in differs
-
-
 def test_where_nothing_is_published_or_the_figures_are_invalid_it_says_so(tmp_path: Path) -> None:
     report = as_json(f"--log={REAL_LOG}", *TINY)
     assert report["reference"] is None
@@ -72,7 +67,3 @@ def test_where_nothing_is_published_or_the_figures_are_invalid_it_says_so(tmp_pa
     assert report["result"]["status"] == "invalid"
     assert (report["reference"], report["no_reference_because"]) == (None, "the figures are invalid")
     assert "reference: none: the figures are invalid\n" in run(still, *BENCHMARK).stdout.decode()
-
-
-def test_without_a_benchmark_there_is_nothing_to_hold_against() -> None:
-    assert "reference" not in as_json(f"--log={REAL_LOG}")

@@ -11,7 +11,6 @@ one line. Profiled runs and the phases beside the measured one are named and hav
 recorded or compiled are left out and listed. Exit code 0: the report was made, also when runs in it failed.
 """
 
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -42,8 +41,7 @@ def main(argv: list[str]) -> int:
     files = find_files(argv[1:] or [DEFAULT_FOLDER])
     reader = LogReader(files, WINDOW.value, read_symptoms(Configs().root), [MLLOG, *all_log_formats()])
     rows = sorted(_with_progress(reader.rows(), reader.to_read), key=lambda row: row.path)
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    text = timing_table.FORMATS[FORMAT.value](timing_table.named(rows, FULL_NAMES.value), WINDOW.value, columns)
+    text = timing_table.FORMATS[FORMAT.value](timing_table.named(rows, FULL_NAMES.value), WINDOW.value)
     sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
     sys.stdout.flush()
     return EXIT_VALID

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from benchmarks.comparing.compare import compare
-from benchmarks.comparing.days import Timed, days_of, left_out, noise_of, shared_out, spread, started_at
+from benchmarks.comparing.days import Timed, days_of, left_out, noise_of, spread, started_at
 from benchmarks.comparing.intervals import Estimate, verdict_of
 from tests.benchmarks.comparing.made import entry, figure, run, side
-from tests.benchmarks.comparing.nights import HOUR, NIGHT, Machine, compared, machine
+from tests.benchmarks.comparing.nights import NIGHT, Machine, compared, machine
 
 DRAWS = 400
 Make = Callable[[Machine], Estimate]
@@ -40,12 +40,6 @@ def test_a_night_over_midnight_is_one_day_and_unknown_times_are_one() -> None:
     assert started_at("a-run-of-another-name") is None
 
 
-def test_a_day_falls_out_where_both_sides_have_the_same_share_of_it() -> None:
-    assert shared_out([1, 1, 2, 2], [1, 2]) == 0
-    assert shared_out([1, 1], [2, 2, 2]) == 2
-    assert shared_out([1, 1, 1, 2], [1, 2, 2, 2]) == pytest.approx(0.5)
-
-
 def test_what_the_spread_of_runs_shows_of_days_is_not_left_out() -> None:
     assert left_out([1, 2, 3], [4, 5, 6]) == 0  # each run has a day of its own
     assert left_out([1, 1, 1], [1, 1, 1]) == 0
@@ -58,45 +52,6 @@ def test_what_the_spread_of_runs_shows_of_days_is_not_left_out() -> None:
 
 def nightly(logs: list[float]) -> list[Timed]:
     return [Timed(log, NIGHT * number) for number, log in enumerate(logs)]
-
-
-def test_runs_of_one_hour_know_nothing_of_days() -> None:
-    noise = noise_of([[Timed(0.001 * n, HOUR * n / 5) for n in range(6)]])
-    assert noise.within is not None
-    assert noise.within.variance == pytest.approx(np.var([0.001 * n for n in range(6)], ddof=1))
-    assert (noise.between, noise.single) == (None, None)
-    assert noise.within.of == "of 6 runs of the same kind on 1 day (1970-01-01)"
-
-
-def test_one_run_a_day_shows_days_and_single_runs_and_not_runs_of_one_day() -> None:
-    noise = noise_of([nightly([0.0, 0.01, 0.02, 0.01, 0.0])])
-    assert noise.within is None
-    assert noise.single == noise.between
-    assert noise.between is not None
-    assert noise.between.of == "of 5 runs of the same kind on 5 days (1970-01-01 to 1970-01-05)"
-    assert noise_of([nightly([0.0, 0.01, 0.02, 0.01])]).between is None
-
-
-def test_kinds_are_pooled_each_around_its_own_mean() -> None:
-    one, other = [0.0, 0.01, 0.02, 0.03, 0.04], [1.0, 1.02, 1.04, 1.06, 1.08, 1.1]
-    noise = noise_of([nightly(one), nightly(other)])
-    assert noise.between is not None
-    assert noise.between.freedom == 9
-    expected = (4 * np.var(one, ddof=1) + 5 * np.var(other, ddof=1)) / 9
-    assert noise.between.variance == pytest.approx(expected)
-
-
-def test_a_run_of_a_day_is_noisier_than_the_median_of_several() -> None:
-    """Three runs a day: what one run has beyond the day's median is added, from the spread within days."""
-    random = np.random.RandomState(5)
-    deviations = []
-    for _ in range(200):
-        noise = noise_of([machine(random).runs(range(20), 3)])
-        assert noise.single is not None
-        assert noise.between is not None
-        assert noise.single.variance > noise.between.variance
-        deviations.append(noise.single.variance)
-    assert math.sqrt(np.mean(deviations)) == pytest.approx(0.002 * math.sqrt(2), rel=0.05)
 
 
 @pytest.mark.parametrize("shift", [0.05, -0.02])
@@ -137,10 +92,6 @@ def test_sides_of_one_night_each_have_no_verdict_where_nothing_says_how_nights_d
     assert verdicts(lambda m: compared(m.runs([1], each), m.runs([2], each))) == {"no verdict": 1.0}
     hour = verdicts(lambda m: compared(m.runs([1], each), m.runs([2], each), m.runs([0], 20)))
     assert hour == {"no verdict": 1.0}
-
-
-def test_single_runs_of_two_nights_have_none_beside_runs_of_one_hour() -> None:
-    assert verdicts(lambda m: compared(m.runs([1], 1), m.runs([2], 1), m.runs([0], 5))) == {"no verdict": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -191,11 +142,3 @@ def test_sides_of_different_days_say_what_is_missing_and_what_would_explain_it()
     assert with_days.verdict == "worse"
     assert "the noise from day to day, 0.083%, of 8 runs of the same kind on 8 days" in with_days.why
     assert "(2026-11-10 to 2026-11-17)" in with_days.why
-
-
-def test_single_runs_of_two_days_say_what_the_earlier_runs_span() -> None:
-    a, b = side("A", run(named(1, 0), 1.0)), side("B", run(named(2, 0), 1.5))
-    earlier = [entry(named(3, n), 1.0 + 0.001 * n) for n in range(6)]
-    one = figure(compare(a, b, history=lambda: [*earlier, entry(named(1, 0), 1.0)]), "seconds/step")
-    assert one.verdict == "no verdict"
-    assert "other runs of the same kind on 5 days, would show it" in one.why

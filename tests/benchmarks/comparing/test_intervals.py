@@ -66,12 +66,6 @@ def test_a_known_noise_counts_once_for_each_run() -> None:
     assert found.half_width == pytest.approx(stats.t.ppf(0.975, 4) * 0.01 * math.sqrt(1.5))
 
 
-def test_two_runs_of_one_day_are_one_day_beside_the_noise_of_days() -> None:
-    noise = Noise(None, Spread(1e-4, 4), Spread(1e-4, 4))
-    found = with_noise([0.0, 0.0], [0.1], ([1, 1], [2]), noise)
-    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 4) * 0.01 * math.sqrt(2))
-
-
 # --- how often it is right ------------------------------------------------------------------------
 
 
@@ -95,26 +89,6 @@ def test_intervals_of_sets_hold_the_truth_and_verdicts_are_seldom_false(
     assert false / DRAWS <= 0.05
     assert false_without_margin / DRAWS <= 0.07
     assert false_without_margin == DRAWS - held
-
-
-@pytest.mark.parametrize(("runs", "effect", "power"), [(5, 0.02, 0.98), (10, 0.01, 0.40), (3, 0.02, 0.90)])
-def test_effects_are_seen(runs: int, effect: float, power: float) -> None:
-    random = np.random.RandomState(8)
-    seen = 0
-    for _ in range(DRAWS):
-        found = between_sets(logs(random, runs), [one + math.log1p(effect) for one in logs(random, runs)])
-        seen += verdict_of(found, "lower", 1.0)[0] == "worse"
-    assert seen / DRAWS >= power
-
-
-@pytest.mark.parametrize("runs", [3, 5, 10])
-def test_a_difference_as_large_as_the_margin_is_seldom_called_equal(runs: int) -> None:
-    random = np.random.RandomState(9)
-    equal = 0
-    for _ in range(DRAWS):
-        found = between_sets(logs(random, runs), [one + math.log1p(0.01) for one in logs(random, runs)])
-        equal += verdict_of(found, "lower", 1.0)[0] == "equal within the margin"
-    assert equal / DRAWS <= 0.065  # 5%, and two standard errors
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.diagnosis.evidence import AHEAD_BYTES, alarm_words
+from benchmarks.diagnosis.evidence import AHEAD_BYTES
 from benchmarks.diagnosis.lines import Clock, rank_in, rank_of_file
-from benchmarks.diagnosis.order import shape
 from benchmarks.diagnosis.picking import LinePicker
-from benchmarks.diagnosis.text import ranks_text
 from tests.benchmarks.diagnosis.reading import SYMPTOMS, TRACE, evidence, steps
 
 LOGS = sorted(Path(__file__).resolve().parents[2].glob("nemo_backend/logs/*.log"))
@@ -39,11 +37,6 @@ def test_a_line_of_megabytes_and_binary_data_do_no_harm() -> None:
     assert evidence(bytes(range(256)) * 5000).findings == []
 
 
-def test_progress_bars_end_in_carriage_returns() -> None:
-    found = evidence("Epoch 0: 10%\rEpoch 0: 20%\rCUDA out of memory. Tried\r\nnext\n")
-    assert [(one.line, one.text) for one in found.findings] == [(1, "CUDA out of memory. Tried")]
-
-
 def test_what_is_shown_holds_no_secret() -> None:
     (finding,) = evidence("OSError: No space left on device: https://me:SeCrEt@host/x?token=SeCrEt\n").findings
     assert "SeCrEt" not in finding.text
@@ -59,7 +52,7 @@ def test_picked_lines_are_those_with_a_word(parts: list[bytes]) -> None:
 
 
 def test_every_word_is_found_by_the_picker() -> None:
-    words = alarm_words(SYMPTOMS)
+    words = SYMPTOMS.words()
     picker = LinePicker(words)
     for word in words:
         assert len(word) >= 4
@@ -120,36 +113,7 @@ def test_the_time_of_a_line(line: bytes, clock: str | None) -> None:
     assert (None if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))) == clock
 
 
-def test_a_line_without_a_stamp_is_as_late_as_the_one_before() -> None:
-    first, second = evidence(
-        "2026-11-22 10:00:01 a\nKilled\n2026-11-22 10:00:05 b\nBus error\nMemoryError\n"
-    ).findings
-    assert second.time is not None
-    assert first.time is not None
-    assert second.time - first.time == 4
-
-
 # --- many ranks say the same ------------------------------------------------------------------------
-
-
-def test_lines_of_one_shape() -> None:
-    one = shape("rank 3 on node17.big: 10.0.0.1:29500 at 0x7fab, 1.5 GiB")
-    assert one == shape("rank 12 on node2.big: 10.0.0.22:29501 at 0x9, 3 GiB")
-    assert one != shape("rank 3 on node17.big: 10.0.0.1:29500 at 0x7fab, 1.5 TiB")
-    assert ranks_text([7, 0, 2, 1, 3]) == "0-3,7"
-
-
-@pytest.mark.parametrize("value", ["-", "e", "1.2e", "-Infinity", "1.2.3", "."])
-def test_an_evaluation_that_is_no_number_or_was_cut_off_ends_nothing(value: str) -> None:
-    assert evidence(f':::MLLOG {{"key": "eval_accuracy", "value": {value}').evaluations == []
-
-
-def test_evaluations_are_read_in_every_notation() -> None:
-    lines = [
-        f':::MLLOG {{"key": "eval_accuracy", "value": {value}, "metadata": {{}}}}'
-        for value in ("1.5e-1", "-2", '"0.3"')
-    ]
-    assert [one.value for one in evidence("\n".join(lines)).evaluations] == [0.15, -2.0, 0.3]
 
 
 @pytest.mark.parametrize(

@@ -33,22 +33,8 @@ def test_of_two_causes_the_earlier_whichever_file_is_read_first() -> None:
     assert ids(diagnosis(rank_0_log=at("10:00:15", MEMORY), rank_1_log=late)) == ["disk_full", "gpu_memory"]
 
 
-def test_an_unknown_error_before_a_known_cause_of_another_rank() -> None:
-    found = diagnosis(
-        rank_0_log=at("10:05:00", "OSError: [Errno 98] Address already in use"),
-        rank_7_log=at("10:00:00", TRACE + "KeyError: 'x'"),
-    )
-    assert ids(found) == ["unknown", "port_taken"]
-
-
 def test_without_stamps_what_is_known_comes_first() -> None:
     assert ids(diagnosis(rank_0_log=TRACE + "KeyError: 'x'\n", rank_1_log=MEMORY)) == ["gpu_memory", "unknown"]
-
-
-def test_in_one_log_the_first_line() -> None:
-    limit = LIMIT.format("x")
-    assert ids(diagnosis(a_log=limit + "1: " + MEMORY)) == ["time_limit", "gpu_memory"]
-    assert ids(diagnosis(a_log="1: " + MEMORY + limit)) == ["gpu_memory", "time_limit"]
 
 
 @pytest.mark.parametrize(
@@ -176,11 +162,6 @@ def test_an_error_chained_to_a_known_one_is_no_unknown_one() -> None:
         + "RuntimeError: no\n"
     )
     assert ids(diagnosis(a_log=text)) == ["peer_lost"]
-
-
-def test_an_error_that_python_ignored_is_none() -> None:
-    text = "Exception ignored in: <function Loader.__del__ at 0x7f>\n" + TRACE + "AttributeError: 'NoneType'\n"
-    assert not diagnosis(a_log=text).failed
 
 
 def test_a_line_that_is_marked_as_an_error_counts_where_nothing_else_is_known() -> None:

@@ -105,25 +105,6 @@ def test_what_is_no_condition_is_refused_with_a_hint(text: str, said: str) -> No
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    "text", ["date=2024-02-29", "date=2026", "date=2026-11", "date>=2026-11-22T03:45Z", "slowed<.5"]
-)
-def test_dates_and_numbers_that_there_are_are_taken(text: str) -> None:
-    assert parse_condition(text).text == text.removesuffix("Z")
-
-
-def test_a_condition_is_written_as_it_was_typed() -> None:
-    assert parse_condition(" gpus >= 64").text == "gpus>=64"
-    assert parse_condition("dtype=bf16, fp8").text == "dtype=bf16,fp8"
-
-
-def test_the_signs_of_a_pattern_mean_themselves() -> None:
-    assert fits("run=b_", run_id="ab_c")
-    assert not fits("run=b_", run_id="abc")
-    assert not fits("tag=a%", tags=["abc"])
-    assert fits("commit=a'", commit="a'1")
-
-
 def test_several_conditions_are_all_to_fit() -> None:
     entries = [an_entry(path=str(gpus), gpus=gpus) for gpus in (8, 64, 128)]
     assert chosen(entries, [parse_condition("gpus>8"), parse_condition("gpus!=128")]) == {"64"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.errors import RequestError
-from benchmarks.runs.finished_run import FinishedRun, changes, first_node, read_finished_run, started_of
+from benchmarks.runs.finished_run import FinishedRun, changes, read_finished_run
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import to_builtins
 from tests.benchmarks.history.made_runs import ENVIRONMENT, put, quick_run, whole_run
@@ -39,21 +39,6 @@ def test_a_row_says_what_the_files_say(tmp_path: Path) -> None:
     assert (entry.version, entry.commit, entry.host) == ("0.6.0", "a1" * 20, "here")
     assert entry.parallelism == "one device"
     assert entry.mfu_percent is None
-
-
-def test_labels_memory_and_the_first_mfu(tmp_path: Path) -> None:
-    mfu = [
-        {"convention": "recipe", "precision_peak": "bf16", "peak_tflops": 989.0, "peak_source": "x", "percent": 52.5}
-    ]
-    telemetry = {"gpu": {"memory_bytes_max": 70}, "host_memory_bytes_max": 5}
-    path = quick_run(tmp_path, "one", tags=["a"], nightly=NIGHTLY, result={"mfu": mfu, "telemetry": telemetry})
-    entry = entry_of(path)
-    assert (entry.suite, entry.cell, entry.night, entry.role) == tuple(NIGHTLY.values())
-    assert entry.tags == ["a"]
-    assert (entry.mfu_percent, entry.mfu_convention, entry.mfu_peak_tflops) == (52.5, "recipe", 989.0)
-    assert entry.memory_bytes == 70
-    changed(path, RESULT, {"telemetry": {"gpu": None, "host_memory_bytes_max": 5}})
-    assert entry_of(path).memory_bytes == 5
 
 
 def test_a_run_without_a_result_is_running(tmp_path: Path) -> None:
@@ -109,14 +94,6 @@ def test_a_result_of_another_run_or_a_later_version_is_refused(tmp_path: Path) -
     (path / RESULT).write_bytes((other / RESULT).read_bytes())
     with pytest.raises(RequestError, match="another benchmark"):
         entry_of(path)
-
-
-def test_times_and_nodes() -> None:
-    assert started_of("20261122T035129Z-jax-x") == "2026-11-22T03:51:29Z"
-    assert started_of("run-1") == ""
-    assert first_node("node[03-07,9],login1") == "node03"
-    assert first_node("a7,b[1-2]") == "a7"
-    assert first_node("node12") == "node12"
 
 
 # --- identity -------------------------------------------------------------------------------------

@@ -59,36 +59,7 @@ class TickLog:
 # --- the rules --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "all is well\n",
-        "srun: error: n1: task 0: Exited with exit code 0\n",
-        "NCCL INFO Connected all rings\n",
-        "I think the process will be Killed\n",
-        "Traceback (most recent call last):\n  File 'cut",
-        "ValueError: no traceback before\n",
-        "WARNING: 1 task 3: Terminate\n",
-    ],
-)
-def test_what_is_no_ending(text: str) -> None:
-    assert found(text) == ("", "")
-
-
 # --- Python errors ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("prefix", ["", "3: ", "[rank3]: ", "[default0]:", "12: [rank12]: ", "(RayWorker pid=77) "])
-def test_last_line_of_a_traceback_whoever_wrote_it(prefix: str) -> None:
-    text = "".join(f"{prefix}{line}\n" for line in (TRACE + "pkg.mod.MyError: it broke: here").splitlines())
-    assert found(text + EXITED) == ("python_error", "pkg.mod.MyError: it broke: here")
-
-
-def test_error_without_message_and_with_carriage_returns() -> None:
-    assert found((TRACE + "AssertionError\n").replace("\n", "\r\n"))[1] == "AssertionError"
-    assert found("Epoch 0: 40%|###\rKilled\r\n")[0] == "killed"
-    assert found(TRACE + "KeyboardInterrupt\n") == ("interrupted", "interrupted: KeyboardInterrupt")
 
 
 # --- what is shown ----------------------------------------------------------------------------
@@ -129,12 +100,6 @@ def test_a_line_is_shown_without_writer_colours_secrets_or_control_characters() 
 def test_secrets_are_not_shown(line: str) -> None:
     assert "SeCrEt" not in shown_line(line.encode())
     assert "<redacted>" in shown_line(line.encode())
-
-
-def test_a_long_line_is_cut() -> None:
-    text = found("CUDA out of memory " + "x" * 10_000)[1]
-    assert len(text) < 250
-    assert text.endswith("...")
 
 
 # --- where to look ----------------------------------------------------------------------------

@@ -84,12 +84,6 @@ def test_other_formats_lines_are_no_steps(kind: str) -> None:
 
 
 @EVERY_FORMAT
-def test_recognises_behind_colours(kind: str) -> None:
-    text = LINE[kind](3).replace("3", "\x1b[1m3\x1b[0m", 1)
-    assert KINDS[kind]().recognises(text.encode())
-
-
-@EVERY_FORMAT
 @pytest.mark.parametrize("rank", [None, 0, 12])
 @pytest.mark.parametrize(
     "prefix",
@@ -125,19 +119,6 @@ def test_ray_folds_reports(kind: str) -> None:
 
 
 @EVERY_FORMAT
-def test_colours_inside_the_line(kind: str) -> None:
-    text = LINE[kind](5).replace("12", "\x1b[32m12\x1b[0m").replace(" 5", " \x1b[1m5\x1b[0m")
-    (step,) = steps(read(kind, f"\x1b[36m{text}\x1b[0m\n"))
-    assert (step.step, step.seconds) in ((5, 12.64), (5, 12.6))
-
-
-@EVERY_FORMAT
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_line_ends(kind: str, end: str) -> None:
-    assert numbers(read(kind, end.join(["noise", LINE[kind](5), LINE[kind](6), ""]))) == [5, 6]
-
-
-@EVERY_FORMAT
 def test_cut_last_line(kind: str) -> None:
     last = LINE[kind](10)
     for end in range(len(last) * 2 // 3, len(last) - 1):
@@ -168,11 +149,6 @@ def test_start_line_is_a_restart(kind: str) -> None:
     start = START[kind]
     assert by_attempt(read(kind, start + lines(kind, 1, 2) + start + lines(kind, 3, 4))) == {1: [1, 2], 2: [3, 4]}
     assert by_attempt(read(kind, start + start + lines(kind, 1))) == {1: [1]}
-
-
-@EVERY_FORMAT
-def test_a_lower_step_is_a_restart(kind: str) -> None:
-    assert by_attempt(read(kind, lines(kind, 5, 6, 7) + lines(kind, 3, 4))) == {1: [5, 6, 7], 2: [3, 4]}
 
 
 @EVERY_FORMAT
@@ -222,15 +198,6 @@ def nasty(kind: str) -> bytes:
 @settings(max_examples=40, deadline=None)
 def test_chunk_size_never_matters(kind: str, chunk_bytes: int) -> None:
     assert read(kind, nasty(kind), chunk_bytes) == read(kind, nasty(kind))
-
-
-@pytest.mark.parametrize("path", [p for p in FORMAT_OF if p.parent == LOGS], ids=lambda path: path.name)
-@pytest.mark.parametrize("chunk_bytes", [1, 13, 997, 5000])
-def test_chunk_size_never_matters_for_the_logs(path: Path, chunk_bytes: int) -> None:
-    data = path.read_bytes()
-    if chunk_bytes == 1:
-        data = data[:6000]
-    assert read(FORMAT_OF[path], data, chunk_bytes) == read(FORMAT_OF[path], data)
 
 
 @EVERY_FORMAT

@@ -38,16 +38,6 @@ def test_the_same_scale_and_layout_is_nearest_and_the_ratio_is_of_tokens_a_gpu()
     assert found.differs == ["window last, here steady"]
 
 
-def test_another_scale_says_what_differs() -> None:
-    settings = {"ici_fsdp_parallelism": "8", "dcn_fsdp_parallelism": "4"}
-    found, _ = beside(measured(7.0, gpus=32, settings=settings))
-    assert found is not None
-    assert found.reference == "llama2_70b pretrain bf16 64 x h100"
-    assert "GPUs 64, here 32" in found.differs
-    assert "layout fsdp 64, here fsdp 32" in found.differs
-    assert found.ratio == pytest.approx(6.999 / 7.0)
-
-
 def test_where_nothing_is_published_it_says_so() -> None:
     result = measured(gpus=64)
     other = msgspec.structs.replace(result.benchmark, dtype="int8")
@@ -92,16 +82,6 @@ def test_the_same_engine_goes_before_the_nearest_scale() -> None:
     found, _ = foreign([*ROWS, bridge], engine="bridge")
     assert found is not None
     assert (found.source, found.differs[0]) == ("Megatron-Bridge", "GPUs 2048, here 64")
-
-
-def test_of_one_scale_the_same_layout_goes_before_the_youngest_source() -> None:
-    """For fp8 the recipe went from CP2 to PP8 in 25.04."""
-    old = {"data": 2, "tensor": 4, "pipeline": 4, "context": 2, "virtual_pipeline": 5}
-    new = {"data": 2, "tensor": 4, "pipeline": 8, "virtual_pipeline": 5}
-    for layout, release in ((old, "v25.02"), (new, "v25.04")):
-        found, _ = foreign(dtype="fp8", parallelism=layout)
-        assert found is not None
-        assert release in found.source
 
 
 def test_what_a_log_does_not_say_is_not_known() -> None:

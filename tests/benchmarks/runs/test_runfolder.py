@@ -45,11 +45,6 @@ def test_run_ids_are_readable_unique_and_without_dots(benchmark_value: Benchmark
     assert len({new_run_id(benchmark_value) for _ in range(20)}) > 15
 
 
-def test_a_model_with_a_dot_in_its_name_puts_none_in_the_run_id(benchmark_value: Benchmark) -> None:
-    model = msgspec.structs.replace(benchmark_value.model, name="llama3.1_8b")
-    assert "." not in new_run_id(msgspec.structs.replace(benchmark_value, model=model))
-
-
 # --- writing ----------------------------------------------------------------------------------------
 
 
@@ -73,13 +68,6 @@ def test_a_full_disk_is_refused_before_the_start_and_leaves_nothing(
     with pytest.raises(RequestError, match="No space left on device"):
         RunFolder.create(tmp_path, "run-1")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_of_that_name_is_not_touched(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path, "run-1")
-    with pytest.raises(RequestError, match="File exists"):
-        RunFolder.create(tmp_path, "run-1")
-    assert (tmp_path / "run-1").is_dir()
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,12 +140,6 @@ def test_what_is_stored_is_what_the_raw_files_give(whole_run: RunFolder) -> None
     assert "a note of the launcher" in result.notes
 
 
-def test_provenance_is_part_of_the_proof(whole_run: RunFolder) -> None:
-    whole_run.write(PROVENANCE, {"stepmark": "0.2.0", "notes": ["a note of the launcher"]})
-    result, _ = recompute(whole_run, BACKEND)
-    assert result.provenance != whole_run.stored_result().provenance
-
-
 def test_a_run_that_never_started_a_worker(empty_run: RunFolder) -> None:
     result, steps = recompute(empty_run, BACKEND)
     assert result.status == "failed"
@@ -178,14 +160,6 @@ def test_events_that_end_in_the_middle_of_a_line_lose_that_line_alone(
     assert any(note.startswith("events-rank0.jsonl:13 ") for note in result.notes)
 
 
-def test_a_launcher_that_was_killed_leaves_a_failed_run(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
-    add_attempt(empty_run, exit_code=None)
-    result, steps = recompute(empty_run, BACKEND)
-    assert result.status == "failed"
-    assert "the launcher was killed" in result.reasons[0]
-    assert len(steps) == 12
-
-
 def test_attempts_are_never_merged(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
     add_attempt(empty_run, 1, exit_code=-9, steps=5, end=None, slower=1.0)
     add_attempt(empty_run, 2)
@@ -199,30 +173,6 @@ def test_attempts_are_never_merged(empty_run: RunFolder, add_attempt: AddAttempt
     ]
     assert [(s.attempt, s.step) for s in steps[5:]] == [(2, n) for n in range(12)]
     assert {s.tokens for s in steps} == {256}
-
-
-def test_the_last_attempt_counts_even_where_it_is_the_worse(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
-    add_attempt(empty_run, 2)
-    add_attempt(empty_run, 10, exit_code=-9, steps=3, end=None)
-    result, _ = recompute(empty_run, BACKEND)
-    assert empty_run.attempts() == [2, 10]
-    assert result.reasons == ["rank 0 was killed by signal 9 after step 2"]
-
-
-def test_an_unreadable_line_of_an_earlier_attempt_is_named_too(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
-    path = add_attempt(empty_run, 1, exit_code=-9, end=None)
-    path.write_bytes(path.read_bytes() + b"\xffgarbage\n")
-    add_attempt(empty_run, 2)
-    result, _ = recompute(empty_run, BACKEND)
-    assert result.status == "valid"
-    assert any(note.startswith("attempt-1: events-rank0.jsonl:14 ") for note in result.notes)
-
-
-def test_a_cut_exits_file_is_an_error_not_a_guess(whole_run: RunFolder) -> None:
-    path = whole_run.phase_dir("perf") / EXITS
-    path.write_bytes(path.read_bytes()[:10])
-    with pytest.raises(RequestError, match=r"exits\.jsonl cannot be read"):
-        recompute(whole_run, BACKEND)
 
 
 # --- the chain of digests -----------------------------------------------------------------------------
@@ -247,18 +197,6 @@ def test_what_a_run_left_is_sealed_and_any_change_is_named(whole_run: RunFolder)
     ]
 
 
-def test_a_result_made_anew_from_changed_files_says_so(whole_run: RunFolder) -> None:
-    sealed(whole_run)
-    log = whole_run.phase_dir("perf") / "exits.jsonl"
-    log.write_text(log.read_text().replace('"interrupted": false', '"interrupted":false'))
-    result, _ = recompute(whole_run, BACKEND)
-    assert "attempt-1/perf/exits.jsonl was changed after the run" in result.notes
-
-
-def test_a_run_that_was_cut_off_has_no_seal_to_break(whole_run: RunFolder) -> None:
-    assert whole_run.changed_since_sealed() == []
-
-
 def test_the_phase_that_failed_is_the_one_that_is_named(empty_run: RunFolder, benchmark_value: Benchmark) -> None:
     """A plan of several phases whose first fails: the measured one was never started."""
     plan = BACKEND.plan(benchmark_value)
@@ -273,14 +211,6 @@ def test_the_phase_that_failed_is_the_one_that_is_named(empty_run: RunFolder, be
     (empty_run.phase_dir("warm") / "events-rank0.jsonl").write_bytes(msgspec.json.encode(said) + b"\n")
     result, _ = recompute(empty_run, BACKEND)
     assert result.reasons[0] == "phase warm: rank 0 failed (the profile has no cost)"
-
-
-def test_of_two_phases_that_train_the_last_is_the_measured_one(whole_run: RunFolder) -> None:
-    plan = whole_run.plan()
-    before = msgspec.structs.replace(plan.phases[0], name="profile")
-    whole_run.write(PLAN, msgspec.structs.replace(plan, phases=[before, *plan.phases]))
-    assert whole_run.measured_phase() == plan.phases[0]
-    assert recompute(whole_run, BACKEND)[0].window.counted > 0
 
 
 def test_a_renamed_folder_keeps_the_name_its_run_was_given(whole_run: RunFolder) -> None:

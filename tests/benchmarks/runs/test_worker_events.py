@@ -69,13 +69,6 @@ def test_a_program_that_is_compiled_after_the_facts_belongs_to_them(tmp_path: Pa
     assert (record.unreadable, len(record.steps), len(record.ends)) == ([], 1, 1)
 
 
-def test_a_program_without_its_digest_is_named_and_takes_nothing_with_it(tmp_path: Path) -> None:
-    written(tmp_path, lines_of(FACTS, {"event": "program"}, step_event(0)))
-    record = read_phase(tmp_path, attempt=1)
-    assert [line.partition(" ")[0] for line in record.unreadable] == ["events-rank0.jsonl:2"]
-    assert (record.facts[0].program, len(record.steps)) == (None, 1)
-
-
 def test_all_that_a_worker_wrote(tmp_path: Path) -> None:
     written(tmp_path, WHOLE)
     record = read_phase(tmp_path, attempt=3)
@@ -97,30 +90,12 @@ def test_all_that_a_worker_wrote(tmp_path: Path) -> None:
     )
 
 
-def test_a_loss_that_was_no_number(tmp_path: Path) -> None:
-    written(tmp_path, lines_of(step_event(0, loss=None)))
-    assert read_phase(tmp_path, 1).steps[0].loss is None
-
-
 def test_ranks_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for rank in (10, 2, 0):
         written(tmp_path, lines_of(step_event(0)), rank)
     (tmp_path / "events-rank0 (copy).jsonl").write_text("not a rank's file")
     assert [path.name for path in event_files(tmp_path)] == [f"events-rank{rank}.jsonl" for rank in (0, 2, 10)]
     assert [step.rank for step in read_phase(tmp_path, 1).steps] == [0, 2, 10]
-
-
-def test_the_rank_is_the_files_whatever_a_line_says(tmp_path: Path) -> None:
-    written(tmp_path, lines_of({**step_event(0), "rank": 7, "attempt": 9}), rank=1)
-    (step,) = read_phase(tmp_path, 2).steps
-    assert (step.rank, step.attempt) == (1, 2)
-    written(tmp_path, lines_of({**STARTED, "rank": 7}), rank=3)
-    assert [started.rank for started in read_phase(tmp_path, 2).started] == [3]
-
-
-def test_a_phase_that_wrote_nothing(tmp_path: Path) -> None:
-    record = read_phase(tmp_path / "missing", 1)
-    assert (record.steps, record.facts, record.ends, record.unreadable) == ([], [], [], [])
 
 
 GARBAGE = [
@@ -154,28 +129,6 @@ def test_a_line_that_is_no_event_is_named_and_costs_no_other(tmp_path: Path, lin
     assert [step.step for step in follow(tmp_path, 1)()] == [0, 1]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(cut=st.integers(0, len(WHOLE)))
-def test_a_file_cut_anywhere_loses_at_most_the_line_that_is_cut(tmp_path: Path, cut: int) -> None:
-    written(tmp_path, WHOLE[:cut])
-    record = read_phase(tmp_path, 1)
-    whole_lines = WHOLE[:cut].count(b"\n")
-    # A last line that lacks its newline alone is whole all the same.
-    found = len(record.facts) + len(record.started) + len(record.steps) + len(record.ends)
-    assert found in (whole_lines, whole_lines + 1)
-    assert found + len(record.unreadable) == len(WHOLE[:cut].splitlines())
-    assert [step.step for step in record.steps] == list(range(len(record.steps)))
-
-
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(noise=st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line), max_size=5))
-def test_no_bytes_make_reading_fail(tmp_path: Path, noise: list[bytes]) -> None:
-    written(tmp_path, b"\n".join([*noise, WHOLE]))
-    record = read_phase(tmp_path, 1)
-    assert (len(record.steps), len(record.started)) == (4, 1)
-    assert len(record.unreadable) == sum(line != b"" for line in noise)
-
-
 # --- following a phase that runs ----------------------------------------------------------------------
 
 
@@ -196,15 +149,6 @@ def test_a_line_that_is_half_written_waits(tmp_path: Path) -> None:
     (step,) = new_steps()
     assert (step.step, step.attempt, step.loss) == (0, 2, 5.5)
     assert new_steps() == []
-
-
-def test_several_ranks_and_one_that_comes_late(tmp_path: Path) -> None:
-    new_steps = follow(tmp_path, 1)
-    first = written(tmp_path, lines_of(step_event(0)), rank=0)
-    assert [(s.rank, s.step) for s in new_steps()] == [(0, 0)]
-    written(tmp_path, lines_of(step_event(0), step_event(1)), rank=1)
-    append(first, lines_of(step_event(1)))
-    assert [(s.rank, s.step) for s in new_steps()] == [(0, 1), (1, 0), (1, 1)]
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

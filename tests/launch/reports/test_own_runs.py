@@ -34,12 +34,6 @@ def by_phase(report: Any) -> dict[str, Any]:
     return {Path(row["path"]).parent.name: row for row in report["rows"] if row["path"].endswith("rank-0.log")}
 
 
-def test_a_run_without_profiler_has_its_figures_as_ever(tmp_path: Path) -> None:
-    run_folder(tmp_path)
-    row = by_phase(as_json(tmp_path))["perf"]
-    assert (row["status"], row["reason"], row["steps_counted"]) == ("Success", None, 10)
-
-
 @pytest.mark.parametrize("kind", ["xplane", "nsys", "nccl"])
 def test_a_profiled_run_is_not_compared(tmp_path: Path, kind: str) -> None:
     run_folder(tmp_path, profile=kind)
@@ -67,13 +61,6 @@ def test_phases_that_are_not_measured_are_named_as_that(tmp_path: Path) -> None:
     assert rows["profile"]["seconds_mean"] is rows["fill"]["seconds_mean"] is None
 
 
-def test_a_short_phase_before_the_measured_one_is_not_called_incomplete(tmp_path: Path) -> None:
-    run_folder(tmp_path, ("fill", "perf"), log=START + steps(12))
-    rows = by_phase(as_json(tmp_path))
-    assert (rows["fill"]["status"], rows["perf"]["status"]) == ("Not compared", "Incomplete")
-    assert rows["fill"]["reason"].endswith("; of phase fill: not measured")
-
-
 def test_a_profiled_run_that_failed_has_failed(tmp_path: Path) -> None:
     died = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 86.00 MiB\n"
     run_folder(tmp_path, log=START + steps(20) + died, profile="xplane")
@@ -82,14 +69,6 @@ def test_a_profiled_run_that_failed_has_failed(tmp_path: Path) -> None:
     row = by_phase(as_json("--window=11-44", tmp_path))["perf"]
     assert (row["status"], row["ending"], row["seconds_mean"]) == ("Failed", "gpu_memory", None)
     assert "profiled (--profile=xplane)" in row["reason"]
-
-
-@pytest.mark.parametrize("place", ["attempt-1", "attempt-1/profile", "attempt-1/profile/rank-0.log"])
-def test_the_run_is_known_where_a_part_of_its_folder_is_named(tmp_path: Path, place: str) -> None:
-    folder = run_folder(tmp_path, ("profile", "perf"))
-    assert by_phase(as_json(folder / place))["profile"]["status"] == "Not compared"
-    here = folder / "attempt-1/profile"
-    assert by_phase(as_json("rank-0.log", cwd=here))[""]["status"] == "Not compared"
 
 
 def test_steps_that_the_run_leaves_out_for_pgle_are_in_no_mean(tmp_path: Path) -> None:
