@@ -78,11 +78,10 @@ def preview(site: Site, repositories: Sequence[Repository]) -> list[str]:
     home = hub_cache.home(site)
     if home is None:
         return []
-    places = [(one.name, hub_cache.folder(home, one), one) for one in repositories]
     return [
-        f"would be fetched with {hub_access.TOKEN_VARIABLE}: {name} to {folder}"
-        for name, folder, one in places
-        if _commit_in_cache(one, folder) is None
+        f"would be fetched with {hub_access.TOKEN_VARIABLE}: {one.name} to {hub_cache.folder(home, one)}"
+        for one in repositories
+        if _commit_in_cache(one, hub_cache.folder(home, one)) is None
     ]
 
 

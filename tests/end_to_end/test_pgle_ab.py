@@ -86,7 +86,6 @@ def test_each_ratio_is_that_of_the_medians_of_its_two_runs(compared: Run) -> Non
         assert pair["speedup_percent"] == pytest.approx(100 * (base / way - 1), abs=1e-4)
     # The pairs keep what was measured; of a profile that was not applied there is no gain.
     assert found["speedup_percent"] is None
-    assert "not applied" in found["null_because"]["speedup_percent"]
     assert found["left_out"] == []
 
 
@@ -94,7 +93,6 @@ def test_a_cpu_has_nothing_to_gain_and_that_is_the_verdict(compared: Run) -> Non
     found = gain_of(compared)
     assert found["verdict"] == "no verdict"
     assert found["why"].startswith("nothing to gain here: the profile was not applied: ")
-    assert not [note for note in found["notes"] if "began between" in note]
     for text in (compared.out, report(compared)):
         assert "jax llama2_tiny --pgle=auto" in text
         assert "nothing to gain here: the profile was not applied" in text

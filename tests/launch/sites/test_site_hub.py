@@ -84,9 +84,12 @@ def test_the_job_mounts_it_and_is_offline(site: Site) -> None:
 def test_a_wrong_token_is_refused_with_one_message_and_reaches_no_file(
     hub: FileServer, site: Site, tmp_path: Path, status: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    hub.statuses = [status]
+    listed = f"/api/models/{NAME}/revision/main"
+    answers = hub.responses[listed]
+    hub.responses[listed] = lambda handler: handler.answer(status)
     with pytest.raises(RequestError, match=f"refuses access: {status}") as refusal:
         site_hub.fetch(site, WANTED)
+    hub.responses[listed] = answers
     site_hub.fetch(site, WANTED)
     said = str(refusal.value) + "".join(capfd.readouterr())
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

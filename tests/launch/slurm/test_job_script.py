@@ -239,8 +239,6 @@ def test_dependencies_of_the_person_and_of_stepmark_together() -> None:
     assert '--dependency="afterok:1?afterok:2"' in said(
         script(dtype="bf16", options={"arguments": ["--dependency=afterok:1?afterok:2"], "singleton": False})
     )
-    with pytest.raises(RequestError, match="together with singleton"):
-        script(dtype="bf16", options={"arguments": ["--dependency=afterok:1?afterok:2"]})
 
 
 def test_a_hang_is_watched_for_where_a_phase_can_be_watched_and_refused_elsewhere() -> None:
