@@ -287,19 +287,6 @@ def test_a_sweep_that_is_done_starts_a_new_one(queue: Queue) -> None:
     assert [len(found.runs) for found in sweeps(queue)] == [4, 4]
 
 
-def test_a_sweep_that_was_collected_by_others_is_shown_before_it_is_done(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(queue, repeats=1, wait=False)
-    while queue.open_jobs():
-        queue.ended(queue.open_jobs())
-    assert run(queue, repeats=1) == 0
-    assert len(queue.started) == 2
-    assert "1 of 1" in capsys.readouterr().out
-    assert run(queue, repeats=1) == 0
-    assert len(queue.started) == 4
-
-
 def test_changed_configs_are_said_and_not_mixed(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     queue.endings = {0: "failed"}
     run(queue)
@@ -385,16 +372,6 @@ def test_ctrl_c_says_what_goes_on_and_how(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert run(queue) == 0
     assert len(queue.started) == 4
-
-
-def test_a_run_that_ended_with_ctrl_c_is_not_said_to_go_on(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
-    class Local(Queue):
-        def start(self, benchmark: Benchmark, run_id: str) -> None:
-            super().start(benchmark, run_id)
-            raise KeyboardInterrupt
-
-    assert run(Local(queue.output_dir, polls=1), max_jobs=1) == 130
-    assert "still in the queue" not in capsys.readouterr().err
 
 
 class Mute(Queue):

@@ -218,12 +218,6 @@ def test_where_one_folder_cannot_be_none_is_made(
     assert list((tmp_path / "here").iterdir()) == []
 
 
-def test_what_was_made_is_told_from_what_was_there(tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    rows = site_setup.prepare_folders(site(tmp_path), [("a", tmp_path / "old"), ("b", tmp_path / "new")])
-    assert rows == [("a", f"there: {tmp_path / 'old'}"), ("b", f"made: {tmp_path / 'new'}")]
-
-
 def test_a_site_of_environments_makes_those_that_have_lock_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -428,14 +422,6 @@ def test_an_import_that_fails_leaves_no_image_and_the_others_are_made(
 
 
 @pytest.mark.slow
-def test_without_enroot_it_says_so(importing: Importing, tmp_path: Path) -> None:
-    done = importing("")
-    assert done.returncode == 1
-    assert "exit code 127: enroot was not found on" in done.stdout
-    assert images(tmp_path) == []
-
-
-@pytest.mark.slow
 def test_a_job_that_is_cancelled_halfway_can_be_made_again(importing: Importing, tmp_path: Path) -> None:
     done = importing('printf hsqs > "$3"\nscancel --full "$SLURM_JOB_ID"\nsleep 60')
     assert done.returncode == 1, done.stdout + done.stderr
@@ -444,13 +430,3 @@ def test_a_job_that_is_cancelled_halfway_can_be_made_again(importing: Importing,
     again = importing(WHOLE)
     assert again.returncode == 0, again.stdout + again.stderr
     assert images(tmp_path) == [NEMO, BRIDGE]  # and what the first had left is gone
-
-
-@pytest.mark.slow
-def test_a_force_that_fails_keeps_the_image_that_was_there(importing: Importing, tmp_path: Path) -> None:
-    (tmp_path / "the images").mkdir()
-    (tmp_path / "the images" / NEMO).write_text("hsqs-old")
-    done = importing("exit 1", "--force", "--engine=nemo")
-    assert done.returncode == 1
-    assert (tmp_path / "the images" / NEMO).read_text() == "hsqs-old"
-    assert "the one that was there is kept" in done.stdout
