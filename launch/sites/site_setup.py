@@ -127,7 +127,9 @@ def _environments(work: Work) -> Rows:
     if _bad(rows):
         return rows
     nowhere = "not on this site: it runs only in its container"
-    return rows + [(n, f"there: {venvs.ensure(s)}" if s.locks else nowhere) for n, s in work.engines.items()]
+    return rows + [
+        (name, f"there: {venvs.ensure(spec)}" if spec.locks else nowhere) for name, spec in work.engines.items()
+    ]
 
 
 # --- interpreters -----------------------------------------------------------------------------------
