@@ -114,9 +114,9 @@ def status() -> int:
         print(f"the private cluster '{FLAGS.name}' is not up")
         return EXIT_FAILED
     print(f"the private cluster '{FLAGS.name}': {lifecycle.described(found.cluster)}")
-    print(f"  daemons:  {found.memory_bytes / 1e6:,.0f} MB of memory; {found.tasks} processes of jobs")
+    print(f"  tasks:    {found.tasks} processes of jobs")
     if found.missing:
-        print(f"  missing:  {_named(found.missing)}\n  next:     {lifecycle.cure(found)}")
+        print(f"  missing:  {_named(found.missing)}\n  next:     {found.cure}")
         return EXIT_FAILED
     print(usage(found.cluster))
     return EXIT_VALID

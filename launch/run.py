@@ -206,13 +206,11 @@ def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
     from benchmarks.sweeps import sweep
     from launch.campaigns import sweeping
 
-    repeats, said = sweep.repeats_wanted(requests, FLAGS.repeats)
-    _say(said)
+    repeats = sweep.repeats_wanted(requests, FLAGS.repeats)
     if FLAGS.dry_run:
         print(sweeping.plan_text(requests, repeats, runner, FLAGS.skip_refused))
         return EXIT_VALID
-    max_jobs, said = sweep.jobs_at_once(requests, FLAGS.max_jobs, site.slurm.max_jobs if site.slurm else 1)
-    _say(said)
+    max_jobs = sweep.jobs_at_once(requests, FLAGS.max_jobs, site.slurm.max_jobs if site.slurm else 1)
     return sweeping.run_sweep(
         requests,
         repeats,
@@ -224,11 +222,6 @@ def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
         skip_refused=FLAGS.skip_refused,
         wait=FLAGS.wait,
     )
-
-
-def _say(text: str | None) -> None:
-    if text:
-        print(text, file=sys.stderr, flush=True)
 
 
 def _run_one(request: "Request", runner: "Runner") -> int:

@@ -13,7 +13,7 @@ from benchmarks.jobs.failures import first_to_fail, own_steps
 from benchmarks.jobs.job_record import AttemptEnd, JobEvent
 from benchmarks.jobs.outcomes import Seen, never_started, outcome
 from benchmarks.runs.runfolder import RunFolder
-from benchmarks.values import RunRecord, Step
+from benchmarks.values import RunRecord
 
 if TYPE_CHECKING:
     from benchmarks.diagnosis.symptoms import Symptoms
@@ -55,7 +55,7 @@ def _job_of(folder: RunFolder, attempt: int) -> str | None:
 
 
 def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, followed: bool) -> AttemptEnd:
-    first = _first_rank(record)
+    first = [step for step in record.steps if step.rank == 0]
     scheduler = folder.scheduler_end(record.attempt)
     seen = Seen(
         attempt=record.attempt,
@@ -70,6 +70,8 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
     output = _output_of(folder, job)
     logs = [*_logs_of_the_failed(folder, record.attempt), *output]
     by_kernel, by_framework = _first_log(logs, OUT_OF_MEMORY), _first_log(logs, DEVICE_MEMORY)
+    # The nodes whose failure the job's output tells of.
+    lost = [one["node"] for path in output for one in _symptoms().matches(_tail(path), LOST_NODE)]
     hung = [event.phase for event in seen.events if event.event == "hung"]
     behind = _behind(folder, record) if folder.measured_phase().name in hung else []
     seen = msgspec.structs.replace(
@@ -78,10 +80,9 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
         device_memory=_name(by_framework),
         on_gpus=folder.benchmark().hardware.kind == "gpu",
         full_disk=_could_not_write(folder, record.attempt) or _name(_first_log(logs, FULL_DISK)),
-        lost_nodes=_lost_nodes(output),
+        lost_nodes=", ".join(dict.fromkeys(node.decode() for node in lost if node)) or None,
         behind=_named(behind, record),
-        before_the_run=_failed_check(folder, record.attempt, seen.events, output)
-        or _failed_unpack(folder, record.attempt, seen.events, output),
+        before_the_run=_failed_before(folder, record.attempt, seen.events, output),
     )
     end = outcome(seen)
     first_log = {"out_of_memory": _rank(by_kernel or by_framework), "hung": behind[0] if behind else None}
@@ -101,24 +102,20 @@ def _failed_first(folder: RunFolder, record: RunRecord, kind: str) -> int | None
     return None
 
 
-def _failed_check(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
-    """What the first phase of the job found wrong; None where it found nothing, or there was none."""
+def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
+    """What the phases that are the job's own found wrong; None where they found nothing, or there were none."""
     code = _exit_code(events, first_check.CHECK)
-    if not code:
-        return None
-    log = _tail(folder.phase_dir(first_check.CHECK, attempt) / "rank-0.log")
-    printed = "\n".join([*(_tail(path) for path in output), log])
-    host = next((one.host for one in folder.ended(first_check.CHECK, attempt)), None)
-    return first_check.reason(log, printed, code, host, _symptoms())
-
-
-def _failed_unpack(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
-    """Why the container was not made on every node; None where it was, or there is none."""
+    if code:
+        log = _tail(folder.phase_dir(first_check.CHECK, attempt) / "rank-0.log")
+        printed = "\n".join([*map(_tail, output), log])
+        host = next((one.host for one in folder.ended(first_check.CHECK, attempt)), None)
+        return first_check.reason(log, printed, code, host, _symptoms())
     code = _exit_code(events, first_check.UNPACK)
-    if not code:
-        return None
-    logs = [path for path in folder.phase_dir(first_check.UNPACK, attempt).glob("rank-*.log") if path.stat().st_size]
-    return first_check.unpack_reason("\n".join(map(_tail, [*sorted(logs)[:LOGS_READ], *output])), code)
+    if code:
+        found = folder.phase_dir(first_check.UNPACK, attempt).glob("rank-*.log")
+        logs = sorted(path for path in found if path.stat().st_size)[:LOGS_READ]
+        return first_check.unpack_reason("\n".join(map(_tail, [*logs, *output])), code)
+    return None
 
 
 def _exit_code(events: Sequence[JobEvent], phase: str) -> int | None:
@@ -181,12 +178,6 @@ def _first_log(paths: Iterable[Path], names: Sequence[str]) -> Path | None:
     return next((path for path in paths if any(_symptoms().matches(_tail(path), names))), None)
 
 
-def _lost_nodes(output: Iterable[Path]) -> str | None:
-    """The nodes whose failure a job's output tells of."""
-    found = [one["node"] for path in output for one in _symptoms().matches(_tail(path), LOST_NODE)]
-    return ", ".join(dict.fromkeys(node.decode() for node in found if node)) or None
-
-
 @cache
 def _symptoms() -> "Symptoms":
     """The doctor's, as Stepmark ships them: an outcome is the same in every shell."""
@@ -227,7 +218,3 @@ def _tail(path: Path) -> str:
             return stream.read().decode(errors="replace")
     except OSError:  # a task that never started has no log
         return ""
-
-
-def _first_rank(record: RunRecord) -> list[Step]:
-    return [step for step in record.steps if step.rank == 0]

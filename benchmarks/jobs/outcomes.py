@@ -66,27 +66,26 @@ def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk:
     if scheduler is None:
         text = f"{job} has left no attempt, and was not collected: whether it started is not known"
     elif scheduler.started is not None:
-        kind = "failed" if scheduler.state == "FAILED" else _kind_of(scheduler.state)
+        kind = KINDS.get(scheduler.state, "unknown")
         text = f"{scheduler.state}: {job} was started, but left no file{_at(nodes)}{_disk(full_disk)}"
     elif scheduler.state == "UNKNOWN":
         text = f"{job} has left no attempt, and Slurm does not know it: {scheduler.note or 'without a reason'}"
     elif scheduler.state in NOT_OVER:
-        text = f"{job} has not started: Slurm says {scheduler.state}{_because(scheduler.reason)}"
+        text = f"{job} has not started: Slurm says {scheduler.state}{_at(scheduler.reason)}"
     else:
-        text = f"{scheduler.state}: {job} never started{_because(scheduler.reason)}{_by(scheduler)}"
+        text = f"{scheduler.state}: {job} never started{_at(scheduler.reason)}{_by(scheduler)}"
     return AttemptEnd(attempt=0, outcome=kind, text=_noted(text, scheduler), steps=0, nodes=nodes)
 
 
-def _kind_of(state: str) -> OutcomeKind:
-    kinds: dict[str, OutcomeKind] = {
-        "COMPLETED": "failed",  # it left nothing to count
-        "CANCELLED": "cancelled",
-        "PREEMPTED": "preempted",
-        "OUT_OF_MEMORY": "out_of_memory",
-        **dict.fromkeys(LOST_NODE, "node_failure"),
-        **dict.fromkeys(AT_ITS_LIMIT, "timeout"),
-    }
-    return kinds.get(state, "unknown")
+KINDS: dict[str, OutcomeKind] = {
+    "COMPLETED": "failed",  # it left nothing to count
+    "FAILED": "failed",
+    "CANCELLED": "cancelled",
+    "PREEMPTED": "preempted",
+    "OUT_OF_MEMORY": "out_of_memory",
+    **dict.fromkeys(LOST_NODE, "node_failure"),
+    **dict.fromkeys(AT_ITS_LIMIT, "timeout"),
+}
 
 
 Said = tuple[OutcomeKind, str] | None
@@ -123,7 +122,7 @@ def _preempted(seen: Seen) -> Said:
 
 def _out_of_memory(seen: Seen) -> Said:
     if _state(seen) == "OUT_OF_MEMORY":
-        whose = f" ({seen.out_of_memory})" if seen.out_of_memory else ""
+        whose = _at(seen.out_of_memory)
         return "out_of_memory", f"OUT_OF_MEMORY: {_job(seen)} needed more memory than it had{whose} {_tail(seen)}"
     if not _failed_itself(seen):
         return None
@@ -176,12 +175,9 @@ def _failed_word(seen: Seen) -> str:
 def _completed(seen: Seen) -> Said:
     if _state(seen) == "COMPLETED":
         return "completed", f"COMPLETED: {_job(seen)} ended well{_where(seen)}"
-    if _exit_code(seen) == 0:
-        return (
-            "completed",
-            f"completed: {_job(seen)} says itself that it ended well{_where(seen)}; {_slurm_says(seen)}",
-        )
-    return None
+    if _exit_code(seen) != 0:
+        return None
+    return "completed", f"completed: {_job(seen)} says itself that it ended well{_where(seen)}; {_slurm_says(seen)}"
 
 
 def _unknown(seen: Seen) -> Said:
@@ -264,8 +260,8 @@ def _reached(seen: Seen) -> str:
     return f"after step {seen.last_step}" if seen.last_step is not None else "before its first step"
 
 
-def _at(nodes: str | None) -> str:
-    return f" ({nodes})" if nodes else ""
+def _at(words: str | None) -> str:
+    return f" ({words})" if words else ""
 
 
 def _where(seen: Seen) -> str:
@@ -278,10 +274,6 @@ def _tail(seen: Seen) -> str:
 
 def _disk(whose: str | None) -> str:
     return f"; a disk was full: {whose}" if whose else ""
-
-
-def _because(reason: str | None) -> str:
-    return f" ({reason})" if reason else ""
 
 
 def _by(scheduler: SchedulerEnd) -> str:

@@ -16,7 +16,7 @@ from benchmarks.rendering.columns import aligned, plural
 from benchmarks.request.flag_lists import LISTED
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.sweeps.pairs import DEFAULT_PAIRS, FEWEST_PAIRS
+from benchmarks.sweeps.pairs import DEFAULT_PAIRS
 from benchmarks.sweeps.scaling import Scale, scale_of
 from benchmarks.values import Benchmark, Value, to_builtins
 
@@ -43,29 +43,18 @@ def compares(requests: Sequence[Request]) -> bool:
     return len({request.pgle for request in requests}) > 1
 
 
-def repeats_wanted(requests: Sequence[Request], typed: int | None) -> tuple[int, str | None]:
-    """How often every cell runs, and what a person should know of that."""
-    profiled = any(request.profile != "none" for request in requests)
-    if not compares(requests) or profiled:
-        said = "profiled runs are never compared: they show no gain (--profile=none)"
-        return typed or 1, said if compares(requests) else None
-    if typed is None:
-        said = f"{DEFAULT_PAIRS} repeats: an A/B needs pairs (--repeats=N for another number)"
-        return DEFAULT_PAIRS, said
-    if typed < FEWEST_PAIRS:
-        less = f"{plural(typed, 'repeat')}: an A/B of fewer than {FEWEST_PAIRS} pairs has no interval and no verdict"
-        return typed, f"{less} (without --repeats: {DEFAULT_PAIRS})"
-    return typed, None
+def repeats_wanted(requests: Sequence[Request], typed: int | None) -> int:
+    """How often every cell runs; an A/B needs pairs."""
+    if typed is not None:
+        return typed
+    return DEFAULT_PAIRS if compares(requests) and all(request.profile == "none" for request in requests) else 1
 
 
-def jobs_at_once(requests: Sequence[Request], typed: int | None, allowed: int) -> tuple[int, str | None]:
+def jobs_at_once(requests: Sequence[Request], typed: int | None, allowed: int) -> int:
     """How many runs may be in the queue at once. Those of a pair would run on other nodes and share the network."""
-    if not compares(requests):
-        return (allowed if typed is None else typed), None
-    if typed is None:
-        several = f"one job at a time, not {allowed}: an A/B compares run after run (--max_jobs=N for more)"
-        return 1, several if allowed > 1 else None
-    return typed, f"{typed} jobs at a time: the two runs of a pair may disturb each other" if typed > 1 else None
+    if typed is not None:
+        return typed
+    return 1 if compares(requests) else allowed
 
 
 # --- what can work ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from benchmarks.errors import RequestError, RunError, StepmarkError
+from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import duration_text
 from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import new_run_id, write_atomically
@@ -109,7 +110,7 @@ class Scheduler:
             if not wait:
                 break
             if todo and self._failed_starts >= FAILED_STARTS:
-                say(f"{FAILED_STARTS} starts in a row failed: the other {runs_text(len(todo))} are not started")
+                say(f"{FAILED_STARTS} starts in a row failed: the other {plural(len(todo), 'run')} are not started")
                 dropped, todo = todo, []
             self._wait_for_one()
         return dropped + todo
@@ -122,7 +123,9 @@ class Scheduler:
         return bool(ended)
 
     def _start(self, work: Work) -> None:
-        work = work._replace(run_id=_unused_run_id(work.benchmark, self._output_dir))
+        while (self._output_dir / (run_id := new_run_id(work.benchmark))).exists():
+            pass  # names of one second differ in four digits of chance
+        work = work._replace(run_id=run_id)
         self._started(work)
         self._going[work.run_id] = work
         say(f"{work.label}: {work.run_id}")
@@ -165,17 +168,6 @@ class Scheduler:
             pause = min(pause * 1.5, LONGEST_WAIT_SECONDS)
 
 
-def _unused_run_id(benchmark: Benchmark, output_dir: Path) -> str:
-    """Names of one second differ in four digits of chance."""
-    while (output_dir / (run_id := new_run_id(benchmark))).exists():
-        pass
-    return run_id
-
-
-def runs_text(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"
-
-
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -200,11 +192,8 @@ def write_record(path: Path, record: Value, what: str) -> None:
 
 
 @contextlib.contextmanager
-def alone(path: Path, *, work: str, kept_there: str, two_would: str) -> Iterator[None]:
-    """Holds the lock `path`, on any machine that sees its folder; it ends with the process.
-
-    The words say what is done, what its folder keeps, what two launchers would do.
-    """
+def alone(path: Path, work: str) -> Iterator[None]:
+    """Holds the lock `path` of a sweep or a suite, on any machine that sees its folder; it ends with the process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -212,17 +201,16 @@ def alone(path: Path, *, work: str, kept_there: str, two_would: str) -> Iterator
         raise RequestError(
             f"the output folder cannot be written: {error.strerror}",
             where=str(path.parent),
-            why=f"{kept_there} is kept there",
             next_command="--output_dir=DIR with a folder that is writable and has space",
         ) from None
     try:
-        _lock(descriptor, path, work, two_would)
+        _lock(descriptor, path, work)
         yield
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, path: Path, work: str, two_would: str) -> None:
+def _lock(descriptor: int, path: Path, work: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -230,7 +218,7 @@ def _lock(descriptor: int, path: Path, work: str, two_would: str) -> None:
         raise RequestError(
             f"another launcher is running this {work}: {holder or 'unknown'}",
             where=str(path),
-            why=f"two would {two_would}",
+            why="two would start every run twice",
             next_command="wait for it, or end it and type the same command again",
         ) from None
     except OSError as error:

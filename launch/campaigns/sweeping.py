@@ -14,6 +14,7 @@ import msgspec
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkError
+from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import seconds_text
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
@@ -22,7 +23,7 @@ from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark
-from launch.campaigns.scheduler import Runner, Scheduler, Work, alone, runs_text, say, write_record
+from launch.campaigns.scheduler import Runner, Scheduler, Work, alone, say, write_record
 from launch.cli import EXIT_INTERRUPTED
 from launch.running.local import interrupted_once
 from launch.running.runners import refused_text
@@ -48,11 +49,11 @@ def run_sweep(
     checked = record.check(requests, runner.resolve, skip_refused)
     new = record.new_sweep(requests, checked, repeats, command)
     lock = output_dir / f".sweep-{new.key}.lock"
-    with alone(lock, work="sweep", kept_there="the record of the sweep", two_would="start every run twice"):
+    with alone(lock, "sweep"):
         sweep = _found(output_dir, new) if resume else None
         if sweep is None:
             sweep = new
-            say(f"sweep of {runs_text(len(checked.cells) * repeats)}: {_path(output_dir, new)}")
+            say(f"sweep of {plural(len(checked.cells) * repeats, 'run')}: {_path(output_dir, new)}")
         launcher = _Launcher(sweep, checked.benchmarks, runner, output_dir, max_jobs, sleep)
         with interrupted_once():
             return launcher.run(wait)
@@ -75,8 +76,9 @@ class _Launcher:
         self._benchmarks = benchmarks
         self._runner = runner
         self._output_dir = output_dir
-        self._max_jobs = max_jobs
+        self._path = _path(output_dir, sweep)
         self._labels = record.labels([cell.request for cell in sweep.cells])
+        self._slots = record.slots(len(sweep.cells), sweep.repeats)
         self._scheduler = Scheduler(output_dir, max_jobs, self._started, self._ended, sleep)
 
     def run(self, wait: bool) -> int:
@@ -84,9 +86,16 @@ class _Launcher:
             self._keep(self.sweep)
             left = [run for run in self.sweep.runs if _may_go_on(run, self._output_dir)]
             self._scheduler.follow(self._work(Slot(run.cell, run.repeat), run.run_id) for run in left)
-            waiting = self._scheduler.run([self._work(slot) for slot in self._plan_of_work()], wait=wait)
-            if not wait:
-                return self._left_behind(len(waiting))
+            todo = record.still_to_do(self.sweep, self.results, self._scheduler.going)
+            if self.sweep.runs:
+                started = {Slot(run.cell, run.repeat) for run in self.sweep.runs}
+                again = sum(slot in started for slot in todo)
+                going = len(self._scheduler.going)
+                say(
+                    f"resuming {self._path}: {self._valid()} and kept, {going} going on, {again} to be run again, "
+                    f"{len(todo) - again} not started yet (--noresume starts anew)"
+                )
+            waiting = self._scheduler.run([self._work(slot) for slot in todo], wait=wait)
         except KeyboardInterrupt:
             say("interrupted")
             with contextlib.suppress(StepmarkError):  # where nobody answers now, they are said to go on
@@ -96,31 +105,23 @@ class _Launcher:
         except (StepmarkError, OSError):
             self._say_how_to_go_on()
             raise
-        flags = xla_flags_of(self.sweep, self._output_dir)
-        report = sweep_report.report_of(self.sweep, self.results, xla_flags=flags)
-        print("\n" + sweep_text(report, _path(self._output_dir, self.sweep)), flush=True)
+        if not wait:
+            say(f"{plural(len(self._scheduler.going), 'run')} in the queue, {len(waiting)} wait for a place")
+            self._say_how_to_go_on()
+            return EXIT_FAILED if self._scheduler.start_failed else EXIT_VALID
+        report = sweep_report.report_of(
+            self.sweep, self.results, xla_flags=xla_flags_of(self.sweep, self._output_dir)
+        )
+        print("\n" + sweep_text(report, self._path), flush=True)
         code = record.exit_code(self.sweep, self.results)
         if code != EXIT_VALID:
             self._say_how_to_go_on()
         self._keep(msgspec.structs.replace(self.sweep, shown=code == EXIT_VALID))
         return code
 
-    def _plan_of_work(self) -> list[Slot]:
-        going = self._scheduler.going
-        todo = record.still_to_do(self.sweep, self.results, going)
-        if self.sweep.runs:
-            started = {Slot(run.cell, run.repeat) for run in self.sweep.runs}
-            again = sum(slot in started for slot in todo)
-            say(
-                f"resuming {_path(self._output_dir, self.sweep)}: {self._valid()} of {runs_text(self._all())} valid "
-                f"and kept, {len(going)} going on, {again} to be run again, {len(todo) - again} not started yet "
-                "(--noresume starts anew)"
-            )
-        return todo
-
     def _work(self, slot: Slot, run_id: str = "") -> Work:
-        place = record.slots(len(self.sweep.cells), self.sweep.repeats).index(slot) + 1
-        label = f"run {place} of {self._all()}: {self._labels[slot.cell]}, repeat {slot.repeat}"
+        place = f"run {self._slots.index(slot) + 1} of {len(self._slots)}"
+        label = f"{place}: {self._labels[slot.cell]}, repeat {slot.repeat}"
         return Work(slot, label, self._runner, self._benchmarks[slot.cell], run_id)
 
     def _started(self, work: Work) -> None:
@@ -130,43 +131,40 @@ class _Launcher:
     def _ended(self, work: Work, trouble: str | None) -> None:
         result = self.results[work.run_id] = _result(self._output_dir / work.run_id)
         if trouble is not None:
-            runs = self.sweep.runs
             told = [
-                msgspec.structs.replace(run, trouble=trouble) if run.run_id == work.run_id else run for run in runs
+                msgspec.structs.replace(run, trouble=trouble) if run.run_id == work.run_id else run
+                for run in self.sweep.runs
             ]
             self._keep(msgspec.structs.replace(self.sweep, runs=told))
             return
-        say(f"{work.run_id}: {_outcome(result)}")
+        if result is None:
+            say(f"{work.run_id}: ended and left no result")
+        elif result.status == "valid":
+            speed = f", {seconds_text(result.seconds_per_step)}/step" if result.seconds_per_step is not None else ""
+            say(f"{work.run_id}: valid{speed}")
+        else:
+            say(f"{work.run_id}: {result.status}: {'; '.join(result.reasons)}")
         if result is not None and result.status == "failed":
             from launch.checks.diagnosing import why_failed
 
             why = why_failed(RunFolder(self._output_dir / work.run_id))
             say(f"  {why}" if why else f"  next:  python launch/doctor.py {self._output_dir / work.run_id}")
 
-    def _left_behind(self, waiting: int) -> int:
-        going = len(self._scheduler.going)
-        say(f"{runs_text(going)} in the queue, {waiting} wait for a place: at most {self._max_jobs} at once")
-        self._say_how_to_go_on()
-        return EXIT_FAILED if self._scheduler.start_failed else EXIT_VALID
-
     def _say_how_to_go_on(self) -> None:
-        say(f"{self._valid()} of {runs_text(self._all())} valid: {_path(self._output_dir, self.sweep)}")
+        say(f"{self._valid()}: {self._path}")
         if self._scheduler.going:
             say(f"still in the queue: {', '.join(self._scheduler.going)}")
-            say(
-                f"  to see or cancel them:  python launch/status.py --output_dir={shlex.quote(str(self._output_dir))}"
-            )
+            folder = shlex.quote(str(self._output_dir))
+            say(f"  to see or cancel them:  python launch/status.py --output_dir={folder}")
         say(f"  next:  the same command resumes it: {shlex.join(self.sweep.command)}")
 
-    def _all(self) -> int:
-        return len(self.sweep.cells) * self.sweep.repeats
-
-    def _valid(self) -> int:
-        return self._all() - len(record.still_to_do(self.sweep, self.results, ()))
+    def _valid(self) -> str:
+        valid = len(self._slots) - len(record.still_to_do(self.sweep, self.results, ()))
+        return f"{valid} of {plural(len(self._slots), 'run')} valid"
 
     def _keep(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        write_record(_path(self._output_dir, sweep), sweep, "sweep")
+        write_record(self._path, sweep, "sweep")
 
 
 def _may_go_on(run: SweepRun, output_dir: Path) -> bool:
@@ -184,18 +182,14 @@ def read_sweep(path: Path) -> Sweep:
         for cell in [*stored["cells"], *stored["refused"]]:
             without_until(cell["request"])
         sweep = msgspec.convert(stored, Sweep)
+        if sweep.schema_version != record.SCHEMA_VERSION:
+            raise TypeError(f"it has version {sweep.schema_version}, not {record.SCHEMA_VERSION}")
     except (msgspec.DecodeError, UnicodeDecodeError, OSError, TypeError, KeyError) as error:
         raise RequestError(
             f"the record of the sweep cannot be read: {error}",
             where=str(path),
             next_command="--noresume starts a new sweep; its runs are in their folders still",
         ) from None
-    if sweep.schema_version != record.SCHEMA_VERSION:
-        raise RequestError(
-            f"the record of the sweep has version {sweep.schema_version}; {record.SCHEMA_VERSION} is read here",
-            where=str(path),
-            next_command="--noresume starts a new sweep",
-        )
     return sweep
 
 
@@ -260,15 +254,3 @@ def _found(output_dir: Path, new: Sweep) -> Sweep | None:
 
 def _path(output_dir: Path, sweep: Sweep) -> Path:
     return output_dir / f"{sweep.sweep_id}.json"
-
-
-# --- words --------------------------------------------------------------------------------------
-
-
-def _outcome(result: FinishedRun | None) -> str:
-    if result is None:
-        return "ended and left no result"
-    if result.status != "valid":
-        return f"{result.status}: {'; '.join(result.reasons)}"
-    median = result.seconds_per_step
-    return f"valid, {seconds_text(median)}/step" if median is not None else "valid"

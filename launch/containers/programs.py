@@ -1,5 +1,6 @@
 """Which container program this machine has, and whether it can be used: refused here, before anything is pulled."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -69,26 +70,21 @@ def found(site: Site) -> Program:
     for _, known in here([wanted] if wanted else NAMES):
         if isinstance(known, Program):
             if refused:
-                _say(f"{'; '.join(f'{one.what}: {one.why}' for one in refused)}; {known.name} is used")
+                _say(f"{_reasons(refused)}; {known.name} is used")
             return known
         refused.append(known)
     if len(refused) == 1:
         raise refused[0]
-    if refused:
-        raise RequestError(
-            "no container program of this machine can be used",
-            where=", ".join(one.where for one in refused),
-            why="\n".join(f"{one.what}: {one.why}" for one in refused),
-            next_command=refused[0].next_command,
-        )
     raise RequestError(
-        f"this machine has no {wanted}" if wanted else f"this machine has none of {', '.join(NAMES)}",
-        where=f"the file of site {site.name}: container.program"
-        if wanted
-        else f"runtime container, site {site.name}",
-        why="a container needs a program that starts it",
-        next_command=f"install {wanted or 'one of them'}; or {ANOTHER_WAY}",
+        "no container program can be used" if refused else f"this machine has no {wanted or ' or '.join(NAMES)}",
+        where=f"runtime container, site {site.name}",
+        why=_reasons(refused) or "a container needs a program that starts it",
+        next_command=refused[0].next_command if refused else f"install {wanted or 'one of them'}; or {ANOTHER_WAY}",
     )
+
+
+def _reasons(refused: list[RequestError]) -> str:
+    return "; ".join(f"{one.what}: {one.why}" for one in refused)
 
 
 def here(names: Iterable[Name] = NAMES) -> Iterator[tuple[Name, Program | RequestError]]:
@@ -103,19 +99,16 @@ def refuse_without_gpus(program: Program) -> None:
     """RequestError where its containers could not be given NVIDIA's GPUs."""
     if program.gives_gpus:
         return
-    places = ", ".join(map(str, CDI_FOLDERS))
+    why = "`docker info` knows no nvidia runtime and no nvidia.com/gpu, and no nvidia-container-runtime is there"
+    mend = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+    if program.name != "docker":
+        why = f"no nvidia.com/gpu is described in {', '.join(map(str, CDI_FOLDERS))}"
+        mend = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
     raise RequestError(
         f"{program.name} cannot give a container NVIDIA's GPUs",
         where=program.path,
-        why="`docker info` knows no nvidia runtime and no nvidia.com/gpu, and no nvidia-container-runtime is there"
-        if program.name == "docker"
-        else f"no nvidia.com/gpu is described in {places}",
-        next_command=(
-            f"{TOOLKIT}; sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
-            if program.name == "docker"
-            else f"{TOOLKIT}; sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
-        )
-        + f"; or {ANOTHER_WAY}",
+        why=why,
+        next_command=f"{TOOLKIT}; {mend}; or {ANOTHER_WAY}",
     )
 
 
@@ -176,13 +169,10 @@ def _docker(path: str, version: str) -> Program:
 
 def _described() -> bool:
     """Whether a CDI file of this machine describes NVIDIA's GPUs."""
-    for folder in CDI_FOLDERS:
-        for path in [*folder.glob("*.yaml"), *folder.glob("*.json")]:
-            try:
-                if "nvidia.com/gpu" in path.read_text(errors="replace"):
-                    return True
-            except OSError as error:
-                print(f"note: {path} cannot be read: {error.strerror}", file=sys.stderr)
+    for path in (path for folder in CDI_FOLDERS for path in folder.glob("*.*")):
+        with contextlib.suppress(OSError):
+            if "nvidia.com/gpu" in path.read_text(errors="replace"):
+                return True
     return False
 
 

@@ -84,6 +84,8 @@ def _box(site: Site, image: str, own: Sequence[Mount], gpus: list[str] | None) -
     checkout = Mount(source=str(REPOSITORY), target=str(REPOSITORY), read_only=True)
     mounts = [checkout, *(_mount(mount) for mount in (site.container.mounts if site.container else [])), *own]
     refuse_mounts(mounts)
+    matter = [name for name in inherited_environment() if name.startswith(PREFIXES_THAT_MATTER)]
+    handed_on = sorted(name for name in matter if not name.startswith(OF_THE_MACHINE))
     return Box(
         program=program,
         image=stored_images.told(program, site, image),
@@ -91,7 +93,7 @@ def _box(site: Site, image: str, own: Sequence[Mount], gpus: list[str] | None) -
         user=f"{os.getuid()}:{os.getgid()}",
         user_name=_user_name(),
         gpus=gpus,
-        handed_on=_handed_on(),
+        handed_on=handed_on,
     )
 
 
@@ -105,14 +107,6 @@ def _gpus(benchmark: Benchmark) -> list[str] | None:
     if benchmark.hardware.platform != "cuda":
         return None
     return [gpu.uuid for gpu in machine_gpus.chosen(benchmark)]
-
-
-def _handed_on() -> list[str]:
-    return sorted(
-        name
-        for name in inherited_environment()
-        if name.startswith(PREFIXES_THAT_MATTER) and not name.startswith(OF_THE_MACHINE)
-    )
 
 
 def _user_name() -> str:
@@ -132,20 +126,14 @@ class Containers:
         self, phase: Phase, phase_dir: Path, rank: int, command: list[str], environment: Mapping[str, str]
     ) -> tuple[list[str], dict[str, str]]:
         """The command that runs a rank in its container, and the variables that this command is started with."""
-        box = self._with_mounts_of(phase, phase_dir)
-        inside = words(box, _name(phase_dir, rank), phase_dir.resolve(), environment, command)
-        return (
-            [sys.executable, "-I", str(GUARD), *inside],
-            client(box, inherited_environment(), environment),
-        )
-
-    def _with_mounts_of(self, phase: Phase, phase_dir: Path) -> Box:
         mounts = [_mount(fill(mount, places("", phase_dir))) for mount in phase.mounts]
         for mount in mounts:
             if Path(mount.source).is_relative_to(phase_dir.resolve()):
                 Path(mount.source).mkdir(parents=True, exist_ok=True)
         refuse_mounts(mounts)
-        return msgspec.structs.replace(self._box, mounts=[*self._box.mounts, *mounts])
+        box = msgspec.structs.replace(self._box, mounts=[*self._box.mounts, *mounts])
+        inside = words(box, _name(phase_dir, rank), phase_dir.resolve(), environment, command)
+        return [sys.executable, "-I", str(GUARD), *inside], client(box, inherited_environment(), environment)
 
     def end(self, phase_dir: Path, ranks: int) -> None:
         """Nothing of a phase goes on: the container of a program that was killed does, by itself."""

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -166,19 +166,17 @@ def install(making: Making, progress: Progress) -> None:
     pins = PIN.sub(r"\1===", lock_text)
     if re.search(BUILT, lock_text):
         _install_pins(making, "builder.lock", "".join(re.findall(BUILDER, pins)), lambda _line: None)
-    packages = downloads = downloaded = 0
+    downloads = downloaded = 0
 
     def follow(line: str) -> None:
         """uv names the downloads of packages above 1 MB, and says when all are there."""
-        nonlocal packages, downloads, downloaded
-        if resolved := re.match(r"Resolved (\d+) ", line):
-            packages = int(resolved[1])
-        downloads += line.startswith("Downloading ")
-        downloaded += line.startswith(" Downloaded ")
+        nonlocal downloads, downloaded
         if line.startswith("Prepared "):
-            progress(f"installing {packages} packages", 0, 0)
+            progress("installing", 0, 0)
         else:
-            progress(f"downloading {packages} packages" if packages else "resolving", downloaded, downloads)
+            downloads += line.startswith("Downloading ")
+            downloaded += line.startswith(" Downloaded ")
+            progress("downloading", downloaded, downloads)
 
     _install_pins(making, "pins.lock", pins, follow)
 
@@ -320,9 +318,16 @@ def signals_as_exit() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _shown_progress(name: str, say: Say, bar: bool) -> Iterator[Progress]:
-    """A bar on a terminal, lines in a log file."""
+    """A bar on a terminal; in a log file a line for each thing that is done."""
+    said: set[str] = set()
     if not bar:
-        yield _Lines(name, say)
+
+        def tell(doing: str, _done: int, _total: int) -> None:
+            if doing not in said:
+                said.add(doing)
+                say(f"environment '{name}': {doing}")
+
+        yield tell
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -331,27 +336,6 @@ def _shown_progress(name: str, say: Say, bar: bool) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with RichProgress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(name, total=None)
-
-        def update(doing: str, done: int, total: int) -> None:
-            shown.update(task, description=f"{name}: {doing}", completed=done, total=total or None)
-
-        yield update
-
-
-@dataclass
-class _Lines:
-    """A line for each thing that is done, and for each further tenth of its packages."""
-
-    name: str
-    say: Say
-    doing: str = ""
-    tenth: int = 0
-    started: float = field(default_factory=time.monotonic)
-
-    def __call__(self, doing: str, done: int, total: int) -> None:
-        tenth = 10 * done // total if total else 0
-        if doing == self.doing and tenth <= self.tenth:
-            return
-        self.doing, self.tenth = doing, tenth
-        large = f", {done} of the {total} large ones" if done else ""
-        self.say(f"environment '{self.name}': {doing}{large} ({time.monotonic() - self.started:.0f} s)")
+        yield lambda doing, done, total: shown.update(
+            task, description=f"{name}: {doing}", completed=done, total=total or None
+        )

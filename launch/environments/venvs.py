@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from benchmarks.errors import RequestError
 from launch.command_line.places import stepmark_home
 
 MARKER = "complete"  # the file that an environment has when it is whole
-WAIT_NOTE_SECONDS = 60.0
 
 Say = Callable[[str], None]
 Version = tuple[int, int]
@@ -205,7 +203,7 @@ def _only_maker(spec: EnvironmentSpec, say: Say) -> Iterator[int]:
             next_command="export STEPMARK_HOME=<a folder that this user can write>",
         ) from error
     try:
-        _wait_for_lock(descriptor, path, spec, say)
+        _lock(descriptor, path, spec, say)
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield descriptor
@@ -213,23 +211,13 @@ def _only_maker(spec: EnvironmentSpec, say: Say) -> Iterator[int]:
         os.close(descriptor)  # which unlocks it, unless a program we started lives on
 
 
-def _wait_for_lock(descriptor: int, path: Path, spec: EnvironmentSpec, say: Say) -> None:
-    noted = -WAIT_NOTE_SECONDS
-    started = time.monotonic()
-    while not _try_lock(descriptor, path):
-        waited = time.monotonic() - started
-        if waited - noted >= WAIT_NOTE_SECONDS:
-            noted = waited
-            holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
-            say(f"environment '{spec.name}': process {holder} is making it; waiting ({waited:.0f} s)")
-        time.sleep(0.1)
-
-
-def _try_lock(descriptor: int, path: Path) -> bool:
+def _lock(descriptor: int, path: Path, spec: EnvironmentSpec, say: Say) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
+        say(f"environment '{spec.name}': process {holder} is making it; waiting")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
         raise RequestError(
             "the environment's lock file cannot be locked",
@@ -237,4 +225,3 @@ def _try_lock(descriptor: int, path: Path) -> bool:
             why=f"{error.strerror}; some network file systems have no locks",
             next_command="export STEPMARK_HOME=<a folder on a local disk>",
         ) from error
-    return True

@@ -57,31 +57,20 @@ def start_database(cluster: Cluster) -> None:
     assert tables is not None  # refused before
     password = files.database_password.read_text(encoding="utf-8")
     sql = configuration.database_sql(tables.read_text(encoding="utf-8"), password)
-    _run(cluster, DATABASE, [*_database_command(cluster), "--bootstrap"], stdin=sql)
-    _start(
-        cluster,
-        DATABASE,
-        [
-            *_database_command(cluster),
-            "--skip-networking",
-            f"--socket={files.database_socket}",
-            f"--pid-file={files.pids / DATABASE}",
-            "--innodb-lock-wait-timeout=900",  # as slurmdbd asks for
-        ],
-    )
-    _wait(cluster, DATABASE, lambda: _answers(files.database_socket))
-
-
-def _database_command(cluster: Cluster) -> list[str]:
-    return [
+    command = [
         DATABASE,
         "--no-defaults",
         f"--user={cluster.user}",
-        f"--datadir={cluster.files.database}",
+        f"--datadir={files.database}",
         "--innodb-flush-log-at-trx-commit=0",  # it need not survive the machine
         "--innodb-log-file-size=16M",
         "--innodb-buffer-pool-size=32M",
     ]
+    _run(cluster, DATABASE, [*command, "--bootstrap"], stdin=sql)
+    places = [f"--socket={files.database_socket}", f"--pid-file={files.pids / DATABASE}"]
+    # The last as slurmdbd asks for.
+    _start(cluster, DATABASE, [*command, "--skip-networking", *places, "--innodb-lock-wait-timeout=900"])
+    _wait(cluster, DATABASE, lambda: _answers(files.database_socket))
 
 
 def start_accounting(cluster: Cluster) -> None:

@@ -63,7 +63,13 @@ class Status:
     cluster: Cluster
     missing: list[str]  # daemons that should run and do not
     tasks: int
-    memory_bytes: int  # of the daemons, what they share counted in parts
+
+    @property
+    def cure(self) -> str:
+        """The command that brings back what is missing: one node, or all of the cluster."""
+        if len(self.missing) == 1 and self.missing[0] in self.cluster.node_names:
+            return f"python launch/cluster.py revive --name={self.cluster.name} --node={self.missing[0]}"
+        return f"python launch/cluster.py down --name={self.cluster.name}     (then up again)"
 
 
 # --- up ------------------------------------------------------------------------------------------
@@ -96,17 +102,12 @@ def _refuse(wanted: Wanted) -> None:
             why="a private cluster becomes a site of its own name",
             next_command="python launch/cluster.py up --name=<another name>",
         )
-    if not 1 <= wanted.nodes <= MOST_NODES:
-        raise RequestError(
-            f"a private cluster has 1 to {MOST_NODES} nodes, not {wanted.nodes}",
-            where=f"--nodes={wanted.nodes}",
-            why=f"every node is a slurmd of its own on this machine; {MOST_NODES} of them take about 2 GB",
-        )
-    if not 0 <= wanted.gpus_per_node <= MOST_GPUS_PER_NODE:
-        raise RequestError(
-            f"a node has 0 to {MOST_GPUS_PER_NODE} make-believe GPUs, not {wanted.gpus_per_node}",
-            where=f"--gpus_per_node={wanted.gpus_per_node}",
-        )
+    for flag, number, least, most in (
+        ("nodes", wanted.nodes, 1, MOST_NODES),
+        ("gpus_per_node", wanted.gpus_per_node, 0, MOST_GPUS_PER_NODE),
+    ):
+        if not least <= number <= most:
+            raise RequestError(f"--{flag}={number}: it must be {least} to {most}", where=f"--{flag}")
     machine.refuse_missing(wanted.accounting)
     folder = folder_of(wanted.name)
     if not PLAIN_PATH.fullmatch(str(folder)):
@@ -142,18 +143,14 @@ def make_own(folder: Path) -> None:
         folder.mkdir(mode=0o700)
     state = folder.lstat()
     is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o077
-    if not is_own or any(_others_may_replace(parent) for parent in folder.parents):
+    modes = [parent.stat().st_mode for parent in folder.parents]
+    if not is_own or any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in modes):
         raise RequestError(
             "other users could take over a private cluster in this folder",
             where=str(folder),
             why="it must be a folder of your own with mode 0700, and none above it may be open for others to write",
             next_command="chmod it, or export STEPMARK_HOME=<a folder of your own>",
         )
-
-
-def _others_may_replace(parent: Path) -> bool:
-    mode = parent.stat().st_mode
-    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
 def _still_up(wanted: Wanted) -> Cluster | None:
@@ -324,20 +321,8 @@ def status(name: str) -> Status | None:
         return None
     found = daemons.running(cluster)
     alive = {process.owner for process in found if process.kind == "daemon"}
-    return Status(
-        cluster=cluster,
-        missing=[daemon for daemon in daemons.expected(cluster) if daemon not in alive],
-        tasks=sum(process.kind == "task" for process in found),
-        memory_bytes=sum(processes.memory_bytes(process) for process in found if process.kind != "task"),
-    )
-
-
-def cure(found: Status) -> str:
-    """The command that brings back what is missing: one node, or all of the cluster."""
-    cluster = found.cluster
-    if len(found.missing) == 1 and found.missing[0] in cluster.node_names:
-        return f"python launch/cluster.py revive --name={cluster.name} --node={found.missing[0]}"
-    return f"python launch/cluster.py down --name={cluster.name}     (then up again)"
+    missing = [daemon for daemon in daemons.expected(cluster) if daemon not in alive]
+    return Status(cluster=cluster, missing=missing, tasks=sum(process.kind == "task" for process in found))
 
 
 # --- breaking it on purpose ------------------------------------------------------------------------

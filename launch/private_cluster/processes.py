@@ -126,12 +126,3 @@ def send(process: Process, number: signal.Signals) -> None:
                 signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
-
-
-def memory_bytes(process: Process) -> int:
-    """What the process takes of the memory, with its part of what it shares."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in (PROC / str(process.pid) / "smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0

@@ -50,10 +50,7 @@ def refuse(image: Path, benchmark: Benchmark, module: str) -> None:
         raise RequestError(
             f"the container image cannot be used: {why}",
             where=str(image),
-            why="enroot starts nothing else" if broken(image) else f"python launch/setup.py --site={site} found it",
-            next_command="--image with the path of another file, or REGISTRY/NAME:TAG"
-            if is_file
-            else f"{of_setup} checks it again, and imports it anew with --force; or use another one by --image=NAME",
+            next_command="--image with another FILE or REGISTRY/NAME:TAG" if is_file else f"{of_setup} --force",
         )
 
 

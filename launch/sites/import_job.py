@@ -103,9 +103,8 @@ def _progress(work: ImportJob, job_id: str) -> Callable[[], tuple[int, str]]:
         parts = [work.folder / f"{_key(image)}.log" for image in work.images]
         parts += [image.path.with_name(f"{image.path.name}.part-{job_id}") for image in work.images]
         written = sum(image_files.size_of(path) for path in parts)
-        now = f", {work.images[done].image}: {bytes_text(written)}" if done < len(work.images) else ""
         # Bytes count as progress too: one image may take longer than a silent job is waited for.
-        return done * 10**15 + written, f"{done} of {len(work.images)} images are done{now}"
+        return done * 10**15 + written, f"{done} of {len(work.images)} images are done, {bytes_text(written)}"
 
     return progress
 
@@ -121,17 +120,13 @@ def _keep_answer(folder: Path, image: WantedImage) -> None:
 
 def _why(folder: Path, image: WantedImage, job_id: str, state: str) -> str:
     """Why an image is not there; nothing where it is."""
-    try:
-        code = (folder / f"{_key(image)}.end").read_text().strip()
-    except OSError:
-        code = ""
+    code = _last_line(folder / f"{_key(image)}.end")
     if code == "0" and image.path.is_file():
         return ""
     log, output = folder / f"{_key(image)}.log", folder / f"slurm-{job_id}.out"
     words = _last_line(log) or _last_line(output)
-    return (
-        f"{f'exit code {code}' if code else state}{f': {words}' if words else ''} ({log if log.exists() else output})"
-    )
+    how = f"exit code {code}" if code else state
+    return f"{how}{f': {words}' if words else ''} ({log if log.exists() else output})"
 
 
 def _last_line(path: Path) -> str:

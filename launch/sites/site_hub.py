@@ -77,7 +77,6 @@ def preview(site: Site, repositories: Sequence[Repository]) -> list[str]:
     home = hub_cache.home(site)
     if home is None:
         return []
-    places = [(one.name, hub_cache.folder(home, one), one) for one in repositories]
     return [
         f"would be fetched with {hub.TOKEN_VARIABLE}: {name} to {folder}"
         for name, folder, one in places

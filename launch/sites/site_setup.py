@@ -1,9 +1,10 @@
 """Gets a site ready: its folders, and the container images, environments or Pythons that its engines run in."""
 
 import os
-import time
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from benchmarks.assets.assets import Repository
@@ -43,9 +44,8 @@ def set_up(work: Work) -> int:
     """Make what is missing, and print what is there and what is not."""
     rows = _rows(work)
     bad = _bad(rows)
-    last = (
-        "something is missing or refused" if bad else f"ready: python launch/doctor.py nodes --site={work.site.name}"
-    )
+    ready = f"ready: python launch/doctor.py nodes --site={work.site.name}"
+    last = "something is missing or refused" if bad else ready
     print("\n".join([f"site {work.site.name} ({work.site.runtime})", *aligned(rows), last]))
     return EXIT_FAILED if bad else EXIT_VALID
 
@@ -107,9 +107,7 @@ def _prepare_folder(path: Path) -> str:
     how = "there" if path.is_dir() else "made"
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".stepmark-{time.time_ns()}"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         return f"{BAD}{path}: cannot be written: {error.strerror}"
     return f"{how}: {path}"
@@ -125,16 +123,13 @@ def _bad(rows: Rows) -> bool:
 def _environments(work: Work) -> Rows:
     from launch.environments import venvs
 
-    folders = [("results", work.out), ("environments", venvs.environments_root())]
-    rows = prepare_folders(work.site, folders)
+    rows = prepare_folders(work.site, [("results", work.out), ("environments", venvs.environments_root())])
     if _bad(rows):
         return rows
-    for name, spec in work.engines.items():
-        if not spec.locks:
-            rows.append((name, "not on this site: it runs only in its container"))
-            continue
-        rows.append((name, f"there: {venvs.ensure(spec)}"))
-    return rows
+    nowhere = "not on this site: it runs only in its container"
+    return rows + [
+        (name, f"there: {venvs.ensure(spec)}" if spec.locks else nowhere) for name, spec in work.engines.items()
+    ]
 
 
 # --- interpreters -----------------------------------------------------------------------------------
@@ -152,20 +147,23 @@ def _pythons(work: Work) -> dict[Path, list[str]]:
 
 def _interpreters(work: Work) -> Rows:
     rows = prepare_folders(work.site, [("results", work.out)])
-    for python, names in _pythons(work).items():
-        rows += [(name, _interpreter_text(work, python, name)) for name in names]
-    return rows
+    found = [(python, name) for python, names in _pythons(work).items() for name in names]
+    return rows + [(name, _interpreter_text(work, python, name)) for python, name in found]
 
 
 def _interpreter_text(work: Work, python: Path, name: str) -> str:
     try:
         interpreters.refuse(work.site, work.engines[name], engine_of(name))
     except RequestError as error:
-        return f"{REFUSED}{error.what}{f': {error.why}' if error.why else ''} ({python})"
+        return _refused(error, python)
     asked = interpreters.ask(python, asked_python.module_of(work.engines[name]))
     if isinstance(asked, AskedPython):
         return f"there: {python}, Python {asked.python}, {len(asked.packages)} packages"
     return f"there: {python}, not asked: {asked}"
+
+
+def _refused(error: RequestError, what: object) -> str:
+    return f"{REFUSED}{error.what}{f': {error.why}' if error.why else ''} ({what})"
 
 
 # --- images of this machine -------------------------------------------------------------------------
@@ -186,14 +184,16 @@ def _images_here(work: Work) -> Rows:
     from launch.containers import running
 
     rows = prepare_folders(work.site, [("results", work.out)])
-    rows += [] if _bad(rows) else site_hub.fetch(work.site, work.repositories)
-    for name, (image, spec) in {} if _bad(rows) else _chosen_here(work).items():
+    if _bad(rows):
+        return rows
+    rows += site_hub.fetch(work.site, work.repositories)
+    for name, (image, spec) in _chosen_here(work).items():
         try:
             about = running.set_up(work.site, image, spec)
         except RequestError as error:
-            rows.append((name, f"{REFUSED}{error.what}{f': {error.why}' if error.why else ''} ({image})"))
-            continue
-        rows.append((name, f"there: {image}, Python {about['python_version']}, {about['container_program']}"))
+            rows.append((name, _refused(error, image)))
+        else:
+            rows.append((name, f"there: {image}, Python {about['python_version']}, {about['container_program']}"))
     return rows
 
 
@@ -219,18 +219,13 @@ def _images_of_nodes(work: Work) -> Rows:
         rows += site_hub.fetch(work.site, work.repositories)
         failures = import_job.run(job)
     rows += [_image_row(image, job.to_import, failures) for image in wanted]
-    return rows + _for_another_architecture(work)
-
-
-def _for_another_architecture(work: Work) -> Rows:
-    """The engines whose image the site names for other CPUs than those of its nodes."""
-    found: dict[str, str] = {}
-    for device in work.devices:
-        for name, spec in work.engines.items():
-            engine = engine_of(name)
-            if engine in work.site.images and not images.choose(work.image, work.site, engine, spec.image, device):
-                found[name] = f"{BAD}{images.none_known(engine, spec.image, device, work.site).what}"
-    return list(found.items())
+    # The engines whose image the site names for other CPUs than those of its nodes.
+    absent: dict[str, str] = {}
+    for device, name in product(work.devices, work.engines):
+        engine, own = engine_of(name), work.engines[name].image
+        if engine in work.site.images and not images.choose(work.image, work.site, engine, own, device):
+            absent[name] = f"{BAD}{images.none_known(engine, own, device, work.site).what}"
+    return rows + list(absent.items())
 
 
 def _image_row(image: WantedImage, imported: list[WantedImage], failures: dict[str, str]) -> tuple[str, str]:
@@ -244,10 +239,8 @@ def _image_row(image: WantedImage, imported: list[WantedImage], failures: dict[s
     if unfit:
         return image.image, f"{REFUSED}{unfit}: {image.path}; --force imports it anew, --image=NAME another{engines}"
     how = "imported" if image in imported else "there already"
-    return (
-        image.image,
-        f"{how}: {image.path}, {image_files.size_of(image.path):,} bytes, {_checked_text(image)}{engines}",
-    )
+    size = f"{image_files.size_of(image.path):,} bytes"
+    return image.image, f"{how}: {image.path}, {size}, {_checked_text(image)}{engines}"
 
 
 def _checked_text(image: WantedImage) -> str:

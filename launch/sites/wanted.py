@@ -36,16 +36,16 @@ def specs(filters: Filters, configs: Configs, platforms: Sequence[str] = ("cpu",
     if filters.engine is not None and filters.engine not in all_engines:
         hint = nearest(filters.engine, all_engines)
         raise RequestError(f"unknown engine '{filters.engine}': {hint}", where="--engine")
-    found = {
-        f"{backend.name}/{engine}" + (f" ({platform})" if len(platforms) > 1 else ""): backend.environment(
-            engine, platform
-        )
-        for platform in platforms
-        for backend in chosen
-        for engine in backend.engines
-        if filters.engine in (None, engine) and _trains(filters.model, backend.name, engine, configs)
-        if filters.engine or filters.model or not backend.environment(engine).only_by_name
-    }
+    found = {}
+    for platform in platforms:
+        for backend in chosen:
+            for engine in backend.engines:
+                spec = backend.environment(engine, platform)
+                by_default = filters.engine or filters.model or not spec.only_by_name
+                trains = _trains(filters.model, backend.name, engine, configs)
+                if trains and by_default and filters.engine in (None, engine):
+                    suffix = f" ({platform})" if len(platforms) > 1 else ""
+                    found[f"{backend.name}/{engine}{suffix}"] = spec
     if not found:
         raise RequestError(f"no engine has a recipe for {filters.model}", where="--model, --backend and --engine")
     return found
@@ -95,34 +95,15 @@ def wanted_images(
     for device in devices_of(site, Configs()) if devices is None else devices:
         for name, spec in engines.items():
             image = images.choose(typed, site, engine_of(name), spec.image, device)
-            if image and not images.is_file(image):
-                _add(found, image, name, spec, device, site)
+            if not image or images.is_file(image):
+                continue
+            path, architecture = images.file_of(image, site), device.cpu_architecture
+            new = WantedImage(image=image, path=path, engines=[], modules=[], architecture=architecture)
+            known = found.setdefault(image, new)
+            for values, value in ((known.engines, name), (known.modules, asked_python.module_of(spec))):
+                if value not in values:
+                    values.append(value)
     return list(found.values())
-
-
-def _add(
-    found: dict[str, WantedImage], image: str, engine: str, spec: EnvironmentSpec, device: Hardware, site: Site
-) -> None:
-    known = found.setdefault(
-        image,
-        WantedImage(
-            image=image,
-            path=images.file_of(image, site),
-            engines=[],
-            modules=[],
-            architecture=device.cpu_architecture,
-        ),
-    )
-    if known.architecture != device.cpu_architecture:
-        raise RequestError(
-            f"image {image} would be used on CPUs of two architectures",
-            where=f"the file of site {site.name}: slurm: hardware",
-            why=f"{device.name} has {device.cpu_architecture}, the other devices have {known.architecture}",
-            next_command="two sites, each with its own partition, hardware and container.images",
-        )
-    for values, value in ((known.engines, engine), (known.modules, asked_python.module_of(spec))):
-        if value not in values:
-            values.append(value)
 
 
 def image_for(site: Site, engine: str, devices: Sequence[Hardware], typed: str | None) -> str:

@@ -21,11 +21,10 @@ from benchmarks.values import Site
 from launch.slurm import parsing
 from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed
 from launch.slurm.parsing import SEPARATOR, Node, Partition, QueueState
-from launch.slurm.reasons import explain, never, why_refused
-
-__all__ = ["Node", "Partition", "QueueState", "Slurm", "explain", "never"]
+from launch.slurm.reasons import why_refused
 
 ACCOUNTING_PATIENCE_SECONDS = 10.0  # the controller may know as much
+SACCT = ["sacct", "-n", "-P", f"--delimiter={SEPARATOR}"]
 JOBS_A_COMMAND = 500  # a command line holds so many with ease
 # After these the controller may have taken the job all the same.
 PERHAPS_TAKEN = re.compile(r"socket timed out|zero bytes were transmitted|did not end within", re.IGNORECASE)
@@ -73,18 +72,10 @@ class Slurm:
         controller. A job that has not ended has its last state; one that nobody knows is UNKNOWN, with why.
         """
         found, note = self._accounted(job_ids)
-        open_jobs = [job for job in job_ids if not _all_ended(found.get(job, []))]
         # Why a job was taken out of the queue before it started, the accounting does not say.
-        unexplained = [job for job in job_ids if job not in open_jobs and _never_ran(found[job])]
-        asked = [*open_jobs, *unexplained]
+        asked = [job for job in job_ids if not _all_ended(found.get(job, [])) or _never_ran(found[job])]
         controlled = self._controlled(asked) if asked else {}
-        for job in unexplained:
-            if job in controlled:
-                found[job] = [
-                    *found[job][:-1],
-                    msgspec.structs.replace(found[job][-1], reason=controlled[job].reason),
-                ]
-        for job in open_jobs:
+        for job in asked:
             found[job] = _joined(job, found.get(job, []), controlled.get(job), note)
         return {job: [self._with_lost_nodes(_with_name(end)) for end in found[job]] for job in job_ids}
 
@@ -108,22 +99,19 @@ class Slurm:
 
     def find_all(self, run_ids: Sequence[str]) -> dict[str, str]:
         """The jobs of several runs: one look into the queue, and one into the accounting for those not in it."""
-        user = pwd.getpwuid(os.getuid()).pw_name if _has_name() else str(os.getuid())
+        user = str(os.getuid())
         queued = self._commands.ask(["squeue", "-h", "-t", "all", "-u", user, "-o", parsing.COMMENT_FORMAT])
-        found = parsing.jobs_of_runs(parsing.job_folders(queued), run_ids)
+        found = parsing.jobs_of_runs(queued, run_ids)
         left = [run_id for run_id in run_ids if run_id not in found]
         if not left:
             return found
+        command = [*SACCT, "-X", "-o", parsing.COMMENT_FIELDS, "-u", user, "-S", "now-30days"]
         try:
-            fields = ["-n", "-X", "-P", f"--delimiter={SEPARATOR}", "-o", parsing.COMMENT_FIELDS]
-            accounted = self._commands.ask(
-                ["sacct", *fields, "-u", user, "-S", "now-30days"], ACCOUNTING_PATIENCE_SECONDS
-            )
+            return found | parsing.jobs_of_runs(self._commands.ask(command, ACCOUNTING_PATIENCE_SECONDS), left)
         except RunError as error:
             if NO_ACCOUNTING.search(error.why):
                 return found
             raise
-        return found | parsing.jobs_of_runs(parsing.job_folders(accounted), left)
 
     # --- the cluster ---
 
@@ -133,17 +121,12 @@ class Slurm:
         for partition in known:
             if partition.name == name or (name is None and partition.default):
                 return partition
-        if name is None:
-            raise RequestError(
-                f"site '{self._site.name}' names no partition, and its Slurm has no default one",
-                where="slurm.options.partition of the site",
-                why=nearest("", [partition.name for partition in known]),
-                next_command="the same command with --partition=NAME",
-            )
+        names = [partition.name for partition in known]
         raise RequestError(
-            f"the partition '{name}' is not known: {nearest(name, [partition.name for partition in known])}",
+            f"the partition '{name}' is not known" if name else "no partition is named, and Slurm has no default one",
             where=f"site '{self._site.name}'",
-            next_command="sinfo -s",
+            why=nearest(name or "", names),
+            next_command="the same command with --partition=NAME",
         )
 
     def nodes(self, partition: str) -> list[Node]:
@@ -169,9 +152,8 @@ class Slurm:
 
     def _refused(self, words: str) -> RequestError:
         meaning, further = why_refused(words)
-        what = f"Slurm refused the job: {meaning}" if meaning else "Slurm refused the job"
         return RequestError(
-            what,
+            f"Slurm refused the job: {meaning}".removesuffix(": "),
             where=f"site '{self._site.name}'; the run's folder was removed",
             why=words,
             next_command=further or "the same command with --dry_run shows the job",
@@ -182,18 +164,14 @@ class Slurm:
     def _accounted(self, job_ids: Sequence[str]) -> tuple[dict[str, list[SchedulerEnd]], str]:
         """What the accounting knows, and why it knows no more."""
         found: dict[str, list[SchedulerEnd]] = {}
-        fields = ["-n", "-D", "-X", "-P", f"--delimiter={SEPARATOR}", "-o", parsing.ENDS_FIELDS]
         try:
             for some in _chunks(job_ids):
-                found |= parsing.accounted_ends(
-                    self._commands.ask(["sacct", *fields, "-j", ",".join(some)], ACCOUNTING_PATIENCE_SECONDS)
-                )
+                command = [*SACCT, "-D", "-X", "-o", parsing.ENDS_FIELDS, "-j", ",".join(some)]
+                found |= parsing.accounted_ends(self._commands.ask(command, ACCOUNTING_PATIENCE_SECONDS))
         except RunError as error:  # the controller may still know; what cannot be known then says why
-            off = NO_ACCOUNTING.search(error.why)
-            return (
-                found,
-                "accounting is off" if off else f"the accounting cannot be asked: {error.why.splitlines()[-1]}",
-            )
+            if NO_ACCOUNTING.search(error.why):
+                return found, "accounting is off"
+            return found, f"the accounting cannot be asked: {error.why.splitlines()[-1]}"
         return found, "the accounting has no record of it"
 
     def _controlled(self, job_ids: Sequence[str]) -> dict[str, SchedulerEnd]:
@@ -248,6 +226,9 @@ def _joined(
     job_id: str, accounted: list[SchedulerEnd], controlled: SchedulerEnd | None, note: str
 ) -> list[SchedulerEnd]:
     """The accounting's rows, the last of them as the controller knows it."""
+    if accounted and _all_ended(accounted):  # it never ran: the controller may know why
+        reason = controlled.reason if controlled else None
+        return [*accounted[:-1], msgspec.structs.replace(accounted[-1], reason=reason)]
     if controlled is not None:
         earlier = accounted if not accounted or _is_earlier(accounted[-1], controlled) else accounted[:-1]
         why = None if accounted else f"from the controller: {note}; earlier attempts are not known"
@@ -271,9 +252,3 @@ def _with_name(end: SchedulerEnd) -> SchedulerEnd:
             name = pwd.getpwuid(int(end.cancelled_by)).pw_name
             return msgspec.structs.replace(end, cancelled_by=name)
     return end
-
-
-def _has_name() -> bool:
-    with contextlib.suppress(KeyError):
-        return bool(pwd.getpwuid(os.getuid()))
-    return False

@@ -35,7 +35,9 @@ def matched(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, Schedu
     job are in that order, less those that never ran. Rows of an older job with the same number are left out.
     """
     attempts = folder.attempts()
-    own = [end for end in ends if _is_of_this_run(end, folder.submitted().submitted)]
+    # The numbers of jobs begin anew one day: a row that ended before the run was submitted is another's.
+    oldest = folder.submitted().submitted - SKEW_SECONDS
+    own = [end for end in ends if end.ended is None or end.ended >= oldest]
     if not attempts:
         return {0: own[-1]} if own else {}
     starts = [
@@ -55,8 +57,7 @@ def _of_attempt(
     ends: Sequence[SchedulerEnd], start: JobEvent | None, place: int, *, is_last: bool
 ) -> SchedulerEnd | None:
     """The row of an attempt that wrote `start` first and is the `place`-th of its run; maybe the last of its job."""
-    job_id = start.job_id if start else None
-    rows = [end for end in ends if job_id in (None, end.job_id)]
+    rows = [end for end in ends if start is None or start.job_id in (None, end.job_id)]
     ran = [end for end in rows if end.started is not None]
     if len(ran) == 1 and ran[0].source == "scontrol":  # it knows the last attempt alone
         return ran[0] if is_last else None
@@ -64,11 +65,6 @@ def _of_attempt(
     if restarts < len(ran):
         return ran[restarts]
     return rows[-1] if rows and is_last else None
-
-
-def _is_of_this_run(end: SchedulerEnd, submitted: float) -> bool:
-    """The numbers of jobs begin anew one day: a row that ended before the run was submitted is another's."""
-    return end.ended is None or end.ended >= submitted - SKEW_SECONDS
 
 
 def _write_down(folder: RunFolder, attempt: int, end: SchedulerEnd) -> None:

@@ -94,23 +94,21 @@ class Commands:
             except Failed as error:
                 if not error.no_answer:
                     raise
-                self._pause(error, time.monotonic() - before, pause, patience)
+                waited = time.monotonic() - before
+                if waited + pause > patience:
+                    raise RunError(
+                        f"the Slurm of site '{self._site.name}' does not answer",
+                        where=f"{error.command[0]}, asked for {waited:.0f} s",
+                        why=error.words,
+                        next_command=self._by_hand(["scontrol", "ping"]),
+                    ) from None
+                last_words = error.words.splitlines()[-1]
+                self._on_wait(f"Slurm does not answer ({last_words}): asked again in {pause:g} s")
+                time.sleep(pause)
                 heard = after_all(error) if after_all else None
                 if heard is not None:
                     return heard
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
-
-    def _pause(self, error: Failed, waited: float, pause: float, patience: float) -> None:
-        """Wait before the next try, or give up where the patience is at its end."""
-        if waited + pause > patience:
-            raise RunError(
-                f"the Slurm of site '{self._site.name}' does not answer",
-                where=f"{error.command[0]}, asked for {waited:.0f} s",
-                why=error.words,
-                next_command=self._by_hand(["scontrol", "ping"]),
-            ) from None
-        self._on_wait(f"Slurm does not answer ({error.words.splitlines()[-1]}): asked again in {pause:g} s")
-        time.sleep(pause)
 
     def run(self, command: list[str], environment: Mapping[str, str], folder: Path | None = None) -> str:
         try:
@@ -149,7 +147,8 @@ class Commands:
         return found
 
     def configuration(self) -> dict[str, str]:
-        return {"SLURM_CONF": self._configuration} if self._configuration else _inherited_configuration()
+        path = self._configuration or os.environ.get("SLURM_CONF")
+        return {"SLURM_CONF": path} if path else {}
 
     def _asking_environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
@@ -159,8 +158,3 @@ class Commands:
         """The command for a person's shell; separators that no terminal shows are left out."""
         shown = " ".join(word for word in command if SEPARATOR not in word and word != "-o")
         return f"SLURM_CONF={self._configuration} {shown}" if self._configuration else shown
-
-
-def _inherited_configuration() -> dict[str, str]:
-    own = os.environ.get("SLURM_CONF")
-    return {"SLURM_CONF": own} if own else {}

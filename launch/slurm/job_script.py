@@ -19,6 +19,7 @@ from benchmarks.errors import RequestError
 from benchmarks.jobs.first_check import BEFORE_THE_RUN, UNPACK
 from benchmarks.jobs.job_record import JOB_SCRIPT
 from benchmarks.rendering import report
+from benchmarks.rendering.columns import plural
 from benchmarks.secret_rules import Known, is_secret_name, why_secret
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION
@@ -59,8 +60,7 @@ def render(
     secrets: Known = MappingProxyType({}),
 ) -> str:
     """The job script of a run; RequestError where it would hold one of the `secrets` of the submitting shell."""
-    _refuse_unsayable(plan, place)
-    _refuse_shared(plan, options)
+    _refuse_unsayable(plan, place, options)
     phases = [_phase(phase, benchmark, place, options) for phase in plan.phases]
     hang = max(1, math.ceil(hang_timeout)) if hang_timeout is not None else None
     # nsys makes its report after the last step: that is no hang.
@@ -213,16 +213,9 @@ def directive_text(text: str) -> str:
 
 def _dependency(options: JobOptions, argument: str) -> str | None:
     asked = argument.partition("=")[2]
-    if not (options.singleton and asked):
-        return asked or ("singleton" if options.singleton else None)
-    if "?" in asked:
-        raise RequestError(
-            f"dependency={asked} cannot be had together with singleton",
-            where="--slurm_arg",
-            why="'?' means that one of the dependencies is enough",
-            next_command="--nosingleton",
-        )
-    return asked if "singleton" in asked.split(",") else f"singleton,{asked}"
+    if options.singleton and "singleton" not in asked.split(","):
+        return f"singleton,{asked}".removesuffix(",")
+    return asked or None
 
 
 def _segment(benchmark: Benchmark, options: JobOptions) -> int | None:
@@ -252,30 +245,23 @@ def _warn_seconds(options: JobOptions) -> int:
 
 
 def _phase(phase: Phase, benchmark: Benchmark, place: JobPlace, options: JobOptions) -> Mapping[str, object]:
-    tasks = _count(phase.tasks_per_node, "task")
-    devices = _count(phase.devices_per_task, "device")
+    tasks, devices = plural(phase.tasks_per_node, "task"), plural(phase.devices_per_task, "device")
+    own_gpu = benchmark.hardware.platform == "cuda" and phase.devices_per_task == 1
+    folders = [folder for mount in phase.mounts if (folder := mount.partition(":")[0]).startswith(f"{PHASE_DIR}/")]
     return {
         "name": phase.name,
-        "text": f"{phase.name}: {_count(phase.nodes, 'node')} x {tasks}, {devices} a task",
+        "text": f"{phase.name}: {plural(phase.nodes, 'node')} x {tasks}, {devices} a task",
         "nodes": phase.nodes,
         "tasks": phase.nodes * phase.tasks_per_node,
         "tasks_per_node": phase.tasks_per_node,
         "options": [*_srun_options(benchmark, options), *_where_it_runs(benchmark, place, phase)],
-        "folders": [shell_word(folder) for mount in phase.mounts if (folder := _own_folder(mount))],
+        "folders": [shell_word(folder) for folder in folders],  # they must be there before the container starts
         "environment": [
-            *(["STEPMARK_BIND=gpu"] if _has_own_gpu(phase, benchmark) else []),
+            *(["STEPMARK_BIND=gpu"] if own_gpu else []),
             *(f"{name}={shell_word(value)}" for name, value in phase.environment.items()),
         ],
         "words": _joined([shell_word(word) for word in phase.command]),
     }
-
-
-def _has_own_gpu(phase: Phase, benchmark: Benchmark) -> bool:
-    return benchmark.hardware.platform == "cuda" and phase.devices_per_task == 1
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _srun_options(benchmark: Benchmark, options: JobOptions) -> list[str]:
@@ -311,8 +297,7 @@ def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase
         '--container-image="$image"',
         # Its files are shared by all that the job runs on a node; mounts are each srun's own (no_exec).
         '--container-name="$container:no_exec"',
-        f'--container-mounts="$repository:$repository,$run:$run{_own_mounts(phase)}"'
-        f"{_further_mounts(benchmark, container, phase)}",
+        f"--container-mounts={_mounts(benchmark, container, phase)}",
         f"--container-workdir={shlex.quote(container.workdir) if container.workdir else workdir}",
         f"--container-{'writable' if container.writable or (phase and phase.as_root) else 'readonly'}",
         f"--{'' if container.mount_home else 'no-'}container-mount-home",
@@ -321,33 +306,18 @@ def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase
     ]
 
 
-def _further_mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> str:
-    data = [_mount(benchmark.data)] if benchmark.data.startswith("/") else []
-    of_phase = [mount for mount in (phase.mounts if phase else []) if not mount.startswith(PHASE_DIR)]
-    mounts = [*container.mounts, *data, *of_phase]
-    return "".join("," + shell_word(mount) for mount in mounts)
-
-
-def _own_mounts(phase: Phase | None) -> str:
-    """Folders of the phase's own, for between the double quotes of the mounts that every phase has."""
-    found = [
-        mount.removeprefix(PHASE_DIR) for mount in (phase.mounts if phase else []) if mount.startswith(PHASE_DIR)
-    ]
-    for rest in found:
-        if not re.fullmatch(r"[\w./:-]*", rest, re.ASCII):
-            raise RequestError(f"'{rest}' cannot be mounted in a job", why="letters, digits and . / : _ - can be")
-    return "".join(f",$phase_dir{rest}" for rest in found)
-
-
-def _own_folder(mount: str) -> str:
-    """The folder of the phase's own that a mount shows; it must be there before the container starts."""
-    folder = mount.partition(":")[0]
-    return folder if folder.startswith("{phase_dir}/") else ""
-
-
-def _mount(path: str) -> str:
-    _refuse_characters("the folder of --data", path, ":,")
-    return f"{path}:{path}"
+def _mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> str:
+    data = []
+    if benchmark.data.startswith("/"):
+        _refuse_characters("the folder of --data", benchmark.data, ":,")
+        data = [f"{benchmark.data}:{benchmark.data}"]
+    of_phase = phase.mounts if phase else []
+    own = ["$repository:$repository", "$run:$run"]  # and folders of the phase's own
+    for mount in (mount for mount in of_phase if mount.startswith(PHASE_DIR)):
+        _refuse_characters("a mount", mount, '"`$\\')
+        own.append(mount.replace(PHASE_DIR, "$phase_dir"))
+    others = [*container.mounts, *data, *(mount for mount in of_phase if not mount.startswith(PHASE_DIR))]
+    return ",".join([f'"{",".join(own)}"', *map(shell_word, others)])
 
 
 # --- words --------------------------------------------------------------------------------------
@@ -394,19 +364,13 @@ def refuse_paths(repository: Path, run: Path, image: str | Path | None) -> None:
         one_line(text)
 
 
-def _refuse_unsayable(plan: Plan, place: JobPlace) -> None:
+def _refuse_unsayable(plan: Plan, place: JobPlace, options: JobOptions) -> None:
     refuse_paths(place.repository, place.run, place.image)
     for text in (place.python, place.sampler_python or ""):
         one_line(text)
     for phase in plan.phases:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", phase.name):
             raise RequestError(f"'{phase.name}' cannot be a phase of a job", why="letters, digits, - and _ can be")
-        for name in phase.environment:
-            _refuse_variable(name, phase.name)
-
-
-def _refuse_shared(plan: Plan, options: JobOptions) -> None:
-    for phase in plan.phases:
         if phase.alone and not options.exclusive:
             raise RequestError(
                 f"phase {phase.name} changes its nodes for everybody on them, and this job shares its nodes",
@@ -414,18 +378,16 @@ def _refuse_shared(plan: Plan, options: JobOptions) -> None:
                 why="another's run would be slower for it, and nobody would know why",
                 next_command="--exclusive",
             )
-
-
-def _refuse_variable(name: str, phase: str) -> None:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise RequestError(f"'{name}' cannot be a variable of phase {phase}", why="a shell knows no such name")
-    if is_secret_name(name):
-        raise RequestError(
-            f"{name} must not be written into a job script",
-            where=f"the environment of phase {phase}",
-            why="a secret in a file outlives its run; the job has it from the shell that submits it",
-            next_command=f"export {name}=...",
-        )
+        for name in phase.environment:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise RequestError(f"'{name}' cannot be a variable of phase {phase.name}")
+            if is_secret_name(name):
+                raise RequestError(
+                    f"{name} must not be written into a job script",
+                    where=f"the environment of phase {phase.name}",
+                    why="a secret in a file outlives its run; the job has it from the shell that submits it",
+                    next_command=f"export {name}=...",
+                )
 
 
 def _refuse_characters(title: str, path: str, characters: str) -> None:

@@ -6,7 +6,6 @@ nothing but the files of nodes that --nodelist and --exclude name.
 
 import re
 from collections.abc import Iterable, Mapping
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,6 @@ DECIDED = {
     "nodefile": "--nodelist",
 }
 
-_MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -94,9 +92,7 @@ def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> Jo
     options = _replaced(options, _from_shell(shell), "the shell's SBATCH_* variables")
     options = _with_arguments(options, shell.get(ADDITIONAL, "").split(";"), ADDITIONAL)
     flags = {name: value for name, value in typed.items() if name != "slurm_arg"}
-    arguments: list[str] = list(typed.get("slurm_arg", []))
-    _refuse_twice(flags, arguments)
-    options = _replaced(_with_arguments(options, arguments, "--slurm_arg"), flags, "the flags")
+    options = _replaced(_with_arguments(options, typed.get("slurm_arg", []), "--slurm_arg"), flags, "the flags")
     if options.exclude is not None and names_nobody(options.exclude):  # a preflight without a failing node
         return msgspec.structs.replace(options, exclude=None)
     return options
@@ -148,11 +144,10 @@ def not_adopted(shell: Mapping[str, str]) -> list[str]:
 
 
 def _from_shell(shell: Mapping[str, str]) -> dict[str, Any]:
-    said = {field: shell[name] for name, field in SHELL_VARIABLES.items() if shell.get(name)}
-    found: dict[str, Any] = {**said}
-    if "gpus" in said:
+    found: dict[str, Any] = {field: shell[name] for name, field in SHELL_VARIABLES.items() if shell.get(name)}
+    if "gpus" in found:
         found["gpus"] = "gpus_per_node"
-    if "exclusive" in said:
+    if "exclusive" in found:
         found["exclusive"] = True
     return found
 
@@ -190,37 +185,26 @@ def _split(text: str, where: str) -> tuple[str, str | None]:
             why="key=value, --key=value or a bare key is expected, with the option's long name",
             next_command="--slurm_arg=switches=1",
         )
-    _refuse_decided(key, where)
+    if key not in FIELDS:
+        # sbatch takes any beginning of a name that means one option alone: --outp is --output.
+        meant = key if key in DECIDED else next((name for name in DECIDED if name.startswith(key)), None)
+        if meant is not None:
+            why = f"use {DECIDED[meant]}"
+            raise RequestError(f"--{meant} is decided by Stepmark", where=where, why=why, next_command=DECIDED[meant])
+        full = next((name for name in (*FIELDS, "dependency") if name.startswith(key)), key)
+        if full != key:
+            raise RequestError(f"'{key}' is short for --{full}", where=where, next_command=f"--slurm_arg={full}=...")
     return key, value.strip() if equals else None
 
 
-def _refuse_decided(key: str, where: str) -> None:
-    # sbatch takes any beginning of a name that means one option alone: --outp is --output.
-    meant = key if key in DECIDED else next((name for name in DECIDED if name.startswith(key)), None)
-    if meant is not None and key not in FIELDS:
-        raise RequestError(
-            f"--{meant} is decided by Stepmark", where=where, why=f"use {DECIDED[meant]}", next_command=DECIDED[meant]
-        )
-    own = (*FIELDS, "dependency")
-    full = next((name for name in own if name.startswith(key)), key)
-    if key not in own and key != full:
-        raise RequestError(f"'{key}' is short for --{full}", where=where, next_command=f"--slurm_arg={full}=...")
-
-
 def _field_value(key: str, value: str | None, where: str) -> Any:
-    if key == "exclusive":
-        if value:
-            raise RequestError(
-                f"exclusive={value} is not supported",
-                where=where,
-                why="a measured node is shared with nobody, the same user included",
-                next_command="--exclusive, or --noexclusive",
-            )
-        return True
     if key == "nice" and value is None:
         return 100  # what sbatch takes it for
-    if not value:
-        raise RequestError(f"{key} needs a value", where=where, next_command=f"--{key.replace('-', '_')}=...")
+    if key == "exclusive" and not value:
+        return True
+    if key == "exclusive" or not value:
+        needs = "takes no value: a measured node is shared with nobody" if value else "needs a value"
+        raise RequestError(f"{key} {needs}", where=where, next_command=f"--{flag_of(FIELDS[key])}")
     if key == "segment":
         return segment_of(value, where)
     return whole_number(key, value, where) if key == "nice" else value
@@ -228,24 +212,13 @@ def _field_value(key: str, value: str | None, where: str) -> Any:
 
 def segment_of(value: str, where: str) -> int | str:
     """Nodes, or none: a Slurm without block topology may not know the option."""
-    return value if value == "none" else whole_number("segment", value, where, "or none ")
+    return value if value == "none" else whole_number("segment", value, where)
 
 
-def whole_number(key: str, value: str, where: str, otherwise: str = "") -> int:
+def whole_number(key: str, value: str, where: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", value):
-        raise RequestError(f"{key}={value}: a whole number {otherwise}is expected", where=where)
+        raise RequestError(f"{key}={value}: a whole number is expected", where=where)
     return int(value)
-
-
-def _refuse_twice(flags: Mapping[str, Any], arguments: Iterable[str]) -> None:
-    for text in arguments:
-        field = FIELDS.get(text.partition("=")[0].removeprefix("--").replace("_", "-"))
-        if field in flags:
-            raise RequestError(
-                f"--{flag_of(str(field))} and --slurm_arg={text} say the same thing twice",
-                where="--slurm_arg",
-                next_command=f"--{flag_of(str(field))} alone",
-            )
 
 
 # --- what can be known to be wrong --------------------------------------------------------------
@@ -259,20 +232,6 @@ def check(options: JobOptions, where: str) -> None:
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and (not text.strip() or _UNPRINTABLE.search(text)):
                 raise RequestError(f"--{flag_of(field.name)}={text!r}: one line of text is expected", where=where)
-    if options.memory is not None and not _MEMORY.fullmatch(options.memory):
-        raise RequestError(
-            f"--mem={options.memory} is not an amount of memory",
-            where=where,
-            why="megabytes, or a number with K, M, G or T; 0 is all that a node has",
-            next_command="--mem=0",
-        )
-    for name, value, least, most in (
-        ("segment", None if options.segment == "none" else options.segment, 1, inf),
-        ("warn_seconds", options.warn_seconds, 0, 65535),
-        ("nice", options.nice, -2147483645, 2147483645),
-    ):
-        if value is not None and not least <= value <= most:
-            raise RequestError(f"{name}={value}: it must be {least} or more, and at most {most}", where=where)
 
 
 def seconds_of(time: str, where: str = "--time") -> int:
@@ -303,10 +262,6 @@ def named(text: str | None) -> list[str]:
 
 
 def names_nobody(text: str) -> bool:
-    """Whether it is a file without a name in it, which Slurm would refuse. One that cannot be read is not."""
-    if "/" not in text:
-        return False
-    try:
-        return not Path(text).read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError):
-        return False
+    """Whether it is an empty file, which Slurm would refuse. One that cannot be read is not."""
+    path = Path(text)
+    return "/" in text and path.is_file() and not path.read_bytes().split()

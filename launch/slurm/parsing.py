@@ -13,9 +13,9 @@ from benchmarks.values import Value
 
 SEPARATOR = "\x1f"
 
-QUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%r", "%S", "%N", "%D"))
+QUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%r", "%S"))
 COMMENT_FORMAT = SEPARATOR.join(("%i", "%Z", "%k"))
-NODE_FORMAT = SEPARATOR.join(("%N", "%R", "%T", "%G", "%c", "%m", "%f"))
+NODE_FORMAT = SEPARATOR.join(("%N", "%R", "%T", "%G", "%f"))
 ENDS_FIELDS = "JobID,State,ExitCode,Reason,NodeList,Start,End"
 COMMENT_FIELDS = "JobID,WorkDir,Comment"
 
@@ -38,16 +38,12 @@ class QueueState(Value, frozen=True):
     state: str  # PENDING, RUNNING, COMPLETING...
     reason: str | None = None
     expected_start: float | None = None  # of a pending job, where the scheduler has planned it; Unix time
-    started: float | None = None
-    nodes: str | None = None
-    node_count: int | None = None
 
     @property
     def start(self) -> str | None:
         """When it is expected to start, for people: by this machine's clock."""
-        if self.expected_start is None:
-            return None
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(self.expected_start))
+        planned = self.expected_start
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(planned)) if planned is not None else None
 
 
 class Partition(Value, frozen=True):
@@ -63,8 +59,6 @@ class Node(Value, frozen=True):
     name: str
     state: str
     gpus: int
-    cpus: int
-    memory_mb: int
     features: tuple[str, ...] = ()
 
     @property
@@ -123,29 +117,19 @@ def rows(text: str, fields: int) -> Iterator[list[str]]:
             yield row
 
 
-def job_number(job_id: str) -> tuple[int, str]:
-    """What job ids are sorted by; array tasks (10_2) stand with their job."""
-    number = re.match(r"\d+", job_id)
-    return (int(number[0]) if number else -1, job_id)
-
-
 # --- squeue, sacct, scontrol, sinfo ---------------------------------------------------------------
 
 
 def queue_states(text: str) -> dict[str, QueueState]:
-    found = {}
-    for job_id, state, reason, start, nodes, count in rows(text, 6):
-        pending = state == "PENDING"
-        found[job_id] = QueueState(
+    return {
+        job_id: QueueState(
             job_id=job_id,
             state=state,
             reason=said(reason),
-            expected_start=unix_time(start) if pending else None,
-            started=None if pending else unix_time(start),
-            nodes=said(nodes),
-            node_count=int(count) if count.isdecimal() else None,
+            expected_start=unix_time(start) if state == "PENDING" else None,
         )
-    return found
+        for job_id, state, reason, start in rows(text, 4)
+    }
 
 
 def accounted_ends(text: str) -> dict[str, list[SchedulerEnd]]:
@@ -209,16 +193,13 @@ def controlled_ends(text: str) -> dict[str, SchedulerEnd]:
     return found
 
 
-def job_folders(text: str) -> list[tuple[str, str, str]]:
-    """Job, working folder and comment, of squeue's or sacct's rows."""
-    return [(job_id, folder, comment) for job_id, folder, comment in rows(text, 3)]
-
-
-def jobs_of_runs(jobs: Sequence[tuple[str, str, str]], run_ids: Sequence[str]) -> dict[str, str]:
-    """The jobs that say in their comment that they are a run's, or work in its folder; the latest of each."""
+def jobs_of_runs(text: str, run_ids: Sequence[str]) -> dict[str, str]:
+    """Job, working folder and comment, of squeue's or sacct's rows -> the jobs that say in their comment that they
+    are a run's, or work in its folder; the latest of each.
+    """
     wanted = set(run_ids)
     found: dict[str, str] = {}
-    for job, folder, comment in sorted(jobs, key=lambda row: job_number(row[0])):
+    for job, folder, comment in sorted(rows(text, 3), key=lambda row: int("0" + row[0].partition("_")[0])):
         tagged = re.findall(r"(?:^|(?<=[\s;,]))stepmark:([^\s;,]+)", comment)
         for run_id in {*tagged, folder.rpartition("/")[2]} & wanted:
             found[run_id] = job
@@ -248,23 +229,11 @@ def partitions(text: str) -> list[Partition]:
 def nodes_by_partition(text: str) -> dict[str, list[Node]]:
     """sinfo -N: a row for each node of each partition."""
     found: dict[str, list[Node]] = {}
-    for name, partition, state, gres, cpus, memory, features in rows(text, 7):
-        found.setdefault(partition, []).append(
-            Node(
-                name=name,
-                state=state,
-                gpus=gpu_count(gres),
-                cpus=_number(cpus),
-                memory_mb=_number(memory),
-                features=tuple((said(features) or "").split(",")) if said(features) else (),
-            )
-        )
+    for name, partition, state, gres, features in rows(text, 5):
+        words = (said(features) or "").split(",")
+        node = Node(name=name, state=state, gpus=gpu_count(gres), features=tuple(filter(None, words)))
+        found.setdefault(partition, []).append(node)
     return found
-
-
-def _number(text: str) -> int:
-    digits = re.match(r"\d+", text)
-    return int(digits[0]) if digits else 0
 
 
 # --- lists of nodes -------------------------------------------------------------------------------

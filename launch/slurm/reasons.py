@@ -30,12 +30,7 @@ WAITS: Mapping[str, str] = {
     "JobHeldAdmin": "is held by an administrator",
     "Reservation": "waits for its reservation",
     "ReqNodeNotAvail": "waits for nodes that are down or reserved",
-    "NodeDown": "waits for a node that is down",
     "PartitionDown": "waits: the partition is down",
-    "PartitionInactive": "waits: the partition is inactive",
-    "Licenses": "waits for licences",
-    "Cleaning": "waits until its last attempt is cleaned up",
-    "Prolog": "waits for the prolog of its nodes",
 }
 STATES: Mapping[str, str] = {
     "PENDING": "waits",
@@ -43,7 +38,6 @@ STATES: Mapping[str, str] = {
     "RUNNING": "runs",
     "COMPLETING": "is ending",
     "SUSPENDED": "is suspended",
-    "STOPPED": "is stopped",
     "REQUEUED": "is requeued",
     "REQUEUE_HOLD": "is requeued and held: scontrol release lets it go",
 }

@@ -12,13 +12,15 @@ from typing import Protocol
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError, raised
 from benchmarks.machine import images
+from benchmarks.rendering.columns import plural
 from benchmarks.values import Benchmark, JobOptions
 from launch.environments import venvs
 from launch.running.local import REPOSITORY
-from launch.slurm.client import Node, Partition
 from launch.slurm.options import named, seconds_of
+from launch.slurm.parsing import Node, Partition
 
 SHOWN = 8
+WAITS_FOR_EVER = "Slurm would take the job and never start it"
 
 
 class SlurmAnswers(Protocol):
@@ -30,11 +32,7 @@ class SlurmAnswers(Protocol):
 
 
 def refuse(
-    benchmark: Benchmark,
-    options: JobOptions,
-    slurm: SlurmAnswers,
-    run_parent: Path,
-    image: Path | None,
+    benchmark: Benchmark, options: JobOptions, slurm: SlurmAnswers, run_parent: Path, image: Path | None
 ) -> list[str]:
     """RequestError where the job could never run; else what is worth saying of it (it will have to wait)."""
     notes: list[str] = []
@@ -52,11 +50,12 @@ def of_the_cluster(
     notes: list[str],
 ) -> Iterator[StepmarkError]:
     """All because of which the job could never run; what else is worth saying of it goes to `notes`."""
-    yield from refused_places(benchmark, run_parent, image)
-    yield from raised(lambda: refuse_lists(options))
+    yield from _unseen_places(benchmark, run_parent, image)
+    yield from raised(lambda: _refuse_lists(options))
+    names = options.partition.split(",") if options.partition else [None]
     # Three questions at once: from typing to submitted takes as long as the slowest.
     with ThreadPoolExecutor(max_workers=3) as pool:
-        asked_partitions = [pool.submit(slurm.partition, name) for name in _partitions(options)]
+        asked_partitions = [pool.submit(slurm.partition, name) for name in names]
         asked_nodes = pool.submit(slurm.all_nodes)
         asked_pyxis = pool.submit(slurm.has_pyxis) if benchmark.site.runtime == "container" else None
     try:
@@ -69,34 +68,24 @@ def of_the_cluster(
     if without_pyxis:
         yield _without_pyxis(benchmark)
     # Slurm takes the first of several partitions that can run the job.
-    refused = [[*refused_by(benchmark, options, one, nodes.get(one.name, []))] for one in partitions]
+    refused = [[*refused_by(benchmark, options, one, nodes.get(one.name, []), notes)] for one in partitions]
     if all(refused):
         yield from refused[0]
-    else:
-        fit = partitions[refused.index([])]
-        notes += _waits_for(benchmark, options, fit, nodes.get(fit.name, []))
 
 
-def _partitions(options: JobOptions) -> Sequence[str | None]:
-    return options.partition.split(",") if options.partition else [None]
-
-
-# --- folders --------------------------------------------------------------------------------------
-
-
-def refused_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -> Iterator[RequestError]:
+def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -> Iterator[RequestError]:
     """What the nodes must see under the same path as this machine, and do not."""
+    seen = "in a folder that every node sees"
     needed = [
-        ("the output folder", run_parent, "--output_dir=DIR in a folder that every node sees"),
-        ("the checkout of Stepmark", REPOSITORY, "copy the checkout to a folder that every node sees"),
+        ("the output folder", run_parent, f"--output_dir=DIR {seen}"),
+        ("the checkout of Stepmark", REPOSITORY, f"copy the checkout: {seen}"),
     ]
     if image is not None and images.is_file(benchmark.image):
-        needed.insert(0, ("the container image", image, "--image=FILE in a folder that every node sees"))
+        needed.insert(0, ("the container image", image, f"--image=FILE {seen}"))
     if benchmark.site.runtime == "venv":
-        further = "export STEPMARK_HOME=<a folder that every node sees>"
-        needed.append(("the environments' folder", venvs.environments_root(), further))
+        needed.append(("the environments' folder", venvs.environments_root(), f"export STEPMARK_HOME=DIR, {seen}"))
     if benchmark.data.startswith("/"):
-        needed.append(("the dataset", Path(benchmark.data), "--data=DIR in a folder that every node sees"))
+        needed.append(("the dataset", Path(benchmark.data), f"--data=DIR {seen}"))
     shared = benchmark.site.slurm.shared_folders if benchmark.site.slurm else []
     for what, path, further in needed:
         real = path.absolute().resolve()
@@ -109,136 +98,97 @@ def refused_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -
             )
 
 
-def _without_pyxis(benchmark: Benchmark) -> RequestError:
-    return RequestError(
-        f"the Slurm of site '{benchmark.site.name}' starts no containers: its srun has no --container-image",
-        where=f"runtime: container of site '{benchmark.site.name}'",
-        why="pyxis is not installed there, or not in its plugstack.conf",
-        next_command=_without_containers(benchmark),
-    )
-
-
-def _without_containers(benchmark: Benchmark) -> str:
-    """Where the engine can run without its image, how; else what is missing."""
-    if not find_backend(benchmark.backend).environment(benchmark.engine).locks:
-        return f"--site with a cluster that has pyxis and enroot: '{benchmark.engine}' exists only in its image"
-    return (
-        "install pyxis; or in the site's file runtime: python, with an interpreter that has the framework, "
-        "or runtime: venv, a virtual environment without Transformer Engine"
-    )
-
-
-# --- the cluster ------------------------------------------------------------------------------------
-
-
-def refused_by(
-    benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node]
-) -> Iterator[StepmarkError]:
-    """Why a partition could never run the job, by what it is. Pure."""
-    where = f"partition '{partition.name}' of site '{benchmark.site.name}'"
-    if partition.state != "UP":
-        yield RequestError(f"the partition is {partition.state}", where=where, next_command="sinfo -s")
-    yield from raised(lambda: _check_time(options, partition, where))
-    usable = _usable(options, nodes)
-    too_few = list(raised(lambda: _check_count(benchmark, options, partition, len(usable), where)))
-    yield from too_few or raised(lambda: _with_gpus(benchmark, options, usable, where))
-
-
-def _waits_for(benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node]) -> list[str]:
-    """What must come up first, where the partition can run the job."""
-    where = f"partition '{partition.name}' of site '{benchmark.site.name}'"
-    fitting = _with_gpus(benchmark, options, _usable(options, nodes), where)
-    up = [node for node in fitting if node.up]
-    if len(up) >= benchmark.nodes:
-        return []
-    down = [f"{node.name} is {node.state}" for node in fitting if not node.up]
-    return [
-        f"{len(up)} of the {_nodes(benchmark.nodes)} it needs are up, so it will wait: "
-        f"{', '.join(down[:SHOWN])}{f' and {len(down) - SHOWN} more' if len(down) > SHOWN else ''}"
-    ]
-
-
-def _check_time(options: JobOptions, partition: Partition, where: str) -> None:
-    if partition.max_seconds is not None and seconds_of(options.time) > partition.max_seconds:
-        raise RequestError(
-            f"the job asks for {options.time}, the partition gives a job {_duration(partition.max_seconds)} at most",
-            where=where,
-            why="Slurm would take the job and never start it",
-            next_command=f"--time={_duration(partition.max_seconds)}",
-        )
-
-
-def refuse_lists(options: JobOptions) -> None:
+def _refuse_lists(options: JobOptions) -> None:
     """RequestError where --nodelist and --exclude contradict each other, whatever the cluster."""
     excluded = set(named(options.exclude))
     both = [name for name in named(options.nodelist) if name in excluded]
     if both:
-        more = f" and {len(both) - SHOWN} more" if len(both) > SHOWN else ""
         raise RequestError(
-            f"{', '.join(both[:SHOWN])}{more} {'is' if len(both) == 1 else 'are'} asked for and excluded",
+            f"asked for and excluded: {_some(both)}",
             where="--nodelist and --exclude",
             why="a job gets every node of --nodelist, and none of --exclude: Slurm would refuse it",
             next_command="take the nodes out of one of the two",
         )
 
 
-def _usable(options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
-    """The partition's nodes, less those excluded and those without the feature that is asked for."""
+def _without_pyxis(benchmark: Benchmark) -> RequestError:
+    further = f"--site with a cluster that has pyxis and enroot: '{benchmark.engine}' exists only in its image"
+    if find_backend(benchmark.backend).environment(benchmark.engine).locks:
+        further = (
+            "install pyxis; or in the site's file runtime: python, with an interpreter that has the framework, "
+            "or runtime: venv, a virtual environment without Transformer Engine"
+        )
+    return RequestError(
+        f"the Slurm of site '{benchmark.site.name}' starts no containers: its srun has no --container-image",
+        where=f"runtime: container of site '{benchmark.site.name}'",
+        why="pyxis is not installed there, or not in its plugstack.conf",
+        next_command=further,
+    )
+
+
+def refused_by(
+    benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node], notes: list[str]
+) -> Iterator[RequestError]:
+    """Why a partition could never run the job, by what it is; to `notes` what must come up first where it can."""
+    where = f"partition '{partition.name}' of site '{benchmark.site.name}'"
+    at_most = partition.max_seconds
+    good = partition.state == "UP"
+    if not good:
+        yield RequestError(f"the partition is {partition.state}", where=where, next_command="sinfo -s")
+    if at_most is not None and seconds_of(options.time) > at_most:
+        good = False
+        yield RequestError(
+            f"the job asks for {options.time}, the partition gives a job {_duration(at_most)} at most",
+            where=where,
+            why=WAITS_FOR_EVER,
+            next_command=f"--time={_duration(at_most)}",
+        )
     excluded = set(named(options.exclude))
     feature = options.constraint if options.constraint and options.constraint.replace("_", "").isalnum() else None
-    return [node for node in nodes if node.name not in excluded and (feature is None or feature in node.features)]
-
-
-def _check_count(benchmark: Benchmark, options: JobOptions, partition: Partition, usable: int, where: str) -> None:
-    wanted = benchmark.nodes
-    if partition.max_nodes is not None and wanted > partition.max_nodes:
-        has = f"the partition gives a job {partition.max_nodes} at most"
-    elif wanted > partition.nodes or (wanted > usable and not options.exclude and not options.constraint):
-        has = f"the partition has {min(partition.nodes, usable)}"
-    elif wanted > usable:
-        has = f"{usable} of the partition's {partition.nodes} are left by --exclude and --constraint"
-    else:
-        listed = len(named(options.nodelist))
-        if listed <= wanted:
-            return
-        has = f"--nodelist names {listed}, all of which a job would get"
-    raise RequestError(
-        f"{_asked(wanted)}, {has}",
-        where=where,
-        why="Slurm would take the job and never start it",
-        next_command=f"sinfo -p {partition.name}",
-    )
-
-
-def _with_gpus(benchmark: Benchmark, options: JobOptions, nodes: list[Node], where: str) -> list[Node]:
-    """The nodes with as many GPUs as the job asks of each; all where it asks for none."""
-    if benchmark.hardware.kind == "cpu" or options.gpus == "none":
-        return nodes
+    usable = [node for node in nodes if node.name not in excluded and (feature is None or feature in node.features)]
+    too_many = _too_many(benchmark.nodes, options, partition, len(usable))
+    if too_many:
+        what = f"{_asked(benchmark.nodes)}, {too_many}"
+        yield RequestError(what, where=where, why=WAITS_FOR_EVER, next_command=f"sinfo -p {partition.name}")
+        return
     needed = math.ceil(benchmark.gpus / benchmark.nodes)
-    enough = [node for node in nodes if node.gpus >= needed]
-    if len(enough) >= benchmark.nodes:
-        return enough
-    with_gpus = f" with {_gpus(needed)}{' each' if benchmark.nodes > 1 else ''}"
-    there = f"{len(enough)} of them are there" if benchmark.nodes > 1 else "none is there"
-    most = max((node.gpus for node in nodes), default=0)
-    raise RequestError(
-        f"{_asked(benchmark.nodes, with_gpus)}, {there}",
-        where=where,
-        why=f"of {len(nodes)} nodes the largest has {_gpus(most)}",
-        next_command='sinfo -o "%P %D %G", or --nodes=N with fewer GPUs a node',
-    )
+    without = benchmark.hardware.kind == "cpu" or options.gpus == "none"
+    fitting = [node for node in usable if without or node.gpus >= needed]
+    if len(fitting) < benchmark.nodes:
+        with_gpus = f" with {plural(needed, 'GPU')} each"
+        yield RequestError(
+            f"{_asked(benchmark.nodes, with_gpus)}, {len(fitting)} of them are there",
+            where=where,
+            why=f"of {len(usable)} nodes the largest has {plural(max(node.gpus for node in usable), 'GPU')}",
+            next_command='sinfo -o "%P %D %G", or --nodes=N with fewer GPUs a node',
+        )
+        return
+    down = [f"{node.name} is {node.state}" for node in fitting if not node.up]
+    up = len(fitting) - len(down)
+    if good and up < benchmark.nodes:
+        wanted = plural(benchmark.nodes, "node")
+        notes.append(f"{up} of the {wanted} it needs are up, so it will wait: {_some(down)}")
 
 
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
+def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: int) -> str:
+    """How many nodes there are, where the job asks for others."""
+    listed = len(named(options.nodelist))
+    if partition.max_nodes is not None and wanted > partition.max_nodes:
+        return f"the partition gives a job {partition.max_nodes} at most"
+    if wanted > usable and wanted <= partition.nodes and (options.exclude or options.constraint):
+        return f"{usable} of the partition's {partition.nodes} are left by --exclude and --constraint"
+    if wanted > min(usable, partition.nodes):
+        return f"the partition has {min(partition.nodes, usable)}"
+    return f"--nodelist names {listed}, all of which a job would get" if listed > wanted else ""
 
 
 def _asked(count: int, what: str = "") -> str:
-    return f"{_nodes(count)}{what} {'is' if count == 1 else 'are'} asked for"
+    return f"{plural(count, 'node')}{what} {'is' if count == 1 else 'are'} asked for"
 
 
-def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return f"{', '.join(texts[:SHOWN])}{more}"
 
 
 def _duration(seconds: int) -> str:

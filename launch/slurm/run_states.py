@@ -20,9 +20,11 @@ from benchmarks.jobs.job_record import SUBMITTED, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering.report import duration_text
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, STEPS, RunFolder
-from benchmarks.values import Benchmark, Step
-from launch.slurm.client import QueueState, Slurm, explain, slurm_of
+from benchmarks.values import Benchmark
+from launch.slurm.client import Slurm, slurm_of
 from launch.slurm.collect import collect
+from launch.slurm.parsing import QueueState
+from launch.slurm.reasons import explain
 
 # A run without a step for so long, and for so many times what a step takes, may hang.
 QUIET_SECONDS = 60.0
@@ -73,19 +75,13 @@ def find_run(name: str, output_dir: Path) -> RunFolder:
     """A run by its folder, or by a part of its name that no other run has."""
     if (Path(name) / BENCHMARK).is_file():
         return RunFolder(Path(name))
-    if not output_dir.is_dir():
-        raise RequestError(
-            f"'{name}' is not a run folder, and the output folder does not exist",
-            where=str(output_dir),
-            next_command="name the folder itself, or --output_dir=DIR as it was given to run.py",
-        )
     fitting = [folder for folder in find_runs(output_dir) if name in folder.run_id]
     if len(fitting) != 1:
         shown = ", ".join(folder.run_id for folder in fitting[:3])
         raise RequestError(
             f"'{name}' is {'no run' if not fitting else f'the name of {len(fitting)} runs: {shown}'}",
             where=str(output_dir),
-            next_command=f"python launch/status.py --output_dir={output_dir}",
+            next_command=f"python launch/status.py --output_dir={output_dir}, or the folder itself",
         )
     return fitting[0]
 
@@ -120,11 +116,8 @@ def _from_files(folder: RunFolder) -> RunState:
             _take_result(row, folder.stored_result())
         else:
             _take_last_step(row, benchmark)
-    except StepmarkError as error:
-        return RunState(folder, state="unreadable", detail=error.what, problems=[str(error)])
-    except OSError as error:
-        problem = f"{error.filename or folder.path}: {error.strerror}"
-        return RunState(folder, state="unreadable", detail=problem, problems=[problem])
+    except (StepmarkError, OSError) as error:
+        return RunState(folder, state="unreadable", detail=_words(error), problems=[str(error)])
     return row
 
 
@@ -148,24 +141,17 @@ def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
     attempts = row.folder.attempts()
     if not attempts:
         return
-    backend = find_backend(benchmark.backend)
     with contextlib.suppress(OSError):
         phase_dir = row.folder.phase_dir(row.folder.measured_phase().name, attempts[-1])
-        row.quiet_seconds = _quiet_seconds(phase_dir)
-        steps = [step for step in backend.follow(benchmark, phase_dir, attempts[-1])() if step.rank == 0]
+        # Since the newest word of any rank, or since the phase began; by the clock of the shared folder's files.
+        words = [path.stat().st_mtime for path in phase_dir.glob("events-rank*.jsonl")]
+        row.quiet_seconds = time.time() - max(words or [phase_dir.stat().st_mtime])
+        follow = find_backend(benchmark.backend).follow(benchmark, phase_dir, attempts[-1])
+        steps = [step for step in follow() if step.rank == 0]
         if steps:
-            row.step, row.seconds_per_step = steps[-1].step, _typical(steps)
-
-
-def _quiet_seconds(phase_dir: Path) -> float | None:
-    """Since the newest word of any rank, or since the phase began; by the clock of the shared folder's files."""
-    words = [path.stat().st_mtime for path in phase_dir.glob("events-rank*.jsonl")] or [phase_dir.stat().st_mtime]
-    return time.time() - max(words)
-
-
-def _typical(steps: list[Step]) -> float | None:
-    seconds = [step.seconds for step in steps[1:] if step.seconds is not None]
-    return statistics.median(seconds) if seconds else None
+            row.step = steps[-1].step
+            seconds = [step.seconds for step in steps[1:] if step.seconds is not None]
+            row.seconds_per_step = statistics.median(seconds) if seconds else None
 
 
 def _ask(rows: list[RunState]) -> None:
@@ -199,11 +185,15 @@ def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd])
     if not row.job_ids:
         row.state = "not submitted"
         row.detail = f"the launcher ended before Slurm had its job: sbatch {row.folder.path}/job.sbatch"
-    elif in_queue is not None:
-        row.state = in_queue.state.lower()
-        row.detail = _quiet_text(row) if in_queue.state == "RUNNING" else explain(in_queue.state, in_queue.reason)
-    else:
+    elif in_queue is None:
         _collect(row, ends)
+    else:
+        row.state = in_queue.state.lower()
+        row.detail = explain(in_queue.state, in_queue.reason)
+        if in_queue.state == "RUNNING":
+            quiet = row.quiet_seconds or 0.0
+            hangs = quiet > quiet_limit(row.seconds_per_step)
+            row.detail = f"no step for {duration_text(quiet)}: it may hang" if hangs else ""
 
 
 def _collect(row: RunState, ends: list[SchedulerEnd]) -> None:
@@ -211,21 +201,13 @@ def _collect(row: RunState, ends: list[SchedulerEnd]) -> None:
         backend = find_backend(row.folder.benchmark().backend)
         _take_result(row, collect(row.folder, backend, ends))
         row.just_collected = True
-    except StepmarkError as error:
-        row.state, row.detail = "not collected", error.what
+    except (StepmarkError, OSError) as error:
+        row.state, row.detail = "not collected", _words(error)
         row.problems.append(str(error))
-    except OSError as error:
-        row.state, row.detail = "not collected", f"{error.filename or row.folder.path}: {error.strerror}"
-        row.problems.append(row.detail)
 
 
-def _quiet_text(row: RunState) -> str:
-    """What there is to say of a run that shows no step for long."""
-    if row.quiet_seconds is None:
-        return ""
-    if row.quiet_seconds > quiet_limit(row.seconds_per_step):
-        return f"no step for {duration_text(row.quiet_seconds)}: it may hang"
-    return ""
+def _words(error: Exception) -> str:
+    return error.what if isinstance(error, StepmarkError) else str(error)
 
 
 def quiet_limit(seconds_per_step: float | None) -> float:

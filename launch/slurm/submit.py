@@ -72,7 +72,9 @@ def submit(
     folder = RunFolder.create(output_dir.absolute(), run_id)
     try:
         plan = job_script.prepared(benchmark, backend, options, container=image is not None)
-        begin(folder, benchmark, plan, python, environment, job.labels, _kept_off())
+        kept_off = not_adopted(os.environ)
+        notes = [f"kept from the job: {', '.join(kept_off)}"] if kept_off else []
+        begin(folder, benchmark, plan, python, environment, job.labels, notes)
         place = _place(folder, python, image)
         script = _script(benchmark, plan, place, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())
@@ -100,9 +102,8 @@ def preview(benchmark: Benchmark, backend: Backend, output_dir: Path, options: J
     except RequestError:
         return ""
     place = _place(RunFolder(output_dir.absolute() / new_run_id(benchmark)), python, image)
-    return _script(
-        benchmark, job_script.prepared(benchmark, backend, options, container=image is not None), place, options, job
-    )
+    plan = job_script.prepared(benchmark, backend, options, container=image is not None)
+    return _script(benchmark, plan, place, options, job)
 
 
 def runs_in(benchmark: Benchmark, backend: Backend) -> dict[str, str | None]:
@@ -142,11 +143,6 @@ def job_environment() -> dict[str, str]:
     return {name: value for name, value in inherited_environment().items() if name not in kept_off}
 
 
-def _kept_off() -> list[str]:
-    names = not_adopted(os.environ)
-    return [f"kept from the job: {', '.join(names)}"] if names else []
-
-
 def _place(folder: RunFolder, python: str, image: Path | None) -> job_script.JobPlace:
     return job_script.JobPlace(
         repository=REPOSITORY,
@@ -163,9 +159,8 @@ def _own_pynvml() -> Path:
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
         raise RequestError(
-            "the launcher's environment has no nvidia-ml-py",
+            "the launcher's environment has no nvidia-ml-py, by which the GPUs of a job are sampled",
             where=sys.executable,
-            why="the GPUs of a job are sampled with its pynvml.py",
-            next_command="pip install -r requirements.lock, or --notelemetry",
+            next_command="make install, or --notelemetry",
         )
     return Path(spec.origin)

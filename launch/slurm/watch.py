@@ -24,8 +24,9 @@ from launch.cli import EXIT_INTERRUPTED
 from launch.running.screen import Screen
 from launch.running.showing import show_result
 from launch.running.step_sink import StepSink
-from launch.slurm.client import QueueState, Slurm, explain, never, slurm_of
+from launch.slurm.client import Slurm, slurm_of
 from launch.slurm.collect import collect
+from launch.slurm.reasons import explain, never
 from launch.slurm.run_states import quiet_limit, remember_job
 
 WATCHING_PATIENCE = 2.0  # a question is asked again soon, and meanwhile the steps must be read
@@ -82,14 +83,8 @@ def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
     """Until the job has left the queue; then its result."""
     benchmark = folder.benchmark()
     find_job(folder, slurm)
-    with (
-        StepSink(folder, benchmark) as sink,
-        Screen(
-            benchmark.steps,
-            f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}",
-            benchmark,
-        ) as screen,
-    ):
+    begin = f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}"
+    with StepSink(folder, benchmark) as sink, Screen(benchmark.steps, begin, benchmark) as screen:
         _Watch(folder, benchmark, backend, slurm, sink, screen).run()
     return collect(folder, backend, ends_of(slurm, folder))
 
@@ -133,25 +128,17 @@ class _Watch:
     """One run that is being followed."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        benchmark: Benchmark,
-        backend: Backend,
-        slurm: Slurm,
-        sink: StepSink,
-        screen: Screen,
+        self, folder: RunFolder, benchmark: Benchmark, backend: Backend, slurm: Slurm, sink: StepSink, screen: Screen
     ) -> None:
         self._folder, self._benchmark, self._backend, self._slurm = folder, benchmark, backend, slurm
         self._sink, self._screen = sink, screen
         self._phase = folder.measured_phase().name
-        self._phases = folder.plan().phases
         self._begun: str | None = None  # the phase that goes on
         self._attempt = 0
         self._new_steps: Callable[[], list[Step]] = list
         self._seconds: deque[float] = deque(maxlen=50)
         self._last_sign = time.monotonic()
         self._said_quiet = False
-        self._can_write = True
         self._unanswered_since: float | None = None
         self._cancelled = False
 
@@ -181,8 +168,14 @@ class _Watch:
         state = next((queue[number] for number in reversed(numbers) if number in queue), None)
         if state is None:
             return True
-        self._say(state)
-        self._refuse_for_ever(state)
+        if state.state == "PENDING" or (state.state != "RUNNING" and not self._attempt):
+            start = f"; may start at {state.start}" if state.start else ""
+            self._screen.waiting(f"job {state.job_id}: {explain(state.state, state.reason)}{start}")
+        reason = never(state.reason) if state.state == "PENDING" else None
+        if reason and not self._cancelled:
+            self._screen.note(f"job {state.job_id} can never start: {reason}; it is taken out of the queue")
+            self._slurm.cancel(state.job_id)
+            self._cancelled = True
         return False
 
     def _is_unanswered(self, error: StepmarkError) -> bool:
@@ -201,13 +194,6 @@ class _Watch:
             )
         return self._has_ended() and now - self._unanswered_since > UNANSWERED_SECONDS
 
-    def _refuse_for_ever(self, state: QueueState) -> None:
-        reason = never(state.reason) if state.state == "PENDING" else None
-        if reason and not self._cancelled:
-            self._screen.note(f"job {state.job_id} can never start: {reason}; it is taken out of the queue")
-            self._slurm.cancel(state.job_id)
-            self._cancelled = True
-
     def _look(self) -> None:
         """What the job has written since the last look."""
         self._look_for_attempt()
@@ -218,24 +204,14 @@ class _Watch:
             return
         self._last_sign, self._said_quiet = time.monotonic(), False
         self._seconds.extend(step.seconds for step in steps if step.seconds is not None and step.rank == 0)
-        self._screen.show(self._written(steps))
-
-    def _written(self, steps: list[Step]) -> list[Step]:
-        """A full disk here ends no job: its own files are what the result is made from."""
-        if self._can_write:
-            try:
-                return self._sink.take(steps)
-            except RunError as error:
-                self._screen.note(str(error))
-                self._can_write = False
-        return steps
+        self._screen.show(self._sink.take(steps))
 
     def _look_for_attempt(self) -> None:
         attempts = self._folder.attempts()
         if not attempts or attempts[-1] == self._attempt:
             return
         if self._attempt:
-            self._screen.show(self._written(self._new_steps()))  # the last words of the attempt before
+            self._screen.show(self._sink.take(self._new_steps()))  # the last words of the attempt before
         self._attempt = attempts[-1]
         phase_dir = self._folder.phase_dir(self._phase, self._attempt)
         self._new_steps = self._backend.follow(self._benchmark, phase_dir, self._attempt)
@@ -248,13 +224,12 @@ class _Watch:
     def _look_for_phase(self) -> None:
         """A phase that begins is a sign of life, also one whose steps nobody waits for."""
         begun = [event.phase for event in self._events() if event.event == "phase_start"]
-        if not begun or len(self._phases) < 2 or begun[-1] == self._begun:
-            return
-        self._begun = begun[-1]
-        self._last_sign = time.monotonic()
-        self._screen.waiting(
-            f"job {self._folder.job_ids()[-1]}: phase {len(begun)} of {len(self._phases)}, {self._begun}"
-        )
+        phases = len(self._folder.plan().phases)
+        if begun and phases > 1 and begun[-1] != self._begun:
+            self._begun = begun[-1]
+            self._last_sign = time.monotonic()
+            job = self._folder.job_ids()[-1]
+            self._screen.waiting(f"job {job}: phase {len(begun)} of {phases}, {self._begun}")
 
     def _look_for_silence(self) -> None:
         quiet = time.monotonic() - self._last_sign
@@ -276,11 +251,3 @@ class _Watch:
         with contextlib.suppress(OSError):
             return self._folder.job_events(self._attempt) if self._attempt else []
         return []
-
-    def _say(self, state: QueueState) -> None:
-        if state.state != "RUNNING" and (not self._attempt or state.state == "PENDING"):
-            self._screen.waiting(f"job {state.job_id}: {explain(state.state, state.reason)}{_when(state)}")
-
-
-def _when(state: QueueState) -> str:
-    return f"; may start at {state.start}" if state.start else ""

@@ -84,7 +84,7 @@ def test_refusals(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
 
 
 def in_state(**states: str) -> list[Node]:
-    return [Node(name=name, state=state, gpus=0, cpus=1, memory_mb=1) for name, state in states.items()]
+    return [Node(name=name, state=state, gpus=0) for name, state in states.items()]
 
 
 def test_nodes_that_are_down_are_not_in_the_job() -> None:

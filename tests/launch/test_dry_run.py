@@ -155,7 +155,7 @@ def test_what_the_site_lacks_for_the_engine_hides_nothing_else_that_would_be_ref
     plan, *refused = done.stdout.split("would be refused: ")
     assert "TP4 PP4 CP2" in plan
     assert "job.sbatch" not in plan
-    expected = (lacks, "the output folder", "the checkout of Stepmark", "n1 is asked for and excluded", "no scontrol")
+    expected = (lacks, "the output folder", "the checkout of Stepmark", "asked for and excluded: n1", "no scontrol")
     assert [words for words in expected if sum(words in one for one in refused) != 1] == []
 
 

@@ -1,11 +1,14 @@
-"""The runs of a night and the nights before -> its report. Starts nothing, writes nothing."""
+"""The runs of a night and the nights before -> its report. Starts nothing, writes nothing.
+
+What is known of a cell's runs before anything is judged is a CellReport without judgements.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from benchmarks.errors import StepmarkError
 from benchmarks.gate import night as gate
@@ -21,29 +24,15 @@ LAST = "last"  # of --replay
 FEWEST_FOR_A_SWEEP = 10  # a shift needs 5 nights on both sides
 
 
-class CellRuns(msgspec.Struct, frozen=True):
-    """What is known of a cell's runs tonight, before anything is judged."""
-
-    run_id: str | None = None
-    status: str = gate.MISSING
-    reasons: list[str] = []
-    rerun_ids: list[str] = []
-    notes: list[str] = []
-
-    @classmethod
-    def of(cls, cell: CellReport) -> "CellRuns":
-        return cls(cell.run_id, cell.status, cell.reasons, cell.rerun_ids, cell.notes)
-
-    def unjudged(self, cell: Cell) -> CellReport:
-        report = gate.unjudged(cell, self.run_id, self.status, self.reasons)
-        return msgspec.structs.replace(report, rerun_ids=self.rerun_ids, notes=self.notes)
-
-
 class Found(NamedTuple):
     """The cells' reports, and which want re-runs, how urgently."""
 
     cells: list[CellReport]
     suspicions: dict[str, gate.Suspicion]
+
+
+def not_run(cell: Cell) -> CellReport:
+    return gate.unjudged(cell, None, gate.MISSING, [])
 
 
 class Judge:
@@ -73,10 +62,10 @@ class Judge:
             self.notes += [*problems, *unread]
         before = [report for name, report in sorted(known.items()) if name < night]
         self._memory = gate.memory_of(before, accepted, night)
-        self._sweeps = _due(sweep, night, before, slowed=slowed)
+        self._sweeps = sweep_is_due(sweep, night, before, slowed=slowed)
         self.swept = False  # whether any cell had nights enough to search
 
-    def judge(self, runs: Mapping[str, CellRuns], *, final: bool) -> Found:
+    def judge(self, runs: Mapping[str, CellReport], *, final: bool) -> Found:
         """`final`: a suspicion gets no more re-runs."""
         found = Found([], {})
         for cell in self._cells:
@@ -86,10 +75,14 @@ class Judge:
                 found.suspicions[cell.name] = suspicion
         return found
 
-    def _cell(self, cell: Cell, runs: CellRuns, *, final: bool) -> tuple[CellReport, gate.Suspicion | None]:
+    def _cell(self, cell: Cell, runs: CellReport, *, final: bool) -> tuple[CellReport, gate.Suspicion | None]:
         entry, why = self._entry(runs.run_id)
         if entry is None or runs.status == gate.MISSING:
-            return _gone(runs, why).unjudged(cell), None
+            status, reasons = runs.status, runs.reasons
+            if why and status in ("valid", "invalid"):  # what is not there any more is not told as if it were
+                status, reasons = gate.MISSING, [f"{why}; that night it was {status}"]
+            report = gate.unjudged(cell, runs.run_id, status, reasons)
+            return replace(report, rerun_ids=runs.rerun_ids, notes=runs.notes), None
         again = [self._entry(run_id) for run_id in runs.rerun_ids]
         reruns = [found for found, _ in again if found is not None]
         gone = [(run_id, why) for run_id, (found, why) in zip(runs.rerun_ids, again, strict=True) if found is None]
@@ -106,8 +99,7 @@ class Judge:
         unconfirmed = any(one.gates and one.suspect for one in report.judgements)
         failed = [*report.failed_reruns, *(run_id for run_id, _ in gone if unconfirmed)]
         notes = list(dict.fromkeys(report.notes))  # a night judged again has said them before
-        report = msgspec.structs.replace(report, rerun_ids=runs.rerun_ids, failed_reruns=failed, notes=notes)
-        return report, suspicion
+        return replace(report, rerun_ids=runs.rerun_ids, failed_reruns=failed, notes=notes), suspicion
 
     def _entry(self, run_id: str | None) -> tuple[FinishedRun | None, str]:
         """The run as its folder has it, or why there is none."""
@@ -118,8 +110,7 @@ class Judge:
         except (StepmarkError, OSError) as error:
             if not self._earlier.has(run_id):
                 return None, f"the folder of run {run_id} is gone"
-            what = error.what if isinstance(error, StepmarkError) else error
-            return None, f"run {run_id} cannot be read: {what}"
+            return None, f"run {run_id} cannot be read: {error.what if isinstance(error, StepmarkError) else error}"
 
     def _swept(self, values: Sequence[float]) -> Sequence[gate.Shift]:
         from benchmarks.gate.change_points import change_points
@@ -130,49 +121,36 @@ class Judge:
         return [(place, percent, p) for place, percent, p in change_points(values)]
 
 
-def _gone(runs: CellRuns, why: str) -> CellRuns:
-    """What had ended well, and is not there any more, is not told as if it were."""
-    if not why or runs.status not in ("valid", "invalid"):
-        return runs
-    return msgspec.structs.replace(runs, status=gate.MISSING, reasons=[f"{why}; that night it was {runs.status}"])
-
-
-def _due(sweep: str, night: str, before: Sequence[NightReport], *, slowed: bool) -> bool:
+def sweep_is_due(sweep: str, night: str, before: Sequence[NightReport], *, slowed: bool) -> bool:
     """Every week: more often, and chance would find a shift sooner or later. A night slowed on purpose is no turn."""
     if sweep != "weekly":
         return sweep == "yes"
     newest = max((report.night for report in before if report.swept and not report.slowed_by), default=None)
-    return not slowed and (newest is None or _days(newest, night) >= SWEEP_EVERY_DAYS)
+    if slowed or newest is None:
+        return not slowed
+    first, then = (datetime.strptime(name, NIGHT_FORMAT) for name in (newest, night))
+    return (then - first).total_seconds() / 86_400 >= SWEEP_EVERY_DAYS
 
 
-def _days(before: str, after: str) -> float:
-    first, then = (datetime.strptime(night, NIGHT_FORMAT) for night in (before, after))
-    return (then - first).total_seconds() / 86_400
+# --- the report -----------------------------------------------------------------------------------
 
 
-class Frame(NamedTuple):
-    """What a report says beside its cells."""
-
-    suite: str
-    title: str
-    night: str
-    started: str
-    site: str
-    slowed_by: float
-    history: list[str]
-    notes: list[str]
+def new_report(suite: Suite, night: str, started: str, site: str, slowed_by: float) -> NightReport:
+    """Of a night in which nothing has run."""
+    return NightReport(
+        schema_version=SCHEMA_VERSION, suite=suite.name, title=suite.title, night=night, started=started,
+        finished=None, verdict="inconclusive", exit_code=0, cells=[], budget=Budget(allowed=0, used=0, refused=[]),
+        false_alarms="", could_not_see=[], history=[], notes=[], site=site, slowed_by=slowed_by,
+    )  # fmt: skip
 
 
 def report_of(
-    frame: Frame, cells: list[CellReport], budget: Budget, finished: str | None, *, swept: bool
+    frame: NightReport, cells: list[CellReport], budget: Budget, finished: str | None, *, swept: bool
 ) -> NightReport:
+    """`frame` with what its cells came to."""
     gated = sum(one.gates and one.baseline is not None for cell in cells for one in cell.judgements)
-    return NightReport(
-        schema_version=SCHEMA_VERSION,
-        suite=frame.suite,
-        title=frame.title,
-        night=frame.night,
-        started=frame.started,
+    return replace(
+        frame,
         finished=finished,
         verdict=gate.worst([cell.verdict for cell in cells]),
         exit_code=gate.exit_code(cells),
@@ -202,13 +180,12 @@ def judged_again(
     nights = records.nights()
     before = records.read(nights[-1] if night == LAST and nights else night)
     earlier = Earlier(output_dir, history, suite)
-    kept = {cell.cell: CellRuns.of(cell) for cell in before.cells}
+    kept = {cell.cell: cell for cell in before.cells}
     recorded = [records, *records.of_others(history)]
     judge = Judge(before.night, cells, watched(suite), earlier, recorded, sweep, slowed=before.slowed_by > 0)
-    found = judge.judge({cell.name: kept.get(cell.name, CellRuns()) for cell in cells}, final=True)
+    found = judge.judge({cell.name: kept.get(cell.name) or not_run(cell) for cell in cells}, final=True)
     gone = [f"{name} is no longer a cell of the suite" for name in kept if name not in {cell.name for cell in cells}]
+    frame = new_report(suite, before.night, before.started, before.site, before.slowed_by)
     notes = ["judged again from files", *judge.notes, *earlier.notes(), *gone]
-    frame = Frame(
-        suite.name, suite.title, before.night, before.started, before.site, before.slowed_by, earlier.places(), notes
-    )
+    frame = replace(frame, history=earlier.places(), notes=notes)
     return report_of(frame, found.cells, before.budget, before.finished, swept=judge.swept)

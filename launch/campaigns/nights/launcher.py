@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.gate.night import MISSING, RUNNING, grant
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched
-from benchmarks.gate.values import Budget, NightReport, Suite
+from benchmarks.gate.values import Budget, CellReport, NightReport, Suite
 from benchmarks.rendering.report import seconds_text
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Labels, Nightly, Site
 from launch.campaigns.nights import night_runs
-from launch.campaigns.nights.judging import CellRuns, Found, Frame, Judge, report_of
+from launch.campaigns.nights.judging import Found, Judge, new_report, not_run, report_of
 from launch.campaigns.nights.records import Earlier, Records, now
 from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, say
 from launch.cli import EXIT_INTERRUPTED
@@ -67,9 +67,9 @@ class Launcher:
     ) -> None:
         self._asked, self._runners, self._records, self._sleep = asked, runners, records, sleep
         self._benchmarks: dict[str, Benchmark] = {}
-        self._runs = {cell.name: CellRuns() for cell in asked.cells}
+        self._runs = {cell.name: not_run(cell) for cell in asked.cells}
         self._refused: list[str] = []  # suspects without re-runs
-        self._frame = Frame(asked.suite.name, asked.suite.title, "", now(), asked.site.name, asked.slowdown, [], [])
+        self._frame = new_report(asked.suite, "", now(), asked.site.name, asked.slowdown)
         self._scheduler = self._new_scheduler()
 
     def run(self) -> tuple[int, NightReport | None]:
@@ -77,7 +77,10 @@ class Launcher:
         with self._records.alone():
             refused = self._resolve()
             left = self._take_up()
-            self._say_refused(refused)
+            for name, error in refused.items():
+                reason = f"refused: {error.what}" + (f" ({error.why})" if error.why else "")
+                self._change(name, status=MISSING, reasons=[reason])
+                say(f"{name}: {reason}")
             self._keep()
             self._asked.begins()
             with interrupted_once():
@@ -96,21 +99,12 @@ class Launcher:
         self._drop_cut_off()
         earlier = Earlier(self._asked.output_dir, self._asked.history, self._asked.suite)
         recorded = [self._records, *self._records.of_others(self._asked.history)]
-        judge = Judge(
-            self._frame.night,
-            self._asked.cells,
-            self._asked.watched,
-            earlier,
-            recorded,
-            self._asked.sweep,
-            slowed=self._asked.slowdown > 0,
-        )
+        asked, night, slowed = self._asked, self._frame.night, self._asked.slowdown > 0
+        judge = Judge(night, asked.cells, asked.watched, earlier, recorded, asked.sweep, slowed=slowed)
         self._reruns(judge.judge(self._runs, final=False))
         found = judge.judge(self._runs, final=True)
-        self._frame = self._frame._replace(
-            history=earlier.places(), notes=[*self._frame.notes, *judge.notes, *earlier.notes()]
-        )
-        report = report_of(self._frame, found.cells, self._budget(), now(), swept=judge.swept)
+        frame = replace(self._frame, history=earlier.places(), notes=[*judge.notes, *earlier.notes()])
+        report = report_of(frame, found.cells, self._budget(), now(), swept=judge.swept)
         self._records.write(report)
         return report.exit_code, report
 
@@ -124,11 +118,11 @@ class Launcher:
         if left is not None and changed:
             say(f"suite {asked.suite.name}: night {left.night} is not resumed, the suite was changed: {changed}")
         if left is None or changed:
-            self._frame = self._frame._replace(night=self._records.new_night())
+            self._frame = replace(self._frame, night=self._records.new_night())
             say(f"suite {asked.suite.name}, night {self._frame.night}: {len(asked.cells)} cells")
             return None
-        self._frame = self._frame._replace(night=left.night, started=left.started)
-        self._runs |= {cell.cell: CellRuns.of(cell) for cell in left.cells if cell.cell in self._runs}
+        self._frame = replace(self._frame, night=left.night, started=left.started)
+        self._runs |= {cell.cell: cell for cell in left.cells if cell.cell in self._runs}
         say(f"suite {asked.suite.name}: resuming night {left.night} (--noresume starts another)")
         return left
 
@@ -144,12 +138,6 @@ class Launcher:
         if errors and not self._benchmarks:
             raise next(iter(errors.values()))
         return errors
-
-    def _say_refused(self, errors: Mapping[str, RequestError]) -> None:
-        for name, refusal in errors.items():
-            reason = f"refused: {refusal.what}" + (f" ({refusal.why})" if refusal.why else "")
-            self._change(name, status=MISSING, reasons=[reason])
-            say(f"{name}: {reason}")
 
     # --- the runs ---
 
@@ -167,7 +155,7 @@ class Launcher:
             self._ended(work, f"not started: {FAILED_STARTS} starts in a row had failed")
         return not left_out
 
-    def _goes_on(self, name: str, runs: CellRuns) -> bool:
+    def _goes_on(self, name: str, runs: CellReport) -> bool:
         """Of a night that is resumed. What was cut off runs again, what failed by itself has failed."""
         if runs.status != RUNNING or runs.run_id is None or name not in self._benchmarks:
             return False
@@ -189,7 +177,7 @@ class Launcher:
                 kept = [run_id for run_id in runs.rerun_ids if run_id not in gone]
                 self._change(name, rerun_ids=kept, notes=[*runs.notes, *notes])
 
-    def _is_cut_off(self, run_id: str, runs: CellRuns) -> bool:
+    def _is_cut_off(self, run_id: str, runs: CellReport) -> bool:
         """One that could not be started has left no folder either, but a note."""
         told = any(note.startswith(f"re-run {run_id} ") for note in runs.notes)
         return not told and self._status(run_id)[0] != "valid" and night_runs.was_cut_off(self._folder(run_id))
@@ -300,21 +288,23 @@ class Launcher:
 
     def _note_nodes(self, name: str) -> None:
         runs = self._runs[name]
-        if self._asked.site.slurm is not None:
-            first = night_runs.nodes_of(self._folder(runs.run_id))
-            again = [night_runs.nodes_of(self._folder(run_id)) for run_id in runs.rerun_ids]
-            self._change(name, notes=list(dict.fromkeys([*runs.notes, *night_runs.nodes_note(first, again)])))
+        first = {*night_runs.nodes_of(self._folder(runs.run_id))}
+        again = {node for run_id in runs.rerun_ids for node in night_runs.nodes_of(self._folder(run_id))}
+        if first and again:
+            shared = first & again
+            which = f"{len(shared)} of the same nodes" if shared else "fresh nodes"
+            note = f"ran on {len(first)} nodes, its re-runs on {len(again)}: {which}"
+            self._change(name, notes=list(dict.fromkeys([*runs.notes, note])))
 
     def _change(self, name: str, **what: Any) -> None:
-        self._runs[name] = msgspec.structs.replace(self._runs[name], **what)
+        self._runs[name] = replace(self._runs[name], **what)
 
     def _budget(self) -> Budget:
         used = sum(len(runs.rerun_ids) for runs in self._runs.values())
         return Budget(allowed=self._asked.budget, used=used, refused=list(self._refused))
 
     def _keep(self) -> None:
-        cells = [self._runs[cell.name].unjudged(cell) for cell in self._asked.cells]
-        self._records.write(report_of(self._frame, cells, self._budget(), None, swept=False))
+        self._records.write(report_of(self._frame, list(self._runs.values()), self._budget(), None, swept=False))
 
     def _say_how_to_go_on(self) -> None:
         if self._scheduler.going and self._asked.site.slurm is not None:

@@ -45,21 +45,17 @@ def was_cut_off(folder: RunFolder) -> bool:
     try:
         if folder.is_queued() and folder.job_ids():
             return False
-        return not folder.is_whole() or _phases_cut_off(folder)
+        if not folder.is_whole():
+            return True
+        attempt = max(folder.attempts(), default=1)
+        for phase in folder.plan().phases:
+            ended = folder.ended(phase.name, attempt)
+            if not ended or any(process.interrupted for process in ended):
+                return bool(ended) or not _said_to_have_failed(folder, phase.name, attempt)
+            if any(process.exit_code != 0 for process in ended):
+                return False
     except (StepmarkError, OSError):
         return True
-
-
-def _phases_cut_off(folder: RunFolder) -> bool:
-    attempt = max(folder.attempts(), default=1)
-    for phase in folder.plan().phases:
-        ended = folder.ended(phase.name, attempt)
-        if any(process.interrupted for process in ended):
-            return True
-        if not ended:
-            return not _said_to_have_failed(folder, phase.name, attempt)
-        if any(process.exit_code != 0 for process in ended):
-            return False
     return False
 
 
@@ -102,19 +98,3 @@ def excluding(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], 
     except StepmarkError:
         return None
     return None if waits_for else exclude
-
-
-def nodes_note(first: list[str], reruns: list[list[str]]) -> list[str]:
-    """On which nodes it all ran, for a report."""
-    again = [node for nodes in reruns for node in nodes]
-    if not first or not again:
-        return []
-    shared = sorted(set(first) & set(again))
-    said = f"ran on {_some(first)}, its re-runs on {_some(sorted(set(again)))}"
-    if not shared:
-        return [f"{said}: fresh nodes"]
-    return [f"{said}: {len(shared)} of the same nodes, so what is wrong with these is no proof against the software"]
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

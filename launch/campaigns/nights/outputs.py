@@ -15,7 +15,7 @@ from benchmarks.gate.report_text import markdown, screen_text
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched
 from benchmarks.gate.values import NightReport, Suite
-from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.columns import aligned, plural
 from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import BENCHMARK, write_atomically
 from benchmarks.sweeps.scaling import scale_of
@@ -24,8 +24,6 @@ from launch.campaigns.nights.night_runs import REPLACED
 from launch.campaigns.scheduler import say
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
-WITHIN_BYTES = 2000
-BEGINNINGS = {"junit": b"<testsuite", "markdown": b"## suite ", "html": b'content="Stepmark '}
 
 
 class Outputs(NamedTuple):
@@ -37,16 +35,15 @@ class Outputs(NamedTuple):
 
     def check(self) -> None:
         """Before hours of runs: can these files be written?"""
-        for flag in ("junit", "markdown", "html"):
-            place = getattr(self, flag)
+        for flag, place in self._asdict().items():
             if place is None:
                 continue
             path = Path(place)
             with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-            if not place or path.is_dir() or not os.access(path.parent, os.W_OK):
+            in_a_run = any((folder / BENCHMARK).is_file() for folder in path.resolve().parents)
+            if not place or path.is_dir() or in_a_run or not os.access(path.parent, os.W_OK):
                 raise RequestError(f"'{place}' cannot be written", where=f"--{flag}={place}")
-            _refuse_other_files(flag, path)
 
     def remove_old(self) -> None:
         """Of the night before: where this one comes to no end, nobody shall take that for its result."""
@@ -56,34 +53,11 @@ class Outputs(NamedTuple):
                     Path(place).unlink()
 
 
-def _refuse_other_files(flag: str, path: Path) -> None:
-    """A report takes the place of an earlier one, and of nothing else."""
-    if any((folder / BENCHMARK).is_file() for folder in path.resolve().parents):
-        what = "this is within a run's folder, where only the run itself writes"
-    elif path.exists() and not _is_ours(flag, path):
-        what = "the file exists and is not a report of a night"
-    else:
-        return
-    raise RequestError(what, where=f"--{flag}={path}", next_command=f"--{flag} with another name")
-
-
-def _is_ours(flag: str, path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        beginning = stream.read(WITHIN_BYTES)
-    return not beginning or BEGINNINGS[flag] in beginning
-
-
 def show(report: NightReport, outputs: Outputs, record: Path | None) -> None:
     print("\n" + screen_text(report), flush=True)
     if record is not None:
         print(f"\nfiles: {record}\n       {record.with_suffix('.md')}", flush=True)
-    for place, text in (
-        (outputs.junit, junit_xml),
-        (outputs.markdown, markdown),
-        (outputs.html, _html),
-    ):
+    for place, text in ((outputs.junit, junit_xml), (outputs.markdown, markdown), (outputs.html, _html)):
         if place is not None:
             _write(Path(place), text(report))
     if os.environ.get(SUMMARY):
@@ -132,7 +106,6 @@ def plan_text(
     rows = [(cell.name, _meaning(cell, understand)) for cell in cells]
     gated = ", ".join(one.metric.title for one in watched if one.gates)
     beside = ", ".join(one.metric.title for one in watched if not one.gates) or "nothing else"
-    across = ", ".join(suite.baseline_across)
     return "\n".join(
         [
             f"suite {suite.name} at site {site}: {suite.title}",
@@ -140,7 +113,6 @@ def plan_text(
             "",
             _cost(len(cells), budget),
             f"gates {gated}; watches {beside}",
-            *([f"a change of {across} is what is tested, and starts no new baseline"] if across else []),
             "nothing was started (--dry_run)",
         ]
     )
@@ -160,15 +132,10 @@ def _meaning(cell: Cell, understand: Callable[[Request], Benchmark]) -> str:
     try:
         benchmark = understand(cell.request)
     except RequestError as error:
-        raise RequestError(
-            f"cell {cell.name} cannot work: {error.what}",
-            where=error.where,
-            why=error.why,
-            next_command=error.next_command,
-        ) from None
+        what = f"cell {cell.name} cannot work: {error.what}"
+        raise RequestError(what, where=error.where, why=error.why, next_command=error.next_command) from None
     scale = scale_of(benchmark)
-    nodes = f"{scale.nodes} node{'' if scale.nodes == 1 else 's'}"
     return (
-        f"{scale.gpus} x {scale.hardware} on {nodes}, {benchmark.dtype}, {scale.layout}, "
+        f"{scale.gpus} x {scale.hardware} on {plural(scale.nodes, 'node')}, {benchmark.dtype}, {scale.layout}, "
         f"global batch {scale.global_batch_size}, {benchmark.steps} steps, window {benchmark.window}"
     )

@@ -63,6 +63,8 @@ class Records:
         path = self.path(night)
         try:
             report = msgspec.json.decode(path.read_bytes(), type=NightReport)
+            if report.schema_version != SCHEMA_VERSION:
+                raise msgspec.DecodeError(f"it has version {report.schema_version}, not {SCHEMA_VERSION}")
         except FileNotFoundError:
             nights = self.nights()
             raise RequestError(
@@ -75,15 +77,8 @@ class Records:
             raise RequestError(
                 f"the record of a night cannot be read: {error}",
                 where=str(path),
-                why="it was cut off, changed by hand, or written by another version",
                 next_command="move it away; the runs of that night still count",
             ) from None
-        if report.schema_version != SCHEMA_VERSION:
-            raise RequestError(
-                f"the record of the night has version {report.schema_version}; {SCHEMA_VERSION} is read here",
-                where=str(path),
-                next_command="move it away; the runs of that night still count",
-            )
         return report
 
     def read_newest(self) -> tuple[list[NightReport], list[str]]:
@@ -106,8 +101,8 @@ class Records:
         reports, _ = self.read_newest()
         for report in reversed(reports):
             if (report.site, report.slowed_by) == (site, slowed_by):
-                young = hours_since(report.started) < RESUMED_WITHIN_HOURS
-                return report if report.finished is None and young else None
+                hours = (datetime.now(UTC) - datetime.fromisoformat(report.started)).total_seconds() / 3600
+                return report if report.finished is None and hours < RESUMED_WITHIN_HOURS else None
         return None
 
     # --- what people have decided ---
@@ -136,16 +131,11 @@ class Records:
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """One launcher at a time works on a night of this suite."""
-        twice = "start every run twice, and measure each other"
-        return alone(self.folder / ".lock", work="suite", kept_there="the record of the night", two_would=twice)
+        return alone(self.folder / ".lock", "suite")
 
 
 def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def hours_since(moment: str) -> float:
-    return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds() / 3600
 
 
 def _user() -> str:

@@ -79,16 +79,13 @@ def time_of(text: str) -> tuple[int, int]:
 def timetable_text(kind: str, table: Timetable, environment: Mapping[str, str] = os.environ) -> str:
     if kind == "github":
         return _workflow(table)
-    text = _units(table, environment) if kind == "systemd" else _cron(kind, table, environment)
-    return "\n".join([*_left_out(environment), text])
-
-
-def _left_out(environment: Mapping[str, str]) -> list[str]:
-    return [
+    left_out = [
         f"# ${name} is left out: {why}. Nights run without it."
         for name in CARRIED
         if (why := why_secret(environment.get(name, "")))
     ]
+    text = _units(table, environment) if kind == "systemd" else _cron(kind, table, environment)
+    return "\n".join([*left_out, text])
 
 
 def _command(table: Timetable, environment: Mapping[str, str]) -> str:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from benchmarks.jobs.job_record import AttemptEnd, JobEvent, SchedulerEnd
@@ -128,13 +127,6 @@ def test_a_job_without_an_attempt(scheduler: SchedulerEnd | None, kind: str, wor
 
 def test_a_job_that_ended_well_and_left_nothing_did_not_end_well() -> None:
     assert never_started("7", said("COMPLETED")).outcome == "failed"
-
-
-def test_the_files_of_a_queued_run_are_read_strictly_and_grow_by_optional_fields_alone() -> None:
-    event = msgspec.json.decode(b'{"event":"start","time":1.5,"job_id":"7","restarts":0,"nodes":"n1"}', type=JobEvent)
-    assert (event.job_id, event.exit_code) == ("7", None)
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(b'{"event":"begin","time":1.5}', type=JobEvent)
 
 
 def test_the_jobs_own_list_of_nodes_is_believed_before_the_accountings() -> None:

@@ -223,15 +223,6 @@ def test_a_job_that_a_person_submitted_once_more_was_not_requeued(
     )  # of its own job alone
 
 
-def test_the_scheduler_knows_whose_attempt_it_was_that_wrote_no_word(
-    queued: RunFolder, leave: Callable[..., Path]
-) -> None:
-    for number in (1, 2):
-        leave(said("PREEMPTED"), [], number=number, ends=(None,) * 4)
-        (queued.attempt_dir(number) / EVENTS).write_text("")
-    assert [one.outcome for one in result_of(queued).attempts] == ["requeued", "preempted"]
-
-
 def steps_of(phase_dir: Path, rank: int, steps: int) -> None:
     """What a rank's worker reports, without an end."""
     events: list[dict[str, Any]] = [{**FACTS, "rank": rank}]
@@ -261,17 +252,6 @@ def test_a_hang_names_the_ranks_that_are_behind(queued: RunFolder, hung: Path) -
     for rank in (1, 2, 3):
         steps_of(hung, rank, 0)
     assert "; ranks 1, 2, 3 had come to no step; " in result_of(queued).reasons[0]
-
-
-def test_of_many_ranks_that_are_behind_three_are_named(queued: RunFolder, hung: Path) -> None:
-    plan = queued.plan()
-    queued.write(PLAN, msgspec.structs.replace(plan, phases=[msgspec.structs.replace(plan.phases[0], nodes=64)]))
-    for rank in range(1, 64):
-        steps_of(hung, rank, 6 if rank < 32 else 2)
-        (hung / f"rank-{rank}.log").write_text("" if rank == 40 else "Thread 0x1 (most recent call first):\n")
-    result = result_of(queued)
-    assert "; ranks 32, 33, 40 and 29 more had come to step 1 only; " in result.reasons[0]
-    assert result.attempts[0].rank == 40  # which could not even write its stack
 
 
 def test_of_ranks_that_came_as_far_the_one_without_a_stack_is_read_first(queued: RunFolder, hung: Path) -> None:
@@ -392,28 +372,6 @@ def test_a_line_of_the_job_that_was_cut_takes_nothing_else_with_it(
     (phase_dir / "exits-rank3.jsonl").write_bytes(b'{"rank": 3, "ex')
     assert [event.event for event in queued.job_events(1)] == ["start", "end"]
     assert result_of(queued).reasons == ["1 of 4 ranks left no record of their end"]
-
-
-def test_all_that_the_job_left_is_sealed_but_what_is_being_written(
-    queued: RunFolder, leave: Callable[..., Path]
-) -> None:
-    leave(said("COMPLETED"))
-    telemetry = queued.attempt_dir(1) / "telemetry"
-    telemetry.mkdir()
-    (telemetry / "node-node1.jsonl").write_text("{}\n")
-    (queued.path / "slurm-7.out").write_text("")
-    (queued.attempt_dir(1) / ".scheduler.json.12345").write_text("")
-    names = queued.raw_digests().keys()
-    assert {
-        "job.json",
-        "job.sbatch",
-        "slurm-7.out",
-        "attempt-1/job.jsonl",
-        "attempt-1/scheduler.json",
-        "attempt-1/perf/exits-rank3.jsonl",
-        "attempt-1/telemetry/node-node1.jsonl",
-    } <= names
-    assert not [name for name in names if "12345" in name]
 
 
 # --- runs of this machine ---------------------------------------------------------------------------

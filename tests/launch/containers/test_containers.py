@@ -180,7 +180,7 @@ def test_without_nvidias_runtime_nothing_is_pulled(machine: Machine, play_machin
 def test_a_machine_without_a_container_program_is_told_of_the_other_ways(machine: Machine, tmp_path: Path) -> None:
     done = machine.run("--runtime=container", PATH=str(tmp_path / "none"))
     assert done.returncode == EXIT_REFUSED
-    assert "this machine has none of docker, podman, apptainer" in done.stderr
+    assert "this machine has no docker or podman or apptainer" in done.stderr
     assert "--runtime=venv" in done.stderr
     machine.site("apptainer")
     assert "the container image is not there" in machine.run("--site=own", "--image=/none/a.sif").stderr

@@ -74,8 +74,8 @@ def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny) -> N
     assert python == venvs.python_of(spec)
     assert tiny.path(spec) == python.parents[1]
     assert len(tiny.imports()) == 1
-    assert any("installing 1 packages" in line for line in said), said  # `elsewhere` is not for this system
-    assert len(said) < 30
+    assert any("installing" in line for line in said), said
+    assert len(said) < 10
     marker = json.loads((python.parents[1] / venvs.MARKER).read_text())
     assert marker["lock_sha256"] == hashlib.sha256(tiny.lock_file.read_bytes()).hexdigest()
 

@@ -157,18 +157,3 @@ def test_a_local_build_of_the_pinned_version_is_not_taken(index: FileServer, mak
     install(replace(making, pip={"index-url": f"{index.url}/simple"}), lambda *_args: None)
     installed = {path.name for path in making.path.glob("lib/*/site-packages/tiny-*")}
     assert installed == {"tiny-1.0.dist-info"}
-
-
-@pytest.mark.parametrize(
-    ("log", "what"),
-    [
-        ("  cause: failed to write to file `/c/big.bin`: No space left on device (os error 28)", "disk became full"),
-        ("  cause: failed to create directory `/c`: Permission denied (os error 13)", "could not be written"),
-        ("hint: Packages were unavailable because the network was disabled.", "cannot be reached"),
-        ("  cause: tunnel error: proxy authorization required", "refused the login"),
-    ],
-)
-def test_failures_that_a_test_does_not_provoke(log: str, what: str) -> None:
-    known = uv.recognise(log)
-    assert known
-    assert what in known.failure.what

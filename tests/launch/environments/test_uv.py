@@ -140,20 +140,3 @@ def test_pyenv_is_looked_at_where_it_is_and_its_newest_first(
 def test_oldest_python_is_preferred() -> None:
     assert venvs.fitting_versions(lock((3, 11), (3, 12))) == [(3, 11), (3, 12)]
     assert venvs.fitting_versions(lock((3, 12), (3, 13)), lock((3, 11), (3, 12))) == [(3, 11), (3, 12), (3, 13)]
-
-
-def test_each_version_that_was_found_is_named_once(tiny: Tiny, no_python_but: Hide) -> None:
-    for name in ("python3", "python"):
-        write_program(tiny.place / "path" / name, THIS_PYTHON)
-    no_python_but(str(tiny.place / "path"))
-    (found,) = uv.installed_pythons()
-    assert found.startswith("cpython-")
-    assert str(tiny.place / "path") in found
-
-
-def test_a_folder_that_cannot_be_read_has_no_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_path: Path, _pattern: str) -> list[Path]:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "glob", refuse)
-    assert uv._found_in(tmp_path, "versions/*/bin/python") == []

@@ -83,8 +83,6 @@ def test_the_sites_own_images_and_the_nodes_architecture(tmp_path: Path) -> None
     ]
     typed = wanted.wanted_images(own, {"a/b": SPEC}, [h100], "nvcr.io/typed/nemo:2")
     assert [(image.image, image.modules) for image in typed] == [("nvcr.io/typed/nemo:2", ["json"])]
-    with pytest.raises(RequestError, match="used on CPUs of two architectures"):
-        wanted.wanted_images(own, {"a/b": SPEC}, [h100, gb200])
     both = wanted.wanted_images(own, {"a/y": submission}, [h100, gb200])
     assert [image.architecture for image in both] == ["amd64", "arm64"]
 
@@ -218,12 +216,6 @@ def test_where_one_folder_cannot_be_none_is_made(
     assert f"not made: {tmp_path / 'here' / 'results'}" in out
     assert not absent.is_dir()
     assert list((tmp_path / "here").iterdir()) == []
-
-
-def test_what_was_made_is_told_from_what_was_there(tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    rows = site_setup.prepare_folders(site(tmp_path), [("a", tmp_path / "old"), ("b", tmp_path / "new")])
-    assert rows == [("a", f"there: {tmp_path / 'old'}"), ("b", f"made: {tmp_path / 'new'}")]
 
 
 def test_a_site_of_environments_makes_those_that_have_lock_files(
@@ -430,14 +422,6 @@ def test_an_import_that_fails_leaves_no_image_and_the_others_are_made(
 
 
 @pytest.mark.slow
-def test_without_enroot_it_says_so(importing: Importing, tmp_path: Path) -> None:
-    done = importing("")
-    assert done.returncode == 1
-    assert "exit code 127: enroot was not found on" in done.stdout
-    assert images(tmp_path) == []
-
-
-@pytest.mark.slow
 def test_a_job_that_is_cancelled_halfway_can_be_made_again(importing: Importing, tmp_path: Path) -> None:
     done = importing('printf hsqs > "$3"\nscancel --full "$SLURM_JOB_ID"\nsleep 60')
     assert done.returncode == 1, done.stdout + done.stderr
@@ -446,13 +430,3 @@ def test_a_job_that_is_cancelled_halfway_can_be_made_again(importing: Importing,
     again = importing(WHOLE)
     assert again.returncode == 0, again.stdout + again.stderr
     assert images(tmp_path) == [NEMO, BRIDGE]  # and what the first had left is gone
-
-
-@pytest.mark.slow
-def test_a_force_that_fails_keeps_the_image_that_was_there(importing: Importing, tmp_path: Path) -> None:
-    (tmp_path / "the images").mkdir()
-    (tmp_path / "the images" / NEMO).write_text("hsqs-old")
-    done = importing("exit 1", "--force", "--engine=nemo")
-    assert done.returncode == 1
-    assert (tmp_path / "the images" / NEMO).read_text() == "hsqs-old"
-    assert "the one that was there is kept" in done.stdout

@@ -86,14 +86,6 @@ def test_a_command_that_hangs_is_given_up(script: Script, monkeypatch: pytest.Mo
     assert "did not end within" in caught.value.why
 
 
-def test_other_words_of_a_command_are_an_error_at_once(script: Script) -> None:
-    asked = script("squeue", "echo 'squeue: error: something else' >&2; exit 1")
-    with pytest.raises(RunError, match="squeue failed") as caught:
-        Slurm(site_of(), patience_seconds=10).queue(["7"])
-    assert caught.value.why == "squeue: error: something else"
-    assert len(asked.read_text().splitlines()) == 1
-
-
 def test_a_machine_without_slurm_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RequestError, match="there is no squeue on this machine") as caught:
@@ -297,13 +289,6 @@ def test_the_real_cluster_is_described(jobs: Jobs) -> None:
     assert jobs.slurm.has_pyxis() is False
     with pytest.raises(RequestError, match="the partition 'nope' is not known"):
         jobs.slurm.partition("nope")
-
-
-@pytest.mark.slow
-def test_a_job_nobody_knows_says_so(jobs: Jobs) -> None:
-    (end,) = jobs.slurm.ends(["987654"])["987654"]
-    assert (end.state, end.source) == ("UNKNOWN", "nobody")
-    assert "no record" in (end.note or "")
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """Collecting a queued run: the scheduler's rows go to their attempts, nothing known is taken back, all is sealed."""
 
-import errno
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.errors import RunError
 from benchmarks.jobs.job_record import SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.measuring.verification import differences
 from benchmarks.request.resolve import Request, resolve
@@ -142,21 +139,6 @@ def test_a_scheduler_that_has_forgotten_the_job_takes_nothing_back(run: RunFolde
     result = collect(run, BACKEND, [forgotten])
     assert result.attempts[0].outcome == "timeout"
     assert collect(run, BACKEND, []).attempts[0].outcome == "timeout"
-
-
-def test_a_full_disk_is_one_clear_error_and_loses_nothing(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_attempt(run, 1, restarts=0)
-    before = run.raw_digests()
-
-    def full_disk(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full_disk)
-        with pytest.raises(RunError, match="No space left on device"):
-            collect(run, BACKEND, [row("COMPLETED")])
-    assert run.raw_digests() == before
-    assert collect(run, BACKEND, [row("COMPLETED")]).status == "valid"
 
 
 def test_two_shells_at_once_leave_one_whole_result(run: RunFolder) -> None:

@@ -26,6 +26,7 @@ from benchmarks.errors import RequestError
 from benchmarks.machine import images
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan
+from benchmarks.version import VERSION
 from launch.running.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.job_script import (
     JobPlace,
@@ -165,7 +166,7 @@ def golden_texts() -> dict[str, Callable[[], str]]:
 
 @pytest.mark.parametrize("name", sorted(golden_texts()))
 def test_the_job_is_as_recorded(name: str) -> None:
-    text = golden_texts()[name]()
+    text = golden_texts()[name]().replace(f"Stepmark {VERSION}", "Stepmark VERSION")
     path = GOLDEN / f"{name}.sbatch"
     if os.environ.get("STEPMARK_RECORD_GOLDEN"):
         path.write_text(text, encoding="utf-8")
@@ -239,8 +240,6 @@ def test_dependencies_of_the_person_and_of_stepmark_together() -> None:
     assert '--dependency="afterok:1?afterok:2"' in said(
         script(dtype="bf16", options={"arguments": ["--dependency=afterok:1?afterok:2"], "singleton": False})
     )
-    with pytest.raises(RequestError, match="together with singleton"):
-        script(dtype="bf16", options={"arguments": ["--dependency=afterok:1?afterok:2"]})
 
 
 def test_a_hang_is_watched_for_where_a_phase_can_be_watched_and_refused_elsewhere() -> None:

@@ -33,7 +33,6 @@ SACCT = recorded("""\
 40|NODE_FAIL|0:0|None|node4|1795291223|1795291258
 41|RUNNING|0:0|None|node1|1795291300|Unknown
 """)
-# Never met here; as the manual of sacct writes them.
 
 
 def test_how_jobs_ended_by_the_accounting() -> None:
@@ -80,28 +79,21 @@ def test_rows_of_another_shape_are_no_rows() -> None:
 # --- squeue -------------------------------------------------------------------------------------------
 
 SQUEUE = recorded("""\
-5|PENDING|DependencyNeverSatisfied|N/A||1
-12|PENDING|BeginTime|1795294609||1
-40|PENDING|ReqNodeNotAvail, UnavailableNodes:node4|N/A||1
-8|RUNNING|None|1795291009|node[1-2]|2
-9|COMPLETING|None|1795291009|node1|1
+5|PENDING|DependencyNeverSatisfied|N/A
+12|PENDING|BeginTime|1795294609
+40|PENDING|ReqNodeNotAvail, UnavailableNodes:node4|N/A
+8|RUNNING|None|1795291009
+9|COMPLETING|None|1795291009
 """)
 
 
 def test_the_queue() -> None:
     found = parsing.queue_states(SQUEUE)
     assert list(found) == ["5", "12", "40", "8", "9"]
-    assert (found["5"].reason, found["5"].expected_start, found["5"].start) == (
-        "DependencyNeverSatisfied",
-        None,
-        None,
-    )
-    assert (found["12"].expected_start, found["12"].started) == (1795294609.0, None)
+    assert (found["5"].reason, found["5"].start) == ("DependencyNeverSatisfied", None)
     assert found["12"].start == time.strftime("%Y-%m-%d %H:%M", time.localtime(1795294609))
     assert found["40"].reason == "ReqNodeNotAvail, UnavailableNodes:node4"
-    running = found["8"]
-    assert (running.reason, running.started, running.expected_start) == (None, 1795291009.0, None)
-    assert (running.nodes, running.node_count) == ("node[1-2]", 2)
+    assert (found["8"].reason, found["8"].expected_start) == (None, None)
 
 
 COMMENTS = recorded("""\
@@ -116,7 +108,7 @@ line
 
 @pytest.mark.parametrize(("run_id", "job"), [("r1", "30"), ("r2", "2"), ("r10", "4"), ("r", None), ("r3", None)])
 def test_the_job_of_a_run_is_found_by_its_comment_or_its_folder(run_id: str, job: str | None) -> None:
-    assert parsing.jobs_of_runs(parsing.job_folders(COMMENTS), [run_id]).get(run_id) == job
+    assert parsing.jobs_of_runs(COMMENTS, [run_id]).get(run_id) == job
 
 
 # --- scontrol -----------------------------------------------------------------------------------------
@@ -187,8 +179,8 @@ def test_partitions() -> None:
 
 def test_nodes_stand_in_every_partition_they_are_in() -> None:
     text = recorded(
-        "node1|batch|mixed|gpu:h100:8|16|2000|(null)\nnode1|all|mixed|gpu:h100:8|16|2000|(null)\n"
-        "node4|batch|down*|gpu:8(S:0-1),tpu:4|16+|2000|ib,big\n"
+        "node1|batch|mixed|gpu:h100:8|(null)\nnode1|all|mixed|gpu:h100:8|(null)\n"
+        "node4|batch|down*|gpu:8(S:0-1),tpu:4|ib,big\n"
     )
     found = parsing.nodes_by_partition(text)
     assert {name: [node.name for node in nodes] for name, nodes in found.items()} == {
@@ -196,20 +188,18 @@ def test_nodes_stand_in_every_partition_they_are_in() -> None:
         "all": ["node1"],
     }
     down = found["batch"][1]
-    assert (down.gpus, down.cpus, down.features, down.up) == (8, 16, ("ib", "big"), False)
+    assert (down.gpus, down.features, down.up) == (8, ("ib", "big"), False)
 
 
 @pytest.mark.parametrize(
     ("state", "up"),
     [
-        ("idle", True), ("mixed", True), ("allocated", True), ("completing", True), ("planned", True),
-        ("idle~", True), ("mixed-", True), ("reserved", True), ("idle*", False), ("down", False), ("down*", False),
-        ("drained", False), ("draining", False), ("drained*", False), ("fail", False), ("maint", False),
-        ("inval", False), ("unknown", False),
+        ("idle", True), ("mixed-", True), ("allocated", True), ("idle~", True), ("reserved", True),
+        ("idle*", False), ("down", False), ("drained*", False), ("draining", False), ("unknown", False),
     ],
 )  # fmt: skip
 def test_which_nodes_take_jobs(state: str, up: bool) -> None:
-    assert parsing.Node(name="n", state=state, gpus=0, cpus=1, memory_mb=1).up is up
+    assert parsing.Node(name="n", state=state, gpus=0).up is up
 
 
 # --- single fields ------------------------------------------------------------------------------------
@@ -256,12 +246,9 @@ def test_lists_of_nodes(text: str, names: list[str]) -> None:
 # --- words ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "reason", ["DependencyNeverSatisfied", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints"]
-)
-def test_what_can_never_start(reason: str) -> None:
-    assert reasons.never(reason)
-    assert "can never start" in reasons.explain("PENDING", reason)
+def test_what_can_never_start() -> None:
+    assert reasons.never("PartitionNodeLimit")
+    assert "can never start" in reasons.explain("PENDING", "PartitionNodeLimit")
 
 
 @pytest.mark.parametrize(
@@ -287,18 +274,9 @@ def test_what_waits(state: str, reason: str | None, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "meaning"),
     [
-        ("sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed: Invalid "
-         "partition name specified", "the partition is not known"),
-        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
-         "the account is not known"),
+        ("sbatch: error: invalid partition specified: nope", "the partition is not known"),
         ("sbatch: error: Batch job submission failed: Requested node configuration is not available",
          "no nodes of the partition are as the job asks"),
-        ("sbatch: error: Invalid --time specification", "the time is not one that Slurm reads"),
-        ("sbatch: error: Batch job submission failed: Requested reservation is invalid", "the reservation is not"),
-        ("sbatch: error: Batch job submission failed: Invalid feature specification", "no node has the feature"),
-        ("sbatch: error: Batch job submission failed: Invalid node name specified", "a node of --nodelist"),
-        ("sbatch: error: Memory specification can not be satisfied", "no node has so much memory"),
-        ("sbatch: error: Invalid generic resource (gres) specification", "no node has such devices"),
         ("sbatch: unrecognized option '--segment=3'\nTry \"sbatch --help\"", "this Slurm does not know --segment"),
         ("sbatch: unrecognized option '--mcs-label=3'\nTry \"sbatch --help\"", "this Slurm does not know the option"),
         ("sbatch: error: something new", ""),

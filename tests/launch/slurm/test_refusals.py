@@ -15,14 +15,14 @@ from jax_backend import BACKEND
 from launch.running.local import REPOSITORY
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, Partition
-from launch.slurm.refusals import _waits_for, of_the_cluster, refuse, refuse_lists, refused_by, refused_places
+from launch.slurm.refusals import of_the_cluster, refuse
 
 BATCH = Partition(name="batch", state="UP", nodes=4, max_seconds=3600, default=True)
 
 
 def nodes_of(*states: str, gpus: int = 8, features: tuple[str, ...] = ()) -> list[Node]:
     return [
-        Node(name=f"node{number}", state=state, gpus=gpus, cpus=16, memory_mb=2000, features=features)
+        Node(name=f"node{number}", state=state, gpus=gpus, features=features)
         for number, state in enumerate(states, start=1)
     ]
 
@@ -42,12 +42,32 @@ def benchmark_of(nodes: int = 4, gpus: int | None = None, hardware: str = "cpu",
     return msgspec.structs.replace(base, **changes)
 
 
+class Cluster(Slurm):
+    """A Slurm of two partitions, batch and small, that counts what it is asked."""
+
+    def __init__(self, pyxis: bool = False, batch: Partition = BATCH, nodes: list[Node] = FOUR) -> None:
+        self.asked: list[str] = []
+        self._pyxis, self._batch, self._nodes = pyxis, batch, nodes
+
+    def partition(self, name: str | None) -> Partition:
+        self.asked.append("partition")
+        if name == "nope":
+            raise RequestError("the partition 'nope' is not known")
+        return msgspec.structs.replace(self._batch, name="small", nodes=2) if name == "small" else self._batch
+
+    def all_nodes(self) -> dict[str, list[Node]]:
+        self.asked.append("nodes")
+        return {"batch": self._nodes, "small": self._nodes[:2]}
+
+    def has_pyxis(self) -> bool:
+        self.asked.append("pyxis")
+        return self._pyxis
+
+
 def checked(
     benchmark: Benchmark, nodes: list[Node] = FOUR, partition: Partition = BATCH, **options: Any
 ) -> list[str]:
-    for refused in refused_by(benchmark, JobOptions(**options), partition, nodes):
-        raise refused
-    return _waits_for(benchmark, JobOptions(**options), partition, nodes)
+    return refuse(benchmark, JobOptions(**options), Cluster(batch=partition, nodes=nodes), REPOSITORY, None)
 
 
 def refusal(*arguments: Any, **more: Any) -> RequestError:
@@ -103,13 +123,12 @@ def test_a_longer_list_of_nodes_than_the_job_takes() -> None:
 def test_nodes_that_are_asked_for_and_excluded(tmp_path: Path) -> None:
     listed = tmp_path / "failing.txt"
     listed.write_text("node2\nnode3\n")
-    for exclude, what in (("node[3-4]", "node3 is asked for and excluded"), (str(listed), "node2, node3 are asked")):
-        with pytest.raises(RequestError, match=what) as caught:
-            refuse_lists(JobOptions(nodelist="node[1-3]", exclude=exclude))
+    for exclude, what in (("node[3-4]", "node3"), (str(listed), "node2, node3")):
+        with pytest.raises(RequestError, match=f"asked for and excluded: {what}") as caught:
+            checked(benchmark_of(4), nodelist="node[1-3]", exclude=exclude)
         assert (caught.value.where, caught.value.exit_code) == ("--nodelist and --exclude", EXIT_REFUSED)
         assert caught.value.next_command
     listed.write_text("")
-    refuse_lists(JobOptions(nodelist="node[1-3]", exclude=str(listed)))
     assert checked(benchmark_of(4), nodelist="node[1-3]", exclude=str(listed)) == []
 
 
@@ -146,9 +165,8 @@ def test_too_few_nodes_that_are_up_are_a_note() -> None:
 # --- folders --------------------------------------------------------------------------------------------
 
 
-def unseen(*arguments: Any, **more: Any) -> None:
-    for refused in refused_places(*arguments, **more):
-        raise refused
+def unseen(benchmark: Benchmark, parent: Path, image: Path | None) -> None:
+    refuse(benchmark, JobOptions(), Cluster(pyxis=True), parent, image)
 
 
 def test_what_the_nodes_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +175,9 @@ def test_what_the_nodes_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     own.mkdir()
     monkeypatch.setenv("STEPMARK_HOME", str(shared / "home"))
 
-    def refused(benchmark: Benchmark, parent: Path, **more: Any) -> RequestError:
+    def refused(benchmark: Benchmark, parent: Path) -> RequestError:
         with pytest.raises(RequestError) as caught:
-            unseen(benchmark, parent, None, **more)
+            unseen(benchmark, parent, None)
         return caught.value
 
     all_seen = benchmark_of(site=site_of(str(shared), str(REPOSITORY)))
@@ -201,28 +219,6 @@ def test_an_image_of_ones_own_lies_where_the_nodes_see_it(tmp_path: Path) -> Non
 
 
 # --- all of it ------------------------------------------------------------------------------------------
-
-
-class Cluster(Slurm):
-    """A Slurm that knows two partitions, and counts what it is asked."""
-
-    def __init__(self, pyxis: bool = False) -> None:
-        self.asked: list[str] = []
-        self._pyxis = pyxis
-
-    def partition(self, name: str | None) -> Partition:
-        self.asked.append("partition")
-        if name == "nope":
-            raise RequestError("the partition 'nope' is not known")
-        return msgspec.structs.replace(BATCH, name=name or "batch", nodes=2 if name == "small" else 4)
-
-    def all_nodes(self) -> dict[str, list[Node]]:
-        self.asked.append("nodes")
-        return {"batch": FOUR, "small": FOUR[:2]}
-
-    def has_pyxis(self) -> bool:
-        self.asked.append("pyxis")
-        return self._pyxis
 
 
 def test_a_site_of_containers_without_pyxis_is_refused() -> None:

@@ -72,12 +72,6 @@ def test_a_task_that_is_alone_waits_for_nobody(tmp_path: Path) -> None:
     assert "WORLD_SIZE=1" in out
 
 
-def test_words_reach_the_program_as_they_are(tmp_path: Path) -> None:
-    words = ["a b", "it's", '"', "$HOME", "*", "", "ü"]
-    _, out, _ = ends(tmp_path, "printf", "%s|", *words)
-    assert out == "|".join(words) + "|"
-
-
 @pytest.mark.parametrize(
     ("script", "code", "recorded"),
     [
@@ -99,12 +93,6 @@ def test_its_end_is_the_programs(tmp_path: Path, script: str, code: int, recorde
     link = tmp_path / "first-failure"
     assert link.is_symlink() == (code != 0)
     assert not code or str(link.readlink()) == str(code)
-
-
-def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    code, _, err = ends(tmp_path, "no-such-program")
-    assert code == record(tmp_path)["exit_code"] == 127
-    assert "no-such-program" in err
 
 
 def test_the_first_failure_stays_the_first(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.campaigns.nights.judging import _due
+from launch.campaigns.nights.judging import sweep_is_due
 from tests.benchmarks.gate.nights_made import night_name, report
 
 
@@ -17,11 +17,11 @@ from tests.benchmarks.gate.nights_made import night_name, report
 )
 def test_once_a_week(fields: dict[str, object], due: bool) -> None:
     before = [report([], **{"night": night_name(15), **fields})]
-    assert _due("weekly", night_name(21), before, slowed=False) == due
+    assert sweep_is_due("weekly", night_name(21), before, slowed=False) == due
 
 
 def test_a_night_that_was_slowed_on_purpose_takes_no_turn() -> None:
-    assert _due("weekly", night_name(21), [], slowed=False)
-    assert not _due("weekly", night_name(21), [], slowed=True)
-    assert _due("yes", night_name(21), [], slowed=True)
-    assert not _due("no", night_name(21), [], slowed=False)
+    assert sweep_is_due("weekly", night_name(21), [], slowed=False)
+    assert not sweep_is_due("weekly", night_name(21), [], slowed=True)
+    assert sweep_is_due("yes", night_name(21), [], slowed=True)
+    assert not sweep_is_due("no", night_name(21), [], slowed=False)

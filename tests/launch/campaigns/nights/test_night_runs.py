@@ -45,34 +45,21 @@ def ended(folder: Folder, phase: str, code: int, *, interrupted: bool = False) -
     (place / "exits.jsonl").write_text(json.dumps(line) + "\n")
 
 
-def test_one_that_left_no_folder_or_no_end_was(folder: Folder, tmp_path: Path) -> None:
+def test_which_runs_ended_with_their_launcher(folder: Folder, tmp_path: Path) -> None:
     assert was_cut_off(Folder(tmp_path / "nothing"))
-    assert was_cut_off(folder)
-    ended(folder, "first", 0)
-    assert was_cut_off(folder)
-
-
-def test_one_whose_worker_said_why_it_failed_was_not(folder: Folder) -> None:
+    assert was_cut_off(folder)  # no phase has ended
     (folder.path / "error").touch()
-    assert not was_cut_off(folder)
-
-
-@pytest.mark.parametrize("code", [1, -11])
-def test_one_that_crashed_by_itself_was_not(folder: Folder, code: int) -> None:
-    ended(folder, "first", code)
-    assert not was_cut_off(folder)
-
-
-def test_one_that_ended_and_proves_nothing_was_not(folder: Folder) -> None:
+    assert not was_cut_off(folder)  # its worker said why it failed
     ended(folder, "first", 0)
     ended(folder, "train", 0)
     assert not was_cut_off(folder)
 
 
-def test_one_that_somebody_interrupted_was(folder: Folder) -> None:
+@pytest.mark.parametrize(("code", "interrupted"), [(1, False), (-11, False), (1, True)])
+def test_a_crash_is_told_from_an_interruption(folder: Folder, code: int, interrupted: bool) -> None:
     ended(folder, "first", 0)
-    ended(folder, "train", 1, interrupted=True)
-    assert was_cut_off(folder)
+    ended(folder, "train", code, interrupted=interrupted)
+    assert was_cut_off(folder) == interrupted
 
 
 def test_a_job_that_was_submitted_was_not(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
