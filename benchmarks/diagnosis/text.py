@@ -1,12 +1,12 @@
 """A diagnosis as a person reads it: rows of labels and texts. Pure."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from benchmarks.diagnosis.order import Diagnosis, Entry
-from benchmarks.rendering.columns import Rows, aligned
-from benchmarks.rendering.report import bytes_text, count_text
+from benchmarks.rendering.columns import Rows, aligned, plural
+from benchmarks.rendering.report import bytes_text
 
 MOST_FURTHER = 6
 MOST_WARNINGS = 5

@@ -115,9 +115,8 @@ def run(
         shutil.rmtree(folder)
         raise
     shutil.rmtree(folder)
-    notes = other_programs.note(taken, cores(), os.cpu_count() or cores())
-    notes += busy_notes(gpus[:1])  # the first of those that it sees is measured
-    return msgspec.structs.replace(report, notes=[*report.notes, *notes])
+    # The first of those that it sees is measured.
+    return msgspec.structs.replace(report, notes=[*report.notes, *busy_notes(gpus[:1])])
 
 
 @contextlib.contextmanager

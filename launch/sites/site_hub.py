@@ -78,9 +78,9 @@ def preview(site: Site, repositories: Sequence[Repository]) -> list[str]:
     if home is None:
         return []
     return [
-        f"would be fetched with {hub.TOKEN_VARIABLE}: {name} to {folder}"
-        for name, folder, one in places
-        if _commit_in_cache(one, folder) is None
+        f"would be fetched with {hub.TOKEN_VARIABLE}: {one.name} to {hub_cache.folder(home, one)}"
+        for one in repositories
+        if _commit_in_cache(one, hub_cache.folder(home, one)) is None
     ]
 
 

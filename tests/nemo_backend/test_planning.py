@@ -18,9 +18,8 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.planning.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
-from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, Site, Slurm
-from nemo_backend import BACKEND, bridge_planning, bridge_reading, mlperf_planning
+from nemo_backend import BACKEND, bridge_planning, mlperf_planning
 from nemo_backend.planning import (
     CHOICES,
     EVERY_RUN,

@@ -13,9 +13,7 @@ from launch.cli import only_argument
 from launch.command_line import places
 from launch.mlperf.config_check import show
 
-BENCHMARK = flags.DEFINE_string(
-    "benchmark", None, "Its benchmark: llama2_70b_lora, llama31_8b or flux1."
-)
+BENCHMARK = flags.DEFINE_string("benchmark", None, "Its benchmark: llama2_70b_lora, llama31_8b or flux1.")
 flags.DEFINE_alias("mlperf_benchmark", "benchmark")  # as version 0.8 called it
 
 

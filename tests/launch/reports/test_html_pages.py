@@ -1,6 +1,7 @@
 """Folders and records on disk -> one HTML file: what is read, what is refused, and that no secret gets there."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.errors import RequestError
+from benchmarks.errors import RequestError, RunError
+from benchmarks.jobs.job_record import AttemptEnd
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import PROVENANCE, RESULT, STEPS, RunFolder
 from benchmarks.values import json_text
 from jax_backend import BACKEND
-from launch.reports.html_pages import LAST_LINES, OUR_PAGE, write_html
+from launch.reports.html_pages import LAST_LINES, OUR_PAGE, cleaned, material_of, scrubbed, write_html
 from tests.benchmarks.conftest import (  # noqa: F401 - fixtures
     add_attempt,
     benchmark_value,
@@ -155,10 +157,12 @@ def test_what_is_no_report_is_refused_and_nothing_is_written(
     assert not (tmp_path / "page.html").exists()
 
 
-def test_a_folder_as_output_and_a_run_without_result_are_refused(
+def test_no_place_a_folder_as_output_and_a_run_without_result_are_refused(
     whole_run: RunFolder,  # noqa: F811
     tmp_path: Path,
 ) -> None:
+    with pytest.raises(RequestError, match="nothing to show is named"):
+        write_html([], tmp_path / "page.html")
     with pytest.raises(RequestError, match="a page is a file"):
         write_html([str(whole_run.path)], tmp_path)
     (whole_run.path / RESULT).unlink()
@@ -189,4 +193,34 @@ def test_a_secret_that_is_longer_than_what_is_read_is_not_shown(
     (failed_run.path / "attempt-1" / "perf" / "rank-1.log").write_text(f"{before}password={'hunter2' * 20_000}\n")
     page = written(tmp_path, failed_run.path)
     assert "hunter2" not in page
-    assert "has no line to show" in page
+    assert "ends in a line of more than 64 KiB" in page
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_page_that_cannot_be_written_leaves_the_old_one(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "locked").mkdir()
+    old = tmp_path / "locked" / "page.html"
+    old.write_text(OLD)
+    old.parent.chmod(0o500)
+    with pytest.raises(RunError):
+        write_html([str(whole_run.path)], old)
+    assert old.read_text() == OLD
+
+
+def test_a_page_is_replaced_whole(
+    whole_run: RunFolder,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = tmp_path / "page.html"
+    old.write_text(OLD)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(RunError):
+            write_html([str(whole_run.path)], old)
+    assert old.read_text() == OLD
+    assert [path.name for path in tmp_path.glob(".page*")] == []
