@@ -103,7 +103,7 @@ def test_pretraining_is_told_nothing_of_it() -> None:
     [
         ({"weight_dtype": "bfloat16"}, "adapters of bfloat16 beside a layer that computes in float32"),
         ({"gradient_accumulation": "2"}, "accumulates the gradients of frozen weights"),
-        ({"lora.lora_rank": "0"}, "lora.lora_rank is not stated"),
+        ({"lora.lora_rank": "0"}, "lora.lora_rank is 0"),
         ({"lora.enable_lora": "false"}, "not set directly"),
         ({"lora.lora_weight_qtype": "nf4"}, "not set directly"),
         ({"lora_input_adapters_path": "somewhere"}, "not set directly"),

@@ -21,7 +21,6 @@ from benchmarks.backend import LogEvent
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.diagnosis.symptoms import read_symptoms
 from benchmarks.logs.known_formats import all_log_formats
-from benchmarks.sweeps.sweep import SCHEMA_VERSION
 from jax_backend.logs import MaxTextLog
 from launch.reports.log_folder import LogReader, find_files
 from tests import forked
@@ -231,18 +230,6 @@ def test_all_that_stepmark_writes_is_known(tmp_path: Path) -> None:
     assert reasons[folder.name] == f"10 files of Stepmark's run {folder.name}"
     assert reasons[".sweep-0123456789ab.lock"] == "of a sweep of Stepmark's"
     assert reasons["sweep-20261121T211434.123Z-0123456789ab.json"] == "of a sweep of Stepmark's"
-
-
-def test_a_pattern_means_the_newest_sweep(tmp_path: Path) -> None:
-    empty = {"schema_version": SCHEMA_VERSION, "key": "k", "command": [], "repeats": 1}
-    for day in ("20261120", "20261121"):
-        name = f"sweep-{day}T000000.000Z-0123456789ab"
-        record = {**empty, "sweep_id": name, "cells": [], "refused": [], "runs": []}
-        write(tmp_path, f"results/{name}.json", json.dumps(record))
-    done = run("scaling", "results/sweep-*.json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert b"files: results/sweep-20261121T" in done.stdout
-    assert b"the newest of 2 sweeps" in done.stderr
 
 
 # --- files of every kind ----------------------------------------------------------------------

@@ -16,7 +16,6 @@ kit = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(kit)
 parser = argparse.ArgumentParser()
 kit.add_options(parser)
-parser.add_argument("--check", action="store_true")
 options = parser.parse_args(sys.argv[2:])
 said = dict(word.split("=", 1) for word in options.settings)
 if options.check:
