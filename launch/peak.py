@@ -159,24 +159,6 @@ def _dtypes(device: Hardware | None) -> list[str]:
     return list(dict.fromkeys(typed))
 
 
-def _refuse_too_large(request: peaks.PeakRequest, without_tokens: peaks.PeakRequest) -> None:
-    """The cause is --tokens where the matmuls fit without it."""
-    have = host_memory_bytes()
-    needed, usual = peaks.bytes_needed(request), peaks.bytes_needed(without_tokens)
-    if needed <= LARGEST_SHARE_OF_MEMORY * have:
-        return
-    too_many = usual <= LARGEST_SHARE_OF_MEMORY * have
-    tokens = f" at {FLAGS.tokens} tokens" if FLAGS.tokens else ""
-    raise RequestError(
-        f"the matmuls of {FLAGS.model}{tokens} need {needed / 1e9:.0f} GB, this machine has {have / 1e9:.0f} GB",
-        where=f"--tokens={FLAGS.tokens}" if too_many else f"--model={FLAGS.model}",
-        why=f"{without_tokens.shapes[0].m} tokens, as without --tokens, need {usual / 1e9:.1f} GB"
-        if too_many
-        else "",
-        next_command="fewer --tokens" if too_many else "a smaller model by --model, or --dtype=bf16",
-    )
-
-
 def _backends(platform: str, device: Hardware | None) -> list[tuple[Backend, str]]:
     """Those asked for, each with the engine whose environment holds its framework. Of all, those that can."""
     names = backend_names() if FLAGS.backend == ALL else [FLAGS.backend]

@@ -42,11 +42,6 @@ class Report(Value, frozen=True):
     schema_version: str = "1"
 
     @property
-    def failed_everywhere(self) -> str | None:
-        """A check that every node fails: what all have in common is seldom the nodes' own fault."""
-        return next((count.check for count in self.checks if self.nodes and count.failed == len(self.nodes)), None)
-
-    @property
     def passed(self) -> bool:
         return not self.failing and all(result.status != "failed" for result in self.nccl)
 
