@@ -180,7 +180,7 @@ class RefusesHardware(Protocol):
 
 @runtime_checkable
 class RanksLayouts(Protocol):
-    """Layouts that no recipe states: plan.py --layouts."""
+    """Layouts that no recipe states: plan.py layouts."""
 
     def layout_settings_for(
         self, engine: str, parallelism: Parallelism, gpus: int, hardware: Hardware
@@ -255,7 +255,7 @@ class ProvesWork(Protocol):
 
 @runtime_checkable
 class CompilesAlone(Protocol):
-    """plan.py --compile."""
+    """plan.py compile."""
 
     def compile_program(self, benchmark: Benchmark) -> SideProgram:
         """Compiles the training step for virtual devices, and says what is in it; its report is compiled.Compiled."""

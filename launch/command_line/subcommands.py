@@ -18,14 +18,14 @@ from launch.cli import Command, run_command, wants_help
 FOLDER = Path(__file__).parent
 SCRIPTS = FOLDER.parent
 COMMANDS = sorted(path.stem for path in SCRIPTS.glob("[a-z]*.py") if path.stem != "cli")
-OPTIONAL_HELP = "With --help after it, a subcommand shows its flags and examples."
+HELP = "With --help after it, a subcommand shows its flags and examples."
 
 
 class Subcommands(NamedTuple):
     command: str  # launch/NAME.py, with a folder of its name here
     names: tuple[str, ...]
     default: Callable[[list[str]], str]  # the subcommand of arguments that name none
-    # The flag that chose it in version 0.8 -> the words that do now; kept for one version. The first that is given.
+    # The flag that chose it in version 0.9 -> the words that do now; kept for one version. The first that is given.
     old_flags: Mapping[str, str]
 
     def run(self) -> NoReturn:
@@ -65,7 +65,7 @@ class Subcommands(NamedTuple):
         print("\nSubcommands:")
         rows = [(f"  {name}", summary(FOLDER / self.command / f"{name}.py")) for name in self.names]
         print("\n".join(aligned(rows)))
-        print(f"\n{OPTIONAL_HELP}")
+        print(f"\n{HELP}")
 
 
 def docstring(path: Path) -> str:

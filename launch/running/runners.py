@@ -2,6 +2,7 @@
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +31,7 @@ class Job(msgspec.Struct):
     allow_busy: bool = False
 
 
-class _Site:
+class _Site(ABC):
     """What the sites have in common: a request is understood alike."""
 
     def understand(self, request: Request) -> Benchmark:
@@ -46,11 +47,11 @@ class _Site:
         self._check_flags(benchmark)
         return benchmark
 
-    def _meant(self, request: Request) -> Benchmark:
-        raise NotImplementedError
+    @abstractmethod
+    def _meant(self, request: Request) -> Benchmark: ...
 
-    def _refuse(self, benchmark: Benchmark) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _refuse(self, benchmark: Benchmark) -> None: ...
 
     def _check_flags(self, benchmark: Benchmark, *, dry_run: bool = False) -> None:
         if benchmark.xla_flags or benchmark.pgle != "off":  # else the plan's flags are Stepmark's own alone
