@@ -68,8 +68,8 @@ def main(argv: list[str]) -> int:
     with ExitStack() as stack:
         logs = [(name, stack.enter_context(_open(name))) for name in _log_names()]
         log_format = _common_format(logs)
-        watched = [(name, ingest.WatchedStream(stream, log_format, _formats())) for name, stream in logs]
-        events = [(name, log_format.read(cast(BinaryIO, stream))) for name, stream in watched]
+        watched = [(name, ingest.WatchedStream(stream, log_format, all_log_formats())) for name, stream in logs]
+        events = [(name, log_format.read(stream.buffered())) for name, stream in watched]
         log = ingest.ReadLog(ingest.join(events))
         others = sorted({name for _, stream in watched for name in stream.others})
         outcome = None if measured is None else measured.outcome(log.last_timed(), log_format)
@@ -199,15 +199,10 @@ def _common_format(logs: list[tuple[str, BinaryIO]]) -> LogFormat:
     return formats[0]
 
 
-def _formats() -> list[LogFormat]:
-    """MLPerf's, which every framework may print, and those of the backends."""
-    return [MLLOG, *all_log_formats()]
-
-
 def _format_of(name: str, stream: BinaryIO) -> LogFormat:
     if not stream.seek(0, 2):
         raise RequestError("the log is empty", where=f"--log={name}")
-    formats = _formats()
+    formats = all_log_formats()
     found = ingest.detect(stream, formats)
     if found is None:
         known = ", ".join(f.name for f in formats)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.mlperf.definitions import MlperfBenchmark
-from benchmarks.mlperf.log_format import MLLOG, lines_of
+from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.records import read_records
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
 from benchmarks.mlperf.submission import CLOSED, DIVISION
@@ -61,7 +61,7 @@ def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], 
 
 def _runs(path: Path) -> list[LoggedRun]:
     with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
-        return read_runs(read_records(lines_of(stream)))
+        return read_runs(read_records(stream))
     return []
 
 

@@ -24,7 +24,6 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.measuring import flops
-from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.planning import capacity
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.request.settings import sort_settings
@@ -396,7 +395,7 @@ def test_every_log_of_a_framework_is_read_by_one_of_its_formats(backend: Backend
 
 
 def test_the_formats_of_all_backends_have_names_of_their_own() -> None:
-    names = [log_format.name for log_format in (MLLOG, *all_log_formats())]
+    names = [log_format.name for log_format in all_log_formats()]
     assert len(names) == len(set(names))
 
 

@@ -8,17 +8,16 @@ import msgspec
 from benchmarks.logs.ingest import stride
 from benchmarks.logs.log_stream import GRADIENT_NOT_FINITE
 from benchmarks.measuring import flops, statistics
-from benchmarks.measuring.figures import Figures, Resolution, measure
+from benchmarks.measuring.figures import Resolution, measure
 from benchmarks.measuring.ledger import attribute
 from benchmarks.measuring.summary import loss_of, reported_of, unknown_figures, window_notes
 from benchmarks.measuring.utilisation import Workload
-from benchmarks.values import Scalar, Step
+from benchmarks.values import Step
 
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
 # A framework may count a vocabulary that it padded: Megatron's count of Llama 3.1 8B is 0.04% more where tensor
 # parallelism over 8 pads it. Beside what rounding leaves open.
 PADDED_VOCABULARY = 5e-4
-TFLOPS_AGREE = 2.0  # a factor: frameworks count FLOPs in more ways than one
 ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code can import
 
 
@@ -58,7 +57,6 @@ def summarise_foreign(
         "notes": [
             "the step times are those the framework printed",
             *figures.notes,
-            *_other_tflops_than_the_log(workload, figures, reported),
             *_whose_convention(workload, marked, seconds_resolution, rate_resolution),
             *_stride_notes(steps),
             *window_notes(figures.window),
@@ -95,20 +93,6 @@ def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
     return [
         f"the log's tokens/s mean {logged:,.0f} tokens a step, the flags {workload.tokens_per_step:,}: "
         "are GPUs, global batch and sequence length right?"
-    ]
-
-
-def _other_tflops_than_the_log(workload: Workload, figures: Figures, reported: dict[str, Scalar | None]) -> list[str]:
-    logged, median = reported["tflops_per_device_median"], figures.seconds_per_step.median
-    if not isinstance(logged, float) or median is None or not (math.isfinite(logged) and logged > 0):
-        return []
-    convention = flops.conventions_for(workload.task)[0]
-    ours = workload.flops_per_step(convention) / median / workload.gpus / 1e12
-    if 1 / TFLOPS_AGREE <= ours / logged <= TFLOPS_AGREE:
-        return []
-    return [
-        f"the log's TFLOP/s a GPU are {logged:.4g}, those of the flags {ours:.4g} ({convention}): "
-        "are model, GPUs, batch and sequence length right?"
     ]
 
 

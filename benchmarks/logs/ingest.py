@@ -5,17 +5,18 @@ Pure: streams and events in, events out. What a line of a log looks like is the 
 (its LogFormat); files, flags and printing are in launch/ingest.py.
 """
 
+import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
 from benchmarks.backend import LogEvent, LogFormat, SkippedLine
 from benchmarks.values import Step
 
-HEAD_BYTES = 1 << 20
+HEAD_BYTES = CHUNK_BYTES = 1 << 20
 HEAD_OVERLAP = 4096  # a line that lies across two heads is whole in one of them
 
 Span = tuple[int, int]  # a first and a last step
@@ -46,21 +47,31 @@ def _family(name: str) -> str:
     return name.partition("-")[0]
 
 
-class WatchedStream:
-    """A log while it is read as one format, watched for lines of the others: of a run that is not read then."""
+class WatchedStream(io.RawIOBase):
+    """A log while it is read: how far it was read, about where the step lies that was just reported; and whether
+    lines of further formats came by, of a run that is not read then."""
 
-    def __init__(self, stream: BinaryIO, read_as: LogFormat, formats: Sequence[LogFormat]) -> None:
+    def __init__(self, stream: BinaryIO, read_as: LogFormat, formats: Sequence[LogFormat] = ()) -> None:
+        super().__init__()
         self._stream = stream
         self._unseen = [f for f in formats if _family(f.name) != _family(read_as.name)]
         self.others: list[str] = []
+        self.position = 0
 
-    def read(self, size: int) -> bytes:
-        chunk = self._stream.read(size)
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._stream.read(len(buffer))
+        buffer[: len(chunk)] = chunk
+        self.position += len(chunk)
         seen = [f for f in self._unseen if f.recognises(chunk)]
-        if seen:
-            self.others += [f.name for f in seen]
-            self._unseen = [f for f in self._unseen if f not in seen]
-        return chunk
+        self.others += [f.name for f in seen]
+        self._unseen = [f for f in self._unseen if f not in seen]
+        return len(chunk)
+
+    def buffered(self) -> BinaryIO:
+        return io.BufferedReader(self, CHUNK_BYTES)
 
 
 # --- which attempt ----------------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""The log formats of all installed backends."""
+"""The log formats that are known: MLPerf's, which every framework may print, and those of all installed backends."""
 
 import sys
 from pathlib import Path
 
 from benchmarks.backend import ENTRY_POINT_GROUP, Backend, LogFormat, backends
 from benchmarks.errors import RequestError
+from benchmarks.mlperf.log_format import MLLOG
 
 
 def backend_of_format(log_format: LogFormat) -> Backend | None:
@@ -14,7 +15,7 @@ def backend_of_format(log_format: LogFormat) -> Backend | None:
 
 
 def all_log_formats() -> list[LogFormat]:
-    """Without any, no log could be told from another file."""
+    """Without those of a backend, no log could be told from another file."""
     found = [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats()]
     if not found:
         raise RequestError(
@@ -23,4 +24,4 @@ def all_log_formats() -> list[LogFormat]:
             why=f"no backend with one is registered for {sys.executable}, or this user may not read where it is",
             next_command=f"{sys.executable} -m pip install --editable {Path(__file__).resolve().parents[2]}",
         )
-    return found
+    return [MLLOG, *found]

@@ -5,10 +5,9 @@ Pure. Which lines mean what is data (configs/symptoms.yml); benchmarks/diagnosis
 
 import io
 import re
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from benchmarks.backend import LogFormat
-from benchmarks.logs.log_stream import CHUNK_BYTES
 from benchmarks.secret_rules import hidden_in_log
 from benchmarks.values import Value
 
@@ -51,34 +50,6 @@ def printable(text: str) -> str:
 
 
 # --- where to look ----------------------------------------------------------------------------
-
-
-class CountedStream(io.RawIOBase):
-    """A stream that knows how far it was read: about there is the step that was just reported."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        super().__init__()
-        self._stream = stream
-        self.position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self.position = self._stream.seek(offset, whence)
-        return self.position
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        self.position += len(data)
-        return len(data)
-
-    def buffered(self) -> BinaryIO:
-        return io.BufferedReader(self, CHUNK_BYTES)
 
 
 def ending_text(stream: BinaryIO, log_format: LogFormat | None, last_step_near: int | None) -> bytes:

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NoReturn
 
 from benchmarks.backend import LogEvent, SkippedLine
-from benchmarks.logs.ingest import AttemptTracker
+from benchmarks.logs.ingest import CHUNK_BYTES, AttemptTracker
 from benchmarks.values import Step, Value
 
-CHUNK_BYTES = 1 << 20
 # What is looked at before and after the word. A line may be longer (any length), a step's report is not;
 # and as every decision is made from these bytes alone, the size of the chunks can't change what is read.
 LOOKBEHIND = 512

@@ -10,20 +10,17 @@ from typing import BinaryIO
 
 from benchmarks.backend import LogEvent, SkippedLine
 from benchmarks.logs.ingest import AttemptTracker
-from benchmarks.mlperf.records import BEGIN, Record, read_records
-from benchmarks.mlperf.run_log import tracked_step, whole_batch
+from benchmarks.mlperf.records import BEGIN, Record, read_records, whole
+from benchmarks.mlperf.run_log import tracked
 from benchmarks.values import Step
 
-NAME = "mllog"
-CHUNK = 1 << 20
-LONGEST_LINE = 1 << 20  # of an MLLOG line; what is longer is read up to here
 PAUSES = ("eval_start", "block_stop", "run_stop")
 
 
 class MllogFormat:
     """`:::MLLOG {json}` lines, in a file of their own or among a job's other output."""
 
-    name = NAME
+    name = "mllog"
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002
         return 0.001  # time_ms
@@ -36,23 +33,10 @@ class MllogFormat:
 
     def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
         reader = _Reader()
-        for found in read_records(lines_of(stream)):
-            yield from reader.events(found)
+        yield from filter(None, map(reader.event, read_records(stream)))
 
 
 MLLOG = MllogFormat()
-
-
-def lines_of(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream that can only be read in chunks; of an endless one, the beginning."""
-    rest = b""
-    while chunk := stream.read(CHUNK):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
-        if len(rest) > LONGEST_LINE:
-            rest = rest[:LONGEST_LINE]
-    if rest:
-        yield rest
 
 
 class _Reader:
@@ -63,48 +47,46 @@ class _Reader:
         self._batch: int | None = None
         self._from: tuple[int, float] | None = None  # a step, and when it ended
 
-    def events(self, found: Record | SkippedLine) -> Iterator[LogEvent]:
+    def event(self, found: Record | SkippedLine) -> LogEvent | None:
         if isinstance(found, SkippedLine):
-            yield LogEvent(attempt=self._tracker.attempt, skipped=found)
-            return
-        self._batch = whole_batch(found) or self._batch
+            return LogEvent(attempt=self._tracker.attempt, skipped=found)
+        if found.key == "global_batch_size":
+            self._batch = whole(found.value) or self._batch
         if found.key == "init_start":
             self._tracker.job_started()
             self._from = None
-            yield LogEvent(attempt=self._tracker.attempt)
-        elif found.key == "block_start":
+            return LogEvent(attempt=self._tracker.attempt)
+        if found.key == "block_start":
             self._from = None if found.step is None else (found.step, found.time_ms)
-        elif found.key in PAUSES:
+            return None
+        if found.key in PAUSES:
             self._from = None
-        else:
-            yield from self._step(found)
+            return None
+        return self._step(found)
 
-    def _step(self, record: Record) -> Iterator[LogEvent]:
-        tracked = tracked_step(record)
-        if tracked is None or (tracked.loss is None and tracked.step is None):
-            return  # a time of a whole block, which is no step's
-        number = tracked.step
-        if number is None and tracked.samples is not None and self._batch:
-            number = tracked.samples // self._batch
+    def _step(self, record: Record) -> LogEvent | None:
+        said, number = tracked(record), record.step
+        if said is None or (said.loss is None and number is None):
+            return None  # a time of a whole block, which is no step's
+        if number is None and record.samples is not None and self._batch:
+            number = record.samples // self._batch
         if number is None:
             reason = f"neither its step nor global_batch_size is known: {json.dumps(record.metadata)[:60]}"
-            yield LogEvent(attempt=self._tracker.attempt, skipped=SkippedLine(line=record.line, reason=reason))
-            return
+            return LogEvent(attempt=self._tracker.attempt, skipped=SkippedLine(line=record.line, reason=reason))
         if not self._tracker.report(record.rank, number):
-            yield LogEvent(attempt=self._tracker.attempt, duplicates=1)
-            return
+            return LogEvent(attempt=self._tracker.attempt, duplicates=1)
         step = Step(
             step=number,
             seconds=self._seconds(number, record.time_ms),
-            loss=tracked.loss,
+            loss=said.loss,
             tokens=None,
             attempt=self._tracker.attempt,
             rank=record.rank or 0,
-            framework_seconds=tracked.seconds,
+            framework_seconds=said.seconds,
             framework_global_batch_size=self._batch,
         )
         self._from = (number, record.time_ms)
-        yield LogEvent(attempt=self._tracker.attempt, step=step)
+        return LogEvent(attempt=self._tracker.attempt, step=step)
 
     def _seconds(self, number: int, at: float) -> float | None:
         if self._from is None or number <= self._from[0] or at <= self._from[1]:

@@ -1,13 +1,13 @@
 """The lines of an MLLOG: `:::MLLOG {json}` wherever it stands in a line, whatever else the log holds.
 
-Text in, records out; what a line begins but does not hold whole is named. What the records mean is run_log.py's.
+Bytes in, records out; what a line begins but does not hold whole is named. What the records mean is run_log.py's.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 from benchmarks.backend import SkippedLine
 from benchmarks.logs.log_stream import rank_of_line, without_colours
@@ -17,6 +17,7 @@ TOKEN = b":::MLLOG"
 # A line of the format has this after the token; a message such as `:::MLLOG Weight initialization: ...` has not.
 BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
 LARGEST = 2**53  # beyond it a float is no count
+LONGEST_LINE = 1 << 20  # a longer one, as a progress bar paints, is read in pieces
 
 
 class Record(Value, frozen=True):
@@ -25,7 +26,6 @@ class Record(Value, frozen=True):
     line: int  # 1-based, in its file
     key: str
     value: Any
-    event: str
     metadata: dict[str, Any]
     time_ms: float
     rank: int | None = None  # as srun or torchrun labels the line
@@ -38,10 +38,6 @@ class Record(Value, frozen=True):
     @property
     def step(self) -> int | None:
         return whole(self.metadata.get("step"))
-
-    @property
-    def number(self) -> float | None:
-        return number(self.value)
 
 
 def number(value: Any) -> float | None:
@@ -57,16 +53,17 @@ def whole(value: Any) -> int | None:
     return None if found is None else round(found)
 
 
-def read_records(lines: Iterable[bytes]) -> Iterator[Record | SkippedLine]:
-    """Every MLLOG line, in order."""
-    for place, line in enumerate(lines, start=1):
-        if TOKEN not in line:
-            continue
-        found = BEGIN.search(line)
-        if found is None:
-            yield SkippedLine(line=place, reason="no JSON object after :::MLLOG")
-        else:
-            yield _record(line, found, place)
+def read_records(stream: BinaryIO) -> Iterator[Record | SkippedLine]:
+    """Every MLLOG line of a log, in order."""
+    place = 1
+    while line := stream.readline(LONGEST_LINE):
+        if TOKEN in line:
+            found = BEGIN.search(line)
+            if found is None:
+                yield SkippedLine(line=place, reason="no JSON object after :::MLLOG")
+            else:
+                yield _record(line, found, place)
+        place += line.endswith(b"\n")
 
 
 def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | SkippedLine:
@@ -84,15 +81,8 @@ def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | Skipp
         return SkippedLine(line=place, reason="it has no time_ms")
     if not isinstance(metadata, dict):
         return SkippedLine(line=place, reason="its metadata is no object")
-    return Record(
-        line=place,
-        key=data["key"],
-        value=data.get("value"),
-        event=str(data.get("event_type", "")),
-        metadata=metadata,
-        time_ms=at,
-        rank=rank_of_line(line[: found.start()]),
-    )
+    rank = rank_of_line(line[: found.start()])
+    return Record(line=place, key=data["key"], value=data.get("value"), metadata=metadata, time_ms=at, rank=rank)
 
 
 def _not_json(error: Exception, text: str) -> str:

@@ -6,6 +6,7 @@ the line between its neighbours is pruned, and so is every batch smaller than th
 """
 
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +15,6 @@ import msgspec
 
 from benchmarks.configs import read_yaml
 from benchmarks.errors import RequestError
-from benchmarks.measuring.statistics import mean
 from benchmarks.values import Positive, Value
 
 TIMES_FILE = Path("references") / "mlperf_times.yml"
@@ -31,17 +31,13 @@ class ReferencePoint(Value, frozen=True):
 
 
 class Expected(Value, frozen=True):
-    """What the reference would need at some batch size."""
+    """What the reference would need at some batch size; nothing is known outside its points."""
 
     batch: int
     samples: float | None
     stdev: float | None
     how: Literal["found", "interpolated", "below", "above"]
     between: list[int]  # the batch sizes it rests on
-
-    @property
-    def inside(self) -> bool:
-        return self.samples is not None
 
 
 def read_points(records: Mapping[str, Any], where: str) -> list[ReferencePoint]:
@@ -58,9 +54,7 @@ def _point(record: Mapping[str, Any]) -> ReferencePoint:
     inner = samples[1:-1]
     if not inner:
         raise ValueError(f"batch size {record['BS']}: {len(samples)} runs, at least 3 are needed")
-    centre = sum(samples) / len(samples)
-    stdev = (sum((value - centre) ** 2 for value in samples) / len(samples)) ** 0.5
-    return ReferencePoint(int(record["BS"]), mean(inner) or 0.0, stdev)
+    return ReferencePoint(int(record["BS"]), statistics.fmean(inner), statistics.pstdev(samples))
 
 
 def prune(points: Sequence[ReferencePoint]) -> list[ReferencePoint]:

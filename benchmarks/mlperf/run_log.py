@@ -4,9 +4,10 @@ A log may hold several runs, one after the other (NEXP experiments of one job), 
 worth a complaint in it is findings.py's; where its time went is time_to_train.py's.
 """
 
-from bisect import bisect_right
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 from benchmarks.backend import SkippedLine
 from benchmarks.mlperf.records import Record, number, whole
@@ -37,16 +38,11 @@ class Evaluation(Value, frozen=True):
     line: int
 
 
-class TrackedStep(Value, frozen=True):
+class Tracked(NamedTuple):
     """What a line says of a training step, or of those since the line before."""
 
-    time_ms: float
-    line: int
-    step: int | None
-    samples: int | None
     seconds: float | None
     loss: float | None
-    rank: int | None
 
 
 class LoggedRun(Value, frozen=True):
@@ -58,7 +54,7 @@ class LoggedRun(Value, frozen=True):
     settings: dict[str, Any]  # key -> its last value
     marks: dict[str, list[Record]]  # of MARKS, in order
     evaluations: list[Evaluation]
-    steps: list[TrackedStep]
+    steps: list[Tracked]
     throughputs: list[float]  # samples/s as the run itself printed them
     status: Status
     status_text: str  # as it was written
@@ -72,19 +68,13 @@ class LoggedRun(Value, frozen=True):
     def batch(self) -> int | None:
         return whole(self.settings.get("global_batch_size"))
 
-    def time_of(self, mark: str) -> float | None:
-        """When something was first logged."""
-        found = self.marks.get(mark)
-        return found[0].time_ms if found else None
-
     @property
     def start_ms(self) -> float | None:
-        return self.time_of("run_start")
+        return next((record.time_ms for record in self.marks["run_start"]), None)
 
     @property
     def stop_ms(self) -> float | None:
-        found = self.marks.get("run_stop")
-        return found[-1].time_ms if found else None
+        return next((record.time_ms for record in reversed(self.marks["run_stop"])), None)
 
     @property
     def seconds(self) -> float | None:
@@ -96,34 +86,28 @@ class LoggedRun(Value, frozen=True):
     @property
     def init_seconds(self) -> float | None:
         """From the first init_start to run_start."""
-        began = self.time_of("init_start")
-        return None if began is None or self.start_ms is None else (self.start_ms - began) / 1000
+        began = self.marks["init_start"]
+        return None if not began or self.start_ms is None else (self.start_ms - began[0].time_ms) / 1000
 
     @property
     def samples(self) -> int | None:
         """Trained until the last evaluation: what rcp_checker takes for the samples to converge."""
-        counted = [one.samples for one in self.evaluations if one.samples is not None]
-        return counted[-1] if counted else None
+        return next((one.samples for one in reversed(self.evaluations) if one.samples is not None), None)
 
 
 def read_runs(found: Iterable[Record | SkippedLine]) -> list[LoggedRun]:
     """The runs of a log, in order; one that holds nothing but settings is a run that never started."""
-    records: list[Record] = []
-    skipped: list[SkippedLine] = []
-    for one in found:
-        if isinstance(one, Record):
-            records.append(one)
-        else:
-            skipped.append(one)
+    found = list(found)
+    records = [one for one in found if isinstance(one, Record)]
     told = _of_one_rank(records)
+    others = len(records) - len(told)
     runs = _split(told)
-    begins = [0, *(run[0].line for run in runs[1:])]
-    found_in: list[list[SkippedLine]] = [[] for _ in runs]
-    for one in skipped:  # an unread line belongs to the run that has begun
-        if runs:
-            found_in[bisect_right(begins, one.line) - 1].append(one)
-    others = [len(records) - len(told), *(0 for _ in runs[1:])]
-    return [_run(*of_one) for of_one in zip(runs, found_in, others, strict=True)] if runs else []
+    bounds = [0, *(run[0].line for run in runs[1:]), math.inf]
+    return [
+        # An unread line belongs to the run that has begun; the lines of further ranks are counted once.
+        _run(run, [s for s in found if isinstance(s, SkippedLine) and first <= s.line < end], 0 if first else others)
+        for run, (first, end) in zip(runs, pairwise(bounds), strict=False)
+    ]
 
 
 def _of_one_rank(records: Sequence[Record]) -> list[Record]:
@@ -164,7 +148,7 @@ def _run(records: list[Record], skipped: list[SkippedLine], other_ranks: int) ->
         },
         marks=marks,
         evaluations=_evaluations(records),
-        steps=[step for record in records if (step := tracked_step(record)) is not None],
+        steps=[step for record in records if (step := tracked(record)) is not None],
         throughputs=[rate for record in records if (rate := _throughput(record)) is not None],
         status=STATUSES.get(text.lower(), "unknown"),
         status_text=text,
@@ -177,49 +161,26 @@ def _evaluations(records: Sequence[Record]) -> list[Evaluation]:
     for record in records:
         if record.key not in EVALUATION_KEYS:
             continue
-        one = Evaluation(
-            samples=record.samples if record.samples is not None else whole(record.metadata.get("epoch_num")),
-            value=record.number,
-            time_ms=record.time_ms,
-            line=record.line,
-        )
-        if one.samples is None or not any((e.samples, e.value) == (one.samples, one.value) for e in found[-8:]):
+        samples = record.samples if record.samples is not None else whole(record.metadata.get("epoch_num"))
+        one = Evaluation(samples, number(record.value), record.time_ms, record.line)
+        if samples is None or not any((e.samples, e.value) == (samples, one.value) for e in found[-8:]):
             found.append(one)
     return found
 
 
-def whole_batch(record: Record) -> int | None:
-    """The global batch size, where a record is what says it."""
-    return whole(record.value) if record.key == "global_batch_size" else None
-
-
-def tracked_step(record: Record) -> TrackedStep | None:
+def tracked(record: Record) -> Tracked | None:
     """A line of a training step: `train_loss`, or NVIDIA's tracked_stats with a loss or with a step's time."""
-    if record.key == "train_loss":
-        stats: dict[str, Any] = {"train_loss": record.value}
-    elif record.key == "tracked_stats" and isinstance(record.value, dict):
-        stats = record.value
-    else:
-        return None
+    stats = {"train_loss": record.value} if record.key == "train_loss" else _stats(record)
     seconds = next((number(stats[key]) for key in SECONDS_KEYS if key in stats), None)
     losses = [number(stats[key]) for key in LOSS_KEYS if key in stats]
-    if seconds is None and not losses:
-        return None
-    return TrackedStep(
-        time_ms=record.time_ms,
-        line=record.line,
-        step=record.step,
-        samples=record.samples,
-        seconds=seconds,
-        loss=losses[0] if losses else None,
-        rank=record.rank,
-    )
+    return None if seconds is None and not losses else Tracked(seconds, losses[0] if losses else None)
 
 
 def _throughput(record: Record) -> float | None:
     """Samples a second as the run printed them: NVIDIA's tracked_stats, or a key of that name."""
-    if record.key == "throughput":
-        return record.number
-    if record.key == "tracked_stats" and isinstance(record.value, dict):
-        return number(record.value.get("throughput"))
-    return None
+    return number(record.value if record.key == "throughput" else _stats(record).get("throughput"))
+
+
+def _stats(record: Record) -> dict[str, Any]:
+    stats: dict[str, Any] = record.value if record.key == "tracked_stats" and isinstance(record.value, dict) else {}
+    return stats

@@ -43,15 +43,6 @@ class Unread(Value, frozen=True):
     text: str
 
 
-class ShellConfig(Value, frozen=True):
-    """What a configuration exports, in the end."""
-
-    variables: dict[str, str]
-    unknown: dict[str, str]  # every name that an unread line may have set -> that line
-    unread: list[Unread]
-    files: list[str]  # that were read, in order
-
-
 ReadFile = Callable[[str], str | None]  # a file's name -> its text; None: it is not there
 
 
@@ -59,24 +50,26 @@ class _CannotRead(Exception):
     """Why a line cannot be read."""
 
 
-def read(name: str, text: str, beside: ReadFile) -> ShellConfig:
+def read(name: str, text: str, beside: ReadFile) -> "ShellConfig":
     """A configuration's exports; `beside` reads what it sources, by the name alone."""
-    reader = _Reader(beside)
-    reader.read(name, text)
-    return ShellConfig(variables=reader.variables, unknown=reader.unknown, unread=reader.unread, files=reader.files)
+    found = ShellConfig(beside)
+    found.read(name, text)
+    return found
 
 
-class _Reader:
+class ShellConfig:
+    """What a configuration exports, in the end."""
+
     def __init__(self, beside: ReadFile) -> None:
         self._beside = beside
         self.variables: dict[str, str] = {}
-        self.unknown: dict[str, str] = {}
+        self.unknown: dict[str, str] = {}  # every name that an unread line may have set -> that line
         self.unread: list[Unread] = []
-        self.files: list[str] = []
+        self._files = 0  # that were read
         self._depth = 0.0  # of the unread blocks around a line; infinite where their end cannot be told
 
     def read(self, name: str, text: str) -> None:
-        self.files.append(name)
+        self._files += 1
         continued = False
         for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
             if not line or line.startswith("#"):
@@ -107,7 +100,7 @@ class _Reader:
             self.unknown.pop(name, None)
 
     def _source(self, name: str) -> None:
-        text = self._beside(name) if len(self.files) < MOST_FILES else None
+        text = self._beside(name) if self._files < MOST_FILES else None
         if text is None:
             raise _CannotRead(f"{NOT_SOURCED}: {name} is not in the same folder, or sources itself")
         self.read(name, text)

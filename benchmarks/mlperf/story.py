@@ -8,18 +8,14 @@ from benchmarks.logs.timing_table import FAILED, INCOMPLETE, SUCCESS, Row
 from benchmarks.measuring.statistics import median
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import Finding, find
+from benchmarks.mlperf.records import number
 from benchmarks.mlperf.reference_points import Expected
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.time_to_train import Convergence, compare_convergence, take_apart
-from benchmarks.values import TimeToTrain, Value
+from benchmarks.values import MlperfEvaluation, TimeToTrain, Value
 
 SHOWN_EVALUATIONS = 8
 STATUS = {"success": SUCCESS, "aborted": FAILED, "fail": FAILED}
-
-
-class LoggedEvaluation(Value, frozen=True):
-    samples: int | None
-    value: float | None
 
 
 class Story(Value, frozen=True):
@@ -35,7 +31,7 @@ class Story(Value, frozen=True):
     init_seconds: float | None  # first init_start to run_start
     global_batch_size: int | None
     samples: int | None
-    evaluations: list[LoggedEvaluation]
+    evaluations: list[MlperfEvaluation]
     samples_per_second: float | None  # samples over training time, without evaluations
     samples_per_second_printed: float | None  # the median of those that the run itself printed
     apart: TimeToTrain | None
@@ -43,18 +39,13 @@ class Story(Value, frozen=True):
     no_convergence_because: str
     findings: list[Finding]
 
-    def ended(self) -> str:
-        return self.status if self.status != "unknown" else (self.status_text or "no run_stop")
-
 
 def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Expected | None = None) -> Story:
     apart = take_apart(run)
     convergence = None
     if apart is not None and benchmark is not None and expected is not None:
         convergence = compare_convergence(run, apart, benchmark, expected)
-    said = run.settings.get("target_accuracy")
-    logged = float(said) if isinstance(said, int | float) and not isinstance(said, bool) else None
-    target = benchmark.target.at_most if benchmark is not None else logged
+    target = benchmark.target.at_most if benchmark else number(run.settings.get("target_accuracy"))
     values = [one.value for one in run.evaluations if one.value is not None]
     platform = run.settings.get("submission_platform")
     return Story(
@@ -68,7 +59,7 @@ def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Exp
         init_seconds=run.init_seconds,
         global_batch_size=run.batch,
         samples=run.samples,
-        evaluations=[LoggedEvaluation(one.samples, one.value) for one in run.evaluations],
+        evaluations=[MlperfEvaluation(one.samples, one.value) for one in run.evaluations],
         samples_per_second=apart.samples_per_second if apart else None,
         samples_per_second_printed=median(run.throughputs),
         apart=apart,
@@ -87,7 +78,7 @@ def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expect
         return "the run did not meet its target, so how many samples that takes is not known"
     if expected is None:
         return "global_batch_size is not logged"
-    if not expected.inside:
+    if expected.samples is None:
         side = "smallest" if expected.how == "below" else "largest"
         return f"its batch of {run.batch} is {expected.how} the {side} of the reference points, {expected.between[0]}"
     return "its samples are not logged"
@@ -99,49 +90,43 @@ def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expect
 def lines(story: Story) -> list[str]:
     """The story for people."""
     name = " on ".join(part for part in (story.benchmark or "unknown benchmark", story.platform) if part)
-    minutes = ""
+    ended = story.status if story.status != "unknown" else (story.status_text or "no run_stop")
     if story.time_to_train_minutes is not None:
         what = "time to train" if story.status == "success" else "ended after"
-        minutes = f", {what} {story.time_to_train_minutes:.3f} min"
-    found = [f"{name}: {story.ended()}{minutes}", _training(story)]
+        ended += f", {what} {story.time_to_train_minutes:.3f} min"
+    figures = {
+        "{} samples": story.samples,
+        "global batch {}": story.global_batch_size,
+        "{:.4g} samples/s while training": story.samples_per_second,
+        "{:.4g} samples/s as the run printed it": story.samples_per_second_printed,
+        "init {:.1f} s before it": story.init_seconds,
+    }
+    known = [words.format(figure) for words, figure in figures.items() if figure is not None]
+    found = [f"{name}: {ended}", ", ".join(known) or "samples and global batch unknown"]
     if story.evaluations:
         found.append(_evaluations(story))
     if story.apart is not None:
-        found += apart_lines(story.apart)
+        found += _apart_lines(story.apart)
     if story.convergence is not None:
-        found += convergence_lines(story.convergence)
+        found += _convergence_lines(story.convergence)
     elif story.no_convergence_because:
         found.append(f"convergence: not judged, {story.no_convergence_because}")
     return [*found, *(finding.text() for finding in story.findings)]
 
 
-def _training(story: Story) -> str:
-    parts = [
-        f"{story.samples} samples" if story.samples is not None else "samples unknown",
-        f"global batch {story.global_batch_size}" if story.global_batch_size else "global batch unknown",
-    ]
-    for figure, words in (
-        (story.samples_per_second, "{:.4g} samples/s while training"),
-        (story.samples_per_second_printed, "{:.4g} samples/s as the run printed it"),
-        (story.init_seconds, "init {:.1f} s before it"),
-    ):
-        parts += [] if figure is None else [words.format(figure)]
-    return ", ".join(parts)
-
-
 def _evaluations(story: Story) -> str:
     shown, count = story.evaluations[-SHOWN_EVALUATIONS:], len(story.evaluations)
-    text = ", ".join(f"{_number(one.value)} at {one.samples}" for one in shown)
+    text = ", ".join(f"{_loss(one.value)} at {one.samples}" for one in shown)
     which = f"the last {len(shown)} of {count} evaluations" if len(shown) < count else "evaluations"
     target = f"; target {story.target:g}" if story.target is not None else ""
     return f"{which}: {text} samples{target}"
 
 
-def _number(value: float | None) -> str:
+def _loss(value: float | None) -> str:
     return "no number" if value is None else f"{value:.4f}"
 
 
-def apart_lines(apart: TimeToTrain) -> list[str]:
+def _apart_lines(apart: TimeToTrain) -> list[str]:
     """The parts, each with its share; they sum up to the total."""
     if not apart.divided:
         return [f"time to train {apart.total_seconds:.3f} s; the log marks no blocks, so its parts are not known"]
@@ -157,20 +142,17 @@ def apart_lines(apart: TimeToTrain) -> list[str]:
         ("evaluation", apart.evaluation_seconds, f"{apart.evaluations} evaluations"),
         ("checkpoint", apart.checkpoint_seconds, "" if apart.checkpoint_seconds else "none is marked"),
         ("other", apart.other_seconds, "between the parts above"),
+        ("sum", apart.total_seconds, "run_stop - run_start"),
     ]
     total = apart.total_seconds or 1.0
-    found = [
-        f"  {name:<11}{seconds:>12.3f} s {100 * seconds / total:>5.1f}%  {note}".rstrip()
-        for name, seconds, note in rows
-    ]
-    return [*found, f"  {'sum':<11}{apart.total_seconds:>12.3f} s         run_stop - run_start"]
+    return [f"  {name:<11}{took:>12.3f} s {100 * took / total:>5.1f}%  {note}".rstrip() for name, took, note in rows]
 
 
-def convergence_lines(convergence: Convergence) -> list[str]:
+def _convergence_lines(convergence: Convergence) -> list[str]:
     points = " and ".join(str(batch) for batch in convergence.between)
-    how = f"interpolated between batches {points}"
-    if convergence.how != "interpolated":
-        how = f"found at batch {points}"
+    how = f"{convergence.how} at batch {points}"
+    if convergence.how == "interpolated":
+        how = f"interpolated between batches {points}"
     spread = "" if convergence.deviations is None else f", {convergence.deviations:+.1f} standard deviations"
     return [
         f"convergence: {convergence.samples} samples, the reference needs {convergence.expected_samples:.0f} "
@@ -203,5 +185,5 @@ def _one_line(run: LoggedRun) -> str:
     if run.samples is not None:
         words.append(f"and {run.samples} samples")
     if run.evaluations:
-        words.append(f"(evaluation {len(run.evaluations)}: {_number(run.evaluations[-1].value)})")
+        words.append(f"(evaluation {len(run.evaluations)}: {_loss(run.evaluations[-1].value)})")
     return " ".join(words)

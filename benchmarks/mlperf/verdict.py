@@ -3,7 +3,7 @@
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.findings import Finding
 from benchmarks.mlperf.reference_points import PublishedTime
-from benchmarks.mlperf.story import Story, apart_lines, convergence_lines
+from benchmarks.mlperf.story import Story, lines
 from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.values import Value
 
@@ -106,13 +106,13 @@ class Verdict(Value, frozen=True):
 
 def text(verdict: Verdict) -> str:
     """The verdict for people: each set, each run, and last the one word."""
-    lines = [line for one in verdict.sets for line in [*_set_lines(one), ""]]
-    lines += [f"system {name}: {result.text()}" for name, result in verdict.systems.items()]
+    told = [line for one in verdict.sets for line in [*_set_lines(one), ""]]
+    told += [f"system {name}: {result.text()}" for name, result in verdict.systems.items()]
     if verdict.package is not None:
-        lines.append(f"package: {verdict.package.text()}")
+        told.append(f"package: {verdict.package.text()}")
     by = f"ruleset {verdict.ruleset}" + (", derived rules for small copies" if verdict.derived else "")
     word = "passes" if verdict.passes else "fails"
-    return "\n".join([*lines, f"verdict: {word} ({by})", *(f"  {reason}" for reason in verdict.reasons)])
+    return "\n".join([*told, f"verdict: {word} ({by})", *(f"  {reason}" for reason in verdict.reasons)])
 
 
 def _set_lines(one: SetVerdict) -> list[str]:
@@ -130,17 +130,10 @@ def _set_lines(one: SetVerdict) -> list[str]:
 
 
 def _run_lines(run: RunVerdict, worst: bool) -> list[str]:
-    story = run.story
     word = "passes" if run.passes else ("did not converge, left out as the worst" if worst else "fails")
-    minutes = "" if story.time_to_train_minutes is None else f", {story.time_to_train_minutes:.3f} min"
-    samples = "" if story.samples is None else f", {story.samples} samples"
     derived = " by derived rules" if run.derived else ""
-    lines = [f"compliance_checker{derived}: {run.compliance.text()}", *(found.text() for found in story.findings)]
-    if story.apart is not None and story.apart.divided:
-        lines += apart_lines(story.apart)
-    if story.convergence is not None:
-        lines += convergence_lines(story.convergence)
-    return [f"{run.name}: {word}: {story.ended()}{minutes}{samples}", *(f"  {line}" for line in lines)]
+    checked = f"compliance_checker{derived}: {run.compliance.text()}"
+    return [f"{run.name}: {word}", *(f"  {line}" for line in (checked, *lines(run.story)))]
 
 
 def _olympic(one: SetVerdict) -> str:

@@ -1,4 +1,4 @@
-"""What a run's MLLOG says: one frozen value with all that is needed, and the records it becomes, in order. Pure.
+"""What a run's MLLOG says: its settings, its times, and the records they become, in order. Pure.
 
 The keys are those that the rulesets up to 6.1.0 require; a ruleset ignores what it does not know. Every value is
 the run's own: a setting that differs from the rules is written as it was, and the checkers find it.
@@ -8,14 +8,12 @@ launch/mlperf/emit.py writes the records with the package's own logger.
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-import msgspec
-
 from benchmarks.convergence.reached import reached_at
 from benchmarks.errors import RequestError
 from benchmarks.inside.goal import Goal
-from benchmarks.mlperf.definitions import MlperfBenchmark, Optimizer, steps_apart
+from benchmarks.mlperf.definitions import MlperfBenchmark, steps_apart
 from benchmarks.secret_rules import why_secret
-from benchmarks.values import Benchmark, Convergence, Lora, Parallelism, RunRecord, Step, Value
+from benchmarks.values import Benchmark, Convergence, Evaluation, RunRecord, Step, Value
 
 RESULT_FILE = "result_0.txt"  # as the package checker looks for it
 SEED = 1234  # of the order of the text, in both backends
@@ -33,52 +31,17 @@ class Entry(Value, frozen=True):
     metadata: dict[str, Any] = {}
 
 
-class WrittenEvaluation(Value, frozen=True):
-    """One evaluation of a run: when it ran, after how many samples, and what it found."""
-
-    step: int
-    samples: int
-    value: float
-    start_ms: int
-    stop_ms: int
-
-
-class WrittenStep(Value, frozen=True):
-    """One training step worth a line."""
-
-    step: int
-    time_ms: int
-    loss: float | None
-    seconds: float | None = None
-
-
 class WrittenRun(Value, frozen=True):
-    """One run with a target, with all that its MLLOG says. Times are Unix milliseconds."""
+    """One run with a target, with all that its MLLOG says."""
 
-    benchmark: MlperfBenchmark
-    org: str
-    platform: str
-    batch: int
-    gradient_accumulation: int
-    micro_batch: int
-    sequence_length: int
-    max_steps: int
-    learning_rate: float
-    optimizer: Optimizer  # as the run had it
-    lora: Lora | None
-    dtype: str  # of all arithmetic
-    parallelism: Parallelism
-    seed: int
-    train_samples: int
-    eval_samples: int
+    settings: dict[str, Any]  # by their keys
     cache_cleared: bool
-    init_start_ms: int
-    init_stop_ms: int
-    run_start_ms: int
-    run_stop_ms: int | None  # None: the run ended without a word, and so does its log
+    launched_unix: float
+    started_unix: float
+    stopped_unix: float | None  # None: the run ended without a word, and so does its log
     status: Literal["success", "aborted"]
-    evaluations: list[WrittenEvaluation]
-    steps: list[WrittenStep] = []
+    evaluations: list[Evaluation]
+    steps: list[Step]  # of rank 0, timed from the start
 
 
 def written(
@@ -94,65 +57,69 @@ def written(
     started = next((one for one in record.started if one.rank == 0), None)
     if started is None:
         return None
-    unix, schedule, evaluations = started.unix_seconds, towards.schedule, record.evaluations
+    unix, evaluations = started.unix_seconds, record.evaluations
     success, stopped = reached_at(goal, evaluations) is not None, None
     if success or (evaluations and evaluations[-1].steps == benchmark.steps):
         stopped = evaluations[-1].ended_unix
     elif len(steps) >= benchmark.steps and steps[-1].elapsed_seconds is not None:
         stopped = unix + steps[-1].elapsed_seconds
     return WrittenRun(
-        benchmark=rules,
-        org=org,
-        platform=f"{benchmark.gpus}x{benchmark.hardware.name}",
-        batch=benchmark.global_batch_size,
-        gradient_accumulation=benchmark.gradient_accumulation,
-        micro_batch=benchmark.micro_batch_size,
-        sequence_length=benchmark.sequence_length,
-        max_steps=benchmark.steps,
-        learning_rate=schedule.learning_rate,
-        optimizer=msgspec.structs.replace(
-            rules.optimizer,
-            beta_1=schedule.beta1,
-            beta_2=schedule.beta2,
-            epsilon=schedule.epsilon,
-            weight_decay=schedule.weight_decay,
-            gradient_clip_norm=schedule.clip_norm,
-            warmup_steps=schedule.warmup_steps,
-            end_rate_ratio=schedule.final_learning_rate / schedule.learning_rate,
-            decay_and_warmup_steps=schedule.steps if rules.optimizer.decay_and_warmup_steps else None,
-        ),
-        lora=benchmark.lora,
-        dtype=benchmark.dtype,
-        parallelism=benchmark.parallelism,
-        seed=SEED,
-        train_samples=rules.train_samples,
-        eval_samples=towards.evaluation_sequences,
+        settings=settings(rules, benchmark, towards, org),
         cache_cleared=False,  # nobody did: its text is some 100 kB, and read once
-        init_start_ms=_ms(started.launched_unix_seconds or unix),
-        init_stop_ms=_ms(unix),
-        run_start_ms=_ms(unix),
-        run_stop_ms=None if stopped is None else _ms(stopped),
+        launched_unix=started.launched_unix_seconds or unix,
+        started_unix=unix,
+        stopped_unix=stopped,
         status="success" if success else "aborted",
-        evaluations=[
-            WrittenEvaluation(
-                step=one.steps,
-                samples=one.sequences,
-                value=float("nan") if one.loss is None else one.loss,
-                start_ms=_ms(one.ended_unix - one.seconds),
-                stop_ms=_ms(one.ended_unix),
-            )
-            for one in evaluations
-        ],
-        steps=[
-            WrittenStep(step.step + 1, _ms(unix + step.elapsed_seconds), step.loss, step.seconds)
-            for step in steps
-            if step.elapsed_seconds is not None
-        ],
+        evaluations=evaluations,
+        steps=list(steps),
     )
 
 
-def _ms(seconds: float) -> int:
-    return round(1000 * seconds)
+def settings(rules: MlperfBenchmark, benchmark: Benchmark, towards: Convergence, org: str) -> dict[str, Any]:
+    """The settings, the warm-up before the decay that a rule computes from it."""
+    schedule, batch, layout = towards.schedule, benchmark.global_batch_size, benchmark.parallelism
+    if benchmark.dtype not in PRECISIONS:
+        what, where = f"the rules have no name for the precision '{benchmark.dtype}'", "lowest_numerical_precision"
+        raise RequestError(what, where=where, why=f"known: {', '.join(PRECISIONS)}")
+    kinds = (f"lowest_numerical_precision_in_{kind}" for kind in ("linear", "attn", "comm"))
+    lora = {"lora_rank": benchmark.lora.rank, "lora_alpha": benchmark.lora.alpha} if benchmark.lora else {}
+    scheduled = schedule.steps if rules.optimizer.decay_and_warmup_steps else benchmark.steps
+    return {
+        "submission_benchmark": rules.name,
+        "submission_org": org,
+        "submission_division": "closed",
+        "submission_status": "onprem",
+        "submission_platform": f"{benchmark.gpus}x{benchmark.hardware.name}",
+        "target_accuracy": rules.target.at_most,
+        "seed": SEED,
+        "global_batch_size": batch,
+        "micro_batch_size": benchmark.micro_batch_size,
+        "gradient_accumulation_steps": benchmark.gradient_accumulation,
+        "max_sequence_length": benchmark.sequence_length,
+        "max_steps": benchmark.steps,
+        "train_samples": rules.train_samples,
+        "eval_samples": towards.evaluation_sequences,
+        "evaluation_frequency": steps_apart(rules.evaluation, batch) * batch,
+        "opt_name": rules.optimizer.name,
+        "opt_base_learning_rate": schedule.learning_rate,
+        "opt_end_learning_rate": schedule.final_learning_rate,
+        "opt_learning_rate_warmup_steps": schedule.warmup_steps,
+        "opt_learning_rate_decay_steps": scheduled - schedule.warmup_steps,
+        "opt_learning_rate_decay_schedule": rules.optimizer.schedule,
+        "opt_learning_rate_training_steps": benchmark.steps,
+        "opt_adamw_beta_1": schedule.beta1,
+        "opt_adamw_beta_2": schedule.beta2,
+        "opt_adamw_epsilon": schedule.epsilon,
+        "opt_adamw_weight_decay": schedule.weight_decay,
+        "opt_gradient_clip_norm": schedule.clip_norm,
+        **lora,
+        **dict.fromkeys(kinds, PRECISIONS[benchmark.dtype]),
+        "tensor_parallelism": layout.tensor,
+        "pipeline_parallelism": layout.pipeline,
+        "context_parallelism": layout.context,
+        "expert_parallelism": 1,
+        "config_filename": "benchmark.json",
+    }
 
 
 # --- a run as lines ---------------------------------------------------------------------------
@@ -160,85 +127,45 @@ def _ms(seconds: float) -> int:
 
 def entries(run: WrittenRun) -> list[Entry]:
     """Every line, by its time; what has the same time, in the order that the rules ask for."""
-    began, ready = run.init_start_ms, run.init_stop_ms
+    began, ready = _ms(run.launched_unix), _ms(run.started_unix)
     found = [
         Entry(began, "cache_clear", run.cache_cleared),
         Entry(began, "init_start", event="start"),
-        *(Entry(ready, key, value) for key, value in _settings(run).items()),
+        *(Entry(ready, key, value) for key, value in run.settings.items()),
         Entry(ready, "init_stop", event="end"),
-        Entry(run.run_start_ms, "run_start", event="start"),
+        Entry(ready, "run_start", event="start"),
         *sorted([*_blocks(run), *_steps(run)], key=lambda entry: entry.time_ms),
     ]
-    if run.run_stop_ms is not None:
-        samples = run.evaluations[-1].samples if run.evaluations else 0
+    if run.stopped_unix is not None:
+        samples = run.evaluations[-1].sequences if run.evaluations else 0
         metadata = {"status": run.status, "samples_count": samples}
-        found.append(Entry(run.run_stop_ms, "run_stop", event="end", metadata=metadata))
+        found.append(Entry(_ms(run.stopped_unix), "run_stop", event="end", metadata=metadata))
     _refuse_secrets(found)
     return found
 
 
-def _settings(run: WrittenRun) -> dict[str, Any]:
-    """The settings, the warm-up before the decay that a rule computes from it."""
-    optimizer = run.optimizer
-    warmup = optimizer.warmup_steps or 0
-    if run.dtype not in PRECISIONS:
-        what, where = f"the rules have no name for the precision '{run.dtype}'", "lowest_numerical_precision"
-        raise RequestError(what, where=where, why=f"known: {', '.join(PRECISIONS)}")
-    kinds = (f"lowest_numerical_precision_in_{kind}" for kind in ("linear", "attn", "comm"))
-    return {
-        "submission_benchmark": run.benchmark.name,
-        "submission_org": run.org,
-        "submission_division": "closed",
-        "submission_status": "onprem",
-        "submission_platform": run.platform,
-        "target_accuracy": run.benchmark.target.at_most,
-        "seed": run.seed,
-        "global_batch_size": run.batch,
-        "micro_batch_size": run.micro_batch,
-        "gradient_accumulation_steps": run.gradient_accumulation,
-        "max_sequence_length": run.sequence_length,
-        "max_steps": run.max_steps,
-        "train_samples": run.train_samples,
-        "eval_samples": run.eval_samples,
-        "evaluation_frequency": steps_apart(run.benchmark.evaluation, run.batch) * run.batch,
-        "opt_name": optimizer.name,
-        "opt_base_learning_rate": run.learning_rate,
-        "opt_end_learning_rate": run.learning_rate * optimizer.end_rate_ratio,
-        "opt_learning_rate_warmup_steps": warmup,
-        "opt_learning_rate_decay_steps": (optimizer.decay_and_warmup_steps or run.max_steps) - warmup,
-        "opt_learning_rate_decay_schedule": optimizer.schedule,
-        "opt_learning_rate_training_steps": run.max_steps,
-        "opt_adamw_beta_1": optimizer.beta_1,
-        "opt_adamw_beta_2": optimizer.beta_2,
-        "opt_adamw_epsilon": optimizer.epsilon,
-        "opt_adamw_weight_decay": optimizer.weight_decay,
-        "opt_gradient_clip_norm": optimizer.gradient_clip_norm,
-        **({"lora_rank": run.lora.rank, "lora_alpha": run.lora.alpha} if run.lora else {}),
-        **dict.fromkeys(kinds, PRECISIONS[run.dtype]),
-        "tensor_parallelism": run.parallelism.tensor,
-        "pipeline_parallelism": run.parallelism.pipeline,
-        "context_parallelism": run.parallelism.context,
-        "expert_parallelism": 1,
-        "config_filename": "benchmark.json",
-    }
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)
 
 
 def _blocks(run: WrittenRun) -> Iterator[Entry]:
     """Each block from the evaluation before it to the next; the last ends with the run where it has no evaluation."""
-    began, at = run.run_start_ms, _where(0, 0)
+    began, at = _ms(run.started_unix), _where(0, 0)
     for one in run.evaluations:
-        here = _where(one.step, one.samples)
+        here = _where(one.steps, one.sequences)
+        paused, ended = _ms(one.ended_unix - one.seconds), _ms(one.ended_unix)
         yield Entry(began, "block_start", event="start", metadata=at)
-        yield Entry(one.start_ms, "block_stop", event="end", metadata=here)
-        yield Entry(one.start_ms, "eval_start", event="start", metadata=here)
-        yield Entry(one.stop_ms, "eval_accuracy", one.value, metadata=here)
-        yield Entry(one.stop_ms, "eval_stop", event="end", metadata=here)
-        began, at = one.stop_ms, here
-    last = max([step.step for step in run.steps], default=at["step"])
-    ends_so = run.evaluations and (run.status == "success" or last <= at["step"])
-    if run.run_stop_ms is not None and not ends_so:
+        yield Entry(paused, "block_stop", event="end", metadata=here)
+        yield Entry(paused, "eval_start", event="start", metadata=here)
+        yield Entry(ended, "eval_accuracy", float("nan") if one.loss is None else one.loss, metadata=here)
+        yield Entry(ended, "eval_stop", event="end", metadata=here)
+        began, at = ended, here
+    trained = max((step.step + 1 for step in run.steps if step.elapsed_seconds is not None), default=at["step"])
+    ends_so = run.evaluations and (run.status == "success" or trained <= at["step"])
+    if run.stopped_unix is not None and not ends_so:
+        there = _where(trained, trained * run.settings["global_batch_size"])
         yield Entry(began, "block_start", event="start", metadata=at)
-        yield Entry(run.run_stop_ms, "block_stop", event="end", metadata=_where(last, last * run.batch))
+        yield Entry(_ms(run.stopped_unix), "block_stop", event="end", metadata=there)
 
 
 def _where(step: int, samples: int) -> dict[str, Any]:
@@ -247,9 +174,11 @@ def _where(step: int, samples: int) -> dict[str, Any]:
 
 def _steps(run: WrittenRun) -> Iterator[Entry]:
     for one in run.steps:
-        stats = {"train_loss": one.loss, "train_step_time": one.seconds}
-        known = {key: value for key, value in stats.items() if value is not None}
-        yield Entry(one.time_ms, "tracked_stats", known, metadata=_where(one.step, one.step * run.batch))
+        if one.elapsed_seconds is not None:
+            stats = {"train_loss": one.loss, "train_step_time": one.seconds}
+            known = {key: value for key, value in stats.items() if value is not None}
+            place = _where(one.step + 1, (one.step + 1) * run.settings["global_batch_size"])
+            yield Entry(_ms(run.started_unix + one.elapsed_seconds), "tracked_stats", known, metadata=place)
 
 
 def _refuse_secrets(found: list[Entry]) -> None:

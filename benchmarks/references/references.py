@@ -6,11 +6,10 @@ named, not mended. What is a row and what is none: docs/figures.md.
 """
 
 import csv
-import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,9 +22,11 @@ SECONDS_A_DAY = 86_400
 TRILLION = 1e12
 # A source computes with FLOPs rounded to three digits (1.82e15 for 1.8206e15), and its MFU has two decimals.
 MFU_POINTS = 0.1
-PRINTED = ("tokens_per_second", "mfu_percent", "days_per_trillion_tokens", "stated_flops_per_sequence")
+NUMBER = r"(?!0*\.?0*$)\d+(?:\.\d+)?(?:e[+-]?\d+)?"  # above 0
 AXES = ("data", "fsdp", "tensor", "pipeline", "context", "virtual_pipeline")
 STATED = "stated"  # the FLOPs are the source's own, which no formula here gives
+Printed = Annotated[str, msgspec.Meta(pattern=f"^{NUMBER}$")]
+PrintedOrNone = Annotated[str, msgspec.Meta(pattern=f"^(?:{NUMBER})?$")]  # empty: the source has none
 
 
 class Reference(Value, frozen=True):
@@ -48,12 +49,12 @@ class Reference(Value, frozen=True):
     data: Positive
     micro_batch_size: Positive
     window: str
-    seconds_per_step: str  # as printed: its last digit says how it was rounded
-    tokens_per_second: str  # this and the next two are empty where the source has none
-    mfu_percent: str
-    days_per_trillion_tokens: str
+    seconds_per_step: Printed  # its last digit says how it was rounded
+    tokens_per_second: PrintedOrNone
+    mfu_percent: PrintedOrNone
+    days_per_trillion_tokens: PrintedOrNone
     flops: str  # the convention of its MFU, or `stated`
-    stated_flops_per_sequence: str
+    stated_flops_per_sequence: PrintedOrNone
     source: str
     date: str
     where: str = ""  # the file and its line
@@ -105,9 +106,6 @@ def _reference(row: Mapping[str, Any], where: str) -> Reference:
         if None in row:
             raise ValueError("it has more cells than the first line has names")
         found = msgspec.convert({**row, "where": where}, Reference, strict=False)
-        for printed in (found.seconds_per_step, *filter(None, (getattr(found, figure) for figure in PRINTED))):
-            if not 0 < float(printed) < math.inf:
-                raise ValueError(f"'{printed}' is no number above 0")
         if found.flops not in (STATED, *flops.CONVENTIONS):
             raise ValueError(f"flops is '{found.flops}', which is none of {', '.join((STATED, *flops.CONVENTIONS))}")
         if found.flops == STATED and not found.stated_flops_per_sequence:

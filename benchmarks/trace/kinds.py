@@ -13,7 +13,6 @@ FILE_NAME = "trace_kinds.yml"
 Kind = Literal["matmul", "attention", "other", "collective", "copy", "none"]
 # In the order in which they win an instant that several of them share: compute, then collectives, then copies.
 KINDS: tuple[Kind, ...] = ("matmul", "attention", "other", "collective", "copy")
-COMPUTE: tuple[Kind, ...] = ("matmul", "attention", "other")
 COLLECTIVE: Kind = "collective"
 NONE: Kind = "none"
 IDLE = "idle"

@@ -8,7 +8,7 @@ import msgspec
 from benchmarks.assets.assets import compare
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, refused
+from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, refused, rule_lines
 from benchmarks.mlperf.configuration import Configuration, configuration_of
 from benchmarks.mlperf.definitions import wall_minutes
 from benchmarks.mlperf.submission import variables
@@ -35,19 +35,18 @@ def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[s
     found = broken_rules(config, definition, submission, points)
     bad = refused(found, config.division)
     if bad:
-        raise _refusal(bad, name)
+        raise _refusal(bad, name, config.division)
     _refuse_shared_nodes(config, options)
     return [f"{one.what}: {one.arithmetic}" for one in found]
 
 
-def _refusal(bad: Sequence[BrokenRule], name: str) -> RequestError:
+def _refusal(bad: Sequence[BrokenRule], name: str, division: str) -> RequestError:
     """One message for all of them; each with its arithmetic and its cure."""
     if len(bad) == 1:
         where = f"MLPerf {name}: {bad[0].rule}"
         return RequestError(bad[0].what, where=where, why=bad[0].arithmetic, next_command=bad[0].cure)
-    lines = [f"  {n}. {one.what}\n     {one.arithmetic}\n     cure: {one.cure}" for n, one in enumerate(bad, 1)]
     return RequestError(
-        "\n".join([f"MLPerf {name}: {len(bad)} reasons why this cannot be run", *lines]),
+        "\n".join([f"MLPerf {name}: {len(bad)} reasons why this cannot be run", *rule_lines(bad, division)]),
         where=", ".join(dict.fromkeys(one.rule for one in bad)),
         why="nothing was submitted: each of them costs a run",
         next_command="the cures; python launch/plan.py mlperf FILE looks at a config_*.sh in the same way",

@@ -8,7 +8,8 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,22 +128,15 @@ def _staged(files: Sequence[Path], folder: Path) -> list[list[Judged]]:
     found: dict[str | None, list[Judged]] = {}
     for path in files:
         runs, name = runs_in(path), (_own_run(path) or path).name
-        for place, run in enumerate(runs):
+        bounds = [0, *(run.records[0].line - 1 for run in runs[1:]), None]
+        for place, (run, lines) in enumerate(zip(runs, pairwise(bounds), strict=False), start=1):
             own = found.setdefault(run.benchmark, [])
             staged = folder / (run.benchmark or "unknown") / f"result_{len(own)}.txt"
             staged.parent.mkdir(parents=True, exist_ok=True)
-            staged.write_bytes(b"".join(_lines_of(path, runs, place)))
-            own.append(Judged(name if len(runs) == 1 else f"{name}, run {place + 1}", run, staged))
+            with path.open("rb") as stream:
+                staged.write_bytes(b"".join(islice(stream, *lines)))
+            own.append(Judged(name if len(runs) == 1 else f"{name}, run {place}", run, staged))
     return list(found.values())
-
-
-def _lines_of(path: Path, runs: Sequence[LoggedRun], place: int) -> Iterator[bytes]:
-    first = 1 if place == 0 else runs[place].records[0].line
-    last = runs[place + 1].records[0].line if place + 1 < len(runs) else None
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if number >= first and (last is None or number < last):
-                yield line
 
 
 # --- the verdict on them -----------------------------------------------------------------------

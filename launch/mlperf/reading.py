@@ -7,7 +7,6 @@ from typing import BinaryIO
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.definitions import MlperfBenchmark
-from benchmarks.mlperf.log_format import lines_of
 from benchmarks.mlperf.records import read_records
 from benchmarks.mlperf.reference_points import Expected, expected
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
@@ -18,7 +17,7 @@ from launch.mlperf import package
 def runs_of(stream: BinaryIO) -> list[LoggedRun]:
     """The runs of a log, from its start."""
     stream.seek(0)
-    return read_runs(read_records(lines_of(stream)))
+    return read_runs(read_records(stream))
 
 
 def runs_in(path: Path) -> list[LoggedRun]:

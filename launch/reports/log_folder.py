@@ -31,7 +31,7 @@ from benchmarks.diagnosis.order import ending_of
 from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.errors import RequestError
 from benchmarks.logs import ingest
-from benchmarks.logs.log_endings import CountedStream, Ending, ending_text, printable
+from benchmarks.logs.log_endings import Ending, ending_text, printable
 from benchmarks.logs.timing_table import (
     FAILED,
     INCOMPLETE,
@@ -195,7 +195,7 @@ class LogReader:
             return self._row_of_another_file(file, path, head, stream)
         stream.seek(0)
         reading = Reading(self._rule)
-        counted = CountedStream(stream)
+        counted = ingest.WatchedStream(stream, log_format)
         last_step_near: int | None = None
         own = self._own_run(file)
         for event in log_format.read(counted.buffered()):

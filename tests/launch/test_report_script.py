@@ -331,10 +331,9 @@ class BrittleLog(MaxTextLog):
     """A format of another package, with a fault."""
 
     def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        if b"boom" in stream.read():
+        if b"boom" in (text := stream.read()):
             raise IndexError("boom")
-        stream.seek(0)
-        yield from super().read(stream)
+        yield from super().read(io.BytesIO(text))
 
 
 @pytest.mark.parametrize(

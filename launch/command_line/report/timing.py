@@ -23,7 +23,6 @@ from benchmarks.logs import timing_table
 from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.logs.timing_table import Row
 from benchmarks.measuring import window
-from benchmarks.mlperf.log_format import MLLOG
 from launch.reports.log_folder import LogReader, find_files
 
 DEFAULT_FOLDER = "experiments"
@@ -39,7 +38,7 @@ flags.DEFINE_alias("full-names", "full_names")
 def main(argv: list[str]) -> int:
     window.check_rule(WINDOW.value)
     files = find_files(argv[1:] or [DEFAULT_FOLDER])
-    reader = LogReader(files, WINDOW.value, read_symptoms(Configs().root), [MLLOG, *all_log_formats()])
+    reader = LogReader(files, WINDOW.value, read_symptoms(Configs().root), all_log_formats())
     rows = sorted(_with_progress(reader.rows(), reader.to_read), key=lambda row: row.path)
     text = timing_table.FORMATS[FORMAT.value](timing_table.named(rows, FULL_NAMES.value), WINDOW.value)
     sys.stdout.buffer.write(text.encode(errors="backslashreplace"))

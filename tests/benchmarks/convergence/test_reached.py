@@ -229,7 +229,7 @@ def test_a_run_that_was_cut_off_says_no_end() -> None:
     assert towards is not None
     run = written(CONFIGS.mlperf("llama31_8b_tiny"), benchmark, towards, goal, record, record.steps, "unnamed")
     assert run is not None
-    assert run.run_stop_ms is None
+    assert run.stopped_unix is None
 
 
 # --- nothing is left open -------------------------------------------------------------------------------

@@ -1,17 +1,15 @@
-"""The MLPerf benchmarks as data: what the rules fix, and when the first evaluation comes."""
+"""The MLPerf benchmarks as data: what the rules fix, when they evaluate first, and what the reference needs."""
 
 import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.measuring.flops import ADAPTED_MATRICES
-from benchmarks.mlperf.definitions import (
-    Target,
-    first_evaluation,
-    global_batch_size,
-)
+from benchmarks.mlperf.definitions import Target, first_evaluation, global_batch_size
+from benchmarks.mlperf.reference_points import ReferencePoint, expected, published_for, read_points, read_times
 
 CONFIGS = Configs()
+TIMES, HARDWARE = read_times(CONFIGS.root), CONFIGS.names("hardware")
 
 
 @pytest.mark.parametrize("name", CONFIGS.names("mlperf"))
@@ -44,22 +42,71 @@ def test_the_batch_of_nvidias_knobs(knobs: tuple[int, int, int, int, int], batch
     assert global_batch_size(*knobs) == batch
 
 
-def test_the_first_evaluation_is_where_published_logs_have_it() -> None:
-    """MLCommons training_results_v5.1, NVIDIA, theia_ngpu72: steps 172 of llama2_70b_lora and 342 of llama31_8b."""
-    lora = first_evaluation(CONFIGS.mlperf("llama2_70b_lora"), 9)
-    assert (lora.steps_apart, lora.skipped, lora.step, lora.samples) == (43, 3, 172, 1548)
-    pretrain = first_evaluation(CONFIGS.mlperf("llama31_8b"), 36)
-    assert (pretrain.step, pretrain.samples) == (342, 12312)
-    assert first_evaluation(CONFIGS.mlperf("flux1"), 2304).step == 114
-
-
-def test_the_interval_knob_counts_samples_in_one_and_steps_in_the_other() -> None:
-    seed = first_evaluation(CONFIGS.mlperf("llama2_70b_lora"), 1, knob=1152)
-    assert (seed.steps_apart, seed.step) == (1152, 3456)
-    assert first_evaluation(CONFIGS.mlperf("llama31_8b"), 36, knob=342).samples == 12312
+@pytest.mark.parametrize(
+    ("name", "batch", "knob", "steps"),
+    [
+        # MLCommons training_results_v5.1, NVIDIA, theia_ngpu72
+        ("llama2_70b_lora", 9, None, (43, 3, 172, 1548)),
+        ("llama31_8b", 36, None, (342, 0, 342, 12312)),
+        ("flux1", 2304, None, (114, 0, 114, 262656)),
+        # the knob counts samples in one and steps in the other
+        ("llama2_70b_lora", 1, 1152, (1152, 2, 3456, 3456)),
+        ("llama31_8b", 36, 342, (342, 0, 342, 12312)),
+    ],
+)
+def test_the_first_evaluation_is_where_published_logs_have_it(
+    name: str, batch: int, knob: int | None, steps: tuple[int, int, int, int]
+) -> None:
+    found = first_evaluation(CONFIGS.mlperf(name), batch, knob)
+    assert (found.steps_apart, found.skipped, found.step, found.samples) == steps
 
 
 def test_a_loss_of_nothing_reaches_no_target() -> None:
     target = Target(metric="eval_loss", at_most=0.925)
     reached = [target.reached_by(value) for value in (0.925, 0.926, 0.0, -1.0, float("nan"))]
     assert reached == [True, False, False, False, False]
+
+
+# --- what it is compared with; the installed package's points: tests/launch/mlperf/test_package.py ----------
+
+
+@pytest.mark.parametrize("unit", ["samples to converge", "Epochs to converge"])
+def test_a_point_leaves_out_the_best_and_the_worst_run(unit: str) -> None:
+    (read,) = read_points({"a": {"BS": 8, unit: [100, 1, 4, 2, 3]}}, "rcps.json")
+    assert (read.batch, read.samples) == (8, 3.0)
+    assert read.stdev == pytest.approx(39.0128, abs=1e-4)
+
+
+@pytest.mark.parametrize("records", [{"a": {}}, {"a": {"BS": 8, "samples to converge": [1, 2]}}, {"a": []}])
+def test_what_is_no_file_of_points_is_refused(records: dict[str, object]) -> None:
+    with pytest.raises(RequestError, match="not the reference points"):
+        read_points(records, "rcps.json")
+
+
+def test_a_batch_outside_has_no_expectation() -> None:
+    points = [ReferencePoint(batch=8, samples=100, stdev=1.0), ReferencePoint(batch=16, samples=200, stdev=1.0)]
+    assert [(found.how, found.samples) for found in (expected(points, n) for n in (4, 32))] == [
+        ("below", None),
+        ("above", None),
+    ]
+
+
+def test_every_published_time_names_what_exists() -> None:
+    assert TIMES.source and TIMES.date and len(TIMES.times) > 20
+    for row in TIMES.times:
+        assert row.benchmark in CONFIGS.names("mlperf") and row.hardware in HARDWARE
+        assert row.minutes == sorted(row.minutes) and all(minutes > 0 for minutes in row.minutes)
+
+
+@pytest.mark.parametrize(
+    ("platform", "hardware"),
+    [
+        ("18xNVIDIA GB200", {"gb200"}),
+        ("1xDGX H100", {"h100"}),
+        ("8xcpu", {"h100", "h200", "b200", "gb200", "gb300"}),
+        (None, {"h100", "h200", "b200", "gb200", "gb300"}),
+    ],
+)
+def test_those_of_the_named_device_stand_beside_a_run(platform: str | None, hardware: set[str]) -> None:
+    rows = published_for(TIMES, "llama2_70b_lora", platform, HARDWARE)
+    assert {row.hardware for row in rows} == hardware

@@ -3,7 +3,8 @@
 import io
 
 from benchmarks.backend import LogEvent
-from benchmarks.mlperf.log_format import MLLOG, lines_of
+from benchmarks.mlperf.log_format import MLLOG
+from benchmarks.mlperf.records import LONGEST_LINE, Record, read_records
 from benchmarks.values import Step
 from tests.benchmarks.mlperf.test_run_log import line, run_lines
 
@@ -38,24 +39,18 @@ def test_a_step_takes_the_mean_since_the_line_before_and_never_across_an_evaluat
     assert [(step.step, step.seconds) for step in found] == [(10, 0.2), (20, 0.3), (30, None), (40, 0.1)]
 
 
-def test_a_step_without_a_number_is_counted_by_its_samples() -> None:
+def test_a_step_without_a_number_is_counted_by_its_samples_or_skipped_with_the_reason() -> None:
     told = line("train_loss", 1.3589, at=5000, samples_count=432, lr=0.00022)
     (found,) = steps([line("global_batch_size", 8), told])
     assert (found.step, found.loss, found.framework_global_batch_size) == (54, 1.3589, 8)
-
-
-def test_a_step_whose_number_cannot_be_known_is_skipped_with_the_reason() -> None:
-    (event,) = events([line("train_loss", 1.3589, samples_count=432)])
+    (event,) = events([told])
     assert event.skipped is not None and "global_batch_size" in event.skipped.reason
 
 
-def test_what_the_framework_printed_of_a_step_is_kept() -> None:
+def test_what_the_framework_printed_of_a_step_is_kept_and_the_time_of_a_whole_block_is_no_step() -> None:
     stats = {"train_step_time": 0.143, "reduced_train_loss": 8.22}
     (found,) = steps([line("tracked_stats", stats, step=31.0, samples_count=1152.0)])
     assert (found.step, found.framework_seconds, found.loss) == (31, 0.143, 8.22)
-
-
-def test_the_time_of_a_whole_block_is_no_step() -> None:
     assert steps([line("tracked_stats", {"train_step_time": 0.172}, samples_count=387)]) == []
 
 
@@ -71,9 +66,7 @@ def test_it_is_recognised_by_a_line_with_a_key_alone() -> None:
     assert not MLLOG.recognises(b"grep ':::MLLOG' slurm.out")
 
 
-def test_lines_are_those_of_the_stream_however_it_is_cut() -> None:
-    class Drops(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:  # noqa: ARG002
-            return super().read(3)
-
-    assert list(lines_of(Drops(b"one\ntwo\n\nfour"))) == [b"one", b"two", b"", b"four"]
+def test_the_lines_of_a_log_are_counted_however_long_they_are() -> None:
+    painted = b"\rEpoch 0" * (LONGEST_LINE // 4)
+    (found,) = read_records(io.BytesIO(b"\n" + painted + b"\n\n" + line("seed", 7).encode()))
+    assert isinstance(found, Record) and (found.line, found.key) == (4, "seed")

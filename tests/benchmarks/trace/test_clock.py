@@ -12,7 +12,10 @@ from tests.benchmarks.trace.made import SAMPLE_EVENTS, kinds, sample, steps_of, 
 from tests.benchmarks.trace.test_xplane import PATH
 
 PROFILING = Profiling(ranks=[0], start_step=20, stop_step=29)
-MARKS = {20: 0, 21: 1, 22: 11, 23: 21}
+MADE = steps_of(4, (0, 9, "dot.1"))  # 10 ms a step
+NUMBERED = summarise(trace_of(MADE, marks={20: 0, 21: 1, 22: 11, 23: 21}), kinds(), Wanted())
+UNNUMBERED = summarise(trace_of(MADE), kinds(), Wanted())
+WHOLE = frozenset({21, 22, 23})
 
 
 def step_at(number: int, seconds: float, elapsed: float | None = None, reason: str | None = None) -> Step:
@@ -21,15 +24,14 @@ def step_at(number: int, seconds: float, elapsed: float | None = None, reason: s
     )
 
 
-def real_steps() -> tuple[list[Step], float]:
-    events = [json.loads(line) for line in SAMPLE_EVENTS.read_text().splitlines()]
-    started = next(event["unix_seconds"] for event in events if event["event"] == "started")
-    steps = [event for event in events if event["event"] == "step"]
-    return [step_at(one["step"], one["seconds"], one["elapsed_seconds"]) for one in steps], started
+def profiled(seconds: float) -> list[Step]:
+    return [step_at(2, 0.010), *(step_at(number, seconds, reason="profiler") for number in range(20, 24))]
 
 
 def test_the_real_trace_and_our_clock_agree_within_5_percent() -> None:
-    steps, started = real_steps()
+    events = [json.loads(line) for line in SAMPLE_EVENTS.read_text().splitlines()]
+    started = next(event["unix_seconds"] for event in events if event["event"] == "started")
+    steps = [step_at(one["step"], one["seconds"], one["elapsed_seconds"]) for one in events if one["event"] == "step"]
     trace = read_xplane(sample(), PATH)
     undisturbed = undisturbed_steps(steps, started, trace, None)
     summary = summarise(trace, kinds(), Wanted(undisturbed))
@@ -40,50 +42,45 @@ def test_the_real_trace_and_our_clock_agree_within_5_percent() -> None:
 
 
 def test_by_the_time_of_day_only_steps_within_the_trace_are_undisturbed() -> None:
-    trace = trace_of(steps_of(3, (0, 9, "dot.1")), starts_unix_seconds=100.0, stops_unix_seconds=103.5)
+    trace = trace_of(MADE, starts_unix_seconds=100.0, stops_unix_seconds=103.5)
     steps = [step_at(number, 1.0, number + 0.5) for number in range(10)]  # step n ends at 95.5 + n
     assert undisturbed_steps(steps, 95.0, trace, PROFILING) == {6, 7, 8}
 
 
 @pytest.mark.parametrize("started", [None, 95.0])
 def test_without_the_time_of_day_the_ends_of_what_was_asked_for_are_left_out(started: float | None) -> None:
-    trace = trace_of(steps_of(3, (0, 9, "dot.1")))
-    assert undisturbed_steps([], started, trace, PROFILING) == set(range(21, 28))
-    assert undisturbed_steps([], started, trace, None) == set()
+    assert undisturbed_steps([], started, trace_of(MADE), PROFILING) == set(range(21, 28))
+    assert undisturbed_steps([], started, trace_of(MADE), None) == set()
 
 
 def test_the_same_steps_are_compared() -> None:
-    summary = summarise(trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS), kinds(), Wanted())
-    profiled = [step_at(number, 0.0125, reason="profiler") for number in range(20, 24)]
-    found = compare(summary, [step_at(3, 0.004), *profiled], frozenset({21, 22, 23}))
-    assert found.trace_seconds_per_step == pytest.approx(0.010)
-    assert found.clock_seconds_per_step == pytest.approx(0.0125)
+    found = compare(NUMBERED, profiled(0.0125), WHOLE)
+    assert (found.trace_seconds_per_step, found.clock_seconds_per_step) == pytest.approx((0.010, 0.0125))
     assert found.difference == pytest.approx(-0.2)
     assert found.null_because == {}
 
 
-def test_what_cannot_be_compared_says_why() -> None:
-    trace = trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS)
-    numbered = summarise(trace, kinds(), Wanted())
-    unnumbered = summarise(trace_of(steps_of(4, (0, 9, "dot.1"))), kinds(), Wanted())
-    every = frozenset(range(40))
-    for summary, steps, undisturbed, said in (
-        (unnumbered, [], every, "does not number"),
-        (numbered, [], every, "no time for all of steps 21 to 23"),
-        (numbered, [step_at(number, 1.0) for number in (21, 23)], every, "no time"),
-        (numbered, [step_at(number, 1.0) for number in (21, 22, 23)], frozenset({21, 22}), "start or stop lies in"),
-    ):
-        found = compare(summary, steps, undisturbed)
-        assert found.difference is found.clock_seconds_per_step is None
-        assert said in found.null_because["clock_seconds_per_step"]
+@pytest.mark.parametrize(
+    ("summary", "timed", "undisturbed", "said"),
+    [
+        (UNNUMBERED, (), WHOLE, "does not number"),
+        (NUMBERED, (), WHOLE, "no time for all of steps 21 to 23"),
+        (NUMBERED, (21, 23), WHOLE, "no time"),
+        (NUMBERED, (21, 22, 23), frozenset({21, 22}), "start or stop lies in"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(
+    summary: object, timed: tuple[int, ...], undisturbed: frozenset[int], said: str
+) -> None:
+    found = compare(summary, [step_at(number, 1.0) for number in timed], undisturbed)
+    assert found.difference is found.clock_seconds_per_step is None
+    assert said in found.null_because["clock_seconds_per_step"]
 
 
 @pytest.mark.parametrize(("seconds", "doubted"), [(0.0049, True), (0.0051, False), (0.0199, False), (0.021, True)])
 def test_a_trace_whose_step_is_not_near_ours_does_not_cover_the_steps(seconds: float, doubted: bool) -> None:
-    """10 ms a step in the trace; also where the profiler's start lies in the steps, so that no difference is said."""
-    summary = summarise(trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS), kinds(), Wanted())
-    profiled = [step_at(number, seconds, reason="profiler") for number in range(20, 24)]
-    for undisturbed in (frozenset({21, 22, 23}), frozenset[int]()):
-        doubt = compare(summary, [step_at(2, 0.010), *profiled], undisturbed).doubt
+    """Also where the profiler's start lies in the steps, so that no difference is said."""
+    for undisturbed in (WHOLE, frozenset[int]()):
+        doubt = compare(NUMBERED, profiled(seconds), undisturbed).doubt
         assert doubt.startswith("the trace does not cover these steps: 10 ms") == doubted
         assert bool(doubt) == doubted

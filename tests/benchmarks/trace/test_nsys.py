@@ -131,48 +131,31 @@ def test_devices_hosts_and_the_time_of_day_are_read(database: Database) -> None:
 
 @pytest.mark.parametrize("table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_MEMCPY", "TARGET_INFO_SYSTEM_ENV"])
 def test_a_table_without_rows_is_left_out_of_an_export(tmp_path: Path, table: str) -> None:
-    database = Database(tmp_path / "report.sqlite", without=(table,)).kernel(0, 1, 1)
+    folder = tmp_path / "a folder?with #marks%20"
+    folder.mkdir()
+    database = Database(folder / "report.sqlite", without=(table,)).kernel(0, 1, 1)
+    database.path.chmod(0o444)
+    before = sorted(folder.iterdir()), database.path.stat().st_mtime_ns
     trace = read_nsys(database.path)
+    assert (sorted(folder.iterdir()), database.path.stat().st_mtime_ns) == before, "it is only read"
     assert len(trace.devices[0].begins) == 1
     assert trace.host == "report", "the file's name, where the host's is not said"
 
 
-def test_an_export_without_kernels_says_that_nothing_ran_on_a_gpu(database: Database) -> None:
+def test_what_is_known_in_part_is_a_note(database: Database) -> None:
     trace = read_nsys(database.path)
-    assert trace.devices == []
-    assert "nothing was recorded on a GPU" in trace.notes
-
-
-def test_whole_cuda_graphs_are_said(database: Database) -> None:
+    assert (trace.devices, trace.notes) == ([], ["nothing was recorded on a GPU"])
     with closing(sqlite3.connect(database.path)) as connection, connection:
         connection.execute(
             "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER)"
         )
         connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (0, 1000, 0)")
-    trace = read_nsys(database.path)
-    assert "1 CUDA graphs" in trace.notes[0]
-    assert [one.kernel for one in trace.operations] == ["CUDA graph"]
-
-
-def test_reading_leaves_the_folder_as_it_was(database: Database) -> None:
-    database.kernel(0, 1, 1)
-    before = sorted(database.path.parent.iterdir()), database.path.stat().st_mtime_ns
-    database.path.chmod(0o444)
-    read_nsys(database.path)
-    assert (sorted(database.path.parent.iterdir()), database.path.stat().st_mtime_ns) == before
-
-
-def test_an_awkward_path_is_read(tmp_path: Path) -> None:
-    folder = tmp_path / "a folder?with #marks%20"
-    folder.mkdir()
-    assert len(read_nsys(Database(folder / "r.sqlite").kernel(0, 1, 1).path).devices) == 1
-
-
-def test_what_ends_before_it_begins_is_left_out_and_counted(database: Database) -> None:
-    database.kernel(0, 2, 1).kernel(5, 3, 1).kernel(9, 8, 1, device=1)
+    database.kernel(5, 3, 1).kernel(9, 8, 1, device=1)
     trace = read_nsys(database.path)
     assert [(device.name, len(device.begins)) for device in trace.devices] == [("GPU 0", 1)]
-    assert trace.notes == ["2 operations that end before they begin are left out"]
+    assert "CUDA graph" in {one.kernel for one in trace.operations}
+    assert trace.notes[0].startswith("1 CUDA graphs are known as a whole only")
+    assert trace.notes[1] == "2 operations that end before they begin are left out"
 
 
 def test_what_is_no_whole_export_is_refused(database: Database, tmp_path: Path) -> None:

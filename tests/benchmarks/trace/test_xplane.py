@@ -64,50 +64,63 @@ def test_a_real_loop_reaches_over_what_it_executes(real: Trace) -> None:
 
 # --- layouts ------------------------------------------------------------------------------------
 
+START = 1_795_302_180_000_000_000
+KERNEL = {"Stream #1(Compute)": [("k", 0, 1)]}
+BESIDE = {"thread": [("fusion.1", 0, 9, {"hlo_op": "fusion.1", **TRAINING})]}
+STREAMS = {
+    "Stream #13(Compute)": [("nvjet_tst", 5, 2, {"hlo_op": "cublas-gemm.1", "hlo_module": TRAIN})],
+    "Stream #14(MemcpyD2H)": [("MemcpyD2H", 6, 3)],
+    "XLA Ops": [("cublas-gemm.1", 5, 2)],
+    "Steps": [("20", 0, 10)],
+}
+LINES = {"XLA Ops": [("fusion.1", 1, 2, {"hlo_module": TRAIN})], "XLA Modules": [("jit_train_step", 0, 9)]}
+LATER = SpaceMaker().plane("/device:GPU:0", {"Stream #1(Compute)": [("k", 5, 1)]}, timestamp_ns=START + 1000)
+ASYNCHRONOUS = [
+    ("while.1", 0, 2, {"hlo_op": "while.1", "_p": 5, **TRAINING}),
+    ("dot.1", 3, 2, {"hlo_op": "dot.1", "_p": 6, **TRAINING}),
+    ("end: dot.1", 4, 0, {"_c": 6}),  # earlier than what its own thread says: the later one holds
+    ("end: while.1", 50, 0, {"_c": 5}),
+    ("end: other", 70, 0, {"_c": 99}),
+]
+MARKED = [("train", n * 10, 1, {"step_num": n}) for n in (5, 6, 7)] + [("eval", 31, 1, {"step_num": 0})]
 
-def test_a_gpu_is_its_streams_with_hlo_beside_each_kernel() -> None:
-    maker = SpaceMaker().plane(
-        "/device:GPU:1",
-        {
-            "Stream #13(Compute)": [("nvjet_tst", 5, 2, {"hlo_op": "cublas-gemm.1", "hlo_module": TRAIN})],
-            "Stream #14(MemcpyD2H)": [("MemcpyD2H", 6, 3)],
-            "XLA Ops": [("cublas-gemm.1", 5, 2)],
-            "Steps": [("20", 0, 10)],
-        },
-    )
+
+@pytest.mark.parametrize(
+    ("maker", "names", "operations"),
+    [
+        pytest.param(
+            SpaceMaker().plane("/device:GPU:1", STREAMS),
+            *(["GPU 1"], [("cublas-gemm.1: nvjet_tst", 5, 7), ("MemcpyD2H", 6, 9)]),
+            id="a GPU is its streams, with HLO beside each kernel",
+        ),
+        pytest.param(
+            SpaceMaker().plane("/device:TPU:0", LINES),
+            *(["TPU 0"], [("fusion.1", 1, 3)]),
+            id="a TPU is its line of operations",
+        ),
+        pytest.param(
+            SpaceMaker().plane("/device:GPU:10", KERNEL).plane("/device:GPU:2", KERNEL).plane("/host:CPU", BESIDE),
+            *(["GPU 2", "GPU 10"], [("k", 0, 1)]),
+            id="by their numbers; what the host does beside them is not theirs",
+        ),
+        pytest.param(
+            SpaceMaker().plane("/host:CPU", {"thread": ASYNCHRONOUS}),
+            *(["CPU 0"], [("while.1", 0, 50), ("dot.1", 3, 5)]),
+            id="a CPU's operation ends where its end event is",
+        ),
+        pytest.param(
+            LATER.times(START, START + 10**9),
+            *(["GPU 0"], [("k", 6, 7)]),
+            id="times of day are counted from the profile's start",
+        ),
+    ],
+)
+def test_where_a_devices_operations_lie(
+    maker: SpaceMaker, names: list[str], operations: list[tuple[str, float, float]]
+) -> None:
     trace = read(maker)
-    assert [device.name for device in trace.devices] == ["GPU 1"]
-    assert named(trace) == [("cublas-gemm.1: nvjet_tst", 5, 7), ("MemcpyD2H", 6, 9)]
-    assert [one.module for one in trace.operations] == [TRAIN, ""]
-
-
-def test_a_tpu_is_its_line_of_operations() -> None:
-    lines = {"XLA Ops": [("fusion.1", 1, 2, {"hlo_module": TRAIN})], "XLA Modules": [("jit_train_step", 0, 9)]}
-    assert named(read(SpaceMaker().plane("/device:TPU:0", lines))) == [("fusion.1", 1, 3)]
-
-
-def test_gpus_are_sorted_by_number_not_by_letter() -> None:
-    maker = SpaceMaker()
-    for number in (10, 2, 0):
-        maker.plane(f"/device:GPU:{number}", {"Stream #1(Compute)": [("k", 0, 1)]})
-    assert [device.name for device in read(maker).devices] == ["GPU 0", "GPU 2", "GPU 10"]
-
-
-def test_what_the_host_does_beside_a_gpu_is_not_the_devices() -> None:
-    maker = SpaceMaker().plane("/host:CPU", {"thread": [("fusion.1", 0, 9, {"hlo_op": "fusion.1", **TRAINING})]})
-    maker.plane("/device:GPU:0", {"Stream #1(Compute)": [("k", 0, 1)]})
-    assert named(read(maker)) == [("k", 0, 1)]
-
-
-def test_a_cpus_operation_ends_where_its_end_event_is() -> None:
-    events = [
-        ("while.1", 0, 2, {"hlo_op": "while.1", "_p": 5, **TRAINING}),
-        ("dot.1", 3, 2, {"hlo_op": "dot.1", "_p": 6, **TRAINING}),
-        ("end: dot.1", 4, 0, {"_c": 6}),  # earlier than what its own thread says: the later one holds
-        ("end: while.1", 50, 0, {"_c": 5}),
-        ("end: other", 70, 0, {"_c": 99}),
-    ]
-    assert named(read(SpaceMaker().plane("/host:CPU", {"thread": events}))) == [("while.1", 0, 50), ("dot.1", 3, 5)]
+    assert [device.name for device in trace.devices] == names
+    assert named(trace) == operations
 
 
 def test_a_cpus_devices_are_told_apart_by_their_number() -> None:
@@ -121,31 +134,22 @@ def test_a_cpus_devices_are_told_apart_by_their_number() -> None:
     assert trace.executions[trace.devices[1].execution[0]].run_id == 7
 
 
-def test_times_of_day_are_counted_from_the_profiles_start() -> None:
-    start = 1_795_302_180_000_000_000
-    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1(Compute)": [("k", 5, 1)]}, timestamp_ns=start + 1000)
-    trace = read(maker.times(start, start + 10**9))
-    assert named(trace) == [("k", 6, 7)]
-    assert trace.starts_unix_seconds == start / 1e9
-
-
 def test_the_marks_are_those_of_the_commonest_name() -> None:
-    events = [("train", n * 10, 1, {"step_num": n}) for n in (5, 6, 7)] + [("eval", 31, 1, {"step_num": 0})]
-    trace = read(SpaceMaker().plane("/host:CPU", {"python": events}))
+    trace = read(SpaceMaker().plane("/host:CPU", {"python": MARKED}))
     assert [(mark.step, mark.begin) for mark in trace.marks] == [(5, 50 * 10**6), (6, 60 * 10**6), (7, 70 * 10**6)]
 
 
-def test_what_the_profiler_complains_of_is_a_note() -> None:
-    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1": [("k", 0, 1)]})
+def test_what_is_damaged_is_a_note_and_the_rest_goes_on() -> None:
+    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1": [("k", 5, 1), ("k", 9, -2)]}).program(b"\x0a\xff\xff")
     maker.space.errors.append("Dropped 12 events")
-    assert read(maker).notes == ["the profiler says: Dropped 12 events"]
-
-
-def test_a_program_that_cannot_be_read_is_said_and_the_rest_goes_on() -> None:
-    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1": [("k", 0, 1)]}).program(b"\x0a\xff\xff")
     trace = read(maker)
-    assert "cannot be read" in trace.notes[0]
+    assert named(trace) == [("k", 5, 6)]
     assert trace.instructions == [None]
+    assert [note.split(":")[0] for note in trace.notes] == [
+        "the profiler says",
+        "a program in the trace cannot be read",
+        "1 operations that end before they begin are left out",
+    ]
 
 
 def test_a_name_that_is_no_unicode_is_read_all_the_same() -> None:
@@ -155,6 +159,9 @@ def test_a_name_that_is_no_unicode_is_read_all_the_same() -> None:
 
 
 # --- what is no trace ---------------------------------------------------------------------------
+
+DAMAGED = bytearray(sample())
+DAMAGED[len(DAMAGED) // 2 : len(DAMAGED) // 2 + 400] = b"\xff" * 400
 
 
 @pytest.mark.parametrize(
@@ -166,23 +173,9 @@ def test_a_name_that_is_no_unicode_is_read_all_the_same() -> None:
         np.random.default_rng(3).bytes(5000),
         sample()[:1000],
         sample()[:-1000],
+        bytes(DAMAGED),
     ],
 )
-def test_a_foreign_or_cut_file_is_refused(data: bytes) -> None:
+def test_a_foreign_or_damaged_file_is_refused(data: bytes) -> None:
     with pytest.raises(RequestError, match="cannot be read"):
         read_xplane(data, PATH)
-
-
-def test_damage_within_a_plane_is_refused() -> None:
-    data = bytearray(sample())
-    middle = len(data) // 2
-    data[middle : middle + 400] = b"\xff" * 400
-    with pytest.raises(RequestError, match="cannot be read"):
-        read_xplane(bytes(data), PATH)
-
-
-def test_what_ends_before_it_begins_is_left_out_and_counted() -> None:
-    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1(Compute)": [("k", 5, 1), ("k", 9, -2)]})
-    trace = read(maker)
-    assert named(trace) == [("k", 5, 6)]
-    assert trace.notes == ["1 operations that end before they begin are left out"]

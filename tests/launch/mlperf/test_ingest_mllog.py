@@ -44,7 +44,7 @@ def test_a_log_is_told_with_its_steps_and_its_runs(tmp_path: Path) -> None:
 
 def test_several_experiments_of_one_job_are_told_one_by_one(tmp_path: Path) -> None:
     first = labelled(made_run(status="aborted"), tmp_path / "a")
-    second = labelled(made_run(seed=2), tmp_path / "b")
+    second = labelled(made_run(said={"seed": 2}), tmp_path / "b")
     both = tmp_path / "slurm-71.out"
     both.write_text(first.read_text() + second.read_text())
     report = as_json(both)
@@ -65,7 +65,7 @@ def test_the_table_of_a_folder_has_the_status_of_the_runs(tmp_path: Path) -> Non
     for name, one in {
         "result_0.txt": made_run(),
         "result_1.txt": made_run(status="aborted"),
-        "result_2.txt": made_run(run_stop_ms=None),
+        "result_2.txt": made_run(stopped_unix=None),
         "result_3.txt": made_run(steps=[]),
     }.items():
         write(one, tmp_path / name)

@@ -6,18 +6,16 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from benchmarks.mlperf.writing import WrittenRun
 from launch.mlperf.emit import write
 from launch.mlperf.package import folder as package_folder
 from tests import forked
-from tests.benchmarks.mlperf.made_runs import made_run
+from tests.benchmarks.mlperf.made_runs import made_run, replace
 
 pytestmark = pytest.mark.slow(seconds=1)  # each starts MLPerf's own checkers
 SCRIPT = Path(__file__).resolve().parents[3] / "launch" / "report.py"
-replace = msgspec.structs.replace
 
 
 def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -35,7 +33,7 @@ def as_json(place: Path, *arguments: str, code: int = 0) -> Any:
 def logs(folder: Path, count: int = 3, name: str = "llama2_70b_lora", **changes: Any) -> Path:
     """Runs that differ in their seeds; the others as asked."""
     for place in range(count):
-        write(made_run(name, seed=place + 1, **changes), folder / f"result_{place}.txt")
+        write(made_run(name, said={"seed": place + 1}, **changes), folder / f"result_{place}.txt")
     return folder
 
 
@@ -62,8 +60,8 @@ def test_aborted_runs_fail_though_the_compliance_checker_passes_them(tmp_path: P
 
 def test_one_run_that_did_not_converge_is_left_out_as_the_worst(tmp_path: Path) -> None:
     folder = logs(tmp_path, count=4)
-    run = made_run(seed=9, status="aborted")
-    spoil(folder, 2, replace(run, evaluations=[replace(one, value=1.0) for one in run.evaluations]))
+    run = made_run(said={"seed": 9}, status="aborted")
+    spoil(folder, 2, replace(run, evaluations=[replace(one, loss=1.0) for one in run.evaluations]))
     said = as_json(folder, code=0)
     assert said["sets"][0]["olympic_minutes"] is not None
     text = report("mlperf", folder).stdout
@@ -72,9 +70,7 @@ def test_one_run_that_did_not_converge_is_left_out_as_the_worst(tmp_path: Path) 
 
 def test_one_run_with_another_alpha_is_not_left_out(tmp_path: Path) -> None:
     folder = logs(tmp_path, count=4)
-    run = made_run(seed=9)
-    assert run.lora is not None
-    spoil(folder, 2, replace(run, lora=replace(run.lora, alpha=64.0)))
+    spoil(folder, 2, made_run(said={"seed": 9, "lora_alpha": 64.0}))
     said = as_json(folder, code=3)
     assert said["sets"][0]["runs"][2]["compliance"]["passed"]
     assert any("1 of 4 runs fail: result_2.txt" in reason for reason in said["reasons"])
@@ -90,13 +86,13 @@ def test_two_runs_get_no_olympic_mean_and_no_convergence_check(tmp_path: Path) -
 def test_a_convergence_that_no_reference_has_fails(tmp_path: Path) -> None:
     """In 2 evaluations: 1920 samples where the reference needs 3179."""
     for place in range(10):
-        write(made_run(seed=place, count=2), tmp_path / f"result_{place}.txt")
+        write(made_run(said={"seed": place}, count=2), tmp_path / f"result_{place}.txt")
     said = as_json(tmp_path, code=3)
     assert any("rcp_checker: " in reason and "FAILED" in reason for reason in said["reasons"])
 
 
 def test_experiments_in_one_file_are_judged_one_by_one(tmp_path: Path) -> None:
-    texts = [write(made_run(seed=n), tmp_path / "one").read_text() for n in (1, 2, 3)]
+    texts = [write(made_run(said={"seed": n}), tmp_path / "one").read_text() for n in (1, 2, 3)]
     (tmp_path / "one").unlink()
     (tmp_path / "slurm-70.out").write_text("srun: hello\n".join(texts))
     (one,) = as_json(tmp_path)["sets"]
@@ -106,7 +102,7 @@ def test_experiments_in_one_file_are_judged_one_by_one(tmp_path: Path) -> None:
 
 def test_runs_of_our_own_side_by_side_are_one_set_of_each_backend(tmp_path: Path) -> None:
     for seed, (name, backend) in enumerate([("a", "jax"), ("b", "jax"), ("c", "jax"), ("d", "nemo")]):
-        write(made_run(seed=seed), tmp_path / name / "mlperf" / "result_0.txt")
+        write(made_run(said={"seed": seed}), tmp_path / name / "mlperf" / "result_0.txt")
         (tmp_path / name / "benchmark.json").write_text(json.dumps({"backend": backend}))
         (tmp_path / name / "plan.json").write_text("{}")
     jax, nemo = as_json(tmp_path)["sets"]
