@@ -21,13 +21,12 @@ import contextlib
 import os
 import sys
 import time
-from pathlib import Path
 
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, nearest
+from benchmarks.rendering.columns import some
 from launch.cli import run_main
-from launch.command_line import places
 from launch.private_cluster import lifecycle
 from launch.private_cluster.cluster import Cluster
 
@@ -38,7 +37,6 @@ flags.DEFINE_integer("gpus_per_node", 8, "Make-believe GPUs a node.")
 flags.DEFINE_boolean("accounting", True, "With slurmdbd, which sacct needs (--noaccounting: without).")
 flags.DEFINE_string("node", None, "The node to kill or to revive.")
 
-MOST_NAMED = 8
 OPEN_PORTS = (
     "ports:    on all network interfaces: this user cannot make namespaces, which would keep them on loopback"
 )
@@ -57,20 +55,14 @@ def main(argv: list[str]) -> int:
     try:
         return COMMANDS[words[0]]()
     except OSError as error:
-        raise _unusable_home(error) from None
-
-
-def _unusable_home(error: OSError) -> Exception:
-    """An error of a file in STEPMARK_HOME says that another is needed; any other one is passed on."""
-    home, path = places.stepmark_home(), Path(os.fsdecode(error.filename or ""))
-    if error.filename is None or not (path.is_relative_to(home) or home.is_relative_to(path)):
-        return error
-    return RequestError(
-        f"the cluster's files cannot be kept in STEPMARK_HOME: {error.strerror}",
-        where=str(path),
-        why="a private cluster has its configuration, logs and state there, and the site it becomes",
-        next_command="export STEPMARK_HOME=<a folder that this user can write>",
-    )
+        if error.filename is None:
+            raise
+        raise RequestError(
+            f"the cluster's files cannot be kept in STEPMARK_HOME: {error.strerror}",
+            where=os.fsdecode(error.filename),
+            why="a private cluster has its configuration, logs and state there, and the site it becomes",
+            next_command="export STEPMARK_HOME=<a folder that this user can write>",
+        ) from None
 
 
 def up() -> int:
@@ -80,7 +72,7 @@ def up() -> int:
     print(f"the private cluster '{cluster.name}' {state}: {lifecycle.described(cluster)}\n{usage(cluster)}")
     found = lifecycle.status(cluster.name)
     if found and found.missing:
-        print(f"  missing:  {_named(found.missing)}     (see: python launch/cluster.py status)")
+        print(f"  missing:  {some(found.missing)}     (see: python launch/cluster.py status)")
     return EXIT_VALID
 
 
@@ -116,7 +108,7 @@ def status() -> int:
     print(f"the private cluster '{FLAGS.name}': {lifecycle.described(found.cluster)}")
     print(f"  tasks:    {found.tasks} processes of jobs")
     if found.missing:
-        print(f"  missing:  {_named(found.missing)}\n  next:     {found.cure}")
+        print(f"  missing:  {some(found.missing)}\n  next:     {found.cure}")
         return EXIT_FAILED
     print(usage(found.cluster))
     return EXIT_VALID
@@ -145,11 +137,6 @@ def _node() -> str:
         raise RequestError("which node?", where="--node", next_command="python launch/cluster.py kill --node=node2")
     node: str = FLAGS.node
     return node
-
-
-def _named(daemons: list[str]) -> str:
-    more = f" and {len(daemons) - MOST_NAMED} more" if len(daemons) > MOST_NAMED else ""
-    return ", ".join(daemons[:MOST_NAMED]) + more
 
 
 def _progress() -> lifecycle.Say:

@@ -33,8 +33,9 @@ from benchmarks.values import json_text
 from launch.cli import EXIT_INTERRUPTED, run_main
 from launch.running.showing import show_result
 from launch.slurm.client import slurm_of
+from launch.slurm.collect import collect
 from launch.slurm.run_states import RunState, find_run, find_runs, states
-from launch.slurm.watch import ends_of, find_job, wait_for
+from launch.slurm.watch import ends_of, require_job, wait_for
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
@@ -56,11 +57,8 @@ def main(argv: list[str]) -> int:
             f"--{chosen[0]}: which run?", next_command=f"python launch/status.py --{chosen[0]} {output_dir}/RUN"
         )
     folders = [find_run(name, output_dir) for name in argv[1:]]
-    if chosen == ["follow"]:
-        return max((follow(folder) for folder in folders), key=_badness)
-    if chosen == ["cancel"]:
-        return max((cancel(folder) for folder in folders), key=_badness)
-    return max((collect_again(folder) for folder in folders), key=_badness)
+    act = {"follow": follow, "cancel": cancel, "collect": collect_again}[chosen[0]]
+    return max((act(folder) for folder in folders), key=_badness)
 
 
 def _badness(code: int) -> int:
@@ -134,7 +132,7 @@ def follow(folder: RunFolder) -> int:
 
 def cancel(folder: RunFolder) -> int:
     slurm = slurm_of(folder)
-    find_job(folder, slurm)
+    require_job(folder, slurm)
     queued = slurm.queue(folder.job_ids())
     if not queued:
         (row,) = states([folder])
@@ -149,11 +147,9 @@ def cancel(folder: RunFolder) -> int:
 
 def collect_again(folder: RunFolder) -> int:
     """Also where Slurm is gone for good: then from the run's own files, and that is said."""
-    from launch.slurm.collect import collect
-
     try:
         slurm = slurm_of(folder, patience_seconds=10.0)
-        find_job(folder, slurm)
+        require_job(folder, slurm)
         going_on = slurm.queue(folder.job_ids())
     except StepmarkError:
         if not folder.is_queued() or not folder.job_ids():

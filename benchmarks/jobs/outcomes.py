@@ -5,7 +5,6 @@ attempts.py, with the doctor's symptoms.
 """
 
 import signal
-from collections.abc import Callable
 
 from benchmarks.jobs.failures import signal_words
 from benchmarks.jobs.job_record import AttemptEnd, JobEvent, OutcomeKind, SchedulerEnd
@@ -48,12 +47,8 @@ DOWN = "down: "  # so the launcher's client names the nodes that are down, in th
 
 
 def outcome(seen: Seen) -> AttemptEnd:
-    """How an attempt of a queued job ended: the first rule that fits says it.
-
-    The job's own record comes before the scheduler's word where it is more exact (a job that was cancelled because it
-    hung), the scheduler's before the exit codes.
-    """
-    kind, text = next(said for rule in RULES if (said := rule(seen)) is not None)
+    """How an attempt of a queued job ended: the first rule that fits says it."""
+    kind, text = next((kind, text) for holds, kind, text in _rules(seen) if holds)
     text = _noted(text, seen.scheduler)
     return AttemptEnd(attempt=seen.attempt, outcome=kind, text=text, steps=seen.steps, nodes=nodes_of(seen))
 
@@ -88,114 +83,61 @@ KINDS: dict[str, OutcomeKind] = {
 }
 
 
-Said = tuple[OutcomeKind, str] | None
+def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
+    """What may be, in the order of weight: whether it is so, its word, its sentence.
 
-
-def _hung(seen: Seen) -> Said:
-    hung = _event(seen, "hung")
-    if hung is None or _state(seen) not in HUNG_ENDS or seen.followed or _exit_code(seen) == 0:
-        return None
-    quiet = f" for {hung.seconds:.0f} s" if hung.seconds is not None else ""
+    The job's own record comes before the scheduler's word where it is more exact (a job that was cancelled because it
+    hung), the scheduler's before the exit codes.
+    """
+    state = seen.scheduler.state if seen.scheduler else "UNKNOWN"
+    is_known = state not in ("UNKNOWN", *NOT_OVER)
+    code, hung, warned = _exit_code(seen), _event(seen, "hung"), _event(seen, "warned")
+    failed = state == "FAILED" or (not is_known and code not in (None, 0))
+    did_hang = hung is not None and state in HUNG_ENDS and not seen.followed and code != 0
+    told_to_stop = state == "UNKNOWN" and code in STOPPED and hung is None
+    put_back = seen.followed or state in ("REQUEUED", "REQUEUE_HOLD")
+    job, nodes, slurm, disk = _job(seen), _at(nodes_of(seen)), _slurm_says(seen), _disk(seen.full_disk)
+    reached = f"after step {seen.last_step}" if seen.last_step is not None else "before its first step"
+    at = f"{reached}{nodes}"
+    quiet = f" for {hung.seconds:.0f} s" if hung is not None and hung.seconds is not None else ""
     behind = f"; {seen.behind}" if seen.behind else ""
-    return "hung", f"hung: {_job(seen)} trained no step{quiet} {_tail(seen)}{behind}; {_slurm_says(seen)}"
-
-
-def _requeued(seen: Seen) -> Said:
-    state = _state(seen)
-    if not seen.followed and state not in ("REQUEUED", "REQUEUE_HOLD"):
-        return None
-    known = f"Slurm ended it as {state}" if state != "UNKNOWN" else "why is not known"
-    return "requeued", f"requeued: {_job(seen)} was put back {_tail(seen)}: {_why_again(seen) or known}"
-
-
-def _lost_node(seen: Seen) -> Said:
-    if _state(seen) not in LOST_NODE:
-        return None
-    return "node_failure", f"{_state(seen)}: {_why_again(seen)}; Slurm ended {_job(seen)} {_tail(seen)}"
-
-
-def _preempted(seen: Seen) -> Said:
-    if _state(seen) != "PREEMPTED":
-        return None
-    return "preempted", f"PREEMPTED: {WHY_AGAIN['PREEMPTED']}, {_job(seen)} was ended {_reached(seen)}{_where(seen)}"
-
-
-def _out_of_memory(seen: Seen) -> Said:
-    if _state(seen) == "OUT_OF_MEMORY":
-        whose = _at(seen.out_of_memory)
-        return "out_of_memory", f"OUT_OF_MEMORY: {_job(seen)} needed more memory than it had{whose} {_tail(seen)}"
-    if not _failed_itself(seen):
-        return None
-    if seen.out_of_memory is not None:
-        how = f"{seen.out_of_memory} of {_job(seen)} was killed for its memory"
-    elif seen.device_memory is not None:
-        memory = "GPU memory" if seen.on_gpus else "memory"
-        how = f"{seen.device_memory} of {_job(seen)} needed more {memory} than there was"
-    else:
-        return None
-    return "out_of_memory", f"out of memory: {how} {_tail(seen)}"
-
-
-def _timeout(seen: Seen) -> Said:
-    state = _state(seen)
-    if state in AT_ITS_LIMIT:
-        limit = "time limit" if state == "TIMEOUT" else "deadline"
-        return "timeout", f"{state}: Slurm ended {_job(seen)} at its {limit} {_tail(seen)}"
-    if _event(seen, "warned") is None or not _failed_itself(seen):
-        return None
-    return "timeout", f"timeout: {_job(seen)} was told to stop before its time limit, and did {_tail(seen)}"
-
-
-def _cancelled(seen: Seen) -> Said:
-    scheduler = seen.scheduler
-    if scheduler is not None and scheduler.state == "CANCELLED":
-        return "cancelled", f"CANCELLED: {_job(seen)} was cancelled{_by(scheduler)} {_tail(seen)}"
-    if _state(seen) == "UNKNOWN" and _exit_code(seen) in STOPPED and _event(seen, "hung") is None:
-        # Not before its time limit: that was judged before (_timeout).
-        return "cancelled", f"cancelled: {_job(seen)} was told to stop {_tail(seen)}; by whom is not known"
-    return None
-
-
-def _failed_before_the_run(seen: Seen) -> Said:
-    if seen.before_the_run is None or not _failed_itself(seen):
-        return None
-    return "failed", f"{_failed_word(seen)}: {_job(seen)} trained nothing: {seen.before_the_run}"
-
-
-def _failed(seen: Seen) -> Said:
-    if not _failed_itself(seen):
-        return None
-    return "failed", f"{_failed_word(seen)}: {_job(seen)} {_how(seen)} {_tail(seen)}{_disk(seen.full_disk)}"
-
-
-def _failed_word(seen: Seen) -> str:
-    return _state(seen) if _state(seen) not in ("UNKNOWN", *NOT_OVER) else "failed"
-
-
-def _completed(seen: Seen) -> Said:
-    if _state(seen) == "COMPLETED":
-        return "completed", f"COMPLETED: {_job(seen)} ended well{_where(seen)}"
-    if _exit_code(seen) != 0:
-        return None
-    return "completed", f"completed: {_job(seen)} says itself that it ended well{_where(seen)}; {_slurm_says(seen)}"
-
-
-def _unknown(seen: Seen) -> Said:
-    disk = _disk(seen.full_disk)
-    return "unknown", f"unknown: {_job(seen)} left no record of its end {_tail(seen)}; {_slurm_says(seen)}{disk}"
-
-
-RULES: tuple[Callable[[Seen], Said], ...] = (
-    _hung, _requeued, _lost_node, _preempted, _out_of_memory, _timeout, _cancelled, _failed_before_the_run,
-    _failed, _completed, _unknown,
-)  # fmt: skip
+    why_again = _why_again(seen, state)
+    why_back = why_again or (f"Slurm ended it as {state}" if state != "UNKNOWN" else "why is not known")
+    memory = "GPU memory" if seen.on_gpus else "memory"
+    limit = "time limit" if state == "TIMEOUT" else "deadline"
+    own = state if is_known else "failed"
+    killed = f"{seen.out_of_memory} of {job} was killed for its memory"
+    needed = f"{seen.device_memory} of {job} needed more {memory} than there was"
+    too_much = f"{job} needed more memory than it had{_at(seen.out_of_memory)}"
+    return [
+        (did_hang, "hung", f"hung: {job} trained no step{quiet} {at}{behind}; {slurm}"),
+        (put_back, "requeued", f"requeued: {job} was put back {at}: {why_back}"),
+        (state in LOST_NODE, "node_failure", f"{state}: {why_again}; Slurm ended {job} {at}"),
+        (state == "PREEMPTED", "preempted", f"PREEMPTED: {why_again}, {job} was ended {at}"),
+        (state == "OUT_OF_MEMORY", "out_of_memory", f"OUT_OF_MEMORY: {too_much} {at}"),
+        (failed and seen.out_of_memory is not None, "out_of_memory", f"out of memory: {killed} {at}"),
+        (failed and seen.device_memory is not None, "out_of_memory", f"out of memory: {needed} {at}"),
+        (state in AT_ITS_LIMIT, "timeout", f"{state}: Slurm ended {job} at its {limit} {at}"),
+        (
+            failed and warned is not None,
+            "timeout",
+            f"timeout: {job} was told to stop before its time limit, and did {at}",
+        ),
+        (state == "CANCELLED", "cancelled", f"CANCELLED: {job} was cancelled{_by(seen.scheduler)} {at}"),
+        (told_to_stop, "cancelled", f"cancelled: {job} was told to stop {at}; by whom is not known"),
+        (
+            failed and seen.before_the_run is not None,
+            "failed",
+            f"{own}: {job} trained nothing: {seen.before_the_run}",
+        ),
+        (failed, "failed", f"{own}: {job} {_how(seen)} {at}{disk}"),
+        (state == "COMPLETED", "completed", f"COMPLETED: {job} ended well{nodes}"),
+        (code == 0, "completed", f"completed: {job} says itself that it ended well{nodes}; {slurm}"),
+        (True, "unknown", f"unknown: {job} left no record of its end {at}; {slurm}{disk}"),
+    ]
 
 
 # --- words --------------------------------------------------------------------------------------------
-
-
-def _state(seen: Seen) -> str:
-    return seen.scheduler.state if seen.scheduler else "UNKNOWN"
 
 
 def _event(seen: Seen, name: str) -> JobEvent | None:
@@ -206,13 +148,6 @@ def _exit_code(seen: Seen) -> int | None:
     """Of the job, as its own script wrote it down."""
     end = _event(seen, "end")
     return end.exit_code if end else None
-
-
-def _failed_itself(seen: Seen) -> bool:
-    """By the scheduler's word; where that is not known, by the job's own."""
-    if _state(seen) == "FAILED":
-        return True
-    return _state(seen) in ("UNKNOWN", *NOT_OVER) and _exit_code(seen) not in (None, 0)
 
 
 def _how(seen: Seen) -> str:
@@ -228,9 +163,9 @@ def _how(seen: Seen) -> str:
     return "failed"
 
 
-def _why_again(seen: Seen) -> str | None:
+def _why_again(seen: Seen, state: str) -> str | None:
     """Why Slurm ended it or put it back, with the nodes by name where anybody has named them."""
-    why = WHY_AGAIN.get(_state(seen))
+    why = WHY_AGAIN.get(state)
     reason = (seen.scheduler.reason if seen.scheduler else None) or ""
     nodes = seen.lost_nodes or (reason.removeprefix(DOWN).strip() if reason.startswith(DOWN) else "")
     return why.replace("a node of it", nodes) if why and nodes else why
@@ -256,28 +191,16 @@ def nodes_of(seen: Seen) -> str | None:
     return (start.nodes if start else None) or (seen.scheduler.nodes if seen.scheduler else None)
 
 
-def _reached(seen: Seen) -> str:
-    return f"after step {seen.last_step}" if seen.last_step is not None else "before its first step"
-
-
 def _at(words: str | None) -> str:
     return f" ({words})" if words else ""
-
-
-def _where(seen: Seen) -> str:
-    return _at(nodes_of(seen))
-
-
-def _tail(seen: Seen) -> str:
-    return f"{_reached(seen)}{_where(seen)}"
 
 
 def _disk(whose: str | None) -> str:
     return f"; a disk was full: {whose}" if whose else ""
 
 
-def _by(scheduler: SchedulerEnd) -> str:
-    return f" by {scheduler.cancelled_by}" if scheduler.cancelled_by else ""
+def _by(scheduler: SchedulerEnd | None) -> str:
+    return f" by {scheduler.cancelled_by}" if scheduler and scheduler.cancelled_by else ""
 
 
 def _slurm_says(seen: Seen) -> str:

@@ -33,3 +33,9 @@ def percent_text(percent: float | None, digits: str = ".2g") -> str:
 
 def plural(count: int, one: str, more: str = "") -> str:
     return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def some(texts: Sequence[str], most: int = 8) -> str:
+    """The first few of them, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"

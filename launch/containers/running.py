@@ -1,7 +1,6 @@
 """A run's containers on this machine: from the benchmark to the command of each rank, and none left behind."""
 
 import os
-import pwd
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from launch.containers.programs import Program, answer, found, refuse_without_gp
 from launch.running import asked_python, machine_gpus
 from launch.running.local import REPOSITORY, fill, inherited_environment, places
 from launch.running.provenance import PREFIXES_THAT_MATTER
+from launch.running.this_machine import name_of
 
 # Of these, what would name places or devices of the machine, which are others inside.
 OF_THE_MACHINE = ("CUDA_", "LD_", "SLURM_", "STEPMARK_", "HF_HOME", "HF_HUB_CACHE")
@@ -91,7 +91,7 @@ def _box(site: Site, image: str, own: Sequence[Mount], gpus: list[str] | None) -
         image=stored_images.told(program, site, image),
         mounts=mounts,
         user=f"{os.getuid()}:{os.getgid()}",
-        user_name=_user_name(),
+        user_name=name_of(os.getuid()),
         gpus=gpus,
         handed_on=handed_on,
     )
@@ -107,13 +107,6 @@ def _gpus(benchmark: Benchmark) -> list[str] | None:
     if benchmark.hardware.platform != "cuda":
         return None
     return [gpu.uuid for gpu in machine_gpus.chosen(benchmark)]
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return "user"
 
 
 class Containers:

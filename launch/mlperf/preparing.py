@@ -14,7 +14,7 @@ from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import JobOptions, Site
 from launch.assets.needed import look, report
 from launch.preflight import job
-from launch.preflight.waiting import Limits, say, wait
+from launch.preflight.waiting import Limits, wait
 from launch.slurm.client import Slurm
 
 QUIET_SECONDS = 7200.0  # a download of terabytes grows all the while
@@ -125,7 +125,7 @@ def _run(work: Preparation, steps: list[PrepareStep]) -> str:
     text = render(work, steps, folder)
     folder.mkdir(parents=True)
     write_atomically(folder / SCRIPT, text.encode())
-    slurm = Slurm(work.site, on_wait=say)
+    slurm = Slurm(work.site)
     job_id = slurm.submit(folder / SCRIPT, job.job_environment())
     ends = [folder / f"{step.name}.end" for step in steps]
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.rendering.columns import plural
 from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import Hardware, JobOptions, Site, Value
-from launch.slurm.job_script import directive_word, one_line, refuse_secrets
+from launch.slurm.job_script import directive_lines, fill, one_line, refuse_secrets
 from launch.slurm.options import kept_from_job
 
 HERE = Path(__file__).resolve().parent
@@ -70,28 +70,9 @@ def _nccl_options(job: PreflightJob) -> list[str]:
 
 def directives(options: JobOptions, name: str, nodes: int, minutes: int, folder: Path, gpus: int = 0) -> list[str]:
     """The job's options as #SBATCH takes them; `gpus` of each node."""
-    asked: dict[str, object] = {
-        "job-name": name,
-        "nodes": nodes,
-        "ntasks-per-node": 1,
-        "time": minutes,
-        "mem": options.memory,
-        "partition": options.partition,
-        "account": options.account,
-        "qos": options.qos,
-        "gres": f"gpu:{gpus}" if gpus and options.gpus == "gres" else None,
-        "gpus-per-node": gpus if gpus and options.gpus == "gpus_per_node" else None,
-        "reservation": options.reservation,
-        "constraint": options.constraint,
-        "nodelist": options.nodelist,
-        "exclude": options.exclude,
-        "nice": options.nice,
-        "comment": options.comment,
-        "output": folder / "slurm-%j.out",
-    }
-    lines = [f"--{option}={directive_word(str(value))}" for option, value in asked.items() if value is not None]
-    lines += ["--exclusive"] if options.exclusive else []
-    return [*lines, "--open-mode=append", "--no-requeue", *(directive_word(word) for word in options.arguments)]
+    output = folder / "slurm-%j.out"
+    own = {"job-name": name, "nodes": nodes, "ntasks-per-node": 1, "time": minutes, "output": output}
+    return directive_lines(options, {**own, "no-requeue": True}, gpus)
 
 
 def new_folder(parent: Path, name: str) -> Path:
@@ -106,20 +87,8 @@ def shell_word(text: str) -> str:
 
 
 def render(template: str, folder: Path, **values: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # takes 30 ms
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        comment_start_string="<#",  # {# is bash's: ${#names[@]}
-        comment_end_string="#>",
-        autoescape=False,  # it is bash: every word is quoted by shell_word or directive_word
-    )
     words = {"folder": shell_word(str(folder)), "repository": shell_word(str(REPOSITORY))}
-    text: str = environment.get_template(template).render(**words, **values)
+    text = fill(HERE / template, **words, **values)
     refuse_secrets(text, template.removesuffix(".j2"), shell_secrets(paths=(REPOSITORY, folder)))
     return text
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from benchmarks.errors import RunError
 from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.rendering.report import duration_text
-from launch.slurm.client import Slurm
+from launch.slurm.client import Slurm, say
 from launch.slurm.parsing import NOT_ENDED
 from launch.slurm.reasons import explain, never
 
@@ -96,11 +96,6 @@ def _end(slurm: Slurm, job_id: str, done: Done) -> SchedulerEnd | None:
         if (ends and ends[-1].state not in NOT_ENDED) or time.monotonic() > deadline:
             return ends[-1] if ends else SchedulerEnd(job_id=job_id, state="UNKNOWN", source="nobody")
         time.sleep(1.0)
-
-
-def say(text: str) -> None:
-    """For Slurm's own `on_wait`: that the controller does not answer."""
-    print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
 import yaml
 
 from launch.private_cluster.cluster import Cluster
+from launch.slurm.job_script import fill
 
 NODES_OF_A_SMALL_CLUSTER = 32
 DATABASE_NAME = "slurm_acct_db"
@@ -45,15 +45,8 @@ def slurm_conf(cluster: Cluster) -> str:
 
 
 def _filled(template: str, cluster: Cluster, **values: Any) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # no page: Slurm's own format
-    )
     database = {"database_name": DATABASE_NAME, "database_user": DATABASE_USER}
-    return environment.get_template(template).render(cluster=cluster, files=cluster.files, **database, **values)
+    return fill(Path(__file__).with_name(template), cluster=cluster, files=cluster.files, **database, **values)
 
 
 def gres_conf(cluster: Cluster) -> str:

@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import fcntl
 import os
-import pwd
 import random
 import re
 import secrets
@@ -33,7 +32,7 @@ from launch.private_cluster.cluster import (
     site_file,
 )
 from launch.running import local
-from launch.running.this_machine import host_memory_bytes
+from launch.running.this_machine import host_memory_bytes, name_of
 
 Say = Callable[[str], None]
 
@@ -181,7 +180,7 @@ def _choose(wanted: Wanted) -> Cluster:
         nodes=wanted.nodes,
         gpus_per_node=wanted.gpus_per_node,
         accounting=wanted.accounting,
-        user=_user(),
+        user=name_of(os.geteuid()),
         host=socket.gethostname().partition(".")[0],
         naming=machine.best_naming(),
         memory_limit=machine.best_memory_limit(),
@@ -195,13 +194,6 @@ def _choose(wanted: Wanted) -> Cluster:
         # A Unix socket's path may have 107 bytes, and TMPDIR or STEPMARK_HOME may take most of them.
         sockets=tempfile.mkdtemp(prefix="stepmark-", dir="/tmp"),
     )
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # a container started with --user
-        return str(os.geteuid())
 
 
 def _start(cluster: Cluster, say: Say) -> None:

@@ -18,7 +18,6 @@ from benchmarks.values import NO_LABELS, Benchmark, JobOptions, Labels, Plan, Si
 
 if TYPE_CHECKING:
     from launch.slurm.client import Slurm
-    from launch.slurm.refusals import SlurmAnswers
 
 
 class Job(msgspec.Struct):
@@ -171,12 +170,12 @@ class SlurmRunner(_Site):
         yield from self._refusals(benchmark, self._asked_once, [])
 
     @cached_property
-    def _asked_once(self) -> "SlurmAnswers":
-        from launch.slurm.client import AskedOnce, Slurm
+    def _asked_once(self) -> "Slurm":
+        from launch.slurm.client import Slurm
 
-        return AskedOnce(Slurm(self._site, patience_seconds=0))
+        return Slurm(self._site, patience_seconds=0)
 
-    def _refusals(self, benchmark: Benchmark, slurm: "SlurmAnswers", notes: list[str]) -> Iterator[StepmarkError]:
+    def _refusals(self, benchmark: Benchmark, slurm: "Slurm", notes: list[str]) -> Iterator[StepmarkError]:
         from launch.slurm import submit
 
         if benchmark.is_submission:
@@ -219,9 +218,9 @@ class SlurmRunner(_Site):
         return f"job.sbatch\n\n{script}".rstrip("\n") if script else ""
 
     def _slurm(self) -> "Slurm":
-        from launch.slurm.client import slurm_at
+        from launch.slurm.client import Slurm
 
-        return slurm_at(self._site)
+        return Slurm(self._site)
 
 
 Runner = LocalRunner | SlurmRunner

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,11 @@ def host_memory_bytes() -> int:
     with contextlib.suppress(OSError, ValueError):
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return total
+
+
+def name_of(user: int) -> str:
+    """A user's name; the number of one without a name here, as in a container started with --user."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)

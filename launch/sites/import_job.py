@@ -11,7 +11,7 @@ from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import JobOptions, Site, Value
 from launch.preflight import job
-from launch.preflight.waiting import Limits, say, wait
+from launch.preflight.waiting import Limits, wait
 from launch.running import asked_python
 from launch.sites import image_files
 from launch.sites.wanted import WantedImage
@@ -56,7 +56,7 @@ def run(work: ImportJob) -> dict[str, str]:
     script, text = work.folder / SCRIPT, render(work)
     work.folder.mkdir(parents=True)
     write_atomically(script, text.encode())
-    slurm = Slurm(work.site, on_wait=say)
+    slurm = Slurm(work.site)
     job_id = slurm.submit(script, job.job_environment())
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
     ends = [work.folder / f"{_key(image)}.end" for image in work.images]

@@ -1,6 +1,5 @@
 """Gets a site ready: its folders, and the container images, environments or Pythons that its engines run in."""
 
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +13,7 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
 from benchmarks.machine import images
 from benchmarks.rendering.columns import aligned
 from benchmarks.values import Hardware, JobOptions, Site
-from launch.running import asked_python, interpreters
-from launch.running.asked_python import AskedPython
+from launch.running import interpreters
 from launch.sites import image_files, import_job, site_hub
 from launch.sites.import_job import ImportJob
 from launch.sites.wanted import WantedImage, engine_of, wanted_images
@@ -64,7 +62,7 @@ def preview(work: Work) -> str:
         names = {spec.name for spec in work.engines.values() if spec.locks}
         return "\n".join(f"would be made, where it is not there: environment '{name}'" for name in sorted(names))
     if work.site.runtime == "python":
-        return "\n".join(f"would be looked at: {python}" for python in sorted(_pythons(work)))
+        return "the site's own Pythons would be looked at"
     if work.site.slurm is None:
         names = {image for image, _ in _chosen_here(work).values()}
         return "\n".join(f"would be pulled, where it is not there: {image}" for image in sorted(names))
@@ -77,30 +75,21 @@ def preview(work: Work) -> str:
 
 
 def prepare_folders(site: Site, folders: Sequence[tuple[str, Path]]) -> Rows:
-    """Makes all of them, or none where one cannot be."""
+    """Makes all of them, or none where the nodes would not see one."""
     wanted = [(name, path.absolute()) for name, path in folders]
-    problems = [_problem(site, path) for _, path in wanted]
-    if any(problems):
-        return [
-            (name, f"{BAD}{path}: {problem}" if problem else f"{'there' if path.is_dir() else 'not made'}: {path}")
-            for (name, path), problem in zip(wanted, problems, strict=True)
-        ]
-    return [(name, _prepare_folder(path)) for name, path in wanted]
+    unseen = [(name, f"{BAD}{path}: {why}") for name, path in wanted if (why := _why_unseen(site, path))]
+    return unseen or [(name, _prepare_folder(path)) for name, path in wanted]
 
 
-def _problem(site: Site, path: Path) -> str:
-    """Why a folder cannot be one of the site's; nothing where it can."""
+def _why_unseen(site: Site, path: Path) -> str:
     shared = [Path(folder).resolve() for folder in site.slurm.shared_folders] if site.slurm else [Path("/")]
     around = [folder for folder in shared if path.resolve().is_relative_to(folder)]
     if not around:
         return f"the nodes do not see it (they share {', '.join(map(str, shared)) or 'nothing'})"
-    if not any(folder.is_dir() for folder in around):
-        # Made here, it would be a folder of this machine's own under the same name.
-        return f"{around[0]} is not there: on a machine of the site, which shares it, the same command works"
-    existing = next(folder for folder in (path, *path.parents) if folder.exists())
-    if not existing.is_dir():
-        return f"{existing} is no folder"
-    return "" if os.access(existing, os.W_OK | os.X_OK) else f"{existing} cannot be written"
+    if any(folder.is_dir() for folder in around):
+        return ""
+    # Made here, it would be a folder of this machine's own under the same name.
+    return f"{around[0]} is not there: on a machine of the site, which shares it, the same command works"
 
 
 def _prepare_folder(path: Path) -> str:
@@ -135,31 +124,21 @@ def _environments(work: Work) -> Rows:
 # --- interpreters -----------------------------------------------------------------------------------
 
 
-def _pythons(work: Work) -> dict[Path, list[str]]:
-    """The site's Pythons, each with the engines that it is for."""
-    found: dict[Path, list[str]] = {}
+def _interpreters(work: Work) -> Rows:
+    """The site's own Pythons are looked at."""
+    site = work.site
+    rows = prepare_folders(site, [("results", work.out)])
     for name, spec in work.engines.items():
         engine = engine_of(name)
-        if spec.locks and (isinstance(work.site.python, str) or engine in (work.site.python or {})):
-            found.setdefault(interpreters.named(work.site, engine), []).append(name)
-    return found
-
-
-def _interpreters(work: Work) -> Rows:
-    rows = prepare_folders(work.site, [("results", work.out)])
-    found = [(python, name) for python, names in _pythons(work).items() for name in names]
-    return rows + [(name, _interpreter_text(work, python, name)) for python, name in found]
-
-
-def _interpreter_text(work: Work, python: Path, name: str) -> str:
-    try:
-        interpreters.refuse(work.site, work.engines[name], engine_of(name))
-    except RequestError as error:
-        return _refused(error, python)
-    asked = interpreters.ask(python, asked_python.module_of(work.engines[name]))
-    if isinstance(asked, AskedPython):
-        return f"there: {python}, Python {asked.python}, {len(asked.packages)} packages"
-    return f"there: {python}, not asked: {asked}"
+        if not spec.locks or not (isinstance(site.python, str) or engine in (site.python or {})):
+            continue
+        python = interpreters.named(site, engine)
+        try:
+            interpreters.refuse(site, spec, engine)
+            rows.append((name, f"there: {python}"))
+        except RequestError as error:
+            rows.append((name, _refused(error, python)))
+    return rows
 
 
 def _refused(error: RequestError, what: object) -> str:

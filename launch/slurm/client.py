@@ -5,11 +5,9 @@ commands.py runs them, parsing.py reads what they print, reasons.py knows their 
 
 import contextlib
 import os
-import pwd
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -18,31 +16,33 @@ from benchmarks.errors import RequestError, RunError, nearest
 from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
+from launch.running.this_machine import name_of
 from launch.slurm import parsing
 from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed
 from launch.slurm.parsing import SEPARATOR, Node, Partition, QueueState
-from launch.slurm.reasons import why_refused
+from launch.slurm.reasons import after_refusal
 
 ACCOUNTING_PATIENCE_SECONDS = 10.0  # the controller may know as much
-SACCT = ["sacct", "-n", "-P", f"--delimiter={SEPARATOR}"]
-JOBS_A_COMMAND = 500  # a command line holds so many with ease
+ALL_NODES = ["sinfo", "-h", "-a", "-N", "-o", parsing.NODE_FORMAT]
 # After these the controller may have taken the job all the same.
 PERHAPS_TAKEN = re.compile(r"socket timed out|zero bytes were transmitted|did not end within", re.IGNORECASE)
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting_storage/none", re.IGNORECASE)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 class Slurm:
     """The Slurm of one site."""
 
     def __init__(
-        self,
-        site: Site,
-        patience_seconds: float = PATIENCE_SECONDS,
-        on_wait: Callable[[str], None] = lambda _text: None,
+        self, site: Site, patience_seconds: float = PATIENCE_SECONDS, on_wait: Callable[[str], None] = say
     ) -> None:
         """`on_wait` is told when a controller does not answer and is asked again."""
         self._site = site
         self._commands = Commands(site, patience_seconds, on_wait)
+        self._described: dict[tuple[str, ...], str] = {}
 
     # --- jobs ---
 
@@ -61,19 +61,20 @@ class Slurm:
 
     def queue(self, job_ids: Sequence[str]) -> dict[str, QueueState]:
         """The jobs that are in the queue still; those that have left it are absent."""
-        found: dict[str, QueueState] = {}
-        for some in _chunks(job_ids):
-            text = self._commands.ask_about_jobs(["squeue", "-h", "-j", ",".join(some), "-o", parsing.QUEUE_FORMAT])
-            found |= parsing.queue_states(text)
-        return {job: state for job, state in found.items() if job in set(job_ids)}
+        if not job_ids:
+            return {}
+        command = ["squeue", "-h", "-j", ",".join(job_ids), "-o", parsing.QUEUE_FORMAT]
+        return parsing.queue_states(self._commands.ask_about_jobs(command))
 
     def ends(self, job_ids: Sequence[str]) -> dict[str, list[SchedulerEnd]]:
         """How each attempt of each job ended, in order, by the accounting; where that does not know it (yet), by the
         controller. A job that has not ended has its last state; one that nobody knows is UNKNOWN, with why.
         """
+        if not job_ids:
+            return {}
         found, note = self._accounted(job_ids)
         # Why a job was taken out of the queue before it started, the accounting does not say.
-        asked = [job for job in job_ids if not _all_ended(found.get(job, [])) or _never_ran(found[job])]
+        asked = [job for job in job_ids if not all_ended(found.get(job, [])) or _never_ran(found[job])]
         controlled = self._controlled(asked) if asked else {}
         for job in asked:
             found[job] = _joined(job, found.get(job, []), controlled.get(job), note)
@@ -85,7 +86,8 @@ class Slurm:
             return end
         mine = set(parsing.node_names(end.nodes))
         with contextlib.suppress(RunError):
-            down = {node.name for nodes in self.all_nodes().values() for node in nodes if not node.up} & mine
+            every = parsing.nodes_by_partition(self._commands.ask(ALL_NODES))
+            down = {node.name for nodes in every.values() for node in nodes if not node.up} & mine
             return msgspec.structs.replace(end, reason=f"down: {', '.join(sorted(down))}") if down else end
         return end
 
@@ -94,30 +96,16 @@ class Slurm:
         self._commands.ask_about_jobs(["scancel", job_id])
 
     def find(self, run_id: str) -> str | None:
-        """The job of a run, by its comment stepmark:<run_id> or by the run's folder, in which it works."""
-        return self.find_all([run_id]).get(run_id)
-
-    def find_all(self, run_ids: Sequence[str]) -> dict[str, str]:
-        """The jobs of several runs: one look into the queue, and one into the accounting for those not in it."""
+        """The job of a run in the queue, or just out of it: by its comment, or by the folder in which it works."""
         user = str(os.getuid())
         queued = self._commands.ask(["squeue", "-h", "-t", "all", "-u", user, "-o", parsing.COMMENT_FORMAT])
-        found = parsing.jobs_of_runs(queued, run_ids)
-        left = [run_id for run_id in run_ids if run_id not in found]
-        if not left:
-            return found
-        command = [*SACCT, "-X", "-o", parsing.COMMENT_FIELDS, "-u", user, "-S", "now-30days"]
-        try:
-            return found | parsing.jobs_of_runs(self._commands.ask(command, ACCOUNTING_PATIENCE_SECONDS), left)
-        except RunError as error:
-            if NO_ACCOUNTING.search(error.why):
-                return found
-            raise
+        return parsing.job_of_run(queued, run_id)
 
-    # --- the cluster ---
+    # --- the cluster, which is asked once and remembered: for the many cells of a sweep ---
 
     def partition(self, name: str | None) -> Partition:
         """A partition by its name, or the one that jobs go to by default."""
-        known = parsing.partitions(self._commands.ask(["scontrol", "show", "partition", "-o"]))
+        known = parsing.partitions(self._description("scontrol", "show", "partition", "-o"))
         for partition in known:
             if partition.name == name or (name is None and partition.default):
                 return partition
@@ -134,11 +122,16 @@ class Slurm:
 
     def all_nodes(self) -> dict[str, list[Node]]:
         """The nodes of every partition."""
-        return parsing.nodes_by_partition(self._commands.ask(["sinfo", "-h", "-a", "-N", "-o", parsing.NODE_FORMAT]))
+        return parsing.nodes_by_partition(self._description(*ALL_NODES))
 
     def has_pyxis(self) -> bool:
         """Whether srun can start containers; Slurm's own --container is another thing, and silently does nothing."""
-        return "--container-image" in self._commands.ask(["srun", "--help"])
+        return "--container-image" in self._description("srun", "--help")
+
+    def _description(self, *command: str) -> str:
+        if command not in self._described:
+            self._described[command] = self._commands.ask([*command])
+        return self._described[command]
 
     # --- how a command is run ---
 
@@ -151,28 +144,24 @@ class Slurm:
         return str(numbers[-1])
 
     def _refused(self, words: str) -> RequestError:
-        meaning, further = why_refused(words)
         return RequestError(
-            f"Slurm refused the job: {meaning}".removesuffix(": "),
+            "Slurm refused the job",
             where=f"site '{self._site.name}'; the run's folder was removed",
             why=words,
-            next_command=further or "the same command with --dry_run shows the job",
+            next_command=after_refusal(words),
         )
 
     # --- ends ---
 
     def _accounted(self, job_ids: Sequence[str]) -> tuple[dict[str, list[SchedulerEnd]], str]:
         """What the accounting knows, and why it knows no more."""
-        found: dict[str, list[SchedulerEnd]] = {}
+        command = ["sacct", "-n", "-P", f"--delimiter={SEPARATOR}", "-D", "-X", "-o", parsing.ENDS_FIELDS]
         try:
-            for some in _chunks(job_ids):
-                command = [*SACCT, "-D", "-X", "-o", parsing.ENDS_FIELDS, "-j", ",".join(some)]
-                found |= parsing.accounted_ends(self._commands.ask(command, ACCOUNTING_PATIENCE_SECONDS))
+            text = self._commands.ask([*command, "-j", ",".join(job_ids)], ACCOUNTING_PATIENCE_SECONDS)
         except RunError as error:  # the controller may still know; what cannot be known then says why
-            if NO_ACCOUNTING.search(error.why):
-                return found, "accounting is off"
-            return found, f"the accounting cannot be asked: {error.why.splitlines()[-1]}"
-        return found, "the accounting has no record of it"
+            off = NO_ACCOUNTING.search(error.why)
+            return {}, "accounting is off" if off else f"the accounting cannot be asked: {error.why.splitlines()[-1]}"
+        return parsing.accounted_ends(text), "the accounting has no record of it"
 
     def _controlled(self, job_ids: Sequence[str]) -> dict[str, SchedulerEnd]:
         """What the controller remembers; it shows one job, or all."""
@@ -181,21 +170,9 @@ class Slurm:
         return parsing.controlled_ends(text)
 
 
-class AskedOnce:
-    """The answers of a Slurm about itself, remembered for the many cells of a sweep."""
-
-    def __init__(self, slurm: Slurm) -> None:
-        self.partition = cache(slurm.partition)
-        self.all_nodes = cache(slurm.all_nodes)
-        self.has_pyxis = cache(slurm.has_pyxis)
-
-
-def slurm_at(site: Site) -> Slurm:
-    """The Slurm of a site; a wait for its controller is shown."""
-    return Slurm(site, on_wait=lambda text: print(text, file=sys.stderr, flush=True))
-
-
-def slurm_of(folder: RunFolder, patience_seconds: float | None = None) -> Slurm:
+def slurm_of(
+    folder: RunFolder, patience_seconds: float = PATIENCE_SECONDS, on_wait: Callable[[str], None] = say
+) -> Slurm:
     """The cluster of a run, as it was configured when the run was submitted."""
     site = folder.benchmark().site
     if site.slurm is None:
@@ -204,16 +181,10 @@ def slurm_of(folder: RunFolder, patience_seconds: float | None = None) -> Slurm:
             where=str(folder.path),
             next_command=f"python launch/verify.py {folder.path}",
         )
-    if patience_seconds is None:
-        return slurm_at(site)
-    return Slurm(site, patience_seconds)  # who asks again and again says so itself
+    return Slurm(site, patience_seconds, on_wait)
 
 
-def _chunks(job_ids: Sequence[str]) -> list[Sequence[str]]:
-    return [job_ids[first : first + JOBS_A_COMMAND] for first in range(0, len(job_ids), JOBS_A_COMMAND)]
-
-
-def _all_ended(ends: Sequence[SchedulerEnd]) -> bool:
+def all_ended(ends: Sequence[SchedulerEnd]) -> bool:
     """A requeued job has one row that has ended, and soon a second: the last row must be an end of the job."""
     return bool(ends) and ends[-1].state not in {*parsing.NOT_ENDED, "REQUEUED"}
 
@@ -226,7 +197,7 @@ def _joined(
     job_id: str, accounted: list[SchedulerEnd], controlled: SchedulerEnd | None, note: str
 ) -> list[SchedulerEnd]:
     """The accounting's rows, the last of them as the controller knows it."""
-    if accounted and _all_ended(accounted):  # it never ran: the controller may know why
+    if accounted and all_ended(accounted):  # it never ran: the controller may know why
         reason = controlled.reason if controlled else None
         return [*accounted[:-1], msgspec.structs.replace(accounted[-1], reason=reason)]
     if controlled is not None:
@@ -247,8 +218,5 @@ def _is_earlier(accounted: SchedulerEnd, controlled: SchedulerEnd) -> bool:
 
 def _with_name(end: SchedulerEnd) -> SchedulerEnd:
     """Who cancelled, by name where this machine knows it."""
-    if end.cancelled_by and end.cancelled_by.isdecimal():
-        with contextlib.suppress(KeyError):
-            name = pwd.getpwuid(int(end.cancelled_by)).pw_name
-            return msgspec.structs.replace(end, cancelled_by=name)
-    return end
+    by = end.cancelled_by
+    return msgspec.structs.replace(end, cancelled_by=name_of(int(by))) if by and by.isdecimal() else end

@@ -20,7 +20,7 @@ from benchmarks.jobs.first_check import BEFORE_THE_RUN, UNPACK
 from benchmarks.jobs.job_record import JOB_SCRIPT
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import plural
-from benchmarks.secret_rules import Known, is_secret_name, why_secret
+from benchmarks.secret_rules import Known, why_secret
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION
 from launch.running.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
@@ -72,7 +72,8 @@ def render(
             why="all that train run under nsys, which is busy with its report long after the last step",
             next_command="leave --hang_timeout out; the time limit (--time) ends the job",
         )
-    text = _fill(
+    text = fill(
+        Path(__file__).with_name("job.sbatch.j2"),
         title=one_line(report.title(benchmark)),
         run_id=one_line(place.run_id),
         version=VERSION,
@@ -100,18 +101,21 @@ def render(
     return text
 
 
-def _fill(**values: Any) -> str:
+def fill(template: Path, **values: Any) -> str:
+    """A template of text that is no page: nothing is escaped, every word is quoted for its reader beforehand."""
     import jinja2  # takes 30 ms: only who renders a job waits for it
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader(template.parent),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # a shell script, quoted for the shell
+        comment_start_string="<#",  # {# is bash's: ${#names[@]}
+        comment_end_string="#>",
+        autoescape=False,
     )
-    text: str = environment.get_template("job.sbatch.j2").render(**values)
+    text: str = environment.get_template(template.name).render(**values)
     return text
 
 
@@ -157,36 +161,51 @@ def _unpack(benchmark: Benchmark) -> Phase:
 
 def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOptions) -> list[str]:
     """The `#SBATCH` lines: what the benchmark needs, what the person asked for, and last the arguments."""
-    own = {key_of(argument): argument for argument in options.arguments}
-    dependency = _dependency(options, own.pop("dependency", ""))
-    comment = " ".join(filter(None, [f"stepmark:{place.run_id}", options.comment]))
-    said: list[tuple[str, object]] = [
-        ("job-name", JOB_NAME),
-        ("nodes", benchmark.nodes),
-        ("ntasks-per-node", max(phase.tasks_per_node for phase in plan.phases)),
-        ("time", options.time),
-        ("exclusive", options.exclusive),
-        ("mem", options.memory),
-        ("dependency", dependency),
-        ("kill-on-invalid-dep", "yes" if dependency else None),
-        ("partition", options.partition),
-        ("account", options.account),
-        ("qos", options.qos),
-        *_gpus(benchmark, options),
-        ("reservation", options.reservation),
-        ("constraint", options.constraint),
-        ("nodelist", options.nodelist),
-        ("exclude", options.exclude),
-        ("segment", _segment(benchmark, options)),
-        ("nice", options.nice),
-        ("comment", comment),
-        ("output", f"{place.run}/slurm-%j.out"),
-        ("open-mode", "append"),
-        ("signal", f"B:USR1@{_warn_seconds(options)}"),
-        ("requeue" if options.requeue else "no-requeue", True),
-    ]
-    lines = [_directive(name, value) for name, value in said if value is not None and value is not False]
-    return lines + [_argument(argument) for argument in own.values()]
+    arguments = {key_of(argument): argument for argument in options.arguments}
+    dependency = _dependency(options, arguments.pop("dependency", ""))
+    on_gpus = benchmark.hardware.kind == "gpu"  # virtual devices of a CPU are none
+    own: dict[str, object] = {
+        "job-name": JOB_NAME,
+        "nodes": benchmark.nodes,
+        "ntasks-per-node": max(phase.tasks_per_node for phase in plan.phases),
+        "dependency": dependency,
+        "kill-on-invalid-dep": "yes" if dependency else None,
+        "segment": _segment(benchmark, options),
+        "comment": " ".join(filter(None, [f"stepmark:{place.run_id}", options.comment])),
+        "output": f"{place.run}/slurm-%j.out",
+        "signal": f"B:USR1@{_warn_seconds(options)}",
+        "requeue" if options.requeue else "no-requeue": True,
+    }
+    gpus = benchmark.gpus // benchmark.nodes if on_gpus else 0
+    return directive_lines(msgspec.structs.replace(options, arguments=[*arguments.values()]), own, gpus)
+
+
+def directive_lines(options: JobOptions, own: Mapping[str, object], gpus: int) -> list[str]:
+    """The `#SBATCH` lines of any job of Stepmark's; `own` is what the job says itself, `gpus` those of a node."""
+    said: dict[str, object] = {
+        **dict.fromkeys(("job-name", "nodes", "ntasks-per-node")),
+        "time": options.time,
+        "exclusive": options.exclusive,
+        "mem": options.memory,
+        **dict.fromkeys(("dependency", "kill-on-invalid-dep")),
+        "partition": options.partition,
+        "account": options.account,
+        "qos": options.qos,
+        "gres": f"gpu:{gpus}" if gpus and options.gpus == "gres" else None,
+        "gpus-per-node": gpus if gpus and options.gpus == "gpus_per_node" else None,
+        "reservation": options.reservation,
+        "constraint": options.constraint,
+        "nodelist": options.nodelist,
+        "exclude": options.exclude,
+        "segment": None,
+        "nice": options.nice,
+        "comment": options.comment,
+        "output": None,
+        "open-mode": "append",
+        **own,
+    }
+    found = [_directive(name, value) for name, value in said.items() if value is not None and value is not False]
+    return found + [_argument(argument) for argument in options.arguments]
 
 
 def _directive(name: str, value: object) -> str:
@@ -226,14 +245,6 @@ def _segment(benchmark: Benchmark, options: JobOptions) -> int | None:
     if domain is None or benchmark.nodes == 1:
         return None
     return max(size for size in range(1, domain.nodes + 1) if benchmark.nodes % size == 0)
-
-
-def _gpus(benchmark: Benchmark, options: JobOptions) -> list[tuple[str, object]]:
-    """A node's GPUs; virtual devices of a CPU are none."""
-    if benchmark.hardware.kind != "gpu" or options.gpus == "none":
-        return []
-    count = benchmark.gpus // benchmark.nodes
-    return [("gres", f"gpu:{count}")] if options.gpus == "gres" else [("gpus-per-node", count)]
 
 
 def _warn_seconds(options: JobOptions) -> int:
@@ -285,14 +296,8 @@ def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase
     wins, unless the variable is named (an image of NVIDIA's may well set XLA_FLAGS).
     """
     container = benchmark.site.container
-    if place.image is None:
+    if place.image is None or container is None:
         return []
-    if container is None:
-        raise RequestError(
-            f"site '{benchmark.site.name}' says nothing of containers",
-            where=f"the file of site {benchmark.site.name}: container",
-            why=f"the job was to run in {place.image}",
-        )
     return [
         '--container-image="$image"',
         # Its files are shared by all that the job runs on a node; mounts are each srun's own (no_exec).
@@ -313,9 +318,7 @@ def _mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> 
         data = [f"{benchmark.data}:{benchmark.data}"]
     of_phase = phase.mounts if phase else []
     own = ["$repository:$repository", "$run:$run"]  # and folders of the phase's own
-    for mount in (mount for mount in of_phase if mount.startswith(PHASE_DIR)):
-        _refuse_characters("a mount", mount, '"`$\\')
-        own.append(mount.replace(PHASE_DIR, "$phase_dir"))
+    own += [mount.replace(PHASE_DIR, "$phase_dir") for mount in of_phase if mount.startswith(PHASE_DIR)]
     others = [*container.mounts, *data, *(mount for mount in of_phase if not mount.startswith(PHASE_DIR))]
     return ",".join([f'"{",".join(own)}"', *map(shell_word, others)])
 
@@ -325,13 +328,8 @@ def _mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> 
 
 def shell_word(text: str) -> str:
     """A word of a plan for bash: its placeholders as variables, the rest literally."""
-    pieces = re.split(r"(\{python\}|\{repository\}|\{phase_dir\})", one_line(text))
-    quoted = [f'"{PLACEHOLDERS[piece]}"' if piece in PLACEHOLDERS else _literal(piece) for piece in pieces]
-    return "".join(quoted) or "''"
-
-
-def _literal(text: str) -> str:
-    return shlex.quote(text) if text else ""
+    pieces = filter(None, re.split(r"(\{python\}|\{repository\}|\{phase_dir\})", one_line(text)))
+    return "".join(f'"{PLACEHOLDERS[one]}"' if one in PLACEHOLDERS else shlex.quote(one) for one in pieces) or "''"
 
 
 def _joined(words: list[str], width: int = 100) -> list[str]:
@@ -368,26 +366,14 @@ def _refuse_unsayable(plan: Plan, place: JobPlace, options: JobOptions) -> None:
     refuse_paths(place.repository, place.run, place.image)
     for text in (place.python, place.sampler_python or ""):
         one_line(text)
-    for phase in plan.phases:
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", phase.name):
-            raise RequestError(f"'{phase.name}' cannot be a phase of a job", why="letters, digits, - and _ can be")
-        if phase.alone and not options.exclusive:
-            raise RequestError(
-                f"phase {phase.name} changes its nodes for everybody on them, and this job shares its nodes",
-                where="--noexclusive",
-                why="another's run would be slower for it, and nobody would know why",
-                next_command="--exclusive",
-            )
-        for name in phase.environment:
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise RequestError(f"'{name}' cannot be a variable of phase {phase.name}")
-            if is_secret_name(name):
-                raise RequestError(
-                    f"{name} must not be written into a job script",
-                    where=f"the environment of phase {phase.name}",
-                    why="a secret in a file outlives its run; the job has it from the shell that submits it",
-                    next_command=f"export {name}=...",
-                )
+    alone = [phase.name for phase in plan.phases if phase.alone]
+    if alone and not options.exclusive:
+        raise RequestError(
+            f"phase {alone[0]} changes its nodes for everybody on them, and this job shares its nodes",
+            where="--noexclusive",
+            why="another's run would be slower for it, and nobody would know why",
+            next_command="--exclusive",
+        )
 
 
 def _refuse_characters(title: str, path: str, characters: str) -> None:

@@ -33,18 +33,8 @@ KEPT_VARIABLES = ("SLURM_CONF",)  # which cluster is asked: no option of a job
 
 # Options of sbatch that are options of Stepmark -> the field of JobOptions.
 FIELDS = {
-    "partition": "partition",
-    "account": "account",
-    "qos": "qos",
-    "time": "time",
-    "reservation": "reservation",
-    "constraint": "constraint",
-    "nodelist": "nodelist",
-    "exclude": "exclude",
-    "segment": "segment",
-    "nice": "nice",
-    "comment": "comment",
-    "exclusive": "exclusive",
+    **{name: name for name in ("partition", "account", "qos", "time", "reservation", "constraint", "nodelist")},
+    **{name: name for name in ("exclude", "segment", "nice", "comment", "exclusive")},
     "mem": "memory",
 }
 

@@ -6,7 +6,7 @@ fields (a comment with a line break) is no row. Times are asked for as Unix seco
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.values import Value
@@ -17,7 +17,6 @@ QUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%r", "%S"))
 COMMENT_FORMAT = SEPARATOR.join(("%i", "%Z", "%k"))
 NODE_FORMAT = SEPARATOR.join(("%N", "%R", "%T", "%G", "%f"))
 ENDS_FIELDS = "JobID,State,ExitCode,Reason,NodeList,Start,End"
-COMMENT_FIELDS = "JobID,WorkDir,Comment"
 
 # What Slurm writes where it has nothing to say.
 NOTHING = {"", "none", "n/a", "unknown", "(null)", "none assigned", "invalid", "unlimited", "infinite"}
@@ -193,17 +192,14 @@ def controlled_ends(text: str) -> dict[str, SchedulerEnd]:
     return found
 
 
-def jobs_of_runs(text: str, run_ids: Sequence[str]) -> dict[str, str]:
-    """Job, working folder and comment, of squeue's or sacct's rows -> the jobs that say in their comment that they
-    are a run's, or work in its folder; the latest of each.
-    """
-    wanted = set(run_ids)
-    found: dict[str, str] = {}
-    for job, folder, comment in sorted(rows(text, 3), key=lambda row: int("0" + row[0].partition("_")[0])):
-        tagged = re.findall(r"(?:^|(?<=[\s;,]))stepmark:([^\s;,]+)", comment)
-        for run_id in {*tagged, folder.rpartition("/")[2]} & wanted:
-            found[run_id] = job
-    return found
+def job_of_run(text: str, run_id: str) -> str | None:
+    """Rows of squeue: job, working folder and comment -> the latest job that is this run's by one of the two."""
+    found = [
+        job
+        for job, folder, comment in rows(text, 3)
+        if f"stepmark:{run_id}" in re.split(r"[\s;,]+", comment) or folder.rpartition("/")[2] == run_id
+    ]
+    return max(found, key=lambda job: int("0" + job.partition("_")[0]), default=None)
 
 
 def partitions(text: str) -> list[Partition]:

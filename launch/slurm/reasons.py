@@ -32,46 +32,29 @@ WAITS: Mapping[str, str] = {
     "ReqNodeNotAvail": "waits for nodes that are down or reserved",
     "PartitionDown": "waits: the partition is down",
 }
-STATES: Mapping[str, str] = {
-    "PENDING": "waits",
-    "CONFIGURING": "its nodes are being prepared",
-    "RUNNING": "runs",
-    "COMPLETING": "is ending",
-    "SUSPENDED": "is suspended",
-    "REQUEUED": "is requeued",
-    "REQUEUE_HOLD": "is requeued and held: scontrol release lets it go",
-}
-LIMITS = ("Assoc", "QOS", "MaxJobs", "User", "Group", "Job")
 
-# A part of sbatch's words -> what it means, and what to change.
-REFUSED: Mapping[str, tuple[str, str]] = {
-    "invalid partition": ("the partition is not known", "sinfo -s"),
-    "invalid account": ("the account is not known, or not this user's", "sacctmgr show associations user=$USER"),
-    "account/partition combination": (
-        "this account may not use this partition",
-        "sacctmgr show associations user=$USER",
-    ),
-    "invalid qos": ("the quality of service is not known, or not this user's", "sacctmgr show qos"),
-    "requested reservation is invalid": ("the reservation is not known or not active", "scontrol show reservation"),
-    "reservation access": ("this user or account is not in the reservation", "scontrol show reservation"),
-    "invalid feature": ("no node has the feature that --constraint names", 'sinfo -o "%N %f"'),
-    "invalid node name": ("a node of --nodelist or --exclude is not in the cluster", "sinfo -N"),
-    "memory specification": ("no node has so much memory", 'sinfo -o "%N %m"'),
-    "gres": ("no node has such devices", 'sinfo -o "%N %G"'),
-    "invalid --time": ("the time is not one that Slurm reads: minutes, H:MM:SS or D-HH:MM:SS", "the time as 1:00:00"),
-    "time limit": ("the time is above the partition's limit", 'sinfo -o "%P %l"'),
-    "unrecognized option '--segment": ("this Slurm does not know --segment", "--segment=none"),
-    "unrecognized option": ("this Slurm does not know the option", "sbatch --help"),
-    "node configuration is not available": (
-        "no nodes of the partition are as the job asks: devices a node, memory, processors, or nodes",
-        'sinfo -o "%P %D %c %m %G"',
-    ),
-    "node count": ("the partition does not give so many nodes to one job", 'sinfo -o "%P %D %s"'),
-    "violates accounting": ("a limit of the account or quality of service is reached", "sacctmgr show qos"),
-    "policy limit": ("a limit of the account or quality of service is reached", "sacctmgr show qos"),
-    "access/permission denied": ("this user may not submit there", "sinfo -s"),
-    "dependency": ("the job it is to wait for is not known", "squeue --me"),
-    "no space left": ("a disk is full: the controller cannot keep the job", "df -h"),
+# A part of sbatch's words -> where to look, or what to change.
+REFUSED: Mapping[str, str] = {
+    "invalid partition": "sinfo -s",
+    "invalid account": "sacctmgr show associations user=$USER",
+    "account/partition combination": "sacctmgr show associations user=$USER",
+    "invalid qos": "sacctmgr show qos",
+    "reservation": "scontrol show reservation",
+    "invalid feature": 'sinfo -o "%N %f"',
+    "invalid node name": "sinfo -N",
+    "memory specification": 'sinfo -o "%N %m"',
+    "gres": 'sinfo -o "%N %G"',
+    "invalid --time": "--time=1:00:00, or minutes, or D-HH:MM:SS",
+    "time limit": 'sinfo -o "%P %l"',
+    "unrecognized option '--segment": "--segment=none",
+    "unrecognized option": "sbatch --help",
+    "node configuration is not available": 'sinfo -o "%P %D %c %m %G"',
+    "node count": 'sinfo -o "%P %D %s"',
+    "violates accounting": "sacctmgr show qos",
+    "policy limit": "sacctmgr show qos",
+    "permission denied": "sinfo -s",
+    "dependency": "squeue --me",
+    "no space left": "df -h",
 }
 
 
@@ -83,22 +66,19 @@ def never(reason: str | None) -> str | None:
 def explain(state: str, reason: str | None) -> str:
     """What a job in the queue does, in words."""
     word = _word(reason)
-    if state != "PENDING" or not word:
-        return STATES.get(state, f"is {state.lower().replace('_', ' ')}")
+    if state != "PENDING":
+        return f"is {state.lower().replace('_', ' ')}"
+    if not word:
+        return "waits"
     impossible = never(reason)
-    if impossible:
-        return f"can never start: {impossible} ({word})"
-    if word in WAITS:
-        return f"{WAITS[word]} ({reason})"
-    if word.startswith(LIMITS) and ("Limit" in word or "Max" in word or "Grp" in word):
-        return f"waits: a limit of the account or quality of service is reached ({word})"
-    return f"waits ({reason})"
+    return f"can never start: {impossible} ({word})" if impossible else f"{WAITS.get(word, 'waits')} ({reason})"
 
 
-def why_refused(words: str) -> tuple[str, str]:
-    """What sbatch's words mean, and the command to look further; ("", "") where they are not known."""
+def after_refusal(words: str) -> str:
+    """The command to look further after these words of sbatch."""
     lower = words.lower()
-    return next((meaning for part, meaning in REFUSED.items() if part in lower), ("", ""))
+    found = (command for part, command in REFUSED.items() if part in lower)
+    return next(found, "the same command with --dry_run shows the job")
 
 
 def _word(reason: str | None) -> str:

@@ -7,47 +7,22 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
-from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError, raised
 from benchmarks.machine import images
-from benchmarks.rendering.columns import plural
+from benchmarks.rendering.columns import plural, some
 from benchmarks.values import Benchmark, JobOptions
 from launch.environments import venvs
 from launch.running.local import REPOSITORY
+from launch.slurm.client import Slurm
 from launch.slurm.options import named, seconds_of
 from launch.slurm.parsing import Node, Partition
 
-SHOWN = 8
 WAITS_FOR_EVER = "Slurm would take the job and never start it"
 
 
-class SlurmAnswers(Protocol):
-    """What a Slurm says of itself (launch.slurm.client.Slurm)."""
-
-    def partition(self, name: str | None) -> Partition: ...
-    def all_nodes(self) -> dict[str, list[Node]]: ...
-    def has_pyxis(self) -> bool: ...
-
-
-def refuse(
-    benchmark: Benchmark, options: JobOptions, slurm: SlurmAnswers, run_parent: Path, image: Path | None
-) -> list[str]:
-    """RequestError where the job could never run; else what is worth saying of it (it will have to wait)."""
-    notes: list[str] = []
-    for refusal in of_the_cluster(benchmark, options, slurm, run_parent, image, notes):
-        raise refusal
-    return notes
-
-
 def of_the_cluster(
-    benchmark: Benchmark,
-    options: JobOptions,
-    slurm: SlurmAnswers,
-    run_parent: Path,
-    image: Path | None,
-    notes: list[str],
+    benchmark: Benchmark, options: JobOptions, slurm: Slurm, run_parent: Path, image: Path | None, notes: list[str]
 ) -> Iterator[StepmarkError]:
     """All because of which the job could never run; what else is worth saying of it goes to `notes`."""
     yield from _unseen_places(benchmark, run_parent, image)
@@ -104,7 +79,7 @@ def _refuse_lists(options: JobOptions) -> None:
     both = [name for name in named(options.nodelist) if name in excluded]
     if both:
         raise RequestError(
-            f"asked for and excluded: {_some(both)}",
+            f"asked for and excluded: {some(both)}",
             where="--nodelist and --exclude",
             why="a job gets every node of --nodelist, and none of --exclude: Slurm would refuse it",
             next_command="take the nodes out of one of the two",
@@ -112,17 +87,12 @@ def _refuse_lists(options: JobOptions) -> None:
 
 
 def _without_pyxis(benchmark: Benchmark) -> RequestError:
-    further = f"--site with a cluster that has pyxis and enroot: '{benchmark.engine}' exists only in its image"
-    if find_backend(benchmark.backend).environment(benchmark.engine).locks:
-        further = (
-            "install pyxis; or in the site's file runtime: python, with an interpreter that has the framework, "
-            "or runtime: venv, a virtual environment without Transformer Engine"
-        )
     return RequestError(
         f"the Slurm of site '{benchmark.site.name}' starts no containers: its srun has no --container-image",
         where=f"runtime: container of site '{benchmark.site.name}'",
         why="pyxis is not installed there, or not in its plugstack.conf",
-        next_command=further,
+        next_command="install pyxis, or --site with a cluster that has it; or `runtime: python` (or venv) in the "
+        f"site's file, unless '{benchmark.engine}' exists only in its image",
     )
 
 
@@ -167,28 +137,22 @@ def refused_by(
     up = len(fitting) - len(down)
     if good and up < benchmark.nodes:
         wanted = plural(benchmark.nodes, "node")
-        notes.append(f"{up} of the {wanted} it needs are up, so it will wait: {_some(down)}")
+        notes.append(f"{up} of the {wanted} it needs are up, so it will wait: {some(down)}")
 
 
 def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: int) -> str:
     """How many nodes there are, where the job asks for others."""
-    listed = len(named(options.nodelist))
     if partition.max_nodes is not None and wanted > partition.max_nodes:
         return f"the partition gives a job {partition.max_nodes} at most"
-    if wanted > usable and wanted <= partition.nodes and (options.exclude or options.constraint):
-        return f"{usable} of the partition's {partition.nodes} are left by --exclude and --constraint"
     if wanted > min(usable, partition.nodes):
-        return f"the partition has {min(partition.nodes, usable)}"
+        left = " that --exclude and --constraint leave" if options.exclude or options.constraint else ""
+        return f"the partition has {min(usable, partition.nodes)}{left}"
+    listed = len(named(options.nodelist))
     return f"--nodelist names {listed}, all of which a job would get" if listed > wanted else ""
 
 
 def _asked(count: int, what: str = "") -> str:
     return f"{plural(count, 'node')}{what} {'is' if count == 1 else 'are'} asked for"
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return f"{', '.join(texts[:SHOWN])}{more}"
 
 
 def _duration(seconds: int) -> str:

@@ -156,29 +156,27 @@ def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
 
 def _ask(rows: list[RunState]) -> None:
     slurm = slurm_of(rows[0].folder)
-    _find_lost_jobs(slurm, [row for row in rows if not row.job_ids])
-    numbers = [number for row in rows for number in row.job_ids]
-    queue = slurm.queue(numbers) if numbers else {}
+    for row in rows:
+        if not row.job_ids and (found := find_job(row.folder, slurm)):
+            row.job_ids = [found]
+    queue = slurm.queue([number for row in rows for number in row.job_ids])
     gone = [row for row in rows if row.job_ids and not any(number in queue for number in row.job_ids)]
-    left = [number for row in gone for number in row.job_ids]
-    ends = slurm.ends(left) if left else {}
+    ends = slurm.ends([number for row in gone for number in row.job_ids])
     for row in rows:
         in_queue = next((queue[number] for number in reversed(row.job_ids) if number in queue), None)
         _judge(row, in_queue, [end for number in row.job_ids for end in ends.get(number, [])])
 
 
-def _find_lost_jobs(slurm: Slurm, rows: list[RunState]) -> None:
-    """Runs whose launcher died before it had written their job's number down."""
-    found = slurm.find_all([row.folder.run_id for row in rows]) if rows else {}
-    for row in rows:
-        if row.folder.run_id in found:
-            row.job_ids = [found[row.folder.run_id]]
-            with contextlib.suppress(StepmarkError):  # a folder that is not ours to write in is asked for again
-                remember_job(row.folder, row.job_ids[0])
-
-
-def remember_job(folder: RunFolder, job_id: str) -> None:
-    folder.write(SUBMITTED, msgspec.structs.replace(folder.submitted(), job_id=job_id))
+def find_job(folder: RunFolder, slurm: Slurm) -> str | None:
+    """The number of a run's job; where the launcher died before it could write it down, by the job's own word or the
+    queue's.
+    """
+    submitted = folder.submitted()
+    job_id = submitted.job_id or next(iter(folder.job_ids()), None) or slurm.find(folder.run_id)
+    if job_id and not submitted.job_id:
+        with contextlib.suppress(StepmarkError):  # a folder that is not ours to write in is asked for again
+            folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=job_id))
+    return job_id
 
 
 def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd]) -> None:

@@ -24,7 +24,7 @@ from launch.sites import image_files, site_hub
 from launch.slurm import job_script
 from launch.slurm.client import Slurm
 from launch.slurm.options import not_adopted, of_the_scheduler
-from launch.slurm.refusals import SlurmAnswers, of_the_cluster
+from launch.slurm.refusals import of_the_cluster
 
 
 class Job(Protocol):
@@ -40,7 +40,7 @@ def refusals(
     backend: Backend,
     output_dir: Path,
     options: JobOptions,
-    slurm: SlurmAnswers,
+    slurm: Slurm,
     notes: list[str],
 ) -> Iterator[StepmarkError]:
     """Before anything is made: all because of which this job could never run there; `notes` get the rest."""

@@ -6,12 +6,11 @@ job's own record says that it has ended.
 
 import contextlib
 import shlex
-import signal
 import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from benchmarks.backend import Backend
 from benchmarks.errors import EXIT_CODES, RunError, StepmarkError
@@ -21,13 +20,14 @@ from benchmarks.runs.runfolder import RunFolder
 from benchmarks.runs.worker_events import follow_evaluations
 from benchmarks.values import Benchmark, Step
 from launch.cli import EXIT_INTERRUPTED
+from launch.running.local import interrupted_once
 from launch.running.screen import Screen
 from launch.running.showing import show_result
 from launch.running.step_sink import StepSink
-from launch.slurm.client import Slurm, slurm_of
+from launch.slurm.client import Slurm, all_ended, slurm_of
 from launch.slurm.collect import collect
 from launch.slurm.reasons import explain, never
-from launch.slurm.run_states import quiet_limit, remember_job
+from launch.slurm.run_states import find_job, quiet_limit
 
 WATCHING_PATIENCE = 2.0  # a question is asked again soon, and meanwhile the steps must be read
 LOOK_SECONDS = 0.5  # between two looks at the shared folder
@@ -37,14 +37,14 @@ GROWTH = 1.4
 GIVE_UP_SECONDS = 600.0  # without an answer of Slurm and without a step, a cluster is taken to be gone
 UNANSWERED_SECONDS = 60.0  # after the job says that it has ended, Slurm gets this long to say how
 ACCOUNTING_SECONDS = 30.0  # what the accounting may lag behind the controller
-NOT_OVER = {"PENDING", "RUNNING", "COMPLETING", "REQUEUED", "SUSPENDED", "CONFIGURING", "RESIZING"}
 
 
 def wait_for(folder: RunFolder, backend: Backend) -> int:
     """Follow a run and show its result; the exit code. Ctrl-C leaves the job where it is."""
     try:
-        with signals_as_interrupt():
-            result = watch(folder, backend, slurm_of(folder, patience_seconds=WATCHING_PATIENCE))
+        with interrupted_once():
+            slurm = slurm_of(folder, WATCHING_PATIENCE, lambda _text: None)  # who asks again and again says so itself
+            result = watch(folder, backend, slurm)
     except KeyboardInterrupt:
         place = shlex.quote(str(folder.path))
         print(
@@ -63,44 +63,23 @@ def wait_for(folder: RunFolder, backend: Backend) -> int:
     return EXIT_CODES[result.status]
 
 
-@contextlib.contextmanager
-def signals_as_interrupt() -> Iterator[None]:
-    """A closed terminal and a polite kill leave the job as Ctrl-C does, and say so."""
-
-    def leave(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
     """Until the job has left the queue; then its result."""
     benchmark = folder.benchmark()
-    find_job(folder, slurm)
+    require_job(folder, slurm)
     begin = f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}"
     with StepSink(folder, benchmark) as sink, Screen(benchmark.steps, begin, benchmark) as screen:
         _Watch(folder, benchmark, backend, slurm, sink, screen).run()
     return collect(folder, backend, ends_of(slurm, folder))
 
 
-def find_job(folder: RunFolder, slurm: Slurm) -> None:
-    """The job's number, where the launcher died before it could write it down: the job's own word, or the queue's."""
-    if folder.submitted().job_id:
-        return
-    job_id = next(iter(folder.job_ids()), None) or slurm.find(folder.run_id)
-    if job_id is None:
+def require_job(folder: RunFolder, slurm: Slurm) -> None:
+    if find_job(folder, slurm) is None:
         raise RunError(
             "the run has no job: the launcher ended before Slurm had taken it",
             where=str(folder.path),
             next_command=f"sbatch {folder.path}/job.sbatch, or start it anew",
         )
-    remember_job(folder, job_id)
 
 
 def ends_of(slurm: Slurm, folder: RunFolder) -> list[SchedulerEnd]:
@@ -117,8 +96,8 @@ def ends_of(slurm: Slurm, folder: RunFolder) -> list[SchedulerEnd]:
         except StepmarkError as error:
             note = f"Slurm cannot be asked: {error.what}"
             return [SchedulerEnd(job_id=job, state="UNKNOWN", source="nobody", note=note) for job in numbers]
-        all_ended = all(ends[job] and ends[job][-1].state not in NOT_OVER for job in numbers)
-        if all_ended or time.monotonic() > deadline:
+        over = all(all_ended(ends[job]) for job in numbers)
+        if over or time.monotonic() > deadline:
             return [end for job in numbers for end in ends[job]]
         time.sleep(pause)
         pause = min(2.0, pause * GROWTH)

@@ -82,7 +82,7 @@ def excluding(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], 
     """What --exclude must say for these nodes to be left out; None where the job would then wait, or never run."""
     from launch.running import runtimes
     from launch.slurm import options, refusals
-    from launch.slurm.client import slurm_at
+    from launch.slurm.client import Slurm
 
     if benchmark.site.slurm is None or not nodes:
         return None
@@ -94,7 +94,8 @@ def excluding(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], 
         wanted = options.choose(benchmark.site, {**typed, "exclude": exclude}, os.environ)
         spec = find_backend(benchmark.backend).environment(benchmark.engine, benchmark.hardware.platform)
         image = runtimes.image_of(benchmark, spec)
-        waits_for = refusals.refuse(benchmark, wanted, slurm_at(benchmark.site), output_dir.absolute(), image)
+        slurm, waits_for = Slurm(benchmark.site), list[str]()
+        refused = [*refusals.of_the_cluster(benchmark, wanted, slurm, output_dir.absolute(), image, waits_for)]
     except StepmarkError:
         return None
-    return None if waits_for else exclude
+    return None if refused or waits_for else exclude

@@ -20,9 +20,9 @@ from launch.cli import refuse_more
 from launch.command_line import places
 from launch.preflight import nodes as preflights
 from launch.preflight.job import render_preflight
-from launch.preflight.waiting import Limits, say
+from launch.preflight.waiting import Limits
 from launch.slurm import job_flags
-from launch.slurm.client import Slurm
+from launch.slurm.client import Slurm, say
 from launch.slurm.options import choose, refuse_without_slurm
 
 SITE = flags.DEFINE_string("site", "local", "The site whose nodes are checked.")
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
         return EXIT_VALID
     preflight = preflights.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
     report = preflights.run(
-        preflight, Slurm(site, on_wait=say), Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value)
+        preflight, Slurm(site), Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value)
     )
     print(
         json_text(report).rstrip()

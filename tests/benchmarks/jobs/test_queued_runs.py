@@ -88,58 +88,65 @@ def test_a_good_run_is_valid_and_says_where_it_ran(queued: RunFolder, leave: Cal
     assert ("attempts", "1, COMPLETED: job 7 ended well (node[1-4])") in report.result_rows(result)
 
 
-def test_the_outcome_comes_first_then_the_rank_that_failed_first(
-    queued: RunFolder, leave: Callable[..., Path]
-) -> None:
-    """Rank 2 falls, and the others are ended after it: by Slurm, or because they lost it."""
-    leave(
+DONE = [(rank, 0, 190.0) for rank in range(4)]
+TOLD = {
+    "exits": [(0, 130, 151.0), (1, 143, 151.0), (2, -15, 151.0), (3, -9, 156.0)],
+    "steps": 8,
+    "ends": ("interrupted", "interrupted", None, None),
+    "job": [],
+}
+# What Slurm said, what was left -> the status, and how the reasons begin, the first cause first.
+ENDS: list[tuple[SchedulerEnd | None, dict[str, Any], str, list[str]]] = [
+    # rank 2 falls, and the others are ended after it: by Slurm, or because they lost it
+    (
         said("FAILED", exit_code="139:0"),
-        [(0, 143, 151.0), (1, 1, 150.5), (2, -11, 150.0), (3, -15, 151.0)],
-        steps=8,
-        ends=("interrupted", "error", None, None),
-        job=[{"event": "end", "time": 152.0, "exit_code": 139}],
-    )
-    result = result_of(queued)
-    assert (result.status, result.reasons) == (
+        {
+            "exits": [(0, 143, 151.0), (1, 1, 150.5), (2, -11, 150.0), (3, -15, 151.0)],
+            "steps": 8,
+            "ends": ("interrupted", "error", None, None),
+            "job": [{"event": "end", "time": 152.0, "exit_code": 139}],
+        },
         "failed",
         [
             "FAILED: job 7 ended with exit code 139 after step 7 (node[1-4])",
             "rank 2 on node3 was killed by signal 11 (SIGSEGV) after step 7",
             "3 other ranks were ended after it",
         ],
-    )
-    assert result.tokens_per_second is None
-    assert "attempts" not in dict(report.result_rows(result))  # the status says it all
-
-
-@pytest.mark.parametrize("state", ["TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL"])
-def test_ranks_that_were_told_to_stop_are_no_second_reason(
-    queued: RunFolder, leave: Callable[..., Path], state: str
-) -> None:
-    leave(
-        said(state),
-        [(0, 130, 151.0), (1, 143, 151.0), (2, -15, 151.0), (3, -9, 156.0)],
-        steps=8,
-        ends=("interrupted", "interrupted", None, None),
-        job=[],
-    )
-    result = result_of(queued)
-    assert result.status == "failed"
-    assert len(result.reasons) == 1
-    assert result.reasons[0].startswith(f"{state}: ")
-
-
-def test_a_rank_that_fell_long_before_the_time_limit_is_named(queued: RunFolder, leave: Callable[..., Path]) -> None:
-    leave(
+    ),
+    # ranks that were told to stop are no second reason
+    *((said(state), TOLD, "failed", [f"{state}: "]) for state in ("TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL")),
+    # one that fell long before the time limit is named
+    (
         said("TIMEOUT"),
-        [(0, 143, 199.0), (1, 3, 120.0), (2, 143, 199.0), (3, 143, 199.0)],
-        ends=("interrupted", None, "interrupted", "interrupted"),
-        job=[],
-    )
-    assert result_of(queued).reasons[1:] == [
-        "rank 1 on node2 ended with exit code 3 after step 11",
-        "3 other ranks were ended after it",
-    ]
+        {
+            "exits": [(0, 143, 199.0), (1, 3, 120.0), (2, 143, 199.0), (3, 143, 199.0)],
+            "ends": ("interrupted", None, "interrupted", "interrupted"),
+            "job": [],
+        },
+        "failed",
+        ["TIMEOUT: ", "rank 1 on node2 ended with exit code 3 after step 11", "3 other ranks were ended after it"],
+    ),
+    (said("COMPLETED"), {"exits": [DONE[0], DONE[2]]}, "failed", ["2 of 4 ranks left no record of their end"]),
+    (said("COMPLETED"), {"steps": 11}, "failed", ["11 of 12 steps were trained"]),
+    (None, {}, "valid", []),  # not collected: judged by its own record
+    (None, {"job": []}, "failed", ["unknown: "]),
+]
+
+
+@pytest.mark.parametrize(("scheduler", "left", "status", "reasons"), ENDS)
+def test_the_outcome_comes_first_then_the_rank_that_failed_first(
+    queued: RunFolder,
+    leave: Callable[..., Path],
+    scheduler: SchedulerEnd | None,
+    left: dict[str, Any],
+    status: str,
+    reasons: list[str],
+) -> None:
+    leave(scheduler, **left)
+    result = result_of(queued)
+    assert (result.status, len(result.reasons)) == (status, len(reasons))
+    assert all(one.startswith(start) for one, start in zip(result.reasons, reasons, strict=True))
+    assert (result.tokens_per_second is None) == (status == "failed")
 
 
 def test_the_killer_of_memory_is_told_from_the_killing_that_follows(
@@ -287,28 +294,6 @@ def test_a_framework_without_gpu_memory_is_out_of_memory(queued: RunFolder, leav
         assert attempt.text.startswith(f"out of memory: rank 1 of job 7 needed more {memory} than there was ")
 
 
-def test_ranks_without_a_record_of_their_end_fail_a_job_that_says_it_ended_well(
-    queued: RunFolder, leave: Callable[..., Path]
-) -> None:
-    leave(said("COMPLETED"), [(0, 0, 190.0), (2, 0, 190.0)])
-    result = result_of(queued)
-    assert (result.status, result.reasons) == ("failed", ["2 of 4 ranks left no record of their end"])
-
-
-def test_steps_that_are_missing_fail_a_job_that_ended_well(queued: RunFolder, leave: Callable[..., Path]) -> None:
-    leave(said("COMPLETED"), steps=11)
-    assert result_of(queued).reasons == ["11 of 12 steps were trained"]
-
-
-def test_a_run_that_is_not_collected_is_judged_by_its_own_record(
-    queued: RunFolder, leave: Callable[..., Path]
-) -> None:
-    leave(None)
-    assert result_of(queued).status == "valid"
-    leave(None, job=[])
-    assert result_of(queued).attempts[0].outcome == "unknown"
-
-
 def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder) -> None:
     plan = queued.plan()
     warm = msgspec.structs.replace(plan.phases[0], name="warm", writes_steps=False)
@@ -377,6 +362,9 @@ def test_a_line_of_the_job_that_was_cut_takes_nothing_else_with_it(
 # --- runs of this machine ---------------------------------------------------------------------------
 
 
+# --- runs of this machine ---------------------------------------------------------------------------
+
+
 def test_a_run_of_this_machine_has_one_attempt_too(whole_run: RunFolder) -> None:
     result = result_of(whole_run)
     assert [(one.attempt, one.outcome, one.steps) for one in result.attempts] == [(1, "completed", 12)]
@@ -386,5 +374,5 @@ def test_a_run_of_this_machine_has_one_attempt_too(whole_run: RunFolder) -> None
 def test_the_attempt_of_a_failed_run_of_this_machine(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
     add_attempt(empty_run, exit_code=-11, end=None, steps=4)
     (attempt,) = result_of(empty_run).attempts
-    assert (attempt.outcome, attempt.text) == ("failed", "rank 0 was killed by signal 11 (SIGSEGV) after step 3")
-    assert attempt.rank == 0
+    assert (attempt.outcome, attempt.rank) == ("failed", 0)
+    assert attempt.text == "rank 0 was killed by signal 11 (SIGSEGV) after step 3"

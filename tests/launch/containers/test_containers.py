@@ -190,30 +190,33 @@ def test_a_machine_without_a_container_program_is_told_of_the_other_ways(machine
     assert "this machine has no podman" in done.stderr
 
 
-DOCKERS_CLIENT = "#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n"
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A docker without its daemon, and a podman that does this."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def write(podman: str) -> None:
+        lines = {"docker": "echo 'Cannot connect to the Docker daemon' >&2; exit 1", "podman": podman}
+        for name, line in lines.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+            (tmp_path / name).chmod(0o755)
+
+    return write
 
 
 def test_a_client_without_its_daemon_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    programs: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for name, text in (("docker", DOCKERS_CLIENT), ("podman", "#!/bin/sh\necho podman version 5\n")):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+    programs("echo podman version 5")
     local_site = Configs().site("local")
-    assert found(local_site).name == "podman"
-    assert found(local_site).name == "podman"
+    assert found(local_site).name == found(local_site).name == "podman"
     assert capsys.readouterr().err.count("docker cannot be used: Cannot connect to the Docker daemon; podman") == 1
-    named = Container(program="docker")
     with pytest.raises(RequestError, match="docker cannot be used"):
-        found(msgspec.structs.replace(local_site, container=named))
+        found(msgspec.structs.replace(local_site, container=Container(program="docker")))
 
 
-def test_where_no_program_can_be_used_every_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for name, text in (("docker", DOCKERS_CLIENT), ("podman", "#!/bin/sh\necho no subuid >&2\nexit 125\n")):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+def test_where_no_program_can_be_used_every_reason_is_said(programs: Callable[[str], None]) -> None:
+    programs("echo no subuid >&2; exit 125")
     with pytest.raises(RequestError, match="no container program") as refused:
         found(Configs().site("local"))
     assert "docker cannot be used: Cannot connect" in refused.value.why

@@ -43,25 +43,23 @@ def refusal(image: Path, asked: Benchmark) -> RequestError:
     return caught.value
 
 
-def test_one_that_was_never_looked_into_may_be_used(image: Path) -> None:
-    image_files.refuse(image, benchmark(), "maxtext")
-
-
-def test_one_that_is_not_there_is_imported_by_setup(tmp_path: Path) -> None:
-    error = refusal(tmp_path / "none.sqsh", benchmark())
-    assert error.what == "the container image is not there"
-    image = benchmark().image
-    assert error.next_command == f"python launch/setup.py --site=example_pyxis --engine=maxtext --image={image}"
-    own = refusal(tmp_path / "none.sqsh", benchmark(image=str(tmp_path / "none.sqsh")))
-    assert "setup.py" not in own.next_command
-
-
-@pytest.mark.parametrize(("content", "words"), [(b"", "it has 0 bytes"), (b"hs", "it is no squashfs file")])
-def test_what_is_no_squashfs_file_is_refused(image: Path, content: bytes, words: str) -> None:
-    image.write_bytes(content)
-    error = refusal(image, benchmark())
+@pytest.mark.parametrize(
+    ("content", "words", "further"),
+    [
+        (None, "the container image is not there", ""),
+        (b"", "it has 0 bytes", " --force"),
+        (b"hs", "it is no squashfs file", " --force"),
+    ],
+)
+def test_what_is_no_image_is_imported_by_setup(image: Path, content: bytes | None, words: str, further: str) -> None:
+    image_files.refuse(image, benchmark(), "maxtext")  # one that was never looked into may be used
+    image.unlink()
+    if content is not None:
+        image.write_bytes(content)
+    error, name = refusal(image, benchmark()), benchmark().image
     assert words in error.what
-    assert f"--image={benchmark().image} --force" in error.next_command
+    setup = f"python launch/setup.py --site=example_pyxis --engine=maxtext --image={name}{further}"
+    assert error.next_command == setup
     assert "setup.py" not in refusal(image, benchmark(image=str(image))).next_command
 
 

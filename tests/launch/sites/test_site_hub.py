@@ -1,8 +1,6 @@
 """What Megatron-Bridge reads from Hugging Face, fetched once for a site by a hub that a local server plays."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Site
-from launch.environments import venvs
 from launch.sites import site_hub
 from nemo_backend import BACKEND
 from tests.launch.assets.file_server import FileServer, serving
@@ -96,20 +93,6 @@ def test_a_wrong_token_is_refused_with_one_message_and_reaches_no_file(
     assert {headers["authorization"] for _, headers in hub.asked} == {f"Bearer {TOKEN}"}
     assert TOKEN not in said
     assert TOKEN.encode() not in written
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("hub")
-def test_transformers_finds_it_offline(site: Site) -> None:
-    """The library by which Megatron-Bridge reads it, by the repository's name, as in a job."""
-    site_hub.fetch(site, WANTED)
-    python = venvs.ensure(BACKEND.environment("nemo"), bar=False)
-    (phase,) = BACKEND.plan(benchmark(site)).phases
-    program = f"from transformers import AutoConfig; print(AutoConfig.from_pretrained({NAME!r}).num_hidden_layers)"
-    offline = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    offline |= {name: phase.environment[name] for name in ("HF_HOME", "HF_HUB_OFFLINE")}
-    done = subprocess.run([str(python), "-c", program], env=offline, capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "80", done.stderr[-2000:]
 
 
 def test_a_machine_without_a_folder_for_it_is_refused() -> None:

@@ -68,22 +68,18 @@ def test_a_controller_that_restarts_is_asked_again_and_the_caller_told(script: S
     assert "Unable to contact slurm controller" in told[0]
 
 
-def test_a_controller_that_stays_away_is_given_up(script: Script) -> None:
-    script("squeue", f'echo "{AWAY}" >&2; exit 1')
-    before = time.monotonic()
+@pytest.mark.parametrize(
+    ("body", "why"), [(f'echo "{AWAY}" >&2; exit 1', AWAY), ("exec sleep 30", "squeue did not end within 0 s")]
+)
+def test_a_controller_that_gives_no_answer_is_given_up(
+    script: Script, monkeypatch: pytest.MonkeyPatch, body: str, why: str
+) -> None:
+    monkeypatch.setattr(commands, "COMMAND_SECONDS", 0.3)
+    script("squeue", body)
     with pytest.raises(RunError, match="does not answer") as caught:
         Slurm(site_of(), patience_seconds=0.2).queue(["7"])
-    assert time.monotonic() - before < 20
-    assert (caught.value.exit_code, caught.value.why) == (EXIT_FAILED, AWAY)
+    assert (caught.value.exit_code, caught.value.why) == (EXIT_FAILED, why)
     assert caught.value.next_command == "scontrol ping"
-
-
-def test_a_command_that_hangs_is_given_up(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "COMMAND_SECONDS", 0.3)
-    script("squeue", "exec sleep 30")
-    with pytest.raises(RunError, match="does not answer") as caught:
-        Slurm(site_of(), patience_seconds=0.1).queue(["7"])
-    assert "did not end within" in caught.value.why
 
 
 def test_a_machine_without_slurm_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -103,17 +99,13 @@ def test_a_cluster_that_is_not_there_is_said_at_once(script: Script) -> None:
 
 
 def test_one_command_whatever_the_number_of_jobs(script: Script) -> None:
-    squeue, sacct = script("squeue", ""), script("sacct", "")
-    controller = script("scontrol", "")
-    jobs = [str(number) for number in range(1, 401)]
+    asked = [script(name, "") for name in ("squeue", "sacct", "scontrol")]
+    jobs = [str(number) for number in range(1, 1201)]
     slurm = Slurm(site_of())
     slurm.queue(jobs)
     slurm.ends(jobs)
-    assert [len(asked.read_text().splitlines()) for asked in (squeue, sacct, controller)] == [1, 1, 1]
-    slurm.ends([str(number) for number in range(1, 1201)])
-    assert len(sacct.read_text().splitlines()) == 4
-    assert slurm.queue([]) == {}
-    assert slurm.ends([]) == {}
+    assert slurm.queue([]) == slurm.ends([]) == {}
+    assert [len(one.read_text().splitlines()) for one in asked] == [1, 1, 1]
 
 
 def test_the_shells_own_wishes_do_not_change_what_is_printed(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,43 +145,39 @@ def test_a_job_that_was_taken_though_the_answer_was_lost_is_not_submitted_twice(
     assert len(asked.read_text().splitlines()) == 1
 
 
-def test_what_sbatch_refuses_is_refused_in_its_words(script: Script, tmp_path: Path) -> None:
-    script("sbatch", "echo 'sbatch: error: invalid partition specified: nope' >&2; exit 1")
-    with pytest.raises(RequestError, match="Slurm refused the job: the partition is not known") as caught:
-        Slurm(site_of()).submit(tmp_path / "job.sbatch", dict(os.environ))
-    assert caught.value.why == "sbatch: error: invalid partition specified: nope"
+RUNS = "7\\x1fRUNNING\\x1f0:0\\x1fNone\\x1fnode2\\x1f10\\x1fUnknown\\n"
+LOST = "7\\x1fNODE_FAIL\\x1f0:0\\x1fNone\\x1fnode1\\x1f5\\x1f9\\n"
+OFF = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+FAILED = f"echo '{shown('FAILED', 'NonZeroExitCode', '3:0')}'"
 
 
-def test_a_job_that_the_accounting_believes_to_run_is_the_controllers_to_judge(script: Script) -> None:
-    script("sacct", "printf '7\\x1fRUNNING\\x1f0:0\\x1fNone\\x1fnode1\\x1f10\\x1fUnknown\\n'")
-    script("scontrol", f"echo '{shown('FAILED', 'NonZeroExitCode', '3:0')}'")
-    (end,) = Slurm(site_of()).ends(["7"])["7"]
-    assert (end.state, end.exit_code, end.source) == ("FAILED", "3:0", "scontrol")
-    script("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    (end,) = Slurm(site_of()).ends(["7"])["7"]
-    assert end.state == "RUNNING"
-    assert "the controller no longer knows the job" in (end.note or "")
+@pytest.mark.parametrize(
+    ("sacct", "scontrol", "states", "source", "note"),
+    [
+        (f"printf '{RUNS}'", FAILED, ["FAILED"], "scontrol", None),  # the accounting lags behind
+        (f"printf '{RUNS}'", FORGOTTEN, ["RUNNING"], "sacct", "the controller no longer knows the job: it has ended"),
+        (f"printf '{LOST}{RUNS}'", FAILED, ["NODE_FAIL", "FAILED"], "scontrol", None),  # it was requeued
+        (OFF, FAILED, ["FAILED"], "scontrol", "from the controller: accounting is off; earlier attempts are not"),
+        (OFF, FORGOTTEN, ["UNKNOWN"], "nobody", "accounting is off, and the controller has forgotten it"),
+    ],
+)
+def test_what_the_accounting_and_the_controller_know_together(
+    script: Script, sacct: str, scontrol: str, states: list[str], source: str, note: str | None
+) -> None:
+    script("sacct", sacct)
+    script("scontrol", scontrol)
+    script("sinfo", "")
+    ends = Slurm(site_of()).ends(["7"])["7"]
+    assert ([end.state for end in ends], ends[-1].source) == (states, source)
+    assert (ends[-1].note or "").startswith(note or "") and bool(ends[-1].note) == bool(note)
 
 
-def test_a_requeued_job_keeps_its_first_row_when_the_controller_speaks_of_the_second(script: Script) -> None:
-    script("sacct", "printf '7\\x1fNODE_FAIL\\x1f0:0\\x1fNone\\x1fnode1\\x1f5\\x1f9\\n"
-           "7\\x1fRUNNING\\x1f0:0\\x1fNone\\x1fnode2\\x1f10\\x1fUnknown\\n'")  # fmt: skip
-    script("scontrol", f"echo '{shown('COMPLETED', 'None', '0:0')}'")
-    assert [end.state for end in Slurm(site_of()).ends(["7"])["7"]] == ["NODE_FAIL", "COMPLETED"]
-
-
-def test_an_accounting_that_cannot_be_asked_does_not_hide_what_the_controller_knows(script: Script) -> None:
-    script("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    script("scontrol", f"echo '{shown('FAILED', 'NonZeroExitCode', '3:0')}'")
-    (end,) = Slurm(site_of()).ends(["7"])["7"]
-    assert (end.state, end.note) == (
-        "FAILED",
-        "from the controller: accounting is off; earlier attempts are not known",
-    )
-    script("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    (end,) = Slurm(site_of()).ends(["7"])["7"]
-    assert (end.state, end.source) == ("UNKNOWN", "nobody")
-    assert end.note == "accounting is off, and the controller has forgotten it"
+def test_the_cluster_is_described_once(script: Script) -> None:
+    asked = script("sinfo", "printf 'node1\\x1fbatch\\x1fidle\\x1fgpu:8\\x1f(null)\\n'")
+    slurm = Slurm(site_of())
+    assert slurm.nodes("batch") == slurm.all_nodes()["batch"]
+    assert len(asked.read_text().splitlines()) == 1
 
 
 # --- the real one ---------------------------------------------------------------------------------------
@@ -269,15 +257,16 @@ def test_a_run_is_found_by_its_comment_after_it_has_left_the_queue(jobs: Jobs) -
 
 @pytest.mark.slow
 def test_what_the_real_sbatch_refuses(jobs: Jobs) -> None:
-    for option, meaning in (
-        ("--partition=nope", "the partition is not known"),
-        ("--gres=gpu:99", "no nodes of the partition are as the job asks"),
-        ("--time=soon", "the time is not one that Slurm reads"),
-        ("--constraint=nope", "no node has the feature"),
-        ("--nope", "this Slurm does not know the option"),
+    for option, further in (
+        ("--partition=nope", "sinfo -s"),
+        ("--gres=gpu:99", 'sinfo -o "%P %D %c %m %G"'),
+        ("--time=soon", "--time=1:00:00"),
+        ("--constraint=nope", 'sinfo -o "%N %f"'),
+        ("--nope", "sbatch --help"),
     ):
-        with pytest.raises(RequestError, match=meaning):
+        with pytest.raises(RequestError, match="Slurm refused the job") as caught:
             jobs.submit("exit 0", option)
+        assert caught.value.next_command.startswith(further)
 
 
 @pytest.mark.slow

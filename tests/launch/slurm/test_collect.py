@@ -53,60 +53,39 @@ def add_attempt(folder: RunFolder, number: int, restarts: int | None = None, job
     (folder.attempt_dir(number) / "job.jsonl").write_text(json.dumps(start) + "\n")
 
 
-def states(found: dict[int, SchedulerEnd]) -> dict[int, str]:
-    return {attempt: end.state for attempt, end in found.items()}
+FIRST, SECOND = (1, {"restarts": 0}), (2, {"restarts": 1})
+UNKNOWN = row("UNKNOWN", None, source="nobody", ended=None, note="accounting is off")
+OLD = row("FAILED", -90_000, ended=SUBMITTED_AT - 80_000)  # of an older job with the same number
+MATCHED: list[tuple[list[tuple[int, dict[str, Any]]], list[SchedulerEnd], dict[int, str]]] = [
+    # by how often the job was requeued: the second try died before it could write a word
+    (
+        [FIRST, (2, {"restarts": 2})],
+        [row("NODE_FAIL", 1), row("PREEMPTED", 2), row("COMPLETED", 3)],
+        {1: "NODE_FAIL", 2: "COMPLETED"},
+    ),
+    ([(1, {}), (2, {})], [row("REQUEUED", 1), row("FAILED", 2)], {1: "REQUEUED", 2: "FAILED"}),
+    # a second job in the same folder
+    (
+        [FIRST, (2, {"restarts": 0, "job_id": "8"})],
+        [row("FAILED", 1), row("COMPLETED", 2, job_id="8")],
+        {1: "FAILED", 2: "COMPLETED"},
+    ),
+    ([FIRST, SECOND], [row("COMPLETED", 3, source="scontrol")], {2: "COMPLETED"}),
+    ([FIRST], [row("NODE_FAIL", 1), row("PENDING", None, ended=None)], {1: "NODE_FAIL"}),
+    ([FIRST], [OLD, row("COMPLETED")], {1: "COMPLETED"}),
+    ([FIRST], [UNKNOWN], {1: "UNKNOWN"}),
+    ([], [row("CANCELLED", None)], {0: "CANCELLED"}),
+    ([], [], {}),
+]
 
 
-# --- which row is whose ------------------------------------------------------------------------------
-
-
-def test_rows_go_to_the_attempts_by_how_often_the_job_was_requeued(run: RunFolder) -> None:
-    add_attempt(run, 1, restarts=0)
-    add_attempt(run, 2, restarts=2)  # the second try died before it could write a word
-    rows = [row("NODE_FAIL", 1), row("PREEMPTED", 2), row("COMPLETED", 3)]
-    assert states(matched(run, rows)) == {1: "NODE_FAIL", 2: "COMPLETED"}
-
-
-def test_without_its_own_word_an_attempt_takes_the_row_of_its_place(run: RunFolder) -> None:
-    add_attempt(run, 1)
-    add_attempt(run, 2)
-    (run.attempt_dir(2) / "job.jsonl").unlink()
-    assert states(matched(run, [row("REQUEUED", 1), row("FAILED", 2)])) == {1: "REQUEUED", 2: "FAILED"}
-
-
-def test_a_second_job_in_the_same_folder_has_its_own_rows(run: RunFolder) -> None:
-    add_attempt(run, 1, restarts=0)
-    add_attempt(run, 2, restarts=0, job_id="8")
-    rows = [row("FAILED", 1), row("COMPLETED", 2, job_id="8")]
-    assert states(matched(run, rows)) == {1: "FAILED", 2: "COMPLETED"}
-
-
-def test_the_controller_knows_the_last_attempt_alone(run: RunFolder) -> None:
-    add_attempt(run, 1, restarts=0)
-    add_attempt(run, 2, restarts=1)
-    assert states(matched(run, [row("COMPLETED", 3, source="scontrol")])) == {2: "COMPLETED"}
-
-
-def test_a_row_that_waits_again_is_no_attempt(run: RunFolder) -> None:
-    add_attempt(run, 1, restarts=0)
-    assert states(matched(run, [row("NODE_FAIL", 1), row("PENDING", None, ended=None)])) == {1: "NODE_FAIL"}
-
-
-def test_an_older_job_with_the_same_number_is_not_this_runs(run: RunFolder) -> None:
-    add_attempt(run, 1, restarts=0)
-    old = row("FAILED", -90_000, ended=SUBMITTED_AT - 80_000)
-    assert states(matched(run, [old, row("COMPLETED")])) == {1: "COMPLETED"}
-
-
-def test_a_job_that_never_started_is_the_runs_own(run: RunFolder) -> None:
-    assert states(matched(run, [row("CANCELLED", None)])) == {0: "CANCELLED"}
-    assert matched(run, []) == {}
-
-
-def test_that_nobody_knows_the_job_is_said_of_the_last_attempt(run: RunFolder) -> None:
-    add_attempt(run, 1, restarts=0)
-    unknown = row("UNKNOWN", None, source="nobody", ended=None, note="accounting is off")
-    assert states(matched(run, [unknown])) == {1: "UNKNOWN"}
+@pytest.mark.parametrize(("attempts", "rows", "found"), MATCHED)
+def test_rows_go_to_their_attempts(
+    run: RunFolder, attempts: list[tuple[int, dict[str, Any]]], rows: list[SchedulerEnd], found: dict[int, str]
+) -> None:
+    for number, start in attempts:
+        add_attempt(run, number, **start)
+    assert {attempt: end.state for attempt, end in matched(run, rows).items()} == found
 
 
 # --- collecting ----------------------------------------------------------------------------------------
@@ -122,13 +101,8 @@ def test_a_collected_run_is_sealed_and_its_result_follows_from_its_files(run: Ru
     assert [fact["parameters"] for fact in run.provenance()["worker"]] == [106_816]
     again, steps = recompute(run, BACKEND)
     assert differences(run.stored_result(), again, run.stored_steps(), steps) == []
-
-
-def test_collecting_again_changes_nothing(run: RunFolder) -> None:
-    add_attempt(run, 1, restarts=0)
-    first = collect(run, BACKEND, [row("COMPLETED")])
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    assert collect(run, BACKEND, [row("COMPLETED")]) == first
+    assert collect(run, BACKEND, [row("COMPLETED")]) == result
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
 
 

@@ -12,7 +12,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.values import JobOptions, Site
 from launch.slurm import options
-from launch.slurm.options import choose, not_adopted, of_the_scheduler, refuse_without_slurm, seconds_of
+from launch.slurm.options import choose, not_adopted, of_the_scheduler, refuse_without_slurm
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONFIGS = Configs()
@@ -49,18 +49,29 @@ def test_flags_win_over_parameters_over_the_shell_over_the_site() -> None:
     assert (found.reservation, found.partition, found.account, found.qos) == ("site", "shell", "more", "typed")
 
 
-def test_the_variables_of_the_seeds_are_adopted() -> None:
-    shell = {
-        "SBATCH_TIMELIMIT": "2-1",
-        "SBATCH_RESERVATION": "r",
-        "SBATCH_CONSTRAINT": "a&b",
-        "SBATCH_GPUS_PER_NODE": "8",
-        "SBATCH_EXCLUSIVE": "user",
-        "SBATCH_QOS": "",
-    }
-    found = choose(site_with(exclusive=False, qos="site"), {}, shell)
-    assert (found.time, found.reservation, found.constraint) == ("2-1", "r", "a&b")
-    assert (found.gpus, found.exclusive, found.qos) == ("gpus_per_node", True, "site")
+@pytest.mark.parametrize(
+    ("typed", "shell", "expected"),
+    [
+        ({}, {"SBATCH_TIMELIMIT": "2-1", "SBATCH_RESERVATION": "r"}, {"time": "2-1", "reservation": "r"}),
+        ({}, {"SBATCH_GPUS_PER_NODE": "8", "SBATCH_EXCLUSIVE": "user"}, {"gpus": "gpus_per_node", "exclusive": True}),
+        ({}, {"SBATCH_QOS": ""}, {"qos": "site"}),
+        (
+            {},
+            {"ADDITIONAL_SLURM_PARAMS": "nodelist=n1,n2;constraint=gpu&memory;; contiguous ;"},
+            {"nodelist": "n1,n2", "constraint": "gpu&memory", "arguments": ["--switches=1", "--contiguous"]},
+        ),
+        ({"slurm_arg": [" switches=2", "hold"]}, {}, {"arguments": ["--switches=2", "--hold"]}),
+        (
+            {"slurm_arg": ["partition=p", "nice=5", "segment=4", "mem=10G", "exclude=a,b"]},
+            {},
+            {"partition": "p", "nice": 5, "segment": 4, "memory": "10G", "exclude": "a,b"},
+        ),
+        ({"slurm_arg": ["nice", "segment=none"]}, {}, {"nice": 100, "segment": "none"}),
+    ],
+)
+def test_what_is_asked_for(typed: dict[str, Any], shell: dict[str, str], expected: dict[str, Any]) -> None:
+    found = choose(site_with(exclusive=False, qos="site", arguments=["--switches=1"]), typed, shell)
+    assert {name: getattr(found, name) for name in expected} == expected
 
 
 def test_what_would_override_the_script_is_kept_from_the_job_and_named() -> None:
@@ -68,34 +79,6 @@ def test_what_would_override_the_script_is_kept_from_the_job_and_named() -> None
     more = {"SBATCH_PARTITION": "p", "SLURM_CONF": "/etc/slurm.conf", "HF_TOKEN": "secret", "PATH": "/bin"}
     assert not_adopted(shell | more) == sorted(shell)
     assert of_the_scheduler(shell | more) == sorted([*shell, "SBATCH_PARTITION"])
-
-
-def test_the_additional_parameters_of_seed_004() -> None:
-    one = choose(PYXIS, {}, {"ADDITIONAL_SLURM_PARAMS": "nodelist=node001,node002"})
-    assert one.nodelist == "node001,node002"
-    two = choose(site_with(exclusive=False), {}, {"ADDITIONAL_SLURM_PARAMS": "constraint=gpu&memory;exclusive"})
-    assert (two.constraint, two.exclusive) == ("gpu&memory", True)
-    three = choose(PYXIS, {}, {"ADDITIONAL_SLURM_PARAMS": "reservation=my_reservation;; contiguous ;"})
-    assert (three.reservation, three.arguments) == ("my_reservation", ["--contiguous"])
-
-
-@pytest.mark.parametrize("text", ["switches=1", "--switches=1", " switches=1 "])
-def test_an_argument_is_passed_on(text: str) -> None:
-    found = choose(PYXIS, {"slurm_arg": [text, "contiguous"]}, {})
-    assert found.arguments == ["--switches=1", "--contiguous"]
-
-
-def test_a_later_argument_replaces_an_earlier_one_of_its_name() -> None:
-    found = choose(site_with(arguments=["--switches=1", "hold"]), {"slurm_arg": ["switches=2"]}, {})
-    assert found.arguments == ["--switches=2", "--hold"]
-
-
-def test_an_argument_with_a_flag_of_its_own_is_that_option() -> None:
-    found = choose(PYXIS, {"slurm_arg": ["partition=p", "nice=5", "segment=4", "mem=10G", "exclude=a,b"]}, {})
-    assert (found.partition, found.nice, found.segment, found.memory, found.exclude) == ("p", 5, 4, "10G", "a,b")
-    assert found.arguments == []
-    assert choose(PYXIS, {"slurm_arg": ["nice"]}, {}).nice == 100
-    assert choose(site_with(segment=4), {"slurm_arg": ["segment=none"]}, {}).segment == "none"
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -111,18 +94,17 @@ def test_what_stepmark_decides_is_refused_with_what_to_use_instead(key: str) -> 
     assert "site" in refusal(site_with(arguments=[f"--{key}=1"]), {}, {}).where
 
 
-@pytest.mark.parametrize(("short", "meant"), [("outp=x", "output"), ("ntask=2", "ntasks"), ("job=x", "job-name")])
+@pytest.mark.parametrize(
+    ("short", "meant"),
+    [("outp=x", "output"), ("ntask=2", "ntasks"), ("job=x", "job-name"), ("partit=x", "partition")],
+)
 def test_a_shortened_name_does_not_get_past(short: str, meant: str) -> None:
-    assert meant in refusal(PYXIS, {"slurm_arg": [short]}, {}).what
+    assert f"--{meant}" in refusal(PYXIS, {"slurm_arg": [short]}, {}).what
 
 
-def test_a_shortened_option_is_named_in_full() -> None:
-    assert "--partition" in refusal(PYXIS, {"slurm_arg": ["partit=x"]}, {}).what
-
-
-@pytest.mark.parametrize("text", ["-N=2", "=2", "--", "two words", "A=1", "$(id)=1", "p=1"])
-def test_what_is_no_option(text: str) -> None:
-    refusal(PYXIS, {"slurm_arg": [text]}, {})
+NO_OPTIONS = ("-N=2", "=2", "--", "two words", "A=1", "$(id)=1", "p=1")
+NO_VALUES = ("segment=few", "partition", "exclusive=user", "licenses=a\nb")
+NO_TIMES = ("", "1h", "1:2:3:4", "-5", "1-", "0", "UNLIMITED", "1:x", "1-2:3:4:5", "\u0661", "1.5")
 
 
 @pytest.mark.parametrize(
@@ -130,23 +112,12 @@ def test_what_is_no_option(text: str) -> None:
     [
         {"partition": ""},
         {"comment": "two\nlines"},
-        {"slurm_arg": ["segment=few"]},
-        {"slurm_arg": ["partition"]},
-        {"slurm_arg": ["exclusive=user"]},
-        {"slurm_arg": ["licenses=a\nb"]},
+        *({"slurm_arg": [text]} for text in (*NO_OPTIONS, *NO_VALUES)),
+        *({"time": text} for text in NO_TIMES),
     ],
 )
 def test_values_that_cannot_be(typed: dict[str, Any]) -> None:
     refusal(PYXIS, typed, {})
-
-
-@pytest.mark.parametrize(
-    "text", ["", "1h", "1:2:3:4", "-5", "1-", "0", "UNLIMITED", "1:x", "1-2:3:4:5", "\u0661", "1.5"]
-)
-def test_no_time_limits(text: str) -> None:
-    assert "time" in refusal(PYXIS, {"time": text}, {}).what
-    with pytest.raises(RequestError):
-        seconds_of(text)
 
 
 def test_site_local_has_no_use_for_the_flags_of_a_job() -> None:
@@ -209,12 +180,6 @@ def test_every_field_of_a_job_has_its_flag_or_belongs_to_the_site(tmp_path: Path
     assert shown.index("--backend") < shown.index("Flags of a job") < shown.index("--partition")
     assert "--[no]singleton" in shown
     assert "--slurm_arg=KEY=VALUE" in shown
-
-
-def test_a_mistyped_flag_of_a_job_is_recognised(tmp_path: Path) -> None:
-    done = script(tmp_path, "--partiton=x")
-    assert done.returncode == 2
-    assert "did you mean 'partition'?" in done.stderr
 
 
 def test_an_empty_file_excludes_nobody(tmp_path: Path) -> None:

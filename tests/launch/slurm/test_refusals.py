@@ -15,7 +15,7 @@ from jax_backend import BACKEND
 from launch.running.local import REPOSITORY
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, Partition
-from launch.slurm.refusals import of_the_cluster, refuse
+from launch.slurm.refusals import of_the_cluster
 
 BATCH = Partition(name="batch", state="UP", nodes=4, max_seconds=3600, default=True)
 
@@ -64,60 +64,74 @@ class Cluster(Slurm):
         return self._pyxis
 
 
+def refuse(benchmark: Benchmark, options: JobOptions, slurm: Slurm) -> list[str]:
+    """The notes; the first refusal is raised."""
+    notes: list[str] = []
+    for error in of_the_cluster(benchmark, options, slurm, REPOSITORY, None, notes):
+        raise error
+    return notes
+
+
 def checked(
     benchmark: Benchmark, nodes: list[Node] = FOUR, partition: Partition = BATCH, **options: Any
 ) -> list[str]:
-    return refuse(benchmark, JobOptions(**options), Cluster(batch=partition, nodes=nodes), REPOSITORY, None)
-
-
-def refusal(*arguments: Any, **more: Any) -> RequestError:
-    with pytest.raises(RequestError) as caught:
-        checked(*arguments, **more)
-    error = caught.value
-    assert error.exit_code == EXIT_REFUSED
-    assert error.where == "partition 'batch' of site 'dev'" or "time limit" in error.where
-    assert error.next_command
-    return error
+    return refuse(benchmark, JobOptions(**options), Cluster(batch=partition, nodes=nodes))
 
 
 # --- the partition ------------------------------------------------------------------------------------
 
+H100: dict[str, Any] = {"hardware": "h100"}
+MIXED_GPUS = [*nodes_of("idle", "idle"), *nodes_of("idle", "idle", gpus=4)]
+MIXED_NETWORKS = [*nodes_of("idle", "idle", "idle", features=("ib",)), nodes_of("idle")[0]]
+LEFT = "4 nodes are asked for, the partition has 3 that --exclude and --constraint leave"
+# Of the benchmark, of the cluster, the options -> what is refused; empty: nothing.
+PARTITIONS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
+    ({"nodes": 4}, {}, {}, ""),
+    ({"nodes": 4, "gpus": 32, **H100}, {}, {}, ""),
+    ({"nodes": 2}, {}, {"time": "60", "nodelist": "node[1-2]", "exclude": "node4"}, ""),
+    *(({}, {"state": state}, {}, f"the partition is {state}") for state in ("DOWN", "DRAIN", "INACTIVE")),
+    ({"nodes": 9}, {}, {}, "9 nodes are asked for, the partition has 4"),
+    ({"nodes": 3}, {"max_nodes": 2}, {}, "3 nodes are asked for, the partition gives a job 2 at most"),
+    ({"nodes": 4}, {}, {"exclude": "node2,elsewhere"}, LEFT),
+    ({"nodes": 4}, {"nodes": MIXED_NETWORKS}, {"constraint": "ib"}, LEFT),
+    ({"nodes": 4}, {}, {"constraint": "ib|eth"}, ""),  # what Slurm alone can judge is left to it
+    (
+        {"nodes": 2},
+        {},
+        {"nodelist": "node[1-3]"},
+        "2 nodes are asked for, --nodelist names 3, all of which a job would get",
+    ),
+    ({"nodes": 4}, {}, {"nodelist": "node[1-3]"}, ""),  # Slurm adds the fourth
+    ({}, {}, {"time": "61"}, "the job asks for 61, the partition gives a job 1:00:00 at most"),
+    ({}, {}, {"time": "1-0"}, "the job asks for 1-0, the partition gives a job 1:00:00 at most"),
+    (
+        {"nodes": 4, "gpus": 32, **H100},
+        {"nodes": MIXED_GPUS},
+        {},
+        "4 nodes with 8 GPUs each are asked for, 2 of them are there",
+    ),
+    ({"nodes": 2, "gpus": 16, **H100}, {"nodes": MIXED_GPUS}, {}, ""),
+    ({"nodes": 4, "gpus": 16, **H100}, {"nodes": MIXED_GPUS}, {}, ""),
+    ({"nodes": 4, "gpus": 32}, {"nodes": MIXED_GPUS}, {}, ""),  # the devices of a CPU are none of Slurm's
+    ({"nodes": 4, "gpus": 32, **H100}, {"nodes": MIXED_GPUS}, {"gpus": "none"}, ""),
+]
 
-def test_what_can_run_is_let_through_without_a_word() -> None:
-    assert checked(benchmark_of(4)) == []
-    assert checked(benchmark_of(4, gpus=32, hardware="h100")) == []
-    assert checked(benchmark_of(2), time="60", nodelist="node[1-2]", exclude="node4") == []
 
-
-@pytest.mark.parametrize("state", ["DOWN", "DRAIN", "INACTIVE"])
-def test_a_partition_that_starts_nothing(state: str) -> None:
-    down = msgspec.structs.replace(BATCH, state=state)
-    assert refusal(benchmark_of(), partition=down).what == f"the partition is {state}"
-
-
-def test_more_nodes_than_there_are() -> None:
-    assert refusal(benchmark_of(9)).what == "9 nodes are asked for, the partition has 4"
-
-
-def test_more_nodes_than_a_job_may_have() -> None:
-    few = msgspec.structs.replace(BATCH, max_nodes=2)
-    assert (
-        refusal(benchmark_of(3), partition=few).what == "3 nodes are asked for, the partition gives a job 2 at most"
-    )
-
-
-def test_nodes_that_are_excluded_or_are_not_as_asked() -> None:
-    what = "4 nodes are asked for, 3 of the partition's 4 are left by --exclude and --constraint"
-    assert refusal(benchmark_of(4), exclude="node2,elsewhere").what == what
-    mixed = [*nodes_of("idle", "idle", "idle", features=("ib",)), nodes_of("idle")[0]]
-    assert refusal(benchmark_of(4), nodes=mixed, constraint="ib").what == what
-    assert checked(benchmark_of(4), constraint="ib|eth") == []  # what Slurm alone can judge is left to it
-
-
-def test_a_longer_list_of_nodes_than_the_job_takes() -> None:
-    """Slurm gives a job all nodes of the list, and refuses it in words nobody understands."""
-    assert "--nodelist names 3" in refusal(benchmark_of(2), nodelist="node[1-3]").what
-    assert checked(benchmark_of(4), nodelist="node[1-3]") == []  # Slurm adds the fourth
+@pytest.mark.parametrize(("wanted", "there", "options", "what"), PARTITIONS)
+def test_what_a_partition_can_never_run(
+    wanted: dict[str, Any], there: dict[str, Any], options: dict[str, Any], what: str
+) -> None:
+    nodes = there.get("nodes", FOUR)
+    partition = msgspec.structs.replace(BATCH, **{name: it for name, it in there.items() if name != "nodes"})
+    if not what:
+        assert checked(benchmark_of(**wanted), nodes, partition, **options) == []
+        return
+    with pytest.raises(RequestError) as caught:
+        checked(benchmark_of(**wanted), nodes, partition, **options)
+    error = caught.value
+    assert (error.what, error.exit_code) == (what, EXIT_REFUSED)
+    assert error.where == "partition 'batch' of site 'dev'"
+    assert error.next_command
 
 
 def test_nodes_that_are_asked_for_and_excluded(tmp_path: Path) -> None:
@@ -132,27 +146,6 @@ def test_nodes_that_are_asked_for_and_excluded(tmp_path: Path) -> None:
     assert checked(benchmark_of(4), nodelist="node[1-3]", exclude=str(listed)) == []
 
 
-@pytest.mark.parametrize(("time", "fits"), [("60", True), ("1:00:00", True), ("61", False), ("1-0", False)])
-def test_more_time_than_a_job_may_have(time: str, fits: bool) -> None:
-    if fits:
-        assert checked(benchmark_of(), time=time) == []
-    else:
-        error = refusal(benchmark_of(), time=time)
-        assert error.what == f"the job asks for {time}, the partition gives a job 1:00:00 at most"
-        assert error.next_command == "--time=1:00:00"
-
-
-def test_nodes_without_the_gpus() -> None:
-    mixed = [*nodes_of("idle", "idle"), *nodes_of("idle", "idle", gpus=4)]
-    error = refusal(benchmark_of(4, gpus=32, hardware="h100"), nodes=mixed)
-    assert error.what == "4 nodes with 8 GPUs each are asked for, 2 of them are there"
-    assert error.why == "of 4 nodes the largest has 8 GPUs"
-    assert checked(benchmark_of(2, gpus=16, hardware="h100"), nodes=mixed) == []
-    assert checked(benchmark_of(4, gpus=16, hardware="h100"), nodes=mixed) == []
-    assert checked(benchmark_of(4, gpus=32), nodes=mixed) == []  # the devices of a CPU are none of Slurm's
-    assert checked(benchmark_of(4, gpus=32, hardware="h100"), nodes=mixed, gpus="none") == []
-
-
 def test_too_few_nodes_that_are_up_are_a_note() -> None:
     (note,) = checked(benchmark_of(4), nodes=nodes_of("idle", "allocated", "down*", "drained"))
     assert note == "2 of the 4 nodes it needs are up, so it will wait: node3 is down*, node4 is drained"
@@ -165,87 +158,71 @@ def test_too_few_nodes_that_are_up_are_a_note() -> None:
 # --- folders --------------------------------------------------------------------------------------------
 
 
-def unseen(benchmark: Benchmark, parent: Path, image: Path | None) -> None:
-    refuse(benchmark, JobOptions(), Cluster(pyxis=True), parent, image)
-
-
-def test_what_the_nodes_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared, own = tmp_path / "shared", tmp_path / "own"
-    shared.mkdir()
-    own.mkdir()
-    monkeypatch.setenv("STEPMARK_HOME", str(shared / "home"))
-
-    def refused(benchmark: Benchmark, parent: Path) -> RequestError:
-        with pytest.raises(RequestError) as caught:
-            unseen(benchmark, parent, None)
-        return caught.value
-
-    all_seen = benchmark_of(site=site_of(str(shared), str(REPOSITORY)))
-    unseen(all_seen, shared / "results", None)
-    error = refused(all_seen, own / "results")
-    assert error.what == "the output folder cannot be seen by the nodes of site 'dev'"
-    assert (error.where, error.exit_code) == (str(own / "results"), EXIT_REFUSED)
-    assert str(shared) in error.why
-    assert refused(benchmark_of(site=site_of(str(shared))), shared).what.startswith("the checkout of Stepmark")
-    monkeypatch.setenv("STEPMARK_HOME", str(own))
-    assert refused(all_seen, shared).what.startswith("the environments' folder")
-    in_container = benchmark_of(site=site_of(str(shared), str(REPOSITORY), runtime="container"))
-    unseen(in_container, shared, None)  # which has its environment within
-    with_data = msgspec.structs.replace(in_container, data=str(own))
-    assert refused(with_data, shared).what.startswith("the dataset")
-    assert refused(benchmark_of(site=site_of()), shared).why.startswith("what every node sees: nothing is named")
-
-
-def test_links_are_followed(tmp_path: Path) -> None:
-    shared, own = tmp_path / "shared", tmp_path / "own"
-    shared.mkdir()
-    own.mkdir()
-    (shared / "results").symlink_to(own)
-    (tmp_path / "link").symlink_to(shared)
-    benchmark = benchmark_of(site=site_of(str(tmp_path / "link"), str(REPOSITORY), runtime="container"))
-    unseen(benchmark, shared / "runs", None)
-    with pytest.raises(RequestError, match="the output folder"):
-        unseen(benchmark, shared / "results", None)
-    with pytest.raises(RequestError, match="the output folder"):  # the beginning of a name is no folder
-        unseen(benchmark, tmp_path / "shared2", None)
-
-
-def test_an_image_of_ones_own_lies_where_the_nodes_see_it(tmp_path: Path) -> None:
-    image = tmp_path / "nemo.sqsh"
-    benchmark = benchmark_of(site=site_of(str(REPOSITORY), runtime="container"), image=str(image))
-    with pytest.raises(RequestError, match="the container image cannot be seen by the nodes") as caught:
-        unseen(benchmark, REPOSITORY, image)
-    assert "--image=FILE" in caught.value.next_command
+@pytest.mark.parametrize(
+    ("shared", "changes", "home", "parent", "what"),
+    [
+        (["shared", "checkout"], {}, "shared", "shared/results", ""),
+        (["shared", "checkout"], {}, "shared", "own/results", "the output folder"),
+        (["shared", "checkout"], {}, "shared", "shared2", "the output folder"),  # the beginning of a name
+        (["shared", "checkout"], {}, "shared", "shared/link", "the output folder"),  # which leads out of it
+        (["link_to_shared", "checkout"], {}, "shared", "shared/results", ""),
+        ([], {}, "shared", "shared", "the output folder"),
+        (["shared"], {}, "shared", "shared", "the checkout of Stepmark"),
+        (["shared", "checkout"], {}, "own", "shared", "the environments' folder"),
+        (["shared", "checkout"], {"runtime": "container"}, "own", "shared", ""),
+        (["shared", "checkout"], {"runtime": "container", "data": "own"}, "own", "shared", "the dataset"),
+        (
+            ["shared", "checkout"],
+            {"runtime": "container", "image": "own/a.sqsh"},
+            "own",
+            "shared",
+            "the container image",
+        ),
+    ],
+)
+def test_what_the_nodes_cannot_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: list[str], changes: dict[str, str], home: str,
+    parent: str, what: str,
+) -> None:  # fmt: skip
+    places = {"checkout": str(REPOSITORY)} | {
+        name: str(tmp_path / name) for name in ("shared", "own", "link_to_shared")
+    }
+    for name in ("shared", "own"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link_to_shared").symlink_to(tmp_path / "shared")
+    (tmp_path / "shared/link").symlink_to(tmp_path / "own")
+    monkeypatch.setenv("STEPMARK_HOME", places[home])
+    site = site_of(*(places[name] for name in shared), runtime=changes.get("runtime", "venv"))
+    more = {name: str(tmp_path / changes[name]) for name in ("data", "image") if name in changes}
+    slurm, image = Cluster(pyxis=True), Path(more["image"]) if "image" in more else None
+    refused = of_the_cluster(benchmark_of(site=site, **more), JobOptions(), slurm, tmp_path / parent, image, [])
+    first = next(refused, None)
+    if not what:
+        assert first is None
+        return
+    assert first is not None and first.what == f"{what} cannot be seen by the nodes of site 'dev'"
+    assert (first.exit_code, bool(first.next_command)) == (EXIT_REFUSED, True)
+    assert slurm.asked == []
 
 
 # --- all of it ------------------------------------------------------------------------------------------
 
 
 def test_a_site_of_containers_without_pyxis_is_refused() -> None:
-    benchmark = benchmark_of(site=site_of("/", runtime="container"))
-    slurm = Cluster()
+    benchmark, slurm = benchmark_of(site=site_of("/", runtime="container")), Cluster()
     with pytest.raises(RequestError, match="its srun has no --container-image") as caught:
-        refuse(benchmark, JobOptions(), slurm, REPOSITORY, None)
-    assert "runtime: venv" in caught.value.next_command
+        refuse(benchmark, JobOptions(), slurm)
     assert "runtime: python" in caught.value.next_command
     assert sorted(slurm.asked) == ["nodes", "partition", "pyxis"]
-    assert refuse(benchmark, JobOptions(), Cluster(pyxis=True), REPOSITORY, None) == []
-
-
-def test_without_pyxis_what_is_in_its_image_alone_has_no_other_runtime() -> None:
-    benchmark = benchmark_of(site=site_of("/", runtime="container"), backend="nemo", engine="bridge")
-    with pytest.raises(RequestError, match="its srun has no --container-image") as caught:
-        refuse(benchmark, JobOptions(), Cluster(), REPOSITORY, None)
-    assert "a cluster that has pyxis" in caught.value.next_command
-    assert "runtime" not in caught.value.next_command
+    assert refuse(benchmark, JobOptions(), Cluster(pyxis=True)) == []
 
 
 def test_of_several_partitions_one_must_do() -> None:
-    assert refuse(benchmark_of(4), JobOptions(partition="small,batch"), Cluster(), REPOSITORY, None) == []
+    assert refuse(benchmark_of(4), JobOptions(partition="small,batch"), Cluster()) == []
     with pytest.raises(RequestError, match="4 nodes are asked for, the partition has 2"):
-        refuse(benchmark_of(4), JobOptions(partition="small"), Cluster(), REPOSITORY, None)
+        refuse(benchmark_of(4), JobOptions(partition="small"), Cluster())
     with pytest.raises(RequestError, match="not known"):
-        refuse(benchmark_of(4), JobOptions(partition="nope"), Cluster(), REPOSITORY, None)
+        refuse(benchmark_of(4), JobOptions(partition="nope"), Cluster())
 
 
 def test_all_that_would_be_refused_is_found_at_once() -> None:
@@ -259,10 +236,3 @@ def test_all_that_would_be_refused_is_found_at_once() -> None:
     expected = ("the output folder", "the checkout", "no --container-image", "2:00:00", "excluded", "9 nodes")
     assert [words for words in expected if sum(words in one for one in found) != 1] == []
     assert (len(found), notes) == (len(expected), [])
-
-
-def test_a_folder_is_refused_before_slurm_is_asked() -> None:
-    slurm = Cluster()
-    with pytest.raises(RequestError, match="cannot be seen"):
-        refuse(benchmark_of(site=site_of("/nowhere")), JobOptions(), slurm, REPOSITORY, None)
-    assert slurm.asked == []

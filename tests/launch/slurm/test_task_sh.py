@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 
 TASK = Path(__file__).resolve().parents[3] / "launch/slurm/task.sh"
-TORCH = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "NODE_RANK",
-    "GROUP_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
+TORCH = [
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+]  # fmt: skip
 
 
 def slurm(phase_dir: Path, rank: int = 5, tasks: int = 8, nodes: int = 4) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Following a run: what is said of a job that waits, can never start, falls silent or cannot be asked for."""
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
 from jax_backend import BACKEND
 from launch.slurm import run_states, watch
-from launch.slurm.collect import collect
 from launch.slurm.parsing import QueueState
 
 RUNNING = QueueState(job_id="7", state="RUNNING")
@@ -83,35 +81,35 @@ def train(folder: RunFolder, steps: int) -> None:
     place = folder.phase_dir("perf")
     place.mkdir(parents=True)
     lines = [
-        {
-            "event": "step",
-            "step": step,
-            "seconds": 0.01,
-            "elapsed_seconds": 0.01 * (step + 1),
-            "loss": 6.0 - step / 10,
-        }
+        {"event": "step", "step": step, "seconds": 0.01, "elapsed_seconds": 0.01 * (step + 1), "loss": 6.0}
         for step in range(steps)
     ]
     (place / "events-rank0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+@pytest.mark.parametrize(("steps", "words"), [(5, "though one takes 0.01 s"), (0, "not even the first: it may hang")])
 def test_a_silence_is_told_once(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], steps: int, words: str
 ) -> None:
     monkeypatch.setattr(run_states, "QUIET_SECONDS", 0.2)
-    train(folder, 5)
+    monkeypatch.setattr(run_states, "FIRST_STEP_SECONDS", 0.2)
+    train(folder, steps)
     follow(folder, FakeSlurm([RUNNING] * 12))
     said = capsys.readouterr().err
-    assert said.count("it may hang") == 1
-    assert "though one takes 0.01 s" in said
+    assert said.count("it may hang") == said.count(words) == 1
     assert f"status.py --cancel {folder.path}" in said
 
 
-def test_a_run_that_goes_on_is_not_called_silent(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_goes_on_is_not_called_silent_and_a_second_follower_writes_no_step_twice(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
     train(folder, 5)
     result = follow(folder, FakeSlurm([RUNNING] * 4))
     assert "hang" not in capsys.readouterr().err
     assert [attempt.steps for attempt in result.attempts] == [5]
+    before = (folder.path / "steps.jsonl").read_text()
+    follow(folder, FakeSlurm([RUNNING] * 2))
+    assert (folder.path / "steps.jsonl").read_text() == before
     assert len(folder.stored_steps()) == 5
 
 
@@ -134,15 +132,6 @@ def test_what_can_never_start_is_taken_out_of_the_queue(
     assert "can never start" in capsys.readouterr().err
     assert result.status == "failed"
     assert [attempt.outcome for attempt in result.attempts] == ["never_started"]
-
-
-def test_a_silence_before_the_first_step_is_told_too(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(run_states, "FIRST_STEP_SECONDS", 0.2)
-    folder.phase_dir("perf").mkdir(parents=True)
-    follow(folder, FakeSlurm([RUNNING] * 12))
-    assert capsys.readouterr().err.count("not even the first: it may hang") == 1
 
 
 def test_a_controller_that_is_gone_ends_no_following(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,27 +189,8 @@ def test_a_job_submitted_by_hand_once_more_is_asked_for_too(folder: RunFolder) -
     assert [attempt.outcome for attempt in result.attempts] == ["completed", "completed"]
 
 
-def test_the_times_of_a_profiled_run_are_collected_under_tags_of_their_own(folder: RunFolder) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    folder.write(BENCHMARK, msgspec.structs.replace(folder.benchmark(), profile="nccl"))
-    train(folder, 5)
-    collect(folder, BACKEND, [SchedulerEnd(job_id="7", state="COMPLETED", source="sacct", started=1.0)])
-    events = EventAccumulator(str(folder.path / "tensorboard"))
-    events.Reload()
-    assert {tag.split("/")[0] for tag in events.Tags()["scalars"]} == {"profiled", "train"}
-
-
 def test_a_run_whose_job_nobody_knows(folder: RunFolder) -> None:
     submitted = folder.submitted()
     folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=None))
     with pytest.raises(RunError, match="the run has no job"):
         follow(folder, FakeSlurm([]))
-
-
-def test_a_second_follower_writes_no_step_twice(folder: RunFolder) -> None:
-    train(folder, 5)
-    follow(folder, FakeSlurm([RUNNING] * 2))
-    shutil.copy(folder.path / "steps.jsonl", folder.path / "before")
-    follow(folder, FakeSlurm([RUNNING] * 2))
-    assert (folder.path / "steps.jsonl").read_text() == (folder.path / "before").read_text()
