@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-JAX_BACKEND = Path(__file__).resolve().parents[1] / "jax_backend"
+INSIDE = Path(__file__).resolve().parents[1] / "jax_backend" / "inside"
 
 
 def load(path):
@@ -21,7 +21,7 @@ def load(path):
 
 
 def main(out, argv):
-    worker, weights = load(JAX_BACKEND / "worker.py"), load(JAX_BACKEND / "weights.py")
+    worker, weights = load(INSIDE / "worker.py"), load(INSIDE / "weights.py")
     states = []
     original = worker.hook_step
     worker.hook_step = lambda device_state, *others: (states.append(device_state), original(device_state, *others))

@@ -6,27 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat, SideProgram
+from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat, SideProgram
 from benchmarks.configs import parse_yaml
 from benchmarks.convergence import goals
 from benchmarks.errors import RequestError
-from benchmarks.planning.capacity import Storage
 from benchmarks.request.framework import program
 from benchmarks.runs import worker_events
-from benchmarks.values import (
-    Benchmark,
-    Hardware,
-    Lora,
-    Parallelism,
-    Phase,
-    Plan,
-    RunRecord,
-    Scalar,
-    Schedule,
-    SettingTypes,
-    Step,
-)
-from jax_backend import convergence, layout, lora, memory, phases, planning, xla_flags
+from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, RunRecord, Scalar, Step
+from jax_backend import layout, lora, memory, phases, planning, xla_flags
 
 HERE = Path(__file__).parent
 # jaxlib itself is for CPUs: what `jax[cuda12]` and `jax[cuda13]` add is in one of these (jax's pyproject.toml).
@@ -58,8 +45,17 @@ class MaxTextBackend:
     profiles = frozenset({"nsys", "xplane", "nccl"})
     pgle_ways = frozenset({"nsys", "auto"})
 
-    def settings(self) -> SettingTypes:
-        return maxtext_settings()
+    # What is asked of any backend, and the function here that answers it.
+    settings = staticmethod(maxtext_settings)
+    storage = staticmethod(memory.storage)
+    plan = staticmethod(phases.plan)
+    lora = staticmethod(lora.of_knobs)
+    schedule_settings = staticmethod(planning.schedule_settings)
+    profile_key = staticmethod(phases.profile_key)
+    check_phase = staticmethod(phases.check_phase)
+    needs_transformer_engine = staticmethod(planning.needs_transformer_engine)
+    flag_group = staticmethod(xla_flags.group_for)
+    flags_check = staticmethod(xla_flags.check)
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:  # noqa: ARG002 - every axis is stated
         return layout.parallelism(knobs)
@@ -73,25 +69,16 @@ class MaxTextBackend:
     ) -> dict[str, Scalar] | None:
         return layout.settings_for(parallelism, gpus, hardware)
 
-    def lora(self, knobs: dict[str, Scalar]) -> Lora:
-        return lora.of_knobs(knobs)
-
     def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - there is one
         return lora.settings_for(wanted)
-
-    def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
-        return convergence.schedule_settings(schedule)
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         return [
             *planning.refusals(benchmark),
             *lora.refusals(benchmark),
             *phases.refusals(benchmark),
-            *goals.refusals(benchmark, convergence.stated(benchmark)),
+            *goals.refusals(benchmark, planning.convergence_settings(benchmark)),
         ]
-
-    def storage(self, benchmark: Benchmark) -> Storage:
-        return memory.storage(benchmark)
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:  # noqa: ARG002 - one engine
         return EnvironmentSpec(
@@ -102,18 +89,6 @@ class MaxTextBackend:
             image_cuda=phases.IMAGE_CUDA,
             gpu_packages=GPU_PLUGINS if platform == "cuda" else (),
         )
-
-    def plan(self, benchmark: Benchmark) -> Plan:
-        return phases.plan(benchmark)
-
-    def profile_key(self, benchmark: Benchmark) -> str | None:
-        return phases.profile_key(benchmark)
-
-    def check_phase(self, benchmark: Benchmark) -> Phase:
-        return phases.check_phase(benchmark)
-
-    def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
-        return planning.needs_transformer_engine(benchmark)
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         record = worker_events.read_phase(phase_dir, attempt)
@@ -131,26 +106,14 @@ class MaxTextBackend:
 
         return (MaxTextLog(),)
 
-    def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
-        refusal = xla_flags.group_refusal(name, hardware) or phases.refuse_group(name)
-        if refusal is not None:
-            raise refusal
-        found = xla_flags.group(name)
-        return FlagGroup(flags=found.flags, environment=found.environment)
-
-    def flags_check(self, flags: list[str]) -> FlagsCheck:
-        return xla_flags.check(flags)
-
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
         command = program("jax_backend/inside/peak_program.py", f"--platform={platform}", "{phase_dir}")
         return SideProgram(command=command, environment={"JAX_PLATFORMS": platform}, platform=platform, module="jax")
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
+        ours = program("jax_backend/inside/work_program.py", "--folder={phase_dir}", "--")
         return SideProgram(
-            command=[
-                *program("jax_backend/inside/work_program.py", "--folder={phase_dir}", "--"),
-                *planning.maxtext_argv(benchmark),
-            ],
+            command=[*ours, *planning.maxtext_argv(benchmark)],
             environment=planning.environment(benchmark),
             platform=benchmark.hardware.platform,
         )

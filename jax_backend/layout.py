@@ -10,13 +10,11 @@ AXIS_WORDS = {
     "data": "data",
     "fsdp": "fsdp",
     "fsdp_transpose": "fsdp",
-    "sequence": "context",
     "context": "context",
     "tensor": "tensor",
     "tensor_sequence": "tensor",
     "pipeline": "pipeline",
 }
-REFUSED = "sequence"  # a setting of MaxText that no axis of its mesh belongs to
 AXES = tuple(f"{network}_{axis}_parallelism" for network in ("ici", "dcn") for axis in AXIS_WORDS)
 
 # MaxText leaves these to the device count (-1); a resolved benchmark leaves nothing open.
@@ -43,13 +41,6 @@ def _size(knobs: dict[str, Scalar], network: str, axis: str) -> int:
             f"{name}={size}: a layout must be stated, not left to the device count",
             where=f"--set={name}",
             next_command=f"--set={name}=N with N of 1 or more",
-        )
-    if axis == REFUSED and size > 1:
-        raise RequestError(
-            f"{name}={size}: the mesh of MaxText 0.2.5 has no such axis",
-            where=f"--set={name}",
-            why="the setting is read and dropped, and the devices do not add up",
-            next_command=f"--set={network}_context_parallelism={size}",
         )
     return size
 

@@ -68,36 +68,31 @@ def pattern(targets: Sequence[str]) -> str:
 def _targets(text: str, knobs: Mapping[str, Scalar]) -> list[str]:
     """The matrices of a layer that a pattern matches whole, as MaxText has them: fused or not."""
     try:
-        paths = re.compile(text)
+        paths, why = re.compile(text), "it names no matrix of a layer"
+        named = [
+            t for t, (module, _, _) in MODULES.items() if any(paths.fullmatch(layer + module) for layer in LAYERS)
+        ]
     except re.error as error:
-        raise RequestError(
-            f"{PATHS}={text} is no pattern: {error}",
-            where=f"--set={PATHS}",
-            next_command="--set=lora_targets=q,k,v,o",
-        ) from None
-    named = [t for t, (module, _, _) in MODULES.items() if any(paths.fullmatch(layer + module) for layer in LAYERS)]
-    there = [target for target in named if _is_there(target, knobs)]
-    if not there:
-        raise RequestError(
-            f"{PATHS}={text} names no matrix of a layer" + (f": {_why_not(named, knobs)}" if named else ""),
-            where=f"--set={PATHS}",
-            why="a layer has " + ", ".join(MODULES[target][0] for target in MODULES if _is_there(target, knobs)),
-            next_command="--set=lora_targets=q,k,v,o,gate,up,down",
-        )
-    return there
+        named, why = [], f"it is no pattern: {error}"
+    there = [target for target in named if target not in _missing(knobs)]
+    if there:
+        return there
+    modules = ", ".join(module for target, (module, _, _) in MODULES.items() if target not in _missing(knobs))
+    raise RequestError(
+        f"{PATHS}={text}: {why}" + (f" with {_fusions(knobs)}" if named else ""),
+        where=f"--set={PATHS}",
+        why=f"a layer has {modules}",
+        next_command="--set=lora_targets=q,k,v,o,gate,up,down",
+    )
 
 
-def _is_there(target: str, knobs: Mapping[str, Scalar]) -> bool:
-    _, setting, fused = MODULES[target]
-    return not setting or bool(knobs.get(setting, False)) is fused
+def _missing(knobs: Mapping[str, Scalar]) -> list[str]:
+    """The matrices that a layer has not: fused into another, or the fused one."""
+    return [t for t, (_, setting, fused) in MODULES.items() if setting and bool(knobs.get(setting)) is not fused]
 
 
-def _why_not(targets: Sequence[str], knobs: Mapping[str, Scalar]) -> str:
-    settings = sorted({MODULES[target][1] for target in targets})
-    return ", ".join(f"{name} is {str(bool(knobs.get(name, False))).lower()}" for name in settings)
-
-
-# --- what a run is told ---------------------------------------------------------------------------
+def _fusions(knobs: Mapping[str, Scalar]) -> str:
+    return ", ".join(f"{name}={str(bool(knobs.get(name))).lower()}" for name in (FUSED_ATTENTION, FUSED_MLP))
 
 
 def told(benchmark: Benchmark) -> dict[str, Scalar]:
@@ -128,19 +123,11 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             why="MaxText adds an adapter's product as it is: all that follows is float32, and scanned layers fail",
             next_command=f"--set=weight_dtype={compute}",
         )
-    if benchmark.dtype in ("fp8", "int8"):
-        yield RequestError(
-            f"no adapter is made beside a matmul in {benchmark.dtype}",
-            where=f"--dtype={benchmark.dtype}",
-            why="MaxText then multiplies what it made of a weight, and its adapters stand beside weights alone",
-            next_command="--dtype=bf16",
-        )
     if "lora_targets" in benchmark.overrides and pattern(benchmark.lora.targets) != knobs[PATHS]:
-        missing = [target for target in MODULES if not _is_there(target, knobs)]
         yield RequestError(
             f"not all of {benchmark.overrides['lora_targets']} are matrices of this model",
             where="--set=lora_targets",
-            why=f"there is no {', '.join(missing)}: {_why_not(missing, knobs)}",
+            why=f"with {_fusions(knobs)} there is no {', '.join(_missing(knobs))}",
             next_command="targets that are there, or the other --set=fused_qkv and --set=fused_mlp",
         )
     if benchmark.gradient_accumulation > 1:

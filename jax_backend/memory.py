@@ -15,11 +15,12 @@ EXCHANGES, WITH_SOME_AGAIN, WITH_ALL_AGAIN = 14.0, 18.0, 21.0
 
 
 def storage(benchmark: Benchmark) -> Storage:
+    on_the_device, _ = kept(benchmark.knobs)
     again = recompute(benchmark)
     weight = _bytes_of(benchmark, "weight_dtype")
     loop = layer_loop(benchmark)
     return Storage(
-        saved_activations=remat_saves(benchmark.knobs) - _NEVER_READ,
+        saved_activations=on_the_device - _NEVER_READ,
         weight_bytes=weight,
         gradient_bytes=_gradient_bytes(benchmark, weight),
         optimizer_bytes=_optimizer_bytes(benchmark, weight),
@@ -118,8 +119,8 @@ def _bytes_of(benchmark: Benchmark, name: str) -> int:
     return DTYPE_BYTES.get(str(benchmark.knobs.get(name, "float32")), 4)
 
 
-def _exchanges(again: Recompute | None) -> float:
-    if again is None or "query_proj" in again.matmuls:
+def _exchanges(again: Recompute) -> float:
+    if "query_proj" in again.matmuls:
         return WITH_ALL_AGAIN
     return WITH_SOME_AGAIN if again.matmuls else EXCHANGES
 
@@ -148,12 +149,10 @@ _MLP = frozenset({"mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo"})
 # Kept by name or not, no backward pass reads it: a layer's output is the next one's input, which is kept. XLA stores
 # nothing of it, and does not compute it again.
 _NEVER_READ = frozenset({"mlpwo"})
-CUSTOM, NONE = "custom", "none"
+CUSTOM = "custom"
 REMAT_POLICIES = {
     "full": frozenset[str](),
-    NONE: frozenset[
-        str
-    ](),  # as it is written: a layer is wrapped in jax.checkpoint all the same, which keeps nothing
+    "none": frozenset[str](),  # a layer is wrapped in jax.checkpoint all the same, which keeps nothing
     "minimal": _PROJECTIONS | _MLP,
     "minimal_with_context": _PROJECTIONS | _MLP | {"context"},
     "minimal_flash": _PROJECTIONS | _MLP | {"context"},
@@ -174,28 +173,17 @@ OFFLOADED = {
 }
 
 
-def remat_saves(knobs: dict[str, Scalar]) -> frozenset[str]:
-    """The activations of a layer that MaxText keeps on the device for the backward pass."""
-    policy = _policy(knobs)
+def kept(knobs: dict[str, Scalar]) -> tuple[frozenset[str], frozenset[str]]:
+    """The activations of a layer that are kept for the backward pass: on the device, and in the host's memory."""
+    policy = str(knobs.get("remat_policy", "full"))
     if policy == CUSTOM:
-        return _chosen(knobs, "device")
+        names = (*_PROJECTIONS, *_MLP, "context")
+        on_the_device, offloaded = (
+            frozenset(name for name in names if knobs.get(name) == where) for where in ("device", "offload")
+        )
+        return on_the_device, offloaded
     # MaxText refuses a name that is not in the table.
-    return REMAT_POLICIES.get(policy, REMAT_POLICIES["minimal_with_context"])
-
-
-def _kept(knobs: dict[str, Scalar]) -> frozenset[str]:
-    """Those, and what waits in the host's memory."""
-    policy = _policy(knobs)
-    elsewhere = _chosen(knobs, "offload") if policy == CUSTOM else OFFLOADED.get(policy, frozenset())
-    return remat_saves(knobs) | elsewhere
-
-
-def _policy(knobs: dict[str, Scalar]) -> str:
-    return str(knobs.get("remat_policy", "full"))
-
-
-def _chosen(knobs: dict[str, Scalar], where: str) -> frozenset[str]:
-    return frozenset(name for name in (*_PROJECTIONS, *_MLP, "context") if knobs.get(name) == where)
+    return REMAT_POLICIES.get(policy, frozenset()), OFFLOADED.get(policy, frozenset())
 
 
 # --- what is computed again ---------------------------------------------------------------------
@@ -204,17 +192,16 @@ _SPLIT_QKV = _QKV - {"qkv_proj"}
 _GATE_AND_UP = frozenset({"mlpwi_0", "mlpwi_1"})
 
 
-def recompute(benchmark: Benchmark) -> Recompute | None:
+def recompute(benchmark: Benchmark) -> Recompute:
     """The matmuls that a layer's backward pass does again: all whose results were not kept.
 
     As counted in XLA's program for these policies, with fused projections and without (docs/figures.md).
     """
-    if _policy(benchmark.knobs) not in {CUSTOM, *REMAT_POLICIES}:
-        return None
-    kept = _kept(benchmark.knobs)
+    on_the_device, offloaded = kept(benchmark.knobs)
+    names = on_the_device | offloaded
     if not _names_its_context(benchmark):
-        kept -= {"context"}
-    return Recompute(matmuls=_made_again(kept, benchmark.knobs) - _NEVER_READ)
+        names -= {"context"}
+    return Recompute(matmuls=_made_again(names, benchmark.knobs) - _NEVER_READ)
 
 
 def _made_again(kept: frozenset[str], knobs: dict[str, Scalar]) -> frozenset[str]:

@@ -6,7 +6,7 @@ there shows nothing.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,45 +27,35 @@ def seen(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen |
     """None for a phase that has nothing to show: where it is off, and before the measured one."""
     if phase_dir.name != phases.MEASURED or benchmark.pgle == "off" or not record.steps:
         return None
-    ranks = benchmark.nodes * planning.tasks_per_node(benchmark)
+    logs = [phase_dir / f"rank-{rank}.log" for rank in range(benchmark.nodes * planning.tasks_per_node(benchmark))]
     if benchmark.pgle == "nsys":
-        return _of_profile(benchmark, phase_dir, ranks)
-    return _watched(benchmark, phase_dir, record, ranks)
+        return _of_profile(benchmark, phase_dir, logs)
+    return _watched(benchmark, record, logs)
 
 
-# --- a profile of Nsight Systems ------------------------------------------------------------------
-
-
-def _of_profile(benchmark: Benchmark, phase_dir: Path, ranks: int) -> PgleSeen:
-    """Every rank must say that it has read the profile, and its costs must be those of the program it schedules."""
+def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> PgleSeen:
+    """Every rank must say that it has read nsys's profile, whose costs must be those of the program it schedules."""
     place = Path(phases.profile_folder(benchmark).replace("{phase_dir}", str(phase_dir)))
     try:
         profile = msgspec.json.decode((place / "profile.json").read_bytes(), type=PgleProfile)
         text = (place / phases.PROFILE_FILE).read_bytes()
     except (OSError, ValueError) as error:
         return PgleSeen(applied=False, reason=f"the profile cannot be read: {error}")
-    if hashlib.sha256(text).hexdigest() != profile.sha256:
-        why = f"{phases.PROFILE_FILE} is not what profile.json says of it"
-        return PgleSeen(applied=False, reason=why, profile=profile)
     file = f"{place.name}/{phases.PROFILE_FILE}"
-    silent = _silent(
-        phase_dir, ranks, lambda line: (match := READ.search(line)) is not None and match[1].endswith(file)
-    )
-    on_a_cpu = benchmark.hardware.kind == "cpu"
-    if silent or on_a_cpu:
-        why = "a CPU's compiler uses none" if on_a_cpu else "XLA goes on without one in silence"
-        where = f" in {silent}" if silent else ""
-        reason = f"no word of XLA that it has read the profile{where} ({why})"
-        return PgleSeen(applied=False, reason=reason, profile=profile)
-    return _of_program(phase_dir, set(COST.findall(text.decode(errors="replace"))), profile)
-
-
-def _of_program(phase_dir: Path, costs: set[str], profile: PgleProfile) -> PgleSeen:
-    """Whether the profile that was read has the costs of the program that was measured."""
+    silent = _silent(logs, lambda line: (match := READ.search(line)) is not None and match[1].endswith(file))
     dumps = hlo.dumps(phase_dir / "hlo")
-    if not dumps:
-        why = "the program that was measured was not written down, so its collectives cannot be compared"
-        return PgleSeen(applied=False, reason=why, profile=profile)
+    problem = ""
+    if hashlib.sha256(text).hexdigest() != profile.sha256:
+        problem = f"{phases.PROFILE_FILE} is not what profile.json says of it"
+    elif silent or benchmark.hardware.kind == "cpu":
+        why = "a CPU's compiler uses none" if benchmark.hardware.kind == "cpu" else "XLA goes on without in silence"
+        where = f" in {_some(silent)}" if silent else ""
+        problem = f"no word of XLA that it has read the profile{where} ({why})"
+    elif not dumps:
+        problem = "the program that was measured was not written down, so its collectives cannot be compared"
+    if problem:
+        return PgleSeen(applied=False, reason=problem, profile=profile)
+    costs = set(COST.findall(text.decode(errors="replace")))
     demanded = [one for path in dumps for one in hlo.read_module(path).collectives() if one.always]
     without = [one.name for one in demanded if not one.known_in(costs)]
     covered = len(demanded) - len(without)
@@ -83,41 +73,30 @@ def _of_program(phase_dir: Path, costs: set[str], profile: PgleProfile) -> PgleS
     )
 
 
-# --- jax's own ------------------------------------------------------------------------------------
-
-
-def _watched(benchmark: Benchmark, phase_dir: Path, record: RunRecord, ranks: int) -> PgleSeen:
-    """jax decides in each process: every rank's worker must have seen it, and on a GPU XLA must say so too."""
-    missing = [rank for rank in range(ranks) if rank not in record.watched]
+def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleSeen:
+    """jax's own: it decides in each process, so every worker must have seen it, and on a GPU XLA must say so too."""
+    missing = [str(rank) for rank in range(len(logs)) if rank not in record.watched]
     if missing:
-        words = _some([str(rank) for rank in missing])
-        return PgleSeen(applied=False, reason=f"the workers of these ranks say nothing of it: {words}")
-    without = [(rank, one) for rank, one in sorted(record.watched.items()) if not one.applied]
-    if without:
-        rank, one = without[0]
-        return one if rank == 0 else msgspec.structs.replace(one, reason=f"rank {rank}: {one.reason}")
+        return PgleSeen(applied=False, reason=f"the workers of these ranks say nothing of it: {_some(missing)}")
     first = record.watched[0]
-    if benchmark.hardware.kind == "cpu":
-        return first
-    silent = _silent(phase_dir, ranks, lambda line: SCHEDULED.search(line) is not None)
+    for rank, one in sorted(record.watched.items()):
+        if not one.applied:
+            return msgspec.structs.replace(one, reason=f"rank {rank}: {one.reason}" if rank else one.reason)
+    silent = [] if benchmark.hardware.kind == "cpu" else _silent(logs, lambda line: bool(SCHEDULED.search(line)))
     if silent:
-        why = f"{first.reason}; but XLA does not say in {silent} that it schedules by a profile"
+        why = f"{first.reason}; but XLA does not say in {_some(silent)} that it schedules by a profile"
         return msgspec.structs.replace(first, applied=False, reason=why)
     return first
 
 
-# --- logs -----------------------------------------------------------------------------------------
+def _silent(logs: list[Path], says: Callable[[str], bool]) -> list[str]:
+    """The logs in which no line says it."""
+    return [log.name for log in logs if not (log.is_file() and _any_line(log, says))]
 
 
-def _silent(phase_dir: Path, ranks: int, says: Callable[[str], bool]) -> str:
-    """The logs in which no line says it, in words; empty where all do."""
-    logs = [phase_dir / f"rank-{rank}.log" for rank in range(ranks)]
-    return _some([log.name for log in logs if not (log.is_file() and any(says(line) for line in _lines(log)))])
-
-
-def _lines(log: Path) -> Iterator[str]:
+def _any_line(log: Path, says: Callable[[str], bool]) -> bool:
     with log.open(errors="replace") as stream:
-        yield from stream
+        return any(map(says, stream))
 
 
 def _some(names: Sequence[str]) -> str:

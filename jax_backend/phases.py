@@ -8,7 +8,7 @@ before for the same program lies in the run's folder, and saves the first two.
 beside that: both take the GPU's profiling interface.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +56,15 @@ SETTLING_STEPS = 4
 FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # two that can be measured
 
 
+class Told(NamedTuple):
+    """What the worker of one phase is told beside what the benchmark says."""
+
+    options: list[str]
+    changed: dict[str, Scalar] = {}  # MaxText's settings
+    flags: dict[str, str] = {}  # XLA's
+    variables: dict[str, str] = {}
+
+
 def plan(benchmark: Benchmark) -> Plan:
     profiles = benchmark.pgle == "nsys" and not benchmark.pgle_profile
     before = [_profile(benchmark), _convert(benchmark)] if profiles else []
@@ -82,20 +91,11 @@ def profile_folder(benchmark: Benchmark) -> str:
     return MADE_BEFORE if benchmark.pgle_profile else MADE_HERE
 
 
-# --- what comes before ----------------------------------------------------------------------------
-
-
 def _profile(benchmark: Benchmark) -> Phase:
     group = xla_flags.group("pgle_profile")
-    return _training(
-        benchmark,
-        PROFILE,
-        options=["--hlo_dir={phase_dir}/hlo"],
-        changed=_recording(RECORDED, "nsys") | {"steps": PROFILED_STEPS},
-        flags=group.flags,
-        variables=group.environment,
-        nsys=(RECORDED, "-prof"),
-    )
+    changed = _recording(RECORDED, "nsys") | {"steps": PROFILED_STEPS}
+    told = Told(["--hlo_dir={phase_dir}/hlo"], changed, group.flags, group.environment)
+    return _training(benchmark, PROFILE, told, RECORDED, "-prof")
 
 
 def _convert(benchmark: Benchmark) -> Phase:
@@ -116,37 +116,36 @@ def _convert(benchmark: Benchmark) -> Phase:
     )
 
 
-# --- the measured phase ---------------------------------------------------------------------------
-
-
-class Told(NamedTuple):
-    """What the measured phase's worker is told beside what the benchmark says."""
-
-    options: list[str]
-    changed: dict[str, Scalar]  # MaxText's settings
-    flags: dict[str, str]  # XLA's
-    variables: dict[str, str]
-
-
 def _measured(benchmark: Benchmark) -> Phase:
-    told, profiling = _told(benchmark), _of_processes(benchmark)
-    suffix = "-perf" if benchmark.pgle != "off" else ""
-    nsys = (profiling, suffix) if profiling is not None and benchmark.profile == "nsys" else None
-    return _training(benchmark, MEASURED, **told._asdict(), nsys=nsys)
+    recorded = _of_processes(benchmark) if benchmark.profile == "nsys" else None
+    return _training(benchmark, MEASURED, _told(benchmark), recorded, "-perf" if benchmark.pgle != "off" else "")
 
 
 def _told(benchmark: Benchmark) -> Told:
+    """By --pgle, --profile, --inject_slowdown and a target: of the measured phase."""
     options, changed, flags, variables = _with_pgle(benchmark)
     options = [*options, *slowdown.option(benchmark), *goals.option(benchmark)]
     profiling = _of_processes(benchmark)
     if profiling is not None:
         disturbed = disturbed_steps(profiling)
-        options = [*options, f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}"]
+        options.append(f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}")
         options.append(f"--recorded_ranks={ranks_text(profiling.ranks)}")
         changed = changed | _recording(profiling, benchmark.profile)
     if benchmark.profile == "nccl":
         variables = variables | nccl_trace_environment()
     return Told(options, changed, flags, variables)
+
+
+def _with_pgle(benchmark: Benchmark) -> Told:
+    if benchmark.pgle == "nsys":
+        group, folder = xla_flags.group("pgle_perf"), profile_folder(benchmark)
+        options = [f"--pgle_profile={folder}/profile.json", "--hlo_dir={phase_dir}/hlo"]
+        return Told(options, {}, group.flags | {PROFILE_FLAG: f"{folder}/{PROFILE_FILE}"}, group.environment)
+    if benchmark.pgle == "auto":
+        group = xla_flags.group("pgle_auto")
+        options = [f"--pgle_runs={PROFILING_RUNS}", f"--pgle_settling={SETTLING_STEPS}"]
+        return Told(options, {}, group.flags, group.environment | {"JAX_PGLE_PROFILING_RUNS": str(PROFILING_RUNS)})
+    return Told([])
 
 
 def _of_processes(benchmark: Benchmark) -> Profiling | None:
@@ -156,20 +155,6 @@ def _of_processes(benchmark: Benchmark) -> Profiling | None:
     processes = benchmark.nodes * planning.tasks_per_node(benchmark)
     ranks = [rank for rank in benchmark.profiling.ranks if rank < processes]
     return msgspec.structs.replace(benchmark.profiling, ranks=ranks)
-
-
-def _with_pgle(benchmark: Benchmark) -> Told:
-    """What --pgle changes in the measured phase."""
-    if benchmark.pgle == "nsys":
-        group, folder = xla_flags.group("pgle_perf"), profile_folder(benchmark)
-        options = [f"--pgle_profile={folder}/profile.json", "--hlo_dir={phase_dir}/hlo"]
-        return Told(options, {}, group.flags | {PROFILE_FLAG: f"{folder}/{PROFILE_FILE}"}, dict(group.environment))
-    if benchmark.pgle == "auto":
-        group = xla_flags.group("pgle_auto")
-        options = [f"--pgle_runs={PROFILING_RUNS}", f"--pgle_settling={SETTLING_STEPS}"]
-        variables = {**group.environment, "JAX_PGLE_PROFILING_RUNS": str(PROFILING_RUNS)}
-        return Told(options, {}, dict(group.flags), variables)
-    return Told([], {}, {}, {})
 
 
 def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
@@ -182,45 +167,26 @@ def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
     }
 
 
-def _training(
-    benchmark: Benchmark,
-    name: str,
-    *,
-    options: Sequence[str],
-    changed: Mapping[str, Scalar],
-    flags: Mapping[str, str],
-    variables: Mapping[str, str],
-    nsys: tuple[Profiling, str] | None = None,
-) -> Phase:
-    """A phase that trains; `nsys` says what Nsight Systems records of it, and how its report's name ends."""
+def _training(benchmark: Benchmark, name: str, told: Told, recorded: Profiling | None, suffix: str) -> Phase:
+    """A phase that trains; Nsight Systems records it, in a report whose name ends with the suffix, or None."""
     tasks = planning.tasks_per_node(benchmark)
-    command = planning.worker_command(benchmark, options, changed)
-    if nsys is not None:
-        profiling, suffix = nsys
+    command = planning.worker_command(benchmark, told.options, told.changed)
+    if recorded is not None:
         output = "{phase_dir}/" + report_name(benchmark, suffix)
-        command = under_nsys(profiling, output, command, on_gpu=benchmark.hardware.kind == "gpu")
+        command = under_nsys(recorded, output, command, on_gpu=benchmark.hardware.kind == "gpu")
     return Phase(
         name=name,
         command=command,
-        environment=planning.environment(benchmark, flags, variables),
+        environment=planning.environment(benchmark, told.flags, told.variables),
         nodes=benchmark.nodes,
         tasks_per_node=tasks,
         devices_per_task=benchmark.gpus // benchmark.nodes // tasks,
         writes_steps=True,
-        programs=["nsys"] if nsys is not None else [],
+        programs=["nsys"] if recorded is not None else [],
     )
 
 
 # --- what cannot work -----------------------------------------------------------------------------
-
-
-def refuse_group(name: str) -> RequestError | None:
-    """The groups of --pgle make phases, too: their flags alone would prove nothing."""
-    if not name.startswith("pgle_"):
-        return None
-    return RequestError(
-        f"{name} is not set directly", where=f"--set=xla_group={name}", next_command="--pgle=nsys|auto"
-    )
 
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:

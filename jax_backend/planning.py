@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from benchmarks.convergence.goals import TRAIN, VALIDATION, evaluation_batches, text_folder
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import (
     DIMENSIONS_ARE_THE_MODELS,
@@ -13,8 +14,8 @@ from benchmarks.request.framework import (
     whole,
     words_of,
 )
-from benchmarks.values import Benchmark, Model, Scalar
-from jax_backend import convergence, layout, lora, memory
+from benchmarks.values import Benchmark, Model, Scalar, Schedule
+from jax_backend import layout, lora, memory
 
 ENVIRONMENT_NAME = "jax-maxtext"
 SYNTHETIC = "synthetic"
@@ -49,7 +50,7 @@ DIMENSIONS = {
 }
 DIVIDED_LOGITS = "normalize_embedding_logits"  # of a tied head, by the root of the hidden size: MaxText's default
 _NO_ADAPTERS = "nothing: a run begins with adapters of its own, and looks at them before and after"
-_UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "expert")
+_UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "expert", "sequence")
 _CHANGING_THE_WORK = (
     "lora.lora_weight_qtype", "lora.lora_tile_size", "decoder_block", "mlp_activations", "num_experts",
     "num_experts_per_tok", "base_moe_mlp_dim", "attention_type", "sliding_window_size", "mtp_num_layers",
@@ -80,7 +81,7 @@ RESERVED: Mapping[str, str] = {
     "trainable_parameters_mask": "--task",
     **dict.fromkeys(_CHANGING_THE_WORK, OTHER_WORK),
     **{
-        f"{network}_{axis}_parallelism": "another axis: no dense model is shared out along this one"
+        f"{network}_{axis}_parallelism": "another axis, such as context: no dense model is shared out along this one"
         for network in ("ici", "dcn")
         for axis in _UNKNOWN_AXES
     },
@@ -110,7 +111,7 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
         "gradient_accumulation_steps": benchmark.gradient_accumulation,
         **benchmark.knobs,
         **layout.explicit(benchmark.knobs),
-        **(convergence.text_settings(benchmark) if benchmark.convergence else {}),
+        **(text_settings(benchmark) if benchmark.convergence else {}),
         **{name: value for name, value in lora.told(benchmark).items() if name not in benchmark.knobs},
         **(changed or {}),
     }
@@ -126,6 +127,61 @@ def model_settings(model: Model) -> dict[str, Scalar]:
     return settings
 
 
+# --- a run that trains towards a target -----------------------------------------------------------
+
+NEVER = 10**9  # MaxText's own trigger: loop_hooks.py is asked instead
+SEED = 1234  # Megatron's: with it, MaxText reads the same sequences in the same order
+
+
+def schedule_settings(schedule: Schedule) -> dict[str, Scalar]:
+    """MaxText's optimizer and learning rate. It counts the warm-up in a fraction of the steps, rounded down."""
+    steps = schedule.steps
+    return {
+        "learning_rate": schedule.learning_rate,
+        "learning_rate_final_fraction": schedule.final_learning_rate / schedule.learning_rate,
+        "learning_rate_schedule_steps": steps,
+        "warmup_steps_fraction": (schedule.warmup_steps + 0.5) / steps if schedule.warmup_steps else 0.0,
+        "lr_schedule_type": "cosine",
+        "opt_type": "adamw",
+        "adam_b1": schedule.beta1,
+        "adam_b2": schedule.beta2,
+        "adam_eps": schedule.epsilon,
+        "adam_weight_decay": schedule.weight_decay,
+        "adamw_mask": "['norm']",  # as Megatron, which decays matrices alone
+        "gradient_clipping_threshold": schedule.clip_norm,
+    }
+
+
+def text_settings(benchmark: Benchmark) -> dict[str, Scalar]:
+    """MaxText's own reader of Megatron's files, and its evaluation step without its trigger."""
+    index = "{phase_dir}/maxtext/index"
+    files = {part: f"{text_folder(benchmark)}/{part}/{part}_00_text_document" for part in (TRAIN, VALIDATION)}
+    return {
+        "dataset_type": "grain",
+        "grain_file_type": "mmap_npy",
+        "grain_train_files": f"{index}/{TRAIN}|{files[TRAIN]}",
+        "grain_eval_files": f"{index}/{VALIDATION}|{files[VALIDATION]}",
+        "grain_worker_count": 0,
+        "grain_worker_count_eval": 0,
+        "mmap_eod_id": 0,
+        "reset_attention_mask": False,
+        "eod_mask_loss": False,
+        "data_shuffle_seed": SEED,
+        "eval_interval": NEVER,
+        "eval_start_step": NEVER,
+        "eval_steps": evaluation_batches(benchmark),
+    }
+
+
+def convergence_settings(benchmark: Benchmark) -> dict[str, Scalar]:
+    """All that a target fixes; nothing where there is none."""
+    towards = benchmark.convergence
+    return {**schedule_settings(towards.schedule), **text_settings(benchmark)} if towards else {}
+
+
+# --- processes --------------------------------------------------------------------------------------
+
+
 def tasks_per_node(benchmark: Benchmark) -> int:
     """One process a GPU, as the recipe runs; one process for all of a CPU's virtual devices."""
     return 1 if benchmark.hardware.kind == "cpu" else benchmark.gpus // benchmark.nodes
@@ -135,14 +191,13 @@ def worker_command(
     benchmark: Benchmark, options: Sequence[str] = (), changed: Mapping[str, Scalar] | None = None
 ) -> list[str]:
     """The worker with its own options, and MaxText's settings."""
-    names = [f"--device_name={name}" for name in benchmark.hardware.device_names]
     return [
         *program("jax_backend/inside/worker.py"),
         "--events_dir={phase_dir}",
         f"--processes={benchmark.nodes * tasks_per_node(benchmark)}",
         f"--devices={benchmark.gpus}",
         f"--tasks_per_node={tasks_per_node(benchmark)}",
-        *names,
+        *(f"--device_name={name}" for name in benchmark.hardware.device_names),
         *([f"--task={benchmark.trains}"] if benchmark.lora else []),
         *options,
         "--",
@@ -178,11 +233,6 @@ def environment(
 
 # --- what MaxText cannot do ---------------------------------------------------------------------
 
-
-def nodes_seen_by_maxtext(benchmark: Benchmark) -> int:
-    return 1 if benchmark.hardware.kind == "cpu" else benchmark.nodes
-
-
 # The texts MaxText 0.2.5 knows where it is told one of few.
 _DTYPES = tuple(memory.DTYPE_BYTES)
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -212,7 +262,7 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     yield from model_without_settings(benchmark)
-    shared, nodes = layout.between_nodes(benchmark.knobs), nodes_seen_by_maxtext(benchmark)
+    shared, nodes = layout.between_nodes(benchmark.knobs), 1 if benchmark.hardware.kind == "cpu" else benchmark.nodes
     if shared != nodes:
         yield RequestError(
             f"dcn_* settings share the work among {shared} nodes, MaxText sees {nodes}",

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
-from benchmarks.backend import FlagFact, FlagsCheck
+from benchmarks.backend import FlagFact, FlagGroup, FlagsCheck
 from benchmarks.configs import DEFAULT_ROOT, read_yaml
 from benchmarks.errors import RequestError, nearest
 from benchmarks.request.framework import program
 from benchmarks.values import Hardware, Value
 
 TABLE = DEFAULT_ROOT / "xla_flags.yml"
+OF_PGLE = "pgle_"  # how the groups begin that --pgle takes
 
 Device = Literal["cpu", "gpu", "hopper", "blackwell"]
 
@@ -27,7 +28,6 @@ class FlagRow(Value, frozen=True):
     source: str
     successors: dict[str, str] = {}  # value of this flag, "*" for any -> flags to use instead, name=value
     note: str = ""
-    false_alarm: bool = False  # the CPU client calls it unknown, the CUDA plugin knows it
 
 
 class Group(Value, frozen=True):
@@ -53,28 +53,13 @@ class FlagTable(Value, frozen=True):
 
 @cache
 def table() -> FlagTable:
-    found = read_yaml(TABLE, FlagTable)
-    _refuse_contradictions(found)
-    return found
-
-
-def _refuse_contradictions(found: FlagTable) -> None:
-    """What no type can say: a version that nobody asked would make its flag look known, or unknown."""
-    places = {
-        "current": found.current,
-        **{f"flags.{name}.versions": row.versions for name, row in found.flags.items()},
-    }
-    for place, versions in places.items():
-        for version in versions:
-            if version not in found.versions:
-                what = f"no version '{version}': {nearest(version, found.versions)}"
-                raise RequestError(what, where=f"{TABLE}: {place}")
+    return read_yaml(TABLE, FlagTable)
 
 
 # --- groups -----------------------------------------------------------------------------------
 
 
-def group(name: str) -> Group:
+def group(name: str) -> FlagGroup:
     """The flags and variables of a group; RequestError where there is none of that name."""
     groups = table().groups
     if name not in groups:
@@ -83,23 +68,28 @@ def group(name: str) -> Group:
             where=f"--set=xla_group={name}",
             why=f"there are: {', '.join(sorted(groups))}",
         )
-    return groups[name]
+    return FlagGroup(flags=groups[name].flags, environment=groups[name].environment)
 
 
-def group_refusal(name: str, hardware: Hardware) -> RequestError | None:
-    """Why a group is not for a device; None where it is."""
+def group_for(name: str, hardware: Hardware) -> FlagGroup:
+    """A group that --set=xla_group may name on a device."""
     found = group(name)
-    devices = devices_of(hardware)
-    if devices & set(found.hardware):
-        return None
-    fitting = sorted(other for other, row in table().groups.items() if devices & set(row.hardware))
-    others = [other for other in fitting if not other.startswith("pgle_")]  # those are --pgle's
-    return RequestError(
-        f"the flags '{name}' are for {' and '.join(found.hardware)}, not for {hardware.title}",
-        where=f"--set=xla_group={name} --hardware={hardware.name}",
-        why=found.reason,
-        next_command=f"--set=xla_group= with one of: {', '.join(others)}" if others else "leave --set=xla_group out",
-    )
+    where = f"--set=xla_group={name} --hardware={hardware.name}"
+    if name.startswith(OF_PGLE):  # it makes phases, too: its flags alone would prove nothing
+        raise RequestError(f"{name} is not set directly", where=where, next_command="--pgle=nsys|auto")
+    devices, row = devices_of(hardware), table().groups[name]
+    if not devices & set(row.hardware):
+        fitting = [other for other, row in table().groups.items() if devices & set(row.hardware)]
+        others = sorted(other for other in fitting if not other.startswith(OF_PGLE))
+        raise RequestError(
+            f"the flags '{name}' are for {' and '.join(row.hardware)}, not for {hardware.title}",
+            where=where,
+            why=row.reason,
+            next_command=f"--set=xla_group= with one of: {', '.join(others)}"
+            if others
+            else "leave --set=xla_group out",
+        )
+    return found
 
 
 def devices_of(hardware: Hardware) -> set[str]:
@@ -127,31 +117,29 @@ def fact(flag: str) -> FlagFact:
     name, value = split(flag)
     row = table().flags.get(name)
     if row is None:
-        known = [other for other, row in table().flags.items() if is_known(row)]
         import difflib
 
+        known = [other for other, row in table().flags.items() if is_known(row)]
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         hint = f": did you mean {close[0]}?" if close else ""
         return FlagFact(flag=flag, status="not listed", text=f"not in the table{hint}")
-    versions = table().versions
-    who = "" if row.versions == versions else f"known to jaxlib {', '.join(row.versions)}"
-    if not row.versions:
-        who = f"unknown to all of {_span(versions)}"
-    text = "; ".join(filter(None, [f"{row.reason} ({', '.join(row.hardware)})", who, row.note]))
+    text = "; ".join(filter(None, [f"{row.reason} ({', '.join(row.hardware)})", _known_to(row), row.note]))
     if is_known(row):
         return FlagFact(flag=flag, status="known", text=text)
     return FlagFact(flag=flag, status="unknown", text=text, successor=_options(successors_of(name, value)))
 
 
-def _span(versions: list[str]) -> str:
-    return f"jaxlib {versions[0]} to {versions[-1]}"
+def _known_to(row: FlagRow) -> str:
+    """Empty where all versions know it."""
+    first, *_, last = table().versions
+    if row.versions == table().versions:
+        return ""
+    return f"known to jaxlib {', '.join(row.versions)}" if row.versions else f"unknown to jaxlib {first} to {last}"
 
 
 def successors_of(name: str, value: str) -> dict[str, str]:
     """The flags to use instead of one that is gone; none where it is simply left out."""
-    row = table().flags.get(name)
-    if row is None:
-        return {}
+    row = table().flags[name]
     words = row.successors.get(value.lower(), row.successors.get("*", "")).split()
     return dict(split(word) for word in words)
 
@@ -168,36 +156,25 @@ def refusals(flags: Mapping[str, str], hardware: Hardware) -> list[RequestError]
     gone = {name: row for name, row in table().flags.items() if name in flags and not is_known(row)}
     if not gone:
         return []
-    typed = {name: flags[name] for name in gone}
+    merged: dict[str, list[str]] = {}  # several may have one successor, which then takes the values of all
+    left_out, why = [], []
+    for name, row in gone.items():
+        successors = successors_of(name, flags[name])
+        for new_name, new_value in successors.items():
+            merged.setdefault(new_name, []).append(new_value)
+        left_out += [] if successors else [name]
+        elsewhere = "" if devices_of(hardware) & set(row.hardware) else f"no flag for {hardware.name}"
+        why.append(f"{name}: " + ", ".join(filter(None, [_known_to(row), row.note, elsewhere])))
+    instead = _options({name: ",".join(dict.fromkeys(values)) for name, values in merged.items()}, "--set=")
+    leave_out = f"leave out {', '.join(left_out)}" if left_out else ""
     return [
         RequestError(
             f"XLA has no flag {', '.join(gone)}",
-            where=_options(typed, "--set="),
-            why=f"{_span(table().current)} abort; " + "; ".join(_why_gone(*one, hardware) for one in gone.items()),
-            next_command=_instead(typed),
+            where=_options({name: flags[name] for name in gone}, "--set="),
+            why="today's versions abort; " + "; ".join(why),
+            next_command=" and ".join(filter(None, [instead, leave_out])),
         )
     ]
-
-
-def _why_gone(name: str, row: FlagRow, hardware: Hardware) -> str:
-    words = [
-        f"known to {', '.join(row.versions)} alone" if row.versions else f"gone before {table().versions[0]}",
-        row.note,
-        "" if devices_of(hardware) & set(row.hardware) else f"no flag for {hardware.name}",
-    ]
-    return f"{name}: " + ", ".join(filter(None, words))
-
-
-def _instead(typed: Mapping[str, str]) -> str:
-    """One command for all of them: several may have one successor, which then takes the values of all."""
-    merged: dict[str, list[str]] = {}
-    for name, value in typed.items():
-        for new_name, new_value in successors_of(name, value).items():
-            merged.setdefault(new_name, []).append(new_value)
-    left_out = [name for name, value in typed.items() if not successors_of(name, value)]
-    instead = {name: ",".join(dict.fromkeys(values)) for name, values in merged.items()}
-    words = [_options(instead, "--set="), f"leave out {', '.join(left_out)}" if left_out else ""]
-    return " and ".join(filter(None, words))
 
 
 # --- the program that asks the compiler -----------------------------------------------------------

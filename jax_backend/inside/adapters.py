@@ -29,20 +29,16 @@ class Adapters:
 
 
 def install():
+    """Rebind MaxText's maker of models, which it looks up late; its source is not touched."""
     from maxtext.utils import lora_utils, model_creation_utils
 
-    put_beside(model_creation_utils, lora_utils)
-
-
-def put_beside(model_creation, lora):
-    """Rebind MaxText's maker of models, which it looks up late; its source is not touched."""
-    original = model_creation.get_nnx_create_model_fn
+    original = model_creation_utils.get_nnx_create_model_fn
 
     def with_adapters(config, *arguments, **named):
         make = original(config, *arguments, **named)
-        return lambda: lora.apply_lora_to_model(make(), None, config)
+        return lambda: lora_utils.apply_lora_to_model(make(), None, config)
 
-    model_creation.get_nnx_create_model_fn = with_adapters
+    model_creation_utils.get_nnx_create_model_fn = with_adapters
 
 
 def looks_of(model, look):

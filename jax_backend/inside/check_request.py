@@ -15,7 +15,6 @@ import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple
 
 EXIT_BROKEN = 1
 EXIT_REFUSED = 2
@@ -42,13 +41,8 @@ class CannotAskError(Exception):
     """jaxlib gave no answer, whatever the flags."""
 
 
-class Answer(NamedTuple):
-    accepted: bool
-    text: str  # of stdout and stderr
-
-
-def ask(words: list[str], python: str = sys.executable) -> Answer:
-    """What a process that makes a CPU client with these flags says."""
+def ask(words: list[str], python: str = sys.executable) -> tuple[bool, str]:
+    """Whether a process that makes a CPU client with these flags accepts them, and what it says."""
     environment = {**os.environ, "XLA_FLAGS": " ".join(words), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "0"}
     try:
         done = subprocess.run(
@@ -60,11 +54,9 @@ def ask(words: list[str], python: str = sys.executable) -> Answer:
             timeout=SECONDS,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        raise CannotAskError(f"no answer within {SECONDS} s") from None
-    except OSError as error:
-        raise CannotAskError(f"{python}: {error.strerror or error}") from None
-    return Answer(accepted=done.returncode == 0, text=done.stdout.decode(errors="replace"))
+    except (subprocess.TimeoutExpired, OSError) as error:
+        raise CannotAskError(str(error)) from None
+    return done.returncode == 0, done.stdout.decode(errors="replace")
 
 
 def named(text: str, words: list[str]) -> dict[str, str]:
@@ -91,8 +83,11 @@ def problems(words: list[str], python: str = sys.executable) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     left = list(dict.fromkeys(words))
-    while left and not (answer := ask(left, python)).accepted:
-        wrong = named(answer.text, left) or _one_by_one(left, answer.text, python)
+    while left:
+        accepted, text = ask(left, python)
+        if accepted:
+            break
+        wrong = named(text, left) or _one_by_one(left, text, python)
         found |= wrong
         left = [word for word in left if word not in wrong]
     return {word: why for word, why in found.items() if name_of(word) not in FALSE_ALARMS or why == HAS_A_BAD_VALUE}
@@ -102,9 +97,9 @@ def _one_by_one(words: list[str], text: str, python: str) -> dict[str, str]:
     """Each flag alone: a list with a wrong word in it is refused without saying whose."""
     wrong: dict[str, str] = {}
     for word in words:
-        if not (answer := ask([word], python)).accepted:
-            wrong |= named(answer.text, [word]) or {word: IS_REFUSED}
-    if not wrong or not ask([], python).accepted:
+        accepted, said = ask([word], python)
+        wrong |= {} if accepted else named(said, [word]) or {word: IS_REFUSED}
+    if not wrong or not ask([], python)[0]:
         last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it ended without a word")
         raise CannotAskError(last[:300])
     return wrong

@@ -56,6 +56,7 @@ class Step:
 
     def __init__(self, settings, clock, gpus=None):
         import jax
+        import maxtext
         from flax.core.spmd import logical_axis_rules
         from maxtext.configs import pyconfig
         from maxtext.trainers.pre_train import train, train_compile
@@ -64,7 +65,9 @@ class Step:
         jax.config.update("jax_default_prng_impl", "unsafe_rbg")
         if gpus is not None:
             settings = [*settings, *gpus.settings()]
-        config = pyconfig.initialize(["stepmark", base_config(), *settings])
+        config = pyconfig.initialize(
+            ["stepmark", str(Path(maxtext.__file__).parent / "configs" / "base.yml"), *settings]
+        )
         jax.config.update("jax_use_shardy_partitioner", config.shardy)
         jax.config.update("jax_remove_size_one_mesh_axis_from_type", config.remove_size_one_mesh_axis_from_type)
         self.mesh = maxtext_utils.get_mesh_from_config(config, gpus and gpus.devices)
@@ -81,10 +84,9 @@ class Step:
             jitted = jax.jit(
                 function, in_shardings=ins, out_shardings=outs, static_argnums=static, donate_argnums=donated
             )
-            lowered = jitted.lower(*arguments, **keywords)
-        self.lowered = lowered
+            self.lowered = jitted.lower(*arguments, **keywords)
         clock.stop("lower")
-        self.compiled = lowered.compile()
+        self.compiled = self.lowered.compile()
         clock.stop("compile")
 
     def parameters(self):
@@ -142,12 +144,6 @@ def bytes_of(leaf, place):
     return size
 
 
-def base_config():
-    import maxtext
-
-    return str(Path(maxtext.__file__).parent / "configs" / "base.yml")
-
-
 # --- what is in it ------------------------------------------------------------------------------
 
 
@@ -160,17 +156,28 @@ def part_of(op_name):
     return "forward" if "jvp(" in op_name else "elsewhere"
 
 
-def matmuls(dots):
-    """Matmuls of one part and one pair of types, together."""
+def together(rows, *amounts):
+    """Rows that differ in nothing but these amounts as one, with their sums; the largest of the last one first."""
     found = {}
-    for dot in dots:
-        key = (part_of(dot.op_name), " x ".join(dict.fromkeys(dot.dtypes)), dot.by_a_vector)
-        count, flops = found.get(key, (0, 0.0))
-        found[key] = (count + dot.times, flops + dot.times * dot.flops)
-    return [
-        {"part": part, "dtype": dtype, "by_a_vector": by_a_vector, "count": count, "flops": flops}
-        for (part, dtype, by_a_vector), (count, flops) in sorted(found.items(), key=lambda item: -item[1][1])
-    ]
+    for row in rows:
+        key = tuple(value for name, value in row.items() if name not in amounts)
+        before = found.get(key)
+        found[key] = row | {name: before[name] + row[name] for name in amounts} if before else row
+    return sorted(found.values(), key=lambda row: -row[amounts[-1]])
+
+
+def matmuls(dots):
+    rows = (
+        {
+            "part": part_of(dot.op_name),
+            "dtype": " x ".join(dict.fromkeys(dot.dtypes)),
+            "by_a_vector": dot.by_a_vector,
+            "count": dot.times,
+            "flops": dot.times * dot.flops,
+        }
+        for dot in dots
+    )
+    return together(rows, "count", "flops")
 
 
 def attention_kernels(kernels):
@@ -184,35 +191,23 @@ def attention_kernels(kernels):
 
 
 def collectives(moves, mesh, words):
-    """Collectives that do the same thing, together."""
-    found = {}
-    for move in moves:
-        axes = tuple(dict.fromkeys(words.get(axis, axis) for axis in hlo.axes_along(move.group, mesh)))
-        part, in_a_loop = part_of(move.op_name), "while/body" in move.op_name
-        key = (move.kind, move.dtype, len(move.group), axes, part, in_a_loop, what_of(move))
-        count, buffer_bytes, wire_bytes = found.get(key, (0, 0.0, 0.0))
-        found[key] = (
-            count + move.times,
-            buffer_bytes + move.times * move.buffer_bytes,
-            wire_bytes + move.times * move.wire_bytes,
-        )
-    return [
+    """Those that do the same thing, together."""
+    rows = (
         {
-            "kind": kind,
-            "dtype": dtype,
-            "group_size": size,
-            "axes": list(axes),
-            "part": part,
-            "in_a_loop": in_a_loop,
-            "what": what,
-            "count": count,
-            "buffer_bytes": buffer_bytes,
-            "wire_bytes": wire_bytes,
+            "kind": move.kind,
+            "dtype": move.dtype,
+            "group_size": len(move.group),
+            "axes": tuple(dict.fromkeys(words.get(axis, axis) for axis in hlo.axes_along(move.group, mesh))),
+            "part": part_of(move.op_name),
+            "in_a_loop": "while/body" in move.op_name,
+            "what": what_of(move),
+            "count": move.times,
+            "buffer_bytes": move.times * move.buffer_bytes,
+            "wire_bytes": move.times * move.wire_bytes,
         }
-        for (kind, dtype, size, axes, part, in_a_loop, what), (count, buffer_bytes, wire_bytes) in sorted(
-            found.items(), key=lambda item: -item[1][2]
-        )
-    ]
+        for move in moves
+    )
+    return together(rows, "count", "buffer_bytes", "wire_bytes")
 
 
 def what_of(move):
@@ -266,15 +261,10 @@ def text_of(step, folder):
     """For one device nothing is partitioned, and there is no such dump: what was lowered is all."""
     if step.mesh.size == 1:
         return step.lowered.compiler_ir("hlo").get_hlo_module().to_string()
-    return "".join(path.read_text() for path in newest_dump(folder))
-
-
-def newest_dump(folder):
-    """The dump of the training step; a program may be compiled in several modules, the step is the largest."""
     found = sorted(folder.rglob(DUMPED), key=lambda path: path.stat().st_size)
     if not found:
         raise SystemExit(f"XLA left no {DUMPED} in {folder}: what the step holds cannot be read")
-    return found[-1:]
+    return found[-1].read_text()  # a program may be compiled in several modules, the step is the largest
 
 
 def ask_for_dump(folder, devices):

@@ -9,13 +9,16 @@ profile.json beside it. Where it fails, neither is there.
 """
 
 import argparse
+import csv
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,87 +27,94 @@ sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package
 import worker_kit as kit  # noqa: E402
 
 hlo = kit.load(HERE / "hlo.py")
-kernel_table = kit.load(HERE / "kernel_table.py")
 profile_identity = kit.load(HERE / "profile_identity.py")
 
+PROFILE, ABOUT = "profile.pbtxt", "profile.json"
+NSYS_SECONDS = 1800  # that nsys may take over one report
 SHOWN = 5  # names in one message
-# Of the profile's instructions, so many may be in no dump. More where nsys saw programs run that were not dumped: a
-# worker dumps the training step alone, and others run beside it.
-UNKNOWN_SHARE = 0.05
-UNKNOWN_SHARE_BESIDE_OTHERS = 0.5
-
-
-class Program(NamedTuple):
-    """The dumped program that was profiled."""
-
-    path: Path
-    names: set[str]
-    collectives: list[Any]  # hlo.Collective
-    known: set[str]  # the names in it and in all other dumped programs that ran
-    all_dumped: bool  # all that ran
-
-    @property
-    def demanded(self) -> list[Any]:
-        return [one for one in self.collectives if one.always]
+# A worker dumps the training step alone, and other programs run beside it: so many of the profile's instructions may
+# be theirs.
+UNKNOWN_SHARE = 0.5
 
 
 class Failure(Exception):
     """Why there is no profile: what is wrong, and where to look."""
 
 
-# --- what nsys says -----------------------------------------------------------------------------
+def some(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return ", ".join(listed[:SHOWN]) + more
 
 
-def reports_in(folder: Path) -> list[Path]:
-    found = sorted(folder.glob("*.nsys-rep"))
-    raw = sorted(folder.glob("*.qdstrm"))
-    if not found and raw:
-        raise Failure(f"nsys wrote {raw[0]} and made no report of it: its importer failed; see rank-0.log beside it")
-    if not found:
-        why = "the steps that it was to record must be steps that were trained"
-        raise Failure(f"there is no *.nsys-rep in {folder}: nsys recorded nothing; see rank-0.log there; {why}")
-    return found
+# --- nsys's table of kernels by NVTX range ------------------------------------------------------
+
+# XLA opens a range around every kernel that it launches, and names the instruction in it. Its forms, by age, with
+# `TSL:` in front or without (openxla/xla: xla/backends/profiler/gpu, nvtx_utils and annotation.cc):
+#
+#     Thunk:#hlo_op=fusion.3,hlo_module=jit_step,program_id=7#
+#     Thunk:#name=transformer/dot_general,hlo_op=fusion.3,unique_hlo_op_id=812#
+#     XlaModule:#prefix=jit(step)/jit(main),hlo_module=jit_step,program_id=7#
+#
+# jax's own converter takes all that follows `hlo_op=` for the name, so that with the newest form it matches nothing.
+TABLE = "nvtx_kern_sum"
+RANGE, AVERAGE = "NVTX Range", "Avg (ns)"
+OPERATION = re.compile(r"(?:^|:)Thunk:.*[#,]hlo_op=([\w.\-]+)(?=[,#]|$)")
+PROGRAM = re.compile(r"(?:^|:)XlaModule:.*[#,]hlo_module=([^,#]+)(?:,program_id=(\d+))?")
+MICROSECONDS = 1e-3
+# A range may hold a whole path of the framework; the csv module gives up at 131,072 characters of its own accord.
+csv.field_size_limit(16 << 20)
 
 
-def tables_of(reports: list[Path], nsys: str, log: Path, timeout: float) -> list[Any]:
-    program = shutil.which(nsys)
-    if program is None:
-        raise Failure(f"{nsys} is not on PATH where phase convert runs: only nsys can read {reports[0]}")
-    said = _run([program, "stats", "--help-reports"], log, timeout)
-    report = next((name for name in kernel_table.REPORTS if name in said), None)
-    if report is None:
-        raise Failure(f"{program} offers no report {' or '.join(kernel_table.REPORTS)}: what it says is in {log}")
-    # Not beside the reports: nsys makes an SQLite file of each, and needs locks that a shared disk may not have.
-    with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as work:
-        return [_table(program, report, path, Path(work) / path.stem, log, timeout) for path in reports]
+class Table(NamedTuple):
+    costs: dict[str, float]  # microseconds of an instruction: of its kernel that takes longest, on average
+    ran: dict[str, set[int]]  # programs: name -> XLA's numbers of it, where the ranges give them
+    rows: int
 
 
-def _table(program: str, report: str, path: Path, work: Path, log: Path, timeout: float) -> Any:
-    work.mkdir()
-    command = [program, "stats", "--report", report, "--format", "csv", "--force-export", "true"]
-    command += ["--sqlite", str(work / "report.sqlite"), "--output", str(work / "kernels"), str(path)]
-    said = _run(command, log, timeout, f" of {path}")
-    made = sorted(work.glob("*.csv"))
-    if not made:
-        skipped = [
-            f": {line.strip()}" for line in said.splitlines() if "SKIPPED" in line or "does not contain" in line
-        ]
-        raise Failure(f"nsys made no table of {path}{''.join(skipped[:1])}; what it says is in {log}")
+def table_of(lines: Iterable[str]) -> Table:
+    reader = csv.DictReader(lines)
+    costs: dict[str, float] = {}
+    ran: dict[str, set[int]] = {}
+    rows = 0
     try:
-        table = kernel_table.read(made[0])
-    except kernel_table.TableError as error:
-        kept = shutil.copy(made[0], log.with_name("nsys-table.csv"))
-        raise Failure(f"nsys's table of {path} ({kept}) cannot be read: {error}") from error
+        for rows, row in enumerate(reader, 1):  # noqa: B007 - how many there are
+            if program := PROGRAM.search(row[RANGE] or ""):
+                ran.setdefault(program[1], set()).update([int(program[2])] if program[2] else [])
+            elif operation := OPERATION.search(row[RANGE] or ""):
+                cost = float(row[AVERAGE].replace(",", "")) * MICROSECONDS
+                if not 0 <= cost < float("inf"):
+                    raise ValueError(f"an average of {row[AVERAGE]}")
+                costs[operation[1]] = max(cost, costs.get(operation[1], 0.0))
+    except (csv.Error, KeyError, ValueError, AttributeError) as error:
+        raise Failure(f"line {reader.line_num} of nsys's table cannot be read: {error!r}") from error
+    return Table(costs, ran, rows)
+
+
+def read_report(report: Path, log: Path) -> Table:
+    # Not beside the report: nsys makes an SQLite file of it, and needs locks that a shared disk may not have.
+    with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as work:
+        command = ["nsys", "stats", "--report", TABLE, "--format", "csv", "--force-export", "true"]
+        said = run([*command, "--sqlite", f"{work}/report.sqlite", "--output", f"{work}/kernels", str(report)], log)
+        made = sorted(Path(work).glob("*.csv"))
+        if not made:
+            skipped = next((line.strip() for line in said.splitlines() if "SKIPPED" in line), "it says no reason")
+            raise Failure(f"nsys made no table of {report}: {skipped}; all that it says is in {log}")
+        shutil.copy(made[0], log.with_name("nsys-table.csv"))
+        with made[0].open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+            table = table_of(stream)
     if not table.rows:
-        raise Failure(f"nsys's table of {path} has no row: no kernel ran while it recorded; see rank-0.log beside it")
+        raise Failure(
+            f"nsys's table of {report} has no row: no kernel ran while it recorded; see rank-0.log beside it"
+        )
     if not table.costs:
         why = "XLA's NVTX ranges were not recorded. nsys needs nvtx in its --trace"
-        raise Failure(f"none of the {table.rows} rows of nsys's table of {path} names an HLO instruction: {why}")
+        raise Failure(f"none of the {table.rows} rows of nsys's table of {report} names an HLO instruction: {why}")
     return table
 
 
-def _run(command: list[str], log: Path, timeout: float, of: str = "") -> str:
-    """Run nsys; what it said, which is kept as well."""
+def run(command: list[str], log: Path) -> str:
+    """What nsys said, which is kept as well."""
     try:
         done = subprocess.run(
             command,
@@ -113,19 +123,16 @@ def _run(command: list[str], log: Path, timeout: float, of: str = "") -> str:
             stdin=subprocess.DEVNULL,
             text=True,
             errors="replace",
-            timeout=timeout,
+            timeout=NSYS_SECONDS,
             check=False,
             preexec_fn=kit.die_with_parent,
         )
-    except subprocess.TimeoutExpired as error:
-        raise Failure(f"nsys did not answer within {timeout:.0f} s{of}: {' '.join(command)}") from error
-    except OSError as error:
-        raise Failure(f"{command[0]} does not start: {error.strerror}") from error
-    with log.open("a", encoding="utf-8") as stream:
-        stream.write(f"$ {' '.join(command)}\n{done.stdout}\nexit code {done.returncode}\n\n")
+    except (subprocess.TimeoutExpired, OSError) as error:
+        raise Failure(f"nsys is not on PATH here, does not start or does not end: {error}") from error
+    log.write_text(f"$ {' '.join(command)}\n{done.stdout}\nexit code {done.returncode}\n", encoding="utf-8")
     if done.returncode:
         last = next((line.strip() for line in reversed(done.stdout.splitlines()) if line.strip()), "it says nothing")
-        raise Failure(f"nsys failed with exit code {done.returncode}{of}: {last[:300]}; all that it says is in {log}")
+        raise Failure(f"nsys failed with exit code {done.returncode}: {last[:300]}; all that it says is in {log}")
     return done.stdout
 
 
@@ -138,123 +145,91 @@ def facts_of(folder: Path) -> dict[str, Any]:
     try:
         lines = [line for line in path.read_bytes().splitlines() if b'"facts"' in line]
         return dict(profile_identity.of_facts(json.loads(lines[-1])))
-    except (OSError, IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
-        why = error.strerror if isinstance(error, OSError) else repr(error)
-        raise Failure(f"{path} does not say what program was profiled: {why}; see rank-0.log beside it") from error
+    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Failure(f"{path} does not say what program was profiled: {error!r}; see rank-0.log there") from error
 
 
-def program_of(folder: Path, modules: dict[str, set[int]], names: set[str]) -> Program:
-    """The dumped program that the profile is of.
+def program_of(folder: Path, table: Table) -> tuple[Path, Any]:
+    """The dumped program that the profile is of, an hlo.Module, and where it is.
 
-    The ranges of the programs themselves say which ones ran. Without them it is the training step, else the one that
-    has most of the profile's instructions: names such as fusion.1 are in every program.
+    The ranges of the programs say which ones ran. Of those with one name it is the one of that number, else the one
+    that has most of the profile's instructions: names such as fusion.1 are in every program.
     """
-    dumps = hlo.dumps(folder)
-    if not dumps:
+    read = {path: hlo.read_module(path) for path in hlo.dumps(folder)}
+    if not read:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text in XLA_FLAGS"
         raise Failure(f"there is no {hlo.DUMPS} in {folder}: phase profile needs {flags}")
-    called = {path: hlo.module_name(path) for path in dumps}
-    ran = [path for path in dumps if called[path] in modules]
-    exact = {called[path] for path in ran if hlo.program_id(path) in modules[called[path]]}
-    ran = [p for p in ran if called[p] not in exact or hlo.program_id(p) in modules[called[p]]]
-    if modules and not ran:
-        held = some(sorted(set(called.values())))
-        raise Failure(
-            f"the dump is of another program: nsys saw {some(sorted(modules))} run, and {folder} holds {held}"
-        )
-    ran = ran or [path for path in dumps if "train_step" in called[path]] or dumps
-    read = {path: hlo.read_module(path) for path in ran}
-    cut = [path for path, module in read.items() if not module.whole]
-    if cut:
-        raise Failure(f"{cut[0]} is not whole: it ends before its ENTRY does; was the disk full?")
-    have = {path: module.names() for path, module in read.items()}
-    best = max(ran, key=lambda path: len(have[path] & names))
-    all_dumped = set(modules) <= {called[path] for path in ran}
-    return Program(best, have[best], read[best].collectives(), set().union(*have.values()), all_dumped)
+    ran = [path for path, module in read.items() if module.name in table.ran or not table.ran]
+    if not ran:
+        held = some({module.name for module in read.values()})
+        raise Failure(f"the dump is of another program: nsys saw {some(table.ran)} run, and {folder} holds {held}")
+
+    def likeness(path: Path) -> tuple[bool, int]:
+        numbers = table.ran.get(read[path].name, set())
+        return hlo.program_id(path) in numbers, len(read[path].names() & table.costs.keys())
+
+    best = max(ran, key=likeness)
+    if not read[best].whole:
+        raise Failure(f"{best} is not whole: it ends before its ENTRY does; was the disk full?")
+    return best, read[best]
 
 
-def refuse_another_program(program: Program, names: set[str]) -> list[str]:
+def refuse_another_program(path: Path, collectives: list[Any], known: set[str], costs: dict[str, float]) -> list[str]:
     """A profile that is not of the dumped program, or not of all its collectives; else notes on what is in none."""
-    demanded = [one.name for one in program.demanded]
-    missing = [one.name for one in program.demanded if not one.known_in(names)]
-    in_graphs = any(kernel_table.GRAPH_RANGE.search(name) for name in names)
-    graphs = (
-        ". Kernels were launched in CUDA graphs, where ranges do not tell them apart: phase profile needs "
-        "--xla_gpu_enable_command_buffer= (empty)"
-        if in_graphs
-        else ""
-    )
-    if demanded and missing == demanded:
-        raise Failure(
-            f"the profile is of another program: it has a cost for none of the {len(demanded)} collectives of "
-            f"{program.path} ({some(demanded)}); it has {some(sorted(names))}{graphs}"
-        )
-    unknown = sorted(name for name in names - program.known if not kernel_table.GRAPH_RANGE.search(name))
-    if len(unknown) > (UNKNOWN_SHARE if program.all_dumped else UNKNOWN_SHARE_BESIDE_OTHERS) * len(names):
-        what = f"{len(unknown)} of its {len(names)} instructions are not in {program.path} ({some(unknown)})"
-        raise Failure(f"the profile is of another program: {what}")
+    demanded = [one for one in collectives if one.always]
+    missing = [one.name for one in demanded if not one.known_in(costs)]
+    unknown = [name for name in costs if name not in known]
+    foreign = f"{len(unknown)} of the profile's {len(costs)} instructions are not in {path}"
+    if len(unknown) > UNKNOWN_SHARE * len(costs) or (demanded and len(missing) == len(demanded)):
+        covered = f"it has a cost for {len(demanded) - len(missing)} of the {len(demanded)} collectives of {path}"
+        raise Failure(f"the profile is of another program: {covered}, and {foreign}: {some(unknown)}")
     if missing:
         raise Failure(
-            f"the profile has no cost for {len(missing)} of the {len(demanded)} collectives of "
-            f"{program.path}: {some(missing)}; XLA would guess what they take{graphs}"
+            f"the profile has no cost for {len(missing)} of the {len(demanded)} collectives of {path}: "
+            f"{some(missing)}; XLA would guess what they take"
         )
-    what = f"{len(unknown)} of the profile's {len(names)} instructions are in no dumped program"
-    return [f"{what}: {some(unknown)}"] if unknown else []
-
-
-def some(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    return [f"{foreign}: {some(unknown)}"] if unknown else []
 
 
 # --- the profile --------------------------------------------------------------------------------
 
 
+def profile_text(costs: dict[str, float]) -> str:
+    """XLA's ProfiledInstructionsProto as text: what xla_gpu_pgle_profile_file_or_directory_path names."""
+    return "".join(
+        f'costs {{ name: "{name}" cost_us: {round(cost, 6)!r} }}\n' for name, cost in sorted(costs.items())
+    )
+
+
 def convert(options: argparse.Namespace, notes: list[str]) -> None:
     folder, out = Path(options.profile_dir).resolve(), Path(options.events_dir)
-    for name in ("profile.json", "profile.pbtxt"):
+    for name in (ABOUT, PROFILE):
         (out / name).unlink(missing_ok=True)  # of an earlier try; a failure leaves neither
-    reports = reports_in(folder)
+    report = next(iter(sorted(folder.glob("*.nsys-rep"))), None)  # rank 0 alone is recorded
+    if report is None:
+        why = "nsys recorded nothing, or its importer failed (*.qdstrm)"
+        raise Failure(f"there is no *.nsys-rep in {folder}: {why}; see rank-0.log there")
     made_by = facts_of(folder)
-    tables = tables_of(reports, options.nsys, out / "nsys-stats.log", options.timeout)
-    modules: dict[str, set[int]] = {}
-    for table in tables:
-        for name, numbers in table.modules.items():
-            modules.setdefault(name, set()).update(numbers)
-    names = {name for table in tables for name in table.costs}
-    program = program_of(folder / "hlo", modules, names)
-    notes += refuse_another_program(program, names)
-
-    moving = {name for one in program.collectives for name in (one.name, *one.others)}
-    costs = kernel_table.over_ranks(tables, moving)
-    text = kernel_table.profile_text({name: cost for name, cost in costs.items() if name in program.names})
-    covered = sum(one.known_in(names) for one in program.collectives)
-    if not program.collectives:
-        notes.append(f"{program.path.name} has no collective: there is nothing for a profile to hide")
+    table = read_report(report, out / "nsys-stats.log")
+    path, program = program_of(folder / "hlo", table)
+    collectives, known = program.collectives(), program.names()
+    notes += refuse_another_program(path, collectives, known, table.costs)
+    if not collectives:
+        notes.append(f"{path.name} has no collective: there is nothing for a profile to hide")
+    text = profile_text({name: cost for name, cost in table.costs.items() if name in known})
     profile = {
         "key": options.key,
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "instructions": text.count("\n"),
-        "collectives": len(program.collectives),
-        "covered": covered,
+        "collectives": len(collectives),
+        "covered": sum(one.known_in(table.costs) for one in collectives),
         "made_by": made_by,
     }
-    _write(out / "profile.pbtxt", text)
-    _write(out / "profile.json", json.dumps(profile, indent=2) + "\n")
-    print(
-        f"{out / 'profile.pbtxt'}: {profile['instructions']} instructions of {program.path.name}, "
-        f"{covered} of {len(program.collectives)} collectives, from {len(reports)} report(s)"
-    )
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    beside = path.with_name(path.name + ".part")
-    with beside.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    beside.replace(path)
+    for name, words in ((PROFILE, text), (ABOUT, json.dumps(profile, indent=2) + "\n")):
+        (out / f"{name}.part").write_text(words, encoding="utf-8")
+        (out / f"{name}.part").replace(out / name)
+    covered = f"{profile['covered']} of {len(collectives)} collectives"
+    print(f"{out / PROFILE}: {profile['instructions']} instructions of {path.name}, {covered}")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -262,8 +237,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--profile_dir", required=True, help="the folder of phase profile")
     parser.add_argument("--events_dir", required=True, help="the folder of this phase; the profile is written there")
     parser.add_argument("--key", required=True, help="names the request that the profile is made for")
-    parser.add_argument("--nsys", default="nsys", help="the program")
-    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds that nsys may take over one report")
     parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
     return parser.parse_args(argv)
 

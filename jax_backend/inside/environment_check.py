@@ -6,11 +6,8 @@ run's own arguments. Only one node is there, so the configuration is built for v
 every recipe.
 """
 
-import contextlib
-import ctypes
 import importlib
 import os
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -24,19 +21,22 @@ ON_THAT_NODE = "python launch/doctor.py nodes --site=NAME checks the driver and 
 # module -> what the worker rebinds or calls there; MaxText has no public interface for any of it
 HOOKS = {
     "maxtext.trainers.pre_train.train": ("initialize", "run", "training_loop_iteration"),
-    "maxtext.common.metric_logger": ("MetricLogger.write_metrics",),
+    "maxtext.common.metric_logger": ("MetricLogger",),
     "maxtext.configs.pyconfig": ("initialize",),
     "maxtext.utils.maxtext_utils": ("create_device_mesh",),
     "maxtext.utils.train_utils": ("validate_train_config",),
 }
-HOOKS_OF_LORA = {
-    "maxtext.utils.model_creation_utils": ("get_nnx_create_model_fn",),
-    "maxtext.utils.lora_utils": ("apply_lora_to_model",),
-}
-HOOKS_OF_NSYS = {"maxtext.common.profiler": ("cdll",)}
-HOOKS_OF_ATTENTION = {
-    "transformer_engine.jax.flax.transformer": ("DotProductAttention",),
-    "transformer_engine.jax.attention": ("SequenceDescriptor",),
+# (setting or task, its value) -> what is taken hold of beside
+MORE_HOOKS = {
+    ("task", "lora"): {
+        "maxtext.utils.model_creation_utils": ("get_nnx_create_model_fn",),
+        "maxtext.utils.lora_utils": ("apply_lora_to_model",),
+    },
+    ("profiler", "nsys"): {"maxtext.common.profiler": ("cdll",)},
+    ("attention", "cudnn_flash_te"): {
+        "transformer_engine.jax.flax.transformer": ("DotProductAttention",),
+        "transformer_engine.jax.attention": ("SequenceDescriptor",),
+    },
 }
 # Its attention for JAX; MaxText 0.2.5, layers/attention_op.py, cudnn_flash_attention.
 BROKEN_TRANSFORMER_ENGINES = ("2.12", "2.13")
@@ -48,15 +48,15 @@ def look(options, argv_of, packages, kit):
     settings = dict(word.split("=", 1) for word in options.settings)
     versions = kit.installed_versions(packages)
     import_hooks(hooks(settings, options.task), kit)
-    versions |= library_versions()
     for name, version in versions.items():
         print(f"{name} {version}", flush=True)
-    refuse_broken_attention(settings, versions, kit)
+    engine = versions.get("transformer-engine", versions.get("transformer-engine-jax", ""))
+    if settings.get("attention") == "cudnn_flash_te" and engine.startswith(BROKEN_TRANSFORMER_ENGINES):
+        why = "its attention for JAX does not work in 2.12 and 2.13"
+        raise kit.CheckFailure(f"Transformer Engine {engine} is here", why, WITH_TRANSFORMER_ENGINE)
     on_a_node = options.devices * options.tasks_per_node // options.processes
     devices = devices_here(on_a_node, options.tasks_per_node == 1, options.device_name, kit)
-    config = configuration(argv_of(options.settings), options.devices, options.processes, on_a_node, kit)
-    if settings.get("attention") == "cudnn_flash_te":
-        refuse_other_axes(config, kit)
+    configuration(argv_of(options.settings), options.devices, options.processes, on_a_node, kit)
     return {"versions": versions, "devices": devices}
 
 
@@ -77,12 +77,9 @@ def refuse_unknown_flags(kit):
 def hooks(settings, task):
     """module -> names, of all that a run with these settings takes hold of."""
     wanted = dict(HOOKS)
-    if task == "lora":
-        wanted |= HOOKS_OF_LORA
-    if settings.get("profiler") == "nsys":
-        wanted |= HOOKS_OF_NSYS
-    if settings.get("attention") == "cudnn_flash_te":
-        wanted |= HOOKS_OF_ATTENTION
+    for (name, value), more in MORE_HOOKS.items():
+        if {**settings, "task": task}.get(name) == value:
+            wanted |= more
     if settings.get("quantization", "").startswith("te_"):
         wanted["transformer_engine.jax"] = ()
     return wanted
@@ -94,57 +91,8 @@ def import_hooks(wanted, kit):
         with kit.checking(f"{module} cannot be imported", next_step):
             found = importlib.import_module(module)
         for name in names:
-            place = found
-            for part in name.split("."):
-                place = getattr(place, part, None)
-            if place is None:
+            if not hasattr(found, name):
                 raise kit.CheckFailure(f"{module} has no {name}", f"it is {found.__file__}", ANOTHER_IMAGE)
-
-
-def refuse_broken_attention(settings, versions, kit):
-    found = versions.get("transformer-engine", versions.get("transformer-engine-jax", ""))
-    if settings.get("attention") == "cudnn_flash_te" and found.startswith(BROKEN_TRANSFORMER_ENGINES):
-        raise kit.CheckFailure(
-            f"Transformer Engine {found} is here",
-            "its attention for JAX does not work in 2.12 and 2.13",
-            "--image= with another Transformer Engine inside, or --set=attention=cudnn_flash_jax",
-        )
-
-
-def refuse_other_axes(config, kit):
-    """MaxText goes on in silence where this Transformer Engine does not know all of its axes, and fails in a step."""
-    from maxtext.utils import max_utils
-    from transformer_engine.jax import sharding
-
-    with max_utils.maybe_get_transformer_engine_context(config):
-        known = getattr(sharding, "_GLOBAL_MESH_RESOURCE", True)
-    if known is None:
-        why = "its version does not fit this MaxText"
-        raise kit.CheckFailure("Transformer Engine does not take MaxText's mesh", why, ANOTHER_IMAGE)
-
-
-def library_versions():
-    """CUDA, cuDNN and NCCL, where they can be read, as they number themselves."""
-    found = {}
-    with contextlib.suppress(ImportError):
-        from jax._src.lib import cuda_versions  # jax has no public name for it; None without CUDA
-
-        for name, function in (("cuda", "cuda_runtime_get_version"), ("cudnn", "cudnn_get_version")):
-            with contextlib.suppress(AttributeError, RuntimeError):
-                found[name] = getattr(cuda_versions, function)()
-    nccl = shared_library("libnccl.so.2", "nvidia/nccl/lib/libnccl.so.2")
-    number = ctypes.c_int()
-    if nccl is not None and nccl.ncclGetVersion(ctypes.byref(number)) == 0:
-        found["nccl"] = number.value
-    return found
-
-
-def shared_library(name, in_wheels):
-    """The system's, else the one that pip has installed; None where there is neither."""
-    for path in (name, *(str(path) for place in sys.path for path in Path(place).glob(in_wheels))):
-        with contextlib.suppress(OSError):
-            return ctypes.CDLL(path)
-    return None
 
 
 # --- this node's devices ------------------------------------------------------------------------
@@ -174,7 +122,12 @@ def configuration(argv, devices, processes, on_a_node, kit):
     from maxtext.configs import pyconfig
     from maxtext.utils import maxtext_utils, train_utils
 
-    every = virtual_devices(devices, devices if "hardware=cpu" in argv else on_a_node)
+    # What MaxText asks of a device; those that NVLink joins are in one slice.
+    in_a_slice = devices if "hardware=cpu" in argv else on_a_node
+    every = [
+        SimpleNamespace(id=i, slice_index=i // in_a_slice, process_index=i, platform="gpu", device_kind="virtual")
+        for i in range(devices)
+    ]
     mine = every[: devices // processes]
     seen = {
         "devices": every, "device_count": devices, "local_devices": mine, "local_device_count": len(mine),
@@ -190,11 +143,3 @@ def configuration(argv, devices, processes, on_a_node, kit):
             reason = errors.words_of(errors.reason_of(error))
             raise kit.CheckFailure("MaxText refuses the configuration", reason, ANOTHER_SETTING) from error
     return config
-
-
-def virtual_devices(count, in_a_slice):
-    """What MaxText asks of a device; those that NVLink joins are in one slice."""
-    return [
-        SimpleNamespace(id=i, slice_index=i // in_a_slice, process_index=i, platform="gpu", device_kind="virtual")
-        for i in range(count)
-    ]

@@ -1,14 +1,14 @@
 """Reads HLO as XLA writes it down: which instructions a program has, what they move and multiply.
 
-Pure standard library, loadable by path. Two readers: PGLE asks an optimized program for its collectives by name
-(`Module`), the compiler's account asks a program for the FLOPs of its matmuls and the bytes of its collectives, loops
+Pure standard library, loadable by path. PGLE asks an optimized program for its collectives by name
+(`Module.collectives`), the compiler's account for the FLOPs of its matmuls and the bytes of its collectives, loops
 multiplied in (`account`). The account is made for a dump after SPMD partitioning: every collective is there, in the
 type in which it was asked for. Later passes of XLA:CPU turn bfloat16 into float32, and reduce-scatters into
 all-reduces with a slice; a partitioner writes them so as well, and they are counted as what they are.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +40,7 @@ _KERNEL = re.compile(r'custom_call_target="[^"]*(?:matmul|gemm|dot|conv)[^"]*"',
 _SLICES = frozenset({"dynamic-slice"})
 
 # Opcodes whose called computations run as part of the program. (What a reduce or a sort calls holds no collective.)
-_CALLERS = frozenset({"call", "while", "conditional", "fusion", "async-start", "custom-call"})
+_CALLERS = frozenset({"call", "while", "conditional", "fusion", "async-start"})
 
 _NAME = r"%?([\w.\-]+)"
 _HEADER = re.compile(r"HloModule ([^,\s]+)")
@@ -124,6 +124,22 @@ class Instruction(NamedTuple):
         return [*self.called_as.values(), *(name for names in many for name in re.findall(r"[\w.\-]+", names))]
 
 
+class Executed(NamedTuple):
+    """An instruction that the entry reaches."""
+
+    line: Instruction
+    lines: Mapping[str, Instruction]  # of its computation
+    times: int  # a step, loops multiplied in
+    conditional: str  # in a branch of this conditional, so it may never run; empty where it always does
+    within: tuple[str, ...]  # the fusions and asynchronous starts around it
+
+    @property
+    def collective(self) -> str:
+        """Which one it is; empty where it is none."""
+        kind = self.line.opcode.removesuffix("-start")
+        return kind if kind in SENT else ""
+
+
 class Module(NamedTuple):
     """One program."""
 
@@ -137,86 +153,68 @@ class Module(NamedTuple):
         """Of all instructions."""
         return {name for lines in self.computations.values() for name in lines}
 
-    def reached(self) -> dict[str, bool]:
-        """The computations that the entry reaches -> whether only through a branch of a conditional."""
-        found: dict[str, bool] = {}
-        waiting = [(self.entry, False)]
-        while waiting:
-            name, conditional = waiting.pop()
-            before = found.get(name)
-            if name not in self.computations or before is False or before == conditional:
+    def executed(self) -> Iterator[Executed]:
+        """All that the entry reaches; of a conditional every branch, since nobody knows which one runs."""
+        return self._executed(self.entry, 1, "", ())
+
+    def _executed(self, name: str, times: int, conditional: str, within: tuple[str, ...]) -> Iterator[Executed]:
+        lines = self.computations.get(name, {})
+        for line in lines.values():
+            yield Executed(line, lines, times, conditional, within)
+            if line.opcode not in _CALLERS:
                 continue
-            found[name] = conditional
-            for line in self.computations[name].values():
-                if line.opcode in _CALLERS:
-                    waiting.extend((called, conditional or line.opcode == "conditional") for called in line.called)
-        return found
+            often = times * (self.trips(line) or 1) if line.opcode == "while" else times
+            branch = line.name if line.opcode == "conditional" else conditional
+            around = (*within, line.name) if line.opcode in ("fusion", "async-start") else within
+            for called in line.called:
+                yield from self._executed(called, often, branch, around)
+
+    def trips(self, loop: Instruction) -> int | None:
+        """How often a loop's body runs: as XLA says, else the constant that the condition compares with.
+
+        A scan counts up from zero: `counter < constant` is all that its condition computes.
+        """
+        if match := _KNOWN_TRIPS.search(loop.attributes):
+            return int(match[1])
+        lines = self.computations.get(loop.called_as.get("condition", ""), {})
+        compares = [line for line in lines.values() if line.opcode == "compare"]
+        if len(compares) != 1 or "direction=LT" not in compares[0].attributes:
+            return None
+        limits = [
+            int(lines[name].arguments)
+            for name in compares[0].operands[1:]  # counter < constant, not the other way round
+            if name in lines and lines[name].opcode == "constant" and lines[name].arguments.isdigit()
+        ]
+        return limits[0] if len(limits) == 1 else None
 
     def collectives(self) -> list["Collective"]:
-        """In the order of the text."""
-        reached = self.reached()
-        wrapped, within = self._wrapped(reached)
-        found = []
-        for name in [name for name in self.computations if name in reached and name not in wrapped]:
-            for line in self.computations[name].values():
-                inner = self._inner(line) if line.opcode == "async-start" else None
-                opcode = inner.opcode if inner else line.opcode.removesuffix("-start")
-                if opcode in SENT:
-                    others = (*((inner.name,) if inner else ()), *within.get(name, ()))
-                    alone, without_first = _moves_nothing(inner or line, opcode, self.devices)
-                    found.append(Collective(line.name, opcode, reached[name], alone, without_first, others))
-        return found
-
-    def _inner(self, start: Instruction) -> Instruction | None:
-        """The collective that an async-start wraps."""
-        lines = (line for name in start.called for line in self.computations.get(name, {}).values())
-        return next((line for line in lines if line.opcode in SENT), None)
-
-    def _wrapped(self, reached: Iterable[str]) -> tuple[set[str], dict[str, tuple[str, ...]]]:
-        """The computations that async-starts wrap; and those of fusions, with the names of these fusions.
-
-        XLA runs a fusion that holds a collective under the fusion's name.
-        """
-        wrapped: set[str] = set()
-        within: dict[str, tuple[str, ...]] = {}
-        for name in reached:
-            for line in self.computations[name].values():
-                if line.opcode == "async-start" and self._inner(line):
-                    wrapped.update(line.called)
-                if line.opcode == "fusion":
-                    within.update({called: (*within.get(called, ()), line.name) for called in line.called})
-        return wrapped, within
+        found: dict[str, Collective] = {}
+        for one in self.executed():
+            if one.collective:
+                name = one.line.name
+                always = not one.conditional and _moves_data_of_the_first(one, self.devices)
+                always = always or (name in found and found[name].always)
+                found[name] = Collective(name, one.collective, always, (name, *one.within))
+        return list(found.values())
 
 
 class Collective(NamedTuple):
-    """A collective that the program reaches. A profiler may know it by its own name or by one of the others."""
-
     name: str
-    opcode: str
-    conditional: bool  # only some branch of a conditional reaches it, so it may never run
-    alone: bool  # groups of one device: no data moves, and no kernel runs
-    without_first: bool  # a permute that takes nothing from the first device, and brings it nothing
-    others: tuple[str, ...]  # what it is wrapped in, or wraps
-
-    @property
-    def always(self) -> bool:
-        """It runs in every step and moves data, so a profile must know it: that of the first device alone, too."""
-        return not self.conditional and not self.alone and not self.without_first
+    kind: str
+    always: bool  # it runs in every step and moves data of the first device, so that one's profile must know it
+    names: tuple[str, ...]  # by which a profiler may know it: its own, and those of what it is wrapped in
 
     def known_in(self, names: Container[str]) -> bool:
-        """XLA too looks for an async-start by the name of what it wraps."""
-        return self.name in names or any(other in names for other in self.others)
+        return any(name in names for name in self.names)
 
 
-def _moves_nothing(line: Instruction, opcode: str, devices: int) -> tuple[bool, bool]:
-    """(alone, without_first) of a collective."""
-    if opcode != "collective-permute":
-        return len(first_group(line.unquoted, devices)) == 1, False
-    match = _PAIRS.search(line.unquoted)
-    if match is None:  # written in a way that is not known here: demanded
-        return False, False
-    moving = moving_pairs(match[1])
-    return not moving, all(0 not in pair for pair in moving)
+def _moves_data_of_the_first(one: Executed, devices: int) -> bool:
+    """Groups of one device move nothing, and run no kernel; some permutes leave the first device out."""
+    attributes = one.line.unquoted
+    if one.collective != "collective-permute":
+        return len(first_group(attributes, devices)) > 1
+    pairs = _PAIRS.search(attributes)
+    return pairs is None or any(0 in pair for pair in moving_pairs(pairs[1]))
 
 
 def dumps(folder: str | Path) -> list[Path]:
@@ -228,13 +226,6 @@ def program_id(path: str | Path) -> int | None:
     """module_0031.jit_train_step.cpu_after_optimizations.txt -> 31, which a profiler's ranges call program_id."""
     match = re.search(r"\bmodule_(\d+)\.", Path(path).name)
     return int(match[1]) if match else None
-
-
-def module_name(path: str | Path) -> str:
-    """The name in the first line of a dump; empty where it is no HLO."""
-    with Path(path).open(encoding="utf-8", errors="replace") as stream:
-        match = _HEADER.match(stream.readline(4096))
-    return match[1] if match else ""
 
 
 def read_module(path: str | Path) -> Module:
@@ -330,100 +321,49 @@ class Account(NamedTuple):
 
 def account(text: str) -> Account:
     """All that the program's entry reaches."""
-    return _Counting(parse(text.splitlines())).whole()
+    program = parse(text.splitlines())
+    found = Account(program.devices, [], [], {}, [], [], {})
+    branches: dict[str, None] = {}  # conditionals that compute or move something
+    for one in program.executed():
+        line = one.line
+        if line.opcode == "while":
+            trips = program.trips(line)
+            if trips is None:
+                found.unknown_loops.append(line.name)
+            else:
+                found.loops[line.name] = trips
+        elif line.opcode == "dot":
+            found.dots.append(_dot(one))
+        elif one.collective:
+            found.moves.append(_move(one, program.devices))
+        elif line.opcode in _NOT_COUNTED or (line.opcode == "custom-call" and _KERNEL.search(line.attributes)):
+            found.not_counted.append(f"{line.name} ({line.opcode})")
+        elif line.target:
+            found.kernels[line.target] = found.kernels.get(line.target, 0) + one.times
+        if one.conditional and (line.opcode == "dot" or one.collective):
+            branches[one.conditional] = None
+    found.not_counted.extend(f"{name} (which branch of a conditional runs)" for name in branches)
+    return found
 
 
-# --- walking the program ------------------------------------------------------------------------
-
-
-class _Counting:
-    def __init__(self, program: Module) -> None:
-        self._program = program
-        self._dots: list[Dot] = []
-        self._moves: list[Move] = []
-        self._loops: dict[str, int] = {}
-        self._unknown: list[str] = []
-        self._not_counted: list[str] = []
-        self._kernels: dict[str, int] = {}
-
-    def whole(self) -> Account:
-        if self._program.entry:
-            self._walk(self._program.entry, 1)
-        return Account(
-            self._program.devices,
-            self._dots,
-            self._moves,
-            self._loops,
-            self._unknown,
-            self._not_counted,
-            self._kernels,
-        )
-
-    def _walk(self, name: str, times: int) -> None:
-        lines = self._program.computations.get(name, {})
-        for line in lines.values():
-            kind = line.opcode.removesuffix("-start")
-            if line.opcode == "while":
-                self._walk(line.called_as["body"], times * self._trips(line))
-            elif line.opcode == "dot":
-                self._dots.append(_dot(line, lines, times))
-            elif kind in SENT:
-                self._moves.append(_move(kind, line, lines, times, self._program.devices))
-            elif line.opcode in _NOT_COUNTED or (line.opcode == "custom-call" and _KERNEL.search(line.attributes)):
-                self._not_counted.append(f"{line.name} ({line.opcode})")
-            elif target := line.target:
-                self._kernels[target] = self._kernels.get(target, 0) + times
-            elif line.opcode in ("call", "fusion", "conditional", "async-start"):
-                self._walk_called(line, times)
-
-    def _walk_called(self, line: Instruction, times: int) -> None:
-        """Of a conditional one branch runs, nobody knows which: all are counted, and it is named if they hold any."""
-        before = len(self._dots) + len(self._moves)
-        for called in line.called:
-            self._walk(called, times)
-        if line.opcode == "conditional" and len(self._dots) + len(self._moves) > before:
-            self._not_counted.append(f"{line.name} (which branch of a conditional runs)")
-
-    def _trips(self, loop: Instruction) -> int:
-        """How often its body runs: as XLA says, else the constant that the condition compares with."""
-        match = _KNOWN_TRIPS.search(loop.attributes)
-        found = int(match[1]) if match else self._trips_of_condition(loop.called_as.get("condition", ""))
-        if found is None:
-            self._unknown.append(loop.name)
-            return 1
-        self._loops[loop.name] = found
-        return found
-
-    def _trips_of_condition(self, condition: str) -> int | None:
-        """Of a scan, which counts up from zero: `counter < constant` is all that its condition computes."""
-        lines = self._program.computations.get(condition, {})
-        compares = [line for line in lines.values() if line.opcode == "compare"]
-        if len(compares) != 1 or "direction=LT" not in compares[0].attributes:
-            return None
-        limits = [
-            int(lines[name].arguments)
-            for name in compares[0].operands[1:]  # counter < constant, not the other way round
-            if name in lines and lines[name].opcode == "constant" and lines[name].arguments.isdigit()
-        ]
-        return limits[0] if len(limits) == 1 else None
-
-
-def _dot(line: Instruction, lines: Mapping[str, Instruction], times: int) -> Dot:
-    left, right = (shapes_named(operand, lines)[0] for operand in line.operands[:2])
+def _dot(one: Executed) -> Dot:
+    line = one.line
+    left, right = (shapes_named(operand, one.lines)[0] for operand in line.operands[:2])
     together = prod(left.sizes[axis] for axis in line.dims("lhs_contracting_dims"))
     batch = prod(left.sizes[axis] for axis in line.dims("lhs_batch_dims"))
     rows = prod(left.sizes) // (together * batch)
     columns = prod(right.sizes) // (together * batch)
     return Dot(
         flops=2.0 * batch * rows * columns * together,
-        times=times,
+        times=one.times,
         dtypes=(left.dtype, right.dtype),
         by_a_vector=1 in (rows, columns) or together == 1,
         op_name=line.op_name,
     )
 
 
-def _move(kind: str, line: Instruction, lines: Mapping[str, Instruction], times: int, partitions: int) -> Move:
+def _move(one: Executed, partitions: int) -> Move:
+    line, lines, kind = one.line, one.lines, one.collective
     group = first_group(line.attributes, partitions)
     operands = [shape for operand in line.operands for shape in shapes_named(operand, lines)]
     given = sum(shape.bytes for shape in operands)
@@ -434,7 +374,7 @@ def _move(kind: str, line: Instruction, lines: Mapping[str, Instruction], times:
         kind=kind,
         dtype=operands[0].dtype if operands else "",
         group=group,
-        times=times,
+        times=one.times,
         buffer_bytes=whole,
         wire_bytes=whole * SENT[kind](len(group)) if len(group) > 1 else 0.0,
         op_name=line.op_name,
@@ -518,23 +458,20 @@ _TAKEN_AXIS = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?")
 def first_group(attributes: str, partitions: int) -> tuple[int, ...]:
     """The devices of the first group, in any of the ways in which XLA writes groups; all where it writes none."""
     if match := _LISTED.search(attributes):
-        return tuple(int(number) for number in match[1].split(","))
-    if match := _COUNTED.search(attributes):
-        return _counted(int(match[2]), _numbers(match[3]), _numbers(match[4]) if match[4] else [])
+        return tuple(_numbers(match[1]))
+    if match := _COUNTED.search(attributes):  # [groups,size]<=[a,b]T(1,0): all in a grid, transposed, cut into groups
+        sizes = _numbers(match[3])
+        strides = _strides(sizes)
+        order = _numbers(match[4]) if match[4] else range(len(sizes))
+        return _grid([(sizes[axis], strides[axis]) for axis in order])[: int(match[2])]
     if match := _MESHED.search(attributes):
         return _meshed(match[1], match[2])
-    if match := _PAIRS.search(attributes):
-        return _pair(match[1])
+    if match := _PAIRS.search(attributes):  # one that sends and one that receives; else a device alone
+        return next(iter(moving_pairs(match[1])), (0,))
     return tuple(range(partitions))
 
 
-def _pair(pairs: str) -> tuple[int, ...]:
-    """One that sends and one that receives; a device alone where all only keep what they have."""
-    moving = moving_pairs(pairs)
-    return moving[0] if moving else (0,)
-
-
-def moving_pairs(pairs: str) -> list[tuple[int, int]]:
+def moving_pairs(pairs: str) -> list[tuple[int, ...]]:
     """Those that send to another device; one that sends to itself only copies."""
     return [(int(a), int(b)) for a, b in re.findall(r"(\d+),(\d+)", pairs) if a != b]
 
@@ -543,24 +480,14 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-def _counted(size: int, sizes: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """[groups,size]<=[a,b]T(1,0): all numbers in a grid, transposed, cut into groups."""
-    order = order or list(range(len(sizes)))
-    strides = _strides(sizes)
-    return _grid([(sizes[axis], strides[axis]) for axis in order])[:size]
-
-
 def _meshed(axes: str, taken: str) -> tuple[int, ...]:
     """mesh['a'=2,'b'=4] {'b'}: the devices along these axes; 'b':(1)2 is a part of an axis, 2 long, after 1."""
-    names_and_sizes = [(name, int(size)) for name, size in _MESH_AXIS.findall(axes)]
-    strides = dict(zip((name for name, _ in names_and_sizes), _strides([s for _, s in names_and_sizes]), strict=True))
-    sizes = dict(names_and_sizes)
+    sizes = {name: int(size) for name, size in _MESH_AXIS.findall(axes)}
+    strides = dict(zip(sizes, _strides(list(sizes.values())), strict=True))
     along = []
     for name, before, part in _TAKEN_AXIS.findall(taken):
-        if part:
-            along.append((int(part), strides[name] * sizes[name] // (int(before) * int(part))))
-        else:
-            along.append((sizes[name], strides[name]))
+        size = int(part) if part else sizes[name]
+        along.append((size, strides[name] * sizes[name] // (int(before or 1) * size)))
     return _grid(along)
 
 

@@ -78,9 +78,9 @@ def differences(made_by: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     """In words, what is not as it was when the profile was made; empty where nothing is."""
     here, there = _flat(now), _flat(made_by)
     return [
-        f"{name} is {_word(here, name)}, the profile's is {_word(there, name)}"
+        f"{name} is {here.get(name)!r}, the profile's is {there.get(name)!r}"
         for name in {**here, **there}
-        if name not in here or name not in there or here[name] != there[name]
+        if here.get(name) != there.get(name)
     ]
 
 
@@ -91,10 +91,6 @@ def _flat(identity: Mapping[str, Any]) -> dict[str, object]:
     return found
 
 
-def _word(values: Mapping[str, object], name: str) -> str:
-    return str(values.get(name, "not given")) or "empty"
-
-
 def check(profile_json: str | Path, now: Mapping[str, Any]) -> str | None:
     """Why the profile beside this file cannot be used for the program that `now` describes; None where it can."""
     path = Path(profile_json)
@@ -103,10 +99,8 @@ def check(profile_json: str | Path, now: Mapping[str, Any]) -> str | None:
         said = json.loads(path.read_text(encoding="utf-8"))
         made_by, sha256 = dict(said["made_by"]), str(said["sha256"])
         text = profile.read_bytes()
-    except OSError as error:
-        return f"{error.filename}: {error.strerror}: XLA would train on without a profile, and not say so"
-    except (ValueError, KeyError, TypeError) as error:
-        return f"{path} cannot be read ({type(error).__name__}: {error}): nothing says what the profile is of"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"the profile of {path} cannot be read ({error!r}): XLA would train on without one, and not say so"
     if not text.strip():
         return f"{profile} is empty: XLA would train on without a profile, and not say so"
     if hashlib.sha256(text).hexdigest() != sha256:

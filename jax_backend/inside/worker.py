@@ -73,8 +73,7 @@ def hook_training_loop(train, clock, on_first_step, evaluations=None):
     """Rebind the function that MaxText's loop looks up for every step; its source is not touched."""
     original = train.training_loop_iteration
     if evaluations:
-        evaluation = kit.load(HERE / "evaluation.py")
-        original = evaluation.between_steps(original, evaluations, clock)
+        original = kit.load(HERE / "loop_hooks.py").between_steps(original, evaluations, clock)
 
     def first_iteration(device_state, python_variables, immutable_data):
         train.training_loop_iteration = original
@@ -87,19 +86,14 @@ def hook_training_loop(train, clock, on_first_step, evaluations=None):
     train.training_loop_iteration = first_iteration
 
 
-def parameter_count(model, kind):
-    """Of one kind of parameters, counted in the arrays."""
-    import jax
-    from flax import nnx
-
-    return sum(x.size for x in jax.tree.leaves(nnx.state(model, kind)))
-
-
 def facts(options, device_state, program, adapters=None):
     import jax
     from flax import nnx
 
-    model = device_state["state"]["model"]
+    def counted(kind):
+        """Parameters of a kind, counted in the arrays."""
+        return sum(x.size for x in jax.tree.leaves(nnx.state(device_state["state"]["model"], kind)))
+
     mesh = device_state["mesh"].shape
     device = jax.devices()[0]
     return {
@@ -109,8 +103,8 @@ def facts(options, device_state, program, adapters=None):
         "local_device_count": jax.local_device_count(),
         "device_kind": device.device_kind,
         "platform": device.platform,
-        "parameters": parameter_count(model, nnx.Param),
-        "trainable_parameters": parameter_count(model, nnx.LoRAParam if adapters else nnx.Param),
+        "parameters": counted(nnx.Param),
+        "trainable_parameters": counted(nnx.LoRAParam if adapters else nnx.Param),
         "mesh": {axis: int(size) for axis, size in mesh.items() if size > 1},
         "versions": kit.installed_versions(PACKAGES),
         "argv": options.settings,
@@ -158,16 +152,14 @@ def assert_devices(options):
     import jax
 
     assert_platform()
-    names = [name.lower() for name in options.device_name]
+    kind, wanted = jax.devices()[0].device_kind, options.device_name
     problems = []
     if jax.process_count() != options.processes:
         problems.append(f"{jax.process_count()} processes have joined, {options.processes} were started")
     if jax.device_count() != options.devices:
         problems.append(f"{jax.device_count()} devices are there, the benchmark is for {options.devices}")
-    if names and jax.devices()[0].device_kind.lower() not in names:
-        problems.append(
-            f"the device is '{jax.devices()[0].device_kind}', the benchmark is for {' or '.join(options.device_name)}"
-        )
+    if wanted and kind.lower() not in [name.lower() for name in wanted]:
+        problems.append(f"the device is '{kind}', the benchmark is for {' or '.join(wanted)}")
     if problems:
         raise SystemExit("stepmark worker: " + "; ".join(problems))
 
@@ -183,13 +175,12 @@ def record_of_this_rank(options):
 
     jax names a trace by its host alone, so the processes of a node would write over one another's.
     """
+    settings = dict(word.split("=", 1) for word in options.settings)
     if options.rank not in kit.numbers_of(options.recorded_ranks):
-        options.settings = ["profiler=" if word.startswith("profiler=") else word for word in options.settings]
+        settings["profiler"] = ""
     elif options.rank:
-        place = "base_output_directory="
-        options.settings = [
-            f"{word}/rank-{options.rank}" if word.startswith(place) else word for word in options.settings
-        ]
+        settings["base_output_directory"] += f"/rank-{options.rank}"
+    options.settings = [f"{name}={value}" for name, value in settings.items()]
 
 
 def find_cuda_runtime():
@@ -197,21 +188,20 @@ def find_cuda_runtime():
     has its version in its name, in a folder that no loader looks into.
     """
     from ctypes import CDLL, cdll
+    from types import SimpleNamespace
 
     from maxtext.common import profiler
 
-    class Loader:
-        @staticmethod
-        def LoadLibrary(name):
-            try:
-                return cdll.LoadLibrary(name)
-            except OSError:
-                found = [path for place in sys.path for path in Path(place).glob("nvidia/cu*/lib/libcudart.so.*")]
-                if not found:
-                    raise
-                return CDLL(str(found[0]))
+    def load(name):
+        try:
+            return cdll.LoadLibrary(name)
+        except OSError:
+            found = [path for place in sys.path for path in Path(place).glob("nvidia/cu*/lib/libcudart.so.*")]
+            if not found:
+                raise
+            return CDLL(str(found[0]))
 
-    profiler.cdll = Loader
+    profiler.cdll = SimpleNamespace(LoadLibrary=load)
 
 
 def dump_program(options):
@@ -228,8 +218,7 @@ def hook_step(device_state, clock, slowdown, watch):
     if slowdown.fraction:
         import jax
 
-        slowed_steps = kit.load(HERE / "slowed_steps.py")
-        slowed = slowed_steps.SlowedSteps(slowdown, jax.block_until_ready)
+        slowed = kit.load(HERE / "loop_hooks.py").SlowedSteps(slowdown, jax.block_until_ready)
         device_state["p_train_step"] = slowed.around(device_state["p_train_step"])
         clock.end_of_step = slowed.end_of_next
 
@@ -279,7 +268,7 @@ def main(options):
         return kit.run_check(lambda: check.look(options, argv_of, PACKAGES, kit), events)
     watch, reasons = None, [kit.reason_against_disturbed(options)]
     if options.pgle_runs:
-        watch = kit.load(HERE / "pgle_watch.py").PgleWatch(options.pgle_runs, options.pgle_settling)
+        watch = kit.load(HERE / "loop_hooks.py").PgleWatch(options.pgle_runs, options.pgle_settling)
         reasons.insert(0, watch.reason_against)
     if options.hlo_dir:
         dump_program(options)
@@ -291,16 +280,19 @@ def main(options):
     adapters = None
     if options.task == "lora":
         adapters = kit.load(HERE / "adapters.py").Adapters(kit, events, options.rank)
+
+    def train():
+        train_under_clock(options, clock, events, watch, slowdown, program, adapters)
+
+    def failures():
+        return clock.failures() + (adapters.proof.failures if adapters else [])
+
+    def notes():
+        digest = program.notes() if clock.started else []
+        return (adapters.proof.notes if adapters else []) + digest + slowdown.notes()
+
     errors = kit.load(HERE / "maxtext_errors.py")
-    return kit.run(
-        options,
-        errors.in_words(lambda: train_under_clock(options, clock, events, watch, slowdown, program, adapters)),
-        lambda: clock.failures() + (adapters.proof.failures if adapters else []),
-        events,
-        lambda: (
-            (adapters.proof.notes if adapters else []) + (program.notes() if clock.started else []) + slowdown.notes()
-        ),
-    )
+    return kit.run(options, errors.in_words(train), failures, events, notes)
 
 
 def parse(argv):

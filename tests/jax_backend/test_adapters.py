@@ -1,6 +1,7 @@
 """What stands inside MaxText for adapters: the hook, the order of looks, and what a run without a look is told."""
 
-from types import ModuleType, SimpleNamespace
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,22 +10,16 @@ from benchmarks.inside import worker_kit as kit
 from jax_backend.inside import adapters
 
 
-class Events:
-    def __init__(self) -> None:
-        self.written: list[dict[str, Any]] = []
-
-    def write(self, event: str, **fields: Any) -> None:
-        self.written.append({"event": event, **fields})
-
-
-def test_each_model_that_is_made_passes_through_maxtexts_own_function() -> None:
+def test_each_model_that_is_made_passes_through_maxtexts_own_function(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[Any, ...]] = []
-    creation = ModuleType("model_creation_utils")
-    creation.get_nnx_create_model_fn = (  # type: ignore[attr-defined]
-        lambda config, mesh=None, **named: lambda: (config, mesh, named)
+    creation = SimpleNamespace(
+        get_nnx_create_model_fn=lambda config, mesh=None, **named: lambda: (config, mesh, named),
     )
     lora = SimpleNamespace(apply_lora_to_model=lambda *given: made.append(given) or "with adapters")
-    adapters.put_beside(creation, lora)
+    utils = SimpleNamespace(model_creation_utils=creation, lora_utils=lora)
+    monkeypatch.setitem(sys.modules, "maxtext", SimpleNamespace(utils=utils))
+    monkeypatch.setitem(sys.modules, "maxtext.utils", utils)
+    adapters.install()
     make = creation.get_nnx_create_model_fn("config", "mesh", rngs=1)
     assert made == []  # MaxText calls what it is given, more than once
     assert make() == make() == "with adapters"
@@ -33,7 +28,7 @@ def test_each_model_that_is_made_passes_through_maxtexts_own_function() -> None:
 
 def proven(monkeypatch: pytest.MonkeyPatch, states: list[Any]) -> Any:
     """Of a run whose state is replaced by each step; the looks that it takes are those given."""
-    found = adapters.Adapters(kit, Events(), 0)
+    found = adapters.Adapters(kit, SimpleNamespace(write=lambda *_, **__: None), 0)
     monkeypatch.setattr(adapters, "looks_of", lambda state, _look: states[state])
     device_state = {"state": {"model": 0}}
     found.begin(device_state)
@@ -52,6 +47,6 @@ def test_the_last_state_is_looked_at_not_the_first(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_run_that_ended_without_a_look_is_told() -> None:
-    found = adapters.Adapters(kit, Events(), 0)
+    found = adapters.Adapters(kit, SimpleNamespace(write=lambda *_, **__: None), 0)
     found.finish()
     assert found.proof.failures == ["training ended before the adapters were checked: nothing is proven about them"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jax_backend.inside import hlo
-from jax_backend.inside.hlo import Account, Collective, Finished, Module, account, axes_along, finished, first_group
+from jax_backend.inside.hlo import Account, Finished, Module, account, axes_along, finished, first_group
 
 SAMPLES = Path(__file__).parent / "samples"
 CPU = SAMPLES / "fsdp_cpu_after_optimizations.txt"
@@ -18,121 +18,72 @@ def parsed(*lines: str, header: str = "HloModule jit_f, num_partitions=8") -> Mo
     return hlo.parse([header + "\n", "\n", "ENTRY %main {\n", *(f"  {line}\n" for line in lines), "}\n"])
 
 
-def one_of(module: Module, name: str) -> Collective:
-    return next(one for one in module.collectives() if one.name == name)
-
-
-# --- a real dump ----------------------------------------------------------------------------------
+# --- collectives ----------------------------------------------------------------------------------
 
 
 def test_all_collectives_of_a_real_dump_are_found_and_those_in_branches_are_marked() -> None:
-    found = {one.name: (one.opcode, one.conditional) for one in hlo.read_module(CPU).collectives()}
-    assert found == {
-        "all-gather": ("all-gather", False),  # in the body of the forward loop
-        "all-gather.1": ("all-gather", True),  # in a branch of jax.lax.cond
-        "all-reduce": ("all-reduce", True),
-        "all-reduce.8": ("all-reduce", False),  # in the body of the backward loop
-        "all-reduce.2": ("all-reduce", False),
-        "all-reduce.3": ("all-reduce", False),
-    }
-
-
-def test_a_real_dump_is_read_to_its_end_and_has_its_names() -> None:
     module = hlo.read_module(CPU)
+    assert {one.name: (one.kind, one.always) for one in module.collectives()} == {
+        "all-gather": ("all-gather", True),  # in the body of the forward loop
+        "all-gather.1": ("all-gather", False),  # in a branch of jax.lax.cond
+        "all-reduce": ("all-reduce", False),
+        "all-reduce.8": ("all-reduce", True),  # in the body of the backward loop
+        "all-reduce.2": ("all-reduce", True),
+        "all-reduce.3": ("all-reduce", True),
+    }
     assert (module.name, module.entry, module.whole) == ("jit_train_step", "main.13_spmd", True)
     lines = [line for line in CPU.read_text().splitlines() if re.match(r"\s+(ROOT )?%", line)]
     assert len(module.names()) == len(lines) == 280
 
 
-# --- the forms of a GPU's dump --------------------------------------------------------------------
-
-
 def test_the_forms_of_a_gpus_dump() -> None:
-    """A start counts, its done does not; what an async start wraps counts once, and is known by either name."""
-    module = hlo.read_module(GPU)
-    names = {one.name for one in module.collectives()}
-    assert not [name for name in names if "done" in name]
-    assert not names & {"reduce-scatter.5", "async-start.7", "all-reduce.99"}  # wrapped; of no collective; not called
-    wrapped = one_of(module, "reduce-scatter-start.1")
-    assert (wrapped.opcode, wrapped.others) == ("reduce-scatter", ("reduce-scatter.5",))
-    assert wrapped.known_in({"reduce-scatter.5"}) and wrapped.known_in({"reduce-scatter-start.1"})
-    assert not wrapped.known_in({"reduce-scatter.1", "reduce-scatter"})
-    assert one_of(module, "reduce-scatter-start.4").opcode == "reduce-scatter"
-    assert one_of(module, "reduce-scatter.9").known_in({"address_computation.1"})  # the fusion around it
-    assert one_of(module, "all-reduce.20").conditional
-    assert one_of(module, "collective-permute-start.2").always  # a branch and the entry reach it
-    assert {one.name for one in module.collectives() if one.alone} == {"all-reduce-start.3", "all-to-all.1"}
+    """A start counts, its done does not; what is wrapped is known by the name of what wraps it, too.
 
-
-def test_words_in_quotes_are_no_calls() -> None:
-    """The metadata of loop_multiply_fusion.1 speaks of body=%never_called, that of multiply.4 of an all-to-all."""
-    assert "never_called" not in hlo.read_module(GPU).reached()
-
-
-# --- groups ---------------------------------------------------------------------------------------
+    The metadata of loop_multiply_fusion.1 speaks of body=%never_called, that of multiply.4 of an all-to-all: words in
+    quotes are no calls.
+    """
+    found = {one.name: one for one in hlo.read_module(GPU).collectives()}
+    assert {name: one.always for name, one in found.items()} == {
+        "all-gather-start.1": True,
+        "reduce-scatter.5": True,
+        "reduce-scatter-start.4": True,
+        "reduce-scatter.9": True,
+        "all-reduce-start.3": False,  # groups of one device
+        "all-to-all.1": False,
+        "all-reduce.20": False,  # in a branch
+        "collective-permute-start.2": True,  # a branch and the entry reach it
+    }
+    assert found["reduce-scatter-start.4"].kind == "reduce-scatter"
+    assert found["reduce-scatter.5"].known_in({"reduce-scatter-start.1"})
+    assert found["reduce-scatter.9"].known_in({"address_computation.1"})  # the fusion around it
+    assert not found["reduce-scatter.5"].known_in({"reduce-scatter.1", "reduce-scatter"})
 
 
 @pytest.mark.parametrize(
-    ("groups", "alone"),
+    ("pairs", "always"),
     [
-        ("{{0},{1},{2}}", True),
-        ("{{0,1},{2,3}}", False),
-        ("{{0,1,2,3,4,5,6,7}}", False),
+        ("{{0,1},{1,0}}", True),
+        ("{{1,2},{2,0}}", True),
+        ("{{0,0},{1,1}}", False),
         ("{}", False),
-        ("[8,1]<=[8]", True),
-        ("[1,8]<=[8]", False),
-        ("[4,2]<=[2,4]T(1,0)", False),
-        ("mesh['data'=1,'fsdp'=8] {'fsdp'}", False),
-        ("mesh['data'=1,'fsdp'=8] {'data'}", True),
-        ("mesh['data'=1,'fsdp'=8] {'data','fsdp'}", False),
-        ("mesh['fsdp'=8] {'fsdp':(1)2}", False),
-    ],
-)
-def test_all_ways_of_writing_groups_are_read(groups: str, alone: bool) -> None:
-    module = parsed(f"ROOT %all-reduce.1 = f32[8]{{0}} all-reduce(%x), replica_groups={groups}, to_apply=%add")
-    assert one_of(module, "all-reduce.1").alone is alone
-
-
-@pytest.mark.parametrize(
-    ("pairs", "alone", "always"),
-    [
-        ("{{0,1},{1,0}}", False, True),
-        ("{{1,2},{2,0}}", False, True),
-        ("{{0,0},{1,1}}", True, False),
-        ("{}", True, False),
-        ("{{1,2},{2,3}}", False, False),
-        ("{{10,20},{20,10}}", False, False),
-        ("{{0,0},{1,2},{2,1}}", False, False),  # on the first device, a copy
-        ("[2,2]<=[4]", False, True),  # in a way that is not known
+        ("{{1,2},{2,3}}", False),
+        ("{{10,20},{20,10}}", False),
+        ("{{0,0},{1,2},{2,1}}", False),  # on the first device, a copy
+        ("[2,2]<=[4]", True),  # in a way that is not known
     ],
 )
 @pytest.mark.parametrize("opcode", ["collective-permute", "collective-permute-start"])
 def test_a_permute_must_be_known_where_it_moves_data_of_the_first_device(
-    opcode: str, pairs: str, alone: bool, always: bool
+    opcode: str, pairs: str, always: bool
 ) -> None:
     module = parsed(f"ROOT %p.1 = f32[8]{{0}} {opcode}(%x), channel_id=1, source_target_pairs={pairs}")
-    assert (one_of(module, "p.1").alone, one_of(module, "p.1").always) == (alone, always)
-
-
-def test_a_permute_in_an_async_start_moves_what_it_wraps() -> None:
-    text = """HloModule jit_f, num_partitions=4
-%wrapped (x: f32[8]) -> f32[8] {
-  ROOT %p.5 = f32[8]{0} collective-permute(%x), source_target_pairs={{2,3}}
-}
-ENTRY %main {
-  ROOT %p-start.1 = ((f32[8]{0}), f32[8]{0}) async-start(%y), calls=%wrapped
-}
-"""
-    assert not one_of(hlo.parse(text.splitlines(keepends=True)), "p-start.1").always
+    assert [one.always for one in module.collectives()] == [always]
 
 
 def test_no_groups_on_one_device_are_that_device() -> None:
     line = "ROOT %all-reduce.1 = f32[8]{0} all-reduce(%x), replica_groups={}, to_apply=%add"
-    assert one_of(parsed(line, header="HloModule jit_f"), "all-reduce.1").alone
-    assert not one_of(parsed(line, header="HloModule jit_f, replica_count=2"), "all-reduce.1").alone
-
-
-# --- single lines ---------------------------------------------------------------------------------
+    for header, always in (("HloModule jit_f", False), ("HloModule jit_f, replica_count=2", True)):
+        assert [one.always for one in parsed(line, header=header).collectives()] == [always]
 
 
 def test_shapes_of_any_form_are_passed_over() -> None:
@@ -149,42 +100,19 @@ def test_shapes_of_any_form_are_passed_over() -> None:
 @pytest.mark.parametrize(
     "attribute", ["true_computation=%branch, false_computation=%x", "branch_computations={%x, %branch}"]
 )
-def test_a_branch_is_found_in_either_form_of_a_conditional(attribute: str) -> None:
-    lines = [
-        "HloModule jit_f, num_partitions=8",
-        "%branch (p: f32[]) -> f32[] {",
-        "  ROOT %all-reduce.1 = f32[] all-reduce(%p)",
-        "}",
-    ]
-    lines += ["ENTRY %main (p: f32[]) -> f32[] {", f"  ROOT %c = f32[] conditional(%p, %p, %p), {attribute}", "}"]
-    found = hlo.parse(f"{line}\n" for line in lines).collectives()
-    assert [(one.name, one.conditional) for one in found] == [("all-reduce.1", True)]
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_branch_that_is_called_elsewhere_always_runs_whichever_comes_first(order: tuple[int, int]) -> None:
-    lines = [
-        "HloModule f, num_partitions=8",
-        "%b (p: f32[]) -> f32[] {",
-        "  ROOT %all-reduce.1 = f32[] all-reduce(%p)",
-        "}",
-    ]
-    calls = ["  %c = f32[] conditional(%p, %p), branch_computations={%b}", "  %d = f32[] call(%p), to_apply=%b"]
-    lines += ["ENTRY %main (p: f32[]) -> f32[] {", *(calls[number] for number in order), "}"]
-    assert [one.always for one in hlo.parse(f"{line}\n" for line in lines).collectives()] == [True]
+@pytest.mark.parametrize(("call", "always"), [("", False), ("  %d = f32[] call(%p), to_apply=%branch\n", True)])
+def test_a_branch_that_nothing_else_calls_may_never_run(attribute: str, call: str, always: bool) -> None:
+    text = (
+        "HloModule jit_f, num_partitions=8\n%branch (p: f32[]) -> f32[] {\n  ROOT %all-reduce.1 = f32[] "
+        f"all-reduce(%p)\n}}\nENTRY %main (p: f32[]) -> f32[] {{\n{call}"
+        f"  ROOT %c = f32[] conditional(%p, %p, %p), {attribute}\n}}\n"
+    )
+    assert [one.always for one in hlo.parse(text.splitlines(keepends=True)).collectives()] == [always]
 
 
 def test_a_text_that_is_no_hlo_holds_nothing_and_is_not_whole() -> None:
     module = hlo.parse(["BufferAssignment:\n", "allocation 0: size 4\n", "\x00\xff {\n"])
     assert (module.whole, module.names(), module.collectives()) == (False, set(), [])
-
-
-def test_a_computation_that_calls_itself_ends() -> None:
-    lines = ["HloModule f", "ENTRY %main (p: f32[]) -> f32[] {", "  ROOT %c = f32[] call(%p), to_apply=%main", "}"]
-    assert hlo.parse(f"{line}\n" for line in lines).reached() == {"main": False}
-
-
-# --- files ----------------------------------------------------------------------------------------
 
 
 def test_dumps_are_the_final_programs_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -194,10 +122,9 @@ def test_dumps_are_the_final_programs_in_the_order_of_their_numbers(tmp_path: Pa
         "module_0007.jit_f.before_optimizations.txt",
     ]
     for name in [*reversed(ours), *others]:
-        (tmp_path / name).write_text("HloModule jit_x, is_scheduled=true\n")
+        (tmp_path / name).touch()
     assert [path.name for path in hlo.dumps(tmp_path)] == ours
     assert [hlo.program_id(path) for path in hlo.dumps(tmp_path)] == [7, 10]
-    assert hlo.module_name(tmp_path / ours[0]) == "jit_x"
     assert hlo.program_id(GPU) is None
 
 
@@ -251,13 +178,8 @@ def counted() -> Account:
     return account(PROGRAM)
 
 
-def test_a_loop_counts_as_often_as_it_runs(counted: Account) -> None:
-    assert counted.partitions == 8
-    assert counted.loops == {"layers": 5}
-    assert counted.unknown_loops == []
-
-
-def test_matmuls_are_counted_with_what_they_sum_over(counted: Account) -> None:
+def test_a_loop_counts_as_often_as_it_runs_and_a_matmul_with_what_it_sums_over(counted: Account) -> None:
+    assert (counted.partitions, counted.loops, counted.unknown_loops) == (8, {"layers": 5}, [])
     assert [(dot.times, dot.flops, dot.by_a_vector) for dot in counted.dots] == [
         (5, 2 * 16 * 32 * 64, False),
         (5, 2 * 32 * 16 * 64, False),
@@ -278,16 +200,11 @@ def test_a_collective_is_counted_whole_and_as_a_ring_sends_it(counted: Account) 
 
 
 def test_an_all_reduce_whose_share_alone_is_used_is_a_reduce_scatter(counted: Account) -> None:
-    scattered = counted.moves[1]
-    assert scattered.wire_bytes == 32 * 64 * 2 * 7 / 8
+    assert counted.moves[1].wire_bytes == 32 * 64 * 2 * 7 / 8
     whole = account(PROGRAM.replace("tuple(%state#0, %state#1, %mine)", "tuple(%state#0, %all, %mine)"))
-    assert whole.moves[1].kind == "all-reduce"
-    assert whole.moves[1].wire_bytes == 2 * 32 * 64 * 2 * 7 / 8
-
-
-def test_a_slice_that_is_more_than_a_device_s_share_makes_no_reduce_scatter() -> None:
-    half = PROGRAM.replace("%mine = bf16[4,64]{1,0} dynamic-slice", "%mine = bf16[16,64]{1,0} dynamic-slice")
-    assert account(half).moves[1].kind == "all-reduce"
+    assert (whole.moves[1].kind, whole.moves[1].wire_bytes) == ("all-reduce", 2 * 32 * 64 * 2 * 7 / 8)
+    more = PROGRAM.replace("%mine = bf16[4,64]{1,0} dynamic-slice", "%mine = bf16[16,64]{1,0} dynamic-slice")
+    assert account(more).moves[1].kind == "all-reduce"
 
 
 def test_what_is_moved_is_followed_back_to_the_program_s_argument(counted: Account) -> None:
@@ -296,15 +213,18 @@ def test_what_is_moved_is_followed_back_to_the_program_s_argument(counted: Accou
     assert "logits_dense" not in gathered.argument
 
 
-def test_a_loop_without_a_count_is_named_and_counted_once() -> None:
-    found = account(PROGRAM.replace("constant(5)", "parameter(1)"))
-    assert found.unknown_loops == ["layers"]
-    assert {dot.times for dot in found.dots} == {1}
-
-
-def test_the_compiler_s_own_trip_count_goes_first() -> None:
-    known = 'body=%body, backend_config={"known_trip_count":{"n":"7"}}'
-    assert account(PROGRAM.replace("body=%body", known)).loops == {"layers": 7}
+@pytest.mark.parametrize(
+    ("old", "new", "trips"),
+    [
+        ("constant(5)", "parameter(1)", None),
+        ("compare(%state.1#0, %limit)", "compare(%limit, %state.1#0)", None),  # runs while the counter is larger
+        ("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"7"}}', 7),  # the compiler's own
+    ],
+)
+def test_a_loop_without_a_count_is_named_and_counted_once(old: str, new: str, trips: int | None) -> None:
+    found = account(PROGRAM.replace(old, new))
+    assert (found.loops, found.unknown_loops) == (({"layers": trips}, []) if trips else ({}, ["layers"]))
+    assert found.dots[0].times == (trips or 1)
 
 
 def test_a_batched_matmul_multiplies_its_batch_once() -> None:
@@ -331,6 +251,9 @@ def test_a_batched_matmul_multiplies_its_batch_once() -> None:
         ("replica_groups=mesh['a'=8] {'a':(2)4}", (0, 1, 2, 3)),
         ("replica_groups=mesh['a'=2,'b'=4] {'a','b'}", (0, 1, 2, 3, 4, 5, 6, 7)),
         ("replica_groups={}", (0, 1, 2, 3, 4, 5, 6, 7)),
+        ("replica_groups={{0},{1},{2}}", (0,)),
+        ("replica_groups=[8,1]<=[8]", (0,)),
+        ("replica_groups=mesh['data'=1,'fsdp'=8] {'data'}", (0,)),
         ("source_target_pairs={{0,0},{1,1}}", (0,)),
         ("source_target_pairs={{0,1},{1,0}}", (0, 1)),
     ],
@@ -376,11 +299,6 @@ def test_a_conditional_that_computes_is_named() -> None:
     line = "ROOT %c = f32[8,8]{1,0} conditional(%q, %p, %p), true_computation=%yes, false_computation=%no"
     assert one_line(line, branch).not_counted == ["c (which branch of a conditional runs)"]
     assert one_line(line).not_counted == []
-
-
-def test_a_loop_that_runs_while_the_counter_is_larger_is_not_known() -> None:
-    turned = PROGRAM.replace("compare(%state.1#0, %limit)", "compare(%limit, %state.1#0)")
-    assert account(turned).unknown_loops == ["layers"]
 
 
 # --- the finished program -----------------------------------------------------------------------

@@ -6,23 +6,15 @@ from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.values import Parallelism
+from benchmarks.values import Hardware, Parallelism
 from jax_backend import BACKEND
-from jax_backend.layout import AXES, REFUSED, between_nodes, explicit, parallelism
+from jax_backend.layout import AXES, between_nodes, explicit, parallelism
 
 
 def test_axes_within_and_between_nodes_multiply() -> None:
     knobs = {"ici_fsdp_parallelism": 8, "dcn_fsdp_parallelism": 16, "dcn_data_parallelism": 4}
     assert parallelism(knobs) == Parallelism(fsdp=128, data=4)
     assert between_nodes(knobs) == 64
-
-
-@pytest.mark.parametrize("network", ["ici", "dcn"])
-def test_an_axis_that_maxtext_s_mesh_lacks_is_refused(network: str) -> None:
-    with pytest.raises(RequestError, match="no such axis") as error:
-        parallelism({f"{network}_sequence_parallelism": 2})
-    assert error.value.next_command == f"--set={network}_context_parallelism=2"
-    assert parallelism({f"{network}_sequence_parallelism": 1}) == Parallelism()
 
 
 def test_every_axis_is_a_setting_of_maxtext_and_every_other_axis_is_reserved() -> None:
@@ -42,10 +34,7 @@ def test_what_maxtext_would_choose_itself_is_written_out() -> None:
     assert explicit({"ici_fsdp_parallelism": 8, "steps": 3}) == {"ici_fsdp_parallelism": 8, "dcn_data_parallelism": 1}
 
 
-KNOWN = [axis for axis in AXES if axis.split("_", 1)[1] != f"{REFUSED}_parallelism"]
-
-
-@given(st.dictionaries(st.sampled_from(KNOWN), st.integers(1, 64)))
+@given(st.dictionaries(st.sampled_from(AXES), st.integers(1, 64)))
 def test_no_device_is_lost(knobs: dict[str, int]) -> None:
     product = 1
     for size in knobs.values():
@@ -79,33 +68,38 @@ def test_settings_make_the_layout_that_was_meant(share: Parallelism) -> None:
     assert nodes == 8
 
 
-def test_inner_axes_stay_within_a_node() -> None:
-    assert BACKEND.layout_settings_for("maxtext", Parallelism(tensor=2, fsdp=32), 64, H100) == {
-        "ici_tensor_parallelism": 2,
-        "ici_fsdp_parallelism": 4,
-        "dcn_fsdp_parallelism": 8,
-        "ici_data_parallelism": 1,
-        "dcn_data_parallelism": 1,
-    }
-
-
-def test_all_devices_of_a_cpu_are_one_node() -> None:
-    settings = BACKEND.layout_settings_for("maxtext", Parallelism(fsdp=4, data=4), 16, CPU)
-    assert settings == {
-        "ici_fsdp_parallelism": 4,
-        "dcn_fsdp_parallelism": 1,
-        "ici_data_parallelism": 4,
-        "dcn_data_parallelism": 1,
-    }
-
-
 @pytest.mark.parametrize(
-    "share",
+    ("share", "gpus", "hardware", "settings"),
     [
-        Parallelism(pipeline=2, fsdp=32),
-        Parallelism(pipeline=2, virtual_pipeline=2, fsdp=32),
-        Parallelism(tensor=16, fsdp=4),
+        (  # inner axes stay within a node
+            Parallelism(tensor=2, fsdp=32),
+            64,
+            H100,
+            {
+                "ici_tensor_parallelism": 2,
+                "ici_fsdp_parallelism": 4,
+                "dcn_fsdp_parallelism": 8,
+                "ici_data_parallelism": 1,
+                "dcn_data_parallelism": 1,
+            },
+        ),
+        (  # all devices of a CPU are one node
+            Parallelism(fsdp=4, data=4),
+            16,
+            CPU,
+            {
+                "ici_fsdp_parallelism": 4,
+                "dcn_fsdp_parallelism": 1,
+                "ici_data_parallelism": 4,
+                "dcn_data_parallelism": 1,
+            },
+        ),
+        (Parallelism(pipeline=2, fsdp=32), 64, H100, None),
+        (Parallelism(pipeline=2, virtual_pipeline=2, fsdp=32), 64, H100, None),
+        (Parallelism(tensor=16, fsdp=4), 64, H100, None),
     ],
 )
-def test_what_it_has_not_is_none(share: Parallelism) -> None:
-    assert BACKEND.layout_settings_for("maxtext", share, 64, H100) is None
+def test_settings_of_a_layout_are_none_where_it_has_none(
+    share: Parallelism, gpus: int, hardware: Hardware, settings: dict[str, int] | None
+) -> None:
+    assert BACKEND.layout_settings_for("maxtext", share, gpus, hardware) == settings

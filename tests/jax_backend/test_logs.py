@@ -7,7 +7,6 @@ import math
 import pytest
 
 from benchmarks.backend import LogEvent
-from benchmarks.logs.log_stream import LOOKAHEAD, LOOKBEHIND
 from benchmarks.values import Step
 from jax_backend.logs import MaxTextLog
 from tests.benchmarks.logs.formats import JAX_LOGS, duplicates, skipped, steps
@@ -30,9 +29,8 @@ def old_line(step: int) -> str:
     return f"completed step: {step}, seconds: 1.353, TFLOP/s: 1.731, loss: 9.1"
 
 
-def read(text: str | bytes, chunk_bytes: int = 1 << 20) -> list[LogEvent]:
-    data = text.encode() if isinstance(text, str) else text
-    return list(MaxTextLog(chunk_bytes).read(io.BytesIO(data)))
+def read(text: str | bytes) -> list[LogEvent]:
+    return list(MaxTextLog().read(io.BytesIO(text.encode() if isinstance(text, str) else text)))
 
 
 def by_attempt(text: str) -> dict[int, list[int]]:
@@ -46,7 +44,7 @@ def lines(*numbers: int) -> str:
     return "".join(line(n) + "\n" for n in numbers)
 
 
-def test_real_log() -> None:
+def test_real_logs() -> None:
     events = read((JAX_LOGS / "maxtext-0.2.5.log").read_bytes())
     assert [s.step for s in steps(events)] == list(range(12))
     assert steps(events)[1] == Step(
@@ -60,9 +58,6 @@ def test_real_log() -> None:
     )
     assert not skipped(events)
     assert not duplicates(events)
-
-
-def test_real_log_with_profiler() -> None:
     found = steps(read((JAX_LOGS / "maxtext-0.2.5-profiler.log").read_bytes()))
     assert [s.step for s in found] == list(range(12))
     profiled = [s for s in found if s.excluded_because == "profiler"]
@@ -97,36 +92,33 @@ def test_vintages(text: str) -> None:
     assert step.tokens is None
 
 
-@pytest.mark.parametrize(("loss", "check"), [("nan", math.isnan), ("inf", math.isinf), ("-inf", math.isinf)])
-def test_loss_that_is_no_number(loss: str, check: object) -> None:
+@pytest.mark.parametrize("loss", ["nan", "inf", "-inf"])
+def test_loss_that_is_no_number(loss: str) -> None:
     (step,) = steps(read(line(5, loss=loss) + "\n"))
-    assert callable(check)
-    assert check(step.loss)
+    assert str(step.loss) == loss
 
 
-def test_profiler_line_has_no_seconds() -> None:
-    text = "completed profiler activation/deactivation step: 9, total_weights: 256, loss: 6.058, lm_loss: 6.058\n"
-    (step,) = steps(read(text))
-    assert (step.step, step.seconds, step.loss, step.excluded_because) == (9, None, 6.058, "profiler")
-
-
-def test_batch_size_rampup_is_named() -> None:
-    text = "[Rampup Batch Size Phase], completed step: 1, seconds: 1.000, total_weights: 8, loss: 6.058, x: 1\n"
-    assert steps(read(text))[0].excluded_because == "batch size rampup"
+@pytest.mark.parametrize(
+    ("text", "seconds", "because"),
+    [
+        ("completed profiler activation/deactivation step: 9, total_weights: 256, loss: 6.058", None, "profiler"),
+        ("[Rampup Batch Size Phase], completed step: 9, seconds: 1.000, loss: 6.058", 1.0, "batch size rampup"),
+    ],
+)
+def test_steps_that_are_no_measurement_are_named(text: str, seconds: float | None, because: str) -> None:
+    (step,) = steps(read(text + "\n"))
+    assert (step.step, step.seconds, step.loss, step.excluded_because) == (9, seconds, 6.058, because)
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("completed step\n", "nothing after the step"),
         ("completed step: 5\n", "nothing after the step"),
         ("completed step: five, seconds: 1.000, loss: 2.000\n", "no step number"),
         ("completed step: 99999999999999999999, seconds: 1.000, loss: 2.000\n", "no step number"),
         ("completed step: 5, loss: 2.000\n", "no seconds"),
         ("completed step: 5, seconds: 1.0\n", "no loss"),
-        ("completed step: 5, seconds: 1.000, TFLOP/s: 2.0\n", "no loss"),
         ("completed step: 5, seconds: nan, loss: 2.000\n", "seconds can't be 'nan'"),
-        ("completed step: 5, seconds: -1.000, loss: 2.000\n", "seconds can't be"),
         ("completed step: 5, seconds: 1e999, loss: 2.000\n", "seconds can't be"),
         ("completed step: 5, seconds: 0.0I1121 13:00, loss: 2.000\n", "seconds is not a number"),
         ("completed step: 5, seconds: 0.\0\0\0\0, loss: 2.000\n", "seconds is not a number"),
@@ -140,14 +132,6 @@ def test_unreadable_lines_name_what_is_wrong(text: str, reason: str) -> None:
     assert number == 2
     assert reason in found
     assert not steps(read(text))
-
-
-@pytest.mark.parametrize("cut", ["completed step: 1", "completed step: 10, seconds: 0.0", "half", "loss: 9.1"])
-def test_truncated_last_line(cut: str) -> None:
-    last = {"half": line(10)[:60], "loss: 9.1": old_line(10)}.get(cut, cut)
-    events = read(lines(8, 9) + last)
-    assert [s.step for s in steps(events)] == [8, 9]
-    assert skipped(events) == [(3, "truncated")]
 
 
 def test_last_line_without_newline_but_whole() -> None:
@@ -174,38 +158,6 @@ def test_noise_is_not_reported() -> None:
 def test_without_labels(numbers: tuple[int, ...], attempts: dict[int, list[int]], further: int) -> None:
     assert by_attempt(lines(*numbers)) == attempts
     assert duplicates(read(lines(*numbers))) == further
-
-
-@pytest.mark.parametrize(
-    ("reports", "attempts", "further"),
-    [
-        ("0:5 1:5 0:6 1:6", {1: [5, 6]}, 2),
-        ("0:5 0:6 0:7 1:5 1:6 1:7", {1: [5, 6, 7]}, 3),
-        ("0:5 0:6 0:6", {1: [5, 6], 2: [6]}, 0),
-        ("0:5 1:5 0:6 0:5 1:5", {1: [5, 6], 2: [5]}, 2),
-        ("1:0 0:0 0:1 1:1 0:0 1:0", {1: [0, 1], 2: [0]}, 3),
-    ],
-)
-def test_with_labels(reports: str, attempts: dict[int, list[int]], further: int) -> None:
-    text = "".join(f"{r.split(':')[0]}: {line(int(r.split(':')[1]))}\n" for r in reports.split())
-    assert by_attempt(text) == attempts
-    assert duplicates(read(text)) == further
-
-
-def test_start_lines_of_labelled_ranks() -> None:
-    def both(text: str) -> str:
-        return "".join(f"{rank}: {one}\n" for one in text.splitlines() for rank in (0, 1))
-
-    text = both(START) + both(lines(0, 1)) + both(START) + both(lines(2, 3))
-    assert by_attempt(text) == {1: [0, 1], 2: [2, 3]}
-    assert duplicates(read(text)) == 4
-
-
-@pytest.mark.parametrize(("length", "rank"), [(LOOKBEHIND, 7), (LOOKBEHIND + 1, 0)])
-def test_a_label_is_seen_as_far_as_is_looked_whatever_the_chunks(length: int, rank: int) -> None:
-    text = "noise\n" * 99 + "7: ".ljust(length, "x") + line(1) + "\n" + "noise\n" * LOOKAHEAD
-    for chunk_bytes in (1, 7, 1 << 20):
-        assert steps(read(text, chunk_bytes))[0].rank == rank
 
 
 @pytest.mark.parametrize("text", [*VINTAGES, START, "0: " + line(5), "\x1b[1mcompleted step: \x1b[0m5, seconds: 1"])

@@ -4,33 +4,17 @@ from typing import Any
 
 import pytest
 
-from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.measuring import flops
-from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Lora
+from benchmarks.values import Lora
 from jax_backend import BACKEND, lora
-from jax_backend.planning import maxtext_argv, worker_command
+from jax_backend.planning import worker_command
+from tests.jax_backend.asked import refusal, resolved, settings_of
 
-CONFIGS = Configs()
 ALL = ["query", "key", "value", "attention_output", "gate", "up", "mlp_output"]
 KNOBS = {lora.RANK: 8, lora.ALPHA: 16.0, lora.PATHS: lora.pattern(ALL)}
 # MaxText 0.2.5's own pattern for a model that it has no other for, as it completes it.
 MAXTEXTS_OWN = r"decoder/layers(?:_[0-9]+|/[0-9]+)?/.*(self_attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))"
-
-
-def resolved(chosen: dict[str, str] | None = None, **asked: Any) -> Benchmark:
-    request = Request(backend="jax", **{"model": "llama2_tiny", "task": "lora", **asked}, settings=chosen or {})
-    return resolve(request, CONFIGS, BACKEND)
-
-
-def refusal(chosen: dict[str, str], **asked: Any) -> RequestError:
-    with pytest.raises(RequestError) as caught:
-        resolved(chosen, **asked)
-    return caught.value
-
-
-# --- patterns -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("targets", [ALL, ["query"], ["key", "mlp_output"], ["gate", "up"], ["attention_output"]])
@@ -40,91 +24,59 @@ def test_a_pattern_names_what_it_was_made_for(targets: list[str]) -> None:
     assert BACKEND.lora_settings_for("maxtext", found)[lora.PATHS] == lora.pattern(targets)
 
 
-def test_the_recipe_writes_its_pattern_as_it_is_made() -> None:
-    assert resolved().knobs[lora.PATHS] == lora.pattern(ALL)
-
-
-def test_a_pattern_of_maxtexts_own_means_what_it_matches() -> None:
+def test_the_recipes_pattern_and_maxtexts_own_mean_what_they_match() -> None:
+    assert resolved(task="lora").knobs[lora.PATHS] == lora.pattern(ALL)
     assert BACKEND.lora({**KNOBS, lora.PATHS: MAXTEXTS_OWN}).targets == ALL
 
 
-def test_a_pattern_must_match_a_path_whole() -> None:
+@pytest.mark.parametrize("text", ["decoder/layers/self_attention", "decoder/(", "", 0])
+def test_what_matches_no_whole_path_is_refused(text: str | int) -> None:
     """As qwix matches it: the beginning of a path would adapt nothing."""
-    with pytest.raises(RequestError, match="names no matrix of a layer"):
-        BACKEND.lora({**KNOBS, lora.PATHS: "decoder/layers/self_attention"})
-
-
-@pytest.mark.parametrize("text", ["decoder/(", "", 0])
-def test_what_is_no_pattern_is_refused(text: str | int) -> None:
     with pytest.raises(RequestError) as caught:
         BACKEND.lora({**KNOBS, lora.PATHS: text})
     assert caught.value.where == f"--set={lora.PATHS}"
 
 
 def test_fused_matrices_have_one_adapter_and_no_parts() -> None:
-    fused = {"fused_qkv": "true", "fused_mlp": "true"}
-    found = resolved({**fused, "lora_targets": "qkv,o,gate_up,down"})
+    fused = {"fused_qkv": "true", "fused_mlp": "true", "lora_targets": "qkv,o,gate_up,down"}
+    found = resolved(chosen=fused, task="lora")
     assert found.lora is not None
     assert found.lora.targets == ["query_key_value", "attention_output", "mlp_input", "mlp_output"]
     assert "qkv_proj" in str(found.knobs[lora.PATHS])
-    assert "fused_qkv is true" in refusal({**fused, "lora_targets": "q,k,v"}).what
-    assert "not all of qkv,o" in refusal({"lora_targets": "qkv,o"}).what
-    assert "fused_qkv is false" in refusal({"lora_targets": "qkv"}).what
-
-
-# --- what a run is told -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", ["llama2_tiny", "llama3_tiny"])
 def test_adapters_are_asked_for_and_may_lie_on_each_device_whole(model: str) -> None:
-    benchmark = resolved(model=model)
-    told = dict(word.split("=", 1) for word in maxtext_argv(benchmark))
-    assert told["lora.enable_lora"] == "true"
-    assert told["lora.lora_rank"] == "8"
+    benchmark = resolved(model, task="lora")
+    told = settings_of(worker_command(benchmark))
+    assert (told["lora.enable_lora"], told["lora.lora_rank"]) == ("true", "8")
     assert benchmark.lora is not None
-    share = flops.adapter_parameter_count(benchmark.model, benchmark.lora) / flops.held_parameter_count(
-        benchmark.model, benchmark.lora
-    )
+    adapters = flops.adapter_parameter_count(benchmark.model, benchmark.lora)
+    share = adapters / flops.held_parameter_count(benchmark.model, benchmark.lora)
     assert float(told["sharding_tolerance"]) == pytest.approx(0.02 + share, abs=1e-4)
     assert "--task=lora" in worker_command(benchmark)
-
-
-def test_pretraining_is_told_nothing_of_it() -> None:
-    benchmark = resolved(task="pretrain")
-    assert not [word for word in maxtext_argv(benchmark) if word.startswith(("lora", "sharding_tolerance"))]
-    assert "--task=" not in " ".join(worker_command(benchmark))
-
-
-# --- refusals -----------------------------------------------------------------------------------------
+    pretraining = worker_command(resolved(model))
+    assert not [word for word in pretraining if word.startswith(("lora", "sharding_tolerance", "--task="))]
 
 
 @pytest.mark.parametrize(
-    ("chosen", "said"),
+    ("chosen", "wanted", "words"),
     [
-        ({"weight_dtype": "bfloat16"}, "adapters of bfloat16 beside a layer that computes in float32"),
-        ({"gradient_accumulation": "2"}, "accumulates the gradients of frozen weights"),
-        ({"lora.lora_rank": "0"}, "lora.lora_rank is 0"),
-        ({"lora.enable_lora": "false"}, "not set directly"),
-        ({"lora.lora_weight_qtype": "nf4"}, "not set directly"),
-        ({"lora_input_adapters_path": "somewhere"}, "not set directly"),
-        ({"lora": "{enable_lora: false}"}, "not set directly"),
+        ({"weight_dtype": "bfloat16"}, {}, "adapters of bfloat16 beside a layer that computes in float32"),
+        ({"weight_dtype": "float32"}, {"dtype": "bf16"}, "adapters of float32 beside a layer that computes in bf"),
+        ({"gradient_accumulation": "2"}, {}, "accumulates the gradients of frozen weights"),
+        ({"lora.lora_rank": "0"}, {}, "lora.lora_rank is 0"),
+        ({"lora.enable_lora": "false"}, {}, "not set directly"),
+        ({"lora.lora_weight_qtype": "nf4"}, {}, "not set directly"),
+        ({"lora_input_adapters_path": "somewhere"}, {}, "not set directly"),
+        ({"lora": "{enable_lora: false}"}, {}, "not set directly"),
+        ({"fused_qkv": "true", "lora_targets": "q,k,v"}, {}, "with fused_qkv=true, fused_mlp=false"),
+        ({"lora_targets": "qkv"}, {}, "with fused_qkv=false, fused_mlp=false"),
+        ({"lora_targets": "qkv,o"}, {}, "not all of qkv,o"),
+        ({"lora.lora_rank": "4"}, {"task": "pretrain"}, "no effect on task pretrain"),
+        ({}, {"dtype": "fp8"}, "fp8"),
+        ({}, {"dtype": "int8"}, "int8"),
     ],
 )
-def test_what_maxtext_cannot_adapt_is_refused(chosen: dict[str, str], said: str) -> None:
-    assert said in refusal(chosen).what
-
-
-def test_a_float32_weight_below_bfloat16_is_refused() -> None:
-    error = refusal({"weight_dtype": "float32"}, dtype="bf16")
-    assert error.what == "adapters of float32 beside a layer that computes in bfloat16"
-    assert error.next_command == "--set=weight_dtype=bfloat16"
-
-
-@pytest.mark.parametrize("dtype", ["fp8", "int8"])
-def test_a_recipe_of_adapters_has_no_quantised_matmuls(dtype: str) -> None:
-    with pytest.raises(RequestError, match=dtype):
-        resolved(dtype=dtype)
-
-
-def test_settings_of_adapters_mean_nothing_without_them() -> None:
-    assert "no effect on task pretrain" in refusal({"lora.lora_rank": "4"}, task="pretrain").what
+def test_what_maxtext_cannot_adapt_is_refused(chosen: dict[str, str], wanted: dict[str, Any], words: str) -> None:
+    assert words in refusal(chosen=chosen, **{"task": "lora", **wanted}).what

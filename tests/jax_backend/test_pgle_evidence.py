@@ -6,13 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.configs import Configs
-from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord, Step, json_text
-from jax_backend import BACKEND
 from jax_backend.pgle_evidence import seen
+from tests.jax_backend.asked import resolved
 
-CONFIGS = Configs()
 READ = "I0000 00:00:01.5 7 gpu_hlo_schedule.cc:567] Using PGLE profile from /runs/attempt-1/convert/profile.pbtxt\n"
 PROGRAM = """HloModule jit_train_step, is_scheduled=true, num_partitions=8
 
@@ -30,8 +27,7 @@ RANKS = 2
 
 def benchmark_of(**wanted: str) -> Benchmark:
     """Over two processes of one GPU each."""
-    request = Request(backend="jax", model="llama2_tiny", hardware="h100", gpus=RANKS, dtype="bf16", **wanted)
-    return resolve(request, CONFIGS, BACKEND)
+    return resolved(hardware="h100", gpus=RANKS, dtype="bf16", **wanted)
 
 
 @pytest.fixture
@@ -60,21 +56,16 @@ def record(*watched: PgleSeen) -> RunRecord:
     return RunRecord(attempt=1, facts=[], steps=steps, ends=[], unreadable=[], watched=by_rank)
 
 
-def looked(phase_dir: Path, **wanted: str) -> PgleSeen:
-    found = seen(benchmark_of(**wanted), phase_dir, record())
-    assert found is not None
-    return found
-
-
 def test_a_profile_that_every_rank_has_read_is_applied(phase_dir: Path) -> None:
-    found = looked(phase_dir, pgle="nsys")
-    assert found.applied
-    assert found.reason == (
-        "every rank has read the profile of 2 instructions (key kkkkkkkkkkkk, made in this run); "
-        "1 of 1 collectives of the measured program have a cost"
+    found = seen(benchmark_of(pgle="nsys"), phase_dir, record())
+    assert found == PgleSeen(
+        applied=True,
+        reason="every rank has read the profile of 2 instructions (key kkkkkkkkkkkk, made in this run); "
+        "1 of 1 collectives of the measured program have a cost",
+        collectives=1,
+        covered=1,
+        profile=found.profile,
     )
-    assert (found.collectives, found.covered) == (1, 1)
-    assert found.profile is not None
     assert found.profile.key == "k" * 32
 
 
@@ -97,24 +88,24 @@ DUMP = "hlo/module_0001.jit_train_step.sm_9.0_gpu_after_optimizations.txt"
 def test_what_leaves_it_unproven(phase_dir: Path, file: str, text: str | None, words: str) -> None:
     path = (phase_dir / file).resolve()
     path.write_text(text) if text is not None else path.unlink()
-    found = looked(phase_dir, pgle="nsys")
+    assert_unproven(seen(benchmark_of(pgle="nsys"), phase_dir, record()), words)
+
+
+def assert_unproven(found: PgleSeen | None, words: str) -> None:
+    assert found is not None
     assert not found.applied
     assert words in found.reason
 
 
 def test_costs_of_other_collectives_are_of_little_use(phase_dir: Path) -> None:
     write_profile(phase_dir / "../convert", COSTS.replace("all-gather-start.1", "all-gather-start.7"))
-    found = looked(phase_dir, pgle="nsys")
-    assert not found.applied
-    assert "0 of 1 collectives of the measured program have a cost (not all-gather-start.1)" in found.reason
+    words = "0 of 1 collectives of the measured program have a cost (not all-gather-start.1)"
+    assert_unproven(seen(benchmark_of(pgle="nsys"), phase_dir, record()), words)
 
 
 def test_on_a_cpu_no_log_makes_it_true(phase_dir: Path) -> None:
-    request = Request(backend="jax", model="llama2_tiny", gpus=2, nodes=2, pgle="nsys")
-    found = seen(resolve(request, CONFIGS, BACKEND), phase_dir, record())
-    assert found is not None
-    assert not found.applied
-    assert "a CPU's compiler uses none" in found.reason
+    on_cpu = resolved(gpus=2, nodes=2, pgle="nsys")
+    assert_unproven(seen(on_cpu, phase_dir, record()), "a CPU's compiler uses none")
 
 
 def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
@@ -142,23 +133,15 @@ def test_alone_jaxs_own_way_is_what_every_worker_saw_and_xla_says(phase_dir: Pat
         ((OWN,), "the workers of these ranks say nothing of it: 1"),
         ((OWN, EMPTY), "rank 1: every trace was empty"),
         ((EMPTY, EMPTY), "every trace was empty"),
+        ((OWN, OWN), "XLA does not say in rank-1.log that it schedules by a profile"),
     ],
 )
 def test_one_rank_that_schedules_otherwise_is_enough_against_it(
     phase_dir: Path, watched: tuple[PgleSeen, ...], words: str
 ) -> None:
-    found = seen(benchmark_of(pgle="auto"), phase_dir, record(*watched))
-    assert found is not None
-    assert (found.applied, found.reason) == (False, words)
-
-
-def test_on_a_gpu_xla_must_say_that_it_schedules_by_the_profile(phase_dir: Path) -> None:
     (phase_dir / "rank-0.log").write_text("Found profile, using profile guided latency estimator\n")
     (phase_dir / "rank-1.log").write_text("nothing\n")
-    found = seen(benchmark_of(pgle="auto"), phase_dir, record(OWN, OWN))
-    assert found is not None
-    assert not found.applied
-    assert "XLA does not say in rank-1.log that it schedules by a profile" in found.reason
+    assert_unproven(seen(benchmark_of(pgle="auto"), phase_dir, record(*watched)), words)
 
 
 def test_phases_before_the_measured_one_and_runs_without_it_show_nothing(phase_dir: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from jax_backend.inside import profile_identity
 from jax_backend.inside.profile_identity import check, differences, identity
 
 SETTINGS = ["base_emb_dim=64", "remat_policy=minimal", "steps=15", "run_name=stepmark", "profiler=nsys"]
@@ -48,41 +47,27 @@ def test_the_phases_of_one_run_are_the_same_program() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"argv": ["base_emb_dim=128", "remat_policy=minimal"]}, "base_emb_dim is 128, the profile's is 64"),
-        ({"argv": ["base_emb_dim=64"]}, "remat_policy is not given, the profile's is minimal"),
-        ({"argv": [*SETTINGS, "quantization=fp8"]}, "quantization is fp8, the profile's is not given"),
-        ({"argv": [*SETTINGS, "remat_policy="]}, "remat_policy is empty, the profile's is minimal"),
-        ({"versions": {**VERSIONS, "jaxlib": "0.13"}}, "jaxlib is 0.13, the profile's is 0.12.0.1"),
-        ({"versions": {**VERSIONS, "jax-cuda13-pjrt": "1"}}, "jax-cuda13-pjrt is 1, the profile's is not given"),
-        ({"mesh": {"fsdp": 4, "data": 2}}, "the mesh's data is 2, the profile's is not given"),
-        ({"mesh": {"fsdp": 4}}, "the mesh's fsdp is 4, the profile's is 8"),
-        ({"device_kind": "NVIDIA A100-SXM4-80GB"}, "the device is NVIDIA A100-SXM4-80GB"),
+        ({"argv": ["base_emb_dim=128", "remat_policy=minimal"]}, "base_emb_dim is '128', the profile's is '64'"),
+        ({"argv": ["base_emb_dim=64"]}, "remat_policy is None, the profile's is 'minimal'"),
+        ({"argv": [*SETTINGS, "quantization=fp8"]}, "quantization is 'fp8', the profile's is None"),
+        ({"argv": [*SETTINGS, "remat_policy="]}, "remat_policy is '', the profile's is 'minimal'"),
+        ({"versions": {**VERSIONS, "jaxlib": "0.13"}}, "jaxlib is '0.13', the profile's is '0.12.0.1'"),
+        ({"versions": {**VERSIONS, "jax-cuda13-pjrt": "1"}}, "jax-cuda13-pjrt is '1', the profile's is None"),
+        ({"mesh": {"fsdp": 4, "data": 2}}, "the mesh's data is 2, the profile's is None"),
+        ({"device_kind": "NVIDIA A100-SXM4-80GB"}, "the device is 'NVIDIA A100-SXM4-80GB'"),
         ({"devices": 128}, "the number of devices is 128, the profile's is 64"),
-        (
-            {"xla_flags": FLAGS + " --xla_gpu_enable_triton_gemm=true"},
-            "XLA's flag xla_gpu_enable_triton_gemm is true",
-        ),
-        ({"xla_flags": FLAGS + " --xla_a"}, "XLA's flag xla_a is true, the profile's is not given"),
+        ({"xla_flags": FLAGS + " --xla_gpu_enable_triton_gemm=true"}, "XLA's flag xla_gpu_enable_triton_gemm is"),
+        ({"xla_flags": FLAGS + " --xla_a"}, "XLA's flag xla_a is 'true', the profile's is None"),
+        ({"xla_flags": FLAGS + " --xla_a='b c' --xla_d=1=2"}, "XLA's flag xla_a is 'b c'"),
+        ({"xla_flags": FLAGS + " --xla_a='b"}, "XLA's flag xla_a is \"'b\""),
     ],
 )
-def test_each_difference_is_told_in_words(changed: dict[str, Any], words: str) -> None:
+def test_each_difference_is_told_in_words(profile: Path, changed: dict[str, Any], words: str) -> None:
     assert any(line.startswith(words) for line in differences(made(), made(**changed)))
     assert differences(made(**changed), made(**changed)) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "flags"),
-    [
-        ("", {}),
-        ("  --xla_a=b   --xla_c ", {"xla_a": "b", "xla_c": "true"}),
-        ("--xla_a= --xla_b=1=2", {"xla_a": "", "xla_b": "1=2"}),
-        ("--xla_a=1 --xla_a=2", {"xla_a": "2"}),
-        ("--xla_a='b c'", {"xla_a": "b c"}),
-        ("--xla_a='b", {"xla_a": "'b"}),
-    ],
-)
-def test_flags_are_read_as_xla_reads_them(text: str, flags: dict[str, str]) -> None:
-    assert profile_identity.flags_of(text) == flags
+    said = check(profile, made(**changed)) or ""
+    assert said.startswith(f"{profile.with_name('profile.pbtxt')} is of another program: ")
+    assert words in said
 
 
 # --- the profile that is to be used ---------------------------------------------------------------
@@ -97,30 +82,18 @@ def profile(tmp_path: Path) -> Path:
     return tmp_path / "profile.json"
 
 
-def test_a_profile_of_this_program_is_taken(profile: Path) -> None:
-    assert check(profile, made()) is None
+def test_a_profile_of_this_program_is_taken_and_no_other(profile: Path) -> None:
     assert check(str(profile), made()) is None
-
-
-def test_one_of_another_model_is_refused_with_what_differs(profile: Path) -> None:
-    assert check(profile, made(argv=["base_emb_dim=128", "remat_policy=minimal"])) == (
-        f"{profile.with_name('profile.pbtxt')} is of another program: base_emb_dim is 128, the profile's is 64"
-    )
-
-
-def test_no_profile_an_empty_one_and_an_exchanged_one_are_refused(profile: Path) -> None:
     costs = profile.with_name("profile.pbtxt")
     costs.write_text('costs { name: "fusion.1" cost_us: 2.0 }\n')
     assert "sha256" in (check(profile, made()) or "")
     costs.write_text(" \n")
     assert "is empty" in (check(profile, made()) or "")
     costs.unlink()
-    assert f"{costs}: No such file" in (check(profile, made()) or "")
-    profile.unlink()
-    assert f"{profile}: No such file" in (check(profile, made()) or "")
+    assert "No such file" in (check(profile, made()) or "")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "{", '{"made_by": 3, "sha256": ""}', "\udcff"])
 def test_a_profile_json_that_says_nothing_is_refused(profile: Path, text: str) -> None:
     profile.write_text(text, errors="surrogateescape")
-    assert "nothing says what the profile is of" in (check(profile, made()) or "")
+    assert f"{profile} cannot be read" in (check(profile, made()) or "")

@@ -1,10 +1,8 @@
 """The worker's clock and assertions, with arrays that take their time like a device's; no framework is needed."""
 
-import errno
 import os
 import sys
 import time
-import types
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,37 +36,29 @@ def metrics_of(loss: float = 5.0, norm: float = 1.5, ready_at: float = 0.0, **mo
 
 
 class Recorder:
-    """Stands for the event file; can be told to fail at a write, as a full disk does."""
+    """Stands for the event file."""
 
-    def __init__(self, fails_at: int | None = None) -> None:
+    def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
-        self._fails_at = fails_at
 
     def write(self, event: str, **fields: Any) -> None:
-        if len(self.events) == self._fails_at:
-            raise OSError(errno.ENOSPC, "No space left on device")
         self.events.append({"event": event, **fields})
 
     def all(self, name: str) -> list[Any]:
         """A field of every step."""
-        return [event[name] for event in self.named("step")]
-
-    def named(self, event: str) -> list[dict[str, Any]]:
-        return [found for found in self.events if found["event"] == event]
+        return [event[name] for event in self.events if event["event"] == "step"]
 
 
 def silent(_metrics: dict[str, Any], _step: int, _metric_type: str = "train") -> None:
     """MaxText's own metric writer, with nothing to say."""
 
 
-def trained(*steps: dict[str, Any], events: Any = None) -> tuple[Any, Recorder]:
-    events = events or Recorder()
+def begun(write_metrics: Any = silent) -> tuple[Any, Any, Recorder]:
+    """A clock that was just started, MaxText's writer as it sees it, and what is written down."""
+    events = Recorder()
     clock = worker.StepClock(events)
-    write_metrics = clock.around(silent)
     clock.start()
-    for number, metrics in enumerate(steps):
-        write_metrics(metrics, number)
-    return clock, events
+    return clock, clock.around(write_metrics), events
 
 
 # --- the clock ----------------------------------------------------------------------------------------
@@ -78,7 +68,9 @@ def trained(*steps: dict[str, Any], events: Any = None) -> tuple[Any, Recorder]:
 def test_the_seconds_are_those_of_the_device_and_sum_to_the_elapsed_time() -> None:
     """The device ends its steps at 0.05, 0.15 and 0.20 s."""
     start = time.perf_counter()
-    _, events = trained(*(metrics_of(ready_at=start + end) for end in (0.05, 0.15, 0.20)))
+    _, write, events = begun()
+    for step, end in enumerate((0.05, 0.15, 0.20)):
+        write(metrics_of(ready_at=start + end), step)
     assert events.all("step") == [0, 1, 2]
     assert events.all("seconds") == pytest.approx([0.05, 0.10, 0.05], abs=TOLERANCE / 2)
     for index, elapsed in enumerate(events.all("elapsed_seconds")):
@@ -89,42 +81,36 @@ def test_the_seconds_are_those_of_the_device_and_sum_to_the_elapsed_time() -> No
 @pytest.mark.alone
 def test_what_maxtext_does_with_a_step_is_not_in_that_steps_time() -> None:
     """The clock is read before MaxText's writer works, and the line is written after it."""
-    events = Recorder()
-    clock = worker.StepClock(events)
     seen: list[int] = []
 
     def slow(_metrics: dict[str, Any], step: int, _metric_type: str = "train") -> str:
-        seen.append(len(events.named("step")))
+        seen.append(len(events.all("step")))
         time.sleep(0.1)
         return f"wrote {step}"
 
-    write_metrics = clock.around(slow)
-    clock.start()
-    assert write_metrics(metrics_of(), 0) == "wrote 0"
+    _, write, events = begun(slow)
+    assert write(metrics_of(), 0) == "wrote 0"
     assert events.all("seconds")[0] < 0.05
     assert seen == [0]
 
 
 def test_a_step_whose_loss_maxtext_refuses_is_kept() -> None:
-    events = Recorder()
-    clock = worker.StepClock(events)
-
     def refuses(*_: Any) -> None:
         raise RuntimeError("aborted: the loss is NaN")
 
-    clock.start()
+    clock, write, events = begun(refuses)
     with pytest.raises(RuntimeError, match="aborted"):
-        clock.around(refuses)(metrics_of(float("nan")), 0)
+        write(metrics_of(float("nan")), 0)
     assert events.all("step") == [0]
     assert clock.failures() == ["the loss is not finite in 1 steps (first: 0)"]
 
 
 def test_the_frameworks_own_figures_are_kept_beside_it() -> None:
-    more = {"perf/step_time_seconds": 0.125, "perf/per_device_tflops_per_sec": 400.5}
-    _, events = trained(metrics_of(**more))
-    (event,) = events.named("step")
-    assert (event["framework_seconds"], event["framework_tflops_per_device"]) == (0.125, 400.5)
-    assert event["framework_tokens_per_second_per_device"] is None
+    _, write, events = begun()
+    write(metrics_of(**{"perf/step_time_seconds": 0.125, "perf/per_device_tflops_per_sec": 400.5}), 0)
+    assert events.all("framework_seconds") == [0.125]
+    assert events.all("framework_tflops_per_device") == [400.5]
+    assert events.all("framework_tokens_per_second_per_device") == [None]
 
 
 # --- the hook -----------------------------------------------------------------------------------------
@@ -153,10 +139,10 @@ class Loop:
         if self._before is not None:
             self.logger.write_metrics(*self._before)
 
-    def run(self, first: int = 0) -> None:
-        for step in range(first, len(self.seconds)):
+    def run(self) -> None:
+        for step in range(len(self.seconds)):
             variables = {"step": step, "metric_logger_instance": self.logger}
-            self.training_loop_iteration("state", variables, {"start_step": first})
+            self.training_loop_iteration("state", variables, {})
             self.returned.append(time.perf_counter())
         self._flush()
 
@@ -187,14 +173,11 @@ def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline() -> None:
 @pytest.mark.alone
 def test_a_slowed_loop_is_timed_by_when_its_steps_were_over() -> None:
     """Its writer comes to a step only after the next one: the last would take no time, and the others another's."""
-    events = Recorder()
-    clock = worker.StepClock(events)
-    write_metrics = clock.around(silent)
-    clock.start()
+    clock, write, events = begun()
     began = time.perf_counter()
     clock.end_of_step = iter([began + end for end in (1.0, 1.5, 3.0)]).__next__
     for step in range(3):
-        write_metrics(metrics_of(), step)
+        write(metrics_of(), step)
     assert events.all("seconds")[1:] == pytest.approx([0.5, 1.5])
     assert events.all("elapsed_seconds") == pytest.approx([1.0, 1.5, 3.0], abs=TOLERANCE)
 
@@ -210,12 +193,20 @@ def test_the_step_is_waited_for_only_where_it_is_slowed(monkeypatch: pytest.Monk
     assert (clock.end_of_step is time.perf_counter) == (not fraction)
 
 
+@pytest.mark.alone
 def test_the_start_is_written_when_the_first_step_begins() -> None:
+    """What is done before is not in its time."""
+
+    def on_first_step(_state: Any) -> None:
+        events.write("facts")
+        time.sleep(0.2)
+
     loop = Loop([0.01, 0.01])
-    clock, events = hooked(loop, lambda _: events.write("facts"))
+    clock, events = hooked(loop, on_first_step)
     assert (clock.started, events.events) == (False, [])
     loop.run()
     assert [event["event"] for event in events.events] == ["facts", "started", "step", "step"]
+    assert events.all("elapsed_seconds")[0] < 0.15
 
 
 @pytest.mark.parametrize(
@@ -237,42 +228,27 @@ def test_a_jax_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, error: Exc
     assert "more" not in str(ended.value)
 
 
-@pytest.mark.alone
-def test_what_is_done_before_the_first_step_is_not_in_its_time() -> None:
-    loop = Loop([0.01, 0.01])
-    _, events = hooked(loop, lambda _: time.sleep(0.2))
-    loop.run()
-    assert events.all("elapsed_seconds")[0] < 0.15
-
-
 # --- processes and devices ----------------------------------------------------------------------------
 
 
-def joined(monkeypatch: pytest.MonkeyPatch, rank: int, tasks_per_node: int, **sizes: int) -> list[Any]:
-    """What jax.distributed.initialize was called with."""
-    calls: list[Any] = []
-
-    def initialize(*args: Any, local_device_ids: Any) -> None:
-        calls.append((*args, local_device_ids))
-
-    fake = SimpleNamespace(distributed=SimpleNamespace(initialize=initialize))
-    monkeypatch.setitem(sys.modules, "jax", fake)
-    sizes = {"processes": 8, "devices": 8} | sizes
-    options = SimpleNamespace(coordinator="node-1:29500", rank=rank, tasks_per_node=tasks_per_node, **sizes)
-    worker.join_processes(options)
-    return calls
-
-
-@pytest.mark.parametrize(("rank", "device"), [(0, 0), (3, 3), (4, 0), (6, 2), (7, 3)])
-def test_of_several_processes_of_a_node_each_takes_its_own_device(
-    monkeypatch: pytest.MonkeyPatch, rank: int, device: int
+@pytest.mark.parametrize(
+    ("rank", "tasks_per_node", "processes", "devices", "mine"),
+    [
+        *((rank, 4, 8, 8, [device]) for rank, device in ((0, 0), (3, 3), (4, 0), (6, 2), (7, 3))),
+        (1, 1, 2, 16, list(range(8))),  # alone on its node
+    ],
+)
+def test_each_process_of_a_node_takes_its_own_device(
+    monkeypatch: pytest.MonkeyPatch, rank: int, tasks_per_node: int, processes: int, devices: int, mine: list[int]
 ) -> None:
-    assert joined(monkeypatch, rank, 4) == [("node-1:29500", 8, rank, [device])]
-
-
-def test_a_process_alone_on_its_node_names_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = joined(monkeypatch, 1, 1, processes=2, devices=16)
-    assert calls == [("node-1:29500", 2, 1, list(range(8)))]
+    calls: list[Any] = []
+    distributed = SimpleNamespace(
+        initialize=lambda *given, local_device_ids: calls.append((*given, local_device_ids))
+    )
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(distributed=distributed))
+    sizes = {"tasks_per_node": tasks_per_node, "processes": processes, "devices": devices}
+    worker.join_processes(SimpleNamespace(coordinator="node-1:29500", rank=rank, **sizes))
+    assert calls == [("node-1:29500", processes, rank, mine)]
 
 
 # --- files and arguments ------------------------------------------------------------------------------
@@ -297,15 +273,18 @@ def steps_marked(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -
     return {step.step: step.excluded_because for step in read_phase(folder, 1).steps}
 
 
-def test_steps_that_a_profiler_disturbs_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    marked = steps_marked(tmp_path, monkeypatch, "--disturbed_steps=2-4")
-    assert marked == {0: None, 1: None, 2: "profiler", 3: "profiler", 4: "profiler", 5: None}
-
-
-def test_before_jax_has_compiled_again_no_step_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And of two reasons the first is told."""
-    marked = steps_marked(tmp_path, monkeypatch, "--pgle_runs=3", "--disturbed_steps=0-1")
-    assert marked == {0: "profiler", **dict.fromkeys(range(1, 6), "pgle")}
+@pytest.mark.parametrize(
+    ("options", "marked"),
+    [
+        (["--disturbed_steps=2-4"], [None, None, "profiler", "profiler", "profiler", None]),
+        # Before jax has compiled again no step counts; of two reasons the first is told.
+        (["--pgle_runs=3", "--disturbed_steps=0-1"], ["profiler", *["pgle"] * 5]),
+    ],
+)
+def test_steps_that_cannot_count_are_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], marked: list[str | None]
+) -> None:
+    assert steps_marked(tmp_path, monkeypatch, *options) == dict(enumerate(marked))
 
 
 @pytest.mark.parametrize(("rank", "dumps"), [("0", True), ("3", False)])
@@ -345,11 +324,9 @@ def test_a_cuda_runtime_that_pip_installed_is_found_for_the_profiler(
     place = tmp_path / "nvidia/cuda_runtime/lib/libcudart.so.12"
     place.parent.mkdir(parents=True)
     place.touch()
-    profiler: Any = types.ModuleType("maxtext.common.profiler")
-    common: Any = types.ModuleType("maxtext.common")
-    common.profiler = profiler
-    monkeypatch.setitem(sys.modules, "maxtext", types.ModuleType("maxtext"))
-    monkeypatch.setitem(sys.modules, "maxtext.common", common)
+    profiler = SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "maxtext", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "maxtext.common", SimpleNamespace(profiler=profiler))
     loaded: list[str] = []
     monkeypatch.setattr("ctypes.CDLL", lambda name: loaded.append(name) or name)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

@@ -73,10 +73,8 @@ def kernel_of(name, opcode):
     return re.sub(r"[.\-]", "_", name)
 
 
-def thunk_range(name, at, old):
+def thunk_range(name, at):
     """As XLA names it, without its domain TSL."""
-    if old:
-        return f"Thunk:#hlo_op={name}#"
     return f"Thunk:#name=jit(train_step)/step,hlo_op={name},unique_hlo_op_id={at}#"
 
 
@@ -166,18 +164,16 @@ def rows_of(title, timed):
 class Pretence:
     """What was recorded, in the ways of STAND_IN_NSYS."""
 
-    def __init__(self, mode, old):
+    def __init__(self, mode):
         self.mode = mode
-        self.old = old
 
     def table(self, report):
         """nvtx_kern_sum as CSV: a kernel has a row for each range that was open when it was launched."""
         module, number, timed = seen(report, self.mode)
         timed = [] if self.mode == "empty" else timed
-        domain = "" if self.old else "TSL:"
-        rows = [*rows_of(domain + module_range(module, number), timed)]
+        rows = [*rows_of("TSL:" + module_range(module, number), timed)]
         for at, one in enumerate(timed):
-            rows += rows_of(domain + thunk_range(one[0], at, self.old), [one])
+            rows += rows_of("TSL:" + thunk_range(one[0], at), [one])
         if self.mode == "no_ranges":
             rows = [(":train", *row[1:]) for row in rows]
         stream = io.StringIO()
@@ -196,7 +192,7 @@ class Pretence:
         for _ in range(STEPS):
             began = 1000 * at
             for name, kernel, took in timed:
-                tables.launch(at, thunk_range(name, at, self.old), kernel, clock, took)
+                tables.launch(at, thunk_range(name, at), kernel, clock, took)
                 at, clock = at + 1, clock + took + 1000
             title = tables.string(module_range(module, number))
             tables.insert("NVTX_EVENTS", start=began, end=1000 * at, eventType=PUSHPOP_RANGE, textId=title,

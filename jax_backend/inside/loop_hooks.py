@@ -1,0 +1,169 @@
+"""What is done around the steps of MaxText's loop: evaluations, slower steps, a watch over jax's own PGLE.
+
+Runs inside MaxText's environment, loaded by its path. The loop dispatches a step before it waits for the one before.
+"""
+
+import time
+import warnings
+from collections import deque
+
+# --- evaluations of a run that has a target -----------------------------------------------------
+
+
+def between_steps(iteration, evaluations, clock):
+    """MaxText's function of one step, with an evaluation after the steps that the goal names.
+
+    MaxText's own trigger would evaluate while the step before is still to be written down, so that its time would
+    hold the evaluation's; here a step is waited for first. The target ends the loop.
+    """
+
+    def iterate(device_state, python_variables, immutable_data):
+        import jax
+
+        metrics = iteration(device_state, python_variables, immutable_data)
+        step = python_variables["step"]
+        if evaluations.goal.due(step + 1):
+            jax.block_until_ready(device_state["state"])
+            clock.ends[step] = begun = time.perf_counter()
+            loss = evaluation_loss(device_state, python_variables["eval_data_iterator"], immutable_data)
+            seconds = time.perf_counter() - begun
+            clock.pause(step, seconds)
+            if evaluations.take(step + 1, seconds, loss):
+                immutable_data["steps"] = step + 1
+        return metrics
+
+    return iterate
+
+
+def evaluation_loss(device_state, batches, immutable_data):
+    """By MaxText's own compiled step: the mean over all tokens of all batches, the same number on every process."""
+    import jax
+    from flax.core.spmd import logical_axis_rules
+    from maxtext.utils import sharding
+
+    config, mesh = immutable_data["config"], device_state["mesh"]
+    rules = immutable_data["logical_axis_rules_for_eval"]
+    batches.reset()
+    total = weight = 0.0
+    for _, batch in zip(range(immutable_data["eval_steps"]), batches, strict=False):
+        placed = jax.device_put(batch, sharding.get_input_data_sharding(config, mesh, rules=rules))
+        with jax.set_mesh(mesh), logical_axis_rules(rules):
+            scalars = device_state["p_eval_step"](device_state["state"], placed)["scalar"]
+        total += float(scalars["evaluation/total_loss"])
+        weight += float(scalars["evaluation/total_weights"])
+    return total / weight
+
+
+# --- slower steps, for --inject_slowdown --------------------------------------------------------
+
+
+class SlowedSteps:
+    """The steps as `slowdown` (worker_kit.Slowdown) makes them; `wait_for` returns when what a step made is there.
+
+    A sleep beside a step would hide behind the next one, which runs already. Here a step is begun only when the one
+    before is done and slept for: nothing runs while the worker sleeps, and what the loop does between two steps still
+    runs beside one.
+    """
+
+    def __init__(self, slowdown, wait_for):
+        self._slowdown = slowdown
+        self._wait_for = wait_for
+        self._running = None  # what the step that was begun last makes, until that is over
+        self._ends = deque()
+
+    def around(self, train_step):
+        def step(*arguments):
+            self._end_running()
+            self._running = train_step(*arguments)
+            return self._running
+
+        return step
+
+    def end_of_next(self):
+        """When the oldest step was over that was not asked for yet; of the last one nobody begins another after."""
+        if not self._ends:
+            self._end_running()
+        return self._ends.popleft()
+
+    def _end_running(self):
+        if self._running is not None:
+            self._wait_for(self._running)
+            self._running = None
+            self._ends.append(self._slowdown.end_of_step(time.perf_counter()))
+
+
+# --- jax's own profile-guided latency estimation ------------------------------------------------
+
+EMPTY_TRACE = "PGLE collected an empty trace"
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+class PgleWatch:
+    """Which steps jax profiles, in which it compiles once more, and from which on steps are those of that program.
+
+    jax says through its public monitoring when it compiles something, and by a warning when a trace was empty; both
+    are asked for inside the calls of the training step alone, because jax profiles every other function that is
+    compiled, too.
+    """
+
+    def __init__(self, runs, settling):
+        self._runs = runs  # so many calls are profiled, and the one after them compiles
+        self._settling = settling
+        self._calls = 0
+        self._inside = False
+        self.empty_traces = 0
+        self.recompile_step = None
+        self._recompile_seconds = 0.0
+
+    def around(self, train_step):
+        import jax.monitoring
+
+        jax.monitoring.register_event_duration_secs_listener(self._on_duration)
+        show = warnings.showwarning
+
+        def listen(message, *rest, **named):
+            if self._inside and EMPTY_TRACE in str(message):
+                self.empty_traces += 1
+            show(message, *rest, **named)
+
+        warnings.filterwarnings("always", message=EMPTY_TRACE)
+        warnings.showwarning = listen
+
+        def step(*arguments):
+            self._inside = True
+            try:
+                return train_step(*arguments)
+            finally:
+                self._inside = False
+                self._calls += 1
+
+        return step
+
+    def _on_duration(self, event, seconds, **_named):
+        # A compilation in an earlier step is none of the profile's: its costs are not known before.
+        if event == COMPILED and self._inside and self._calls >= self._runs and self.recompile_step is None:
+            self.recompile_step = self._calls
+            self._recompile_seconds = seconds
+
+    def reason_against(self, step):
+        """Why a step cannot count; the first one compiles, and is left out for that."""
+        over = self.recompile_step is not None and step > self.recompile_step + self._settling
+        return None if over or step == 0 else "pgle"
+
+    def seen(self):
+        """The fields of the event that tells of it."""
+        reason = f"jax did not compile again in any of {self._calls} steps, of which it was to profile {self._runs}"
+        if self.recompile_step is not None:
+            reason = f"jax profiled {self._runs} steps and compiled again in step {self.recompile_step}"
+            reason += f" ({self._recompile_seconds:.1f} s)"
+        if self.empty_traces >= self._runs:
+            reason += "; but every trace was empty, so there were no costs to schedule by"
+        elif self.empty_traces:
+            reason += f"; {self.empty_traces} of the traces were empty"
+        return {
+            "applied": self.recompile_step is not None and self.empty_traces < self._runs,
+            "reason": reason,
+            "profiled_steps": min(self._calls, self._runs),
+            "empty_traces": self.empty_traces,
+            "recompile_step": self.recompile_step,
+        }
