@@ -93,7 +93,9 @@ def _parse(command: Command) -> list[str]:
         _print_help(command)
         sys.exit(0)
     try:
-        return list(flags.FLAGS([sys.argv[0], *command.arguments]))
+        words = list(flags.FLAGS([sys.argv[0], *command.arguments]))
+        _refuse_empty()
+        return words
     except flags.UnrecognizedFlagError as error:
         known = [flag.name for group in flags_of(command.module).values() for flag in group]
         message = f"unknown flag --{error.flagname}: {nearest(error.flagname, known)}"
@@ -101,6 +103,16 @@ def _parse(command: Command) -> list[str]:
         message = str(error)
     _print_without_secrets(f"stepmark: {message}\n  next:  {command.typed} --help")
     sys.exit(EXIT_REFUSED)
+
+
+def _refuse_empty() -> None:
+    """An empty variable of a shell script would else be another request."""
+    for name in flags.FLAGS:
+        flag = flags.FLAGS[name]
+        if flag.present and (flag.value in ("", []) or (isinstance(flag.value, list) and "" in flag.value)):
+            raise RequestError(
+                f"--{name}= names nothing", where=f"--{name}=", next_command=f"a value, or the same without --{name}"
+            )
 
 
 def _print_without_secrets(text: str) -> None:

@@ -27,7 +27,7 @@ from absl import flags
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.history.filters import parse_condition
 from benchmarks.rendering.columns import aligned, plural
-from launch.cli import run_main
+from launch.cli import refuse_more, run_main
 
 if TYPE_CHECKING:
     from benchmarks.history.filters import Condition
@@ -46,12 +46,7 @@ REFRESH_SECONDS = flags.DEFINE_float("refresh_seconds", 30.0, "Between two updat
 
 
 def main(argv: list[str]) -> int:
-    if len(argv) > 1:
-        raise RequestError(
-            f"'{argv[1]}': the dashboard takes flags alone",
-            where="launch/dashboard.py",
-            next_command=f"python launch/dashboard.py --output_dir={argv[1]}",
-        )
+    refuse_more(argv[1:], "python launch/dashboard.py --output_dir=FOLDER")
     output_dir = Path(OUTPUT_DIR.value)
     if not output_dir.is_dir():
         raise RequestError(

@@ -42,7 +42,7 @@ from benchmarks.gate.values import Suite
 from benchmarks.rendering.columns import aligned
 from benchmarks.secret_rules import hidden
 from benchmarks.values import Labels, Site
-from launch.cli import run_main
+from launch.cli import refuse_more, run_main
 from launch.command_line import places
 from launch.slurm import job_flags
 
@@ -51,7 +51,7 @@ flags.DEFINE_string("suite", None, "A suite of configs/suites, such as smoke.")
 flags.DEFINE_string("site", None, "Where to run: a site; else the suite's own, $STEPMARK_SITE, or local.")
 flags.DEFINE_string("output_dir", "results", "The folder with the runs, and in nights/ the records of the nights.")
 flags.DEFINE_multi_string("history", [], "Another folder whose runs are earlier nights; repeat for more.")
-flags.DEFINE_integer("max_reruns", None, "Confirmation runs of one night; the suite says how many else.")
+flags.DEFINE_integer("max_reruns", None, "Confirmation runs of one night; the suite says how many else.", 0)
 flags.DEFINE_enum("sweep", "weekly", ["weekly", "yes", "no"], "Search all nights for change points.")
 flags.DEFINE_boolean("resume", True, "Go on with a night that a launcher has left half done.")
 flags.DEFINE_float(
@@ -74,7 +74,6 @@ flags.DEFINE_integer("seed", None, "Of --self_test, for other draws than those o
 flags.DEFINE_integer("trials", 500, "Of --self_test: simulated histories a row.")
 flags.adopt_module_key_flags(job_flags)
 
-FILLED = ("suite", "site", "output_dir", "history", "replay", "accept")  # where they are said
 MODES = ("self_test", "list", "accept", "replay", "print", "dry_run")
 
 
@@ -101,32 +100,14 @@ def main(argv: list[str]) -> int:
 
 
 def _refuse(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise RequestError(
-            f"unexpected argument '{argv[1]}'",
-            why="everything is said by flags",
-            next_command="python launch/nightly.py --help",
-        )
-    _refuse_empty()
+    refuse_more(argv[1:], "python launch/nightly.py --help")
     modes = [name for name in MODES if getattr(FLAGS, name)]
     if len(modes) > 1:
         raise RequestError(f"--{modes[0]} and --{modes[1]} exclude each other", where="launch/nightly.py")
     if FLAGS.because is not None and FLAGS.accept is None:
         raise RequestError("--because goes with --accept=CELL", where="--because")
     if FLAGS.max_reruns is not None:
-        if FLAGS.max_reruns < 0:
-            raise RequestError(f"--max_reruns={FLAGS.max_reruns}: it must be 0 or more", where="--max_reruns")
         suites.refuse_budget(FLAGS.max_reruns, f"--max_reruns={FLAGS.max_reruns}")
-
-
-def _refuse_empty() -> None:
-    """A variable of a script's that is not set would else mean another request."""
-    for name in FILLED:
-        value = getattr(FLAGS, name)
-        if value == "" or (isinstance(value, list) and "" in value):
-            raise RequestError(
-                f"--{name} is empty", where=f"--{name}=", next_command=f"say what it is, or leave --{name} out"
-            )
 
 
 def _about(suite: Suite) -> str:

@@ -20,7 +20,6 @@ wrong and nothing was started.
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-import math
 import shlex
 import shutil
 import sys
@@ -31,6 +30,7 @@ from absl import flags
 from benchmarks.backend import Backend, RefusesHardware, backend_names, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
+from benchmarks.inside import peak_turns
 from benchmarks.machine.machine_gpus import HERE, of_hardware
 from benchmarks.machine.machine_gpus import shown as shown_gpus
 from benchmarks.peak import peaks
@@ -38,21 +38,19 @@ from benchmarks.peak.peak_file import Measured
 from benchmarks.peak.peak_table import hardware_yaml, table
 from benchmarks.values import Hardware, json_text, to_builtins
 from launch.checks import measuring_peak
-from launch.cli import run_main
+from launch.cli import refuse_more, run_main
 from launch.command_line import places
 from launch.running import machine_gpus
-from launch.running.this_machine import host_memory_bytes
 
 ALL = "all"
-LARGEST_SHARE_OF_MEMORY = 0.8
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("backend", ALL, "The framework: jax, nemo, another installed backend, or all.")
 flags.DEFINE_string("model", "llama2_70b", "The model of configs/models whose matmuls are measured.")
-flags.DEFINE_integer("tokens", None, "Rows of each matmul: 4096, on a CPU 64 a core unless they are given.")
+flags.DEFINE_integer("tokens", None, "Rows of each matmul: 4096, on a CPU 64 a core unless they are given.", 1)
 flags.DEFINE_string("dtype", ",".join(peaks.PRECISIONS), "Precisions of the matmuls, with commas.")
-flags.DEFINE_float("seconds", None, "For each shape and precision, all turns together: 1, on a CPU 0.5.")
-flags.DEFINE_integer("turns", peaks.TURNS, "The turns that the shapes take; the median of them counts.")
+flags.DEFINE_float("seconds", None, "For each shape and precision, all turns together: 1, on a CPU 0.5.", 0.01, 3600)
+flags.DEFINE_integer("turns", peaks.TURNS, "The turns that the shapes take; the median of them counts.", 1)
 flags.DEFINE_string(
     "hardware", None, "The device, of configs/hardware; here, or none: what is found here, its GPU before its CPU."
 )
@@ -67,12 +65,7 @@ flags.DEFINE_boolean("json", False, "Print the files' contents instead of tables
 
 
 def main(argv: list[str]) -> int:
-    if len(argv) > 1:
-        raise RequestError(
-            f"unexpected argument '{argv[1]}'",
-            why="everything is said by flags",
-            next_command="python launch/peak.py --help",
-        )
+    refuse_more(argv[1:], "python launch/peak.py --help")
     configs = places.configs()
     hardware = configs.hardware(FLAGS.hardware) if FLAGS.hardware not in (None, HERE) else None
     platform = _platform(hardware)
@@ -119,28 +112,16 @@ def _platform(hardware: Hardware | None) -> str:
 
 
 def _request(configs: Configs, platform: str, device: Hardware | None) -> peaks.PeakRequest:
-    for name in ("tokens", "seconds", "turns"):
-        value = getattr(FLAGS, name)
-        if value is not None and not 0 < value < math.inf:
-            raise RequestError(f"--{name}={value:g}: a finite number, more than 0, is expected", where=f"--{name}")
     on_cpu = platform == "cpu"
-    rows = FLAGS.tokens or (peaks.rows_on_a_cpu(measuring_peak.cores()) if on_cpu else peaks.ROWS)
+    rows = FLAGS.tokens or (peaks.rows_on_a_cpu(peak_turns.cores()) if on_cpu else peaks.ROWS)
     square = peaks.square_on_a_cpu(rows) if on_cpu else peaks.LARGEST_SQUARE
-    request = peaks.PeakRequest(
+    return peaks.PeakRequest(
         shapes=peaks.shapes_of(configs.model(FLAGS.model), rows, square),
         dtypes=_dtypes(device),
         seconds=FLAGS.seconds or (0.5 if on_cpu else 1.0),
         turns=FLAGS.turns,
         fewest_turns=min(peaks.FEWEST_TURNS, FLAGS.turns),
     )
-    have, needed = host_memory_bytes(), peaks.bytes_needed(request)
-    if on_cpu and needed > LARGEST_SHARE_OF_MEMORY * have:
-        raise RequestError(
-            f"the matmuls need {needed / 1e9:.0f} GB, this machine has {have / 1e9:.0f} GB",
-            where=f"--model={FLAGS.model} with {rows} tokens",
-            next_command="fewer --tokens, a smaller model by --model, or --dtype=bf16",
-        )
-    return request
 
 
 def _dtypes(device: Hardware | None) -> list[str]:

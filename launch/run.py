@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from benchmarks.errors import EXIT_CODES, EXIT_VALID, RequestError
-from launch.cli import run_main
+from launch.cli import refuse_more, run_main
 from launch.command_line import request_flags
 from launch.slurm import job_flags
 
@@ -51,7 +51,10 @@ if TYPE_CHECKING:  # --help loads nothing else
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer(
-    "repeats", None, "Run every benchmark this often: once, or 6 times where --pgle names several ways."
+    "repeats",
+    None,
+    "Run every benchmark this often: once, or 6 times where --pgle names several ways.",
+    lower_bound=1,
 )
 flags.DEFINE_string(
     "profile", "none", "Record a profile: none, nsys, xplane or nccl. The figures of such a run are never compared."
@@ -72,7 +75,11 @@ flags.DEFINE_float(
 flags.DEFINE_boolean("telemetry", True, "Sample clocks, power and memory of every node beside the run.")
 flags.DEFINE_boolean("allow_busy", False, "On this machine: use GPUs that another program is using.")
 flags.DEFINE_float(
-    "hang_timeout", None, "On a cluster: end a job that shows no step for so many seconds, its stacks dumped."
+    "hang_timeout",
+    None,
+    "On a cluster: end a job that shows no step for so many seconds, its stacks dumped.",
+    1,
+    10**7,
 )
 flags.DEFINE_integer("max_jobs", None, "Of a sweep, in the queue at once; the site says how many else.")
 flags.DEFINE_boolean("resume", True, "Go on with a sweep of the same flags that is not done.")
@@ -87,12 +94,7 @@ PROFILE_FLAGS = (
 
 
 def main(argv: list[str]) -> int:
-    if len(argv) > 1:
-        raise RequestError(
-            f"unexpected argument '{argv[1]}'",
-            why="everything is said by flags",
-            next_command="python launch/run.py --help",
-        )
+    refuse_more(argv[1:], "python launch/run.py --help")
     from launch.command_line import places
 
     configs = places.configs()
@@ -137,10 +139,6 @@ def _tags() -> list[str]:
 
 
 def _refuse_flags(site: "Site") -> None:
-    if FLAGS.repeats is not None and FLAGS.repeats < 1:
-        raise RequestError(f"--repeats={FLAGS.repeats}: it must be 1 or more", where="--repeats")
-    if FLAGS.hang_timeout is not None and not 1 <= FLAGS.hang_timeout < float("inf"):
-        raise RequestError(f"--hang_timeout={FLAGS.hang_timeout:g}: it must be 1 or more", where="--hang_timeout")
     if not FLAGS.wait and site.slurm is None:
         raise RequestError("--nowait needs a site with a queue", where=f"--site={site.name}", next_command="--wait")
     if FLAGS.allow_busy and site.slurm is not None:

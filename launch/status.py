@@ -107,17 +107,9 @@ def _speed(row: RunState) -> str:
 
 
 def _as_data(row: RunState) -> dict[str, object]:
-    return {
-        "run_id": row.folder.run_id,
-        "path": str(row.folder.path),
-        "site": row.site,
-        "job_id": row.job_id,
-        "state": row.state,
-        "step": row.step,
-        "steps": row.steps,
-        "seconds_per_step": row.seconds_per_step,
-        "detail": row.detail,
-    }
+    named = ("site", "job_id", "state", "step", "steps", "seconds_per_step", "detail")
+    place = {"run_id": row.folder.run_id, "path": str(row.folder.path)}
+    return place | {name: getattr(row, name) for name in named}
 
 
 # --- one run ------------------------------------------------------------------------------------

@@ -84,7 +84,6 @@ def _refuse_mixed_flags(runs: list[str]) -> None:
 def _equivalence() -> int:
     from benchmarks.equivalence.mutations import LIST, chosen, plants_of
 
-    _refuse_empty_flags()
     if LIST in FLAGS.plant:
         print("\n".join(aligned([(name, plant.what) for name, plant in plants_of(FLAGS.task, FLAGS.dtype).items()])))
         return EXIT_VALID
@@ -101,17 +100,6 @@ def _equivalence() -> int:
         dtype=FLAGS.dtype,
         hardware=FLAGS.hardware,
     )
-
-
-def _refuse_empty_flags() -> None:
-    """An empty variable of a shell script: the plain proof, with nothing planted, is not what was asked for."""
-    for name in ("model", "hardware", "plant", "output_dir"):
-        if FLAGS[name].present and not FLAGS[name].value:
-            raise RequestError(
-                f"--{name}= names nothing",
-                where=f"--{name}=",
-                next_command=f"python launch/verify.py --equivalence, without --{name} or with a value",
-            )
 
 
 def _one_of_many(folder: RunFolder) -> int:

@@ -4,7 +4,8 @@ A step that no sample falls in has none: its figures are those of the next one t
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +13,7 @@ import msgspec
 
 from benchmarks.measuring.statistics import mean
 from benchmarks.telemetry.gpu import THROTTLE_BITS
-from benchmarks.telemetry.samples import NODE_FILES, GpuSample, NodeSample
-from benchmarks.values import Value
+from benchmarks.telemetry.samples import GpuSample, NodeSample
 
 FIRST_EVENTS = "events-rank0.jsonl"
 SLOWER = sum(THROTTLE_BITS.values())
@@ -71,38 +71,17 @@ def _made(table: Sequence[Scalar], rows: Sequence[GpuSample | NodeSample]) -> di
 # --- which samples are a step's -------------------------------------------------------------------
 
 
-class StepEnd(Value, frozen=True):
-    step: int
-    unix_seconds: float
-
-
-class BesideSteps:
-    """Hands out the samples step by step. What was sampled before the first step began is of none."""
-
-    def __init__(self, begin_unix: float) -> None:
-        self._begin = begin_unix
-        self._ends: list[StepEnd] = []
-        self._samples: list[NodeSample] = []
-
-    def end(self, step: int, unix_seconds: float) -> None:
-        self._ends.append(StepEnd(step=step, unix_seconds=unix_seconds))
-
-    def take(self, samples: Sequence[NodeSample]) -> list[tuple[StepEnd, list[NodeSample]]]:
-        """The steps that have samples now, each with its own; samples after the last step wait for the next."""
-        known = [*self._samples, *(sample for sample in samples if sample.time >= self._begin)]
-        known.sort(key=lambda sample: sample.time)
-        found, place = [], 0
-        for end in self._ends:
-            first = place
-            while place < len(known) and known[place].time <= end.unix_seconds:
-                place += 1
-            if place > first:
-                found.append((end, known[first:place]))
-        self._ends, self._samples = [], known[place:]
-        return found
-
-
-# --- reading, while they are written --------------------------------------------------------------
+def by_step(
+    begin_unix: float, ends: Iterable[tuple[int, float]], samples: Iterable[NodeSample]
+) -> Iterator[tuple[int, float, list[NodeSample]]]:
+    """The steps that have samples, when each ended, and its own. Samples from outside all steps are of none."""
+    known = sorted((one for one in samples if one.time >= begin_unix), key=lambda one: one.time)
+    first = 0
+    for step, unix_seconds in ends:
+        after = bisect_right(known, unix_seconds, key=lambda one: one.time)
+        if after > first:
+            yield step, unix_seconds, known[first:after]
+            first = after
 
 
 def begin_of(phase_dir: Path) -> float | None:
@@ -116,24 +95,3 @@ def begin_of(phase_dir: Path) -> float | None:
                 if fields.get("event") == "step":
                     return None
     return None
-
-
-def follow(folder: Path) -> Callable[[], list[NodeSample]]:
-    """New samples of every node at each call; a line that is still being written waits for the next call."""
-    offsets: dict[Path, int] = {}
-    decoder = msgspec.json.Decoder(NodeSample)
-
-    def new_samples() -> list[NodeSample]:
-        found: list[NodeSample] = []
-        for path in folder.glob(NODE_FILES):
-            with contextlib.suppress(OSError), path.open("rb") as stream:
-                stream.seek(offsets.get(path, 0))
-                text = stream.read()
-                whole = text[: text.rfind(b"\n") + 1]
-                offsets[path] = offsets.get(path, 0) + len(whole)
-                for line in whole.splitlines():
-                    with contextlib.suppress(ValueError, RecursionError):  # facts, ends, and what telemetry names
-                        found.append(decoder.decode(line))
-        return found
-
-    return new_samples

@@ -1,7 +1,7 @@
 """A diagnosis as a person reads it: rows of labels and texts. Pure."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 
 from benchmarks.diagnosis.order import Diagnosis, Entry
@@ -68,15 +68,6 @@ def _who(entry: Entry) -> str:
     if len(entry.ranks) > 1:
         words.append(f"{len(entry.ranks)} ranks say so: {ranks_text(entry.ranks)}")
     return ", ".join(words)
-
-
-def time_text(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
-
-
-def _lines(entries: Sequence[Entry], most: int) -> list[str]:
-    lines = [f"{_who(one)}; {one.first.file}:{one.first.line}: {one.first.text}" for one in entries[:most]]
-    return [*lines, f"and {len(entries) - most} more: --json has them all"] if len(entries) > most else lines
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

@@ -168,10 +168,6 @@ def perturbed(weights: Mapping[str, Array], seed: int) -> Arrays:
     return found
 
 
-def is_adapter(name: str) -> bool:
-    return name.endswith(ADAPTER_ENDS)
-
-
 def gradient_norm(gradients: Mapping[str, Array]) -> float:
     return float(np.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in gradients.values())))
 

@@ -40,11 +40,6 @@ class MatmulShape(Value, frozen=True):
     def flops(self) -> float:
         return 2.0 * self.m * self.k * self.n
 
-    @property
-    def numbers(self) -> int:
-        """Of its three matrices."""
-        return self.m * self.k + self.k * self.n + self.m * self.n
-
     def text(self) -> str:
         return f"[{self.m}, {self.k}] x [{self.k}, {self.n}]"
 
@@ -126,15 +121,6 @@ def rows_on_a_cpu(cores: int) -> int:
 
 def square_on_a_cpu(rows: int) -> int:
     return min(LARGEST_SQUARE_ON_A_CPU, 16 * rows)
-
-
-BYTES = {"bf16": 2, "fp32": 4, "fp8": 1}
-
-
-def bytes_needed(request: PeakRequest) -> int:
-    """Of all matrices of the largest precision: one precision is held at a time, all its shapes at once."""
-    numbers = sum(shape.numbers for shape in request.shapes)
-    return numbers * max(BYTES.get(dtype, 4) for dtype in request.dtypes)
 
 
 # --- what was measured --------------------------------------------------------------------------

@@ -6,7 +6,7 @@ A line that cannot be read is named, and takes nothing else with it.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -30,9 +30,8 @@ class Program(Value, frozen=True):
     sha256: str
 
 
-Event = Step | WorkerFacts | WorkerEnd | Started | PgleSeen | Stopped | Program | Evaluation | AdaptersSeen
 # The event's name -> what its fields are; those of a step and of a start are completed.
-AS_WRITTEN: Mapping[str, type[WorkerFacts | WorkerEnd | PgleSeen | Stopped | Program | Evaluation | AdaptersSeen]] = {
+EVENTS: Mapping[str, type[Value]] = {
     "facts": WorkerFacts,
     "end": WorkerEnd,
     "pgle": PgleSeen,
@@ -40,6 +39,8 @@ AS_WRITTEN: Mapping[str, type[WorkerFacts | WorkerEnd | PgleSeen | Stopped | Pro
     "program": Program,
     "evaluation": Evaluation,
     "adapters": AdaptersSeen,
+    "started": Started,
+    "step": Step,
 }
 EVENT_FILES = "events-rank*.jsonl"
 
@@ -58,7 +59,7 @@ def event_files(phase_dir: Path) -> list[Path]:
 
 def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     """Everything the workers of a phase wrote, in the order of their ranks."""
-    found: dict[type[Event], list[tuple[int, Any]]] = {kind: [] for kind in get_args(Event)}
+    found: dict[type[Value], list[tuple[int, Any]]] = {kind: [] for kind in EVENTS.values()}
     unreadable: list[str] = []
     for path in event_files(phase_dir):
         for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
@@ -101,10 +102,10 @@ def follow_evaluations(phase_dir: Path) -> Callable[[], list[Evaluation]]:
     return lambda: [value for rank, value in new_values() if rank == 0 and isinstance(value, Evaluation)]
 
 
-def _follower(phase_dir: Path, attempt: int) -> Callable[[], Iterator[tuple[int, Event]]]:
+def _follower(phase_dir: Path, attempt: int) -> Callable[[], Iterator[tuple[int, Value]]]:
     offsets: dict[Path, int] = {}
 
-    def new_values() -> Iterator[tuple[int, Event]]:
+    def new_values() -> Iterator[tuple[int, Value]]:
         for path in event_files(phase_dir):
             with path.open("rb") as stream:
                 stream.seek(offsets.get(path, 0))
@@ -118,14 +119,14 @@ def _follower(phase_dir: Path, attempt: int) -> Callable[[], Iterator[tuple[int,
     return new_values
 
 
-def _value_of(line: bytes, rank: int, attempt: int) -> Event:
+def _value_of(line: bytes, rank: int, attempt: int) -> Value:
     fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
     kind = fields.pop("event")
-    if kind in AS_WRITTEN:
-        return msgspec.convert(fields, AS_WRITTEN[kind])
-    if kind == "started":
-        return msgspec.convert({**fields, "rank": rank}, Started)
+    if kind not in EVENTS:
+        raise KeyError(f"unknown event '{kind}'")
     if kind == "step":
         fields.pop("gradient_norm", None)  # asserted by the worker, not a figure of the result
-        return msgspec.convert({**fields, "tokens": None, "rank": rank, "attempt": attempt}, Step)
-    raise KeyError(f"unknown event '{kind}'")
+        fields |= {"tokens": None, "rank": rank, "attempt": attempt}
+    elif kind == "started":
+        fields["rank"] = rank
+    return msgspec.convert(fields, EVENTS[kind])

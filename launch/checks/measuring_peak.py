@@ -5,8 +5,6 @@ import datetime
 import re
 import shutil
 import tempfile
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -25,13 +23,10 @@ from benchmarks.version import VERSION
 from launch.command_line.places import stepmark_home
 from launch.running import interpreters, machine_gpus, this_machine
 from launch.running.screen import Screen
-from launch.running.side_program import python_for, run_side_program
+from launch.running.side_program import python_for, removed_on_interrupt, run_side_program
 
 ROCM_DRIVER = Path("/dev/kfd")
 DEVICES, TPU_DEVICES = Path("/dev"), ("accel[0-9]*", "vfio/[0-9]*")  # of the older and the newer drivers
-LOOK_SECONDS = 0.5
-
-
 # --- this machine -------------------------------------------------------------------------------
 
 
@@ -82,11 +77,6 @@ def refuse_python(backend: Backend, engine: str, platform: str, site: Site, pyth
     interpreters.refuse(runtime_choice.in_force(site, None, str(python)), spec, engine)
 
 
-def cores() -> int:
-    """That this process, and so the program it starts, may use."""
-    return peak_turns.cores()
-
-
 # --- measuring ----------------------------------------------------------------------------------
 
 
@@ -105,41 +95,22 @@ def run(
     gpus = _gpus(hardware) if platform == "cuda" else []
     python = python or python_for(backend, engine, program, gpus)  # its progress goes before ours
     folder = Path(tempfile.mkdtemp(prefix=f"stepmark-peak-{backend.name}-"))  # a container's home may be read-only
-    (folder / "request.json").write_text(json_text(request))
-    try:
-        with _progress(folder / "rank-0.log", f"measuring matmuls with {backend.title}"):
-            report = run_side_program(backend, engine, program, folder, PeakReport, python, gpus)
-    except RunError:
-        raise
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
+    title = f"measuring matmuls with {backend.title}"
+    with removed_on_interrupt(folder), Screen(0, title) as screen:
+
+        def look() -> None:
+            """The last thing the program said, on the screen."""
+            with contextlib.suppress(OSError):
+                lines = (folder / "rank-0.log").read_text(errors="replace").splitlines()
+                said = [line for line in lines if line.startswith(peak_turns.PROGRESS)]
+                if said:
+                    screen.waiting(f"{title}: {said[-1].removeprefix(peak_turns.PROGRESS)}")
+
+        (folder / "request.json").write_text(json_text(request))
+        report = run_side_program(backend, engine, program, folder, PeakReport, python, gpus, look)
     shutil.rmtree(folder)
     # The first of those that it sees is measured.
     return msgspec.structs.replace(report, notes=[*report.notes, *busy_notes(gpus[:1])])
-
-
-@contextlib.contextmanager
-def _progress(log: Path, title: str) -> Iterator[None]:
-    """The last thing the program said, on the screen; read beside it, because who waits for it cannot look."""
-    done = threading.Event()
-    with Screen(0, title) as screen:
-
-        def look() -> None:
-            while not done.wait(LOOK_SECONDS):
-                with contextlib.suppress(OSError):
-                    lines = log.read_text(errors="replace").splitlines()
-                    said = [line for line in lines if line.startswith(peak_turns.PROGRESS)]
-                    if said:
-                        screen.waiting(f"{title}: {said[-1].removeprefix(peak_turns.PROGRESS)}")
-
-        looking = threading.Thread(target=look, daemon=True)
-        looking.start()
-        try:
-            yield
-        finally:
-            done.set()
-            looking.join()
 
 
 # --- the file -----------------------------------------------------------------------------------
@@ -158,7 +129,7 @@ def measured(
         hardware=known.name if known else None,
         hostname=machine["hostname"],
         processor=machine["cpu"],
-        cores=cores(),
+        cores=peak_turns.cores(),
         model=model,
         request=request,
         report=report,
@@ -217,5 +188,5 @@ def read(name: str, site: Site) -> MeasuredPeak:
         ) from None
     found = peak_file.measured_peak(data, str(Path(name).absolute()))
     if site.slurm is None:
-        peak_file.refuse_another_processor(found, this_machine.cpu_name(), cores())
+        peak_file.refuse_another_processor(found, this_machine.cpu_name(), peak_turns.cores())
     return found

@@ -3,7 +3,7 @@
 import contextlib
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,11 +31,13 @@ def run_side_program(
     report: type[T],
     python: Path | None = None,
     gpus: Sequence[MachineGpu] = (),
+    look: Callable[[], None] = lambda: None,
 ) -> T:
     """What the program wrote into its folder. A program that fails, or says nothing, is a RunError with its words.
 
     `python` is one that has the framework already, such as a container's; else the engine's environment is made.
     `gpus` are those that it is shown. One for a CPU is shown none: a framework's CUDA build would take one.
+    `look` is called twice a second meanwhile.
     """
     python = python or python_for(backend, engine, program, gpus)
     phase = Phase(
@@ -49,7 +51,7 @@ def run_side_program(
     )
     (folder / REPORT).unlink(missing_ok=True)
     with local.interrupted_once():
-        ended = local.run_phase(phase, folder, python, list, lambda _: None)
+        ended = local.run_phase(phase, folder, python, list, lambda _: look())
     if any(process.interrupted for process in ended):
         raise KeyboardInterrupt
     log = folder / "rank-0.log"

@@ -8,7 +8,7 @@ import msgspec
 from benchmarks.errors import RunError
 from benchmarks.runs.runfolder import STEPS, RunFolder, remake_command
 from benchmarks.values import Benchmark, Step
-from launch.running.tensorboard_events import EVENT_FILES, ScalarWriter, writer_of
+from launch.running.tensorboard_events import EVENT_FILES, ScalarWriter
 
 
 class StepSink:
@@ -33,7 +33,7 @@ class StepSink:
         os.ftruncate(self._descriptor, 0)
         for old in (self._folder.path / "tensorboard").glob(EVENT_FILES):
             old.unlink()
-        self._events = writer_of(self._folder, self._benchmark)
+        self._events = ScalarWriter(self._folder, self._benchmark)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,13 +8,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from benchmarks.dashboards import machines
-from benchmarks.dashboards.live import StepScalars, step_scalars
+from benchmarks.dashboards.live import step_scalars
 from benchmarks.runs.runfolder import RunFolder
-from benchmarks.telemetry.samples import NodeSample
+from benchmarks.telemetry import samples
 from benchmarks.values import Benchmark, Step
 
 EVENT_FILES = "events.out.tfevents.*"
@@ -24,20 +23,23 @@ class ScalarWriter:
     """Writes <run>/tensorboard/; opened at the first step, because importing TensorBoard takes a while.
 
     Encoding scalars takes processor time. On a machine that trains on its own CPU that would show in quick
-    steps, so those are kept until the run has ended; nobody watches ten points a second.
+    steps, so those are kept until the run has ended; nobody watches ten points a second. So are the samples of the
+    machines: the files of hundreds of nodes on a shared disk are read once.
     """
 
     LIVE_STEP_SECONDS = 0.1
 
-    def __init__(self, folder: Path, figures: StepScalars, machines: "Machines | None" = None) -> None:
-        self._folder = folder
-        self._figures = figures
-        self._machines = machines
+    def __init__(self, folder: RunFolder, benchmark: Benchmark) -> None:
+        self._run, self._benchmark = folder, benchmark
+        self._phase = folder.measured_phase().name
+        self._figures = step_scalars(benchmark)
         self._started = time.time()
         self._file: BinaryIO | None = None
         self._records: Any = None  # TensorBoard ships no types
         self._described: set[str] = set()
         self._waiting: list[Step] = []
+        self._begins: dict[int, float | None] = {}  # attempt -> when its first step began
+        self._ends: dict[int, list[tuple[int, float]]] = {}  # attempt -> its steps, and when each ended
 
     def write(self, steps: list[Step]) -> None:
         self._waiting += [step for step in steps if step.rank == 0]
@@ -54,38 +56,47 @@ class ScalarWriter:
     def _write_waiting(self, *, last: bool = False) -> None:
         """The scalars are made from steps.jsonl's steps: where the disk is full, they are not worth the run."""
         steps, self._waiting = self._waiting, []
-        if not steps and not (last and self._file):
-            return
         try:
-            if self._file is None:
-                self._open()
             for step in steps:
                 self._put(step.step, self._when(step), self._figures.of(step), self._figures.descriptions)
-            if self._machines is not None:
-                for end, samples in self._machines.look(at_once=last):
-                    found = machines.scalars(samples, gpus=self._machines.gpus)
-                    self._put(end.step, end.unix_seconds, found, lambda: machines.DESCRIPTIONS)
+            if last:
+                self._put_samples()
             if self._file is not None:
                 self._file.flush()
         except OSError as error:
             print(f"stepmark: TensorBoard's events could not be written: {error.strerror}", file=sys.stderr)
 
     def _when(self, step: Step) -> float:
-        end = self._machines.end(step) if self._machines is not None else None
-        return self._started + (step.elapsed_seconds or 0.0) if end is None else end
+        """When a step ended, by the clock of rank 0's host where its worker says when it began."""
+        if step.attempt not in self._begins:
+            self._begins[step.attempt] = machines.begin_of(self._run.phase_dir(self._phase, step.attempt))
+        begin = self._begins[step.attempt]
+        if begin is None or step.elapsed_seconds is None:
+            return self._started + (step.elapsed_seconds or 0.0)
+        self._ends.setdefault(step.attempt, []).append((step.step, begin + step.elapsed_seconds))
+        return begin + step.elapsed_seconds
+
+    def _put_samples(self) -> None:
+        gpus = self._benchmark.hardware.kind != "cpu"
+        for attempt, ends in self._ends.items():
+            nodes = samples.read(self._run.telemetry_dir(attempt)).nodes
+            sampled = [sample for node in nodes for sample in node.samples]
+            for step, when, own in machines.by_step(self._begins[attempt] or 0.0, ends, sampled):
+                self._put(step, when, machines.scalars(own, gpus=gpus), lambda: machines.DESCRIPTIONS)
 
     def _put(
         self, step: int, when: float, found: Mapping[str, float], described: Callable[[], Mapping[str, str]]
     ) -> None:
+        if not found:
+            return
+        if self._file is None:
+            folder = self._run.path / "tensorboard"
+            folder.mkdir(exist_ok=True)
+            self._file = (folder / f"events.out.tfevents.{int(self._started)}.stepmark").open("ab")
+            self._records = records_of(self._file, self._started)
         new = found.keys() - self._described
-        if found:
-            self._records.write(event(step, when, found, described() if new else {}, new))
+        self._records.write(event(step, when, found, described() if new else {}, new))
         self._described |= new
-
-    def _open(self) -> None:
-        self._folder.mkdir(exist_ok=True)
-        self._file = (self._folder / f"events.out.tfevents.{int(self._started)}.stepmark").open("ab")
-        self._records = records_of(self._file, self._started)
 
 
 def records_of(stream: BinaryIO, when: float) -> Any:
@@ -115,64 +126,11 @@ def event(
     return data
 
 
-# --- of a run -----------------------------------------------------------------------------------
-
-
-class Machines:
-    """The samples of a run's machines, beside the steps of its attempts: read as they are written, and seldom.
-
-    A shared folder with the files of hundreds of nodes takes its time: what a look takes, it waits twenty times.
-    """
-
-    REST = 20
-
-    def __init__(self, folder: RunFolder, phase: str, *, gpus: bool) -> None:
-        self.gpus = gpus
-        self._folder, self._phase = folder, phase
-        self._attempt: int | None = None
-        self._begin: float | None = None
-        self._steps = machines.BesideSteps(0.0)
-        self._new_samples: Callable[[], list[NodeSample]] = list
-        self._looks_again = 0.0
-
-    def end(self, step: Step) -> float | None:
-        """When a step ended, by the clock of rank 0's host; None where nothing says it."""
-        if step.attempt != self._attempt:
-            self._begin_attempt(step.attempt)
-        if self._begin is None or step.elapsed_seconds is None:
-            return None
-        when = self._begin + step.elapsed_seconds
-        self._steps.end(step.step, when)
-        return when
-
-    def look(self, *, at_once: bool) -> list[tuple[machines.StepEnd, list[NodeSample]]]:
-        """The steps that have samples now, with them."""
-        before = time.monotonic()
-        if self._begin is None or (before < self._looks_again and not at_once):
-            return []
-        found = self._steps.take(self._new_samples())
-        after = time.monotonic()
-        self._looks_again = after + self.REST * (after - before)
-        return found
-
-    def _begin_attempt(self, attempt: int) -> None:
-        self._attempt = attempt
-        self._begin = machines.begin_of(self._folder.phase_dir(self._phase, attempt))
-        self._steps = machines.BesideSteps(self._begin or 0.0)
-        self._new_samples = machines.follow(self._folder.telemetry_dir(attempt))
-
-
-def writer_of(folder: RunFolder, benchmark: Benchmark) -> ScalarWriter:
-    """What writes a run's scalars as its steps come."""
-    machines = Machines(folder, folder.measured_phase().name, gpus=benchmark.hardware.kind != "cpu")
-    return ScalarWriter(folder.path / "tensorboard", step_scalars(benchmark), machines)
-
-
 def write_ended(folder: RunFolder) -> None:
     """The scalars of a run that has ended, where nobody followed it and wrote them as its steps came."""
     if any((folder.path / "tensorboard").glob(EVENT_FILES)):
         return
     last = max(folder.attempts(), default=0)
-    writer = writer_of(folder, folder.benchmark())
+    writer = ScalarWriter(folder, folder.benchmark())
     writer.write([step for step in folder.stored_steps() if step.attempt == last])
     writer.close()

@@ -55,12 +55,6 @@ def test_a_defect_of_ours_shows_its_traceback(tmp_path: Path) -> None:
     assert "Traceback" in ends(tmp_path, "return [][1]").stderr
 
 
-def test_unknown_flag(tmp_path: Path) -> None:
-    done = ends(tmp_path, "return 0", "--raize=1")
-    assert done.returncode == 2
-    assert "did you mean 'raise'?" in done.stderr
-
-
 def test_a_reader_that_goes_away_is_no_error_to_show(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     body = "[print('x' * 1000) for _ in range(10000)]; return 0"

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.errors import RequestError
 from benchmarks.history.filters import parse_condition
 from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.sweeps.sweep import Cell, Sweep, SweepRun
 from benchmarks.values import json_text
-from launch.reports import comparing
 from launch.reports.comparing import Sides, conditions_of, is_filter
 from tests import forked
 from tests.benchmarks.comparing.made import Document, folder
@@ -50,10 +48,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compare(*words: str, place: Path | None = None) -> subprocess.CompletedProcess[str]:
     output_dir = [f"--output_dir={place}"] if place else []
     return forked.run(REPOSITORY / "launch/compare.py", *output_dir, *words, cwd=REPOSITORY)
-
-
-def unwrapped(text: str) -> str:
-    return " ".join(text.split())
 
 
 # --- how it ends ----------------------------------------------------------------------------------
@@ -109,23 +103,6 @@ def test_wrong_requests_end_with_2_and_no_traceback(runs: Path, words: list[str]
     assert done.stdout == ""
 
 
-def test_runs_that_cannot_be_read_are_left_out_and_named(runs: Path) -> None:
-    (next(runs.glob("*0001")) / RESULT).unlink()
-    (next(runs.glob("*0003")) / RESULT).write_text('{"schema_version": 1,')
-    done = compare("0000,0002", "0001,0003,0005", place=runs)
-    assert done.returncode == 0
-    assert "0001: it has no result.json: it goes on, or was cut off" in unwrapped(done.stdout)
-    assert "0003: result.json cannot be read" in unwrapped(done.stdout)
-
-
-def test_a_page(runs: Path, tmp_path: Path) -> None:
-    made = tmp_path / "none" / "page.html"
-    done = compare("tag=before", "tag=after", f"--html={made}", place=runs)
-    assert done.returncode == 0, done.stderr
-    assert "seconds/step" in made.read_text()
-    assert str(made) in done.stderr
-
-
 # --- what a side may be ---------------------------------------------------------------------------
 
 
@@ -160,16 +137,3 @@ def test_runs_of_a_sweep_know_their_repeat(runs: Path) -> None:
     assert [(run.pair.cell, run.pair.repeat) for run in (*a.runs, *b.runs) if run.pair] == [
         (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3),
     ]  # fmt: skip
-
-
-def test_a_history_that_cannot_be_read_is_said_and_costs_no_comparison(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(*_: object) -> None:
-        raise RequestError("the index is broken")
-
-    sides = Sides(runs)
-    sides.chosen("0000", "0001")
-    monkeypatch.setattr(comparing, "_indexed", broken)
-    assert sides.history() == []
-    assert "earlier runs are not looked at: the index is broken" in capsys.readouterr().err

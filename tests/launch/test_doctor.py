@@ -16,12 +16,10 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.jobs.job_record import SchedulerEnd
-from benchmarks.preflight.nccl_tests import NcclResult
-from benchmarks.preflight.report import Report
 from benchmarks.values import Container, JobOptions, Site
 from benchmarks.values import Slurm as SlurmSite
 from launch.preflight import job, nodes, waiting
-from launch.preflight.nodes import next_steps, why_silent
+from launch.preflight.nodes import why_silent
 from launch.preflight.waiting import Limits
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, QueueState
@@ -94,40 +92,9 @@ def test_nodes_that_are_down_are_not_in_the_job() -> None:
     assert set(down) == {"node2", "node4"}
     assert "Slurm says it is down" in down["node2"]
     assert nodes.choose(found, JobOptions(), 1) == (JobOptions(), 1, {})
-
-
-def test_a_file_names_nodes(tmp_path: Path) -> None:
-    listed = tmp_path / "nodes-fail.txt"
-    listed.write_text("node1\nnode2\n")
-    found = in_state(node1="idle", node2="idle", node3="idle", node4="idle")
-    assert nodes.choose(found, JobOptions(exclude=str(listed)), None)[1] == 2
-    options, count, _ = nodes.choose(found, JobOptions(nodelist=str(listed)), None)
-    assert (count, options.nodelist) == (2, "node[1-2]")
-    listed.write_text("node1\nnode9\n")
-    with pytest.raises(RequestError, match="the partition has no node9"):
-        nodes.choose(found, JobOptions(nodelist=str(listed)), None)
-
-
-@pytest.mark.parametrize("count", [None, 3])
-def test_too_few_nodes_that_are_up(count: int | None) -> None:
-    found = (
-        in_state(node1="down", node2="down") if count is None else in_state(node1="idle", node2="idle", node3="down")
-    )
-    with pytest.raises(RequestError) as refused:
-        nodes.choose(found, JobOptions(), count)
+    with pytest.raises(RequestError, match="2 nodes are up, 3 wanted") as refused:
+        nodes.choose(found, JobOptions(), 3)
     assert "sinfo -R" in str(refused.value)
-    assert ("0 nodes are up, at least 1 wanted" if count is None else "2 nodes are up, 3 wanted") in str(
-        refused.value
-    )
-
-
-def test_a_folder_that_the_nodes_do_not_see_is_refused(tmp_path: Path) -> None:
-    site = msgspec.structs.replace(SITE, slurm=SlurmSite(shared_folders=["/not/this"], hardware=["cpu"]))
-    with pytest.raises(RequestError, match="do not see --output_dir"):
-        nodes.refuse_unseen(site, tmp_path)
-    site = msgspec.structs.replace(SITE, slurm=SlurmSite(shared_folders=[str(tmp_path)], hardware=["cpu"]))
-    with pytest.raises(RequestError, match="do not see the checkout"):
-        nodes.refuse_unseen(site, tmp_path)
 
 
 # --- without Slurm -----------------------------------------------------------------------------------
@@ -152,26 +119,6 @@ def test_a_dry_run_needs_no_slurm_no_image_and_no_shared_folder(
     assert words in done.stderr if words else done.stderr == ""
     checked_by_bash(done.stdout)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("passing", "advised"), [(["n2"], True), ([], False)])
-def test_to_exclude_every_node_is_no_advice(passing: list[str], advised: bool) -> None:
-    report = Report(
-        site="example_venv",
-        partition="batch",
-        job_id="7",
-        started=0.0,
-        seconds=1.0,
-        nodes=["n1", *passing],
-        passing=passing,
-        failing=["n1"],
-        checks=[],
-        findings=[],
-        nccl=NcclResult(status="ok", text=""),
-    )
-    text = next_steps(report, Path("/r"))
-    assert ("--exclude=/r/nodes-fail.txt" in text) == advised
-    assert ("example_venv.yml" in text) != advised
 
 
 # --- the job ----------------------------------------------------------------------------------------
@@ -267,34 +214,19 @@ def wait(slurm: PlayedSlurm, came: int = 0, queue: float = 5.0, quiet: float = 0
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_job_that_waits_too_long_is_cancelled() -> None:
-    slurm = PlayedSlurm("PENDING", "Resources")
-    with pytest.raises(RunError, match="did not start") as failed:
-        wait(slurm, queue=0.3)
-    assert "waits for nodes (Resources)" in failed.value.why
-    assert slurm.cancelled
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_job_that_can_never_start_is_cancelled_at_once() -> None:
-    slurm = PlayedSlurm("PENDING", "PartitionNodeLimit")
+@pytest.mark.parametrize(("reason", "seconds"), [("Resources", 0.3), ("PartitionNodeLimit", 60)])
+def test_a_job_that_waits_too_long_or_for_ever_is_cancelled(reason: str, seconds: float) -> None:
+    slurm = PlayedSlurm("PENDING", reason)
     with pytest.raises(RunError, match="did not start"):
-        wait(slurm, queue=60)
+        wait(slurm, queue=seconds)
     assert slurm.cancelled
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_job_that_runs_in_silence_is_cancelled() -> None:
-    slurm = PlayedSlurm("RUNNING")
-    assert wait(slurm) is None
-    assert slurm.cancelled
-
-
-@pytest.mark.usefixtures("quick")
-def test_the_end_of_the_job_is_an_end() -> None:
-    slurm = PlayedSlurm(None, end="FAILED")
-    assert wait(slurm).state == "FAILED"
-    assert not slurm.cancelled
+def test_a_job_that_runs_in_silence_is_cancelled_and_its_end_is_an_end() -> None:
+    silent, ended = PlayedSlurm("RUNNING"), PlayedSlurm(None, end="FAILED")
+    assert (wait(silent), silent.cancelled) == (None, True)
+    assert (wait(ended).state, ended.cancelled) == ("FAILED", False)
     assert wait(PlayedSlurm("RUNNING"), done=True) is None
 
 
@@ -350,13 +282,6 @@ def test_four_good_nodes(cluster: RunningCluster, tmp_path: Path) -> None:
     for check in ("GPUs", "NVLink", "GPU throttling", "container runtime"):
         assert by_check[check]["not_checked"] == 4, check
     until(lambda: cluster.slurm("squeue", "-h").stdout == "")  # nothing is left behind
-
-
-@pytest.mark.slow
-def test_the_report_as_json_and_fewer_nodes(cluster: RunningCluster, tmp_path: Path) -> None:
-    done = on(cluster, tmp_path, "--json", f"--nodelist={','.join(cluster.cluster.node_names[1:3])}")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["passing"] == cluster.cluster.node_names[1:3]
 
 
 @pytest.mark.slow

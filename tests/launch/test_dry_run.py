@@ -73,13 +73,6 @@ slurm: {{shared_folders: [/], hardware: [{hardware}]}}
 """
 
 
-def test_a_comparison_says_what_differs_between_the_backends(tmp_path: Path) -> None:
-    text = dry_run("--backend=jax,nemo", "--model=llama32_1b", "--hardware=h100", "--gpus=1,2", cwd=tmp_path)
-    assert [line[:30] for line in text.splitlines() if line.startswith("note: ")] == [
-        "note: nemo: attention is Megat"
-    ]
-
-
 @pytest.mark.parametrize(
     ("sites", "way_on"),
     [
@@ -101,32 +94,6 @@ def test_a_refused_gpu_names_what_would_run_it(
     done = forked.run(REPOSITORY / "launch/run.py", *asked, cwd=tmp_path)
     assert done.returncode == 2
     assert way_on in done.stderr.partition("next:")[2]
-
-
-@pytest.mark.parametrize(
-    ("own", "way_on"), [("container", "--site=b;"), ("venv", "--site=NAME, with configs/sites/")]
-)
-def test_an_engine_that_is_in_its_image_alone_names_a_site_with_containers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, way_on: str
-) -> None:
-    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path))
-    (tmp_path / "sites").mkdir()
-    for name, runtime in (("a", "venv"), ("b", own)):
-        text = SITE.format(name=name, hardware="h100").replace("runtime: venv", f"runtime: {runtime}")
-        container = "container: {images: /images}\n" if runtime == "container" else ""
-        (tmp_path / "sites" / f"{name}.yml").write_text(text + container)
-    asked = (
-        "--backend=nemo",
-        "--model=llama3_70b",
-        "--hardware=h100",
-        "--gpus=64",
-        "--site=a",
-        "--engine=bridge",
-    )
-    done = forked.run(REPOSITORY / "launch/run.py", *asked, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "'bridge' runs only in its container" in done.stderr
-    assert done.stderr.partition("next:")[2].strip().startswith(way_on)
 
 
 RUNTIMES = {
@@ -157,17 +124,6 @@ def test_what_the_site_lacks_for_the_engine_hides_nothing_else_that_would_be_ref
     assert "job.sbatch" not in plan
     expected = (lacks, "the output folder", "the checkout of Stepmark", "asked for and excluded: n1", "no scontrol")
     assert [words for words in expected if sum(words in one for one in refused) != 1] == []
-
-
-def test_the_job_of_another_image_or_of_ones_own_python(tmp_path: Path) -> None:
-    image = "--image=nvcr.io#ours/jax:1"
-    plan = dry_run("--model=llama2_70b", "--site=example_pyxis", image, cwd=tmp_path)
-    assert "image=/lustre/stepmark/images/ours+jax+1.sqsh" in plan.splitlines()
-    assert "  runs in    nvcr.io/ours/jax:1" in plan.splitlines()
-    plan = dry_run("--model=llama2_70b", "--site=example_python", cwd=tmp_path)
-    assert "python=/shared/conda/envs/maxtext/bin/python" in plan.splitlines()
-    assert "  runs in    /shared/conda/envs/maxtext/bin/python" in plan.splitlines()
-    assert "--container-image" not in plan
 
 
 def test_it_needs_no_home_and_no_path(tmp_path: Path) -> None:

@@ -106,50 +106,12 @@ def test_a_slowed_night_is_a_regression_by_its_own_re_runs(naps: Naps) -> None:
 
 
 @pytest.mark.slow
-def test_the_runs_say_which_night_and_role_they_are(naps: Naps) -> None:
-    naps.night("--inject_slowdown=0.5", "--max_reruns=3")
-    report = naps.last()
-    (confirmed,) = (one for one in report["cells"] if one["rerun_ids"])
-    labels = [
-        json.loads((naps.results / run_id / "provenance.json").read_text())["labels"]["nightly"]
-        for run_id in (confirmed["run_id"], *confirmed["rerun_ids"])
-    ]
-    assert [one["role"] for one in labels] == ["night", "rerun", "rerun", "rerun"]
-    assert {(one["suite"], one["cell"], one["night"]) for one in labels} == {
-        ("naps", confirmed["cell"], report["night"])
-    }
-    (other,) = (one for one in report["cells"] if not one["rerun_ids"])
-    assert report["budget"]["refused"] == [other["cell"]]
-    assert other["verdict"] == "inconclusive"
-
-
-@pytest.mark.slow
 def test_nights_of_another_folder_are_replayed(past: Naps, tmp_path: Path) -> None:
     naps = Naps(tmp_path, past.variables)
     done = naps.night("--inject_slowdown=1", f"--history={past.results}", "--max_reruns=3")
     assert done.returncode == 3, done.stderr
     assert naps.last()["history"] == [str(naps.results), str(past.results)]
     assert naps.night("--inject_slowdown=1", "--max_reruns=3").returncode == 0  # alone it has no history
-
-
-@pytest.mark.slow
-def test_what_nights_of_another_folder_were_judged_to_be_counts_too(naps: Naps, tmp_path: Path) -> None:
-    naps.nap_longer(1.6)
-    assert naps.night().returncode == 3
-    slow = naps.last()["night"]
-    (tmp_path / "other").mkdir()
-    other = Naps(tmp_path / "other", naps.variables)
-    other.nap_longer(1.6)
-    done = other.night(f"--history={naps.results}")
-    assert done.returncode == 3, done.stdout
-    assert other.last()["budget"]["used"] == 0  # confirmed there, it stands
-    used = {point["night"]: point["used_as"] for point in judged(other.last(), SHORT)["points"]}
-    assert used[slow] != "baseline"
-    for name in (SHORT, LONG):
-        assert naps.night(f"--accept={name}", "--because=it stays").returncode == 0
-    again = other.night(f"--history={naps.results}")
-    assert again.returncode == 0, again.stdout
-    assert judged(other.last(), SHORT)["verdict"] == "inconclusive"
 
 
 @pytest.mark.slow
@@ -223,34 +185,6 @@ def test_a_re_run_that_failed_is_made_again(naps: Naps) -> None:
     assert [len(judged(naps.last(), name)["confirmations"]) for name in (SHORT, LONG)] == [3, 3]
 
 
-@pytest.mark.slow
-def test_a_re_run_that_failed_and_cannot_be_made_again_fails_the_night(naps: Naps) -> None:
-    naps.nap_longer(1.6)
-    naps.let_fail(3)
-    done = naps.night("--max_reruns=6")
-    assert done.returncode == 1, done.stdout
-    confirmed, found = sorted(naps.last()["cells"], key=lambda one: len(one["failed_reruns"]))
-    assert found["failed_reruns"] == found["rerun_ids"][:1]
-    assert (found["verdict"], confirmed["verdict"]) == ("inconclusive", "regression")
-    assert naps.last()["budget"]["used"] == 6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("budget", [3, 6])
-def test_a_re_run_that_was_cut_off_is_made_again_and_costs_nothing(naps: Naps, budget: int) -> None:
-    naps.nap_longer(10)
-    naps.let_kill(3 if budget == 3 else 4)  # the first re-run, of the first cell or of the second
-    assert naps.night(f"--max_reruns={budget}").returncode == -signal.SIGKILL
-    left = naps.last()
-    assert left["finished"] is None
-    done = naps.night(f"--max_reruns={budget}")
-    assert done.returncode == 3, done.stdout
-    assert naps.last()["night"] == left["night"]
-    assert naps.last()["budget"]["used"] == budget
-    assert f"{budget} of {budget} that were allowed" in done.stdout
-    assert "was cut off with its launcher, and is not counted" in done.stdout
-
-
 # --- what goes wrong ----------------------------------------------------------------------------------
 
 
@@ -275,14 +209,6 @@ def test_a_cell_that_cannot_work_is_named_and_the_others_run(fresh: Naps) -> Non
     dry = fresh.night("--dry_run")
     assert dry.returncode == 2
     assert f"cell {SHORT} cannot work: too deep a sleep" in dry.stderr
-
-
-def test_where_no_cell_can_work_nothing_is_started(fresh: Naps) -> None:
-    fresh.write_suite(SUITE.replace("nap_seconds: 0.0", "nap_seconds: 3.0"))
-    done = fresh.night()
-    assert done.returncode == 2
-    assert "too deep a sleep" in done.stderr
-    assert [path.name for path in fresh.results.rglob("2*")] == []
 
 
 @pytest.mark.slow
@@ -331,21 +257,6 @@ def goes_on(fresh: Naps) -> None:
     assert len(fresh.reports()) == 2
 
 
-def test_a_run_that_failed_by_itself_is_not_taken_for_one_that_was_cut_off(fresh: Naps) -> None:
-    fresh.write_suite(SUITE.replace("{nap_seconds: 0.01}", "{nap_seconds: 0.01, fault: raise@3}"))
-    assert fresh.night().returncode == 1
-    before = cell(fresh.last(), SHORT)
-    fresh.leave_unfinished(short={"status": "running", "reasons": []})
-    (fresh.results / before["run_id"] / "result.json").unlink()
-    done = fresh.night()
-    assert "resuming night" in done.stderr
-    assert done.returncode == 1, done.stdout
-    after = cell(fresh.last(), SHORT)
-    assert (after["run_id"], after["status"]) == (before["run_id"], "failed")
-    assert "told to" in " ".join(after["reasons"])
-    assert after["notes"] == []
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -386,11 +297,11 @@ def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
         (["--suite=naps", "--history=/nowhere"], "there is no such folder of runs"),
         (["--suite=naps", "--because=x"], "--because goes with --accept=CELL"),
         (["--suite=naps", "--dry_run", "--replay=last"], "exclude each other"),
-        (["--suite=naps", "--max_reruns=-1"], "it must be 0 or more"),
+        (["--suite=naps", "--max_reruns=-1"], "flag --max_reruns=-1"),
         (["--suite=naps", "--max_reruns=2"], "2 re-runs a night can confirm nothing"),
-        (["--suite=naps", "--replay="], "--replay is empty"),
-        (["--suite=naps", "--history="], "--history is empty"),
-        (["--suite=naps", "--site="], "--site is empty"),
+        (["--suite=naps", "--replay="], "--replay= names nothing"),
+        (["--suite=naps", "--history="], "--history= names nothing"),
+        (["--suite=naps", "--site="], "--site= names nothing"),
         (["--suite=naps", "extra"], "unexpected argument 'extra'"),
         (["--suite=naps", "--junit=/proc/x/y"], "cannot be written"),
         (["--suite=naps", "--print=cron", "--at=25:00"], "HH:MM is expected"),

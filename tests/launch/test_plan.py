@@ -92,14 +92,6 @@ def test_layouts_of_a_number_of_gpus_that_no_recipe_names(tmp_path: Path, gpus: 
     assert [scale for scale, own in scales.items() if not own] == [int(gpus)]
 
 
-def test_tokens_and_price(tmp_path: Path) -> None:
-    one = report(*RECIPE, cwd=tmp_path)["cost"]
-    assert (one["tokens"], one["usd"], one["basis"]) == (10**12, None, "estimate")
-    many = report(*RECIPE, "--tokens=15T", "--price=2.5", cwd=tmp_path)["cost"]
-    assert many["gpu_hours"] == pytest.approx(15 * one["gpu_hours"], rel=1e-5)
-    assert many["usd"] == pytest.approx(2.5 * many["gpu_hours"])
-
-
 def test_the_calibration_shows_every_row_and_the_errors(tmp_path: Path) -> None:
     text = shown("calibration", cwd=tmp_path)
     assert text.count(" x h100 ") + text.count(" x gb200 ") == 75

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.errors import RequestError
 from launch.cli import only_argument
 from launch.mlperf.report import report
 
@@ -22,8 +21,5 @@ FORMAT = flags.DEFINE_enum("format", "table", ["table", "json"], "The shape of t
 
 def main(argv: list[str]) -> int:
     place = Path(only_argument(argv[1:], "python launch/report.py mlperf DIR"))
-    for flag in (RULESET, PACKAGE, SYSTEM, IMPLEMENTATION):
-        if flag.value == "":  # an empty variable of a shell script
-            raise RequestError(f"--{flag.name}= names nothing", where=f"--{flag.name}=")
     made, system, code = (Path(flag.value) if flag.value else None for flag in (PACKAGE, SYSTEM, IMPLEMENTATION))
     return report(place, RULESET.value, made, system, code, as_json=FORMAT.value == "json")

@@ -44,9 +44,3 @@ def test_the_first_rank_writes_what_all_find() -> None:
         "event": "evaluation", "steps": 24, "sequences": 384, "loss": 3.4, "seconds": 0.5, "ended_unix": None,
     }  # fmt: skip
     assert other == []
-
-
-def test_a_loss_that_is_no_number_is_written_as_none() -> None:
-    events = Events()
-    assert not Evaluations(GOAL, events, writes=True).take(24, 0.5, math.nan)
-    assert events[0]["loss"] is None

@@ -97,13 +97,6 @@ def test_a_target_that_is_reached_ends_a_valid_run_with_its_time_taken_apart() -
     )
 
 
-def test_evaluations_take_no_time_from_the_steps() -> None:
-    benchmark = benchmark_of()
-    result = result_of(benchmark, record_of(benchmark, [5.0, 4.0, 3.3]))
-    assert result.seconds_per_step.median == STEP_SECONDS
-    assert result.tokens_per_second_effective == pytest.approx(result.tokens_per_second)
-
-
 def test_a_run_that_never_reaches_its_target_is_aborted_and_invalid() -> None:
     benchmark = benchmark_of(steps=48)
     result = result_of(benchmark, record_of(benchmark, [5.0, 4.0]))
@@ -220,16 +213,6 @@ def test_a_run_says_in_its_mllog_what_it_did(losses: list[float | None], status:
     assert [(line.value, line.metadata["samples_count"]) for line in accuracies] == [
         (loss, 384 * place) for place, loss in enumerate(losses, start=1)
     ]
-
-
-def test_a_run_that_was_cut_off_says_no_end() -> None:
-    benchmark = benchmark_of()
-    goal, towards, record = goal_of(benchmark), benchmark.convergence, record_of(benchmark, [5.0, 4.0], steps=50)
-    assert goal is not None
-    assert towards is not None
-    run = written(CONFIGS.mlperf("llama31_8b_tiny"), benchmark, towards, goal, record, record.steps, "unnamed")
-    assert run is not None
-    assert run.stopped_unix is None
 
 
 # --- nothing is left open -------------------------------------------------------------------------------

@@ -1,18 +1,15 @@
 """Reading a log: the same however it is cut into pieces, lines counted, writers and times known."""
 
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.diagnosis.evidence import AHEAD_BYTES
-from benchmarks.diagnosis.lines import Clock, rank_in, rank_of_file
+from benchmarks.diagnosis.lines import Clock, rank_in
 from benchmarks.diagnosis.picking import LinePicker
 from tests.benchmarks.diagnosis.reading import SYMPTOMS, TRACE, evidence, steps
-
-LOGS = sorted(Path(__file__).resolve().parents[2].glob("nemo_backend/logs/*.log"))
 
 
 @pytest.mark.parametrize("piece", [1, 7, 4096])
@@ -79,20 +76,6 @@ def test_every_word_is_found_by_the_picker() -> None:
 )
 def test_the_rank_of_a_line(line: bytes, rank: int | None) -> None:
     assert rank_in(line) == rank
-
-
-@pytest.mark.parametrize(
-    ("name", "rank"),
-    [
-        ("rank-3.log", 3),
-        ("log-x-rank_12.out", 12),
-        ("log_4.txt", 4),
-        ("slurm-1933009.out", None),
-        ("log-3B.out", None),
-    ],
-)
-def test_the_rank_of_a_file(name: str, rank: int | None) -> None:
-    assert rank_of_file(name) == rank
 
 
 @pytest.mark.parametrize(

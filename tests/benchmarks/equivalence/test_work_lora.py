@@ -1,6 +1,5 @@
 """The proof of training adapters, on made-up arrays: what is compared, what is planted, and each side's names."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,7 +9,6 @@ import pytest
 from benchmarks.equivalence import equivalence
 from benchmarks.equivalence.equivalence import Comparison, Computed, compare
 from benchmarks.equivalence.mutations import ALL, chosen, planted, plants_of
-from benchmarks.equivalence.work import adapter_names, tensor_names
 from benchmarks.errors import RequestError
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
@@ -24,9 +22,7 @@ from tests.benchmarks.equivalence.test_work import (
     G,
     H,
     a_side,
-    program_of,
     random_tensors,
-    weights_of,
 )
 
 LORA = Lora(
@@ -112,12 +108,6 @@ def test_an_adapter_that_is_missing_is_named(left_out: str) -> None:
     assert line.second == left_out
 
 
-def test_a_gradient_of_a_frozen_weight_is_named() -> None:
-    side = adapted("other")
-    more = side._replace(arrays={**side.arrays, "gradient/head": np.ones(3, np.float32)})
-    assert [line.second for line in compared(more).differing] == ["gradient/head"]
-
-
 def test_the_formula_of_adapters_counts_all_that_is_multiplied() -> None:
     """By hand: forward and towards the input of each frozen matrix, attention three times, adapters three times."""
     tokens = equivalence.BATCH * equivalence.SEQUENCE
@@ -179,68 +169,3 @@ def test_plants_of_adapters_are_none_of_pretraining_and_the_other_way_round() ->
 
 
 # --- inside the frameworks ----------------------------------------------------------------------
-
-
-def test_every_adapter_has_a_name() -> None:
-    assert sorted(adapter_names(MODEL, LORA)) == sorted(random_adapters(1))
-    assert adapter_names(MODEL, None) == []
-    assert not [name for name in tensor_names(MODEL) if work_kit.is_adapter(name)]
-
-
-def test_adapters_begin_as_something_where_both_sides_are_compared() -> None:
-    nothing = {name: array * 0 if name.endswith("_b") else array for name, array in random_adapters(1).items()}
-    found = work_kit.perturbed(nothing, seed=99)
-    assert all(np.std(found[name]) > 0.03 for name in nothing if name.endswith("_b"))
-    assert all(np.array_equal(found[name], nothing[name]) for name in nothing if name.endswith("_a"))
-
-
-@pytest.mark.parametrize("scanned", [True, False])
-def test_maxtexts_adapters_lie_beside_their_kernels(scanned: bool) -> None:
-    program, weights = weights_of("jax_backend"), random_tensors(1) | random_adapters(2)
-    names = [path for path, _ in program.IN_LAYER.values()]
-    inside = [program.SCANNED + path for path in names] if scanned else [program.unscanned(0, path) for path in names]
-    found = program.of_maxtext(weights, 2, {*inside, *(path for path, _ in program.WHOLE.values())})
-    path = "self_attention/query/kernel_lora_"
-    if scanned:
-        assert found[f"decoder/layers/{path}a"].shape == (H, 2, R)
-        assert found[f"decoder/layers/{path}b"].shape == (R, 2, A * D)
-    else:
-        assert found[f"decoder/layers_1/{path}b"].shape == (R, A * D)
-    back = program.neutral(found, 2)
-    assert back.keys() == weights.keys()
-    assert all(np.array_equal(back[name], weights[name]) for name in weights)
-    gradients = {path: array for path, array in found.items() if "_lora_" in path}
-    assert program.neutral(gradients, 2).keys() == random_adapters(2).keys()
-
-
-def test_nemos_adapters_lie_beside_megatrons_matrices() -> None:
-    program, weights = weights_of("nemo_backend"), random_tensors(1) | random_adapters(2)
-    sizes = program.Sizes.__new__(program.Sizes)
-    sizes.layers, sizes.hidden, sizes.heads, sizes.groups, sizes.head, sizes.per_group = 2, H, A, G, D, A // G
-    found = program.of_megatron(weights, sizes)
-    layer = "decoder.layers.1."
-    assert np.array_equal(
-        found[f"{layer}self_attention.linear_qkv.adapter.adapter_k.linear_in.weight"], weights["layers.1.key_a"]
-    )
-    assert np.array_equal(found[f"{layer}mlp.linear_fc2.adapter.linear_out.weight"], weights["layers.1.down_b"])
-    wrapped = {name.replace("linear_fc2.weight", "linear_fc2.to_wrap.weight"): a for name, a in found.items()}
-    back = program.neutral(wrapped, sizes)
-    assert back.keys() == weights.keys()
-    assert all(np.array_equal(back[name], weights[name]) for name in weights)
-    gradients = {name: array for name, array in found.items() if ".adapter." in name}
-    assert program.neutral(gradients, sizes).keys() == random_adapters(2).keys()
-
-
-def test_both_programs_are_told_alpha() -> None:
-    case = {**msgspec.to_builtins(CASE), "adapter_alpha": 16.0}
-    words = program_of("jax_backend").told(["lora.lora_alpha=8"], case, 4)
-    assert "lora.lora_alpha=16.0" in words
-    settings: dict[str, dict[str, Any]] = {"optim.config": {}, "model.config": {}, "peft": {"alpha": 8}}
-    told = program_of("nemo_backend").told([], case, SimpleNamespace(grouped=lambda _words: settings))
-    assert told["peft"]["alpha"] == 16.0
-
-
-@pytest.mark.parametrize("told", [{"adapters_in_order": False}, {"trains_base": True}])
-def test_maxtext_says_what_cannot_be_planted_into_it(told: dict[str, bool]) -> None:
-    with pytest.raises(SystemExit, match="cannot be told"):
-        program_of("jax_backend").told([], {**msgspec.to_builtins(CASE), **told}, 4)

@@ -123,12 +123,6 @@ def test_it_records_between_the_programs_own_start_and_stop(start: Start) -> Non
     ]  # fmt: skip
 
 
-def test_where_there_is_no_cuda_the_whole_run_is_recorded(start: Start) -> None:
-    assert start("--ranks=0", "--output=/out/name", "--whole_run").options == [
-        "-s", "none", "--cpuctxsw=none", "-o", "/out/name", "--force-overwrite", "true", "-t", "cuda,nvtx,osrt",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(("help_text", "option"), [
     ("--gpu-metrics-devices=  which", "--gpu-metrics-devices=all"),
     ("--gpu-metrics-device=  which", "--gpu-metrics-device=all"),
@@ -158,12 +152,6 @@ def test_the_name_has_slurms_numbers(start: Start) -> None:
     assert start("--ranks=6", f"--output={NAME}", rank=6, **SLURM, MINE="x").output() == "/out/m-70b_64g_4711_1_2-6x"
 
 
-def test_numbers_that_a_shell_inside_an_allocation_hands_on_are_nobodys(start: Start) -> None:
-    """They are the same for every rank: the reports would be written over each other."""
-    shell = {**SLURM, "SLURM_NODEID": "1", "SLURM_LOCALID": "0", "SLURM_PROCID": "0"}
-    assert start("--ranks=0-7", f"--output={NAME}", rank=5, **shell).output() == "/out/m-70b_64g_4711_0_5-5"
-
-
 # --- what cannot be -----------------------------------------------------------------------------
 
 
@@ -177,21 +165,6 @@ def test_without_nsys_a_rank_that_is_to_be_recorded_ends_at_once_and_says_what_t
     assert [line.split(":")[0].strip() for line in done.err.splitlines()[1:]] == ["where", "why", "next"]
     assert str(tmp_path) in done.err
     assert "--profile=none" in done.err
-
-
-@pytest.mark.parametrize(("program", "code"), [("/no/such/program", 127), ("/", 126)])
-def test_a_program_that_cannot_be_started_is_named(environment: dict[str, str], program: str, code: int) -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--ranks=1", "--output=o", "--", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-    assert done.returncode == code
-    assert done.stderr.startswith(f"under_nsys: {program} cannot be started: ")
-    assert "Traceback" not in done.stderr
 
 
 # --- where it runs ------------------------------------------------------------------------------

@@ -3,22 +3,18 @@
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.configs import Configs, read_yaml
+from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.inside import peak_turns
 from benchmarks.measuring import flops
-from benchmarks.peak import peak_file, peak_table, peaks
+from benchmarks.peak import peak_file, peaks
 from benchmarks.peak.peaks import MatmulShape, MeasuredRate
-from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Hardware, JobOptions, Site, Slurm, json_text
-from jax_backend import BACKEND
 
 CONFIGS = Configs()
 LLAMA = CONFIGS.model("llama2_70b")
@@ -249,13 +245,6 @@ def test_virtual_devices_share_the_peak_of_their_cpu(site: Site, gpus: int, node
     assert peak_for(CPU, site, gpus, nodes, measured()) * gpus == pytest.approx(0.4 * machines)
 
 
-def test_a_shared_peak_says_so() -> None:
-    source = peak_file.peaks_for(file_of(measured()), CPU, LOCAL, "bf16", 8, 1)["bf16"].source
-    assert source.endswith("; 0.4 TFLOP/s of the machine, shared by 8 virtual devices")
-    source = peak_file.peaks_for(file_of(measured()), CPU, CLUSTER, "bf16", 8, 4)["bf16"].source
-    assert source.endswith("; 0.4 TFLOP/s of each of 4 machines, shared by 2 virtual devices")
-
-
 def test_every_gpu_has_the_whole_peak() -> None:
     gpu = measured(device="NVIDIA H100 80gb HBM3", platform="cuda")
     assert peak_for(H100, LOCAL, 64, 8, gpu) == 0.4
@@ -271,76 +260,4 @@ def test_another_device_is_refused(hardware: Hardware, device: str, platform: st
         peak_for(hardware, LOCAL, 1, 1, measured(device=device, platform=platform))
 
 
-@pytest.mark.parametrize(("dtype", "again"), [("fp8", True), ("int8", False)])  # int8 is never measured
-def test_a_precision_that_was_not_measured_is_refused(dtype: str, again: bool) -> None:
-    with pytest.raises(RequestError, match=f"has no {dtype}") as refusal:
-        peak_file.peaks_for(file_of(measured()), CPU, LOCAL, dtype, 1, 1)
-    assert refusal.value.why == "it has: bf16, fp32"
-    assert ("launch/peak.py where the device has fp8" in refusal.value.next_command) == again
-
-
-def test_another_machines_cpu_is_refused() -> None:
-    found = file_of(measured())
-    peak_file.refuse_another_processor(found, "Processor X", 2)
-    for processor, cores in (("Processor Y", 2), ("Processor X", 4)):
-        with pytest.raises(RequestError, match="another machine's CPU"):
-            peak_file.refuse_another_processor(found, processor, cores)
-    gpu = file_of(measured(device="NVIDIA H100 80GB HBM3", platform="cuda"))
-    peak_file.refuse_another_processor(gpu, "Processor Y", 9)
-
-
-def test_a_benchmark_holds_the_measured_peaks() -> None:
-    request = Request(
-        backend="jax", model="llama2_tiny", gpus=8, settings={"ici_fsdp_parallelism": "8"},
-        measured_peak=file_of(measured()),
-    )  # fmt: skip
-    benchmark = resolve(request, CONFIGS, BACKEND)
-    assert {name: peak.tflops for name, peak in benchmark.measured_peaks.items()} == {"bf16": 0.05, "fp32": 0.025}
-    again = msgspec.json.decode(json_text(benchmark).encode(), type=type(benchmark))
-    assert again.measured_peaks == benchmark.measured_peaks
-    assert resolve(replace(request, measured_peak=None), CONFIGS, BACKEND).measured_peaks == {}
-
-
 # --- for people ---------------------------------------------------------------------------------
-
-
-def test_a_table_stands_beside_what_is_published() -> None:
-    gpu = measured(device="NVIDIA H100 80GB HBM3", platform="cuda")
-    scaled = [replace(one, tflops=[1900 * value for value in one.tflops]) for one in gpu.report.rates]
-    report = replace(gpu.report, rates=scaled)
-    found = replace(gpu, report=report, peaks=peaks.device_peaks(scaled))
-    text = "\n".join(peak_table.table(found, H100, "title"))
-    assert "NVIDIA H100 80GB HBM3 (cuda), one device · title" in text
-    assert "794.5 (95.7%)" in text
-    assert "989 (76.8%)" in text
-    assert "fp8 was not measured: emulated" in text
-    assert "virtual devices" not in text
-
-
-def test_a_cpus_table_says_what_was_reduced_and_shared() -> None:
-    text = "\n".join(peak_table.table(measured(), CPU, "title"))
-    assert "cpu: Processor X, 2 cores, 2 threads" in text
-    assert "matmuls of 128 rows (--tokens) instead of the 4096 tokens of a sequence" in text
-    assert "each has a peak of 1/N" in text
-    assert "nothing is published" in text
-    assert "the turns of the peak differ" not in text
-
-
-def test_a_wide_spread_is_said() -> None:
-    rates = [replace(one, tflops=[0.1, 0.4, 0.5]) for one in measured().report.rates]
-    found = replace(measured(rates=rates), peaks=peaks.device_peaks(rates))
-    assert any("differ by 100%" in line for line in peak_table.table(found, CPU, "title"))
-
-
-@pytest.mark.parametrize("memory", [None, 96.04])
-def test_the_hardware_file_of_an_unlisted_gpu_can_be_read(memory: float | None, tmp_path: Path) -> None:
-    gpu = measured(device='NVIDIA "X" \\ 1', platform="cuda", memory_gb=memory, devices=4)
-    path = tmp_path / "nvidia_x.yml"
-    path.write_text(peak_table.hardware_yaml(gpu, "nvidia_x"))
-    row = read_yaml(path, Hardware)
-    assert (row.name, row.kind, row.platform, row.devices_per_node) == ("nvidia_x", "gpu", "cuda", 4)
-    assert row.device_names == ['NVIDIA "X" \\ 1']
-    assert row.memory_gb == (96.0 if memory else None)
-    assert {name: peak.tflops for name, peak in row.achievable.items()} == {"bf16": 0.4, "fp32": 0.2}
-    assert row.peaks == {}
-    peak_file.peaks_for(file_of(gpu), row, LOCAL, "bf16", 8, 1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.runs.worker_events import event_files, follow, read_phase
+from benchmarks.runs.worker_events import follow, read_phase
 from benchmarks.values import Started, Step
 
 FACTS = {
@@ -90,14 +90,6 @@ def test_all_that_a_worker_wrote(tmp_path: Path) -> None:
     )
 
 
-def test_ranks_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    for rank in (10, 2, 0):
-        written(tmp_path, lines_of(step_event(0)), rank)
-    (tmp_path / "events-rank0 (copy).jsonl").write_text("not a rank's file")
-    assert [path.name for path in event_files(tmp_path)] == [f"events-rank{rank}.jsonl" for rank in (0, 2, 10)]
-    assert [step.rank for step in read_phase(tmp_path, 1).steps] == [0, 2, 10]
-
-
 GARBAGE = [
     b"garbage",
     b"{",
@@ -135,20 +127,6 @@ def test_a_line_that_is_no_event_is_named_and_costs_no_other(tmp_path: Path, lin
 def append(path: Path, text: bytes) -> None:
     with path.open("ab") as stream:
         stream.write(text)
-
-
-def test_a_line_that_is_half_written_waits(tmp_path: Path) -> None:
-    new_steps = follow(tmp_path, 2)
-    assert new_steps() == []
-    text = lines_of(step_event(0))
-    path = written(tmp_path, lines_of(FACTS) + text[:30])
-    assert new_steps() == []
-    append(path, text[30:-1])
-    assert new_steps() == []
-    append(path, text[-1:])
-    (step,) = new_steps()
-    assert (step.step, step.attempt, step.loss) == (0, 2, 5.5)
-    assert new_steps() == []
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -64,14 +64,3 @@ def test_ranks_that_begin_late_are_named_the_last_first() -> None:
     assert any("clock" in note for note in found.notes)
     unsaid = spread_of({0: 1.0, 1: 1.0})
     assert (unsaid.latest, unsaid.notes) == ([], [CAVEAT])
-
-
-def test_the_rows_say_who_is_slow_and_who_was_late() -> None:
-    late = [Started(rank=0, unix_seconds=T0, host="a"), Started(rank=1, unix_seconds=T0 + 2.5, host="b")]
-    ((name, text),) = telemetry_rows(None, spread_of({0: 1.0, 1: 1.5}, late))
-    assert name == "ranks"
-    assert text.splitlines() == [
-        "2 ranks, 40.00% between the slowest (rank 1 on b) and the fastest (rank 0 on a)",
-        "the last began 2.5 s after the first (rank 1 on b)",
-        CAVEAT,
-    ]

@@ -72,13 +72,6 @@ def test_what_answers_where_no_subcommand_is_named(command: object, words: list[
     assert command.SUBCOMMANDS.with_name("", words) == [name, *words]  # type: ignore[attr-defined]
 
 
-def test_an_old_spelling_as_a_user_types_it(tmp_path: Path) -> None:
-    done = forked.run(REPOSITORY / "launch/report.py", "--trace=nowhere", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "report.py trace nowhere\n" in done.stderr
-    assert "no such file or folder" in done.stderr
-
-
 def test_an_unknown_flag_names_the_nearest_of_its_subcommand(tmp_path: Path) -> None:
     done = forked.run(REPOSITORY / "launch/report.py", "runs", "--newst=1", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

@@ -12,24 +12,13 @@ from benchmarks.request.resolve import Request, resolve
 from launch.containers import running
 from launch.containers.programs import Program
 from launch.running import machine_gpus
-from tests.test_lock_files import JAX_CUDA, NEMO_CUDA, pins
 
-LOCKS = {"jax": (JAX_CUDA, "nvidia-cuda-runtime-cu12"), "nemo": (NEMO_CUDA, "nvidia-cuda-runtime")}
 Play = Callable[[str], None]
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> None:
     machine_gpus.found.cache_clear()
-
-
-@pytest.mark.parametrize("backend", LOCKS)
-def test_the_cuda_of_an_environment_is_that_of_its_lock_file(backend: str) -> None:
-    (lock,) = find_backend(backend).environment(find_backend(backend).engines[0], "cuda").locks
-    path, runtime = LOCKS[backend]
-    assert lock.path == path
-    (version,) = pins(path)[runtime]
-    assert lock.cuda == tuple(map(int, version.split(".")[:2]))
 
 
 @pytest.mark.parametrize(("backend", "cuda", "minimum"), [("jax", "12.9", "525"), ("nemo", "13.0", "580")])

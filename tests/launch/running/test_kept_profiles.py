@@ -12,7 +12,7 @@ from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, json_text
 from jax_backend import BACKEND
-from launch.running.kept_profiles import FOLDER, keep, place_of, take, with_kept_profile
+from launch.running.kept_profiles import FOLDER, keep, take, with_kept_profile
 from tests.benchmarks.measuring.test_summary import DONE, record_of, result_of, steps_of
 
 COSTS = 'costs { name: "all-gather-start.1" cost_us: 7040.5 }\n'
@@ -66,11 +66,6 @@ def test_a_kept_profile_is_taken_into_the_runs_folder(benchmark: Benchmark, tmp_
     assert folder.path / "pgle/profile.pbtxt" in folder.raw_files()  # and is sealed with the run
 
 
-def test_nothing_is_looked_for_where_no_profile_is_read(benchmark: Benchmark, tmp_path: Path) -> None:
-    other = msgspec.structs.replace(benchmark, pgle="auto")
-    assert with_kept_profile(other, BACKEND, tmp_path, {}) == other
-
-
 @pytest.mark.parametrize("what", ["another key", "other costs", "no costs", "no json"])
 def test_what_is_not_whole_is_said_and_not_taken(
     benchmark: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
@@ -98,15 +93,6 @@ def test_a_profile_that_proved_to_be_read_is_kept_and_found_again(benchmark: Ben
     assert with_kept_profile(benchmark, BACKEND, tmp_path, {}).pgle_profile == key
 
 
-def test_a_kept_profile_that_was_spoiled_is_replaced(benchmark: Benchmark, tmp_path: Path) -> None:
-    key = key_of(benchmark)
-    write(tmp_path / FOLDER / key, profile_of(key), "spoiled")
-    folder = ended(tmp_path, benchmark)
-    write(folder.path / "attempt-2/convert", profile_of(key))
-    keep(folder, result_with(profile_of(key), applied=True))
-    assert (tmp_path / FOLDER / key / "profile.pbtxt").read_text() == COSTS
-
-
 def test_of_two_attempts_the_proven_profile_is_kept_with_the_name_of_its_run(
     benchmark: Benchmark, tmp_path: Path
 ) -> None:
@@ -132,8 +118,3 @@ def test_a_kept_profile_that_a_worker_has_refused_is_removed(benchmark: Benchmar
     keep(folder, result)
     assert not place.exists()
     assert with_kept_profile(benchmark, BACKEND, tmp_path, {}).pgle_profile == ""
-
-
-def test_another_image_of_the_same_name_has_another_place(tmp_path: Path) -> None:
-    images = [{"image_digest": f"ends-sha256:{digest}"} for digest in ("a1", "b2")]
-    assert len({place_of(tmp_path, "key", image) for image in [*images, {}]}) == 3

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.errors import RunError
 from benchmarks.values import Phase, Step
 from launch.running import local
 
@@ -95,16 +94,6 @@ def test_an_interrupt_ends_the_tasks_and_is_said(tmp_path: Path, number: signal.
         time.sleep(0.2)
     assert [process.interrupted for process in ended] == [True]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-
-
-def test_an_error_while_reading_steps_leaves_no_task_behind(tmp_path: Path) -> None:
-    def full_disk(_: list[Step]) -> None:
-        raise RunError("steps could not be written: No space left on device")
-
-    show_pid = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
-    with pytest.raises(RunError):
-        local.run_phase(phase(show_pid), tmp_path, Path(sys.executable), list, full_disk)
-    assert not log(tmp_path) or not _runs(int(log(tmp_path)))
 
 
 def test_the_last_steps_are_read_after_the_end(tmp_path: Path) -> None:

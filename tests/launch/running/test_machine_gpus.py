@@ -12,7 +12,6 @@ import pytest
 from benchmarks.backend import SideProgram, find_backend
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request
-from launch.command_line.listing import listing
 from launch.preflight import machine
 from launch.running import local, machine_gpus
 from launch.running.side_program import run_side_program
@@ -205,18 +204,6 @@ def test_the_cpu_is_taken_in_silence_only_where_there_is_no_driver(
     assert why in said
 
 
-def test_here_is_a_name_for_lists_and_peaks_too(tmp_path: Path, play_machine: Play) -> None:
-    for played, name in (("dgx_h100", "h100"), ("workstation", "nvidia_geforce_rtx_4090"), ("init = 12", "cpu")):
-        play_machine(played)
-        configs = Configs()
-        assert machine_gpus.named_here("here", configs) == name
-        shown = listing(configs, backend="jax", hardware=name)
-        assert f"\nhardware\n  {name} " in shown
-        assert ("jax_llama3_small_pretrain" in shown) == (name != "cpu")
-    done = forked.run(REPOSITORY / "launch/peak.py", "--hardware=here", "--tokens=-1", cwd=tmp_path)
-    assert done.stderr.startswith("stepmark: --tokens=-1")  # the hardware is read before
-
-
 # --- the doctor ------------------------------------------------------------------------------------
 
 GPU_LINE = "%d, NVIDIA H100 80GB HBM3, GPU-%d, 570.1, %s, Disabled, 81559, 4, 0, %d, %s, 345, 1980, 31"
@@ -309,18 +296,6 @@ def test_the_doctor_holds_the_driver_against_each_environment(play_machine: Play
     checks, code = checks_of(machine.report(as_json=True))
     assert code == 0
     assert "CUDA" not in checks["environment jax-maxtext"][1]
-
-
-@pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [(9, "modprobe nvidia"), (18, "restart the machine"), (4, "/dev/nvidia"), (999, "NVML cannot")],
-)
-def test_a_driver_that_cannot_be_asked_has_failed(error: int, words: str, play_machine: Play) -> None:
-    play_machine(f"init = {error}")
-    checks, code = checks_of(machine.report(as_json=True))
-    assert (checks["GPUs"][0], code) == ("failed", 3)
-    assert words in checks["GPUs"][1]
 
 
 def test_the_doctor_shows_the_container_programs_and_an_unknown_device(

@@ -1,10 +1,6 @@
 """The sampler beside a run of this machine: it starts, ends with the run, and costs it nothing when it fails."""
 
-import contextlib
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,17 +62,6 @@ def test_telemetry_of_the_runs_gpus_by_the_launchers_own_pynvml(
     assert (gpu.energy_joules is not None) is (machine == "dgx_h100"), gpu.null_because
 
 
-def test_a_folder_that_cannot_be_made_is_said_and_the_run_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    ran = []
-    with sampling.beside(tmp_path / "file"):
-        ran.append(1)
-    assert ran == [1]
-    assert "stepmark: this machine is not sampled beside the run: " in capsys.readouterr().err
-
-
 def test_a_sampler_that_fails_is_said_and_its_log_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,21 +89,3 @@ def test_a_sampler_that_hangs_does_not_hold_the_run(tmp_path: Path, monkeypatch:
     assert time.monotonic() - asked < 30
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="what ends with its parent does so by Linux's prctl")
-def test_a_launcher_that_is_killed_leaves_no_sampler(tmp_path: Path) -> None:
-    script = (
-        "import time\nfrom pathlib import Path\nfrom launch.running import sampling\n"
-        f"with sampling.beside(Path({str(tmp_path)!r}), interval=0.05):\n    time.sleep(60)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(sampling.local.REPOSITORY)}
-    with subprocess.Popen([sys.executable, "-c", script], env=environment) as launcher:
-        wait_for(lambda: sampled(tmp_path))
-        child = int(Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text())
-        launcher.send_signal(signal.SIGKILL)
-    try:
-        wait_for(lambda: read(tmp_path).nodes[0].end is not None)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)

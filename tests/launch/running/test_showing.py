@@ -37,27 +37,25 @@ def end(attempt: int, rank: int | None = None) -> AttemptEnd:
     return AttemptEnd(attempt=attempt, outcome="failed", text="", steps=0, rank=rank)
 
 
-def test_the_log_is_that_of_the_rank_that_the_last_attempt_names(folder: RunFolder) -> None:
-    assert next_of(folder, end(1, 1), end(2, 2)) == "tail -n 40 'RUN'/attempt-2/*/rank-2.log"
-    assert next_of(folder, end(1, 1)) == "tail -n 40 'RUN'/attempt-1/*/rank-1.log"
+ROWS = [
+    ([end(1, 1), end(2, 2)], "tail -n 40 'RUN'/attempt-2/*/rank-2.log"),
+    ([end(1, 1)], "tail -n 40 'RUN'/attempt-1/*/rank-1.log"),
+    ([end(2, 1)], "tail -n 40 'RUN'/attempt-2/*/rank-0.log"),  # rank 1 left no log
+    ([], "tail -n 40 'RUN'/attempt-2/*/rank-0.log"),  # a result of before there were attempts
+    ([end(0)], "tail -n 40 'RUN'/slurm-*.out"),
+]
 
 
-def test_a_rank_that_is_not_named_or_left_no_log_gives_way_to_the_first(folder: RunFolder) -> None:
-    assert next_of(folder, end(2)) == "tail -n 40 'RUN'/attempt-2/*/rank-0.log"
-    assert next_of(folder, end(2, 1)) == "tail -n 40 'RUN'/attempt-2/*/rank-0.log"
-    assert next_of(folder) == "tail -n 40 'RUN'/attempt-2/*/rank-0.log"  # a result of before there were attempts
-
-
-def test_a_job_without_an_attempt_has_its_own_output_or_nothing(folder: RunFolder) -> None:
-    assert next_of(folder, end(0)) == "python launch/verify.py 'RUN'"
+@pytest.mark.parametrize(("attempts", "said"), ROWS)
+def test_the_log_of_a_failed_run_is_that_of_the_rank_that_its_last_attempt_names(
+    folder: RunFolder, attempts: list[AttemptEnd], said: str
+) -> None:
     (folder.path / "slurm-7.out").touch()
-    assert next_of(folder, end(0)) == "tail -n 40 'RUN'/slurm-*.out"
+    assert next_of(folder, *attempts) == said
 
 
-def test_a_run_that_went_through_is_verified(folder: RunFolder) -> None:
-    assert next_of(folder, end(2, 2), status="valid").startswith("python launch/verify.py 'RUN'\n")
-
-
-def test_the_trace_of_a_profiled_run_is_looked_at_first(folder: RunFolder) -> None:
-    said = next_of(folder, end(2, 2), status="valid", profiled=True)
-    assert said.startswith("python launch/report.py trace 'RUN'\npython launch/verify.py 'RUN'\n")
+def test_a_run_that_went_through_is_verified_and_a_profiled_one_looked_at_first(folder: RunFolder) -> None:
+    verified = next_of(folder, end(2, 2), status="valid")
+    assert verified.startswith("python launch/verify.py 'RUN'\n")
+    profiled = next_of(folder, end(2, 2), status="valid", profiled=True)
+    assert profiled == f"python launch/report.py trace 'RUN'\n{verified}"

@@ -5,57 +5,14 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.dashboards.live import StepScalars
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Step
 from launch.running.step_sink import StepSink
-from launch.running.tensorboard_events import EVENT_FILES, ScalarWriter, write_ended
+from launch.running.tensorboard_events import EVENT_FILES, write_ended
 from tests.launch.dashboards.made_runs import BEGIN, MEASURED, begun, sample, train
 
 GPU = [1000, 350.0, 1500, 2600, 60, 99, 40_000_000_000, 0, 0, 0]
 SLOW_GPU = [1000, 700.0, 1200, 2600, 80, 97, 60_000_000_000, 0x40, 0, 0]
-
-
-def steps(first: int, last: int, seconds: float = 0.5, rank: int = 0) -> list[Step]:
-    return [
-        Step(step=n, seconds=seconds, loss=6.0, tokens=256, rank=rank, elapsed_seconds=n * seconds)
-        for n in range(first, last + 1)
-    ]
-
-
-def read(folder: Path) -> list[tuple[int, float]]:
-    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-    events.Reload()
-    if "perf/tokens_per_second" not in events.Tags()["scalars"]:
-        return []
-    return [(event.step, event.value) for event in events.Scalars("perf/tokens_per_second")]
-
-
-def test_slow_steps_are_there_while_the_run_goes_on(tmp_path: Path) -> None:
-    writer = ScalarWriter(tmp_path / "tensorboard", figures=StepScalars())
-    writer.write(steps(0, 1) + steps(0, 1, rank=1))
-    assert read(tmp_path / "tensorboard") == [(0, 512.0), (1, 512.0)]
-    writer.write(steps(2, 2))
-    writer.close()
-    assert [step for step, _ in read(tmp_path / "tensorboard")] == [0, 1, 2]
-
-
-def test_quick_steps_are_written_when_the_run_has_ended(tmp_path: Path) -> None:
-    writer = ScalarWriter(tmp_path / "tensorboard", figures=StepScalars())
-    writer.write(steps(0, 5, seconds=0.01))
-    assert not (tmp_path / "tensorboard").exists()
-    writer.close()
-    assert len(read(tmp_path / "tensorboard")) == 6
-
-
-def test_a_place_that_cannot_be_written_is_said_and_costs_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    writer = ScalarWriter(tmp_path / "file", figures=StepScalars())
-    writer.write(steps(0, 1))
-    writer.close()
-    assert "TensorBoard's events could not be written" in capsys.readouterr().err
 
 
 def accumulated(folder: RunFolder) -> EventAccumulator:
@@ -76,6 +33,23 @@ def followed(folder: RunFolder) -> RunFolder:
     return folder
 
 
+def test_a_place_that_cannot_be_written_is_said_and_costs_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = begun(tmp_path, "a_run")
+    (folder.path / "tensorboard").write_text("in the way")
+    assert len(followed(folder).stored_steps()) == 4
+    assert "TensorBoard's events could not be written" in capsys.readouterr().err
+
+
+def test_quick_steps_are_written_when_the_run_has_ended(tmp_path: Path) -> None:
+    folder = begun(tmp_path, "a_run")
+    with StepSink(folder, folder.benchmark()) as sink:
+        sink.take([Step(step=number, seconds=0.01, loss=6.0, tokens=None) for number in range(6)])
+        assert not (folder.path / "tensorboard").exists()
+    assert len(line(folder, "perf/step_seconds")) == 6
+
+
 @pytest.mark.parametrize(
     ("changes", "place"),
     [
@@ -92,19 +66,6 @@ def test_the_times_of_what_is_not_comparable_have_tags_of_their_own(
     speeds = {tag for tag in accumulated(folder).Tags()["scalars"] if not tag.startswith(("train/", "telemetry/"))}
     names = ("step_seconds", "tokens_per_second", "tokens_per_second_per_gpu")
     assert speeds == {f"{place}/{name}" for name in names}
-
-
-@pytest.mark.parametrize(
-    ("reason", "place"), [(None, "perf"), ("settling", "perf"), ("profiler", "profiled"), ("pgle", "profiled")]
-)
-def test_steps_that_were_recorded_are_not_among_those_that_were_not(reason: str | None, place: str) -> None:
-    step = Step(step=3, seconds=0.5, loss=6.0, tokens=256, excluded_because=reason)
-    assert StepScalars(gpus=4).of(step) == {
-        f"{place}/step_seconds": 0.5,
-        f"{place}/tokens_per_second": 512.0,
-        f"{place}/tokens_per_second_per_gpu": 128.0,
-        "train/loss": 6.0,
-    }
 
 
 def test_mfu_is_that_of_the_result_at_the_same_seconds(tmp_path: Path) -> None:
@@ -157,25 +118,6 @@ def test_samples_of_the_gpus_over_all_nodes(tmp_path: Path) -> None:
         "telemetry/gpu_temperature_c_highest": 80.0,
         "telemetry/gpu_throttled_percent": 50.0,
     }
-
-
-def test_telemetry_is_there_while_the_run_goes_on(tmp_path: Path) -> None:
-    folder = begun(tmp_path, "a_run")
-    train(folder, [0.5] * 4)
-    sample(folder, [BEGIN + 0.1])
-    with StepSink(folder, folder.benchmark()) as sink:
-        sink.take([Step(step=0, seconds=0.5, loss=6.0, tokens=None, elapsed_seconds=0.5)])
-        assert line(folder, "telemetry/cpu_utilisation_percent") == {0: 50.0}
-        sample(folder, [BEGIN + 0.7])
-        sink.take([Step(step=1, seconds=0.5, loss=6.0, tokens=None, elapsed_seconds=1.0)])
-    assert line(folder, "telemetry/cpu_utilisation_percent") == {0: 50.0, 1: 50.0}
-
-
-def test_steps_have_the_time_of_day_at_which_they_ended(tmp_path: Path) -> None:
-    folder = begun(tmp_path, "a_run")
-    train(folder, [0.5] * 4)
-    events = accumulated(followed(folder)).Scalars("perf/step_seconds")
-    assert [event.wall_time for event in events] == [BEGIN + 0.5 * (n + 1) for n in range(4)]
 
 
 def test_a_run_that_nobody_followed_gets_the_same_scalars(tmp_path: Path) -> None:
