@@ -257,38 +257,6 @@ def test_each_line_of_each_chart_is_there(address: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_nights_are_served_with_their_change(address: str) -> None:
-    def line(tag: str) -> list[tuple[int, float]]:
-        found = ask(f"{address}/data/plugin/scalars/scalars", run="nights/smoke", tag=tag)
-        return [(step, round(value, 3)) for _, step, value in found]
-
-    assert line(NIGHT_TAG) == list(enumerate(NIGHTS.values()))
-    assert line(f"{NIGHT_TAG}/change_2026-11-04") == [(3, 0.6)]
-    assert line(f"{NIGHT_TAG}/level") == [(n, 0.5 if n < 3 else 0.6) for n in range(6)]
-
-
-@pytest.mark.slow
-def test_the_table_has_a_row_for_each_run(address: str) -> None:
-    columns = ask(f"{address}/data/plugin/hparams/experiment", {"experimentName": "", "hparamsLimit": 0})
-    names = {column["name"] for column in columns["hparamInfos"]}
-    assert {"model", "dtype", "backend", "engine", "hardware", "gpus", "nodes", "site", "global_batch",
-            "sequence_length", "parallelism", "pgle", "commit", "suite", "status"} <= names  # fmt: skip
-    assert [one["displayName"] for one in columns["metricInfos"]] == [
-        "s/step", "tokens/s/GPU", "MFU %", "excess %", "memory GB", "steps"
-    ]  # fmt: skip
-    wanted = {"experimentName": "", "allowedStatuses": ["STATUS_UNKNOWN"], "colParams": [], "startIndex": 0,
-              "sliceSize": 100}  # fmt: skip
-    found = ask(f"{address}/data/plugin/hparams/session_groups", wanted)
-    rows = {row["name"]: row for row in found["sessionGroups"]}
-    assert len(rows) == 9
-    assert rows[run_name(1)]["hparams"]["model"] == "llama2_tiny"
-    assert rows[run_name(1, 2)]["hparams"]["gpus"] == 2.0
-    assert rows[run_name(4)]["hparams"]["status"] == "valid, slowed on purpose"
-    figures = {one["name"]["tag"]: one["value"] for one in rows[run_name(1)]["metricValues"]}
-    assert figures["result/seconds_per_step"] == pytest.approx(0.51, abs=1e-6)
-
-
-@pytest.mark.slow
 def test_it_serves_what_comes_meanwhile_and_ends_cleanly(results: Path) -> None:
     with served(results, "--refresh_seconds=0.5") as (address, server):
         wait_for(address, SERIES)

@@ -79,19 +79,6 @@ def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     assert "nothing was started" in shown(*flags, "--dry_run", script="run", cwd=tmp_path)
 
 
-@pytest.mark.parametrize("gpus", ["32", "96"])
-def test_layouts_of_a_number_of_gpus_that_no_recipe_names(tmp_path: Path, gpus: str) -> None:
-    found = report("layouts", *RECIPE[:-1], f"--gpus={gpus}", cwd=tmp_path)
-    batch = found["benchmark"]["global_batch_size"]
-    assert batch == 2 * int(gpus)  # as much for each device as the recipe has
-    own = (found["benchmark"]["parallelism"], found["benchmark"]["micro_batch_size"])
-    assert found["memory"]["fits"]
-    assert own in [(one["parallelism"], one["micro_batch_size"]) for one in found["layouts"]["layouts"]]
-    scales = {point["gpus"]: point["of_recipe"] for point in found["scaling"]}
-    assert scales.keys() == {64, 128, 256, 512, 1024, 2048, int(gpus)}
-    assert [scale for scale, own in scales.items() if not own] == [int(gpus)]
-
-
 def test_the_calibration_shows_every_row_and_the_errors(tmp_path: Path) -> None:
     text = shown("calibration", cwd=tmp_path)
     assert text.count(" x h100 ") + text.count(" x gb200 ") == 75
