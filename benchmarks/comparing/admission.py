@@ -3,12 +3,14 @@
 What only makes some figures mean other things is refused figure by figure, in figures.py.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.comparing.figures import other_dimensions
 from benchmarks.comparing.intervals import FEWEST_RUNS
-from benchmarks.comparing.runs import Chosen, ComparedRun
+from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
 from benchmarks.comparing.values import Side
+from benchmarks.rendering.columns import plural
 
 # What all runs of a side share; else its figures would be those of a mixture.
 OF_THE_WORK = (
@@ -17,8 +19,6 @@ OF_THE_WORK = (
 )  # fmt: skip
 # What else was asked for. Named at the top where the sides differ in it.
 ALSO_ASKED = {"steps": "", "data": "", "knobs": "setting", "environment": "variable", "xla_flags": "XLA flag"}
-
-Runs = Sequence[ComparedRun]
 
 
 def admitted(chosen: Chosen, *, baseline: bool) -> tuple[Side, list[ComparedRun]]:
@@ -77,8 +77,7 @@ def _mixed(runs: Runs) -> list[str]:
             others = [other_dimensions(runs[0].benchmark.model, run.benchmark.model) for run in runs]
             values = [f"{name} ({other})" if other else name for name, other in zip(values, others, strict=True)]
         if len(set(values)) > 1:
-            counts = {value: values.count(value) for value in dict.fromkeys(values)}
-            texts = [f"{value} ({count} run{'s' * (count > 1)})" for value, count in counts.items()]
+            texts = [f"{value} ({plural(count, 'run')})" for value, count in Counter(values).items()]
             found.append(f"{field.replace('_', ' ')} {', '.join(texts)}")
     return found
 
@@ -102,10 +101,12 @@ def asked(a: Runs, b: Runs) -> list[str]:
         if field == "knobs" and other_backend:
             found.append("settings: each framework has its own")
         elif isinstance(one, dict) and isinstance(other, dict):
-            pairs = [
-                (name, one.get(name, "not set"), other.get(name, "not set")) for name in sorted({**one, **other})
+            pairs = {
+                name: (one.get(name, "not set"), other.get(name, "not set")) for name in sorted({**one, **other})
+            }
+            found += [
+                f"{ALSO_ASKED[field]} {name}: {old} -> {new}" for name, (old, new) in pairs.items() if old != new
             ]
-            found += [f"{ALSO_ASKED[field]} {name}: {old} -> {new}" for name, old, new in pairs if old != new]
         elif shown(one) != shown(other):
             found.append(f"{field.replace('_', ' ')}: {shown(one)} -> {shown(other)}")
     return found
@@ -136,16 +137,9 @@ def remarks(a: Runs, b: Runs) -> list[str]:
         found.append(
             "fewer than 3 runs on a side: a run that was disturbed looks like a change; more runs tell them apart"
         )
-    else:
-        found += _in_turns(a, b)
+    else:  # runs in turns share what changes with the time; one side after the other does not
+        for (first, before), (second, after) in ((("A", a), ("B", b)), (("B", b), ("A", a))):
+            if max(run.started for run in before) < min(run.started for run in after):
+                began = f"all runs of {first} began before those of {second}"
+                found.append(f"{began}: what changed with the time is in the difference")
     return found + [note for run in (*a, *b) for note in run.notes]
-
-
-def _in_turns(a: Runs, b: Runs) -> list[str]:
-    """Runs in turns share what changes with the time; one side after the other does not."""
-    for (first, before), (second, after) in ((("A", a), ("B", b)), (("B", b), ("A", a))):
-        if max(run.started for run in before) < min(run.started for run in after):
-            return [
-                f"all runs of {first} began before those of {second}: what changed with the time is in the difference"
-            ]
-    return []

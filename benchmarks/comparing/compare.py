@@ -6,6 +6,7 @@ explain.py.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from benchmarks.comparing.intervals import (
     verdict_of,
     with_noise,
 )  # fmt: skip
-from benchmarks.comparing.runs import Chosen, ComparedRun
+from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
 from benchmarks.comparing.values import Comparison, Difference, Figure
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import FEWEST_PAIRS
@@ -32,12 +33,7 @@ from benchmarks.sweeps.pairs import FEWEST_PAIRS
 DEFAULT_MARGIN_PERCENT = 1.0
 EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
 
-Runs = Sequence[ComparedRun]
 History = Callable[[], Sequence[FinishedRun]]
-
-
-def no_history() -> Sequence[FinishedRun]:
-    return []
 
 
 def compare(
@@ -46,20 +42,16 @@ def compare(
     *,
     explained: bool = False,
     margin_percent: float = DEFAULT_MARGIN_PERCENT,
-    history: History = no_history,
+    history: History = list,
 ) -> Comparison:
     """B against A. `history` gives earlier runs, and is asked only where the sides' own do not say enough."""
     side_a, runs_a = admission.admitted(a, baseline=True)
     side_b, runs_b = admission.admitted(b, baseline=False)
-    sides, runs = (side_a, side_b), (runs_a, runs_b)
-    refused = admission.refusals(sides, runs)
-    if refused:
+    refused = admission.refusals((side_a, side_b), (runs_a, runs_b))
+    kinds = [] if refused else figure_kinds(runs_a, runs_b)
+    if all(kind.refused for kind in kinds if kind.window):  # no figure of speed is left
+        refused = refused or [f"{kind.name}: {kind.refused}" for kind in kinds if kind.window]
         return Comparison(a=side_a, b=side_b, refused=refused, margin_percent=margin_percent)
-    kinds = figure_kinds(runs_a, runs_b)
-    of_speed = [kind for kind in kinds if kind.window]
-    if all(kind.refused for kind in of_speed):
-        named = [f"{kind.name}: {kind.refused}" for kind in of_speed]
-        return Comparison(a=side_a, b=side_b, refused=named, margin_percent=margin_percent)
     context = _Context(runs_a, runs_b, history, margin_percent)
     differences = [_difference(kind, context) for kind in kinds]
     found = explain.causes(runs_a, runs_b, _slower(kinds, differences)) if explained else None
@@ -92,57 +84,51 @@ class _Context:
     """The two sides, and what else is known: their pairs, and the noise of earlier runs."""
 
     def __init__(self, a: Runs, b: Runs, history: History, margin_percent: float) -> None:
-        self.a, self.b = a, b
+        self.a, self.b, self.every = a, b, [*a, *b]
         self.margin_percent = margin_percent
         self.pairs = _pairs(a, b)
-        days = days_of([started_at(run.result.run_id) for run in (*a, *b)])
+        days = days_of([started_at(run.result.run_id) for run in self.every])
         self.days = (days[: len(a)], days[len(a) :])
         self.notes = [f"{len(self.pairs)} pairs of one sweep: compared run against run"] if self.pairs else []
         self._history = history
-        self._entries: Sequence[FinishedRun] | None = None
+
+    @cached_property
+    def _earlier(self) -> list[list[FinishedRun]]:
+        """Runs of the sides' own identities that are comparable and not of the sides."""
+        named = {run.result.run_id for run in self.every}
+        entries = self._history()
+        identities = {frozenset(one.identity.items()) for one in entries if one.run_id in named and one.identity}
+        usable = [
+            one
+            for one in entries
+            if one.run_id not in named and one.status == "valid" and not (one.not_comparable or one.slowed_by)
+        ]
+        return [
+            [one for one in usable if one.identity == dict(identity)] for identity in sorted(identities, key=sorted)
+        ]
 
     def noise(self, kind: FigureKind, logs_a: Sequence[float], logs_b: Sequence[float]) -> Noise:
         """From earlier runs of the sides' own identities, and from a side that is a set."""
-        if self._entries is None:
-            self._entries = self._history()
-        named = {run.result.run_id for run in (*self.a, *self.b)}
-        identities = {frozenset(e.identity.items()) for e in self._entries if e.run_id in named and e.identity}
-        groups = [_earlier_runs(kind, self._entries, identity, named) for identity in sorted(identities, key=sorted)]
-        groups += [
-            [Timed(log, started_at(run.result.run_id)) for log, run in zip(logs, runs, strict=True)]
-            for logs, runs in ((logs_a, self.a), (logs_b, self.b))
-        ]
+        groups = []
+        for entries in self._earlier:
+            values = [(kind.of_history(one), started_at(one.run_id)) for one in entries]
+            groups.append([Timed(math.log(value), started) for value, started in values if value and value > 0])
+        for logs, runs in ((logs_a, self.a), (logs_b, self.b)):
+            groups.append([Timed(log, started_at(run.result.run_id)) for log, run in zip(logs, runs, strict=True)])
         return noise_of([group for group in groups if len(group) >= FEWEST_RUNS])
 
 
 def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
     """The places of the runs of one repeat; none where the sides are not two cells of one sweep."""
-    cells = [{(run.pair.sweep, run.pair.cell) if run.pair else None for run in runs} for runs in (a, b)]
-    if any(len(found) != 1 or None in found for found in cells) or cells[0] == cells[1]:
+    places = [{run.pair: place for place, run in enumerate(runs) if run.pair} for runs in (a, b)]
+    cells = [{(pair.sweep, pair.cell) for pair in found} for found in places]
+    sweeps = {sweep for found in cells for sweep, _ in found}
+    whole = all(run.pair for run in (*a, *b)) and len(cells[0]) == len(cells[1]) == len(sweeps) == 1
+    if not whole or cells[0] == cells[1]:
         return []
-    if next(iter(cells[0]))[0] != next(iter(cells[1]))[0]:  # type: ignore[index]
-        return []
-    places = {run.pair.repeat: place for place, run in enumerate(b) if run.pair}
-    found = [
-        (place, places[run.pair.repeat]) for place, run in enumerate(a) if run.pair and run.pair.repeat in places
-    ]
+    others = {pair.repeat: place for pair, place in places[1].items()}
+    found = [(place, others[pair.repeat]) for pair, place in places[0].items() if pair.repeat in others]
     return found if len(found) >= FEWEST_PAIRS else []
-
-
-def _earlier_runs(
-    kind: FigureKind, entries: Sequence[FinishedRun], identity: frozenset[tuple[str, str]], but: set[str]
-) -> list[Timed]:
-    alike = [
-        entry
-        for entry in entries
-        if frozenset(entry.identity.items()) == identity
-        and entry.run_id not in but
-        and entry.status == "valid"
-        and not entry.not_comparable
-        and not entry.slowed_by
-    ]
-    values = [(kind.of_history(entry), started_at(entry.run_id)) for entry in alike]
-    return [Timed(math.log(value), started) for value, started in values if value is not None and value > 0]
 
 
 # --- one figure -----------------------------------------------------------------------------------
@@ -166,9 +152,8 @@ def _difference(kind: FigureKind, context: _Context) -> Difference:
     if kind.refused:
         return found
     if a is None or b is None:
-        without = [run.name for run in (*context.a, *context.b) if kind.value(run) is None]
-        every = len(without) == len(context.a) + len(context.b)
-        why = "no run has it" if every else f"not known of {', '.join(without)}"
+        without = [run.name for run in context.every if kind.value(run) is None]
+        why = "no run has it" if len(without) == len(context.every) else f"not known of {', '.join(without)}"
         return replace(found, why=why if without else f"it is 0 or less, and has no ratio: {kind.name}")
     if kind.window == 1:
         context.notes += [
@@ -188,7 +173,7 @@ def _known(kind: FigureKind, runs: Runs) -> _Known | None:
     values = [kind.value(run) for run in runs]
     logs = [None if value is None else kind.log(value) for value in values]
     whole = [round(log, EXACT_DIGITS) for log in logs if log is not None]
-    if not whole or len(whole) < len(runs):
+    if len(whole) < len(runs):
         return None
     return _Known(whole, level(whole, _window(kind, runs[0], whole[0]) if len(runs) == 1 else None))
 
@@ -221,5 +206,5 @@ def _estimate(kind: FigureKind, context: _Context, a: _Known, b: _Known) -> Esti
         return windows._replace(lacks=found.lacks) if windows else found
     # A run whose own steps say less than its fellows do is known no better than they say.
     if windows and windows.half_width and windows.half_width > found.half_width:
-        return windows._replace(of_runs=True, by=f"{found.by}; the windows' own intervals are wider, and taken")
+        return windows._replace(lacks="", by=f"{found.by}; the windows' own intervals are wider, and taken")
     return found

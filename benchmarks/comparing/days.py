@@ -6,7 +6,7 @@ have. Pure; logarithms throughout.
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,7 +22,6 @@ FEWEST_FOR_NOISE = 5  # runs of one day, likewise
 MOST_DAYS = 60  # the newest: a machine ages
 MOST_FAR = 0.15  # where more of the values are far off, the machine is like that, and all count
 STAMP = "%Y%m%dT%H%M%SZ"
-Weights = Mapping[int, float]
 
 
 class Timed(NamedTuple):
@@ -82,16 +81,17 @@ def left_out(a: Sequence[int], b: Sequence[int]) -> float:
     return missing if missing > 1e-9 else 0.0
 
 
-def _shares(days: Sequence[int]) -> Weights:
+def _shares(days: Sequence[int]) -> dict[int, float]:
     return {day: days.count(day) / len(days) for day in set(days)}
 
 
+def by_day(logs: Sequence[float], days: Sequence[int]) -> list[list[float]]:
+    """Those of each day, the oldest first."""
+    return [[log for log, own in zip(logs, days, strict=True) if own == day] for day in sorted(set(days))]
+
+
 def day_means(logs: Sequence[float], days: Sequence[int]) -> list[float]:
-    return [
-        math.fsum(found) / len(found)
-        for day in sorted(set(days))
-        if (found := [log for log, own in zip(logs, days, strict=True) if own == day])
-    ]
+    return [math.fsum(found) / len(found) for found in by_day(logs, days)]
 
 
 # --- the noise of one kind of run ---------------------------------------------------------------
@@ -99,26 +99,23 @@ def day_means(logs: Sequence[float], days: Sequence[int]) -> list[float]:
 
 def noise_of(kinds: Sequence[Sequence[Timed]]) -> Noise:
     """Each of `kinds` are runs that are alike; lasting shifts between days are taken out."""
-    days = [day for runs in kinds for day in _by_day(runs) if len(day) > 1]
-    within = _described(spread([_logs(day) for day in days]), days)
+    newest = [
+        by_day([run.log for run in runs], days_of([run.started for run in runs]))[-MOST_DAYS:] for runs in kinds
+    ]
+    days = [day for found in newest for day in found if len(day) > 1]
+    within = _described(spread(days), days)
     if within and within.freedom < FEWEST_FOR_NOISE - 1:
         within = None
-    long = [found for runs in kinds if len(found := _by_day(runs)) >= FEWEST_DAYS]
-    levels = [level for found in long for level in _levels([_logs(day) for day in found])]
+    long = [found for found in newest if len(found) >= FEWEST_DAYS]
     days = [day for found in long for day in found]
-    between = _described(spread(levels), days)
+    between = _described(spread([level for found in long for level in _levels(found)]), days)
     return Noise(within, between, _single(between, within, list(map(len, days))) if between else None)
 
 
-def _by_day(runs: Sequence[Timed]) -> list[list[Timed]]:
-    """The newest days, oldest first."""
-    numbers = days_of([run.started for run in runs])
-    found = [[run for run, own in zip(runs, numbers, strict=True) if own == day] for day in sorted(set(numbers))]
-    return found[-MOST_DAYS:]
-
-
-def _logs(runs: Sequence[Timed]) -> list[float]:
-    return [run.log for run in runs]
+def _described(found: Spread | None, days: Sequence[Sequence[float]]) -> Spread | None:
+    """With the runs that it is made of, in words."""
+    runs = f"of {sum(map(len, days))} runs of the same kind on {plural(len(days), 'day')}"
+    return found and found._replace(of=runs)
 
 
 def _levels(days: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -176,18 +173,3 @@ def combined(parts: Sequence[Spread]) -> Spread:
     total = math.fsum(part.variance for part in parts)
     below = math.fsum(part.variance**2 / part.freedom for part in parts)
     return Spread(total, total**2 / below if below else math.fsum(part.freedom for part in parts))
-
-
-def _described(found: Spread | None, days: Sequence[Sequence[Timed]]) -> Spread | None:
-    """With the runs that it is made of, in words."""
-    if found is None:
-        return None
-    times = [run.started for day in days for run in day if run.started is not None]
-    ends = (
-        {datetime.fromtimestamp(end, UTC).date().isoformat(): None for end in (min(times), max(times))}
-        if times
-        else {}
-    )
-    dates = f" ({' to '.join(ends)})" if ends else ""
-    text = f"of {sum(map(len, days))} runs of the same kind on {plural(len(days), 'day')}{dates}"
-    return found._replace(of=text)

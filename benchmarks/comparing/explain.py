@@ -8,13 +8,13 @@ a number that did not move the way the step times did. A weight is an order, not
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.comparing.facts import facts_of
-from benchmarks.comparing.runs import ComparedRun
+from benchmarks.comparing.facts import facts_of, numbers_of
+from benchmarks.comparing.runs import Runs
 from benchmarks.comparing.values import Cause
 from benchmarks.measuring import statistics
 from benchmarks.telemetry.gpu import THROTTLE_BITS
@@ -78,13 +78,42 @@ SPECIAL: tuple[tuple[str, str, float, str], ...] = (
 OF_A_FRAMEWORK = ("setting", "argument", "version", "layout", "image", "XLA flag", "recipe", "program")
 
 
+class Measure(NamedTuple):
+    """A number that each run has its own of; name and value are in facts.py."""
+
+    name: str
+    unit: str
+    least: float  # a smaller difference is none: relative, or in the unit
+    relative: bool
+    faster: int  # 1: more of it is faster; -1: slower
+    weight: float
+    kind: str = "clock"
+
+
+LOAD = "load"
+LOAD_BESIDE_GPUS = 40.0  # a machine that trains on GPUs hardly notices other programs
+MEASURES = (
+    Measure("SM clock, median", "MHz", 0.005, True, 1, 99),
+    *(
+        Measure(f"throttled: {reason.replace('_', ' ')}", "% of samples", 2, False, -1, 97)
+        for reason in THROTTLE_BITS
+    ),
+    Measure("power limit", "W", 0.01, True, 1, 95),
+    Measure("SM clock of the slowest GPU", "MHz", 0.02, True, 1, 92),
+    Measure("uncorrected ECC errors", "", 0.5, False, -1, 62),
+    Measure("PCIe replays", "", 0.5, False, -1, 61),
+    Measure("highest temperature", "C", 5, False, -1, 46),
+    Measure("at the start, per processor", "", 0.25, False, -1, 88, LOAD),
+)
+
+
 class Explained(NamedTuple):
     causes: list[Cause]
     same: list[str]  # kinds that were compared and do not differ, with how many facts each has
     not_known: list[str]  # kinds that a side does not record
 
 
-def causes(a: Sequence[ComparedRun], b: Sequence[ComparedRun], slower: float | None) -> Explained:
+def causes(a: Runs, b: Runs, slower: float | None) -> Explained:
     """`slower` is the logarithm of B's seconds over A's; None: not known."""
     found: list[Cause] = []
     same: list[str] = []
@@ -107,8 +136,7 @@ def causes(a: Sequence[ComparedRun], b: Sequence[ComparedRun], slower: float | N
             found += differences
         else:
             same.append(f"{title} ({len(known[0][0]) or 'none'})")
-    on_cpu = all(run.benchmark.hardware.kind == "cpu" for run in (*a, *b))
-    found += [cause for measure in MEASURES for cause in _moved(measure, (a, b), slower, on_cpu)]
+    found += _moved(a, b, slower)
     settings = {cause.name for cause in found if cause.kind == "setting"}
     # An argument that passes on a setting is that setting.
     found = [cause for cause in found if cause.kind != "argument" or cause.name not in settings]
@@ -126,17 +154,11 @@ def _of_kind(kind: str, a: Sequence[dict[str, str]], b: Sequence[dict[str, str]]
         one, other = ([facts.get(name) for facts in side] for side in (a, b))
         if set(one) == set(other):
             continue
-        weight, why = _weight(kind, name)
+        special = (row[2:] for row in SPECIAL if row[0] == kind and re.fullmatch(row[1], name, re.IGNORECASE))
+        weight, why = next(special, KINDS[kind][1:])
         if len(set(one)) > 1 or len(set(other)) > 1:
             weight, why = DOUBT * weight, f"{why}; but it varies within a side"
         yield _cause(weight, kind, name, _values(one), _values(other), why)
-
-
-def _weight(kind: str, name: str) -> tuple[float, str]:
-    for special, names, weight, why in SPECIAL:
-        if special == kind and re.fullmatch(names, name, re.IGNORECASE):
-            return weight, why
-    return KINDS[kind][1:]
 
 
 def _values(values: Sequence[str | None]) -> str | None:
@@ -148,75 +170,22 @@ def _values(values: Sequence[str | None]) -> str | None:
     return ", ".join(texts[:MOST_VALUES]) + more
 
 
-# --- numbers of the machines ----------------------------------------------------------------------
+def _moved(a: Runs, b: Runs, slower: float | None) -> Iterator[Cause]:
+    """Numbers of the machines that differ: clocks, power, errors, load."""
+    numbers = [[numbers_of(run) for run in runs] for runs in (a, b)]
+    on_cpu = all(run.benchmark.hardware.kind == "cpu" for run in (*a, *b))
+    for measure in MEASURES:
+        one, other = ([value for found in side if (value := found.get(measure.name)) is not None] for side in numbers)
+        weight = LOAD_BESIDE_GPUS if measure.kind == LOAD and not on_cpu else measure.weight
+        if one and other and (cause := _moved_by(measure, weight, one, other, slower)):
+            yield cause
 
 
-def _gpu(run: ComparedRun, name: str) -> float | None:
-    gpu = run.result.telemetry.gpu if run.result.telemetry else None
-    return getattr(gpu, name) if gpu else None
-
-
-def _slowest_clock(run: ComparedRun, _: str) -> float | None:
-    gpu = run.result.telemetry.gpu if run.result.telemetry else None
-    return gpu.slowest.sm_clock_mhz if gpu and gpu.slowest else None
-
-
-def _throttled(run: ComparedRun, reason: str) -> float | None:
-    gpu = run.result.telemetry.gpu if run.result.telemetry else None
-    return None if gpu is None or gpu.throttled is None else 100 * gpu.throttled.get(reason, 0.0)
-
-
-def _load(run: ComparedRun, _: str) -> float | None:
-    """Per processor, before the run itself loads the machine: of the job's nodes, or of this machine."""
-    machine = run.provenance.get("machine")
-    machine = machine if isinstance(machine, dict) else {}
-    averages, cpus = machine.get("load_average"), machine.get("cpus_usable") or machine.get("cpus")
-    if run.benchmark.site.kind != "local":
-        cpus = max((node.cpus for node in run.nodes if node.cpus), default=None)
-        averages = None if run.load is None else [run.load]
-    return averages[0] / cpus if averages and cpus else None
-
-
-class Measure(NamedTuple):
-    """A number that each run has its own of."""
-
-    name: str
-    read: Callable[[ComparedRun, str], float | None]
-    field: str
-    unit: str
-    least: float  # a smaller difference is none: relative, or in the unit
-    relative: bool
-    faster: int  # 1: more of it is faster; -1: slower
-    weight: float
-
-
-LOAD = "load"
-LOAD_BESIDE_GPUS = 40.0  # a machine that trains on GPUs hardly notices other programs
-MEASURES = (
-    Measure("SM clock, median", _gpu, "sm_clock_mhz_median", "MHz", 0.005, True, 1, 99),
-    *(Measure(f"throttled: {reason.replace('_', ' ')}", _throttled, reason, "% of samples", 2, False, -1, 97)
-      for reason in THROTTLE_BITS),
-    Measure("power limit", _gpu, "power_limit_watts", "W", 0.01, True, 1, 95),
-    Measure("SM clock of the slowest GPU", _slowest_clock, "", "MHz", 0.02, True, 1, 92),
-    Measure("uncorrected ECC errors", _gpu, "ecc_uncorrected", "", 0.5, False, -1, 62),
-    Measure("PCIe replays", _gpu, "pcie_replays", "", 0.5, False, -1, 61),
-    Measure("highest temperature", _gpu, "temperature_c_max", "C", 5, False, -1, 46),
-    Measure("at the start, per processor", _load, LOAD, "", 0.25, False, -1, 88),
-)  # fmt: skip
-
-
-def _moved(
-    measure: Measure, sides: Sequence[Sequence[ComparedRun]], slower: float | None, on_cpu: bool
-) -> list[Cause]:
-    values = [[value for run in runs if (value := measure.read(run, measure.field)) is not None] for runs in sides]
-    if not all(values):
-        return []
-    one, other = (float(statistics.median(found) or 0.0) for found in values)
+def _moved_by(measure: Measure, weight: float, a: list[float], b: list[float], slower: float | None) -> Cause | None:
+    one, other = (float(statistics.median(found) or 0.0) for found in (a, b))
     size = (other - one) / one if measure.relative and one else other - one
-    is_load = measure.field == LOAD
-    if abs(size) < measure.least * max(1.0, min(one, other) if is_load else 1.0):
-        return []
-    weight = LOAD_BESIDE_GPUS if is_load and not on_cpu else measure.weight
+    if abs(size) < measure.least * (max(1.0, min(one, other)) if measure.kind == LOAD else 1.0):
+        return None
     why = f"{'higher' if other > one else 'lower'} in B"
     if slower is None or abs(slower) < LEAST_EFFECT:
         weight, why = DOUBT * weight, f"{why}, without a difference in speed"
@@ -224,7 +193,7 @@ def _moved(
         fits = ((size > 0) == (measure.faster > 0)) == (slower < 0)
         step = f"a step that is {abs(math.expm1(slower)):.1%} {'slower' if slower > 0 else 'faster'}"
         weight, why = weight * (1 if fits else DOUBT), f"{why}: {'fits' if fits else 'does not fit'} {step}"
-    if min(map(len, values)) > 1 and max(values[0]) >= min(values[1]) and max(values[1]) >= min(values[0]):
+    if min(len(a), len(b)) > 1 and max(a) >= min(b) and max(b) >= min(a):
         weight, why = DOUBT * weight, f"{why}; but it varies within a side"
     texts = [f"{value:.4g} {measure.unit}".strip() for value in (one, other)]
-    return [_cause(weight, LOAD if is_load else "clock", measure.name, texts[0], texts[1], why)]
+    return _cause(weight, measure.kind, measure.name, texts[0], texts[1], why)

@@ -1,4 +1,4 @@
-"""A run's provenance as named facts by kind, for explain.py to compare. Pure.
+"""A run's provenance as named facts by kind, and its machines' numbers, for explain.py to compare. Pure.
 
 A kind that a run does not record is absent; one that it records as empty is empty. The program's arguments and
 variables are the plan's, whose paths are placeholders; what else differs between any two runs (when they ran, which
@@ -6,13 +6,13 @@ port they got) is taken out of the texts.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.comparing.admission import OF_THE_WORK, shown
 from benchmarks.comparing.figures import NO_DIMENSIONS
 from benchmarks.comparing.runs import ComparedRun
-from benchmarks.telemetry.gpu import GpuTelemetry
+from benchmarks.telemetry.gpu import THROTTLE_BITS, GpuTelemetry
 from benchmarks.telemetry.samples import NodeFacts
 
 Facts = dict[str, dict[str, str]]  # kind -> name -> value
@@ -37,28 +37,69 @@ OF_ONE_RUN: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def facts_of(run: ComparedRun) -> Facts:
-    benchmark = run.benchmark
+    benchmark, about, worker = run.benchmark, run.provenance, _worker(run)
+    image, git = _texts(about.get("environment")), _texts(about.get("git"))
+    places: list[NodeFacts | GpuTelemetry] = [*run.nodes, *([run.gpu] if run.gpu else [])]
+    drivers = {
+        "GPU driver": _words(one.driver for one in places),
+        "CUDA of the driver": _words(one.cuda for one in places),
+    }
     found: dict[str, dict[str, str] | None] = {
         "slowdown": {"inject_slowdown": f"{run.result.slowed_by:.0%}"},
         "request": _request(run),
         "setting": _texts(benchmark.knobs),
         "profile for PGLE": _pgle(run),
-        "XLA flag": _xla_flags(run),
-        "version": _versions(run) or None,
-        "device": _device(run) or None,
-        "image": _image(run) or None,
+        "XLA flag": _xla_flags(run, worker),
+        "version": _known({**_texts(worker.get("versions")), **drivers}),
+        "device": _known({
+            "device_kind": worker.get("device_kind"),
+            "platform": worker.get("platform"),
+            "GPU": _words(gpu.name for node in run.nodes for gpu in node.gpus),
+        }),
+        "image": _known({name: image.get(name) for name in IMAGE}),
         "argument": _named_words(run.measured.command) if run.measured else None,
-        "layout": _layout(run),
+        "layout": _layout(worker) if worker else None,
         "environment": _environment(run),
-        "program": _program(run),
-        "node": _nodes(run),
-        "machine": _machine(run) or None,
+        "program": _known({"sha256 of the step's program": worker.get("program")}),
+        "node": _known({"hosts": _hosts(run)}),
+        "machine": _machine(run),
         "recipe": {name: str(getattr(benchmark.recipe, name)) for name in ("name", "source", "date")},
-        "Stepmark": _stepmark(run) or None,
+        "Stepmark": _known({
+            "version": about.get("stepmark"), "commit": git.get("commit"), "changed files": git.get("changed_files"),
+        }),
         "telemetry": {"sampled": "yes" if run.result.telemetry else "no"},
-        "launcher": _texts(run.provenance.get("launcher")) or None,
-    }
+        "launcher": _known(_texts(about.get("launcher"))),
+    }  # fmt: skip
     return {kind: facts for kind, facts in found.items() if facts is not None}
+
+
+def numbers_of(run: ComparedRun) -> dict[str, float | None]:
+    """By the names of explain.MEASURES; None, or absent: not sampled."""
+    found: dict[str, float | None] = {"at the start, per processor": _load(run)}
+    if gpu := run.gpu:
+        found |= {
+            "SM clock, median": gpu.sm_clock_mhz_median,
+            "power limit": gpu.power_limit_watts,
+            "SM clock of the slowest GPU": gpu.slowest.sm_clock_mhz if gpu.slowest else None,
+            "uncorrected ECC errors": gpu.ecc_uncorrected,
+            "PCIe replays": gpu.pcie_replays,
+            "highest temperature": gpu.temperature_c_max,
+        }
+        if gpu.throttled is not None:
+            shares = {reason: gpu.throttled.get(reason, 0.0) for reason in THROTTLE_BITS}
+            found |= {f"throttled: {reason.replace('_', ' ')}": 100 * share for reason, share in shares.items()}
+    return found
+
+
+def _load(run: ComparedRun) -> float | None:
+    """Per processor, before the run itself loads the machine: of the job's nodes, or of this machine."""
+    if not _is_local(run):
+        cpus = max((node.cpus for node in run.nodes if node.cpus), default=None)
+        return run.load / cpus if run.load is not None and cpus else None
+    machine = run.provenance.get("machine")
+    machine = machine if isinstance(machine, dict) else {}
+    averages, cpus = machine.get("load_average"), machine.get("cpus_usable") or machine.get("cpus")
+    return averages[0] / cpus if averages and cpus else None
 
 
 # --- what was asked and started -------------------------------------------------------------------
@@ -84,17 +125,17 @@ def _pgle(run: ComparedRun) -> dict[str, str]:
     return found
 
 
-def _named_words(words: list[str]) -> dict[str, str]:
+def _named_words(words: Sequence[str]) -> dict[str, str]:
     parts = [word.partition("=") for word in words if word != "--"]
     return {_of_any_run(name): _of_any_run(value) if equals else "given" for name, equals, value in parts if name}
 
 
-def _xla_flags(run: ComparedRun) -> dict[str, str] | None:
+def _xla_flags(run: ComparedRun, worker: Mapping[str, Any]) -> dict[str, str] | None:
     """As they were handed over, and as XLA read them where the worker says so."""
     if run.measured is None and not run.provenance:
         return None
     variables = run.measured.environment if run.measured else {}
-    texts = [*(variables.get(name, "") for name in FLAG_VARIABLES), str(_worker(run).get("xla_flags") or "")]
+    texts = [*(variables.get(name, "") for name in FLAG_VARIABLES), str(worker.get("xla_flags") or "")]
     flags = _named_words(" ".join(texts).split())
     return {**run.benchmark.xla_flags, **{name.lstrip("-"): value for name, value in flags.items()}}
 
@@ -103,14 +144,15 @@ def _environment(run: ComparedRun) -> dict[str, str] | None:
     if run.measured is None:
         return None
     both = {**_texts(run.provenance.get("shell")), **run.measured.environment}
-    return {
-        name: _of_any_run(value)
-        for name, value in both.items()
-        if name not in FLAG_VARIABLES and not NO_SETTING.search(name)
-    }
+    kept = [name for name in both if name not in FLAG_VARIABLES and not NO_SETTING.search(name)]
+    return {name: _of_any_run(both[name]) for name in kept}
 
 
 # --- what ran it, and where -------------------------------------------------------------------------
+
+
+def _is_local(run: ComparedRun) -> bool:
+    return run.benchmark.site.kind == "local"
 
 
 def _worker(run: ComparedRun) -> Mapping[str, Any]:
@@ -120,69 +162,40 @@ def _worker(run: ComparedRun) -> Mapping[str, Any]:
     return of_rank_0[-1] if of_rank_0 else {}
 
 
-def _versions(run: ComparedRun) -> dict[str, str]:
-    gpu = run.result.telemetry.gpu if run.result.telemetry else None
-    places: list[NodeFacts | GpuTelemetry] = [*run.nodes, *([gpu] if gpu else [])]
-    drivers = {"GPU driver": {one.driver for one in places}, "CUDA of the driver": {one.cuda for one in places}}
-    found = {name: " ".join(sorted(value for value in values if value)) for name, values in drivers.items()}
-    return _texts(_worker(run).get("versions")) | {name: text for name, text in found.items() if text}
-
-
-def _device(run: ComparedRun) -> dict[str, str]:
-    worker = _worker(run)
-    found = {name: str(worker[name]) for name in ("device_kind", "platform") if worker.get(name)}
-    names = sorted({gpu.name for node in run.nodes for gpu in node.gpus if gpu.name})
-    return found | ({"GPU": " ".join(names)} if names else {})
-
-
-def _image(run: ComparedRun) -> dict[str, str]:
-    about = _texts(run.provenance.get("environment"))
-    return {name: _digest(about[name]) for name in IMAGE if about.get(name)}
-
-
-def _layout(run: ComparedRun) -> dict[str, str] | None:
-    worker = _worker(run)
-    if not worker:
-        return None
+def _layout(worker: Mapping[str, Any]) -> dict[str, str] | None:
     mesh = sorted((name, size) for name, size in (worker.get("mesh") or {}).items() if size != 1)
-    found = {"mesh": " ".join(f"{name} {size}" for name, size in mesh) or "one device"}
-    return found | {name: str(worker[name]) for name in ("process_count", "device_count") if worker.get(name)}
+    counts = {name: worker.get(name) for name in ("process_count", "device_count")}
+    return _known({"mesh": " ".join(f"{name} {size}" for name, size in mesh) or "one device", **counts})
 
 
-def _program(run: ComparedRun) -> dict[str, str] | None:
-    digest = _worker(run).get("program")
-    return {"sha256 of the step's program": _digest(str(digest))} if digest else None
+def _hosts(run: ComparedRun) -> str | None:
+    """Of a queue's run the nodes that were sampled, or that the queue gave it; else this machine."""
+    hosts = [node.host for node in run.nodes]
+    if _is_local(run):
+        hosts.append(_texts(run.provenance.get("machine")).get("hostname", ""))
+    return _words(hosts) or (run.result.attempts[-1].nodes if run.result.attempts else None)
 
 
-def _nodes(run: ComparedRun) -> dict[str, str] | None:
-    """Of a queue's run those that were sampled, or that the queue gave it; else this machine."""
-    hosts = {node.host for node in run.nodes}
-    if run.benchmark.site.kind == "local":
-        hosts.add(_texts(run.provenance.get("machine")).get("hostname", ""))
-    queued = run.result.attempts[-1].nodes if run.result.attempts else None
-    named = " ".join(sorted(filter(None, hosts))) or queued
-    return {"hosts": named} if named else None
-
-
-def _machine(run: ComparedRun) -> dict[str, str]:
+def _machine(run: ComparedRun) -> dict[str, str] | None:
     """Of a queue's run the nodes': the launcher's machine trained nothing."""
-    if run.benchmark.site.kind == "local":
+    if _is_local(run):
         machine = _texts(run.provenance.get("machine"))
-        return {name: machine[name] for name in MACHINE if name in machine}
-    sizes = {"cpus": {node.cpus for node in run.nodes}, "memory_bytes": {node.memory_bytes for node in run.nodes}}
-    found = {name: " ".join(sorted(str(value) for value in values if value)) for name, values in sizes.items()}
-    return {name: text for name, text in found.items() if text}
-
-
-def _stepmark(run: ComparedRun) -> dict[str, str]:
-    git = _texts(run.provenance.get("git"))
-    found = {"version": run.provenance.get("stepmark"), "commit": git.get("commit")}
-    found["changed files"] = git.get("changed_files")
-    return {name: _digest(str(text)) for name, text in found.items() if text}
+        return _known({name: machine.get(name) for name in MACHINE})
+    sizes = {name: _words(getattr(node, name) for node in run.nodes) for name in ("cpus", "memory_bytes")}
+    return _known(sizes)
 
 
 def _texts(value: object) -> dict[str, str]:
     return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
+
+
+def _words(values: Iterable[object]) -> str:
+    return " ".join(sorted({str(value) for value in values if value}))
+
+
+def _known(facts: Mapping[str, object]) -> dict[str, str] | None:
+    """Those that are recorded, digests by their first digits; None where none is."""
+    return {name: _digest(str(value)) for name, value in facts.items() if value} or None
 
 
 def _digest(text: str) -> str:

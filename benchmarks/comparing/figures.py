@@ -7,14 +7,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from benchmarks.comparing.runs import ComparedRun
+from benchmarks.comparing.runs import ComparedRun, Runs
 from benchmarks.comparing.values import Direction
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.request import lora_words
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Lora, Model
 
-Runs = Sequence[ComparedRun]
 NO_DIMENSIONS = ("name", "backend_settings", "source", "date", "max_sequence_length")  # of a model
 
 
@@ -59,8 +58,8 @@ def figure_kinds(a: Runs, b: Runs) -> list[FigureKind]:
         FigureKind(
             "tokens/s per GPU", "tokens/s", "higher", lambda r: r.result.tokens_per_second_per_gpu, _seconds, work, -1
         ),
-        _utilisation("MFU", a, b, lambda run: run.result.mfu),
-        _utilisation("HFU", a, b, lambda run: run.result.hfu),
+        _utilisation("MFU", a, b, lambda run: run.result.mfu or []),
+        _utilisation("HFU", a, b, lambda run: run.result.hfu or []),
         FigureKind(
             "effective tokens/s", "tokens/s", "higher", lambda r: r.result.tokens_per_second_effective,
             lambda entry: entry.seconds_mean, work,
@@ -129,35 +128,32 @@ def _unequal(name: str, one: object, other: object) -> str | None:
 # --- figures that have conditions of their own ----------------------------------------------------
 
 
-def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], list[Mfu] | None]) -> FigureKind:
+def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequence[Mfu]]) -> FigureKind:
     """Of the first convention that all runs have against the same peak of the same precision."""
-    first, other = read(a[0]) or [], read(b[0]) or []
-    chosen = next((one for one in first if all(_percent(one, read(run)) is not None for run in (*a, *b))), None)
-    if chosen is not None:
-        like = chosen
+
+    def by_convention(run: ComparedRun) -> dict[tuple[str, str, float], Mfu]:
+        return {(one.convention, one.precision_peak, one.peak_tflops): one for one in read(run)}
+
+    found = [by_convention(run) for run in (*a, *b)]
+    shared = next((key for key in found[0] if all(key in one for one in found)), None)
+    if shared is not None:
+        note = _convention(found[0][shared])
         return FigureKind(
-            name, "%", "higher", lambda r: _percent(like, read(r)), _seconds, window=-1, note=_convention(like)
+            name, "%", "higher", lambda run: by_convention(run)[shared].percent, _seconds, window=-1, note=note
         )
-    if first and other:
-        sides = "; ".join(
-            f"{side}: {found[0].percent:.1f}% ({_convention(found[0])})"
-            for side, found in (("A", first), ("B", other))
-        )
-        refused = f"no convention and peak in common: {sides}"
+    first = {"A": read(a[0]), "B": read(b[0])}
+    without = [side for side, entries in first.items() if not entries]
+    if without:
+        run = a[0] if "A" in without else b[0]
+        refused = f"{' and '.join(without)} without {name}: {run.result.null_because.get(name.lower(), 'unknown')}"
     else:
-        names = " and ".join(side for side, found in (("A", first), ("B", other)) if not found)
-        because = (b[0] if first else a[0]).result.null_because.get(name.lower(), "unknown")
-        refused = f"{names} without {name}: {because}"
+        sides = (f"{side}: {one[0].percent:.1f}% ({_convention(one[0])})" for side, one in first.items())
+        refused = f"no convention and peak in common: {'; '.join(sides)}"
     return FigureKind(name, "%", "higher", lambda _: None, _seconds, refused, -1)
 
 
 def _convention(one: Mfu) -> str:
     return f"{one.convention}, {one.peak_tflops:.4g} TFLOP/s {one.precision_peak}"
-
-
-def _percent(like: Mfu, entries: Sequence[Mfu] | None) -> float | None:
-    key = (like.convention, like.precision_peak, like.peak_tflops)
-    return next((m.percent for m in entries or [] if (m.convention, m.precision_peak, m.peak_tflops) == key), None)
 
 
 def _memory(a: Runs, b: Runs, work: str | None) -> FigureKind:
@@ -172,8 +168,7 @@ def _memory(a: Runs, b: Runs, work: str | None) -> FigureKind:
 
 
 def _gpu_memory(run: ComparedRun) -> float | None:
-    telemetry = run.result.telemetry
-    return telemetry.gpu.memory_bytes_max if telemetry and telemetry.gpu else None
+    return run.gpu.memory_bytes_max if run.gpu else None
 
 
 def _host_memory(run: ComparedRun) -> float | None:

@@ -8,6 +8,7 @@ import msgspec
 from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import PLAN, PROVENANCE, RESULT, RunFolder
+from benchmarks.telemetry.gpu import GpuTelemetry
 from benchmarks.telemetry.samples import NODE_FILES, NodeFacts, NodeSample
 from benchmarks.values import Benchmark, Phase
 
@@ -39,12 +40,19 @@ class ComparedRun(NamedTuple):
         """UTC, as its name has it; names sort by it."""
         return self.result.run_id[:16]
 
+    @property
+    def gpu(self) -> GpuTelemetry | None:
+        return self.result.telemetry.gpu if self.result.telemetry else None
+
+
+Runs = Sequence[ComparedRun]
+
 
 class Chosen(NamedTuple):
     """One side as it was asked for: the runs that were found, and those that could not be read."""
 
     label: str
-    runs: Sequence[ComparedRun]
+    runs: Runs
     left_out: dict[str, str]
 
 

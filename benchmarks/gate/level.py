@@ -54,9 +54,9 @@ def level(values: Sequence[float], rule: Rule) -> Level:
     counts as if it lay no further than the clip. Where many are far off, the machine is like that: all count, as far
     off as they are, since clipping would take the very spread away that tonight has too.
     """
-    middle = _median(values)
+    middle = median(values)
     # Where more than half of the nights are equal, the least noise says what is far.
-    unit = max(DEVIATIONS_PER_MAD * _median([abs(value - middle) for value in values]), rule.least_noise)
+    unit = max(DEVIATIONS_PER_MAD * median([abs(value - middle) for value in values]), rule.least_noise)
     clip = rule.clip_deviations * unit
     beyond = [value for value in values if abs(value - middle) > clip]
     near = [value for value in values if abs(value - middle) <= rule.outlier_deviations * unit]
@@ -71,7 +71,7 @@ def level(values: Sequence[float], rule: Rule) -> Level:
     return Level(centre, max(deviation, rule.least_noise), len(counted), odd)
 
 
-def _median(values: Sequence[float]) -> float:
+def median(values: Sequence[float]) -> float:
     middle = statistics.median(values)
     assert middle is not None
     return middle
@@ -91,7 +91,7 @@ def middle_of(values: Sequence[float]) -> tuple[float, float]:
 
 def median_of(values: Sequence[float]) -> tuple[float, float]:
     """The median of up to 3 nights, and its variance in units of one night's."""
-    return _median(values), MEAN_VARIANCE[len(values)]
+    return median(values), MEAN_VARIANCE[len(values)]
 
 
 def logarithms(values: Sequence[float], where: str) -> list[float]:

@@ -48,15 +48,9 @@ class Division(NamedTuple):
     left_out: dict[int, str]  # every other night, and why
     alarm: int | None = None  # the first night of the alarm that is open
 
-    def needed(self, rule: Rule = G3) -> int:
-        """Nights that are missing before one is judged; 0: tonight is."""
-        return max(rule.fewest_baseline_nights - len(self.baseline), 0)
-
 
 def divide(nights: Sequence[PastNight], rule: Rule = G3) -> Division:
     """The series, oldest first, the last one tonight -> what each night is used as."""
-    if not nights:
-        return Division([], [], [], {})
     *earlier, _ = nights
     tonight, course = len(earlier), _Course(earlier, rule)
     left_out = {n: why for n, night in enumerate(earlier) if (why := _counts_nowhere(night))}

@@ -117,8 +117,9 @@ def _under(label: str, texts: Sequence[str]) -> list[tuple[str, str]]:
 def markdown(report: NightReport) -> str:
     """The same text: its first line as the heading, the rest as it is."""
     first, _, rest = screen_text(report).partition("\n")
+    body = rest.strip("\n")
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", rest)), default=0))  # what came from logs is no markup
-    return f"## {first}\n\n{fence}text\n{rest.strip()}\n{fence}\n"
+    return f"## {first}\n\n{fence}text\n{body}\n{fence}\n"
 
 
 # --- what the night could not see -------------------------------------------------------------------
@@ -129,6 +130,7 @@ FALSE_ALARM_SHARE = 0.001  # at most
 SLOW_NODES_SHARE = 0.005  # at most, where up to 40% of the runs meet nodes that are 2% slow
 SAME_NODES_SHARE = 0.003  # at most, where re-runs run on the very nodes of the first run
 SLOW_NIGHTS_SHARE = 0.04  # at most, where 1 night in 20 is 2% slow as a whole
+NO_NIGHTS_WOULD_DO = "at this noise no number of nights shows that nothing changed by 1%"
 WEAK_POINTS = [
     "a night on which everything is slow, the re-runs too, looks like a regression, a whole slow week like a level",
     "re-runs on the nodes of the first run share what is wrong with these nodes: no proof against the software",
@@ -151,22 +153,22 @@ def false_alarms(gated: int) -> str:
 
 
 def could_not_see(cells: Sequence[CellReport]) -> list[str]:
-    judged = [(cell.cell, one) for cell in cells for one in cell.judgements if one.gates]
-    found = [f"{cell.cell}: anything, tonight's run is {cell.status}" for cell in cells if not cell.judgements]
-    for cell, one in judged:
-        if one.baseline is None:
-            needed = one.nights_needed
-            why = one.why if needed is None else f"{plural(needed, 'more night')} needed before one is judged"
-            found.append(f"{cell}: any change of {one.metric.title}: {why}")
-    seeing = [(cell, one) for cell, one in judged if one.smallest_detectable_percent is not None]
-    for cell, one in seeing:
-        forever = (
-            ", and at this noise no number of nights shows that nothing changed by 1%" if one.unreachable else ""
-        )
-        found.append(
-            f"{cell}: in the first night, a change of {one.metric.title} below "
-            f"{one.smallest_detectable_percent:.2g}% (noise {one.noise_percent:.2g}% from night to night){forever}"
-        )
+    found, seeing = [], False
+    for cell in cells:
+        if not cell.judgements:
+            found.append(f"{cell.cell}: anything, tonight's run is {cell.status}")
+        for one in (one for one in cell.judgements if one.gates):
+            if one.baseline is None:
+                needed = one.nights_needed
+                why = one.why if needed is None else f"{plural(needed, 'more night')} needed before one is judged"
+                found.append(f"{cell.cell}: any change of {one.metric.title}: {why}")
+            elif one.smallest_detectable_percent is not None:
+                seeing = True
+                found.append(
+                    f"{cell.cell}: in the first night, a change of {one.metric.title} below "
+                    f"{one.smallest_detectable_percent:.2g}% (noise {one.noise_percent:.2g}% from night to night)"
+                )
+                found[-1] += f", and {NO_NIGHTS_WOULD_DO}" if one.unreachable else ""
     return [*found, *(WEAK_POINTS if seeing else [])]
 
 

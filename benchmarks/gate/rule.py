@@ -16,35 +16,16 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from benchmarks.gate.level import Level, level, logarithms, median_of, middle_of
-from benchmarks.gate.rule_settings import G3, SOURCES, Rule
+from benchmarks.gate.level import Level, level, logarithms, median, median_of, middle_of
+from benchmarks.gate.rule_settings import G3, Rule
 from benchmarks.gate.sensitivity import nights_needed, shows_no_change, smallest_detectable, unreachable
-from benchmarks.gate.values import Direction, Verdict
-from benchmarks.measuring import statistics
-from benchmarks.values import Value
+from benchmarks.gate.values import Direction, Judged, Outcome, Verdict
+from benchmarks.rendering.columns import plural
 
-__all__ = ["G3", "SOURCES", "Decision", "Judged", "Outcome", "Rule", "decide", "judge", "stands"]
+__all__ = ["G3", "Decision", "Judged", "Rule", "decide", "judge", "stands"]
 
-Outcome = Literal["suspect", "regression", "improvement", "no change", "inconclusive"]
 Because = Literal["short", "screen", "confirmed", "unconfirmed", "usual", "not re-run", "wide", "same"]
 RECENT = 3
-
-
-class Judged(Value, frozen=True):
-    """What the rule says of tonight. Effects are shares of the baseline: 0.02 is 2% above it."""
-
-    outcome: Outcome  # suspect: re-runs must confirm it first
-    why: str
-    effect: float | None = None  # of what decided: tonight, 3 nights, the re-runs, or the nights since
-    low: float | None = None  # 90% interval
-    high: float | None = None
-    p: float | None = None  # how often chance alone gets so far
-    noise: float | None = None  # standard deviation from night to night
-    smallest_detectable: float | None = None  # found in the first night in 4 of 5 cases
-    nights_needed: int | None = None  # until "no change" can be said; with too few nights, until one is judged
-    unreachable: bool = False  # at this noise no number of nights would do
-    baseline: float | None = None  # the level that tonight was held against
-    baseline_nights: int = 0
 
 
 class Test(NamedTuple):
@@ -80,32 +61,31 @@ def judge(
     `confirmations` are the values of tonight's re-runs: None where none was made yet, empty where none can be.
     """
     decided = decide(baseline, recent, direction, confirmations, since, rule)
-    if decided.level is None or decided.test is None:
-        missing = rule.fewest_baseline_nights - len(baseline)
+    found, test, count = decided.level, decided.test, len(baseline)
+    if found is None or test is None:
         return Judged(
-            outcome="inconclusive",
-            why=f"{_nights(len(baseline))} to hold tonight against: a baseline needs {rule.fewest_baseline_nights}",
-            nights_needed=missing,
-            baseline_nights=len(baseline),
+            verdict="inconclusive",
+            why=f"{plural(count, 'night')} to hold tonight against: a baseline needs {rule.fewest_baseline_nights}",
+            nights_needed=rule.fewest_baseline_nights - count,
+            baseline_nights=count,
         )
-    found, test = decided.level, decided.test
     reach = found.reach(rule.confidence, test.variance)
     open_yet = decided.outcome == "inconclusive"
     more = nights_needed(found, decided.nights, rule) if open_yet else None
     never = open_yet and more is None and unreachable(found, decided.nights, rule)
     return Judged(
-        outcome=decided.outcome,
+        verdict=decided.outcome,
         why=_why(decided, found, test, rule, _until(found, more, never)),
-        effect=math.expm1(test.distance),
-        low=math.expm1(test.distance - reach),
-        high=math.expm1(test.distance + reach),
-        p=test.p,
-        noise=found.deviation,
-        smallest_detectable=math.expm1(smallest_detectable(found, rule, direction)),
-        nights_needed=more,
-        unreachable=never,
         baseline=math.exp(found.centre),
         baseline_nights=found.nights,
+        effect_percent=_percent(test.distance),
+        low_percent=_percent(test.distance - reach),
+        high_percent=_percent(test.distance + reach),
+        p=test.p,
+        noise_percent=100 * found.deviation,
+        smallest_detectable_percent=_percent(smallest_detectable(found, rule, direction)),
+        nights_needed=more,
+        unreachable=never,
     )
 
 
@@ -133,10 +113,12 @@ def decide(
         return Decision("suspect", "screen", found, suspicion, nights=1)
     if len(reruns) < rule.confirmations:
         return Decision("inconclusive", "not re-run", found, suspicion, len(reruns), len(nights))
-    confirmed = _confirm(found, reruns, sides)
+    # Their median counts as one night however many they are: re-runs of one night share what the night has.
+    confirmed = _test(f"the median of {len(reruns)} re-runs is", found, (median(reruns), 1.0), sides)
     if _passes(confirmed, rule.confirm_p, rule) and confirmed.distance * suspicion.distance > 0:
-        outcome, because = _confirmed(found, confirmed, [last[-1], *reruns], direction, rule)
-        return Decision(outcome, because, found, confirmed, len(reruns), len(nights))
+        usual = _happens(found, confirmed, [last[-1], *reruns]) >= rule.confirm_p
+        outcome: Outcome = "inconclusive" if usual else _to_which_side(confirmed, direction)
+        return Decision(outcome, "usual" if usual else "confirmed", found, confirmed, len(reruns), len(nights))
     # Tonight was picked because it is far off; its re-runs were not picked.
     nights = [*nights[:-1], found.centre + confirmed.distance]
     return _same_or_not(found, nights, "unconfirmed", len(reruns), sides, rule)
@@ -167,45 +149,25 @@ def _screen(found: Level, last: Sequence[float], sides: float, rule: Rule) -> Te
     return min(passed, key=lambda pair: pair[0])[1] if passed else None
 
 
-def _confirm(found: Level, reruns: Sequence[float], sides: float) -> Test:
-    """Their median counts as one night however many they are: re-runs of one night share what the night has."""
-    middle = statistics.median(reruns)
-    assert middle is not None
-    return _test(f"the median of {len(reruns)} re-runs is", found, (middle, 1.0), sides)
-
-
-def _confirmed(
-    found: Level, confirmed: Test, runs: Sequence[float], direction: Direction, rule: Rule
-) -> tuple[Outcome, Because]:
-    if _happens(found, confirmed, runs) < rule.confirm_p:
-        return _to_which_side(confirmed, direction), "confirmed"
-    return "inconclusive", "usual"
-
-
 def _happens(found: Level, confirmed: Test, runs: Sequence[float]) -> float:
     """How often as many of tonight's runs are as far off by chance, by the share of baseline nights that were.
 
     The spread does not know of nights that were left out or clipped: where one node in ten is slow, tonight's run and
     its re-runs meet slow nodes now and then.
     """
-    as_far = len(_as_far(found, confirmed))
+    as_far = _as_far(found, confirmed, found.odd)
     if not as_far:
         return 0.0
     from scipy.special import bdtrc
 
-    sign, least = math.copysign(1.0, confirmed.distance), _nearly(found, confirmed)
-    seen = sum(sign * (run - found.centre) >= least for run in runs)
+    seen = _as_far(found, confirmed, [run - found.centre for run in runs])
     return float(bdtrc(seen - 1, len(runs), (as_far + 1) / (found.nights + 2))) if seen else 1.0
 
 
-def _as_far(found: Level, confirmed: Test) -> list[float]:
-    """The odd nights of the baseline that the re-runs are no further off than, but for noise."""
-    sign, least = math.copysign(1.0, confirmed.distance), _nearly(found, confirmed)
-    return [distance for distance in found.odd if sign * distance >= least]
-
-
-def _nearly(found: Level, confirmed: Test) -> float:
-    return abs(confirmed.distance) - 2 * found.deviation
+def _as_far(found: Level, confirmed: Test, distances: Sequence[float]) -> int:
+    """How many are as far off to the same side as the re-runs, but for noise."""
+    sign, least = math.copysign(1.0, confirmed.distance), abs(confirmed.distance) - 2 * found.deviation
+    return sum(sign * distance >= least for distance in distances)
 
 
 def _test(of: str, found: Level, value: tuple[float, float], sides: float) -> Test:
@@ -242,7 +204,7 @@ def _same_or_not(
 
 
 def _why(decided: Decision, found: Level, test: Test, rule: Rule, until: str) -> str:
-    seen, margin = _seen(found, test, rule), _percent(rule.same_within)
+    seen, margin = _seen(found, test, rule), _share_text(rule.same_within)
     if decided.because == "screen":
         return f"{seen}: {rule.confirmations} re-runs must confirm it"
     if decided.because == "confirmed":
@@ -250,7 +212,7 @@ def _why(decided: Decision, found: Level, test: Test, rule: Rule, until: str) ->
     if decided.because == "not re-run":
         return f"{seen}, but only {decided.reruns} of {rule.confirmations} re-runs to confirm it were made"
     if decided.because == "usual":
-        return f"{seen}, but so are now and then nights of the baseline ({len(_as_far(found, test))} of them)"
+        return f"{seen}, but so are now and then nights of the baseline ({_as_far(found, test, found.odd)} of them)"
     lead = f"{decided.reruns} re-runs did not confirm a suspicion; with them, " if decided.reruns else ""
     if decided.outcome == "no change":
         return f"{lead}{seen}: all of the interval lies within {margin}"
@@ -259,35 +221,27 @@ def _why(decided: Decision, found: Level, test: Test, rule: Rule, until: str) ->
 
 def _seen(found: Level, test: Test, rule: Rule) -> str:
     reach = found.reach(rule.confidence, test.variance)
-    low, high = (math.expm1(test.distance + side * reach) for side in (-1, 1))
-    effect = math.expm1(test.distance)
+    low, high = (_percent(test.distance + side * reach) for side in (-1, 1))
+    p = f"= {test.p:.2g}" if test.p >= 1e-4 else "< 0.0001"
     return (
-        f"{test.of} {_percent(abs(effect))} {'above' if effect > 0 else 'below'} the baseline of "
-        f"{_nights(found.nights)} ({rule.confidence:.0%} interval {_signed(low)} to {_signed(high)}, "
-        f"p {_p_text(test.p)})"
+        f"{test.of} {_share_text(abs(math.expm1(test.distance)))} {'above' if test.distance > 0 else 'below'} the "
+        f"baseline of {plural(found.nights, 'night')} ({rule.confidence:.0%} interval {low:+.2f}% to {high:+.2f}%, "
+        f"p {p})"
     )
 
 
 def _until(found: Level, more: int | None, never: bool) -> str:
-    noise = f"({_percent(found.deviation)} from night to night)"
+    noise = f"({_share_text(found.deviation)} from night to night)"
     if more is not None:
-        return f"which takes about {_nights(more)} more at this noise {noise}"
+        return f"which takes about {plural(more, 'night')} more at this noise {noise}"
     if never:
         return f"which is unreachable at this noise {noise}"
     return f"which this noise {noise} does not allow, unless it turns out to be lower"
 
 
-def _nights(count: int) -> str:
-    return f"{count} night{'' if count == 1 else 's'}"
+def _percent(log: float) -> float:
+    return 100 * math.expm1(log)
 
 
-def _percent(share: float) -> str:
+def _share_text(share: float) -> str:
     return f"{100 * share:.2g}%" if abs(share) < 0.1 else f"{100 * share:.3g}%"
-
-
-def _signed(share: float) -> str:
-    return f"{100 * share:+.2f}%"
-
-
-def _p_text(p: float) -> str:
-    return f"= {p:.2g}" if p >= 1e-4 else "< 0.0001"

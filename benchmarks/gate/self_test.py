@@ -5,7 +5,7 @@ assert the bounds.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ NOISES = (0.001, 0.002, 0.005, 0.01, 0.02)
 NIGHTS = (1, 3, 10)
 SUITE_CELLS = 20
 USUAL = World(0.005)
+SAME = "no change"
 FEWEST_RUNS = 200  # with fewer, the strictest bound (0.5%) would not bear even one
 CHANCE = 1e-3  # a bound counts as broken where chance alone would break it more rarely than this
 
@@ -41,25 +42,40 @@ class Count(Value, frozen=True):
         return f"{100 * self.share:.{digits}f}%" if self.of else "none"
 
 
-class Row(Value, frozen=True):
-    """What the rule said of one effect (a share) at one noise; dictionaries are by night."""
+class Seen(NamedTuple):
+    """What the rule said of one case, in each of its histories."""
 
-    found: dict[int, Count]  # called a regression within so many nights
-    better: dict[int, Count]  # called an improvement
-    no_change: dict[int, Count]  # said of this very night
-    inconclusive: dict[int, Count]
-    ever_same: dict[int, Count]  # "no change" said at least once within so many nights
-    alarms: Count  # regressions of all nights looked at
-    runs: float  # a night, re-runs included
+    histories: list[Watched]
 
+    def within(self, nights: int, verdict: str) -> Count:
+        """Called so at least once within so many nights."""
+        return self._count(verdict in one.verdicts[:nights] for one in self.histories)
 
-class Course(Value, frozen=True):
-    """What is said of a lasting change that nobody accepts, and after it was mended."""
+    def at(self, night: int, verdict: str) -> Count:
+        """Called so this very night."""
+        return self._count(one.verdicts[night - 1 : night] == [verdict] for one in self.histories)
 
-    said: dict[int, Count]  # what it is, of this very night
-    open: dict[int, Count]  # an alarm is, of this night or of one before
-    after: dict[int, Count]  # still said, so many nights after it was mended
-    turned: Count  # the mending called a change of its own within 10 nights
+    def open(self, night: int) -> Count:
+        """With an alarm of this night or of one before."""
+        return self._count(one.open[night - 1] for one in self.histories)
+
+    def after(self, night: int, verdict: str) -> Count:
+        """Called so at least once after this night."""
+        return self._count(verdict in one.verdicts[night:] for one in self.histories)
+
+    def _count(self, found: Iterable[bool]) -> Count:
+        return Count(count=sum(found), of=len(self.histories))
+
+    @property
+    def alarms(self) -> Count:
+        """Regressions of all nights looked at."""
+        found = [verdict == "regression" for one in self.histories for verdict in one.verdicts]
+        return Count(count=sum(found), of=len(found))
+
+    @property
+    def runs(self) -> float:
+        """A night, re-runs included."""
+        return sum(one.runs for one in self.histories) / self.alarms.of
 
 
 class SelfTest(Value, frozen=True):
@@ -68,10 +84,10 @@ class SelfTest(Value, frozen=True):
     rule: Rule
     seed: int
     runs: int  # histories a row
-    rows: dict[At, Row]
+    rows: dict[At, Seen]
     weak: dict[str, Count]
     sweeps: dict[At, Count]
-    courses: dict[At, Course]
+    courses: dict[At, Seen]  # a lasting change that nobody accepts, and that is mended after LASTS nights
 
 
 SLOW_NODES = "lands on nodes"
@@ -92,7 +108,7 @@ _WEAK: dict[str, Case] = {
 }
 _SWEEPS = ((0.002, 0.0), (0.005, 0.0), (0.002, 0.005), (0.002, 0.01), (0.005, 0.01), (0.01, 0.02))
 _COURSES = ((0.002, 0.01), (0.005, 0.01), (0.005, 0.02), (0.01, 0.03), (0.01, 0.05))
-COURSE_NIGHTS, MENDED_NIGHTS = (1, 5, 20, 60), (1, 3, 10)
+LASTS, COURSE_NIGHTS, MENDED_NIGHTS = 60, (1, 5, 20, 60), (1, 3, 10)
 SWEEP_HISTORIES = 5  # of which one is swept: a sweep costs as much as watching them
 
 
@@ -104,9 +120,10 @@ def self_test(
     `tracked` hands the tasks on, and may show how far they are.
     """
     rows = {(noise, effect): Case(World(noise), effect) for noise in NOISES for effect in EFFECTS}
+    of = (rule, seed, runs)
     tasks: list[Task] = [
-        *(("rows", at, partial(row_of, case, rule, seed, runs)) for at, case in rows.items()),
-        *(("weak", what, partial(_alarms_of, case, rule, seed, runs)) for what, case in _WEAK.items()),
+        *(("rows", at, partial(row_of, case, *of)) for at, case in rows.items()),
+        *(("weak", what, partial(_alarms_of, case, *of)) for what, case in _WEAK.items()),
         *(("sweeps", at, partial(_sweep, *at, seed, runs)) for at in _SWEEPS),
         *(("courses", at, partial(course_of, *at, rule, seed, runs)) for at in _COURSES),
     ]
@@ -116,39 +133,12 @@ def self_test(
     return SelfTest(rule=rule, seed=seed, runs=runs, **found)
 
 
-def row_of(case: Case, rule: Rule, seed: int, runs: int) -> Row:
-    seen = watch(case, rule, seed, runs)
-    nights = [night for night in NIGHTS if night <= case.nights]
-    looked_at = sum(len(one.verdicts) for one in seen)
-    return Row(
-        found={night: _within(seen, night, "regression") for night in nights},
-        better={night: _within(seen, night, "improvement") for night in nights},
-        no_change={night: _at(seen, night, "no change") for night in nights},
-        inconclusive={night: _at(seen, night, "inconclusive") for night in nights},
-        ever_same={night: _within(seen, night, "no change") for night in nights},
-        alarms=Count(count=sum(one.verdicts.count("regression") for one in seen), of=looked_at),
-        runs=sum(one.runs for one in seen) / looked_at,
-    )
+def row_of(case: Case, rule: Rule, seed: int, runs: int) -> Seen:
+    return Seen(watch(case, rule, seed, runs))
 
 
-def course_of(noise: float, effect: float, rule: Rule, seed: int, runs: int) -> Course:
-    lasts, after = COURSE_NIGHTS[-1], MENDED_NIGHTS[-1]
-    seen = watch(Case(World(noise), effect, nights=lasts + after, lasts=lasts), rule, seed, runs)
-    says, turned = ("regression", "improvement") if effect > 0 else ("improvement", "regression")
-    return Course(
-        said={night: _at(seen, night, says) for night in COURSE_NIGHTS},
-        open={night: Count(count=sum(one.open[night - 1] for one in seen), of=runs) for night in COURSE_NIGHTS},
-        after={night: _at(seen, lasts + night, says) for night in MENDED_NIGHTS},
-        turned=Count(count=sum(turned in one.verdicts[lasts:] for one in seen), of=runs),
-    )
-
-
-def _within(seen: Sequence[Watched], nights: int, verdict: str) -> Count:
-    return Count(count=sum(verdict in one.verdicts[:nights] for one in seen), of=len(seen))
-
-
-def _at(seen: Sequence[Watched], night: int, verdict: str) -> Count:
-    return Count(count=sum(one.verdicts[night - 1 : night] == [verdict] for one in seen), of=len(seen))
+def course_of(noise: float, effect: float, rule: Rule, seed: int, runs: int) -> Seen:
+    return row_of(Case(World(noise), effect, nights=LASTS + MENDED_NIGHTS[-1], lasts=LASTS), rule, seed, runs)
 
 
 def _alarms_of(case: Case, rule: Rule, seed: int, runs: int) -> Count:
@@ -193,7 +183,11 @@ def bounds(found: SelfTest) -> list[Bound]:
     """False alarms are few, what can be seen is seen, and nothing is claimed that isn't known."""
     row, course = found.rows, found.courses[0.005, 0.02]
     quiet = [
-        Bound(f"false regressions within 3 nights at {_percent(noise)} noise", row[noise, 0.0].found[3], most=0.015)
+        Bound(
+            f"false regressions within 3 nights at {_percent(noise)} noise",
+            row[noise, 0.0].within(3, "regression"),
+            most=0.015,
+        )
         for noise in NOISES
     ]
     nodes = [
@@ -204,16 +198,16 @@ def bounds(found: SelfTest) -> list[Bound]:
     return [
         *quiet,
         *nodes,
-        Bound("1% at 0.2% noise is found the first night", row[0.002, 0.01].found[1], least=0.88),
-        Bound("2% at 0.5% noise is found within 3 nights", row[0.005, 0.02].found[3], least=0.89),
-        Bound("3% at 0.5% noise is found the first night", row[0.005, 0.03].found[1], least=0.96),
-        Bound("nothing is claimed at 1% noise on night 3", row[0.01, 0.0].inconclusive[3], least=0.95),
-        Bound('"no change" is said of a change of 2%', row[0.005, 0.02].no_change[1], most=0.02),
-        Bound("2% at 0.5% noise still has its alarm on night 60", course.open[60], least=0.95),
-        Bound("2% at 0.5% noise is still said on night 60", course.said[60], least=0.89),
-        Bound("3% at 1% noise still has its alarm on night 60", found.courses[0.01, 0.03].open[60], least=0.75),
-        Bound("2% at 0.5% noise, mended, is green on the third night", course.after[3], most=0.02),
-        Bound("2% at 0.5% noise, mended, is called an improvement", course.turned, most=0.05),
+        Bound("1% at 0.2% noise is found the first night", row[0.002, 0.01].within(1, "regression"), least=0.88),
+        Bound("2% at 0.5% noise is found within 3 nights", row[0.005, 0.02].within(3, "regression"), least=0.89),
+        Bound("3% at 0.5% noise is found the first night", row[0.005, 0.03].within(1, "regression"), least=0.96),
+        Bound("nothing is claimed at 1% noise on night 3", row[0.01, 0.0].at(3, "inconclusive"), least=0.95),
+        Bound('"no change" is said of a change of 2%', row[0.005, 0.02].at(1, "no change"), most=0.02),
+        Bound("2% at 0.5% noise still has its alarm on night 60", course.open(60), least=0.95),
+        Bound("2% at 0.5% noise is still said on night 60", course.at(60, "regression"), least=0.89),
+        Bound("3% at 1% noise still has its alarm on night 60", found.courses[0.01, 0.03].open(60), least=0.75),
+        Bound("2% at 0.5% noise, mended, is green on the third night", course.at(LASTS + 3, "regression"), most=0.02),
+        Bound("2% at 0.5% noise, mended, is called an improvement", course.after(LASTS, "improvement"), most=0.05),
     ]
 
 
@@ -257,9 +251,7 @@ def settings_line(rule: Rule, seed: int, runs: int) -> str:
 def _power(found: SelfTest) -> str:
     """Each effect at each noise."""
     heading = ["noise", *(f"{_percent(effect)} slower" for effect in EFFECTS[1:])]
-    rows = [
-        [_percent(noise), *(_each(found.rows[noise, effect].found) for effect in EFFECTS[1:])] for noise in NOISES
-    ]
+    rows = [[_percent(noise), *(found_text(found.rows[noise, effect]) for effect in EFFECTS[1:])] for noise in NOISES]
     nights = " / ".join(map(str, NIGHTS))
     return f"Called a regression within {nights} nights of the change:\n\n{_table(heading, rows)}"
 
@@ -275,7 +267,7 @@ def _said(found: SelfTest) -> str:
         quiet, slower = found.rows[noise, 0.0], found.rows[noise, 0.01]
         in_suite = 1 - (1 - quiet.alarms.share) ** SUITE_CELLS
         one_in = f"{1 / in_suite:,.0f} nights" if in_suite else f"none in {quiet.alarms.of:,} nights of a cell"
-        same = [quiet.no_change[3].text(), slower.no_change[1].text(), slower.ever_same[10].text()]
+        same = [one.text() for one in (quiet.at(3, SAME), slower.at(1, SAME), slower.within(10, SAME))]
         rows.append([_percent(noise), quiet.alarms.text(2), one_in, *same, f"{quiet.runs:.2f}"])
     every = [found.rows[noise, 0.0].alarms for noise in NOISES]
     total = Count(count=sum(one.count for one in every), of=sum(one.of for one in every))
@@ -293,17 +285,27 @@ def _after(found: SelfTest) -> str:
         "mending called an improvement",
     ]  # fmt: skip
     rows = [
-        [*map(_percent, at), _each(one.said), _each(one.open), _each(one.after), one.turned.text()]
+        [
+            *map(_percent, at),
+            _each(one.at(night, "regression") for night in COURSE_NIGHTS),
+            _each(one.open(night) for night in COURSE_NIGHTS),
+            _each(one.at(LASTS + night, "regression") for night in MENDED_NIGHTS),
+            one.after(LASTS, "improvement").text(),
+        ]
         for at, one in found.courses.items()
     ]
     return (
-        f"A lasting regression that nobody accepts, and that is mended after {COURSE_NIGHTS[-1]} nights:\n\n"
+        f"A lasting regression that nobody accepts, and that is mended after {LASTS} nights:\n\n"
         f"{_table(heading, rows)}"
     )
 
 
-def _each(counts: Mapping[int, Count]) -> str:
-    return " / ".join(count.text() for count in counts.values())
+def found_text(seen: Seen) -> str:
+    return _each(seen.within(night, "regression") for night in NIGHTS)
+
+
+def _each(counts: Iterable[Count]) -> str:
+    return " / ".join(count.text() for count in counts)
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchmarks.gate.change_points import change_points
 from benchmarks.gate.nights import LEVELS, PastNight, divide
 from benchmarks.gate.rule import G3, Decision, Rule, decide, stands
-from benchmarks.gate.sensitivity import nights_needed, unreachable
 from benchmarks.gate.values import Direction, Verdict
 
 if TYPE_CHECKING:
@@ -98,8 +97,7 @@ class Watched(NamedTuple):
     verdicts: list[Verdict]
     open: list[bool]  # whether an alarm was: of that night, or of one before
     runs: int  # that these nights cost, re-runs included
-    needed: int | None = None  # nights until "no change", as the first of them says; None: it does not
-    unreachable: bool = False
+    first: Decision  # what was decided in the first of them
 
 
 class Case(NamedTuple):
@@ -136,14 +134,8 @@ def gated(drawn: Drawn, case: Case, rule: Rule = G3) -> list[Watched]:
 
 def _watched(runs: Sequence[float], reruns: Sequence[Sequence[float]], case: Case, rule: Rule) -> Watched:
     seen = list(_nightly(runs, reruns, case.direction, rule))[case.history :]
-    first, found = seen[0], seen[0].decided.level
-    more = never = None
-    if first.verdict == "inconclusive" and found is not None:
-        more = nights_needed(found, first.decided.nights, rule)
-        never = more is None and unreachable(found, first.decided.nights, rule)
-    return Watched(
-        [one.verdict for one in seen], [one.open for one in seen], sum(one.runs for one in seen), more, bool(never)
-    )
+    said = [one.verdict for one in seen]
+    return Watched(said, [one.open for one in seen], sum(one.runs for one in seen), seen[0].decided)
 
 
 class _Night(NamedTuple):

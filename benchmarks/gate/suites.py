@@ -125,9 +125,8 @@ def _refuse_idle(suite: Suite, rule: Mapping[str, str | int], asked: Sequence[Re
             raise _refusal(suite, "exclude", f"excludes by '{name}', which no list names: {nearest(name, LISTED)}")
         there = sorted({str(getattr(request, name)) for request in asked})
         if str(value) not in there:
-            raise _refusal(
-                suite, "exclude", f"excludes {name} '{value}', which no cell has: {nearest(str(value), there)}"
-            )
+            hint = nearest(str(value), there)
+            raise _refusal(suite, "exclude", f"excludes {name} '{value}', which no cell has: {hint}")
     if not any(_matches(request, rule) for request in asked):
         raise _refusal(suite, "exclude", f"excludes a cell that does not exist, {dict(rule)}")
 

@@ -7,11 +7,12 @@ import msgspec
 from benchmarks.values import Scalar, Value
 
 Verdict = Literal["regression", "improvement", "no change", "inconclusive", "invalid"]
+Outcome = Verdict | Literal["suspect"]  # re-runs must confirm it first
 UsedAs = Literal["baseline", "recent", "tonight", "left out"]
 Direction = Literal["lower", "higher", "same"]  # which way is better; same: either way is a regression
 
-
-Axis = str | int | list[str | int] | None  # one value of a flag, several, or what the recipe says
+Names = str | list[str] | None  # one value of a flag, several, or what the recipe says
+Numbers = str | int | list[str | int] | None
 Watch = Literal["gate", "watch", "none"]
 
 
@@ -21,12 +22,12 @@ class Matrix(Value, frozen=True):
     backend: str | list[str]
     model: str | list[str]
     task: str | list[str] = "pretrain"
-    engine: str | list[str] | None = None
-    dtype: str | list[str] | None = None
-    hardware: str | list[str] | None = None
-    gpus: Axis = None
-    nodes: Axis = None
-    pgle: str | list[str] | None = None
+    engine: Names = None
+    dtype: Names = None
+    hardware: Names = None
+    gpus: Numbers = None
+    nodes: Numbers = None
+    pgle: Names = None
     label: str | None = None  # tells cells apart that differ in nothing else but steps or settings
     steps: Annotated[int, msgspec.Meta(gt=0)] | None = None
     window: str | None = None
@@ -77,22 +78,28 @@ class ChangePoint(Value, frozen=True):
     told_before: bool = False  # by an earlier night's report
 
 
-class MetricJudgement(Value, frozen=True):
-    metric: Metric
-    gates: bool  # whether it decides the exit code; else it is watched
-    verdict: Verdict
+class Judged(Value, frozen=True):
+    """What the rule says of tonight. Percentages are of the baseline; above 0: the figure is larger."""
+
+    verdict: Outcome
     why: str  # the verdict in one sentence, with its figures
-    tonight: float | None = None
-    baseline: float | None = None
+    baseline: float | None = None  # the level that tonight was held against
     baseline_nights: int = 0
-    effect_percent: float | None = None  # against the baseline; above 0: the figure is larger
+    effect_percent: float | None = None  # of what decided: tonight, 3 nights, the re-runs, or the nights since
     low_percent: float | None = None  # 90% interval
     high_percent: float | None = None
-    p: float | None = None  # of the test that decided
+    p: float | None = None  # of the test that decided: how often chance alone gets so far
     noise_percent: float | None = None  # standard deviation from night to night
     smallest_detectable_percent: float | None = None  # seen in the first night in 4 of 5 cases
-    nights_needed: int | None = None  # until "no change" can be said, were there none
+    nights_needed: int | None = None  # until "no change" can be said; with too few nights, until one is judged
     unreachable: bool = False  # at this noise no number of nights would do
+
+
+class MetricJudgement(Judged, frozen=True, kw_only=True):
+    verdict: Verdict
+    metric: Metric
+    gates: bool  # whether it decides the exit code; else it is watched
+    tonight: float | None = None
     confirmations: list[float] = []
     points: list[NightPoint] = []
     change_points: list[ChangePoint] = []

@@ -93,9 +93,8 @@ def _pack(tar: tarfile.TarFile, data: bytes, manifest: Manifest, sources: Mappin
         tar.addfile(_member(name, len(text)), io.BytesIO(text))
     for name, path in sources.items():
         with path.open("rb") as stream:
-            summed = _Summed(stream)
-            tar.addfile(_member(name, manifest.files[name].bytes), cast("IO[bytes]", summed))
-        if summed.sha256.hexdigest() != manifest.files[name].sha256:
+            tar.addfile(_member(name, manifest.files[name].bytes), stream)
+        if _sha256(path) != manifest.files[name].sha256:
             raise RunError("a file was changed while it was archived", where=str(path))
 
 
@@ -108,23 +107,18 @@ def _sources(folders: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
             raise RequestError("two runs have this name, or it is none of a run", where=str(folder))
         for path in _files(folder):
             relative = path.relative_to(folder).as_posix()
-            if path.name.startswith(".") or path.is_symlink() or not path.is_file() or not _is_text(relative):
+            if relative.partition("/")[0] in LEFT_OUT:
+                continue
+            if path.name.startswith(".") or path.is_symlink() or not path.is_file() or not relative.isprintable():
                 skipped.append(str(path).encode(errors="backslashreplace").decode())
             else:
                 sources[f"{RUNS}/{folder.name}/{relative}"] = path
     return dict(sorted(sources.items())), skipped
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """All but folders, and what is left out of every run."""
-    for path in sorted(folder.rglob("*")):
-        if path.relative_to(folder).parts[0] not in LEFT_OUT and _is_file(path):
-            yield path
-
-
-def _is_file(path: Path) -> bool:
-    """Or a link, or a device."""
-    return path.is_symlink() or not path.is_dir()
+def _files(folder: Path) -> list[Path]:
+    """All but folders: links and devices too."""
+    return [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
 
 
 def _holds_a_secret(path: Path) -> bool:
@@ -138,14 +132,6 @@ def _holds_a_secret(path: Path) -> bool:
     return any(hidden_in_log(text) != text for text in (first, last))
 
 
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return name.isprintable()
-
-
 def _member(name: str, size: int) -> tarfile.TarInfo:
     """Nothing of this machine: no time, no owner."""
     member = tarfile.TarInfo(name)
@@ -157,19 +143,6 @@ def _sums(manifest: Manifest, manifest_data: bytes) -> bytes:
     lines = [f"{hashlib.sha256(manifest_data).hexdigest()}  {MANIFEST}"]
     lines += [f"{file.sha256}  {name}" for name, file in manifest.files.items()]
     return "".join(f"{line}\n" for line in lines).encode()
-
-
-class _Summed:
-    """A stream whose bytes are summed up as they are read."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self.sha256 = hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        self.sha256.update(data)
-        return data
 
 
 def _sha256(path: Path) -> str:
@@ -207,7 +180,7 @@ def unpack(archive: Path, target: Path) -> Unpacked:
 
 
 def _differences(target: Path, manifest: Manifest, data: bytes) -> Iterator[str]:
-    found = {path.relative_to(target).as_posix(): path for path in target.rglob("*") if _is_file(path)}
+    found = {path.relative_to(target).as_posix(): path for path in _files(target)}
     sums = _sums(manifest, data)
     expected = {name: file.sha256 for name, file in manifest.files.items()}
     expected |= {MANIFEST: hashlib.sha256(data).hexdigest(), SUMS: hashlib.sha256(sums).hexdigest()}

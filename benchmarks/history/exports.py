@@ -14,6 +14,7 @@ from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
 from benchmarks.logs.log_endings import printable
 from benchmarks.rendering.columns import columns, plural
+from benchmarks.runs import identity
 from benchmarks.runs.finished_run import RUNNING, FinishedRun
 from benchmarks.values import json_text
 
@@ -126,12 +127,12 @@ def as_csv(listing: Listing) -> str:
 
 
 _MAPS = ("identity", "identity_text")
-_KINDS = ("benchmark", "environment", "machine")
+
 _FIRST = ("run_id", "path", "started", "status")
 _CSV_FIELDS = [
     *_FIRST,
     *(name for name in FinishedRun.__struct_fields__ if name not in (*_FIRST, *_MAPS)),
-    *(f"{name}.{kind}" for name in _MAPS for kind in _KINDS),
+    *(f"{name}.{kind}" for name in _MAPS for kind in identity.KINDS),
 ]
 
 

@@ -64,37 +64,34 @@ def parse_condition(text: str) -> Condition:
     found = _FORM.fullmatch(text)
     if found is None:
         raise _refused(f"'{text}' is no condition", "KEY=VALUE is expected; besides = there are != < <= > >=")
-    name, typed = found[1], found[3]
-    sign = cast("Operator", found[2])
+    name, sign, typed = found.groups()
     if name not in KEYS:
         raise _refused(f"'{text}': runs are not looked for by '{name}'", nearest(name, KEYS))
     values = [value.strip() for value in typed.split(",")]
-    _refuse_values(text, name, values)
-    if sign not in ("=", "!="):
-        _refuse_order(text, name, values)
+    wrong = next(filter(None, (_wrong(name, value) for value in values)), "")
+    if not wrong and sign not in ("=", "!="):
+        if KEYS[name].kind not in ("number", "date", "order"):
+            wrong = f"{name} is a word, it has no order: {name}=... and {name}!=... are known"
+        elif len(values) > 1:
+            wrong = "that is compared with one value; several may follow = and !="
+    if wrong:
+        raise _refused(f"'{text}' is no condition", wrong)
     if KEYS[name].kind == "date":
         values = [value.replace(" ", "T").removesuffix("Z") for value in values]
-    return Condition(key=name, operator=sign, values=values)
+    return Condition(key=name, operator=cast("Operator", sign), values=values)
 
 
-def _refuse_values(text: str, name: str, values: Sequence[str]) -> None:
+def _wrong(name: str, value: str) -> str:
     kind = KEYS[name].kind
-    for value in values:
-        if not value or not value.isprintable():
-            raise _refused(f"'{text}' names nothing", f"a value is expected after {name}")
-        if value[0] in "=<>!":
-            raise _refused(f"'{text}' is no condition", "the signs are = != < <= > >=")
-        if kind == "number" and not _NUMBER.fullmatch(value):
-            raise _refused(f"'{text}': {name} is a number", f"'{value}' is none")
-        if kind == "date" and not _is_date(value):
-            raise _refused(f"'{text}': that is no date", "2026-11-22, 2026-11 or 2026-11-22T03:45 (UTC) are some")
-
-
-def _refuse_order(text: str, name: str, values: Sequence[str]) -> None:
-    if KEYS[name].kind not in ("number", "date", "order"):
-        raise _refused(f"'{text}': {name} is a word, it has no order", f"{name}=... and {name}!=... are known")
-    if len(values) > 1:
-        raise _refused(f"'{text}': that is compared with one value", "several may follow = and !=")
+    if not value or not value.isprintable():
+        return f"a value is expected after {name}"
+    if value[0] in "=<>!":
+        return "the signs are = != < <= > >="
+    if kind == "number" and not _NUMBER.fullmatch(value):
+        return f"{name} is a number, '{value}' is none"
+    if kind == "date" and not _is_date(value):
+        return "that is no date; 2026-11-22, 2026-11 or 2026-11-22T03:45 (UTC) are some"
+    return ""
 
 
 def _refused(what: str, why: str) -> RequestError:

@@ -5,14 +5,14 @@ A pair is one run of either way, one started after the other: an ordinary paired
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from benchmarks.comparing.intervals import Estimate, between_pairs
 from benchmarks.measuring import statistics
 from benchmarks.rendering.columns import aligned, columns, plural
 from benchmarks.rendering.report import seconds_text
-from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import FEWEST_PAIRS, paired
+from benchmarks.sweeps.scaling import CellRuns
 from benchmarks.values import Value
 
 OFF = "off"
@@ -62,64 +62,53 @@ class Gain(Value, frozen=True):
     notes: list[str]
 
 
-class Arm(NamedTuple):
-    """All runs of one way, by repeat: the valid ones, and why each other repeat has none."""
-
-    way: str
-    runs: Mapping[int, FinishedRun]
-    absent: Mapping[int, str]
-
-
-def gain(cell: str, base: Arm, arm: Arm, wanted: int, xla_flags: Mapping[str, str]) -> Gain:
+def gain(cell: str, base: CellRuns, arm: CellRuns, xla_flags: Mapping[str, str]) -> Gain:
     """What `arm` gains over `base`; `xla_flags` is what each run's measured phase had, by run id."""
-    left_out = []
-    repeats = []
-    for repeat in range(1, wanted + 1):
-        why_not = [f"{one.way}: {text}" for one in (base, arm) if (text := _why_not(one, repeat))]
+    pairs, left_out = [], []
+    for repeat in range(1, base.wanted + 1):
+        why_not = [f"{one.scale.pgle}: {text}" for one in (base, arm) if (text := _why_not(one, repeat))]
         if why_not:
             left_out.append(f"repeat {repeat}: {'; '.join(why_not)}")
         else:
-            repeats.append(repeat)
-    pairs = [_pair(repeat, base.runs[repeat], arm.runs[repeat]) for repeat in repeats]
+            pairs.append(_pair(repeat, base, arm))
     logs = [round(math.log(pair.base_seconds / pair.way_seconds), EXACT_DIGITS) for pair in pairs]
     estimate = between_pairs(logs) if len(logs) >= FEWEST_PAIRS else None
-    unapplied = _unapplied(base, arm, repeats)
-    verdict, why = _verdict(base, arm, len(pairs), estimate, unapplied)
+    unapplied = _unapplied(base, arm, pairs)
+    verdict, why = _verdict(base.scale.pgle, arm.scale.pgle, len(pairs), estimate, unapplied)
     return Gain(
         cell=cell,
-        way=arm.way,
-        base=base.way,
-        wanted=wanted,
+        way=arm.scale.pgle,
+        base=base.scale.pgle,
+        wanted=base.wanted,
         pairs=pairs,
         speedup_percent=None if unapplied else _speedup(logs, estimate),
-        smallest_detectable_percent=_percent(estimate.detectable or 0.0) if estimate else None,
+        smallest_detectable_percent=_percent(estimate.detectable) if estimate else None,
         verdict=verdict,
         why=why,
         left_out=left_out,
-        notes=_far_off(pairs, logs) + _also_differing(base, arm, repeats, xla_flags) + _drifting(base, arm, repeats),
+        notes=[*_far_off(pairs, logs), *_also_differing(base, pairs, xla_flags), *_drifting(base, arm, pairs)],
     )
 
 
-def _why_not(arm: Arm, repeat: int) -> str | None:
-    run = arm.runs.get(repeat)
+def _why_not(arm: CellRuns, repeat: int) -> str | None:
+    run = arm.counted.get(repeat)
     if run is None:
-        return arm.absent.get(repeat, "not started")
-    if run.not_comparable:
-        return f"{run.run_id} may not be compared: {'; '.join(run.not_comparable)}"
+        return dict(arm.others).get(repeat, "not started")
     if not run.seconds_per_step:
         return f"{run.run_id} has no speed: {run.null_because.get('seconds_per_step', 'unknown')}"
     return None
 
 
-def _pair(repeat: int, base: FinishedRun, way: FinishedRun) -> Pair:
-    base_seconds, way_seconds = base.seconds_per_step or math.nan, way.seconds_per_step or math.nan
+def _pair(repeat: int, base: CellRuns, arm: CellRuns) -> Pair:
+    one, other = base.counted[repeat], arm.counted[repeat]
+    seconds, way_seconds = one.seconds_per_step or math.nan, other.seconds_per_step or math.nan
     return Pair(
         repeat=repeat,
-        base_run=base.run_id,
-        way_run=way.run_id,
-        base_seconds=base_seconds,
+        base_run=one.run_id,
+        way_run=other.run_id,
+        base_seconds=seconds,
         way_seconds=way_seconds,
-        speedup_percent=100 * (base_seconds / way_seconds - 1),
+        speedup_percent=100 * (seconds / way_seconds - 1),
     )
 
 
@@ -128,35 +117,34 @@ def _percent(log: float) -> float:
 
 
 def _speedup(logs: Sequence[float], estimate: Estimate | None) -> Speedup | None:
-    if estimate is not None and estimate.low is not None and estimate.high is not None:
-        low, high = _percent(estimate.low), _percent(estimate.high)
-        return Speedup(value=_percent(estimate.centre), low=low, high=high)
-    centre = statistics.mean(logs)
-    return None if centre is None else Speedup(value=_percent(centre), low=None, high=None)
+    centre = estimate.centre if estimate else statistics.mean(logs)
+    if centre is None:
+        return None
+    low, high = (None if end is None else _percent(end) for end in (estimate[1:3] if estimate else (None, None)))
+    return Speedup(value=_percent(centre), low=low, high=high)
 
 
-def _unapplied(base: Arm, arm: Arm, repeats: Sequence[int]) -> str | None:
+def _unapplied(base: CellRuns, arm: CellRuns, pairs: Sequence[Pair]) -> str | None:
     """Why the first run without its profile had none; None: all had it."""
-    for run in (one.runs[repeat] for one in (base, arm) if one.way != OFF for repeat in repeats):
+    for run in (one.counted[pair.repeat] for one in (base, arm) if one.scale.pgle != OFF for pair in pairs):
         if not run.pgle_applied:
             return (run.pgle_reason if run.pgle_applied is False else "") or "the result does not say that it was"
     return None
 
 
 def _verdict(
-    base: Arm, arm: Arm, pairs: int, estimate: Estimate | None, unapplied: str | None
+    base: str, way: str, pairs: int, estimate: Estimate | None, unapplied: str | None
 ) -> tuple[Verdict, str]:
     if unapplied:
         return "no verdict", f"nothing to gain here: the profile was not applied: {unapplied}"
     if estimate is None or estimate.low is None or estimate.high is None:
         return "no verdict", f"{plural(pairs, 'pair')} of valid runs: a verdict needs {FEWEST_PAIRS} or more"
     if estimate.low > 0:
-        return "improvement", f"all of the interval is above 0: {arm.way} is faster than {base.way}"
+        return "improvement", f"all of the interval is above 0: {way} is faster than {base}"
     if estimate.high < 0:
-        return "regression", f"all of the interval is below 0: {arm.way} is slower than {base.way}"
-    effect = _percent(estimate.detectable or 0.0)
-    shows = f"at this noise {pairs} pairs show an effect of {effect:.2g}% or more in 4 of 5 cases"
-    return "inconclusive", f"the interval holds 0; {shows}"
+        return "regression", f"all of the interval is below 0: {way} is slower than {base}"
+    shows = f"at this noise {pairs} pairs show an effect of {_percent(estimate.detectable):.2g}% or more"
+    return "inconclusive", f"the interval holds 0; {shows} in 4 of 5 cases"
 
 
 # --- what a reader must know --------------------------------------------------------------------
@@ -172,14 +160,14 @@ def _far_off(pairs: Sequence[Pair], logs: Sequence[float]) -> list[str]:
     ]
 
 
-def _also_differing(base: Arm, arm: Arm, repeats: Sequence[int], xla_flags: Mapping[str, str]) -> list[str]:
+def _also_differing(base: CellRuns, pairs: Sequence[Pair], xla_flags: Mapping[str, str]) -> list[str]:
     """A way of PGLE may set other XLA flags too; what they do is in the gain."""
     differing: dict[str, None] = {}
-    for ids in ((base.runs[repeat].run_id, arm.runs[repeat].run_id) for repeat in repeats):
+    for ids in ((pair.base_run, pair.way_run) for pair in pairs):
         if all(run_id in xla_flags for run_id in ids):
             one, other = (_flags(xla_flags[run_id]) for run_id in ids)
             differing |= {
-                f"{name}={other.get(name, '(not set)')} ({base.way}: {one.get(name, 'not set')})": None
+                f"{name}={other.get(name, '(not set)')} ({base.scale.pgle}: {one.get(name, 'not set')})": None
                 for name in sorted(one.keys() | other.keys())
                 if one.get(name) != other.get(name) and OF_THE_PROFILE not in name
             }
@@ -191,10 +179,10 @@ def _flags(text: str) -> dict[str, str]:
     return {name: value for name, _, value in words}
 
 
-def _drifting(base: Arm, arm: Arm, repeats: Sequence[int]) -> list[str]:
-    drifting = sum(not one.runs[repeat].settled for one in (base, arm) for repeat in repeats)
+def _drifting(base: CellRuns, arm: CellRuns, pairs: Sequence[Pair]) -> list[str]:
+    drifting = sum(not one.counted[pair.repeat].settled for one in (base, arm) for pair in pairs)
     why = "where step times still drift, the gain holds some of that"
-    return [f"not settled: {drifting} of {2 * len(repeats)} runs: {why}"] if drifting else []
+    return [f"not settled: {drifting} of {2 * len(pairs)} runs: {why}"] if drifting else []
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -218,14 +206,13 @@ def _name(one: Gain) -> str:
 
 def _row(one: Gain) -> tuple[str, ...]:
     speedup = one.speedup_percent
-    known = speedup is not None and speedup.low is not None
     return (
         _name(one),
         _typical([pair.way_seconds for pair in one.pairs]),
         f"{_typical([pair.base_seconds for pair in one.pairs])} {one.base}",
         f"{len(one.pairs)} of {one.wanted}",
         f"{speedup.value:+.2f}%" if speedup else "-",
-        f"{speedup.low:+.2f}% to {speedup.high:+.2f}%" if speedup and known else "-",
+        f"{speedup.low:+.2f}% to {speedup.high:+.2f}%" if speedup and speedup.low is not None else "-",
         one.verdict,
     )
 

@@ -16,6 +16,7 @@ CLIP_DEVIATIONS = 4.0
 CLIPPED_SPREAD_CORRECTION = 1.02  # clipping takes some spread away
 # What makes the median absolute deviation of few normal values right on average (Croux, Rousseeuw 1992).
 FEW_VALUES = {6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
+CONFIDENCE = 0.975  # two-sided 95%
 POWER = 0.8  # a detectable effect is seen so often
 
 
@@ -48,24 +49,23 @@ def paired(logs: Sequence[float]) -> Paired | None:
         return None
     counted, correction = _clipped(logs)
     deviation = correction * (statistics.stdev(counted) or 0.0)
-    half_width = _t_quantile(0.975, len(logs)) * deviation / math.sqrt(len(logs))
+    half_width = quantile(CONFIDENCE, len(logs) - 1) * deviation / math.sqrt(len(logs))
     return Paired(math.fsum(counted) / len(counted), half_width, deviation, counted)
 
 
 def _clipped(logs: Sequence[float]) -> tuple[list[float], float]:
     count = len(logs)
     middle = statistics.median(logs)
-    if count < DEFAULT_PAIRS or middle is None:
-        return list(logs), 1.0
-    robust = statistics.median([abs(value - middle) for value in logs])
-    if not robust:
+    robust = None if middle is None else statistics.median([abs(value - middle) for value in logs])
+    if count < DEFAULT_PAIRS or middle is None or not robust:
         return list(logs), 1.0
     few = FEW_VALUES.get(count, count / (count - 0.8))
     reach = CLIP_DEVIATIONS * statistics.DEVIATIONS_PER_MAD * few * robust
     return [min(max(value, middle - reach), middle + reach) for value in logs], CLIPPED_SPREAD_CORRECTION
 
 
-def _t_quantile(probability: float, pairs: int) -> float:
-    from scipy.special import stdtrit  # a dry run imports this module and needs no quantile
+def quantile(probability: float, freedom: float) -> float:
+    """Of Student's t."""
+    from scipy.special import stdtrit  # --help and a dry run need no quantile
 
-    return float(stdtrit(pairs - 1, probability))
+    return float(stdtrit(freedom, probability))

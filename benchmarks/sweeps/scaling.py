@@ -5,11 +5,11 @@ of them. An efficiency is tokens/s per device over that of the smallest scale of
 combinations of a run here and a run there, which is wide rather than flattering.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from benchmarks.measuring import statistics
-from benchmarks.rendering.columns import aligned, columns
+from benchmarks.rendering.columns import aligned, columns, plural
 from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Benchmark, BenchmarkName, Value, name_words
@@ -46,13 +46,25 @@ def scale_of(benchmark: Benchmark) -> Scale:
     )
 
 
-class Measured(Value, frozen=True):
-    """The runs of one scale: the results that count, and of each run that does not, why."""
+def scale_text(scale: Scale) -> str:
+    devices = f"{scale.gpus} x {scale.hardware} on {plural(scale.nodes, 'node')}"
+    return f"{devices}, {scale.layout}, global batch {scale.global_batch_size}"
 
+
+class CellRuns(NamedTuple):
+    """The runs of one cell of a sweep: the one that counts for each repeat, and why each other one does not."""
+
+    name: str
     scale: Scale
     wanted: int
-    results: list[FinishedRun]
-    left_out: list[str]
+    counted: Mapping[int, FinishedRun]
+    others: Sequence[tuple[int, str]] = ()
+
+    @property
+    def left_out(self) -> list[str]:
+        found = [f"{self.name}, repeat {repeat}: {text}" for repeat, text in self.others]
+        missing = self.wanted - len({*self.counted, *(repeat for repeat, _ in self.others)})
+        return [*found, f"{self.name}: {missing} of {self.wanted} runs not started"] if missing else found
 
 
 class Spread(Value, frozen=True):
@@ -103,18 +115,18 @@ class Series(Value, frozen=True):
 # --- figures ------------------------------------------------------------------------------------
 
 
-def scaling(measured: Sequence[Measured]) -> list[Series]:
+def scaling(cells: Sequence[CellRuns]) -> list[Series]:
     """A series for each benchmark that differs in more than its scale, in the order they came; each by size."""
-    groups: dict[tuple[object, ...], list[Measured]] = {}
-    for cell in measured:
+    groups: dict[tuple[Any, ...], list[CellRuns]] = {}
+    for cell in cells:
         groups.setdefault(tuple(getattr(cell.scale, name) for name in OF_A_SERIES), []).append(cell)
     found = []
-    for group in groups.values():
-        cells = sorted(group, key=lambda cell: (cell.scale.gpus, cell.scale.nodes))
-        words = {name: getattr(cells[0].scale, name) for name in OF_A_SERIES}
-        kind = scaling_kind([cell.scale for cell in cells])
-        points = [_point(cell, cells[0]) for cell in cells]
-        found.append(Series(**words, scaling=kind, points=points, notes=_notes(cells)))
+    for words, group in groups.items():
+        ours = sorted(group, key=lambda cell: (cell.scale.gpus, cell.scale.nodes))
+        kind = scaling_kind([cell.scale for cell in ours])
+        points = [_point(cell, ours[0]) for cell in ours]
+        named = dict(zip(OF_A_SERIES, words, strict=True))
+        found.append(Series(**named, scaling=kind, points=points, notes=_notes(ours)))
     return found
 
 
@@ -128,18 +140,17 @@ def scaling_kind(scales: Sequence[Scale]) -> ScalingKind:
     return "weak" if grows else "mixed"
 
 
-def _point(cell: Measured, base: Measured) -> Point:
-    scale, runs = cell.scale, cell.results
+def _point(cell: CellRuns, base: CellRuns) -> Point:
+    scale, runs = cell.scale, list(cell.counted.values())
     conventions = [f"{run.mfu_convention} of {run.mfu_precision} peak" for run in runs if run.mfu_percent is not None]
     figures = {
         "seconds_per_step": _spread([run.seconds_per_step for run in runs]),
         "mfu_percent": _spread([run.mfu_percent for run in runs]),
         "efficiency": _efficiency(cell, base),
     }
-    no_run = "it has no valid run that may be compared"
     reasons = {
-        "seconds_per_step": _first_reason(runs, "seconds_per_step") if runs else no_run,
-        "mfu_percent": _first_reason(runs, "mfu") if runs else no_run,
+        "seconds_per_step": _why_null(runs, "seconds_per_step"),
+        "mfu_percent": _why_null(runs, "mfu"),
         "efficiency": f"the smallest scale ({base.scale.gpus} x {base.scale.hardware}) or this one has no speed",
     }
     return Point(
@@ -152,14 +163,16 @@ def _point(cell: Measured, base: Measured) -> Point:
         settled=sum(run.settled for run in runs),
         **figures,
         tokens_per_second=_spread([run.tokens_per_second for run in runs]),
-        tokens_per_second_per_gpu=_spread([run.tokens_per_second_per_gpu for run in runs]),
+        tokens_per_second_per_gpu=_speed(cell),
         mfu_convention=conventions[0] if conventions else None,
         null_because={name: reasons[name] for name, spread in figures.items() if spread is None},
         left_out=cell.left_out,
     )
 
 
-def _first_reason(runs: Sequence[FinishedRun], figure: str) -> str:
+def _why_null(runs: Sequence[FinishedRun], figure: str) -> str:
+    if not runs:
+        return "it has no valid run that may be compared"
     return next((run.null_because[figure] for run in runs if figure in run.null_because), "unknown")
 
 
@@ -171,33 +184,31 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     return Spread(n=len(known), median=middle, lowest=min(known), highest=max(known))
 
 
-def _efficiency(cell: Measured, base: Measured) -> Spread | None:
-    speeds, base_speeds = (
-        [run.tokens_per_second_per_gpu for run in one.results if run.tokens_per_second_per_gpu]
-        for one in (cell, base)
-    )
-    here, there = _spread(speeds), _spread(base_speeds)
+def _speed(cell: CellRuns) -> Spread | None:
+    return _spread([run.tokens_per_second_per_gpu for run in cell.counted.values()])
+
+
+def _efficiency(cell: CellRuns, base: CellRuns) -> Spread | None:
+    here, there = _speed(cell), _speed(base)
     if here is None or there is None:
         return None
     if cell is base:
         return Spread(n=1, median=1.0, lowest=1.0, highest=1.0)
-    combinations = len(speeds) * len(base_speeds)
     lowest, highest = here.lowest / there.highest, here.highest / there.lowest
-    return Spread(n=combinations, median=here.median / there.median, lowest=lowest, highest=highest)
+    return Spread(n=here.n * there.n, median=here.median / there.median, lowest=lowest, highest=highest)
 
 
-def _notes(cells: Sequence[Measured]) -> list[str]:
-    results = [result for cell in cells for result in cell.results]
+def _notes(cells: Sequence[CellRuns]) -> list[str]:
+    runs = [run for cell in cells for run in cell.counted.values()]
     found = []
     if cells[0].scale.virtual_devices:
         found.append(
             "the devices are virtual and share the cores of this machine (several nodes on one machine too): "
             "the efficiency says nothing of a cluster"
         )
-    drifting = sum(not run.settled for run in results)
-    if drifting:
-        found.append(f"not settled: {drifting} of {len(results)} valid runs; their step times may still drift")
-    if any(len(cell.results) == 1 for cell in cells):
+    if drifting := sum(not run.settled for run in runs):
+        found.append(f"not settled: {drifting} of {len(runs)} valid runs; their step times may still drift")
+    if any(len(cell.counted) == 1 for cell in cells):
         found.append("a scale with one valid run has no spread: a difference may be chance (--repeats=3 or more)")
     return found
 

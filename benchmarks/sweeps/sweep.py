@@ -17,7 +17,7 @@ from benchmarks.request.flag_lists import LISTED
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import DEFAULT_PAIRS
-from benchmarks.sweeps.scaling import Scale, scale_of
+from benchmarks.sweeps.scaling import Scale, scale_of, scale_text
 from benchmarks.values import Benchmark, Value, to_builtins
 
 SCHEMA_VERSION = 1
@@ -80,27 +80,26 @@ def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark],
             why = f" ({error.why})" if error.why else ""
             checked.refused.append(Refused(request=request, reason=error.what + why))
         else:
-            cell = Cell(request=request, digest=digest(benchmark), scale=scale_of(benchmark))
-            checked.cells.append(cell)
+            checked.cells.append(Cell(request=request, digest=digest(benchmark), scale=scale_of(benchmark)))
             checked.benchmarks.append(benchmark)
     if errors and (not checked.cells or not skip_refused):
-        raise errors[0] if len(requests) == 1 else _refusal(requests, checked, errors)
+        raise _refusal(checked, errors)
     _refuse_equals(checked.cells)
     return checked
 
 
-def _refusal(requests: Sequence[Request], checked: Checked, errors: Sequence[RequestError]) -> RequestError:
-    if len(checked.refused) == len(requests) and len({refused.reason for refused in checked.refused}) == 1:
+def _refusal(checked: Checked, errors: Sequence[RequestError]) -> RequestError:
+    if not checked.cells and len({refused.reason for refused in checked.refused}) == 1:
         return errors[0]  # what is wrong is in none of the lists
-    names = labels([refused.request for refused in checked.refused] + [cell.request for cell in checked.cells])
+    count = len(errors)
+    names = labels([one.request for one in checked.refused] + [cell.request for cell in checked.cells])
     lines = [f"{name}: {refused.reason}" for name, refused in zip(names, checked.refused, strict=False)]
-    working = names[len(lines) :]
-    skip = [f"--skip_refused runs the other {len(working)}: {_shown(working)}"] if working else []
-    cures = {error.next_command or LIST_COMMAND: name for name, error in zip(names, errors, strict=False)}
+    skip = [f"--skip_refused runs the other {len(names) - count}: {_shown(names[count:])}"] if checked.cells else []
+    cures = dict.fromkeys(error.next_command or LIST_COMMAND for error in errors)
     return RequestError(
-        f"{len(lines)} of the {len(requests)} cells of the sweep cannot work; nothing was started",
+        f"{count} of the {len(names)} cells of the sweep cannot work; nothing was started",
         where=_shown(lines),
-        next_command=_shown([*skip, *(f"{cure}     (for {name})" for cure, name in cures.items())]),
+        next_command=_shown([*skip, *cures]),
     )
 
 
@@ -111,13 +110,9 @@ def _shown(lines: Sequence[str]) -> str:
 
 def plan_text(checked: Checked, repeats: int) -> str:
     """What would be run, for people."""
-    texts = [
-        f"{c.scale.gpus} x {c.scale.hardware} on {plural(c.scale.nodes, 'node')}, {c.scale.layout}, "
-        f"global batch {c.scale.global_batch_size}"
-        for c in checked.cells
-    ]
+    texts = [scale_text(cell.scale) for cell in checked.cells]
     texts += [f"refused: {refused.reason}" for refused in checked.refused]
-    names = labels([cell.request for cell in checked.cells] + [refused.request for refused in checked.refused])
+    names = labels([cell.request for cell in checked.cells] + [one.request for one in checked.refused])
     count = len(checked.cells)
     return "\n".join(
         [

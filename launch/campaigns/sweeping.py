@@ -18,7 +18,7 @@ from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import seconds_text
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
-from benchmarks.runs.runfolder import RESULT, RunFolder, without_until
+from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
@@ -178,13 +178,10 @@ def _may_go_on(run: SweepRun, output_dir: Path) -> bool:
 
 def read_sweep(path: Path) -> Sweep:
     try:
-        stored = msgspec.json.decode(path.read_bytes())
-        for cell in [*stored["cells"], *stored["refused"]]:
-            without_until(cell["request"])
-        sweep = msgspec.convert(stored, Sweep)
+        sweep = msgspec.json.decode(path.read_bytes(), type=Sweep)
         if sweep.schema_version != record.SCHEMA_VERSION:
-            raise TypeError(f"it has version {sweep.schema_version}, not {record.SCHEMA_VERSION}")
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError, TypeError, KeyError) as error:
+            raise ValueError(f"it has version {sweep.schema_version}, not {record.SCHEMA_VERSION}")
+    except (OSError, ValueError) as error:
         raise RequestError(
             f"the record of the sweep cannot be read: {error}",
             where=str(path),

@@ -134,7 +134,7 @@ def test_a_night_whose_folders_are_gone_is_not_judged_again_as_if_they_were_ther
     done = naps.night("--replay=last")
     assert done.returncode == 1, done.stdout
     gone = cell(naps.last(), LONG)["rerun_ids"][0]
-    assert f"re-run {gone} confirms nothing: the folder of run {gone} is gone" in done.stdout
+    assert f"re-run {gone} confirms nothing: it is failed: the folder of run {gone} is gone" in done.stdout
     gone = cell(naps.last(), SHORT)["run_id"]
     shutil.rmtree(naps.results / gone)
     done = naps.night("--replay=last", f"--junit={naps.folder}/night.xml")

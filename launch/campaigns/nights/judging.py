@@ -4,31 +4,23 @@ What is known of a cell's runs before anything is judged is a CellReport without
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from benchmarks.errors import StepmarkError
 from benchmarks.gate import night as gate
 from benchmarks.gate import report_text
+from benchmarks.gate.change_points import FEWEST_NIGHTS, Change, change_points
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched, watched
 from benchmarks.gate.values import Budget, CellReport, NightReport, Suite
 from benchmarks.runs.finished_run import FinishedRun
 from launch.campaigns.nights.records import NIGHT_FORMAT, SCHEMA_VERSION, Earlier, Records, check_folders
 
-SWEEP_EVERY_DAYS = 7
+SWEEP_EVERY = timedelta(days=7)
 LAST = "last"  # of --replay
-FEWEST_FOR_A_SWEEP = 10  # a shift needs 5 nights on both sides
-
-
-class Found(NamedTuple):
-    """The cells' reports, and which want re-runs, how urgently."""
-
-    cells: list[CellReport]
-    suspicions: dict[str, gate.Suspicion]
 
 
 def not_run(cell: Cell) -> CellReport:
@@ -65,41 +57,29 @@ class Judge:
         self._sweeps = sweep_is_due(sweep, night, before, slowed=slowed)
         self.swept = False  # whether any cell had nights enough to search
 
-    def judge(self, runs: Mapping[str, CellReport], *, final: bool) -> Found:
-        """`final`: a suspicion gets no more re-runs."""
-        found = Found([], {})
-        for cell in self._cells:
-            report, suspicion = self._cell(cell, runs[cell.name], final=final)
-            found.cells.append(report)
-            if suspicion is not None:
-                found.suspicions[cell.name] = suspicion
-        return found
+    def judge(
+        self, runs: Mapping[str, CellReport], *, final: bool
+    ) -> tuple[list[CellReport], dict[str, gate.Suspicion]]:
+        """The cells' reports, and which want re-runs, how urgently. `final`: a suspicion gets no more re-runs."""
+        found = {cell.name: self._cell(cell, runs[cell.name], final=final) for cell in self._cells}
+        suspicions = {name: suspicion for name, (_, suspicion) in found.items() if suspicion is not None}
+        return [report for report, _ in found.values()], suspicions
 
     def _cell(self, cell: Cell, runs: CellReport, *, final: bool) -> tuple[CellReport, gate.Suspicion | None]:
         entry, why = self._entry(runs.run_id)
         if entry is None or runs.status == gate.MISSING:
-            status, reasons = runs.status, runs.reasons
-            if why and status in ("valid", "invalid"):  # what is not there any more is not told as if it were
-                status, reasons = gate.MISSING, [f"{why}; that night it was {status}"]
-            report = gate.unjudged(cell, runs.run_id, status, reasons)
+            if why and runs.status in ("valid", "invalid"):  # what is not there any more is not told as if it were
+                runs = replace(runs, status=gate.MISSING, reasons=[f"{why}; that night it was {runs.status}"])
+            report = gate.unjudged(cell, runs.run_id, runs.status, runs.reasons)
             return replace(report, rerun_ids=runs.rerun_ids, notes=runs.notes), None
-        again = [self._entry(run_id) for run_id in runs.rerun_ids]
-        reruns = [found for found, _ in again if found is not None]
-        gone = [(run_id, why) for run_id, (found, why) in zip(runs.rerun_ids, again, strict=True) if found is None]
-        tonight = gate.Tonight(
-            cell,
-            self._night,
-            entry,
-            self._earlier.series(entry, cell),
-            reruns if runs.rerun_ids or final else None,
-            [*runs.notes, *(f"re-run {run_id} confirms nothing: {why}" for run_id, why in gone)],
-        )
+        reruns = []
+        for run_id in runs.rerun_ids:
+            again, why = self._entry(run_id)
+            reruns.append(again or replace(entry, run_id=run_id, status="failed", reasons=[why]))
+        asked = reruns if reruns or final else None
+        tonight = gate.Tonight(cell, self._night, entry, self._earlier.series(entry, cell), asked, runs.notes)
         sweep = self._swept if self._sweeps and final else None
-        report, suspicion = gate.judge_cell(tonight, self._watched, self._memory, G3, sweep)
-        unconfirmed = any(one.gates and one.suspect for one in report.judgements)
-        failed = [*report.failed_reruns, *(run_id for run_id, _ in gone if unconfirmed)]
-        notes = list(dict.fromkeys(report.notes))  # a night judged again has said them before
-        return replace(report, rerun_ids=runs.rerun_ids, failed_reruns=failed, notes=notes), suspicion
+        return gate.judge_cell(tonight, self._watched, self._memory, G3, sweep)
 
     def _entry(self, run_id: str | None) -> tuple[FinishedRun | None, str]:
         """The run as its folder has it, or why there is none."""
@@ -112,13 +92,9 @@ class Judge:
                 return None, f"the folder of run {run_id} is gone"
             return None, f"run {run_id} cannot be read: {error.what if isinstance(error, StepmarkError) else error}"
 
-    def _swept(self, values: Sequence[float]) -> Sequence[gate.Shift]:
-        from benchmarks.gate.change_points import change_points
-
-        if len(values) < FEWEST_FOR_A_SWEEP:
-            return []
-        self.swept = True
-        return [(place, percent, p) for place, percent, p in change_points(values)]
+    def _swept(self, values: Sequence[float]) -> Sequence[Change]:
+        self.swept = self.swept or len(values) >= 2 * FEWEST_NIGHTS
+        return change_points(values)
 
 
 def sweep_is_due(sweep: str, night: str, before: Sequence[NightReport], *, slowed: bool) -> bool:
@@ -128,8 +104,7 @@ def sweep_is_due(sweep: str, night: str, before: Sequence[NightReport], *, slowe
     newest = max((report.night for report in before if report.swept and not report.slowed_by), default=None)
     if slowed or newest is None:
         return not slowed
-    first, then = (datetime.strptime(name, NIGHT_FORMAT) for name in (newest, night))
-    return (then - first).total_seconds() / 86_400 >= SWEEP_EVERY_DAYS
+    return datetime.strptime(night, NIGHT_FORMAT) - datetime.strptime(newest, NIGHT_FORMAT) >= SWEEP_EVERY
 
 
 # --- the report -----------------------------------------------------------------------------------
@@ -158,10 +133,7 @@ def report_of(
         budget=budget,
         false_alarms=report_text.false_alarms(gated),
         could_not_see=report_text.could_not_see(cells),
-        history=frame.history,
         notes=[*frame.notes, *report_text.night_notes(cells)],
-        site=frame.site,
-        slowed_by=frame.slowed_by,
         swept=swept,
     )
 
@@ -183,9 +155,9 @@ def judged_again(
     kept = {cell.cell: cell for cell in before.cells}
     recorded = [records, *records.of_others(history)]
     judge = Judge(before.night, cells, watched(suite), earlier, recorded, sweep, slowed=before.slowed_by > 0)
-    found = judge.judge({cell.name: kept.get(cell.name) or not_run(cell) for cell in cells}, final=True)
+    found, _ = judge.judge({cell.name: kept.get(cell.name) or not_run(cell) for cell in cells}, final=True)
     gone = [f"{name} is no longer a cell of the suite" for name in kept if name not in {cell.name for cell in cells}]
     frame = new_report(suite, before.night, before.started, before.site, before.slowed_by)
     notes = ["judged again from files", *judge.notes, *earlier.notes(), *gone]
     frame = replace(frame, history=earlier.places(), notes=notes)
-    return report_of(frame, found.cells, before.budget, before.finished, swept=judge.swept)
+    return report_of(frame, found, before.budget, before.finished, swept=judge.swept)

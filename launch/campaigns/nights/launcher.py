@@ -1,7 +1,7 @@
 """One night: every cell run once, judged, suspects run again within the budget, judged again; written down always.
 
-A launcher that was killed is resumed from the night's record. A run that was cut off with its launcher runs again,
-and a re-run that was is not counted; one that failed by itself has failed, one that goes on in a queue is waited for.
+A launcher that was killed is resumed from the night's record. The runs that it had not seen end run again, and a
+re-run among them is not counted; those that a queue had taken are waited for, and count as they end.
 """
 
 import shlex
@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from benchmarks.errors import RequestError, StepmarkError
-from benchmarks.gate.night import MISSING, RUNNING, grant
+from benchmarks.gate.night import MISSING, RUNNING, Suspicion, grant
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched
-from benchmarks.gate.values import Budget, CellReport, NightReport, Suite
+from benchmarks.gate.values import Budget, NightReport, Suite
 from benchmarks.rendering.report import seconds_text
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Labels, Nightly, Site
 from launch.campaigns.nights import night_runs
-from launch.campaigns.nights.judging import Found, Judge, new_report, not_run, report_of
+from launch.campaigns.nights.judging import Judge, new_report, not_run, report_of
 from launch.campaigns.nights.records import Earlier, Records, now
 from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, say
 from launch.cli import EXIT_INTERRUPTED
@@ -76,7 +76,7 @@ class Launcher:
         """The exit code, and the report where the night came to its end."""
         with self._records.alone():
             refused = self._resolve()
-            left = self._take_up()
+            self._take_up()
             for name, error in refused.items():
                 reason = f"refused: {error.what}" + (f" ({error.why})" if error.why else "")
                 self._change(name, status=MISSING, reasons=[reason])
@@ -85,7 +85,7 @@ class Launcher:
             self._asked.begins()
             with interrupted_once():
                 try:
-                    return self._run(left)
+                    return self._run()
                 except KeyboardInterrupt:
                     say("interrupted")  # what ran until now is asked for when the night goes on
                     self._say_how_to_go_on()
@@ -94,23 +94,23 @@ class Launcher:
                     self._say_how_to_go_on()
                     raise
 
-    def _run(self, left: NightReport | None) -> tuple[int, NightReport]:
-        self._first_runs(left)
+    def _run(self) -> tuple[int, NightReport]:
+        self._first_runs()
         self._drop_cut_off()
         earlier = Earlier(self._asked.output_dir, self._asked.history, self._asked.suite)
         recorded = [self._records, *self._records.of_others(self._asked.history)]
         asked, night, slowed = self._asked, self._frame.night, self._asked.slowdown > 0
         judge = Judge(night, asked.cells, asked.watched, earlier, recorded, asked.sweep, slowed=slowed)
-        self._reruns(judge.judge(self._runs, final=False))
-        found = judge.judge(self._runs, final=True)
+        self._reruns(judge.judge(self._runs, final=False)[1])
+        cells, _ = judge.judge(self._runs, final=True)
         frame = replace(self._frame, history=earlier.places(), notes=[*judge.notes, *earlier.notes()])
-        report = report_of(frame, found.cells, self._budget(), now(), swept=judge.swept)
+        report = report_of(frame, cells, self._budget(), now(), swept=judge.swept)
         self._records.write(report)
         return report.exit_code, report
 
     # --- the beginning ---
 
-    def _take_up(self) -> NightReport | None:
+    def _take_up(self) -> None:
         """The night that another launcher has left half done, or a new one."""
         asked = self._asked
         left = self._records.unfinished(asked.site.name, asked.slowdown) if asked.resume else None
@@ -120,11 +120,10 @@ class Launcher:
         if left is None or changed:
             self._frame = replace(self._frame, night=self._records.new_night())
             say(f"suite {asked.suite.name}, night {self._frame.night}: {len(asked.cells)} cells")
-            return None
+            return
         self._frame = replace(self._frame, night=left.night, started=left.started)
         self._runs |= {cell.cell: cell for cell in left.cells if cell.cell in self._runs}
         say(f"suite {asked.suite.name}: resuming night {left.night} (--noresume starts another)")
-        return left
 
     def _resolve(self) -> dict[str, RequestError]:
         """A cell that cannot work hides no other; where none can, the request was wrong."""
@@ -141,11 +140,15 @@ class Launcher:
 
     # --- the runs ---
 
-    def _first_runs(self, left: NightReport | None) -> None:
+    def _first_runs(self) -> None:
         self._scheduler = self._new_scheduler()
-        if left is not None:
-            going = [self._work(name, runs.run_id) for name, runs in self._runs.items() if self._goes_on(name, runs)]
-            self._scheduler.follow(going)
+        begun = [name for name, runs in self._runs.items() if runs.status == RUNNING and name in self._benchmarks]
+        self._scheduler.follow(self._work(name, self._runs[name].run_id) for name in begun)
+        for name in begun:
+            runs = self._runs[name]
+            if runs.status not in (RUNNING, "valid") and not night_runs.was_submitted(self._folder(runs.run_id)):
+                note = f"{runs.run_id} was cut off with its launcher, and run again"
+                self._change(name, run_id=None, status=MISSING, reasons=[], notes=[*runs.notes, note])
         self._run_all([self._work(name) for name in self._benchmarks if self._runs[name].status == MISSING])
 
     def _run_all(self, wanted: list[Work]) -> bool:
@@ -155,36 +158,20 @@ class Launcher:
             self._ended(work, f"not started: {FAILED_STARTS} starts in a row had failed")
         return not left_out
 
-    def _goes_on(self, name: str, runs: CellReport) -> bool:
-        """Of a night that is resumed. What was cut off runs again, what failed by itself has failed."""
-        if runs.status != RUNNING or runs.run_id is None or name not in self._benchmarks:
-            return False
-        if runs.run_id not in self._runner(name, "night").ended([runs.run_id]):
-            return True
-        self._take_end(name)
-        if self._runs[name].status != "valid" and night_runs.was_cut_off(self._folder(runs.run_id)):
-            note = f"{runs.run_id} was cut off with its launcher, and run again"
-            self._change(name, run_id=None, status=MISSING, reasons=[], notes=[*runs.notes, note])
-        return False
-
     def _drop_cut_off(self) -> None:
-        """Of a night that is resumed: re-runs that ended with their launcher are made again, at no cost."""
+        """Of a night that is resumed: a cell's last re-run, if it ended with its launcher, is made again for free."""
         for name, runs in self._runs.items():
-            if name in self._benchmarks and runs.rerun_ids:
-                ended = self._runner(name, "rerun").ended(runs.rerun_ids)
-                gone = [run_id for run_id in runs.rerun_ids if run_id in ended and self._is_cut_off(run_id, runs)]
-                notes = [f"re-run {run_id} was cut off with its launcher, and is not counted" for run_id in gone]
-                kept = [run_id for run_id in runs.rerun_ids if run_id not in gone]
-                self._change(name, rerun_ids=kept, notes=[*runs.notes, *notes])
+            if name not in self._benchmarks or not runs.rerun_ids:
+                continue
+            *kept, last = runs.rerun_ids
+            ended = last in self._runner(name, "rerun").ended([last]) and self._status(last)[0] != "valid"
+            if ended and not night_runs.was_submitted(self._folder(last)):
+                note = f"re-run {last} was cut off with its launcher, and is not counted"
+                self._change(name, rerun_ids=kept, notes=[*runs.notes, note])
 
-    def _is_cut_off(self, run_id: str, runs: CellReport) -> bool:
-        """One that could not be started has left no folder either, but a note."""
-        told = any(note.startswith(f"re-run {run_id} ") for note in runs.notes)
-        return not told and self._status(run_id)[0] != "valid" and night_runs.was_cut_off(self._folder(run_id))
-
-    def _reruns(self, found: Found) -> None:
+    def _reruns(self, suspicions: Mapping[str, Suspicion]) -> None:
         """Fresh runs of what is suspect; those of a night that is resumed are completed."""
-        wanting = {name: p for name, p in found.suspicions.items() if not self._runs[name].rerun_ids}
+        wanting = {name: how for name, how in suspicions.items() if not self._runs[name].rerun_ids}
         begun = [name for name, runs in self._runs.items() if runs.rerun_ids and name in self._benchmarks]
         self._scheduler = self._new_scheduler()
         owed = sum(len(self._rerun_work(name, G3.confirmations)[1]) for name in begun)
@@ -201,37 +188,28 @@ class Launcher:
                 ours, missing = self._rerun_work(name, self._left() - len(wanted))
                 going += ours
                 wanted += missing
-            if not going and not wanted:
-                break
             # Turn by turn, so that what slows the machine for some minutes falls on all cells.
             wanted.sort(key=lambda work: work.key.rerun)
             self._scheduler.follow(going)
-            if not self._run_all(wanted):
+            if not (going or wanted) or not self._run_all(wanted):
                 break
         for name in [*begun, *granted]:
             self._note_nodes(name)
 
     def _rerun_work(self, name: str, most: int) -> tuple[list[Work], list[Work]]:
         """The re-runs of a cell that go on, and those that are still to be started, as far as the budget goes."""
-        known = self._runs[name].rerun_ids
-        exclude = None
-        if self._asked.site.slurm is not None:
-            nodes = night_runs.nodes_of(self._folder(self._runs[name].run_id))
-            benchmark = self._benchmarks[name]
-            exclude = night_runs.excluding(benchmark, nodes, self._asked.typed, self._asked.output_dir)
+        known, benchmark = self._runs[name].rerun_ids, self._benchmarks[name]
+        nodes = night_runs.nodes_of(self._folder(self._runs[name].run_id))
+        exclude = night_runs.excluding(benchmark, nodes, self._asked.typed, self._asked.output_dir)
         runner = self._runner(name, "rerun", {"exclude": exclude} if exclude else {})
         ended = runner.ended(known) if known else set()
-        going = [
-            self._rerun(name, number, runner, run_id)
-            for number, run_id in enumerate(known, start=1)
-            if run_id not in ended
+        valid = sum(run_id in ended and self._status(run_id)[0] == "valid" for run_id in known)
+        missing = max(min(G3.confirmations - valid - (len(known) - len(ended)), most), 0)
+        works = [
+            Work(RunOf(name, number), f"{name}, re-run {number}", runner, benchmark, run_id)
+            for number, run_id in enumerate([*known, *[""] * missing], start=1)
         ]
-        valid = [run_id for run_id in known if run_id in ended and self._status(run_id)[0] == "valid"]
-        missing = max(min(G3.confirmations - len(valid) - len(going), most), 0)
-        return going, [self._rerun(name, len(known) + n + 1, runner) for n in range(missing)]
-
-    def _rerun(self, name: str, number: int, runner: Any, run_id: str = "") -> Work:
-        return Work(RunOf(name, number), f"{name}, re-run {number}", runner, self._benchmarks[name], run_id)
+        return [work for work in works if work.run_id and work.run_id not in ended], works[len(known) :]
 
     def _left(self) -> int:
         return self._asked.budget - self._budget().used

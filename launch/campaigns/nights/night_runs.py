@@ -1,4 +1,4 @@
-"""What run folders tell a launcher: whether a night can be resumed, what was cut off, which nodes ran it."""
+"""What run folders tell a launcher: whether a night can be resumed, what a queue had taken, which nodes ran it."""
 
 import contextlib
 import os
@@ -28,41 +28,19 @@ def another_suite(
         added = [f"{name} is new" for name in sorted(now - set(before))]
         return ", ".join([*added, *(f"{name} is gone" for name in sorted(set(before) - now))])
     for name, run_id in before.items():
-        if run_id is None or name not in benchmarks:
-            continue
         with contextlib.suppress(StepmarkError, OSError):  # what left no file is run again in any case
-            if _digest(RunFolder(output_dir / run_id).benchmark()) != _digest(benchmarks[name]):
-                return f"{name} is another benchmark than run {run_id}"
+            if run_id and name in benchmarks:
+                kinds = (RunFolder(output_dir / run_id).benchmark(), benchmarks[name])
+                if len({of_benchmark(msgspec.to_builtins(benchmark)) for benchmark in kinds}) > 1:
+                    return f"{name} is another benchmark than run {run_id}"
     return None
 
 
-def _digest(benchmark: Benchmark) -> str:
-    return of_benchmark(msgspec.to_builtins(benchmark))[0]
-
-
-def was_cut_off(folder: RunFolder) -> bool:
-    """Whether a run that has ended ended with its launcher. One that failed by itself did not, nor does a job."""
-    try:
-        if folder.is_queued() and folder.job_ids():
-            return False
-        if not folder.is_whole():
-            return True
-        attempt = max(folder.attempts(), default=1)
-        for phase in folder.plan().phases:
-            ended = folder.ended(phase.name, attempt)
-            if not ended or any(process.interrupted for process in ended):
-                return bool(ended) or not _said_to_have_failed(folder, phase.name, attempt)
-            if any(process.exit_code != 0 for process in ended):
-                return False
-    except (StepmarkError, OSError):
-        return True
+def was_submitted(folder: RunFolder) -> bool:
+    """Whether a queue had taken it: then it did not end with its launcher."""
+    with contextlib.suppress(StepmarkError, OSError):
+        return folder.is_queued() and bool(folder.job_ids())
     return False
-
-
-def _said_to_have_failed(folder: RunFolder, phase: str, attempt: int) -> bool:
-    benchmark = folder.benchmark()
-    ends = find_backend(benchmark.backend).read_phase(benchmark, folder.phase_dir(phase, attempt), attempt).ends
-    return any(end.status == "error" for end in ends)
 
 
 # --- nodes: re-runs get others than the run they are to confirm, where the cluster has some to spare ---

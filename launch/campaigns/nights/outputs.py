@@ -15,10 +15,10 @@ from benchmarks.gate.report_text import markdown, screen_text
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched
 from benchmarks.gate.values import NightReport, Suite
-from benchmarks.rendering.columns import aligned, plural
+from benchmarks.rendering.columns import aligned
 from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import BENCHMARK, write_atomically
-from benchmarks.sweeps.scaling import scale_of
+from benchmarks.sweeps.scaling import scale_of, scale_text
 from benchmarks.values import Benchmark
 from launch.campaigns.nights.night_runs import REPLACED
 from launch.campaigns.scheduler import say
@@ -134,8 +134,5 @@ def _meaning(cell: Cell, understand: Callable[[Request], Benchmark]) -> str:
     except RequestError as error:
         what = f"cell {cell.name} cannot work: {error.what}"
         raise RequestError(what, where=error.where, why=error.why, next_command=error.next_command) from None
-    scale = scale_of(benchmark)
-    return (
-        f"{scale.gpus} x {scale.hardware} on {plural(scale.nodes, 'node')}, {benchmark.dtype}, {scale.layout}, "
-        f"global batch {scale.global_batch_size}, {benchmark.steps} steps, window {benchmark.window}"
-    )
+    work = f"{benchmark.dtype}, {benchmark.steps} steps, window {benchmark.window}"
+    return f"{scale_text(scale_of(benchmark))}, {work}"

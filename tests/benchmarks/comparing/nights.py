@@ -1,21 +1,40 @@
-"""Made nights: runs that share what differs from night to night, for simulations of comparisons."""
+"""Made runs and nights for simulations of comparisons, and how often intervals and verdicts on them are right."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.comparing.days import Noise, Timed, days_of, noise_of
-from benchmarks.comparing.intervals import Estimate, between_sets_of_days, with_noise
+from benchmarks.comparing.days import Timed, days_of, noise_of
+from benchmarks.comparing.intervals import Estimate, between_sets, between_sets_of_days, verdict_of, with_noise
 
 HOUR, NIGHT = 3600.0, 86400.0
 NIGHT_NOISE = RUN_NOISE = 0.002
+NOISE = 0.003  # of run medians, as logarithms
+Random = np.random.RandomState
+
+
+def logs(random: Random, runs: int, outliers: float = 0.0, noise: float = NOISE) -> list[float]:
+    """Medians of runs, some of which are 2-10% slow."""
+    slow = np.where(random.rand(runs) < outliers, random.uniform(0.02, 0.10, runs), 0.0)
+    return [float(one) for one in random.normal(0.0, noise, runs) + slow]
+
+
+def sets(random: Random, runs: tuple[int, int], outliers: float, wider: float = 1.0) -> Estimate:
+    """B is as fast as A, and may be noisier."""
+    return between_sets(logs(random, runs[0], outliers), logs(random, runs[1], outliers, NOISE * wider))
+
+
+def singles(random: Random, earlier: int, outliers: float) -> Estimate:
+    """A run against one that is as fast, beside earlier ones."""
+    noise = noise_of([[Timed(one, None) for one in logs(random, earlier, outliers)]])
+    return with_noise(logs(random, 1, outliers), logs(random, 1, outliers), ([0], [0]), noise)
 
 
 class Machine(NamedTuple):
     """Each night has a level of its own, whatever runs."""
 
-    random: np.random.RandomState
+    random: Random
     levels: dict[int, float]
     night_noise: float = NIGHT_NOISE
     run_noise: float = RUN_NOISE
@@ -30,7 +49,7 @@ class Machine(NamedTuple):
         return found
 
 
-def machine(random: np.random.RandomState, night_noise: float = NIGHT_NOISE, run_noise: float = RUN_NOISE) -> Machine:
+def machine(random: Random, night_noise: float = NIGHT_NOISE, run_noise: float = RUN_NOISE) -> Machine:
     return Machine(random, {}, night_noise, run_noise)
 
 
@@ -38,8 +57,27 @@ def compared(a: Sequence[Timed], b: Sequence[Timed], earlier: Sequence[Timed] = 
     """As compare.py does it."""
     found = days_of([run.started for run in (*a, *b)])
     days = (found[: len(a)], found[len(a) :])
-    logs = ([run.log for run in a], [run.log for run in b])
-    noise: Noise = noise_of([group for group in (earlier, a, b) if len(group) >= 3])
-    if min(len(a), len(b)) >= 3:
-        return between_sets_of_days(*logs, days, noise)
-    return with_noise(*logs, days, noise)
+    both = ([run.log for run in a], [run.log for run in b])
+    noise = noise_of([group for group in (earlier, a, b) if len(group) >= 3])
+    return (between_sets_of_days if min(len(a), len(b)) >= 3 else with_noise)(*both, days, noise)
+
+
+class Rates(NamedTuple):
+    held: float  # how often the interval holds 0
+    with_margin: float  # better or worse, with the margin of 1%
+    without: float  # the same without a margin
+    none: float  # no verdict
+
+    def text(self, *names: str) -> str:
+        return " | ".join(f"{100 * getattr(self, name):.1f}%" for name in names)
+
+
+def rates(draw: Callable[[Random], Estimate], draws: int, seed: int = 20) -> Rates:
+    random, said = Random(seed), []
+    for _ in range(draws):
+        found = draw(random)
+        held = found.low is not None and found.high is not None and found.low <= 0 <= found.high
+        margin, verdict = (verdict_of(found, "lower", percent)[0] for percent in (1.0, 0.0))
+        claims = ("better", "worse")
+        said.append((held, margin in claims, verdict in claims, verdict == "no verdict"))
+    return Rates(*(sum(column) / draws for column in zip(*said, strict=True)))

@@ -8,25 +8,16 @@ import pytest
 
 from benchmarks.comparing.compare import compare
 from benchmarks.comparing.days import Timed, days_of, left_out, noise_of, spread, started_at
-from benchmarks.comparing.intervals import Estimate, verdict_of
+from benchmarks.comparing.intervals import Estimate
 from tests.benchmarks.comparing.made import entry, figure, run, side
-from tests.benchmarks.comparing.nights import NIGHT, Machine, compared, machine
+from tests.benchmarks.comparing.nights import NIGHT, Machine, Rates, compared, machine, rates
 
 DRAWS = 400
 Make = Callable[[Machine], Estimate]
 
 
-def verdicts(
-    make: Make, night_noise: float = 0.002, run_noise: float = 0.002, draws: int = DRAWS
-) -> dict[str, float]:
-    """Which verdict is said how often, with no margin."""
-    random = np.random.RandomState(31)
-    said = [verdict_of(make(machine(random, night_noise, run_noise)), "lower", 0.0)[0] for _ in range(draws)]
-    return {verdict: said.count(verdict) / draws for verdict in set(said)}
-
-
-def claimed(found: dict[str, float]) -> float:
-    return found.get("better", 0.0) + found.get("worse", 0.0)
+def said(make: Make, night_noise: float = 0.002, run_noise: float = 0.002, draws: int = DRAWS) -> Rates:
+    return rates(lambda random: make(machine(random, night_noise, run_noise)), draws, 31)
 
 
 # --- days ---------------------------------------------------------------------------------------
@@ -81,7 +72,7 @@ def test_a_difference_is_found_though_the_past_had_a_shift() -> None:
         earlier = machine.runs(range(10), 1) + machine.runs(range(10, 20), 1, effect=0.05)
         return compared(machine.runs([30], 1), machine.runs([31], 1, effect=0.02), earlier)
 
-    assert claimed(verdicts(make, night_noise=0.003, run_noise=1e-9, draws=100)) > 0.95
+    assert said(make, night_noise=0.003, run_noise=1e-9, draws=100).without > 0.95
 
 
 # --- two sides ----------------------------------------------------------------------------------
@@ -89,9 +80,8 @@ def test_a_difference_is_found_though_the_past_had_a_shift() -> None:
 
 @pytest.mark.parametrize("each", [3, 10])
 def test_sides_of_one_night_each_have_no_verdict_where_nothing_says_how_nights_differ(each: int) -> None:
-    assert verdicts(lambda m: compared(m.runs([1], each), m.runs([2], each))) == {"no verdict": 1.0}
-    hour = verdicts(lambda m: compared(m.runs([1], each), m.runs([2], each), m.runs([0], 20)))
-    assert hour == {"no verdict": 1.0}
+    assert said(lambda m: compared(m.runs([1], each), m.runs([2], each))).none == 1.0
+    assert said(lambda m: compared(m.runs([1], each), m.runs([2], each), m.runs([0], 20))).none == 1.0
 
 
 @pytest.mark.parametrize(
@@ -112,15 +102,15 @@ def test_sides_of_one_night_each_have_no_verdict_where_nothing_says_how_nights_d
     ],
 )
 def test_nights_that_differ_by_chance_seldom_make_a_verdict(make: Make) -> None:
-    assert claimed(verdicts(make)) <= 0.075  # 5%, and two standard errors
-    assert "no verdict" not in verdicts(make)
+    found = said(make)
+    assert found.without <= 0.075  # 5%, and two standard errors
+    assert found.none == 0
 
 
 def test_runs_in_turns_see_what_runs_of_two_nights_can_not() -> None:
-    assert claimed(verdicts(lambda m: compared(m.runs([1], 10), m.runs([1], 10, 0.01)))) > 0.98
-    assert claimed(verdicts(lambda m: compared(m.runs([1, 2], 5), m.runs([1, 2], 5, 0.01)))) > 0.98
-    nights = verdicts(lambda m: compared(m.runs([31], 10), m.runs([32], 10, 0.02), m.runs(range(20), 3)))
-    assert claimed(nights) > 0.98
+    assert said(lambda m: compared(m.runs([1], 10), m.runs([1], 10, 0.01))).without > 0.98
+    assert said(lambda m: compared(m.runs([1, 2], 5), m.runs([1, 2], 5, 0.01))).without > 0.98
+    assert said(lambda m: compared(m.runs([31], 10), m.runs([32], 10, 0.02), m.runs(range(20), 3))).without > 0.98
 
 
 # --- what is said ---------------------------------------------------------------------------------
@@ -141,4 +131,3 @@ def test_sides_of_different_days_say_what_is_missing_and_what_would_explain_it()
     with_days = figure(compare(a, b, history=lambda: [*earlier, *known]), "seconds/step")
     assert with_days.verdict == "worse"
     assert "the noise from day to day, 0.083%, of 8 runs of the same kind on 8 days" in with_days.why
-    assert "(2026-11-10 to 2026-11-17)" in with_days.why

@@ -8,19 +8,13 @@ import pytest
 from scipy import stats
 
 from benchmarks.comparing import intervals
-from benchmarks.comparing.days import Noise, Spread, Timed, noise_of
-from benchmarks.comparing.intervals import Level, between_pairs, between_sets, between_windows, verdict_of, with_noise
+from benchmarks.comparing.days import Noise, Spread
+from benchmarks.comparing.intervals import Estimate, Level, between_pairs, between_sets, between_windows, with_noise
 from benchmarks.measuring.interval import median_interval
+from tests.benchmarks.comparing.nights import NOISE, Random, rates, sets, singles
 
 DRAWS = 2000
-NOISE = 0.003  # of run medians, as logarithms
 Array = npt.NDArray[np.float64]
-
-
-def logs(random: np.random.RandomState, runs: int, outliers: float = 0.0, noise: float = NOISE) -> list[float]:
-    """Medians of runs, some of which are 2-10% slow."""
-    slow = np.where(random.rand(runs) < outliers, random.uniform(0.02, 0.10, runs), 0.0)
-    return [float(one) for one in random.normal(0.0, noise, runs) + slow]
 
 
 # --- arithmetic ---------------------------------------------------------------------------------
@@ -32,31 +26,28 @@ def test_sets_are_held_side_by_side_as_scipy_does_it() -> None:
     expected = stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
     narrower = stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.90)
-    assert (found.equal_low, found.equal_high) == pytest.approx((narrower.low, narrower.high))
+    assert (found.centre - found.equal, found.centre + found.equal) == pytest.approx((narrower.low, narrower.high))
 
 
 def test_a_run_far_off_counts_as_less_far_from_six_runs_on() -> None:
     calm = [0.001 * number for number in range(6)]
     disturbed = [*calm[:5], 0.5]
-    found = between_sets(calm, disturbed)
-    assert 0 < found.centre < 0.01
+    assert 0 < between_sets(calm, disturbed).centre < 0.01
     assert intervals.level(disturbed).clipped == [5]
     assert between_sets(calm[:5], disturbed[1:]).centre == pytest.approx(0.1, abs=0.01)  # of 5 none is the odd one
 
 
 def test_pairs_see_through_what_slows_both_runs() -> None:
-    machine = [0.0, 0.3, -0.2, 0.1]
-    found = between_pairs([(one + 0.02) - one for one in machine])
+    found = between_pairs([(one + 0.02) - one for one in (0.0, 0.3, -0.2, 0.1)])
     assert found.centre == pytest.approx(0.02)
     assert found.half_width == pytest.approx(0.0, abs=1e-12)
 
 
 def test_two_windows_are_put_together_each_with_its_own_side() -> None:
-    a, b = Level(0.0, -0.01, 0.03, 1, []), Level(0.1, 0.08, 0.14, 1, [])
-    found = between_windows(a, b)
+    found = between_windows(Level(0.0, -0.01, 0.03), Level(0.1, 0.08, 0.14))
     assert found.low == pytest.approx(0.1 - math.hypot(0.02, 0.03))
     assert found.high == pytest.approx(0.1 + math.hypot(0.04, 0.01))
-    assert not found.of_runs
+    assert found.lacks
 
 
 def test_a_known_noise_counts_once_for_each_run() -> None:
@@ -75,20 +66,10 @@ def test_a_known_noise_counts_once_for_each_run() -> None:
 def test_intervals_of_sets_hold_the_truth_and_verdicts_are_seldom_false(
     runs: tuple[int, int], wider: float, outliers: float
 ) -> None:
-    """B is as fast as A, and may be noisier."""
-    random = np.random.RandomState(7)
-    held = false = false_without_margin = 0
-    for _ in range(DRAWS):
-        found = between_sets(logs(random, runs[0], outliers), logs(random, runs[1], outliers, NOISE * wider))
-        assert found.low is not None
-        assert found.high is not None
-        held += found.low <= 0 <= found.high
-        false += verdict_of(found, "lower", 1.0)[0] in ("better", "worse")
-        false_without_margin += verdict_of(found, "lower", 0.0)[0] in ("better", "worse")
-    assert held / DRAWS >= 0.93
-    assert false / DRAWS <= 0.05
-    assert false_without_margin / DRAWS <= 0.07
-    assert false_without_margin == DRAWS - held
+    found = rates(lambda random: sets(random, runs, outliers, wider), DRAWS, 7)
+    assert found.held >= 0.93
+    assert found.with_margin <= 0.05
+    assert found.without <= 0.07
 
 
 @pytest.mark.parametrize(
@@ -96,20 +77,12 @@ def test_intervals_of_sets_hold_the_truth_and_verdicts_are_seldom_false(
 )
 def test_single_runs_beside_a_known_noise(earlier: int, outliers: float, false_at_most: float) -> None:
     """A lone run that was disturbed looks like a change: where 3% are, 8% of verdicts on nothing are false."""
-    random = np.random.RandomState(11)
-    false = held = 0
-    for _ in range(DRAWS):
-        noise = noise_of([[Timed(one, None) for one in logs(random, earlier, outliers)]])
-        found = with_noise(logs(random, 1, outliers), logs(random, 1, outliers), ([0], [0]), noise)
-        assert found.low is not None
-        assert found.high is not None
-        held += found.low <= 0 <= found.high
-        false += verdict_of(found, "lower", 1.0)[0] in ("better", "worse")
-    assert false / DRAWS <= false_at_most
-    assert held / DRAWS >= (0.93 if not outliers else 0.88)
+    found = rates(lambda random: singles(random, earlier, outliers), DRAWS, 11)
+    assert found.with_margin <= false_at_most
+    assert found.held >= (0.93 if not outliers else 0.88)
 
 
-def steps(random: np.random.RandomState, count: int = 50) -> Array:
+def steps(random: Random, count: int = 50) -> Array:
     """One run: its own level, and steps that depend on each other."""
     noise = random.normal(0.0, NOISE, count)
     for place in range(1, count):
@@ -119,31 +92,27 @@ def steps(random: np.random.RandomState, count: int = 50) -> Array:
 
 def test_steps_taken_as_if_independent_are_wrong_most_of_the_time() -> None:
     """The negative control: all steps of 3 runs a side in one t test see differences where there is none."""
-    random = np.random.RandomState(12)
-    draws = 400
-    naive = runs = 0
+    random, draws, naive = Random(12), 400, 0
+
+    def drawn(random: Random) -> Estimate:
+        return between_sets(*([float(np.log(np.median(steps(random)))) for _ in range(3)] for _ in range(2)))
+
     for _ in range(draws):
-        a, b = ([steps(random) for _ in range(3)] for _ in range(2))
-        naive += stats.ttest_ind(np.concatenate(a), np.concatenate(b), equal_var=False).pvalue < 0.05
-        medians = [[float(np.log(np.median(one))) for one in side] for side in (a, b)]
-        runs += verdict_of(between_sets(*medians), "lower", 0.0)[0] != "no difference shown"
+        a, b = (np.concatenate([steps(random) for _ in range(3)]) for _ in range(2))
+        naive += stats.ttest_ind(a, b, equal_var=False).pvalue < 0.05
     assert naive / draws > 0.5
-    assert runs / draws < 0.07
+    assert rates(drawn, draws, 12).without < 0.07
 
 
 def test_two_single_runs_have_no_verdict_and_their_windows_differ_far_too_often() -> None:
-    random = np.random.RandomState(13)
-    draws = 300
-    differ = 0
-    for _ in range(draws):
-        levels = []
+    def drawn(random: Random) -> Estimate:
+        windows = []
         for _ in range(2):
             found = median_interval(list(steps(random)))
             assert found is not None
-            levels.append(Level(math.log(found.median), math.log(found.low), math.log(found.high), 1, []))
-        both = between_windows(*levels)
-        assert both.low is not None
-        assert both.high is not None
-        differ += not both.low <= 0 <= both.high
-        assert verdict_of(both, "lower", 1.0)[0] == "no verdict"
-    assert differ / draws > 0.2
+            windows.append(Level(math.log(found.median), math.log(found.low), math.log(found.high)))
+        return between_windows(*windows)
+
+    found = rates(drawn, 300, 13)
+    assert found.none == 1.0
+    assert found.held < 0.8

@@ -9,7 +9,7 @@ from benchmarks.gate import report_text
 from benchmarks.gate.night import Memory, Suspicion, Tonight, exit_code, judge_cell, worst
 from benchmarks.gate.series import series
 from benchmarks.gate.suites import METRICS, Cell, Watched
-from benchmarks.gate.values import Budget, CellReport, NightReport
+from benchmarks.gate.values import Budget, CellReport, ChangePoint, MetricJudgement, NightReport, Verdict
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
 
@@ -78,3 +78,15 @@ def report(cells: Sequence[CellReport], **fields: Any) -> NightReport:
         "notes": report_text.night_notes(cells),
     }  # fmt: skip
     return NightReport(**(made | fields))
+
+
+def remembered(
+    verdicts: dict[int, Verdict], accepted: Sequence[int] = (), shifts: Sequence[ChangePoint] = (), **fields: Any
+) -> Memory:
+    """What earlier days were judged to be, by the seconds per step."""
+    seconds = METRICS["seconds_per_step"]
+    known: dict[tuple[str, str, str], MetricJudgement] = {}
+    for day, verdict in verdicts.items():
+        one = MetricJudgement(metric=seconds, gates=True, verdict=verdict, why="", change_points=[*shifts], **fields)
+        known[(CELL.name, seconds.name, night_name(day))] = one
+    return Memory(known, [(CELL.name, night_name(day)) for day in accepted])

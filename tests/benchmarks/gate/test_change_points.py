@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.errors import RequestError
-from benchmarks.gate.change_points import FEWEST_NIGHTS, _best_split, _splits, change_points
+from benchmarks.gate.change_points import change_points
 from benchmarks.gate.self_test import SEED
 from benchmarks.gate.simulation import World, sweep_finds
 
@@ -99,23 +99,3 @@ def test_on_nights_as_real_ones_it_finds_what_the_documentation_says() -> None:
     assert sweep_finds(World(0.005), 0.0, SEED, 100) <= 1
     assert sweep_finds(World(0.002), 0.01, SEED, 20) >= 18
     assert sweep_finds(World(0.005), 0.01, SEED, 20) >= 14
-
-
-@pytest.mark.parametrize("nights", [10, 23, 41])
-def test_the_best_split_is_the_one_with_the_greatest_energy_distance(nights: int) -> None:
-    """Against the definition, sum by sum."""
-    logs = np.random.RandomState(nights).standard_normal(nights)
-
-    def mean(first: np.ndarray, second: np.ndarray, pairs: float) -> float:
-        return float(np.abs(first[:, None] - second[None, :]).sum() / pairs)
-
-    wanted = []
-    for end in range(nights, FEWEST_NIGHTS, -FEWEST_NIGHTS):
-        for split in range(FEWEST_NIGHTS, end - FEWEST_NIGHTS + 1):
-            x, y = logs[:split], logs[split:end]
-            m, n = len(x), len(y)
-            energy = 2 * mean(x, y, m * n) - mean(x, x, m * (m - 1)) - mean(y, y, n * (n - 1))
-            wanted.append((m * n / (m + n) * energy, split))
-    found = _best_split(np.abs(logs[:, None] - logs[None, :]), _splits(nights))
-    assert found[0] == max(wanted)[1]
-    assert found[1] == pytest.approx(max(wanted)[0])

@@ -2,17 +2,8 @@
 
 import pytest
 
-from benchmarks.gate.night import (
-    GATES,
-    WATCHED,
-    Memory,
-    Suspicion,
-    exit_code,
-    grant,
-    judge_cell,
-    memory_of,
-    unjudged,
-)
+from benchmarks.gate.change_points import Change
+from benchmarks.gate.night import Memory, exit_code, grant, judge_cell, memory_of, unjudged
 from benchmarks.gate.report_text import could_not_see, false_alarms, night_notes
 from benchmarks.gate.suites import METRICS, Watched
 from benchmarks.gate.values import ChangePoint, Verdict
@@ -24,138 +15,107 @@ from tests.benchmarks.gate.nights_made import (
     history,
     judged,
     night_name,
+    remembered,
     report,
     tonight,
 )
+
+NO_MEMORY = Memory()
+SLOW, _ = judged(1.5, history(), [1.5, 1.5, 1.5])
+BROKEN = entry(20, 1.5, run_id="broken", status="failed", reasons=["told to"])
 
 
 def test_a_slower_night_is_suspect_until_its_re_runs_confirm_it() -> None:
     before, suspicion = judged(1.5, history())
     assert suspicion is not None
-    assert suspicion.order == GATES
-    assert suspicion.p < 0.001
+    assert suspicion < (False, 0.001)  # it gates, with this p
     assert before.judgements[0].suspect
     assert before.verdict == "inconclusive"
     after, suspicion = judged(1.5, history(), [1.51, 1.49, 1.5])
-    assert suspicion is None
-    assert after.verdict == "regression"
-    assert not after.judgements[0].suspect
     (seconds, _) = after.judgements
+    assert (suspicion, after.verdict, seconds.suspect) == (None, "regression", False)
     assert seconds.effect_percent == pytest.approx(50, abs=1)
-    assert seconds.low_percent is not None
-    assert seconds.low_percent < seconds.effect_percent < (seconds.high_percent or 0)
+    assert (seconds.low_percent or 0) < (seconds.effect_percent or 0) < (seconds.high_percent or 0)
     assert seconds.confirmations == [1.51, 1.49, 1.5]
-    assert "re-runs" in seconds.why
 
 
 def test_without_enough_history_it_is_inconclusive_and_says_how_many_nights_it_takes() -> None:
-    found, p = judged(1.5, history(QUIET[:4]))
-    assert p is None
-    assert found.verdict == "inconclusive"
-    assert found.judgements[0].nights_needed == 6
+    found, suspicion = judged(1.5, history(QUIET[:4]))
+    assert (found.verdict, suspicion, found.judgements[0].nights_needed) == ("inconclusive", None, 6)
     assert exit_code([found]) == 0
 
 
-def test_a_suspect_that_gets_no_re_runs_says_so() -> None:
-    found, p = judged(1.5, history(), [])
-    assert p is None
-    assert found.verdict == "inconclusive"
+def test_a_suspect_that_gets_no_re_runs_says_so_and_is_remembered() -> None:
+    found, suspicion = judged(1.5, history(), [])
+    assert (found.verdict, suspicion) == ("inconclusive", None)
     assert "only 0 of" in found.judgements[0].why
+    key = (CELL.name, "seconds_per_step", night_name(20))
+    assert memory_of([report([found])], [], night_name(21)).judged[key].suspect
 
 
 def test_re_runs_that_a_watched_figure_lacks_fail_no_night() -> None:
     jumpy = [Watched(METRICS["memory_bytes"], False), *GATED]
     broken = [entry(20, run_id=f"r{n}", status="failed", memory_bytes=None) for n in range(3)]
     now = tonight(1.0, history(), memory_bytes=9e9)._replace(reruns=broken)
-    found, _ = judge_cell(now, jumpy, Memory())
+    found, _ = judge_cell(now, jumpy, NO_MEMORY)
     assert found.judgements[0].suspect
-    assert found.failed_reruns == []
-    assert exit_code([found]) == 0
+    assert (found.failed_reruns, exit_code([found])) == ([], 0)
 
 
-@pytest.mark.parametrize(("loss", "verdict"), [(6.0, "regression"), (4.0, "regression")])
-def test_another_loss_is_a_regression_either_way(loss: float, verdict: str) -> None:
-    now = tonight(1.0, history(), [1.0, 1.0, 1.0], last_loss=loss)
+@pytest.mark.parametrize("loss", [6.0, 4.0])
+def test_another_loss_is_a_regression_either_way(loss: float) -> None:
+    now = tonight(1.0, history(), last_loss=loss)
     now = now._replace(reruns=[entry(20, run_id=f"r{n}", last_loss=loss) for n in range(3)])
-    found, _ = judge_cell(now, [Watched(METRICS["last_loss"], True)], Memory())
-    assert found.verdict == verdict
+    found, _ = judge_cell(now, [Watched(METRICS["last_loss"], True)], NO_MEMORY)
+    assert found.verdict == "regression"
 
 
-@pytest.mark.parametrize("status", ["failed", "invalid"])
-def test_a_run_that_is_not_valid_is_not_judged(status: str) -> None:
-    now = tonight(1.0, history(), status=status, reasons=["told to"])
-    found, p = judge_cell(now, GATED, Memory())
-    assert (found.verdict, found.judgements, p) == ("invalid", [], None)
-    assert exit_code([found]) == {"failed": 1, "invalid": 3}[status]
+@pytest.mark.parametrize(("status", "code"), [("failed", 1), ("invalid", 3)])
+def test_a_run_that_is_not_valid_is_not_judged(status: str, code: int) -> None:
+    found, suspicion = judge_cell(tonight(1.0, history(), status=status, reasons=["told to"]), GATED, NO_MEMORY)
+    assert (found.verdict, found.judgements, suspicion, exit_code([found])) == ("invalid", [], None, code)
     assert could_not_see([found]) == [f"tiny: anything, tonight's run is {status}"]
 
 
-def test_a_re_run_that_failed_confirms_nothing() -> None:
+def test_a_re_run_that_failed_confirms_nothing_unless_it_was_replaced() -> None:
     now = tonight(1.5, history(), [1.5, 1.5, 1.5])
-    again = [*(now.reruns or [])[:2], entry(20, 1.5, run_id="broken", status="failed", reasons=["told to"])]
-    found, _ = judge_cell(now._replace(reruns=again), GATED, Memory())
-    assert found.verdict == "inconclusive"
-    assert found.judgements[0].confirmations == [1.5, 1.5]
+    again = list(now.reruns or [])
+    found, _ = judge_cell(now._replace(reruns=[*again[:2], BROKEN]), GATED, NO_MEMORY)
+    assert (found.verdict, found.judgements[0].confirmations) == ("inconclusive", [1.5, 1.5])
     assert "re-run broken confirms nothing: it is failed: told to" in found.notes
-    assert found.judgements[0].suspect
-    assert found.failed_reruns == ["broken"]
+    assert (found.judgements[0].suspect, found.failed_reruns) == (True, ["broken"])
     assert exit_code([found]) == 1  # what it would have shown is not known
-
-
-def test_a_re_run_that_failed_and_was_replaced_fails_no_night() -> None:
-    now = tonight(1.5, history(), [1.5, 1.5, 1.5])
-    broken = entry(20, 1.5, run_id="broken", status="failed", reasons=["told to"])
-    found, _ = judge_cell(now._replace(reruns=[broken, *(now.reruns or [])]), GATED, Memory())
+    found, _ = judge_cell(now._replace(reruns=[BROKEN, *again]), GATED, NO_MEMORY)
     assert (found.verdict, found.failed_reruns, exit_code([found])) == ("regression", [], 3)
-
-
-SLOW_BEFORE = (CELL.name, "seconds_per_step", night_name(19))
 
 
 def test_what_was_confirmed_the_night_before_stands_without_re_runs() -> None:
     past = [*history(), entry(19, 1.5)]
-    found, suspicion = judged(1.5, past, memory=Memory(verdicts={SLOW_BEFORE: "regression"}))
-    assert suspicion is None
-    assert found.verdict == "regression"
+    found, suspicion = judged(1.5, past, memory=remembered({19: "regression"}))
+    assert (found.verdict, suspicion, exit_code([found])) == ("regression", None, 3)
     assert found.judgements[0].why.endswith("it stands, as confirmed before")
-    assert exit_code([found]) == 3
-
-
-@pytest.mark.parametrize("before", ["inconclusive", "improvement", None])
-def test_nothing_stands_that_was_not_confirmed_before(before: Verdict | None) -> None:
-    memory = Memory(verdicts={SLOW_BEFORE: before} if before else {})
-    _, suspicion = judged(1.5, [*history(), entry(19, 1.5)], memory=memory)
-    assert suspicion is not None
-
-
-def test_suspicions_without_an_answer_are_remembered() -> None:
-    found, _ = judged(1.5, history(), [])
-    memory = memory_of([report([found])], [], night_name(21))
-    assert memory.suspects == [(CELL.name, "seconds_per_step", night_name(20))]
-    assert memory.past(CELL.name, "seconds_per_step", night_name(20), 1.5, "").suspect
+    others: list[dict[int, Verdict]] = [{19: "inconclusive"}, {19: "improvement"}, {}]
+    for before in others:
+        assert judged(1.5, past, memory=remembered(before))[1] is not None
 
 
 def test_nights_that_were_judged_regressions_stay_out_until_somebody_accepts_them() -> None:
     past = [*history(), *(entry(day, 1.5) for day in range(11, 20))]
-    slow = {(CELL.name, "seconds_per_step", night_name(day)): "regression" for day in range(11, 20)}
-    memory = Memory(verdicts=slow)  # type: ignore[arg-type]
-    found, p = judged(1.5, past, memory=memory)
-    assert (found.verdict, p) == ("regression", None)
+    slow: dict[int, Verdict] = dict.fromkeys(range(11, 20), "regression")
+    found, suspicion = judged(1.5, past, memory=remembered(slow))
+    assert (found.verdict, suspicion) == ("regression", None)
     assert found.judgements[0].baseline == pytest.approx(1.0, rel=0.01)
-    accepted = Memory(verdicts=slow, accepted=[(CELL.name, night_name(19))])  # type: ignore[arg-type]
-    found, p = judged(1.5, past, memory=accepted)
-    assert p is None
-    assert found.judgements[0].baseline_nights == 9 or found.judgements[0].nights_needed == 1
+    found, suspicion = judged(1.5, past, memory=remembered(slow, accepted=[19]))
+    assert suspicion is None
+    assert (found.judgements[0].baseline_nights, found.judgements[0].nights_needed) == (9, 1)
 
 
 def test_what_earlier_reports_say_is_remembered_by_cell_figure_and_night() -> None:
-    bad, _ = judged(1.5, history(), [1.5, 1.5, 1.5])
-    before = report([bad], night=night_name(20))
-    assert memory_of([before], [], night_name(21)).verdicts[(CELL.name, "seconds_per_step", night_name(20))] == (
-        "regression"
-    )
-    assert memory_of([before], [], night_name(20)).verdicts == {}
-    assert memory_of([report([bad], slowed_by=0.5)], [], night_name(21)).verdicts == {}
+    before = report([SLOW])
+    known = memory_of([before], [], night_name(21)).judged
+    assert known[(CELL.name, "seconds_per_step", night_name(20))].verdict == "regression"
+    assert memory_of([before], [], night_name(20)).judged == {}
+    assert memory_of([report([SLOW], slowed_by=0.5)], [], night_name(21)).judged == {}
 
 
 def test_every_night_is_shown_with_what_it_was_used_as() -> None:
@@ -167,48 +127,38 @@ def test_every_night_is_shown_with_what_it_was_used_as() -> None:
     assert left_out.why == "slowed on purpose by 50%"
 
 
-def test_change_points_are_named_by_their_night() -> None:
-    def sweep(values: object) -> list[tuple[int, float, float]]:
+def test_change_points_are_named_by_their_night_and_known_if_told_before() -> None:
+    def sweep(values: object) -> list[Change]:
         assert len(values) == 11  # type: ignore[arg-type]
-        return [(6, 1.5, 0.001)]
+        return [Change(6, 1.5, 0.001), Change(1, 1.5, 0.001)]
 
-    found, _ = judge_cell(tonight(1.0, [*history(), entry(12, slowed_by=1.0)]), GATED[:1], Memory(), sweep=sweep)
-    assert found.judgements[0].change_points == [ChangePoint(night=night_name(7), percent=1.5, p=0.001)]
-    told, _ = judge_cell(
-        tonight(1.0, history()),
-        GATED[:1],
-        Memory(told=[(CELL.name, "seconds_per_step", night_name(6))]),
-        sweep=lambda _values: [(6, 1.5, 0.001), (1, 1.5, 0.001)],
-    )
-    assert [shift.told_before for shift in told.judgements[0].change_points] == [True, False]
-    assert night_notes([found]) == [
-        f"change point: tiny, seconds/step +1.50% from night {night_name(7)} on (p = 0.001)"
-    ]
+    told = ChangePoint(night=night_name(6), percent=1.5, p=0.001)
+    memory = remembered({10: "no change"}, shifts=[told])
+    now = tonight(1.0, [*history(), entry(12, slowed_by=1.0)])
+    found, _ = judge_cell(now, GATED[:1], memory, sweep=sweep)
+    shifts = found.judgements[0].change_points
+    assert [(one.night, one.told_before) for one in shifts] == [(night_name(7), True), (night_name(2), False)]
+    assert any(night_name(7) in note for note in night_notes([found]))
 
 
 # --- all cells --------------------------------------------------------------------------------------
 
 
 def test_a_run_that_failed_or_never_ran_outranks_a_regression_in_the_code() -> None:
-    slow, _ = judged(1.5, history(), [1.5, 1.5, 1.5])
-    assert exit_code([slow]) == 3
+    assert (exit_code([SLOW]), exit_code([])) == (3, 0)
     for status in ("failed", "missing", "running"):
-        assert exit_code([slow, unjudged(CELL, None, status, [])]) == 1
-    assert exit_code([]) == 0
+        assert exit_code([SLOW, unjudged(CELL, None, status, [])]) == 1
 
 
-def test_the_budget_goes_to_the_least_likely_chance_first() -> None:
-    suspicions = {name: Suspicion(GATES, p) for name, p in {"a": 0.04, "b": 0.001, "c": 0.02}.items()}
-    assert grant(suspicions, 3, 6) == (["b", "c"], ["a"])
-    assert grant(suspicions, 3, 8) == (["b", "c"], ["a"])
-    assert grant(suspicions, 3, 2) == ([], ["b", "c", "a"])
-    assert grant(suspicions, 3, -3) == ([], ["b", "c", "a"])
-
-
-def test_the_budget_goes_to_what_gates_before_what_is_watched() -> None:
-    suspicions = {"a": Suspicion(WATCHED, 1e-9), "b": Suspicion(GATES, 0.04)}
-    assert grant(suspicions, 3, 3) == (["b"], ["a"])
-    assert grant(suspicions, 3, 6) == (["b", "a"], [])
+@pytest.mark.parametrize(
+    ("left", "granted", "refused"),
+    [(6, ["c", "b"], ["a"]), (8, ["c", "b"], ["a"]), (2, [], ["c", "b", "a"]), (-3, [], ["c", "b", "a"])],
+)
+def test_the_budget_goes_to_what_gates_and_then_to_the_least_likely_chance(
+    left: int, granted: list[str], refused: list[str]
+) -> None:
+    suspicions = {"a": (True, 1e-9), "b": (False, 0.04), "c": (False, 0.001)}  # a is only watched
+    assert grant(suspicions, 3, left) == (granted, refused)
 
 
 def test_what_could_not_be_seen_is_said_of_every_cell() -> None:
@@ -217,7 +167,6 @@ def test_what_could_not_be_seen_is_said_of_every_cell() -> None:
     said = could_not_see([seen, short])
     assert any("tiny: in the first night, a change of seconds/step below" in line for line in said)
     assert any("7 more nights needed" in line for line in said)
-    assert any("re-runs on the nodes of the first run" in line for line in said)
 
 
 def test_false_alarms_are_those_of_a_suite_of_this_size() -> None:
@@ -227,6 +176,5 @@ def test_false_alarms_are_those_of_a_suite_of_this_size() -> None:
 
 
 def test_where_all_cells_are_slower_the_machine_comes_to_mind() -> None:
-    slow, _ = judged(1.5, history(), [1.5, 1.5, 1.5])
-    assert any("every cell is a regression" in note for note in night_notes([slow, slow]))
-    assert night_notes([slow]) == []
+    assert any("every cell is a regression" in note for note in night_notes([SLOW, SLOW]))
+    assert night_notes([SLOW]) == []

@@ -61,7 +61,6 @@ def test_baseline_and_recent_nights_by_the_length_of_the_history(
     assert found.baseline == baseline
     assert found.recent == recent
     assert found.since == [earlier]
-    assert found.needed() == max(10 - earlier, 0)
 
 
 def test_every_night_that_is_not_used_has_a_reason() -> None:

@@ -24,10 +24,11 @@ from benchmarks.gate.self_test import (
     USUAL,
     Bound,
     Count,
-    Row,
+    Seen,
     SelfTest,
     broken_bounds,
     course_of,
+    found_text,
     row_of,
     self_test,
     settings_line,
@@ -35,7 +36,6 @@ from benchmarks.gate.self_test import (
 )
 from benchmarks.gate.simulation import Case, World, draw, gated, generator
 from tests.benchmarks.gate import controls
-from tests.benchmarks.gate.controls import STEPS, StepNoise, draw_steps
 
 pytestmark = pytest.mark.slow(seconds=1)  # simulations
 
@@ -46,7 +46,7 @@ SMALL = 5  # histories of a whole self test, whose figures nobody looks at
 
 
 @cache
-def row(noise: float, effect: float) -> Row:
+def row(noise: float, effect: float) -> Seen:
     return row_of(Case(World(noise), effect), G3, SEED, HISTORIES)
 
 
@@ -65,8 +65,8 @@ def keeps(*found: Count, least: float | None = None, most: float | None = None) 
 
 
 def test_false_regressions_are_rare() -> None:
-    for kind in ("found", "better"):
-        of_noises = [getattr(row(noise, 0.0), kind)[3] for noise in NOISES]
+    for kind in ("regression", "improvement"):
+        of_noises = [row(noise, 0.0).within(3, kind) for noise in NOISES]
         assert all(keeps(one, most=0.015) for one in of_noises)
         assert sum(one.count for one in of_noises) / sum(one.of for one in of_noises) <= 0.015
 
@@ -80,60 +80,63 @@ def test_false_alarms_a_cell_and_night_are_below_a_tenth_of_a_percent() -> None:
 def test_a_short_history_cries_wolf_no_more_often(history: int) -> None:
     """The eleventh night is judged: against ten, the gap smaller."""
     found = row_of(Case(USUAL, history=history, nights=3), G3, SEED, HISTORIES)
-    assert keeps(found.found[3], most=0.015)
+    assert keeps(found.within(3, "regression"), most=0.015)
     assert found.alarms.of >= 3 * HISTORIES - 4
 
 
 def test_a_figure_of_which_either_way_is_worse_cries_wolf_no_more_often() -> None:
     found = row_of(Case(USUAL, direction="same"), G3, SEED, HISTORIES)
-    assert keeps(found.found[3], most=0.015)
-    assert found.better[3].count == 0
+    assert keeps(found.within(3, "regression"), most=0.015)
+    assert found.within(3, "improvement").count == 0
 
 
 # --- power ----------------------------------------------------------------------------------------
 
 
 def test_what_the_noise_lets_be_seen_is_seen() -> None:
-    assert keeps(row(0.002, 0.01).found[1], least=0.94)
-    assert keeps(row(0.005, 0.02).found[1], least=0.78)
-    assert keeps(row(0.005, 0.02).found[3], least=0.94)
-    assert keeps(row(0.005, 0.03).found[1], least=0.96)
-    assert keeps(row(0.01, 0.05).found[1], least=0.90)
+    assert keeps(row(0.002, 0.01).within(1, "regression"), least=0.94)
+    assert keeps(row(0.005, 0.02).within(1, "regression"), least=0.78)
+    assert keeps(row(0.005, 0.02).within(3, "regression"), least=0.94)
+    assert keeps(row(0.005, 0.03).within(1, "regression"), least=0.96)
+    assert keeps(row(0.01, 0.05).within(1, "regression"), least=0.90)
 
 
 def test_an_improvement_is_seen_as_often_as_a_regression() -> None:
     """Nearly: slow outliers among the re-runs speak against one."""
     cases = [(0.002, 0.01), (0.005, 0.02), (0.005, 0.03)]
     mirrored = [row_of(Case(World(noise), -effect), G3, SEED, HISTORIES) for noise, effect in cases]
-    differences = [one.better[1].share - row(*case).found[1].share for one, case in zip(mirrored, cases, strict=True)]
+    differences = [
+        one.within(1, "improvement").share - row(*case).within(1, "regression").share
+        for one, case in zip(mirrored, cases, strict=True)
+    ]
     assert differences == pytest.approx([0.0] * len(cases), abs=0.15)
     assert sum(differences) / len(cases) == pytest.approx(0.0, abs=0.06)
-    assert all(one.found[10].count == 0 for one in mirrored)
+    assert all(one.within(10, "regression").count == 0 for one in mirrored)
 
 
 # --- no change ------------------------------------------------------------------------------------
 
 
 def test_no_change_is_not_claimed_where_the_noise_does_not_allow_it() -> None:
-    assert row(0.01, 0.0).inconclusive[3].share >= 0.95
-    assert row(0.02, 0.0).no_change[3].count == 0
+    assert row(0.01, 0.0).at(3, "inconclusive").share >= 0.95
+    assert row(0.02, 0.0).at(3, "no change").count == 0
 
 
 def test_no_change_is_said_where_the_noise_allows_it() -> None:
-    assert row(0.002, 0.0).no_change[1].share >= 0.95
-    assert row(0.005, 0.0).no_change[3].share >= 0.15
+    assert row(0.002, 0.0).at(1, "no change").share >= 0.95
+    assert row(0.005, 0.0).at(3, "no change").share >= 0.15
 
 
 def test_no_change_is_not_said_of_a_change() -> None:
-    assert keeps(row(0.005, 0.02).no_change[1], most=0.005)
+    assert keeps(row(0.005, 0.02).at(1, "no change"), most=0.005)
     for noise in NOISES:
-        assert row(noise, 0.01).no_change[1].share <= 0.09  # as large as the margin itself: nominally 5%
+        assert row(noise, 0.01).at(1, "no change").share <= 0.09  # as large as the margin itself: nominally 5%
 
 
 def test_what_a_lasting_change_at_the_margin_is_called_once_in_ten_nights_is_as_documented() -> None:
-    assert 0.2 < row(0.005, 0.01).ever_same[10].share < 0.4
-    assert row(0.005, 0.012).ever_same[10].share < 0.2
-    assert row(0.005, 0.02).ever_same[10].share <= 0.01
+    assert 0.2 < row(0.005, 0.01).within(10, "no change").share < 0.4
+    assert row(0.005, 0.012).within(10, "no change").share < 0.2
+    assert row(0.005, 0.02).within(10, "no change").share <= 0.01
 
 
 # --- two kinds of nodes --------------------------------------------------------------------------
@@ -207,23 +210,6 @@ def correlation(runs: np.ndarray, reruns: np.ndarray) -> float:
     return float(np.corrcoef(runs.ravel(), reruns[:, :, 0].ravel())[0, 1])
 
 
-def test_steps_are_as_real_ones() -> None:
-    noise = StepNoise(spikes=0.0, settling=0.0)
-    logs = np.log(draw_steps(np.zeros(3000), noise, generator("steps")))
-    assert logs.shape == (3000, STEPS)
-
-    def lag(steps: int) -> float:
-        return float(np.corrcoef(logs[:, :-steps].ravel(), logs[:, steps:].ravel())[0, 1])
-
-    assert 0.3 < lag(1) < 0.6
-    assert 0.05 < lag(20) < 0.3
-    spiked = np.log(draw_steps(np.zeros(3000), StepNoise(settling=0.0), generator("steps")))
-    assert (spiked > 0.05).mean() == pytest.approx(0.017, abs=0.003)
-    settling = np.log(draw_steps(np.zeros(3000), StepNoise(spikes=0.0), generator("steps")))
-    assert settling[:, 0].mean() == pytest.approx(-0.01, abs=0.001)
-    assert settling[:, -1].mean() == pytest.approx(0.0, abs=0.001)
-
-
 # --- the self test --------------------------------------------------------------------------------
 
 
@@ -290,10 +276,8 @@ def test_the_documented_tables_are_those_of_this_rule() -> None:
 
 @pytest.mark.parametrize(("noise", "effect"), [(0.002, 0.01), (0.005, 0.02)])
 def test_a_documented_cell_is_what_the_simulation_gives(noise: float, effect: float) -> None:
-    found = row_of(Case(World(noise), effect), G3, SEED, RUNS).found
+    found = row_of(Case(World(noise), effect), G3, SEED, RUNS)
     heading = f"| {100 * noise:g}% | "
     rows = [line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith(heading)]
     place = EFFECTS.index(effect)
-    assert [" / ".join(count.text() for count in found.values())] in [
-        line.removesuffix(" |").split(" | ")[place : place + 1] for line in rows
-    ]
+    assert [found_text(found)] in [line.removesuffix(" |").split(" | ")[place : place + 1] for line in rows]

@@ -1,12 +1,13 @@
 """Figures of several scales: their spread over runs, efficiency and its range, and what the table says of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.sweeps.scaling import Measured, Scale, Series, scaling, scaling_kind, table_text
+from benchmarks.sweeps.scaling import CellRuns, Scale, Series, scaling, scaling_kind, table_text
 from benchmarks.values import BenchmarkName
 from tests.benchmarks.history.made_runs import an_entry
 
@@ -41,12 +42,13 @@ def result(where: Scale, seconds: float | None, settled: bool = True, mfu: float
     )
 
 
-def measured(where: Scale, *seconds: float | None, wanted: int = 3, left_out: tuple[str, ...] = ()) -> Measured:
-    runs = [result(where, one) for one in seconds]
-    return Measured(scale=where, wanted=wanted, results=runs, left_out=list(left_out))
+def measured(where: Scale, *runs: float | FinishedRun | None, others: Sequence[tuple[int, str]] = ()) -> CellRuns:
+    """Of runs, or of their seconds."""
+    found = [one if isinstance(one, FinishedRun) else result(where, one) for one in runs]
+    return CellRuns(f"--gpus={where.gpus}", where, 3, dict(enumerate(found, 1)), others)
 
 
-def only(*cells: Measured) -> Series:
+def only(*cells: CellRuns) -> Series:
     (series,) = scaling(cells)
     return series
 
@@ -108,7 +110,7 @@ def test_what_cannot_be_compared_is_another_series(change: str) -> None:
 
 
 def test_a_smallest_scale_that_failed_leaves_the_efficiency_unknown() -> None:
-    failed, larger = only(measured(scale(1), left_out=("run-1 failed",)), measured(scale(2), 0.1)).points
+    failed, larger = only(measured(scale(1), others=[(1, "run-1 failed")]), measured(scale(2), 0.1)).points
     assert (failed.seconds_per_step, failed.efficiency, larger.efficiency) == (None, None, None)
     assert failed.null_because["seconds_per_step"] == "it has no valid run that may be compared"
     assert "1 x h100" in larger.null_because["efficiency"]
@@ -124,8 +126,7 @@ def test_a_valid_run_without_speed_says_why() -> None:
 
 def test_mfu_is_that_of_the_first_convention() -> None:
     where = scale(1)
-    cell = Measured(scale=where, wanted=2, results=[result(where, 0.1, mfu=m) for m in (40.0, 44.0)], left_out=[])
-    (point,) = only(cell).points
+    (point,) = only(measured(where, *(result(where, 0.1, mfu=m) for m in (40.0, 44.0)))).points
     assert point.mfu_percent is not None
     assert (point.mfu_percent.median, point.mfu_convention) == (42.0, "dense of bf16 peak")
 
@@ -146,17 +147,12 @@ def test_the_table_stands_in_columns() -> None:
 
 
 def test_the_table_names_what_is_left_out_and_unknown() -> None:
-    failed = measured(scale(1), left_out=("--gpus=1, repeat 2: run-9 failed: rank 0 was killed by signal 9",))
+    failed = measured(scale(1), others=[(2, "run-9 failed: rank 0 was killed by signal 9")])
     text = table_text([only(failed, measured(scale(2), 0.1))])
     assert "left out  --gpus=1, repeat 2: run-9 failed: rank 0 was killed by signal 9" in text
     assert "0 of 3" in text
     assert "efficiency on 1, 2 devices: the smallest scale (1 x h100) or this one has no speed" in text
     assert "one valid run has no spread" in text
-
-
-def test_a_figure_that_no_scale_has_is_named_once() -> None:
-    text = table_text([only(measured(scale(1), 0.1, 0.1), measured(scale(2), 0.1, 0.1))])
-    assert text.count("no peak is known") == 1
 
 
 def test_a_series_is_named_by_its_way_of_pgle_where_one_has_any() -> None:
@@ -176,6 +172,5 @@ def test_virtual_devices_prove_nothing_of_a_cluster() -> None:
 
 def test_runs_that_have_not_settled_are_counted() -> None:
     where = scale(1)
-    runs = [result(where, 0.1, settled=settled) for settled in (True, False, False)]
-    text = table_text([only(Measured(scale=where, wanted=3, results=runs, left_out=[]))])
+    text = table_text([only(measured(where, *(result(where, 0.1, settled=one) for one in (True, False, False))))])
     assert "not settled: 2 of 3 valid runs" in text

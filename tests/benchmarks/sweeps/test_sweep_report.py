@@ -1,6 +1,5 @@
 """What a sweep measured: which runs count, why each other one does not, and which cells make pairs."""
 
-import json
 from typing import Any
 
 import msgspec
@@ -10,7 +9,6 @@ from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Checked, Sweep, SweepRun
 from benchmarks.sweeps.sweep_report import report_of, table_text
-from benchmarks.values import json_text
 from tests.benchmarks.sweeps.test_scaling import result, scale
 from tests.benchmarks.sweeps.test_sweep import a_sweep, cells, outcome, resolved, with_runs
 
@@ -137,13 +135,3 @@ def test_off_and_auto_are_two_series() -> None:
     assert "1 x" not in text.splitlines()[0]
     assert text.count("· PGLE off ·") == text.count("· PGLE auto ·") == 1
     assert text.index("what PGLE gains") > text.index("Efficiency")
-
-
-def test_of_an_old_record_the_request_says_which_series_a_cell_is_of() -> None:
-    of, results = ran(a_sweep(repeats=3, gpus="1,2", pgle="off,auto"))
-    old = json.loads(json_text(of))
-    for cell in old["cells"]:
-        del cell["scale"]["pgle"]
-    read = msgspec.json.decode(json.dumps(old).encode(), type=Sweep)
-    assert report_of(read, results) == report_of(of, results)
-    assert [series.pgle for series in report_of(read, results).series] == ["off", "auto"]

@@ -144,13 +144,11 @@ class Naps:
     def _runs_so_far(self) -> int:
         return len(self.machine.started.read_text().splitlines()) if self.machine.started.exists() else 0
 
-    def leave_unfinished(self, **cells: dict[str, Any]) -> None:
-        """The newest night's record, as a launcher that was killed has left it; `cells`: what it says of each."""
+    def leave_unfinished(self) -> None:
+        """The newest night's record, as a launcher that was killed has left it."""
         path = max(self.nights.glob("2*.json"))
         report = json.loads(path.read_text())
         report["finished"] = None
-        for one in report["cells"]:
-            one.update(cells.get(one["cell"].rpartition("-")[2], {}))
         path.write_text(json.dumps(report))
 
     def _environment(self, variables: dict[str, str]) -> dict[str, str]:
