@@ -1,4 +1,4 @@
-"""The runs of a folder, all or those that fit, as a table, csv, json or markdown.
+"""The runs of a folder, all or those that fit, as a table, csv or json.
 
     python launch/report.py runs                                                 of ./results
     python launch/report.py runs FOLDER --where=model=llama2_70b --where='gpus>=64' --newest=10
