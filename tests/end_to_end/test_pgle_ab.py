@@ -1,4 +1,4 @@
-"""An A/B of jax's own PGLE with real MaxText: both ways in turn, in pairs; on a CPU nothing is claimed."""
+"""An A/B of jax's own PGLE with real MaxText: both ways in turn; on a CPU nothing is claimed."""
 
 import json
 import subprocess
@@ -12,8 +12,8 @@ from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish, ver
 
 pytestmark = pytest.mark.slow(seconds=35)
 
-PAIRS = 2
-WAYS = ["off", "auto", "auto", "off"]
+PAIRS = 1  # of several every other one runs backwards: tests/benchmarks/sweeps
+WAYS = ["off", "auto"]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def gain_of(run: Run) -> dict[str, Any]:
     return dict(found)
 
 
-def test_the_ways_run_in_turn_and_every_other_pair_backwards(compared: Run) -> None:
+def test_the_ways_run_in_turn(compared: Run) -> None:
     assert compared.code == 0, compared.err
     said = [line.split(": ")[1].split(",")[0] for line in compared.err.splitlines() if line.startswith("run ")]
     assert said == [f"--pgle={way}" for way in WAYS]

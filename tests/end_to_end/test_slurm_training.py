@@ -10,7 +10,7 @@ import pytest
 import jax_backend
 import nemo_backend
 from tests.end_to_end.clusters import ClusterOfTests
-from tests.end_to_end.runs import JAX, LLAMA3, NEMO, STRATEGY, TINY, TOKEN, Run, verify
+from tests.end_to_end.runs import JAX, LLAMA3, NEMO, TINY, TOKEN, Run, verify
 
 pytestmark = pytest.mark.slow
 
@@ -103,18 +103,16 @@ def test_no_token_is_in_any_file_on_the_screen_or_in_the_queue(cluster: ClusterO
             assert TOKEN.encode() not in path.read_bytes(), path
 
 
-def test_nemos_loss_over_nodes_is_that_of_one_machine(cluster: ClusterOfTests, tmp_path: Path) -> None:
-    """TP 2 x DP 2, against TP 2 with the same two sequences a step.
-
-    One process would draw other weights: Megatron draws each shard of a matrix for itself.
-    """
-    layout = (f"{STRATEGY}.tensor_model_parallel_size=2", STEPS)
-    over_nodes = cluster.run(tmp_path / "nodes", NEMO, LLAMA3, *TWO_BY_TWO, *layout, "--set=micro_batch_size=1")
+def test_nemos_loss_over_nodes_is_that_of_one_process(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    """Data parallel over two nodes, against one process with the same two sequences a step."""
+    over_nodes = cluster.run(
+        tmp_path / "nodes", NEMO, LLAMA3, "--nodes=2", "--gpus=2", STEPS, "--set=micro_batch_size=1"
+    )
     assert over_nodes.code == 0, over_nodes.out + over_nodes.err
-    assert over_nodes.result["benchmark"]["parallelism"] == {"data": 2, "tensor": 2}
-    assert [fact["process_count"] for fact in facts_of(over_nodes)] == [4] * 4
+    assert over_nodes.result["benchmark"]["parallelism"] == {"data": 2}
+    assert [fact["process_count"] for fact in facts_of(over_nodes)] == [2] * 2
     assert len(hosts_of(over_nodes)) == 2
-    local = cluster.run(tmp_path / "local", NEMO, LLAMA3, "--site=local", "--gpus=2", *layout)
+    local = cluster.run(tmp_path / "local", NEMO, LLAMA3, "--site=local", STEPS)
     assert local.code == 0, local.err
     assert local.result["benchmark"]["global_batch_size"] == over_nodes.result["benchmark"]["global_batch_size"]
     assert over_nodes.losses == pytest.approx(local.losses, rel=TOLERANCE)

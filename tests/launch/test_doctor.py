@@ -412,7 +412,7 @@ def running_job(cluster: RunningCluster) -> str:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS
     while not holds():
-        assert time.monotonic() < deadline, "not within 30 s"
+        assert time.monotonic() < deadline, f"not within {SECONDS} s"
         time.sleep(0.1)
