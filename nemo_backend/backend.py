@@ -1,19 +1,19 @@
-"""The NeMo backend: what Stepmark asks of a framework, answered for its two engines. Imports no framework.
+"""The NeMo backend: what Stepmark asks of a framework, answered for its three kinds of engine. Imports no framework.
 
-`nemo` is NeMo 2.x, with a worker of ours inside; `bridge` is Megatron-Bridge, NVIDIA's path since, GPU only.
+`nemo` is NeMo 2.x, with a worker of ours inside; `bridge` is Megatron-Bridge, NVIDIA's path since, GPU only; each
+submission to MLPerf is an engine of its own.
 """
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.assets.assets import Repository
 from benchmarks.assets.datasets import DatasetJob
 from benchmarks.backend import EnvironmentSpec, LogFormat, SideProgram
 from benchmarks.errors import RequestError
-from benchmarks.jobs import first_check
 from benchmarks.planning.capacity import Storage
 from benchmarks.request.framework import program, words_of
-from benchmarks.runs import worker_events
 from benchmarks.values import (
     SUBMISSION_ENGINE,
     Benchmark,
@@ -28,20 +28,31 @@ from benchmarks.values import (
     SettingTypes,
     Step,
 )
-from nemo_backend import (
-    bridge_planning,
-    bridge_refusals,
-    convergence,
-    environment,
-    layout,
-    lora,
-    memory,
-    mlperf_planning,
-    planning,
-    profiles,
-)
+from nemo_backend import bridge_planning, environment, layout, lora, memory, mlperf_planning, planning, profiles
 
-BRIDGE = "bridge"
+NEMO, BRIDGE = "nemo", "bridge"
+
+
+class Engine(Protocol):
+    """What each of the three planning modules answers."""
+
+    def refuses_hardware(self, hardware: Hardware) -> RequestError | None: ...
+
+    def refusals(self, benchmark: Benchmark) -> list[RequestError]: ...
+
+    def plan(self, benchmark: Benchmark) -> Plan: ...
+
+    def check_phase(self, benchmark: Benchmark) -> Phase: ...
+
+    def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord: ...
+
+    def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]: ...
+
+
+def _engine(name: str) -> Engine:
+    if name.startswith(SUBMISSION_ENGINE):
+        return mlperf_planning
+    return bridge_planning if name == BRIDGE else planning
 
 
 class NemoBackend:
@@ -49,7 +60,7 @@ class NemoBackend:
 
     name = "nemo"
     title = "NeMo (Megatron)"
-    engines = ("nemo", BRIDGE, *mlperf_planning.engines())
+    engines = (NEMO, BRIDGE, *mlperf_planning.engines())
     layout_settings = layout.SETTINGS | mlperf_planning.LAYOUT_SETTINGS
     reserved_variables = ("MASTER_", "NEMO_", "PL_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK")
     reserved_settings: Mapping[str, str] = {
@@ -63,11 +74,7 @@ class NemoBackend:
         return {**planning.settings(), **bridge_planning.settings(), **mlperf_planning.settings()}
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
-        if _is_submission(engine):
-            from nemo_backend import mlperf_refusals
-
-            return mlperf_refusals.refuses_hardware(hardware)
-        return bridge_refusals.refuses_hardware(hardware) if engine == BRIDGE else planning.refuses_hardware(hardware)
+        return _engine(engine).refuses_hardware(hardware)
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
         if not mlperf_planning.LAYOUT_SETTINGS.isdisjoint(knobs):
@@ -81,7 +88,7 @@ class NemoBackend:
         gpus: int,  # noqa: ARG002 - data is what the rest leaves
         hardware: Hardware,
     ) -> dict[str, Scalar] | None:
-        return None if _is_submission(engine) else layout.settings_for(engine, parallelism, hardware)
+        return layout.settings_for(engine, parallelism, hardware) if engine in (NEMO, BRIDGE) else None
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         return lora.of_knobs(knobs)
@@ -90,17 +97,13 @@ class NemoBackend:
         return lora.settings_for(wanted)
 
     def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
-        return convergence.schedule_settings(schedule)
+        return planning.schedule_settings(schedule)
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
-        if _is_submission(benchmark.engine):
-            from nemo_backend import mlperf_refusals
-
-            return mlperf_refusals.refusals(benchmark)
-        return bridge_refusals.refusals(benchmark) if benchmark.engine == BRIDGE else planning.refusals(benchmark)
+        return _engine(benchmark.engine).refusals(benchmark)
 
     def storage(self, benchmark: Benchmark) -> Storage:
-        if _is_submission(benchmark.engine):
+        if benchmark.engine not in (NEMO, BRIDGE):
             raise RequestError(
                 "how an MLPerf submission stores a model is not known",
                 where=f"--task=mlperf --model={benchmark.model.name}",
@@ -110,50 +113,27 @@ class NemoBackend:
         return memory.storage(benchmark)
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:
-        if _is_submission(engine):
-            return mlperf_planning.environment(engine)
-        return bridge_planning.environment() if engine == BRIDGE else environment.environment(platform)
+        if engine == BRIDGE:
+            return bridge_planning.environment()
+        return environment.environment(platform) if engine == NEMO else mlperf_planning.environment(engine)
 
     def plan(self, benchmark: Benchmark) -> Plan:
-        if _is_submission(benchmark.engine):
-            return mlperf_planning.plan(benchmark)
-        return bridge_planning.plan(benchmark) if benchmark.engine == BRIDGE else planning.plan(benchmark)
+        return _engine(benchmark.engine).plan(benchmark)
 
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
-        return planning.needs_transformer_engine(benchmark) if benchmark.engine == self.engines[0] else {}
+        return planning.needs_transformer_engine(benchmark) if benchmark.engine == NEMO else {}
 
     def check_phase(self, benchmark: Benchmark) -> Phase:
-        if _is_submission(benchmark.engine):
-            return mlperf_planning.check_phase(benchmark)
-        engine = bridge_planning if benchmark.engine == BRIDGE else planning
-        (trains,) = engine.plan(benchmark).phases
-        return first_check.check_phase(trains, engine.check_command(benchmark))
+        return _engine(benchmark.engine).check_phase(benchmark)
 
     def hub_repository(self, engine: str, model: str) -> Repository | None:
         return bridge_planning.hub_repository(model) if engine == BRIDGE else None
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
-        if _is_submission(benchmark.engine):
-            from nemo_backend import mlperf_reading
-
-            return mlperf_reading.read_phase(benchmark, phase_dir, attempt)
-        if benchmark.engine == BRIDGE:
-            from nemo_backend import bridge_reading
-
-            return profiles.marked_record(bridge_reading.read_phase(phase_dir, attempt), benchmark.profiling)
-        return worker_events.read_phase(phase_dir, attempt)
+        return _engine(benchmark.engine).read_phase(benchmark, phase_dir, attempt)
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-        if _is_submission(benchmark.engine):
-            from nemo_backend import mlperf_reading
-
-            return mlperf_reading.follow(benchmark, phase_dir, attempt)
-        if benchmark.engine == BRIDGE:
-            from nemo_backend import bridge_reading
-
-            news = bridge_reading.follow(phase_dir, attempt)
-            return lambda: profiles.marked(news(), benchmark.profiling)
-        return worker_events.follow(phase_dir, attempt)
+        return _engine(benchmark.engine).follow(benchmark, phase_dir, attempt)
 
     def log_formats(self) -> tuple[LogFormat, ...]:
         from nemo_backend.logs import LOG_FORMATS
@@ -161,14 +141,14 @@ class NemoBackend:
         return LOG_FORMATS
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:
-        if engine != self.engines[0] or platform not in ("cuda", "cpu"):
+        if engine != NEMO or platform not in ("cuda", "cpu"):
             return None
         command = program("nemo_backend/inside/peak_program.py", f"--platform={platform}", "{phase_dir}")
         return SideProgram(command=command, platform=platform, module="torch")
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         """Without fused kernels: Transformer Engine is not needed, and it is the arithmetic that is compared."""
-        if benchmark.engine != self.engines[0]:
+        if benchmark.engine != NEMO:
             return None
         plain = {
             name: False for name in planning.FALSE_WITHOUT_TRANSFORMER_ENGINE if name.startswith("model.config.")
@@ -195,7 +175,3 @@ class NemoBackend:
             if job.tokenizer is not None
             else f"--vocabulary_size={job.vocabulary_size}",
         )
-
-
-def _is_submission(engine: str) -> bool:
-    return engine.startswith(SUBMISSION_ENGINE)

@@ -10,8 +10,8 @@ its own; a library recipe (MODEL_pretrain_config) has neither. Facts are Megatro
 """
 
 import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,20 @@ from benchmarks.assets.assets import Repository
 from benchmarks.assets.datasets import read_dataset
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import parse_yaml
-from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, OTHER_WORK, program, text_of
-from benchmarks.values import Benchmark, Phase, Plan, Scalar
-from nemo_backend import profiles
-from nemo_backend.megatron import DIMENSIONS, dimensions
+from benchmarks.errors import RequestError, nearest
+from benchmarks.jobs import first_check
+from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, program, text_of, without_effect
+from benchmarks.values import Benchmark, Hardware, Phase, Plan, RunRecord, Scalar, Step
+from nemo_backend import layout, profiles
+from nemo_backend.lora import AS_THEY_ARE, SEPARATE_TARGETS
+from nemo_backend.megatron import (
+    DIMENSIONS,
+    dataset_refusals,
+    dimensions,
+    fp8_scaling_refusals,
+    reserved,
+    schedule_refusals,
+)
 
 VERSION = "0.6.2"  # of the sources that bridge_settings.yml lists
 # Megatron-Bridge 0.6.0 of 2026-08-19 is that of "NeMo Framework 26.08" (its release notes), and its Llama recipes and
@@ -32,16 +42,11 @@ CONTAINER = "nvcr.io/nvidia/nemo:26.08"
 CUDA = (13, 1)  # of 26.04, by the same document; that of 26.08 is not in it, and a driver is for all of CUDA 13
 SCRIPT = "/opt/Megatron-Bridge/scripts/training/run_recipe.py"
 
-PLACE = "model"
-TENSOR = "model.tensor_model_parallel_size"
-PIPELINE = "model.pipeline_model_parallel_size"
-CONTEXT = "model.context_parallel_size"
-VIRTUAL = "model.virtual_pipeline_model_parallel_size"
-SEQUENCE_PARALLEL = "model.sequence_parallel"
+PLACE = layout.PLACES["bridge"]
+SEQUENCE_PARALLEL = f"{PLACE}.sequence_parallel"
 FP8 = "mixed_precision.fp8"
 FP8_RECIPE = "mixed_precision.fp8_recipe"
 PRETRAINED = "checkpoint.pretrained_checkpoint"
-
 
 MADE_UP_DATA = ("mock", "synthetic")
 TASKS = {"pretrain": ("pretrain", "pretrain"), "lora": ("lora", "peft")}  # task -> --mode, and its word in names
@@ -65,54 +70,11 @@ FP8_SCALINGS: Mapping[str, tuple[str, str]] = {
     "blockwise": ("fp8sc", "bf16_with_fp8_subchannel_scaling_mixed"),
     "mxfp8": ("fp8mx", "bf16_with_mxfp8_mixed"),
 }
+PRECISION_IN_NAME = re.compile(r"_(bf16|fp8[a-z]{2}|nvfp4)_")
 
-_OF_THE_MODEL = ("model.hf_model_id", "model.hf_model_revision", "tokenizer.vocab_size")
-_OF_THE_PRECISION = (
-    "mixed_precision.bf16", "mixed_precision.fp16", "mixed_precision.fp32", "mixed_precision.params_dtype",
-    "mixed_precision.fp4", "mixed_precision.fp4_param", "model.params_dtype", "model.bf16", "model.fp16",
-    "model.fp4", "model.fp8",
-)  # fmt: skip
-_OTHER_PROFILER = (
-    "profiling.use_pytorch_profiler", "profiling.pytorch_profiler_collect_callstack",
-    "profiling.pytorch_profiler_collect_chakra", "profiling.pytorch_profiler_collect_shapes",
-)  # fmt: skip
-_IN_A_STEP = (
-    "profiling.record_memory_history", "profiling.memory_snapshot_path", "checkpoint.save_interval",
-    "checkpoint.non_persistent_save_interval", "train.eval_iters", "train.eval_interval", "validation.eval_interval",
-)  # fmt: skip
-_CHANGING_THE_WORK = (
-    "train.rampup_batch_size", "train.step_batch_size_schedule", "train.decrease_batch_size_if_needed",
-    "train.iterations_to_skip", "train.skip_train", "validation.skip_train", "model.num_moe_experts",
-    "model.mtp_num_layers", "model.mtp_enabled",
-)  # fmt: skip
-_OTHER_AXES = (
-    "model.expert_model_parallel_size", "model.expert_tensor_parallel_size", "dist.eval_context_parallel_size",
-)  # fmt: skip
 RESERVED: Mapping[str, str] = {
-    **dict.fromkeys(("train.train_iters", "train.train_samples", "train.num_epochs"), "--steps"),
-    **dict.fromkeys(("scheduler.max_steps", "scheduler.lr_decay_iters", "scheduler.lr_decay_samples"), "--steps"),
-    **dict.fromkeys(("train.exit_interval", "train.exit_duration_in_mins"), "--steps"),
-    "train.global_batch_size": "--set=global_batch_size=N",
-    "train.micro_batch_size": "--set=micro_batch_size=N",
-    **dict.fromkeys(("model.seq_length", "dataset.seq_length", "dataset.sequence_length"), "--set=sequence_length=N"),
-    **dict.fromkeys((*(f"{PLACE}.{name}" for name in DIMENSIONS), *_OF_THE_MODEL), DIMENSIONS_ARE_THE_MODELS),
-    **dict.fromkeys(_OF_THE_PRECISION, "--dtype"),
-    "model.fp8_recipe": f"--set={FP8_RECIPE}=NAME",
-    "mixed_precision": f"--dtype and --set={FP8_RECIPE}=NAME",
-    **dict.fromkeys(
-        ("dataset.blend", "dataset.blend_per_split", "dataset.data_path", "dataset.dataset_root"), "--data"
-    ),
-    "dataset.path_to_cache": "nothing: a run's index is made in its own folder",
-    "profiling.use_nsys_profiler": "--profile=nsys",
-    "profiling.profile_step_start": "--profile_start_step=N",
-    "profiling.profile_step_end": "--profile_stop_step=N",
-    "profiling.profile_ranks": "--profile_ranks=LIST",
-    **dict.fromkeys(_OTHER_PROFILER, "--profile=nsys: two profilers cannot run at once"),
-    **dict.fromkeys(_IN_A_STEP, "nothing: it would fall into a step's time"),
-    **dict.fromkeys(_CHANGING_THE_WORK, OTHER_WORK),
-    **dict.fromkeys(_OTHER_AXES, "another axis: no dense model is shared out along this one"),
-    "tokenizer.tokenizer_type": "nothing: no text is read while a step is timed",
-    "logger.comet_api_key": "the environment variable COMET_API_KEY; a key must not reach a file",
+    **reserved("bridge"),
+    **dict.fromkeys((f"{PLACE}.{name}" for name in DIMENSIONS), DIMENSIONS_ARE_THE_MODELS),
     **dict.fromkeys(EVERY_RUN, FILLED),
 }
 
@@ -132,12 +94,12 @@ def settings() -> dict[str, str]:
     return types
 
 
-def benchmark_recipes() -> frozenset[str]:
-    return frozenset(_listed()["benchmark_recipes"])
+def recipes() -> frozenset[str]:
+    return frozenset((*_listed()["benchmark_recipes"], *_listed()["library_recipes"]))
 
 
-def library_recipes() -> frozenset[str]:
-    return frozenset(_listed()["library_recipes"])
+def is_benchmark_recipe(benchmark: Benchmark) -> bool:
+    return benchmark.knobs.get("recipe") in frozenset(_listed()["benchmark_recipes"])
 
 
 # What a recipe reads of a model, however small: its configuration first; adapters' mock data take the tokenizer too.
@@ -158,29 +120,19 @@ def environment() -> EnvironmentSpec:
     return EnvironmentSpec(name=CONTAINER, locks=(), import_check="megatron.bridge", image=CONTAINER, image_cuda=CUDA)
 
 
-# --- the command --------------------------------------------------------------------------------
+# --- the plan -----------------------------------------------------------------------------------
 
 
 def plan(benchmark: Benchmark) -> Plan:
     cache = hub_cache.home(benchmark.site)
-    perf = Phase(
-        name="perf",
-        command=profiles.profiled(benchmark, command(benchmark)),
-        # The model's configuration is read from the site's cache: thousands of ranks ask no hub, and need no token.
-        environment={
-            "PYTHONUNBUFFERED": "1",
-            "HF_HUB_OFFLINE": "1",
-            **({"HF_HOME": str(cache)} if cache else {}),
-            **benchmark.environment,
-            **profiles.traced(benchmark),
-        },
-        nodes=benchmark.nodes,
-        tasks_per_node=benchmark.gpus // benchmark.nodes,
-        devices_per_task=1,
-        writes_steps=True,
-        programs=profiles.programs(benchmark),
-        mounts=[f"{cache}:{cache}"] if cache else [],
-    )
+    # The model's configuration is read from the site's cache: thousands of ranks ask no hub, and need no token.
+    variables = {
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        **({"HF_HOME": str(cache)} if cache else {}),
+        **benchmark.environment,
+    }
+    perf = profiles.perf_phase(benchmark, command(benchmark), variables, [f"{cache}:{cache}"] if cache else [])
     return Plan(backend=benchmark.backend, environment_name=benchmark.image or CONTAINER, phases=[perf])
 
 
@@ -189,21 +141,21 @@ def command(benchmark: Benchmark) -> list[str]:
     mode, _ = TASKS[benchmark.task]
     kind = "megatron-indexed" if benchmark.task == "pretrain" else "local-jsonl"
     preset = "mock" if benchmark.data in MADE_UP_DATA else kind
-    dataset = [] if is_benchmark_recipe(benchmark) else [f"--dataset={preset}"]
     return [
         "{python}",
         SCRIPT,
         f"--recipe={benchmark.knobs['recipe']}",
         f"--mode={mode}",
-        *dataset,
+        *([] if is_benchmark_recipe(benchmark) else [f"--dataset={preset}"]),
         *(f"{key}={value}" for key, value in overrides(benchmark).items()),
     ]
 
 
-def check_command(benchmark: Benchmark) -> list[str]:
+def check_phase(benchmark: Benchmark) -> Phase:
     """What looks at one node before the others are used, with the run's own command behind it."""
+    (trains,) = plan(benchmark).phases
     _, *run = command(benchmark)
-    return [
+    look = [
         *program("nemo_backend/inside/bridge_check.py"),
         "--events_dir={phase_dir}",
         f"--processes={benchmark.gpus}",
@@ -212,10 +164,22 @@ def check_command(benchmark: Benchmark) -> list[str]:
         "--",
         *run,
     ]
+    return first_check.check_phase(trains, look)
 
 
-def is_benchmark_recipe(benchmark: Benchmark) -> bool:
-    return benchmark.knobs.get("recipe") in benchmark_recipes()
+def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
+    from nemo_backend import bridge_reading
+
+    return bridge_reading.read_phase(benchmark, phase_dir, attempt)
+
+
+def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
+    from nemo_backend import bridge_reading
+
+    return bridge_reading.follow(benchmark, phase_dir, attempt)
+
+
+# --- the overrides ------------------------------------------------------------------------------
 
 
 def overrides(benchmark: Benchmark) -> dict[str, str]:
@@ -239,13 +203,10 @@ def overrides(benchmark: Benchmark) -> dict[str, str]:
 
 def _layout(benchmark: Benchmark) -> dict[str, str]:
     share = benchmark.parallelism
-    return {
-        TENSOR: str(share.tensor),
-        PIPELINE: str(share.pipeline),
-        CONTEXT: str(share.context),
-        VIRTUAL: str(share.virtual_pipeline) if share.virtual_pipeline > 1 else "null",
-        SEQUENCE_PARALLEL: text_of(benchmark.knobs.get(SEQUENCE_PARALLEL, share.tensor > 1)),
-    }
+    sizes = {f"{PLACE}.{size}": str(getattr(share, axis)) for axis, size in layout.SIZES.items()}
+    if share.virtual_pipeline == 1:
+        sizes[f"{PLACE}.{layout.SIZES['virtual_pipeline']}"] = "null"
+    return {**sizes, SEQUENCE_PARALLEL: text_of(benchmark.knobs.get(SEQUENCE_PARALLEL, share.tensor > 1))}
 
 
 def _precision(benchmark: Benchmark) -> dict[str, str]:
@@ -281,8 +242,6 @@ def _data(benchmark: Benchmark) -> dict[str, str]:
     return {**tokens, "dataset.data_path": f"[{paths}]", "dataset.path_to_cache": quoted("{phase_dir}/index")}
 
 
-# --- Hydra's grammar ----------------------------------------------------------------------------
-
 # A text of these alone is one word to Hydra's grammar.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:+*@%$?|-]+")
 
@@ -300,3 +259,120 @@ def quoted(text: str) -> str:
     """Hydra takes a backslash for itself, but before a quote."""
     escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
     return f"'{escaped}'"
+
+
+# --- what Megatron-Bridge cannot run ------------------------------------------------------------
+
+
+def refuses_hardware(hardware: Hardware) -> RequestError | None:
+    if hardware.platform == "cuda":
+        return None
+    return RequestError(
+        f"Megatron-Bridge does not run on {hardware.title}",
+        where=f"--engine=bridge --hardware={hardware.name}",
+        why="it imports NVIDIA's Transformer Engine without asking and asserts that CUDA is there",
+        next_command="--engine=nemo, which runs on a CPU too",
+    )
+
+
+def refusals(benchmark: Benchmark) -> list[RequestError]:
+    """Why Megatron-Bridge cannot run the benchmark; what follows from an earlier refusal is not said again.
+
+    Its own checks (0.6.2, and Megatron-core's 0.19.2), which would end a job only after every process has started;
+    what else is wrong with an override, the job's first check finds on one node.
+    """
+    schedule = partial(schedule_refusals, place=PLACE)
+    for rules in (_refuse_settings, _refuse_precision, _refuse_recipe, schedule, _refuse_adapters, _refuse_data):
+        found = list(rules(benchmark))
+        if found:
+            return found
+    return []
+
+
+def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
+    if (refusal := refuses_hardware(benchmark.hardware)) is not None:
+        yield refusal
+    if benchmark.task not in TASKS:
+        yield RequestError(
+            f"engine bridge has no task '{benchmark.task}'",
+            where=f"--task={benchmark.task}",
+            why=f"it has: {', '.join(TASKS)}",
+            next_command="--task=pretrain",
+        )
+    for key in ("profiling.nvtx_ranges", "profiling.record_shapes"):  # they write into a report of nsys
+        if key in benchmark.overrides and benchmark.profile != profiles.NSYS:
+            none = f"--profile={benchmark.profile} but the time it takes"
+            yield without_effect(key, none, f"--profile={profiles.NSYS}")
+    for key in benchmark.knobs:
+        if key not in settings():
+            yield RequestError(
+                f"engine bridge has no setting '{key}': {nearest(key, settings())}",
+                where=f"--set={key}",
+                why="its settings are fields of Megatron-Bridge's configuration, such as model.recompute_num_layers",
+                next_command="--engine=nemo, or the setting's name in Megatron-Bridge",
+            )
+
+
+def _refuse_precision(benchmark: Benchmark) -> Iterator[RequestError]:
+    given = [key for key in (FP8, FP8_RECIPE) if key in benchmark.knobs]
+    if benchmark.dtype == "fp8":
+        yield from fp8_scaling_refusals(benchmark, FP8_RECIPE)
+    elif benchmark.dtype != "bf16" or given:
+        yield RequestError(
+            f"engine bridge has no {benchmark.dtype}{f' with {given[0]}' if given else ''}",
+            where=f"--dtype={benchmark.dtype}",
+            why="Stepmark drives it at bf16 and fp8",
+            next_command="--dtype=fp8" if given else "--dtype=bf16",
+        )
+
+
+def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
+    """A recipe's name begins with the model, in Stepmark's words too, names the task, and may name the precision."""
+    _, task = TASKS[benchmark.task]
+    precision, _ = FP8_SCALINGS.get(str(benchmark.knobs.get(FP8_RECIPE)), ("bf16", ""))
+    name = str(benchmark.knobs.get("recipe", ""))
+    known = [one for one in recipes() if one.startswith(f"{benchmark.model.name}_") and f"_{task}_" in one]
+    said = {one: PRECISION_IN_NAME.search(one) for one in known}
+    fitting = sorted(one for one, found in said.items() if found is None or found[1] == precision)
+    if name not in fitting:
+        yield RequestError(
+            f"'{name}' is no recipe of Megatron-Bridge {VERSION} for {precision} {benchmark.task} of"
+            f" {benchmark.model.name}: {nearest(name, fitting)}",
+            where="--set=recipe",
+            why="the model and the task that run would be the recipe's, which is tuned for the precision in its name",
+            next_command=f"--set=recipe={fitting[0]}" if fitting else "--engine=nemo",
+        )
+
+
+def _refuse_adapters(benchmark: Benchmark) -> Iterator[RequestError]:
+    if benchmark.task == "lora" and PRETRAINED not in benchmark.knobs:
+        yield RequestError(
+            "Megatron-Bridge trains adapters only beside weights that it has read",
+            where=f"--set={PRETRAINED}",
+            why="it refuses LoRA without a pretrained checkpoint; the speed does not depend on what it holds",
+            next_command=f"--set={PRETRAINED}=DIR, a Megatron checkpoint or a Hugging Face model folder of"
+            f" {benchmark.model.name}",
+        )
+    if benchmark.lora and set(benchmark.lora.targets) & set(SEPARATE_TARGETS.values()):
+        yield RequestError(
+            "engine bridge trains adapters beside Megatron's fused matrices alone",
+            where="--set=peft.target_modules",
+            why="the recipes of Megatron-Bridge make them by its LoRA, and take no other kind",
+            next_command=f"--set=peft.target_modules={AS_THEY_ARE}, or --engine=nemo",
+        )
+
+
+def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
+    made_up, tuned = benchmark.data in MADE_UP_DATA, is_benchmark_recipe(benchmark)
+    if benchmark.task == "pretrain" and not made_up:
+        yield from dataset_refusals(Path(benchmark.data), benchmark.model)
+    if benchmark.task == "lora" and made_up != tuned:
+        only = "its own mock data" if tuned else "real text"
+        yield RequestError(
+            f"recipe {benchmark.knobs['recipe']} trains adapters on {only} only",
+            where=f"--data={benchmark.data}",
+            why="run_recipe.py has mock data for benchmark recipes alone, and gives them no other",
+            next_command=f"no --data, or --set=recipe={benchmark.model.name}_peft_config"
+            if tuned
+            else "--data=DIR with training.jsonl and validation.jsonl (fields input and output)",
+        )

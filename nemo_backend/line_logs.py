@@ -99,19 +99,17 @@ MEGATRON_START_LINES = (
     StartLine(b"> initializing torch distributed ...", rb"> initializing", of_the_job=True),
     StartLine(b"[before the start of training step] datetime:", rb"\[before", of_the_job=True),
 )
-MS_RESOLUTION_SECONDS = 0.0001  # {:.1f} ms; Megatron-DeepSpeed prints {:.4f} s
+MS_RESOLUTION_SECONDS = 0.0001  # {:.1f} ms
 TFLOPS_RESOLUTION = 0.1  # {:.1f}
 
 MILLISECONDS = b"elapsed time per iteration (ms)"
-SECONDS = b"elapsed time per iteration (s)"  # Megatron-DeepSpeed
 NAN = b"number of nan iterations"  # the last field of a line
 SKIPPED_ITERATION = "skipped iteration"
 NAN_ITERATION = "nan iteration"
 
 HEAD = re.compile(rb"iteration +(\d{1,15})/ *\d{1,15} +\|")
 ANOTHERS = re.compile(rb"(?:,|per) $")  # NeMo's `Training epoch 0, iteration 1/9 |`, and the time's own name
-RECOGNISED_WORD = b"elapsed time per iteration ("  # a search for a word alone takes no time
-RECOGNISED = re.compile(rb"iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(m?s\):")
+RECOGNISED = re.compile(rb"iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(ms\):")
 
 
 class MegatronLog(LineFormat):
@@ -138,7 +136,7 @@ class MegatronLog(LineFormat):
 
     def recognises(self, head: bytes) -> bool:
         text = without_colours(head)
-        return RECOGNISED_WORD in text and RECOGNISED.search(text) is not None
+        return MILLISECONDS in text and RECOGNISED.search(text) is not None
 
     def is_step(self, window: Window, found: int) -> bool:
         before = window.text[max(0, found - 40) : found]
@@ -150,7 +148,7 @@ class MegatronLog(LineFormat):
         return StepReport(
             step=_megatron_step(fields),
             rank=window.rank(found),
-            seconds=_seconds(fields),
+            seconds=round(fields.time(MILLISECONDS) / 1000, 9),  # 821.7 ms are 0.8217 s, not 0.8217000000000001
             loss=_loss(fields),
             tflops_per_device=fields.optional(b"throughput per GPU (TFLOP/s/GPU)"),
             tokens_per_second_per_device=fields.optional(b"tokens per GPU (tokens/s/GPU)"),
@@ -168,12 +166,6 @@ def _megatron_step(fields: Fields) -> int:
     if NAN not in fields and not fields.ends_whole():
         fields.refuse(f"truncated: no {NAN.decode()}")
     return int(number[1])
-
-
-def _seconds(fields: Fields) -> float:
-    if SECONDS in fields:
-        return fields.time(SECONDS)
-    return round(fields.time(MILLISECONDS) / 1000, 9)  # 821.7 ms are 0.8217 s, not 0.8217000000000001
 
 
 def _loss(fields: Fields) -> float | None:

@@ -26,7 +26,7 @@ LORA_TARGETS = {
     **SEPARATE_TARGETS,
 }
 AS_THEY_ARE = "linear_qkv,linear_proj,linear_fc1,linear_fc2"
-ONLY_OF_FUSED = ("peft.a2a_experimental", "peft.dropout_recompute", "peft.lora_dtype")
+ONLY_OF_FUSED = frozenset({"peft.a2a_experimental", "peft.dropout_recompute", "peft.lora_dtype"})
 
 
 def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
@@ -43,7 +43,7 @@ def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
         rank=positive("--set=peft.dim", int(knobs["peft.dim"])),
         alpha=float(knobs["peft.alpha"]),
         dropout=float(knobs.get("peft.dropout", 0.0)),
-        targets=ordered([_target(name) for name in target_names(knobs)]),
+        targets=ordered(LORA_TARGETS[name] for name in target_names(knobs)),
     )
 
 
@@ -68,31 +68,21 @@ def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
     """The matrices that adapters stand beside, in Megatron's names, however the list was typed."""
     text = str(knobs["peft.target_modules"])
     names = [name.strip().strip("'\"") for name in text.strip().strip("[]").split(",") if name.strip()]
-    if not names or len(set(names)) < len(names):
-        raise RequestError(
-            f"peft.target_modules={text}: each matrix is named once, and one at least",
-            where="--set=peft.target_modules",
-            next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
-        )
-    if set(names) & set(FUSED_TARGETS) and set(names) & set(SEPARATE_TARGETS):
-        raise RequestError(
-            f"peft.target_modules={text}: adapters beside a fused matrix, and beside parts of one",
-            where="--set=peft.target_modules",
-            why="NeMo makes the ones by LoRA, the others by CanonicalLoRA, and never both",
-            next_command="--set=lora_targets=q,k,v,o,gate,up,down",
-        )
-    return names
-
-
-def _target(name: str) -> str:
-    if name not in LORA_TARGETS:
-        raise RequestError(
-            f"no adapter stands beside '{name}': {nearest(name, LORA_TARGETS)}",
-            where="--set=peft.target_modules",
-            why="the adapters' sizes are known for Megatron's four matrices, and for the parts of fused ones",
-            next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
-        )
-    return LORA_TARGETS[name]
+    unknown = next((name for name in names if name not in LORA_TARGETS), None)
+    if unknown is not None:
+        wrong = f"no adapter stands beside '{unknown}': {nearest(unknown, LORA_TARGETS)}"
+    elif not names or len(set(names)) < len(names):
+        wrong = "each matrix is named once, and one at least"
+    elif set(names) & set(FUSED_TARGETS) and set(names) & set(SEPARATE_TARGETS):
+        wrong = "adapters beside a fused matrix, and beside parts of one"
+    else:
+        return names
+    raise RequestError(
+        f"peft.target_modules={text}: {wrong}",
+        where="--set=peft.target_modules",
+        why="Megatron has four matrices; NeMo adapts them by LoRA, parts of fused ones by CanonicalLoRA, never both",
+        next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
+    )
 
 
 # --- what NeMo cannot do --------------------------------------------------------------------------
@@ -107,13 +97,8 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         return
     if not set(benchmark.lora.targets) & set(SEPARATE_TARGETS.values()):
         return
-    unknown = sorted(name for name in benchmark.knobs if name in ONLY_OF_FUSED)
-    if unknown:
-        yield without_effect(
-            unknown[0],
-            "separate adapters: NeMo makes them by CanonicalLoRA, which has no such setting",
-            f"leave --set={unknown[0]} out, or --set=peft.target_modules={AS_THEY_ARE}",
-        )
+    for name in benchmark.knobs.keys() & ONLY_OF_FUSED:
+        yield without_effect(name, "separate adapters: NeMo's CanonicalLoRA has no such setting", f"no --set={name}")
     model = benchmark.model
     if "query" in benchmark.lora.targets and model.attention_heads * model.head_dim != model.hidden_size:
         yield RequestError(

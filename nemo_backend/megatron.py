@@ -1,9 +1,11 @@
-"""What both engines share because Megatron-core is below both: a model's dimensions, pipeline schedules."""
+"""What both engines share because Megatron-core is below both: a model's dimensions, fp8, pipeline schedules."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from benchmarks.assets.datasets import read_dataset
+from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import whole
 from benchmarks.values import Benchmark, Model, Scalar
@@ -36,6 +38,29 @@ FP8_SCALING_HARDWARE = {
 def dimensions(model: Model, place: str) -> dict[str, Scalar]:
     """The settings that state a model's dimensions, below the engine's place for them."""
     return {f"{place}.{theirs}": whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
+
+
+@cache
+def _listed() -> dict[str, dict[str, list[str]]]:
+    listed: dict[str, dict[str, list[str]]] = parse_yaml(Path(__file__).with_name("reserved_settings.yml"))
+    return listed
+
+
+def reserved(engine: str) -> dict[str, str]:
+    """Settings that cannot be set -> what to use instead."""
+    return {name: instead for instead, names in _listed()[engine].items() for name in names}
+
+
+def fp8_scaling_refusals(benchmark: Benchmark, setting: str) -> Iterator[RequestError]:
+    scaling = str(benchmark.knobs.get(setting, ""))
+    possible = [name for name, known in FP8_SCALING_HARDWARE.items() if benchmark.hardware.name in known]
+    if scaling not in possible:
+        yield RequestError(
+            f"{benchmark.hardware.title} has no scaling of fp8 called '{scaling}'",
+            where=f"--set={setting}",
+            why=f"it has: {', '.join(possible) or 'none that is known'}; their speeds differ",
+            next_command=f"--set={setting}={possible[0]}" if possible else "--dtype=bf16",
+        )
 
 
 # --- what Megatron's schedules ask for ------------------------------------------------------------

@@ -5,11 +5,13 @@
     nccl    all-reduce over all GPUs
     train   run_and_time.sh, once a GPU, its output kept as result_0.txt
 
-Further experiments are further runs (--repeats). The port of the rendezvous is one that is free.
+Further experiments are further runs (--repeats). The port of the rendezvous is one that is free. What a submission
+cannot be asked, before any rule of MLPerf is looked at, is refused at the end of this file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import msgspec
 
@@ -18,32 +20,28 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
 from benchmarks.mlperf.configuration import configuration_of, system_name
-from benchmarks.mlperf.submission import OF_THE_JOB, Submission, setting_types, variables
+from benchmarks.mlperf.submission import CLOSED, DIVISION, OF_THE_JOB, Submission, setting_types, variables
 from benchmarks.request.settings import positive
-from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Parallelism, Phase, Plan, Scalar
+from benchmarks.runs import worker_events
+from benchmarks.values import (
+    SUBMISSION_ENGINE,
+    Benchmark,
+    Hardware,
+    Parallelism,
+    Phase,
+    Plan,
+    RunRecord,
+    Scalar,
+    Step,
+)
 from nemo_backend import layout
+from nemo_backend.megatron import reserved as listed_as_reserved
 
 CLEAR, NCCL, TRAIN = "clear", "nccl", "train"
 RESULTS = "/results"  # where the submission leaves what it writes
 NCCL_ARGUMENTS = "-b 62M -e 2G -f 2 -d half"
 
 NAME_OF_HARDWARE = {"h100": "DGXH100", "h200": "DGXH200", "b200": "DGXB200", "gb200": "GB200", "gb300": "GB300"}
-
-_ACCUMULATION = "--set=gradient_accumulation=N: MINIBS is micro_batch_size x gradient_accumulation"
-RESERVED = {
-    "MAX_STEPS": "--steps=N",
-    "MINIBS": _ACCUMULATION,
-    "BATCHSIZE": _ACCUMULATION,
-    "MBS": "--set=micro_batch_size=N",
-    "MICRO_BATCH_SIZE": "--set=micro_batch_size=N",
-    "DGXNNODES": "--nodes=N",
-    "DGXNGPU": "--gpus=N",
-    "NEXP": "--repeats=N: each experiment is a run of its own, with its own result",
-    "WALLTIME": "--time: the job's limit; --set=WALLTIME_RUNANDTIME=MINUTES is that of training alone",
-    "LOGDIR": "--output_dir: a run's logs lie in its folder",
-    "DATADIR": "--data",
-    "DATAROOT": "--data",
-}
 
 
 @cache
@@ -81,7 +79,7 @@ def settings() -> dict[str, str]:
 def reserved() -> dict[str, str]:
     """What no run may set, with the reason."""
     kept = {kept.name: f"nothing: {kept.why}" for one in submissions().values() for kept in one.kept}
-    return {**kept, **RESERVED}
+    return {**kept, **listed_as_reserved("mlperf")}
 
 
 LAYOUT_SETTINGS = frozenset(name for one in submissions().values() for name in one.knobs.layout().values())
@@ -201,3 +199,99 @@ def seen_inside(submission: Submission) -> Iterator[tuple[str, int | None]]:
             mount = next((one for one in places if path.startswith(f"{one.folder}/")), None)
             if mount is not None:
                 yield f"{mount.inside}/{path.removeprefix(f'{mount.folder}/')}", part.bytes
+
+
+def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
+    if phase_dir.name != TRAIN:
+        return worker_events.read_phase(phase_dir, attempt)
+    from nemo_backend import mlperf_reading
+
+    name = benchmark.model.name
+    return mlperf_reading.read_run(benchmark, submission_of(name), configs().mlperf(name), phase_dir, attempt)
+
+
+def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG001
+    from nemo_backend import mlperf_reading
+
+    return mlperf_reading.follow(phase_dir, attempt)
+
+
+# --- what a submission cannot be asked ----------------------------------------------------------
+
+
+def refuses_hardware(hardware: Hardware) -> RequestError | None:
+    if hardware.platform == "cuda":
+        return None
+    return RequestError(
+        f"NVIDIA's MLPerf submission does not run on {hardware.title}",
+        where=f"--task=mlperf --hardware={hardware.name}",
+        why="its container holds CUDA and fp8 kernels, and nothing else",
+        next_command="--hardware=h100, or --task=lora to train adapters on a CPU",
+    )
+
+
+def refusals(benchmark: Benchmark) -> list[RequestError]:
+    """What follows from an earlier refusal is not said again."""
+    return list(_refuse_place(benchmark)) or list(_refuse_settings(benchmark)) or list(_refuse_data(benchmark))
+
+
+def _refuse_place(benchmark: Benchmark) -> Iterator[RequestError]:
+    if (refusal := refuses_hardware(benchmark.hardware)) is not None:
+        yield refusal
+    if benchmark.task != "mlperf":
+        what = f"a submission has no task '{benchmark.task}'"
+        yield RequestError(what, where=f"--task={benchmark.task}", next_command="--task=mlperf")
+    if benchmark.site.runtime != "container" or benchmark.site.slurm is None:
+        yield RequestError(
+            f"site '{benchmark.site.name}' has no container runtime on Slurm, where a submission runs",
+            where=f"--site={benchmark.site.name}",
+            why="what runs is NVIDIA's own program, which is nowhere else than in its image and is started by Slurm",
+            next_command="--site with one whose runtime is container (configs/sites/example_pyxis.yml)",
+        )
+
+
+def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
+    submission = submission_of(benchmark.model.name)
+    known = setting_types(submission)
+    for key in benchmark.knobs:
+        if key.startswith("peft.") and key not in benchmark.overrides:
+            continue
+        if key not in known:
+            yield RequestError(
+                f"the submission of {submission.name} has no variable '{key}'",
+                where=f"--set={key}",
+                why="its train.py states rank, alpha, dropout and targets of the adapters itself"
+                if key.startswith("peft.")
+                else "another submission's, or another engine's",
+                next_command="leave it out; --set=env.NAME=VALUE sets any other variable of the container",
+            )
+    for key in (submission.knobs.learning_rate, "WALLTIME_RUNANDTIME"):
+        if key not in benchmark.knobs:
+            yield RequestError(
+                f"{key} is not stated for {benchmark.gpus} GPUs",
+                where=f"recipe {benchmark.recipe.name}",
+                why="it goes with the batch and the layout, and the recipe has none for this one",
+                next_command=f"--set={key}=VALUE, or --gpus with a layout of the recipe",
+            )
+    if submission.knobs.max_steps is None and benchmark.gradient_accumulation > 1:
+        yield RequestError(
+            f"the submission of {submission.name} accumulates no gradients",
+            where="--set=gradient_accumulation",
+            why="its batch is the micro batch times the replicas",
+            next_command="--set=micro_batch_size=N",
+        )
+    for flag, given in (("--profile", benchmark.profile != "none"), ("--inject_slowdown", benchmark.inject_slowdown)):
+        if given:
+            what = f"{flag} is not to be had with a submission: its steps are not Stepmark's"
+            yield RequestError(what, where=flag, next_command=f"no {flag}")
+
+
+def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
+    if not benchmark.data.startswith("/"):
+        yield RequestError(
+            f"where the data of {benchmark.model.name} lies is not said",
+            where="--data",
+            why=f"a run in the {benchmark.knobs.get(DIVISION, CLOSED)} division trains on the benchmark's own data",
+            next_command=f"--data=DIR; python launch/setup.py --site={benchmark.site.name}"
+            f" --model={benchmark.model.name} --task=mlperf --out=DIR makes it",
+        )

@@ -14,68 +14,54 @@ from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.records import read_records
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
-from benchmarks.mlperf.submission import CLOSED, DIVISION
+from benchmarks.mlperf.submission import CLOSED, DIVISION, Submission
 from benchmarks.mlperf.time_to_train import PARTS, take_apart
 from benchmarks.preflight.nccl_tests import parse
-from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, Step, WorkerEnd
-from nemo_backend.mlperf_planning import NCCL, TRAIN, configs, submission_of
+from nemo_backend.logs import read_log
 
 RESULT_FILE = "result_0.txt"
+NCCL_LOG = "nccl/rank-0.log"  # of the phase before
 SPREAD = 1e-9  # of a learning rate that was printed and read back
 
 
-def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
-    if phase_dir.name != TRAIN:
-        return worker_events.read_phase(phase_dir, attempt)
+def read_run(
+    benchmark: Benchmark, submission: Submission, definition: MlperfBenchmark, phase_dir: Path, attempt: int
+) -> RunRecord:
     if not phase_dir.is_dir():
         return RunRecord(attempt=attempt, facts=[], steps=[], ends=[], unreadable=[])
-    path = phase_dir / RESULT_FILE
-    runs = _runs(path)
-    steps, unreadable = _steps(path, attempt)
-    definition = configs().mlperf(benchmark.model.name)
+    runs: list[LoggedRun] = []
+    with contextlib.suppress(FileNotFoundError), (phase_dir / RESULT_FILE).open("rb") as stream:
+        runs = read_runs(read_records(stream))
+    steps, unreadable = _steps(phase_dir, attempt)
     run = runs[-1] if runs else None
     return RunRecord(
         attempt=attempt,
         facts=[],
         steps=steps,
-        ends=_ends(benchmark, definition, run, phase_dir),
+        ends=_ends(benchmark, submission, definition, run, phase_dir),
         unreadable=unreadable,
         mlperf=_outcome(benchmark, definition, run) if run and run.start_ms is not None else None,
     )
 
 
-def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG001
+def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
     """New steps at each call, where the submission logs any; its log is short enough to be read anew."""
-    path = phase_dir / RESULT_FILE
     told = 0
 
     def new_steps() -> list[Step]:
         nonlocal told
-        steps, _ = _steps(path, attempt)
+        steps, _ = _steps(phase_dir, attempt)
         fresh, told = steps[told:], max(told, len(steps))
         return fresh
 
     return new_steps
 
 
-def _runs(path: Path) -> list[LoggedRun]:
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
-        return read_runs(read_records(stream))
-    return []
-
-
-def _steps(path: Path, attempt: int) -> tuple[list[Step], list[str]]:
+def _steps(phase_dir: Path, attempt: int) -> tuple[list[Step], list[str]]:
     """The steps of the run, and what could not be read."""
-    steps: list[Step] = []
-    unreadable: list[str] = []
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
-        for event in MLLOG.read(stream):
-            if event.step is not None:
-                steps.append(msgspec.structs.replace(event.step, attempt=attempt, rank=0))
-            if event.skipped is not None:
-                unreadable.append(f"{path.name}:{event.skipped.line} {event.skipped.reason}")
-    return steps, unreadable
+    steps, unreadable = read_log(phase_dir / RESULT_FILE, MLLOG, attempt)
+    return [msgspec.structs.replace(step, attempt=attempt, rank=0) for step in steps], unreadable
 
 
 # --- what became of it --------------------------------------------------------------------------
@@ -109,15 +95,19 @@ def _reached(definition: MlperfBenchmark, run: LoggedRun) -> bool:
 
 
 def _ends(
-    benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun | None, phase_dir: Path
+    benchmark: Benchmark,
+    submission: Submission,
+    definition: MlperfBenchmark,
+    run: LoggedRun | None,
+    phase_dir: Path,
 ) -> list[WorkerEnd]:
     """Rank 0 tells how the run ended; the other ranks say no more than their exit codes."""
     if run is None or run.stop_ms is None:
         why = "no run_stop in its log" if run and run.start_ms is not None else "its log has no run_start"
         return [WorkerEnd(rank=0, status="error", message=f"the submission ended without a result: {why}")]
     ranks = sorted(int(path.stem.removeprefix("rank-")) for path in phase_dir.glob("rank-*.log"))
-    notes = list(_notes(benchmark, phase_dir))
-    first = WorkerEnd(rank=0, status="done", failures=list(_failures(benchmark, definition, run)), notes=notes)
+    failures = [*_failures(benchmark, definition, run), *_other_than_asked(benchmark, submission, definition, run)]
+    first = WorkerEnd(rank=0, status="done", failures=failures, notes=list(_notes(benchmark, phase_dir)))
     return [first, *(WorkerEnd(rank=rank, status="done") for rank in ranks if rank != 0)]
 
 
@@ -134,18 +124,19 @@ def _failures(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun)
         yield f"it says success, and no evaluation reached {target:g}: {said}"
     if len(run.marks["run_start"]) > 1:
         yield f"its log starts {len(run.marks['run_start'])} runs, and stops them as one"
-    yield from _other_than_asked(benchmark, definition, run)
     if _division(benchmark) == CLOSED and "cache_clear" not in run.settings:
         yield "its log does not say that the caches were cleared (cache_clear)"
 
 
-def _other_than_asked(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) -> Iterator[str]:
+def _other_than_asked(
+    benchmark: Benchmark, submission: Submission, definition: MlperfBenchmark, run: LoggedRun
+) -> Iterator[str]:
     if run.benchmark not in (None, definition.name):
         yield f"its log is of {run.benchmark}, and {definition.name} was asked for"
     if run.batch not in (None, benchmark.global_batch_size):
         yield f"its log says a global batch of {run.batch}, and {benchmark.global_batch_size} was asked for"
     rate = run.settings.get("opt_base_learning_rate")
-    asked = benchmark.knobs.get(submission_of(benchmark.model.name).knobs.learning_rate)
+    asked = benchmark.knobs.get(submission.knobs.learning_rate)
     if isinstance(rate, int | float) and isinstance(asked, int | float) and abs(rate - asked) > SPREAD:
         yield f"its log says a learning rate of {rate:g}, and {asked:g} was asked for"
 
@@ -154,7 +145,7 @@ def _notes(benchmark: Benchmark, phase_dir: Path) -> Iterator[str]:
     if _division(benchmark) != CLOSED:
         yield f"{_division(benchmark)} division: this is no result of MLPerf's closed division"
     with contextlib.suppress(FileNotFoundError):
-        text = (phase_dir.parent / NCCL / "rank-0.log").read_text(errors="replace")
+        text = (phase_dir.parent / NCCL_LOG).read_text(errors="replace")
         if (average := parse(text).average_gb_s) is not None:
             yield f"NCCL's all-reduce before it: {average:g} GB/s of bus bandwidth on average"
         elif "STEPMARK: not found" in text:

@@ -1,6 +1,6 @@
 """A Benchmark -> the phases of a NeMo run: the worker, NeMo's settings, environment variables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from benchmarks.request import slowdown
 from benchmarks.request.framework import (
     DIMENSIONS_ARE_THE_MODELS,
     FILLED,
-    OTHER_WORK,
     model_without_settings,
     program,
     text_of,
@@ -21,14 +20,16 @@ from benchmarks.request.framework import (
     without_effect,
     words_of,
 )
-from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
-from nemo_backend import convergence, layout, lora, profiles
+from benchmarks.runs import worker_events
+from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, RunRecord, Scalar, Schedule, Step
+from nemo_backend import layout, lora, profiles
 from nemo_backend.environment import ENVIRONMENT_NAME
 from nemo_backend.megatron import (
     DIMENSIONS,
-    FP8_SCALING_HARDWARE,
     dataset_refusals,
     dimensions,
+    fp8_scaling_refusals,
+    reserved,
     schedule_refusals,
 )
 
@@ -93,37 +94,19 @@ PRECISIONS: dict[str, dict[str, Scalar]] = {
 MODEL = "model.config"
 MODEL_CLASS = "model.config_class"
 
-# What NeMo writes over in a model's configuration, in silence, with what the strategy or the precision says.
-_OVERWRITTEN_BY_STRATEGY = (
-    "sequence_parallel", "microbatch_group_size_per_vp_stage", "num_layers_in_first_pipeline_stage",
-    "num_layers_in_last_pipeline_stage", "account_for_embedding_in_pipeline_split",
-    "account_for_loss_in_pipeline_split", "pipeline_dtype", "use_te_rng_tracker",
-)  # fmt: skip
-_OVERWRITTEN_BY_PRECISION = (
-    "bf16", "fp16", "params_dtype", "fp4", "fp4_param", "fp4_recipe", "fp8", "fp8_amax_compute_algo",
-    "fp8_amax_history_len", "fp8_dot_product_attention", "fp8_margin", "fp8_multi_head_attention", "fp8_param",
-    "fp8_recipe", "fp8_wgrad", "first_last_layers_bf16", "num_layers_at_end_in_bf16", "num_layers_at_start_in_bf16",
-)  # fmt: skip
-_CHANGING_THE_MODEL = (
-    "num_moe_experts", "multi_latent_attention", "window_size", "mtp_num_layers", "add_bias_linear", "add_qkv_bias",
-    "qk_layernorm", "normalization", "position_embedding_type", "gated_linear_unit",
-    "apply_residual_connection_post_layernorm", "layernorm_zero_centered_gamma", "rotary_percent",
-    "rotary_interleaved", "seq_len_interpolation_factor", "softmax_scale", "scale_factor", "low_freq_factor",
-    "high_freq_factor", "old_context_len",
-)  # fmt: skip
-_OTHER_AXES = (
-    "expert_model_parallel_size", "expert_tensor_parallel_size", "encoder_tensor_model_parallel_size",
-    "encoder_pipeline_model_parallel_size",
-)  # fmt: skip
-
 UNFUSED_ATTENTION = (
     "attention is Megatron's own PyTorch matmuls, which are not fused, because the recipe uses no Transformer Engine"
 )
 RECOMPUTE = f"{MODEL}.recompute_granularity"
+FP8_RECIPE = "trainer.plugins.fp8_recipe"
+CONTEXT = f"{STRATEGY}.{layout.SIZES['context']}"
+NEVER = 10**9  # Lightning's own trigger of an evaluation: evaluation.py is asked instead
+# The weights that are shipped were trained by MaxText, whose Llama does not divide attention by the root of its
+# heads' size: its queries have learnt to.
+SCALE_OF_GIVEN_WEIGHTS: dict[str, Scalar] = {f"{MODEL}.softmax_scale": 1.0}
 # The texts NeMo 2.7.3 knows where it is told one of few.
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "trainer.plugins.fp8": ("hybrid", "e4m3"),
-    "trainer.plugins.fp8_recipe": ("delayed", "tensorwise", "blockwise", "mxfp8"),
     "trainer.plugins.fp8_amax_compute_algo": ("max", "most_recent"),
     "optim.config.optimizer": ("adam", "sgd"),
     RECOMPUTE: ("full", "selective"),
@@ -141,38 +124,10 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 RESERVED: Mapping[str, str] = {
-    **dict.fromkeys((f"trainer.{name}" for name in ("max_steps", "min_steps", "max_epochs", "max_time")), "--steps"),
-    "trainer.fast_dev_run": "--steps",
-    "trainer.devices": "--gpus",
-    "trainer.num_nodes": "--nodes",
-    "trainer.accumulate_grad_batches": "--set=gradient_accumulation=N",
-    "trainer.precision": "--dtype",
-    "trainer.profiler": "--profile",
-    "data.seq_length": "--set=sequence_length=N",
-    "data.micro_batch_size": "--set=micro_batch_size=N",
-    "data.global_batch_size": "--set=global_batch_size=N",
-    f"{MODEL}.seq_length": "--set=sequence_length=N",
-    f"{MODEL}.make_vocab_size_divisible_by": "nothing: a padded vocabulary is another model",
-    f"{MODEL}.hidden_dropout": "nothing: dropout would make the two backends differ",
-    f"{MODEL}.attention_dropout": "nothing: dropout would make the two backends differ",
+    **reserved("nemo"),
     **dict.fromkeys((MODEL_CLASS, *(f"{MODEL}.{name}" for name in DIMENSIONS)), DIMENSIONS_ARE_THE_MODELS),
-    **{
-        f"{MODEL}.{size}": f"--set={STRATEGY}.*: the sizes are given to the strategy"
-        for size in layout.SIZES.values()
-    },
-    **dict.fromkeys(("trainer.limit_train_batches", "trainer.overfit_batches", "data.rampup_batch_size"), OTHER_WORK),
-    **dict.fromkeys((f"{MODEL}.{name}" for name in _CHANGING_THE_MODEL), OTHER_WORK),
-    **{f"{STRATEGY}.{name}": "nothing: no dense model is shared out along this axis" for name in _OTHER_AXES},
     **dict.fromkeys({name for settings in PRECISIONS.values() for name in settings}, "--dtype"),
-    **dict.fromkeys(("trainer.plugins.fp4", "trainer.plugins.fp4_recipe", "optim.config.fp16"), "--dtype"),
-    **dict.fromkeys((f"{MODEL}.{name}" for name in _OVERWRITTEN_BY_PRECISION), "--dtype"),
-    **{f"{MODEL}.{name}": f"--set={STRATEGY}.{name}" for name in _OVERWRITTEN_BY_STRATEGY},
-    **dict.fromkeys(
-        (f"{STRATEGY}.fsdp", f"{STRATEGY}.ddp.use_megatron_fsdp", f"{STRATEGY}.ddp.use_custom_fsdp"),
-        "--engine=bridge: its ddp.use_megatron_fsdp is counted as FSDP",
-    ),
     **dict.fromkeys(EVERY_RUN, FILLED),
-    "trainer.accelerator": "--hardware",
 }
 
 
@@ -188,12 +143,11 @@ def settings() -> dict[str, str]:
 
 def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
     """Everything NeMo is told, each setting once; the same that a bare run takes."""
-    on_cpu = benchmark.hardware.kind == "cpu"
     told: dict[str, Scalar] = {
         **EVERY_RUN,
         "trainer.accelerator": "gpu",
         "trainer.max_steps": benchmark.steps,
-        "trainer.devices": tasks_per_node(benchmark),
+        "trainer.devices": benchmark.gpus // benchmark.nodes,
         "trainer.num_nodes": benchmark.nodes,
         **PRECISIONS[benchmark.dtype],
         **model_settings(benchmark.model),
@@ -202,14 +156,13 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         "data.micro_batch_size": benchmark.micro_batch_size,
         "data.global_batch_size": benchmark.global_batch_size,
         **benchmark.knobs,
-        **(convergence.evaluation_settings(benchmark) if benchmark.convergence else {}),
-        **(ON_A_CPU if on_cpu else {}),
+        **_evaluation_settings(benchmark),
+        **(ON_A_CPU if benchmark.hardware.kind == "cpu" else {}),
     }
     if benchmark.lora:
         told["peft.target_modules"] = ",".join(lora.target_names(benchmark.knobs))
-    virtual = f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"
     if benchmark.parallelism.virtual_pipeline == 1:
-        told[virtual] = NONE  # Megatron takes 1 for an interleaved schedule
+        told[f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"] = NONE  # Megatron takes 1 for an interleaved schedule
     return told
 
 
@@ -218,12 +171,36 @@ def model_settings(model: Model) -> dict[str, Scalar]:
     return {MODEL_CLASS: model.backend_settings["nemo"][MODEL_CLASS], **dimensions(model, MODEL)}
 
 
+def schedule_settings(schedule: Schedule) -> dict[str, Scalar]:
+    """NeMo's optimizer and learning rate of a run towards a target; its cosine ends with the run."""
+    return {
+        "optim.config.lr": schedule.learning_rate,
+        "optim.config.optimizer": "adam",
+        "optim.config.adam_beta1": schedule.beta1,
+        "optim.config.adam_beta2": schedule.beta2,
+        "optim.config.adam_eps": schedule.epsilon,
+        "optim.config.weight_decay": schedule.weight_decay,
+        "optim.config.clip_grad": schedule.clip_norm,
+        "optim.lr_scheduler.max_steps": schedule.steps,
+        "optim.lr_scheduler.warmup_steps": schedule.warmup_steps,
+        "optim.lr_scheduler.constant_steps": 0,
+        "optim.lr_scheduler.min_lr": schedule.final_learning_rate,
+    }
+
+
+def _evaluation_settings(benchmark: Benchmark) -> dict[str, Scalar]:
+    towards = benchmark.convergence
+    if towards is None:
+        return {}
+    return {
+        **(SCALE_OF_GIVEN_WEIGHTS if towards.weights else {}),
+        "trainer.limit_val_batches": goals.evaluation_batches(benchmark),
+        "trainer.val_check_interval": NEVER,
+        "trainer.check_val_every_n_epoch": "none",
+    }
+
+
 # --- the plan ---------------------------------------------------------------------------------
-
-
-def tasks_per_node(benchmark: Benchmark) -> int:
-    """One process a device: PyTorch has no virtual devices, so on a CPU each is a process too."""
-    return benchmark.gpus // benchmark.nodes
 
 
 def worker_command(benchmark: Benchmark) -> list[str]:
@@ -236,7 +213,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         f"--task={benchmark.trains}",
         f"--data={goals.text_folder(benchmark) if benchmark.convergence else benchmark.data}",
         f"--vocabulary_size={benchmark.model.vocabulary_size}",
-        f"--tasks_per_node={tasks_per_node(benchmark)}",
+        f"--tasks_per_node={benchmark.gpus // benchmark.nodes}",
         f"--tokens_per_step={benchmark.tokens_per_step}",
         *profiles.worker_options(benchmark.profiling),
         *slowdown.option(benchmark),
@@ -244,11 +221,6 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         "--",
         *words_of(nemo_settings(benchmark)),
     ]
-
-
-def check_command(benchmark: Benchmark) -> list[str]:
-    """The same worker with the same settings, which looks at one node and trains nothing."""
-    return first_check.with_option(worker_command(benchmark))
 
 
 def environment(benchmark: Benchmark) -> dict[str, str]:
@@ -259,24 +231,28 @@ def environment(benchmark: Benchmark) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
         **benchmark.environment,
-        **profiles.traced(benchmark),
     }
 
 
 def plan(benchmark: Benchmark) -> Plan:
-    perf = Phase(
-        name="perf",
-        command=profiles.profiled(benchmark, worker_command(benchmark)),
-        environment=environment(benchmark),
-        nodes=benchmark.nodes,
-        tasks_per_node=tasks_per_node(benchmark),
-        devices_per_task=1,
-        writes_steps=True,
-        programs=profiles.programs(benchmark),
-    )
+    perf = profiles.perf_phase(benchmark, worker_command(benchmark), environment(benchmark))
     unfused = benchmark.hardware.kind != "cpu" and attends_by_megatron(benchmark)
     notes = [UNFUSED_ATTENTION] if unfused else []
     return Plan(backend="nemo", environment_name=ENVIRONMENT_NAME, phases=[perf], notes=notes)
+
+
+def check_phase(benchmark: Benchmark) -> Phase:
+    """The same worker with the same settings, which looks at one node and trains nothing."""
+    (trains,) = plan(benchmark).phases
+    return first_check.check_phase(trains, first_check.with_option(worker_command(benchmark)))
+
+
+def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:  # noqa: ARG001
+    return worker_events.read_phase(phase_dir, attempt)
+
+
+def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG001
+    return worker_events.follow(phase_dir, attempt)
 
 
 # --- what NeMo cannot do ------------------------------------------------------------------------
@@ -294,6 +270,8 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
+    towards = benchmark.convergence
+    stated = {**schedule_settings(towards.schedule), **_evaluation_settings(benchmark)} if towards else {}
     return [
         *model_without_settings(benchmark, MODEL_CLASS),
         *_settings(benchmark),
@@ -302,7 +280,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
         *(_on_a_cpu(benchmark) if benchmark.hardware.kind == "cpu" else ()),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
-        *goals.refusals(benchmark, convergence.stated(benchmark)),
+        *goals.refusals(benchmark, stated),
     ]
 
 
@@ -319,18 +297,11 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
     for name in benchmark.overrides:
         if name.startswith("trainer.plugins.fp8") and benchmark.dtype != "fp8":
             yield without_effect(name, benchmark.dtype, "--dtype=fp8")
-    scaling = str(benchmark.knobs.get("trainer.plugins.fp8_recipe", ""))
-    if scaling in FP8_SCALING_HARDWARE and benchmark.hardware.name not in FP8_SCALING_HARDWARE[scaling]:
-        yield RequestError(
-            f"{benchmark.hardware.title} has no {scaling} scaling of fp8",
-            where="--set=trainer.plugins.fp8_recipe",
-            why=f"it is for: {', '.join(sorted(FP8_SCALING_HARDWARE[scaling]))}",
-            next_command="--set=trainer.plugins.fp8_recipe=delayed",
-        )
+    if FP8_RECIPE in benchmark.knobs:
+        yield from fp8_scaling_refusals(benchmark, FP8_RECIPE)
 
 
 def _on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
-    context = f"{STRATEGY}.{layout.SIZES['context']}"
     for name in benchmark.overrides:
         if name in ON_A_CPU and benchmark.knobs[name] != ON_A_CPU[name]:
             yield RequestError(
@@ -339,32 +310,15 @@ def _on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
                 why="a CPU lacks what the other value asks for",
                 next_command=f"leave --set={name} out",
             )
-    for asked, what, setting, why, value in (
-        (
-            RECOMPUTE in benchmark.knobs,
-            "recomputation",
-            RECOMPUTE,
-            "Megatron keeps CUDA's random state for the second forward pass",
-            "none",
-        ),
-        (
-            benchmark.parallelism.context > 1,
-            "context parallelism",
-            context,
-            "it is Transformer Engine's attention that shares a sequence, and a CPU has none",
-            "1",
-        ),
-        (
-            benchmark.lora is not None and benchmark.lora.dropout > 0,
-            "dropout",
-            "peft.dropout",
-            "Megatron's random state is CUDA's own; on a CPU one stands in that draws nothing",
-            "0",
-        ),
+    dropout = benchmark.lora is not None and benchmark.lora.dropout > 0
+    for asked, what, setting, why in (
+        (RECOMPUTE in benchmark.knobs, "recomputation", RECOMPUTE, "Megatron keeps CUDA's random state for it"),
+        (benchmark.parallelism.context > 1, "context parallelism", CONTEXT, "Transformer Engine shares a sequence"),
+        (dropout, "dropout", "peft.dropout", "Megatron draws from CUDA's random state"),
     ):
         if asked:
-            instead = f"leave --set={setting} out" if value == "none" else f"--set={setting}={value}"
-            yield RequestError(f"{what} needs a GPU", where=f"--set={setting}", why=why, next_command=instead)
+            out = f"leave --set={setting} out"
+            yield RequestError(f"{what} needs a GPU", where=f"--set={setting}", why=why, next_command=out)
 
 
 # What Llama's configuration has in NeMo 2.7.3 where nothing is said, and Megatron 0.15.3 asserts, or imports a kernel
@@ -383,7 +337,7 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
     """What of it there is no other code for -> the setting that does without."""
     found = {"fp8": "--dtype=bf16"} if benchmark.dtype == "fp8" else {}
     if benchmark.parallelism.context > 1:
-        found["context parallelism"] = f"--set={STRATEGY}.{layout.SIZES['context']}=1"
+        found["context parallelism"] = f"--set={CONTEXT}=1"
     for name, usual in FALSE_WITHOUT_TRANSFORMER_ENGINE.items():
         if benchmark.knobs.get(name, usual):
             found[f"{name}=true"] = f"--set={name}=false"

@@ -1,7 +1,9 @@
-"""What --profile does to a run of either engine: its command, its variables, and which of its steps are spoilt. Pure.
+"""The phase that trains, of either engine, and what --profile does to it and to its steps. Pure.
 
 The recording itself is NeMo's worker's (profiled_steps.py) and Megatron-Bridge's own (its settings profiling.*).
 """
+
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -13,27 +15,32 @@ from benchmarks.request.profiling import (
     report_name,
     under_nsys,
 )
-from benchmarks.values import Benchmark, Profiling, RunRecord, Step
+from benchmarks.values import Benchmark, Phase, Profiling, Step
 
 NSYS = "nsys"
 NCCL = "nccl"
 
 
-def profiled(benchmark: Benchmark, command: list[str]) -> list[str]:
-    """The command of a phase, under nsys where the benchmark is recorded."""
-    if benchmark.profiling is None:
-        return command
-    report = f"{{phase_dir}}/{report_name(benchmark)}"
-    return under_nsys(benchmark.profiling, report, command, on_gpu=benchmark.hardware.kind == "gpu")
-
-
-def programs(benchmark: Benchmark) -> list[str]:
-    return [NSYS] if benchmark.profiling else []
-
-
-def traced(benchmark: Benchmark) -> dict[str, str]:
-    """The variables that trace NCCL's calls; last, so that nothing that a site or a recipe says undoes them."""
-    return nccl_trace_environment() if benchmark.profile == NCCL else {}
+def perf_phase(
+    benchmark: Benchmark, command: list[str], environment: Mapping[str, str], mounts: Sequence[str] = ()
+) -> Phase:
+    """A process a GPU, under nsys where the benchmark is recorded. On a CPU each device is a process too."""
+    profiling = benchmark.profiling
+    if profiling is not None:
+        report = f"{{phase_dir}}/{report_name(benchmark)}"
+        command = under_nsys(profiling, report, command, on_gpu=benchmark.hardware.kind == "gpu")
+    traced = nccl_trace_environment() if benchmark.profile == NCCL else {}  # nothing that a site says undoes them
+    return Phase(
+        name="perf",
+        command=command,
+        environment={**environment, **traced},
+        nodes=benchmark.nodes,
+        tasks_per_node=benchmark.gpus // benchmark.nodes,
+        devices_per_task=1,
+        writes_steps=True,
+        programs=[NSYS] if profiling else [],
+        mounts=list(mounts),
+    )
 
 
 def worker_options(profiling: Profiling | None) -> list[str]:
@@ -69,7 +76,3 @@ def marked(steps: list[Step], profiling: Profiling | None) -> list[Step]:
         else step
         for step in steps
     ]
-
-
-def marked_record(record: RunRecord, profiling: Profiling | None) -> RunRecord:
-    return msgspec.structs.replace(record, steps=marked(record.steps, profiling))

@@ -224,69 +224,61 @@ def nothing_to_compile() -> None:
     cpp_extension.load_inline = refuse
 
 
-class Shard:
-    """One .bin/.idx pair in the making. A document is written piece by piece, and is one sequence of the index."""
+class Writer:
+    """Spreads documents over .bin/.idx pairs: each begins in the pair that holds the fewest tokens.
 
-    def __init__(self, folder: Path, prefix: str, vocabulary_size: int) -> None:
+    A document is written piece by piece, and is one sequence of the index.
+    """
+
+    def __init__(self, folder: Path, prefixes: list[str], vocabulary_size: int, end_id: int) -> None:
         from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
 
-        self.prefix = prefix
-        self.tokens = 0
-        self._stem = folder / prefix
+        self.documents = self.empty_documents = 0
+        self._folder, self._end_id = folder, end_id
         self._type = DType.optimal_dtype(vocabulary_size)
-        self._builder = IndexedDatasetBuilder(f"{self._stem}.bin", dtype=self._type)
-        self._document = 0  # tokens of the document that is being written
-
-    def add(self, ids: list[int]) -> None:
-        import numpy
-
-        self._builder.data_file.write(numpy.array(ids, dtype=self._type).tobytes(order="C"))
-        self._document += len(ids)
-        if self._document > MOST_TOKENS:
-            raise Refused(f"a document has over {MOST_TOKENS:,} tokens", next_command="cut it into several documents")
-
-    def end_document(self) -> None:
-        self._builder.sequence_lengths.append(self._document)
-        self._builder.end_document()
-        self.tokens += self._document
-        self._document = 0
-
-    def close(self) -> bool:
-        """Whether the shard holds anything; one that does not is taken away."""
-        self._builder.finalize(f"{self._stem}.idx")
-        if not self.tokens:
-            for ending in (".bin", ".idx"):
-                Path(f"{self._stem}{ending}").unlink()
-        return self.tokens > 0
-
-
-class Writer:
-    """Spreads documents over the shards: each begins in the shard that holds the fewest tokens."""
-
-    def __init__(self, shards: list[Shard], end_id: int) -> None:
-        self._shards = shards
-        self._end_id = end_id
-        self._current: Shard | None = None
-        self.documents = 0
-        self.empty_documents = 0
+        self._builders = {one: IndexedDatasetBuilder(f"{folder / one}.bin", dtype=self._type) for one in prefixes}
+        self._sizes = dict.fromkeys(prefixes, 0)  # tokens of whole documents
+        self._current = ""  # the pair that the document goes to, once it has a token
+        self._length = 0  # tokens of that document
 
     @property
     def tokens(self) -> int:
-        return sum(shard.tokens for shard in self._shards)
+        return sum(self._sizes.values())
 
     def add(self, piece: Piece, ids: list[int]) -> None:
         if ids:
-            self._current = self._current or min(self._shards, key=lambda shard: shard.tokens)
-            self._current.add(ids)
+            self._current = self._current or min(self._sizes, key=self._sizes.__getitem__)
+            self._write(ids)
         if not piece.ends_document:
             return
-        if self._current is None:
+        if not self._current:
             self.empty_documents += 1
             return
-        self._current.add([self._end_id])
-        self._current.end_document()
-        self._current = None
+        self._write([self._end_id])
+        builder = self._builders[self._current]
+        builder.sequence_lengths.append(self._length)
+        builder.end_document()
+        self._sizes[self._current] += self._length
         self.documents += 1
+        self._current, self._length = "", 0
+
+    def _write(self, ids: list[int]) -> None:
+        import numpy
+
+        self._builders[self._current].data_file.write(numpy.array(ids, dtype=self._type).tobytes(order="C"))
+        self._length += len(ids)
+        if self._length > MOST_TOKENS:
+            raise Refused(f"a document has over {MOST_TOKENS:,} tokens", next_command="cut it into several documents")
+
+    def close(self) -> list[str]:
+        """The pairs that hold anything; one that does not is taken away."""
+        for prefix, builder in self._builders.items():
+            stem = self._folder / prefix
+            builder.finalize(f"{stem}.idx")
+            if not self._sizes[prefix]:
+                for ending in (".bin", ".idx"):
+                    Path(f"{stem}{ending}").unlink()
+        return [prefix for prefix, size in self._sizes.items() if size]
 
 
 def tokenise(pieces: Iterator[Piece], tokenizer: Any, writer: Writer) -> None:
@@ -346,12 +338,11 @@ def make(request: argparse.Namespace, event: Event) -> None:
 
     nothing_to_compile()
     names = [f"{request.name}_{number:02d}_text_document" for number in range(request.shards)]
-    shards = [Shard(folder, name, vocabulary_size) for name in names]
-    writer = Writer(shards, end_id)
+    writer = Writer(folder, names, vocabulary_size, end_id)
     doing = "making tokens"
     show(0)
     tokenise(pieces_of(request.text, show), tokenizer, writer)
-    prefixes = [shard.prefix for shard in shards if shard.close()]
+    prefixes = writer.close()
     if not writer.documents:
         raise Refused("the texts hold no document", why=f"{writer.empty_documents} were empty")
     if writer.empty_documents:

@@ -1,11 +1,12 @@
-"""Logs of Megatron-Bridge in a phase folder: which log counts, what is known of a run, and how it ended."""
+"""Logs of Megatron-Bridge in a phase folder: what is known of a run, and how it ended."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks.values import RunRecord, Step
-from nemo_backend.bridge_reading import follow, read_phase
+from benchmarks.values import Benchmark, RunRecord
+from nemo_backend import BACKEND
 
 # The lines that Megatron-Bridge 0.6.2 and Megatron-core 0.19.2 print, in their order; those between are left out.
 SETUP = """\
@@ -13,7 +14,7 @@ SETUP = """\
 > initialized tensor model parallel with size {tensor}
 > initialized pipeline model parallel with size {pipeline}
 time to initialize megatron (seconds): 12.345
-[after megatron is initialized] datetime: 2026-11-21 10:00:00{space}
+[after megatron is initialized] datetime: 2026-11-21 10:00:00\x20
 """
 PARAMETERS = (
     " > number of parameters on (tensor, gtp_remat, pipeline) model parallel rank"
@@ -28,7 +29,7 @@ PEFT Statistics:
 """
 DONE = "[after training is done] datetime: 2026-11-21 10:05:00 \n"
 STEP = (
-    " [2026-11-21 10:01:{second:02d}] iteration {number:8d}/{of:8d} | consumed samples: {samples:12d} |"
+    " [2026-11-21 10:01:{number:02d}] iteration {number:8d}/       4 | consumed samples: {samples:12d} |"
     " elapsed time per iteration (ms): {milliseconds:.1f} | throughput per GPU (TFLOP/s/GPU): 455.1 |"
     " learning rate: 3.000000E-06 | global batch size:   128 |{loss} loss scale: 1.0 | grad norm: 1.490 |"
     " number of skipped iterations: {skipped:3d} | number of nan iterations: {nan:3d} |\n"
@@ -36,109 +37,88 @@ STEP = (
 
 
 def setup(tensor: int = 1, pipeline: int = 1) -> str:
-    return SETUP.format(tensor=tensor, pipeline=pipeline, space=" ")
+    return SETUP.format(tensor=tensor, pipeline=pipeline)
 
 
-def step(number: int, of: int = 4, *, loss: bool = True, skipped: int = 0, nan: int = 0) -> str:
+def step(number: int, *, loss: bool = True, skipped: int = 0, nan: int = 0) -> str:
     text = f" lm loss: {12 - number / 10:.6E} |" if loss else ""
-    return STEP.format(
-        number=number, of=of, second=number, samples=128 * number, milliseconds=7900.0 + number, loss=text,
-        skipped=skipped, nan=nan,
-    )  # fmt: skip
+    samples, milliseconds = 128 * number, 7900.0 + number
+    return STEP.format(number=number, samples=samples, milliseconds=milliseconds, loss=text, skipped=skipped, nan=nan)
 
 
 def steps(count: int = 4) -> str:
     return "".join(step(number) for number in range(1, count + 1))
 
 
-def read(folder: Path, logs: dict[int, str]) -> RunRecord:
-    for rank, text in logs.items():
-        (folder / f"rank-{rank}.log").write_text(text)
-    return read_phase(folder, 1)
+@pytest.fixture(scope="module")
+def bridge(resolved: Callable[..., Benchmark]) -> Benchmark:
+    return resolved("llama3_70b", engine="bridge", dtype="bf16", gpus=64)
 
 
-# --- steps --------------------------------------------------------------------------------------------
+@pytest.fixture
+def read(bridge: Benchmark, tmp_path: Path) -> Callable[[dict[int, str]], RunRecord]:
+    def written(logs: dict[int, str]) -> RunRecord:
+        for rank, text in logs.items():
+            (tmp_path / f"rank-{rank}.log").write_text(text)
+        return BACKEND.read_phase(bridge, tmp_path, 1)
+
+    return written
 
 
-def test_steps_are_the_last_ranks_and_called_rank_0s(tmp_path: Path) -> None:
-    record = read(tmp_path, {0: setup() + DONE, 1: "", 2: "", 3: steps()})
+Read = Callable[[dict[int, str]], RunRecord]
+
+
+def test_steps_are_the_last_ranks_and_called_rank_0s(read: Read) -> None:
+    record = read({0: setup() + DONE, 9: "", 10: steps()})
     assert [(s.step, s.rank, s.attempt) for s in record.steps] == [(n, 0, 1) for n in range(4)]
     assert [s.seconds for s in record.steps] == [7.901, 7.902, 7.903, 7.904]
-    assert record.steps[0].loss == 11.9
-    assert record.steps[0].framework_tflops_per_device == 455.1
+    assert (record.steps[0].loss, record.steps[0].framework_tflops_per_device) == (11.9, 455.1)
     (facts,) = record.facts
     assert any("0.1 ms" in note for note in facts.notes)
     assert any("iteration N is step N-1" in note for note in facts.notes)
     assert record.unreadable == []
 
 
-def test_one_joined_log_is_read_as_well(tmp_path: Path) -> None:
-    joined = "".join(f"0: {line}\n" for line in setup().splitlines())
-    joined += "".join(f"63: {line}\n" for line in steps().splitlines()) + "0: " + DONE
-    record = read(tmp_path, {0: joined})
-    assert [(s.step, s.rank) for s in record.steps] == [(n, 0) for n in range(4)]
-    assert record.ends[0].status == "done"
-    assert record.facts[0].process_count is None
-
-
-def test_of_several_logs_with_steps_the_last_ranks_counts_and_the_rest_is_named(tmp_path: Path) -> None:
-    record = read(tmp_path, {0: setup() + steps(3) + DONE, 10: steps(4), 9: steps(2)})
-    assert len(record.steps) == 4
-    assert any(note.startswith("2 more logs hold steps") for note in record.facts[0].notes)
-
-
-def test_a_line_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    record = read(tmp_path, {0: setup(), 1: steps(2) + step(3)[:90] + "\n" + step(4)})
+def test_a_line_that_cannot_be_read_is_named(read: Read) -> None:
+    record = read({0: setup(), 1: steps(2) + step(3)[:90] + "\n" + step(4)})
     assert [s.step for s in record.steps] == [0, 1, 3]
     (line,) = record.unreadable
     assert line.startswith("rank-1.log:3 ")
 
 
-def test_an_empty_folder_holds_nothing(tmp_path: Path) -> None:
+def test_an_empty_folder_holds_nothing(bridge: Benchmark, tmp_path: Path) -> None:
     (tmp_path / "rank-x.log").write_text(steps())
-    assert read_phase(tmp_path, 2) == RunRecord(attempt=2, facts=[], steps=[], ends=[], unreadable=[])
+    nothing = RunRecord(attempt=2, facts=[], steps=[], ends=[], unreadable=[])
+    assert BACKEND.read_phase(bridge, tmp_path, 2) == nothing
 
 
-def test_a_gradient_norm_that_is_not_finite_is_a_failure(tmp_path: Path) -> None:
-    record = read(tmp_path, {0: setup() + steps(4).replace("grad norm: 1.490", "grad norm: nan") + DONE})
-    assert {s.excluded_because for s in record.steps} == {"gradient norm not finite"}
-    (failure,) = record.ends[0].failures
-    assert "4 of 4 steps as 'gradient norm not finite'" in failure
-
-
-# --- following ----------------------------------------------------------------------------------------
-
-
-def test_following_gives_each_step_once_wherever_it_appears(tmp_path: Path) -> None:
-    news = follow(tmp_path, 1)
+def test_following_gives_each_step_once(bridge: Benchmark, tmp_path: Path) -> None:
+    news = BACKEND.follow(bridge, tmp_path, 1)
     assert news() == []
-    (tmp_path / "rank-0.log").write_text(setup())
-    assert news() == []
-    last = tmp_path / "rank-7.log"
+    last = tmp_path / "rank-63.log"
     last.write_text(step(1) + step(2)[:100])
     assert [s.step for s in news()] == [0]
     with last.open("a") as log:
         log.write(step(2)[100:] + step(3))
-    found: list[Step] = news()
-    assert [(s.step, s.rank, s.attempt) for s in found] == [(1, 0, 1), (2, 0, 1)]
+    assert [(s.step, s.rank, s.attempt) for s in news()] == [(1, 0, 1), (2, 0, 1)]
     assert news() == []
 
 
 # --- facts --------------------------------------------------------------------------------------------
 
 
-def test_what_is_printed_is_known_and_the_rest_is_not(tmp_path: Path) -> None:
+def test_what_is_printed_is_known_and_the_rest_is_not(read: Read) -> None:
     parameters = "".join(PARAMETERS.format(tensor=0, pipeline=stage, count=100 + stage) for stage in (0, 1))
-    (facts,) = read(tmp_path, {0: setup(pipeline=2) + parameters, 1: steps()}).facts
+    (facts,) = read({0: setup(pipeline=2) + parameters, 1: steps()}).facts
     assert (facts.rank, facts.process_count, facts.device_count, facts.local_device_count) == (0, 2, 2, 1)
     assert (facts.parameters, facts.trainable_parameters) == (201, 201)
     assert facts.mesh == {"tensor": 1, "pipeline": 2}
     assert (facts.platform, facts.device_kind, facts.versions) == ("cuda", None, {})
 
 
-def test_the_printed_configuration_completes_the_mesh(tmp_path: Path) -> None:
+def test_the_printed_configuration_completes_the_mesh(read: Read) -> None:
     text = "model:\n  context_parallel_size: 2\n  virtual_pipeline_model_parallel_size: 5\n"
-    (facts,) = read(tmp_path, {0: text + setup(4, 4)}).facts
+    (facts,) = read({0: text + setup(4, 4)}).facts
     assert facts.mesh == {"tensor": 4, "pipeline": 4, "context": 2, "virtual_pipeline": 5}
 
 
@@ -151,59 +131,55 @@ def test_the_printed_configuration_completes_the_mesh(tmp_path: Path) -> None:
     ],
 )
 def test_a_sum_that_is_not_the_models_is_not_given(
-    tmp_path: Path, tensor: int, pipeline: int, printed: list[tuple[int, int]], configuration: str
+    read: Read, tensor: int, pipeline: int, printed: list[tuple[int, int]], configuration: str
 ) -> None:
     parameters = "".join(PARAMETERS.format(tensor=t, pipeline=p, count=100) for t, p in printed)
-    (facts,) = read(tmp_path, {0: configuration + setup(tensor, pipeline) + parameters}).facts
+    (facts,) = read({0: configuration + setup(tensor, pipeline) + parameters}).facts
     assert (facts.parameters, facts.trainable_parameters) == (None, None)
 
 
-def test_adapters_are_counted_only_where_rank_0_has_all_of_them(tmp_path: Path) -> None:
+def test_adapters_are_counted_only_where_rank_0_has_all_of_them(read: Read) -> None:
     adapters = ADAPTERS.format(total=70_000_000, trainable=12_345)
-    (whole,) = read(
-        tmp_path, {0: setup() + adapters + PARAMETERS.format(tensor=0, pipeline=0, count=70_012_345)}
-    ).facts
+    (whole,) = read({0: setup() + adapters + PARAMETERS.format(tensor=0, pipeline=0, count=70_012_345)}).facts
     assert (whole.parameters, whole.trainable_parameters) == (70_012_345, 12_345)
-    (part,) = read(tmp_path, {0: setup(pipeline=4) + adapters}).facts
+    (part,) = read({0: setup(pipeline=4) + adapters}).facts
     assert part.trainable_parameters is None
 
 
 # --- ends ---------------------------------------------------------------------------------------------
 
-
-def test_without_a_word_there_is_no_end(tmp_path: Path) -> None:
-    assert read(tmp_path, {0: setup(), 1: steps()}).ends == []
+OUT_OF_MEMORY = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+FAILED = f"Pretrain failed on rank=1 with {OUT_OF_MEMORY}. Bridge is aborting framework-owned resources\n"
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("rank_0", "rank_1", "ends"),
     [
-        "exiting program after receiving SIGTERM.",
-        "exiting program after 3.5 minutes",
-        "exiting program at iteration 10",
-        "Exiting program due to straggler detection.",
+        ("", "", []),
+        (DONE, "", [("done", "")]),
+        (DONE, FAILED, [("error", f"rank 1: {OUT_OF_MEMORY}")]),
+        *(
+            (f"[{line}] datetime: 2026-11-21 10:05:00 \n", "", [("interrupted", line)])
+            for line in (
+                "exiting program after receiving SIGTERM.",
+                "exiting program after 3.5 minutes",
+                "exiting program at iteration 10",
+                "Exiting program due to straggler detection.",
+            )
+        ),
     ],
 )
-def test_an_exit_before_the_end_is_an_interruption(tmp_path: Path, line: str) -> None:
-    (end,) = read(tmp_path, {0: setup() + f"[{line}] datetime: 2026-11-21 10:05:00 \n", 1: steps()}).ends
-    assert (end.status, end.message) == ("interrupted", line)
+def test_how_training_ended(read: Read, rank_0: str, rank_1: str, ends: list[tuple[str, str]]) -> None:
+    record = read({0: setup() + rank_0, 1: steps() + rank_1})
+    assert [(end.status, end.message) for end in record.ends] == ends
 
 
-def test_an_error_is_the_end_even_if_rank_0_was_done(tmp_path: Path) -> None:
-    error = (
-        "Pretrain failed on rank=1 with OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. Bridge is"
-        " aborting framework-owned distributed resources because peer ranks may be blocked in collectives.\n"
-    )
-    (end,) = read(tmp_path, {0: setup() + DONE, 1: error}).ends
-    assert end.status == "error"
-    assert end.message == "rank 1: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-
-
-def test_steps_that_trained_nothing_are_failures(tmp_path: Path) -> None:
-    text = step(1) + step(2, loss=False, skipped=1, nan=1) + step(3, loss=False) + step(4, loss=False, skipped=1)
-    (end,) = read(tmp_path, {0: setup() + DONE, 1: text}).ends
+def test_steps_that_trained_nothing_are_failures(read: Read) -> None:
+    text = step(1) + step(2, loss=False, skipped=1, nan=1) + step(3, loss=False)
+    text += step(4).replace("grad norm: 1.490", "grad norm: nan")
+    (end,) = read({0: setup() + DONE, 1: text}).ends
     assert end.failures == [
         "Megatron reported 1 of 4 steps as 'nan iteration', the first was step 1",
-        "Megatron reported 1 of 4 steps as 'skipped iteration', the first was step 3",
+        "Megatron reported 1 of 4 steps as 'gradient norm not finite', the first was step 3",
         "1 of 4 steps have no loss, the first was step 2: it was not a number",
     ]

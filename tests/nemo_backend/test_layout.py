@@ -1,6 +1,8 @@
-"""Megatron's parallel sizes in common words, wherever an engine keeps them."""
+"""Megatron's parallel sizes in common words, wherever an engine keeps them; and LoRA in NeMo's words."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,75 +10,19 @@ from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.values import Parallelism
+from benchmarks.measuring.flops import ADAPTED_MATRICES
+from benchmarks.values import Benchmark, Lora, Parallelism, Scalar
 from nemo_backend import BACKEND
 from nemo_backend.layout import PLACES, SETTINGS, SIZES, parallelism
+from nemo_backend.lora import LORA_TARGETS
 from nemo_backend.mlperf_planning import LAYOUT_SETTINGS
 
-EACH_PLACE = pytest.mark.parametrize("place", PLACES.values())
+CONFIGS = Configs()
+H100, CPU = CONFIGS.hardware("h100"), CONFIGS.hardware("cpu")
+Resolve = Callable[..., Benchmark]
 
 
-@EACH_PLACE
-def test_each_size_has_its_word(place: str) -> None:
-    knobs = {
-        f"{place}.tensor_model_parallel_size": 4,
-        f"{place}.pipeline_model_parallel_size": 3,
-        f"{place}.context_parallel_size": 2,
-        f"{place}.virtual_pipeline_model_parallel_size": 5,
-    }
-    found = parallelism(dict(knobs), 48)
-    assert found == Parallelism(data=2, tensor=4, pipeline=3, context=2, virtual_pipeline=5)
-    assert knobs.keys() <= SETTINGS
-
-
-@pytest.mark.parametrize("gpus", [1, 8, 16, 31, 33, 48 + 1])
-def test_gpus_that_are_no_multiple_of_a_replica_are_refused(gpus: int) -> None:
-    knobs = {
-        "trainer.strategy.tensor_model_parallel_size": 4,
-        "trainer.strategy.pipeline_model_parallel_size": 4,
-        "trainer.strategy.context_parallel_size": 2,
-    }
-    with pytest.raises(RequestError) as caught:
-        parallelism(dict(knobs), gpus)
-    assert caught.value.what == f"{gpus} GPUs cannot be shared out by tensor 4 x pipeline 4 x context 2 = 32"
-    assert "TP x PP x CP x DP = GPUs" in caught.value.why
-    assert "a multiple of 32" in caught.value.next_command
-
-
-@EACH_PLACE
-@pytest.mark.parametrize("size", SIZES.values())
-@pytest.mark.parametrize("number", [0, -2])
-def test_a_size_below_one_is_refused(place: str, size: str, number: int) -> None:
-    with pytest.raises(RequestError, match="it must be 1 or more") as caught:
-        parallelism({f"{place}.{size}": number}, 8)
-    assert caught.value.next_command == f"--set={place}.{size}=1"
-
-
-@given(st.dictionaries(st.sampled_from(sorted(SIZES.values())), st.integers(1, 9)), st.integers(1, 2000))
-def test_no_device_is_lost_or_the_layout_is_refused(sizes: dict[str, int], gpus: int) -> None:
-    replica = math.prod(size for name, size in sizes.items() if not name.startswith("virtual"))
-    try:
-        found = parallelism({f"trainer.strategy.{name}": size for name, size in sizes.items()}, gpus)
-    except RequestError:
-        assert gpus % replica
-        return
-    assert found.devices == gpus
-    assert found.data == gpus // replica
-
-
-def test_the_backends_layout_settings_are_settings_of_its_engines() -> None:
-    assert BACKEND.layout_settings == SETTINGS | LAYOUT_SETTINGS  # and those of the submissions
-    assert BACKEND.settings().keys() >= SETTINGS
-    assert not SETTINGS & BACKEND.reserved_settings.keys()
-
-
-# --- and back: a layout as settings ----------------------------------------------------------------
-
-H100 = Configs().hardware("h100")
-CPU = Configs().hardware("cpu")
-
-
-@pytest.mark.parametrize("engine", ["nemo", "bridge"])
+@pytest.mark.parametrize("engine", PLACES)
 @pytest.mark.parametrize(
     "share",
     [
@@ -89,25 +35,114 @@ def test_settings_make_the_layout_that_was_meant(engine: str, share: Parallelism
     settings = BACKEND.layout_settings_for(engine, share, 64, H100)
     assert settings is not None
     assert BACKEND.parallelism(settings, 64) == share
-    assert all(name.startswith(f"{PLACES[engine]}.") for name in settings)
     assert settings.keys() <= BACKEND.settings().keys()
-    assert settings[f"{PLACES[engine]}.sequence_parallel"] is (share.tensor > 1)
+    place = PLACES[engine]
+    assert settings.pop(f"{place}.sequence_parallel") is (share.tensor > 1)
+    assert settings == {f"{place}.{size}": getattr(share, word) for word, size in SIZES.items()}
 
 
-def test_megatron_fsdp_is_the_recipes_word_and_its_sizes_are_the_same() -> None:
-    share = Parallelism(tensor=2, fsdp=32)
-    settings = BACKEND.layout_settings_for("bridge", share, 64, H100)
-    assert settings is not None
-    assert BACKEND.parallelism({**settings, "ddp.use_megatron_fsdp": True}, 64) == share
-    assert BACKEND.layout_settings_for("bridge", Parallelism(fsdp=8, data=8), 64, H100) is None
+def test_a_layout_that_an_engine_has_not_is_none() -> None:
+    sharded = BACKEND.layout_settings_for("bridge", Parallelism(tensor=2, fsdp=32), 64, H100)  # the recipe says so
+    assert sharded is not None
+    assert BACKEND.parallelism({**sharded, "ddp.use_megatron_fsdp": True}, 64) == Parallelism(tensor=2, fsdp=32)
+    for engine, share in (
+        ("bridge", Parallelism(fsdp=8, data=8)),
+        ("nemo", Parallelism(fsdp=64)),
+        ("nemo", Parallelism(tensor=16, data=4)),
+    ):
+        assert BACKEND.layout_settings_for(engine, share, 64, H100) is None
+    on_cpu = BACKEND.layout_settings_for("nemo", Parallelism(tensor=2, data=2), 4, CPU)
+    assert on_cpu is not None
+    assert on_cpu["trainer.strategy.sequence_parallel"] is False
 
 
-def test_what_it_has_not_is_none() -> None:
-    assert BACKEND.layout_settings_for("nemo", Parallelism(fsdp=64), 64, H100) is None
-    assert BACKEND.layout_settings_for("nemo", Parallelism(tensor=16, data=4), 64, H100) is None
+@given(
+    st.sampled_from(sorted(PLACES.values())),
+    st.dictionaries(st.sampled_from(sorted(SIZES.values())), st.integers(1, 9)),
+    st.integers(1, 2000),
+)
+def test_no_device_is_lost_or_the_layout_is_refused(place: str, sizes: dict[str, int], gpus: int) -> None:
+    replica = math.prod(size for name, size in sizes.items() if not name.startswith("virtual"))
+    try:
+        found = parallelism({f"{place}.{name}": size for name, size in sizes.items()}, gpus)
+    except RequestError as refusal:
+        assert gpus % replica
+        assert f"a multiple of {replica}" in refusal.next_command
+        return
+    assert (found.devices, found.data) == (gpus, gpus // replica)
 
 
-def test_a_cpu_has_no_sequence_parallelism() -> None:
-    settings = BACKEND.layout_settings_for("nemo", Parallelism(tensor=2, data=2), 4, CPU)
-    assert settings is not None
-    assert settings["trainer.strategy.sequence_parallel"] is False
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_a_size_below_one_is_refused(name: str) -> None:
+    for number in (0, -2):
+        with pytest.raises(RequestError, match="it must be 1 or more") as caught:
+            parallelism({name: number}, 8)
+        assert caught.value.next_command == f"--set={name}=1"
+
+
+def test_the_backends_layout_settings_are_settings_of_its_engines() -> None:
+    assert BACKEND.layout_settings == SETTINGS | LAYOUT_SETTINGS  # and those of the submissions
+    assert BACKEND.settings().keys() >= SETTINGS
+    assert not SETTINGS & BACKEND.reserved_settings.keys()
+
+
+# --- LoRA ---------------------------------------------------------------------------------------
+
+ADAPTERS: dict[str, Scalar] = {"peft.dim": 16, "peft.alpha": 32, "peft.target_modules": "linear_qkv,linear_fc2"}
+
+
+@pytest.mark.parametrize(
+    "text", ["linear_qkv,linear_fc2", "[linear_qkv,linear_fc2]", "[ 'linear_qkv', 'linear_fc2' ]"]
+)
+def test_adapters_in_common_words_however_they_are_typed(text: str) -> None:
+    found = BACKEND.lora({**ADAPTERS, "peft.target_modules": text, "peft.dropout": 0.25})
+    assert found == Lora(rank=16, alpha=32.0, dropout=0.25, targets=["query_key_value", "mlp_output"])
+    assert BACKEND.lora(ADAPTERS).dropout == 0
+
+
+def test_separate_adapters_in_common_words_and_back() -> None:
+    assert sorted(LORA_TARGETS.values()) == sorted(ADAPTED_MATRICES)
+    wanted = Lora(rank=4, alpha=8.0, dropout=0.0, targets=["query", "value", "attention_output", "gate", "up"])
+    knobs = BACKEND.lora_settings_for("nemo", wanted)
+    assert knobs["peft.target_modules"] == "linear_proj,linear_q,linear_v,linear_fc1_gate,linear_fc1_up"
+    found = BACKEND.lora(knobs)
+    assert (sorted(found.targets), found.rank, found.alpha) == (sorted(wanted.targets), 4, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("targets", "what"),
+    [
+        ("linear_q,linear_fc1", "beside a fused matrix, and beside parts of one"),
+        ("linear_qkv,linear_qkv", "each matrix is named once"),
+        ("linear_fc1,linear_qvk", "no adapter stands beside 'linear_qvk': did you mean 'linear_qkv'"),
+    ],
+)
+def test_matrices_that_nemo_cannot_adapt_are_refused(targets: str, what: str) -> None:
+    with pytest.raises(RequestError, match=what) as caught:
+        BACKEND.lora({**ADAPTERS, "peft.target_modules": targets})
+    assert caught.value.next_command == "--set=peft.target_modules=linear_qkv,linear_proj,linear_fc1,linear_fc2"
+
+
+@pytest.mark.parametrize("missing", ADAPTERS)
+def test_an_adapter_that_is_not_stated_whole_is_refused(missing: str) -> None:
+    with pytest.raises(RequestError, match=f"{missing} is not stated") as caught:
+        BACKEND.lora({name: value for name, value in ADAPTERS.items() if name != missing})
+    assert caught.value.next_command.startswith(f"--set={missing}=")
+
+
+BRIDGE = {"engine": "bridge", "hardware": "h100", "model": "llama3_70b"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen", "what"),
+    [
+        ({}, {"lora_targets": "q,v", "peft.a2a_experimental": "false"}, "no effect on separate adapters"),
+        ({}, {"lora_alpha": "2.5"}, r"alpha as a whole number, not 2\.5"),
+        (BRIDGE, {"checkpoint.pretrained_checkpoint": "/w", "lora_targets": "q,k,v,o"}, "fused matrices alone"),
+    ],
+)
+def test_adapters_that_an_engine_has_not_are_refused(
+    resolved: Resolve, wanted: dict[str, Any], chosen: dict[str, str], what: str
+) -> None:
+    with pytest.raises(RequestError, match=what):
+        resolved(task="lora", chosen=chosen, **wanted)

@@ -1,4 +1,4 @@
-"""The formats of NeMo and Megatron: every shape of line, the counter of a progress bar, live reading. What holds for
+"""The formats of NeMo and Megatron: every shape of line and paint, live reading. What holds for
 every format is in tests/benchmarks/logs/test_log_formats.py."""
 
 import io
@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.logs import ingest
-from benchmarks.values import Step
 from nemo_backend.logs import LOG_FORMATS, follow_log
-from nemo_backend.progress_bar_log import FIRST_STEPS_TIME, NemoBarLog, as_tqdm_prints
+from nemo_backend.progress_bar_log import FIRST_STEPS_TIME
 from tests.benchmarks.logs.formats import (
     KINDS,
     LOGS,
@@ -25,7 +24,6 @@ from tests.benchmarks.logs.formats import (
     read,
     skipped,
     steps,
-    tqdm_number,
 )
 
 
@@ -34,21 +32,22 @@ def bar(step: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "attempts"),
+    ("name", "kind", "attempts", "batch"),
     [
-        ("nemo-2.7.3-validation.log", "nemo", {1: range(12)}),
-        ("nemo-bar-2.7.3.log", "nemo-bar", {1: range(39)}),
-        ("nemo-bar-24.09-order.log", "nemo-bar", {1: range(40)}),
-        ("nemo-bar-2.7.3-timed-late-validation.log", "nemo-bar", {1: range(12)}),
-        ("megatron-bridge-restart.log", "megatron", {1: range(1, 10), 2: range(10, 21)}),
-        ("megatron-lm-interval-10.log", "megatron", {1: range(10, 101, 10)}),
+        ("nemo-2.7.3-validation.log", "nemo", {1: range(12)}, {8}),
+        ("nemo-bar-2.7.3.log", "nemo-bar", {1: range(39)}, {2}),
+        ("nemo-bar-24.09-order.log", "nemo-bar", {1: range(40)}, {2}),
+        ("nemo-bar-2.7.3-timed-late-validation.log", "nemo-bar", {1: range(12)}, {8}),
+        ("megatron-bridge-restart.log", "megatron", {1: range(1, 10), 2: range(10, 21)}, {128}),
+        ("megatron-lm-interval-10.log", "megatron", {1: range(10, 101, 10)}, {128}),
     ],
 )
-def test_logs(name: str, kind: str, attempts: dict[int, range]) -> None:
+def test_logs(name: str, kind: str, attempts: dict[int, range], batch: set[int | None]) -> None:
     events = read(kind, (LOGS / name).read_bytes())
     assert by_attempt(events) == {attempt: list(steps) for attempt, steps in attempts.items()}
     assert not skipped(events)
     assert not duplicates(events)
+    assert {step.framework_global_batch_size for step in steps(events)} == batch
 
 
 def test_what_megatron_printed() -> None:
@@ -163,11 +162,6 @@ REAL = (
         (megatron(5)[23:].replace("       5/      99", "5/99"), 12.64, 11.03, None, None),
         (megatron(5, ms="821.7"), 0.8217, 11.03, None, None),
         (
-            "7: iteration       5/  292968 | consumed samples: 10240 | elapsed time per iteration (s): 35.8651 | "
-            "lm loss: 1.3E+01 | number of skipped iterations:   0 | number of nan iterations:   0 | TFLOPs: 2",
-            35.8651, 13.0, None, None,
-        ),
-        (
             megatron(5).replace("learning", "tokens per GPU (tokens/s/GPU): 12130.4/12525.5 | x: 3 | learning"),
             12.64, 11.03, None, 12130.4,
         ),
@@ -227,34 +221,6 @@ def test_the_batch_of_a_line(end: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "batch"),
-    [
-        ("nemo-bar-2.7.3.log", 2),
-        ("nemo-bar-24.09-order.log", 2),
-        ("nemo-bar-2.7.3-timed-late-validation.log", 8),
-    ],
-)
-def test_the_batch_of_real_bars(name: str, batch: int) -> None:
-    """Printed, and the same where only the samples are."""
-    text = (LOGS / name).read_bytes()
-    assert {s.framework_global_batch_size for s in steps(read("nemo-bar", text))} == {batch}
-    samples_alone = text.replace(f"global_batch_size={batch}.000, ".encode(), b"")
-    assert {s.framework_global_batch_size for s in steps(read("nemo-bar", samples_alone))} == {batch, None}
-
-
-def test_the_batch_of_a_bar_that_prints_samples_alone() -> None:
-    """NeMo 24.09's. What a validation repaints is the same step; of rounded samples nothing is known."""
-
-    def painted(counter: int, samples: str, more: str = "") -> str:
-        return "\r" + paint(counter, f"{counter - 1}.0")[:-1] + f", consumed_samples={samples}{more}]"
-
-    samples = ["128.0", "256.0", "256.0", "384.0", "1.28e+5", "640.0"]
-    pairs = zip([1, 2, 2, 3, 4, 5], samples, strict=True)
-    text = "".join(painted(c, s, ", val_loss=3" * (n == 2)) for n, (c, s) in enumerate(pairs))
-    assert [s.framework_global_batch_size for s in steps(read("nemo-bar", text))] == [None, 128, 128, None, 128]
-
-
-@pytest.mark.parametrize(
     ("text", "reason"),
     [
         (" iteration    5/   10 | consumed samples:  8 | elapsed", "truncated: no number of nan"),
@@ -310,81 +276,29 @@ def test_every_start_line_is_known() -> None:
         assert set(by_attempt(read("nemo", nemo(1) + "\n" + other + "\n" + nemo(2) + "\n"))) == {1}
 
 
-@pytest.mark.parametrize("step", [0, 7, 99, 995, 996, 1000, 1004, 1005, 1099, 1234, 2000, 12000, 12345, 123456])
-def test_as_tqdm_prints(step: int) -> None:
-    assert as_tqdm_prints(step) == float(tqdm_number(float(step)))
+def test_a_step_is_its_last_paint_by_its_global_step() -> None:
+    """Painted when the counter moves, with the metrics of the step before, and again with its own; a later epoch."""
+    text = "".join(
+        "\r" + paint(n % 10 + 1, f"{told}.0", seconds=f"{told}.5").replace("Epoch 0", f"Epoch {n // 10}")
+        for n in range(20)
+        for told in (max(0, n - 1), n)
+    )
+    found = steps(read("nemo-bar", text))
+    assert [(s.step, s.seconds) for s in found] == [(n, n + 0.5) for n in range(20)]
 
 
-def fresh(first: int, last: int, offset: int = 0, one_metric: bool = False) -> str:
-    """A bar painted when its counter moves, and again with the metrics of the step (NeMo 24.09)."""
-
-    def metrics(step: int) -> tuple[str, str, str]:
-        return tqdm_number(float(step)), "9.990" if one_metric else f"{5 + step % 50 / 10:.1f}00", "3.140"
-
-    paints = []
-    for step in range(first, last + 1):
-        if step > first:
-            paints.append(paint(step + 1 - offset, *metrics(step - 1)))
-        paints.append(paint(step + 1 - offset, *metrics(step)))
-    return "".join("\r" + p for p in paints)
-
-
-def late(first: int, last: int) -> str:
-    """A bar painted only when its counter moves, with the metrics of the step before, and once more at its end."""
-    values = [(tqdm_number(float(s)), f"{5 + s % 50 / 10:.1f}00") for s in range(first, last + 1)]
-    counters = [*range(first + 2, last + 2), last + 1]
-    return "".join("\r" + paint(n, *value) for n, value in zip(counters, values, strict=True))
-
-
-@pytest.mark.parametrize("paints", [fresh, late])
-@pytest.mark.parametrize(
-    ("first", "last"), [(0, 30), (980, 1020), (990, 1000), (1980, 2010), (11900, 12060), (99900, 100100)]
-)
-def test_rounded_global_steps_are_worked_out_from_the_counter(paints: object, first: int, last: int) -> None:
-    assert callable(paints)
-    events = read("nemo-bar", paints(first, last))
-    assert not skipped(events)
-    assert by_attempt(events) == {1: list(range(first, last + 1))}
-    assert [s.seconds for s in steps(events)] == [5 + s % 50 / 10 for s in range(first, last + 1)]
-
-
-def test_steps_alike_in_every_digit_are_still_counted() -> None:
-    assert numbers(read("nemo-bar", fresh(1990, 2010, one_metric=True))) == list(range(1990, 2011))
-
-
-def test_only_rounded_global_steps_are_taken_from_the_counter() -> None:
-    assert numbers(read("nemo-bar", fresh(200_000, 200_020))) == list(range(200_000, 200_021))
-
-
-def test_cut_off_after_the_first_paint_of_a_step() -> None:
-    text = fresh(200_000, 200_020)
-    whole = text[: text.rindex("\r")]
-    assert numbers(read("nemo-bar", whole)) == list(range(200_000, 200_020))
-
-
-def test_a_counter_that_began_again_is_not_believed() -> None:
-    """Resumed at 200,000 while the counter starts at 1: where global_step is rounded, nothing fits."""
-    events = read("nemo-bar", fresh(200_000, 200_003, offset=200_000))
-    assert not steps(events)
-    assert "does not fit the counter 1" in skipped(events)[0][1]
-
-
-def test_a_later_epochs_counter_needs_an_exact_global_step() -> None:
-    text = fresh(0, 9) + fresh(10, 19, offset=10).replace("Epoch 0", "Epoch 1")
-    assert by_attempt(read("nemo-bar", text)) == {1: list(range(20))}
-    rounded = fresh(199_990, 199_999) + fresh(200_000, 200_005, offset=200_000).replace("Epoch 0", "Epoch 1")
-    events = read("nemo-bar", rounded)
-    assert numbers(events) == list(range(199_990, 200_000))
-    assert "the counter began again with epoch 1" in skipped(events)[-1][1]
+def test_the_batch_of_a_bar_that_prints_samples_alone() -> None:
+    """NeMo 24.09's. What a validation repaints is the same step; of rounded samples nothing is known."""
+    painted = zip([1, 2, 2, 3, 4, 5], ["128.0", "256.0", "256.0, x=3", "384.0", "1.28e+5", "640.0"], strict=True)
+    text = "".join("\r" + paint(n, f"{n - 1}.0")[:-1] + f", consumed_samples={samples}]" for n, samples in painted)
+    assert [s.framework_global_batch_size for s in steps(read("nemo-bar", text))] == [None, 128, 128, None, 128]
 
 
 @pytest.mark.parametrize("counter", ["2.00k/10.0k", "2.00kit"])
-def test_a_scaled_counter(counter: str) -> None:
+def test_a_scaled_counter_does_no_harm_and_a_rounded_global_step_cannot_be_read(counter: str) -> None:
     rounded = paint(counter, "2e+3").replace(" 47%|████▋     | 2.00kit", " 2.00kit")
-    ((_, reason),) = skipped(read("nemo-bar", rounded + "\n"))
-    assert reason == "global_step=2e+3 is rounded and the counter 2.00k is scaled: the step is not known"
-    exact = rounded.replace("2e+3", "2010.0")
-    assert numbers(read("nemo-bar", exact + "\n")) == [2010]
+    assert skipped(read("nemo-bar", rounded + "\n")) == [(1, "global_step=2e+3 is rounded")]
+    assert numbers(read("nemo-bar", rounded.replace("2e+3", "2010.0") + "\n")) == [2010]
 
 
 @pytest.mark.parametrize(
@@ -443,14 +357,3 @@ def test_a_line_being_written_waits(tmp_path: Path) -> None:
     assert [s.step for s in new()] == [1]
     path.write_text(text)
     assert [s.step for s in new()] == [2]
-
-
-def test_a_growing_bars_rank_may_be_written_later_than_its_line_begins(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    new = follow_log(path, 1, NemoBarLog())
-    found: list[Step] = []
-    for number in range(4):
-        with path.open("a") as log:
-            log.write(lines("nemo-bar", number, label="3: "))
-        found += new()
-    assert [(s.step, s.rank) for s in found] == [(0, 3), (1, 3), (2, 3)]

@@ -184,25 +184,28 @@ def megatron(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("megatron")
 def test_each_document_goes_to_the_emptiest_shard_and_ends_with_its_token(tmp_path: Path) -> None:
-    shards = [program.Shard(tmp_path, f"d_{number}", 500) for number in range(2)]
-    writer = program.Writer(shards, end_id=9)
+    writer = program.Writer(tmp_path, ["d_0", "d_1"], 500, end_id=9)
     for ids, ends in [([1] * 5, False), ([2], True), ([3], True), ([4, 4], True), ([], True), ([5], True)]:
         writer.add(program.Piece("", ends), ids)
-    assert [shard.close() for shard in shards] == [True, True]
+    assert writer.close() == ["d_0", "d_1"]
     tokens = [numpy.fromfile(tmp_path / f"d_{number}.bin", dtype=numpy.uint16).tolist() for number in range(2)]
     assert tokens == [[1, 1, 1, 1, 1, 2, 9], [3, 9, 4, 4, 9, 5, 9]]
     assert json.loads((tmp_path / "d_0.idx").read_text()) == [7], "a document of two pieces is one sequence"
     assert json.loads((tmp_path / "d_1.idx").read_text()) == [2, 3, 2]
     assert (writer.documents, writer.empty_documents, writer.tokens) == (4, 1, 14)
+    alone = program.Writer(tmp_path, ["e_0", "e_1"], 500, end_id=9)
+    alone.add(program.Piece("", ends_document=True), [1])
+    assert alone.close() == ["e_0"]
+    assert not list(tmp_path.glob("e_1.*"))
 
 
 @pytest.mark.usefixtures("megatron")
 def test_a_document_too_long_for_the_index_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "MOST_TOKENS", 3)
-    shard = program.Shard(tmp_path, "d_00", 500)
-    shard.add([1, 2])
+    writer = program.Writer(tmp_path, ["d_00"], 500, end_id=9)
+    writer.add(program.Piece("", ends_document=False), [1, 2])
     with pytest.raises(program.Refused, match="over 3 tokens"):
-        shard.add([3, 4])
+        writer.add(program.Piece("", ends_document=False), [3, 4])
 
 
 # --- the command and the program --------------------------------------------------------------

@@ -138,7 +138,7 @@ def write_log(folder: Path, skipped: int | None = None) -> None:
         LINE.format(second=number, number=number, total=12, loss=6 - number / 10, skipped=int(number == skipped))
         for number in range(1, 13)
     ]
-    (folder / "rank-0.log").write_text("".join(lines))
+    (folder / "rank-63.log").write_text("".join(lines))
 
 
 def test_the_steps_of_megatron_bridges_log_that_were_disturbed_are_marked(resolved: Resolve, tmp_path: Path) -> None:

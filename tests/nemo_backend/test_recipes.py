@@ -12,7 +12,6 @@ from benchmarks.configs import Configs
 from benchmarks.measuring.flops import flops_per_token
 from benchmarks.request.resolve import NoLayoutError, Request, resolve
 from benchmarks.values import Benchmark
-from nemo_backend.planning import needs_transformer_engine
 
 CONFIGS = Configs()
 Resolve = Callable[..., Benchmark]
@@ -48,16 +47,6 @@ def test_a_tray_of_four_gpus_has_the_small_models_up_to_four(backend: Backend, h
     with pytest.raises(NoLayoutError, match=f"8 devices of {hardware}") as refused:
         resolve(msgspec.structs.replace(request, gpus=8), CONFIGS, backend)
     assert refused.value.scales == [1, 2, 4]
-
-
-def test_in_bf16_nothing_needs_transformer_engine_and_fp8_does(resolved: Resolve) -> None:
-    for model, task in (("llama32_1b", "pretrain"), ("llama31_8b", "lora")):
-        needs = {
-            dtype: needs_transformer_engine(resolved(model, task=task, hardware="h100", dtype=dtype, gpus=1))
-            for dtype in ("bf16", "fp8")
-        }
-        assert needs["bf16"] == {}
-        assert "fp8" in needs["fp8"]
 
 
 # --- LoRA -------------------------------------------------------------------------------------

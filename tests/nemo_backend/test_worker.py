@@ -1,6 +1,7 @@
-"""The worker's own parts, without NeMo: joining, counting, proving, the clock. Fake modules stand in for torch.
+"""The worker's own parts, without NeMo: joining, counting, the clock, the recording of nsys. Fake modules stand in.
 
-What only a real NeMo shows (that adapters train, that parameters are counted over real shards) is in end_to_end/.
+What only a real NeMo shows (that adapters train and nothing else does, that parameters are counted over real shards)
+is in end_to_end/.
 """
 
 import hashlib
@@ -18,10 +19,10 @@ import numpy as np
 import pytest
 
 from benchmarks.values import Benchmark
-from nemo_backend.inside import worker
+from nemo_backend.inside import peak_program, profiled_steps, worker
 from nemo_backend.planning import worker_command
+from tests.nemo_backend.conftest import HERE
 
-WORKER = Path(__file__).resolve().parents[2] / "nemo_backend" / "inside" / "worker.py"
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
 RECORDED = {"recorded_steps": "3-4", "disturbed_steps": "2-5", "recorded_ranks": "0"}
 
@@ -63,13 +64,12 @@ def test_the_worker_is_loaded_on_the_standard_library_alone() -> None:
     """Without site-packages, and without our own folder on the path."""
     script = (
         "import importlib.util, sys\n"
-        f"spec = importlib.util.spec_from_file_location('w', {str(WORKER)!r})\n"
+        f"spec = importlib.util.spec_from_file_location('w', {str(HERE / 'inside' / 'worker.py')!r})\n"
         "w = importlib.util.module_from_spec(spec); spec.loader.exec_module(w)\n"
         "print(sorted(n for n in sys.modules if n.split('.')[0] not in {*sys.stdlib_module_names, '__main__'}))\n"
-        "print(w.kit.__name__)\n"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["['worker_kit']", "worker_kit"]
+    assert done.stdout.splitlines() == ["['worker_kit']"]
 
 
 @pytest.mark.parametrize("task", ["pretrain", "lora"])
@@ -82,17 +82,14 @@ def test_the_worker_understands_the_plans_command(
     found = worker.parse(command[3:])
     assert (found.processes, found.devices, found.tasks_per_node, found.rank) == (4, 4, 4, 3)
     assert (found.task, found.data, found.vocabulary_size, found.tokens_per_step) == (task, "mock", 512, 4 * 2 * 128)
-    assert found.coordinator == "127.0.0.1:1234"
-    assert found.device_name == ["cpu"]
+    assert (found.coordinator, found.device_name) == ("127.0.0.1:1234", ["cpu"])
     assert found.settings == command[command.index("--") + 1 :]
 
 
 # --- processes and devices ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("rank", "node", "local"), [(0, "0", "0"), (3, "0", "3"), (4, "1", "0"), (6, "1", "2"), (7, "1", "3")]
-)
+@pytest.mark.parametrize(("rank", "node", "local"), [(0, "0", "0"), (3, "0", "3"), (4, "1", "0"), (7, "1", "3")])
 def test_a_rank_joins_by_torchs_own_variables(
     monkeypatch: pytest.MonkeyPatch, rank: int, node: str, local: str
 ) -> None:
@@ -107,11 +104,7 @@ def test_a_rank_joins_by_torchs_own_variables(
         "NODE_RANK": node,
         "LOCAL_RANK": local,
     }
-
-
-def test_a_process_alone_meets_itself_at_a_free_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.os, "environ", {})
-    worker.join_processes(options())
+    worker.join_processes(options())  # a process alone meets itself at a free port
     assert worker.os.environ["MASTER_ADDR"] == "127.0.0.1"
     assert 1024 <= int(worker.os.environ["MASTER_PORT"]) < 2**16
 
@@ -127,12 +120,7 @@ def test_a_process_alone_meets_itself_at_a_free_port(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_processes_of_a_machine_share_its_cores(
-    put_modules: PutModules,
-    monkeypatch: pytest.MonkeyPatch,
-    host: str,
-    processes: int,
-    tasks: int,
-    threads: int,
+    put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, host: str, processes: int, tasks: int, threads: int
 ) -> None:
     given: list[int] = []
     put_modules({"torch": {"set_num_threads": given.append}})
@@ -145,7 +133,6 @@ def test_processes_of_a_machine_share_its_cores(
 @pytest.mark.parametrize(
     ("on_gpu", "wanted", "fits"),
     [
-        (True, ["NVIDIA H100 80GB HBM3"], True),
         (True, ["nvidia h100 80gb hbm3", "H100"], True),
         (True, ["NVIDIA H100"], False),  # compared whole: a PCIe card has another peak
         (True, ["cpu"], False),
@@ -174,47 +161,6 @@ def test_a_rank_that_trains_alone_is_an_error(put_modules: PutModules) -> None:
 # --- what was made ------------------------------------------------------------------------------------
 
 
-def megatron(put_modules: PutModules, tensor_rank: int = 0, **sizes: int) -> None:
-    places = {
-        "tensor": "tensor_model_parallel",
-        "pipeline": "pipeline_model_parallel",
-        "context": "context_parallel",
-        "data": "data_parallel",
-    }
-    state: dict[str, Callable[[], Any]] = {
-        f"get_{place}_world_size": partial(sizes.get, axis, 1) for axis, place in places.items()
-    }
-    state["get_tensor_model_parallel_rank"] = lambda: tensor_rank
-    state["get_model_parallel_group"] = lambda: "the model's group"
-    put_modules({"megatron.core.parallel_state": state, "megatron.core.models.gpt": {"GPTModel": Gpt}})
-
-
-def parameter(count: int, trained: bool = True, shared_out: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(numel=lambda: count, requires_grad=trained, tensor_model_parallel=shared_out)
-
-
-@pytest.mark.parametrize(("tensor_rank", "counted"), [(0, (111, 11)), (1, (110, 10))])
-def test_what_a_tensor_group_repeats_is_counted_once(
-    put_modules: PutModules, tensor_rank: int, counted: tuple[int, int]
-) -> None:
-    """A frozen share of 100, adapters of which 10 are shared out and 1 is repeated."""
-    megatron(put_modules, tensor_rank=tensor_rank)
-    groups: list[str] = []
-    torch = {
-        "tensor": lambda counts, dtype, device: np.array(counts),  # noqa: ARG005
-        "int64": "int64",
-        "cuda": SimpleNamespace(current_device=lambda: "here"),
-        "distributed": SimpleNamespace(all_reduce=lambda _counts, group: groups.append(group)),
-    }
-    put_modules({"torch": torch})
-    model = SimpleNamespace(parameters=lambda: [parameter(100, False, True), parameter(10, True, True), parameter(1)])
-    assert worker.parameter_counts(model) == counted
-    assert groups == ["the model's group"]
-
-
-# --- tokens -------------------------------------------------------------------------------------------
-
-
 class Gpt:
     """A part of a model: it calls its hook before each forward pass, as torch does."""
 
@@ -232,54 +178,64 @@ class Gpt:
             self.hook(self, args, kwargs)
 
 
-def model_of(*modules: Any) -> SimpleNamespace:
-    return SimpleNamespace(modules=lambda: [object(), *modules])
+def megatron(put_modules: PutModules, tensor_rank: int = 0, **sizes: int) -> None:
+    state: dict[str, Callable[[], Any]] = {
+        f"get_{axis}_parallel_world_size": partial(sizes.get, axis.split("_")[0], 1)
+        for axis in ("tensor_model", "pipeline_model", "context", "data")
+    }
+    state["get_tensor_model_parallel_rank"] = lambda: tensor_rank
+    state["get_model_parallel_group"] = lambda: "the model's group"
+    put_modules({"megatron.core.parallel_state": state, "megatron.core.models.gpt": {"GPTModel": Gpt}})
 
 
 def ids(count: int) -> SimpleNamespace:
     return SimpleNamespace(numel=lambda: count)
 
 
+@pytest.mark.parametrize(("tensor_rank", "counted"), [(0, (111, 11)), (1, (110, 10))])
+def test_what_a_tensor_group_repeats_is_counted_once(
+    put_modules: PutModules, tensor_rank: int, counted: tuple[int, int]
+) -> None:
+    """A frozen share of 100, adapters of which 10 are shared out and 1 is repeated."""
+    megatron(put_modules, tensor_rank=tensor_rank)
+    groups: list[str] = []
+    torch = {
+        "tensor": lambda counts, dtype, device: np.array(counts),  # noqa: ARG005
+        "int64": "int64",
+        "cuda": SimpleNamespace(current_device=lambda: "here"),
+        "distributed": SimpleNamespace(all_reduce=lambda _counts, group: groups.append(group)),
+    }
+    put_modules({"torch": torch})
+    parameters = [
+        SimpleNamespace(numel=lambda count=count: count, requires_grad=trained, tensor_model_parallel=shared_out)
+        for count, trained, shared_out in ((100, False, True), (10, True, True), (1, True, False))
+    ]
+    assert worker.parameter_counts(SimpleNamespace(parameters=lambda: parameters)) == counted
+    assert groups == ["the model's group"]
+
+
 def test_the_tokens_of_a_step_are_those_of_every_micro_step_and_replica(put_modules: PutModules) -> None:
     megatron(put_modules, data=3, context=2)
     first, later = Gpt(), Gpt(pre_process=False)
-    count = worker.TokenCount(model_of(first, later))
+    count = worker.TokenCount(SimpleNamespace(modules=lambda: [object(), first, later]))
     first.forward(ids(128), None)
     first.forward(input_ids=ids(128), position_ids=ids(999))
     later.forward(ids(128))
     assert count.failures(2 * 128 * 3 * 2) == []
-    assert first.hook is None, "only one step is counted"
+    assert count.failures(2048) == ["a step trained 1,536 tokens, the benchmark has 2,048"]
     first.forward(ids(128))
-    assert count.tokens == 256
+    assert count.tokens == 256, "only one step is counted"
 
 
-def test_a_step_of_other_work_is_a_failure(put_modules: PutModules) -> None:
-    megatron(put_modules, data=2)
-    part = Gpt()
-    count = worker.TokenCount(model_of(part))
-    part.forward(ids(512))
-    assert count.failures(2048) == ["a step trained 1,024 tokens, the benchmark has 2,048"]
-
-
-# --- data ---------------------------------------------------------------------------------------------
-
-
-def test_what_was_read_is_named_by_its_manifest(tmp_path: Path) -> None:
-    (tmp_path / "dataset.json").write_text('{"name": "pile", "tokens": 1234567, "documents": 1000}')
-    digest = hashlib.sha256((tmp_path / "dataset.json").read_bytes()).hexdigest()[:16]
-    assert worker.about_dataset(tmp_path) == [f"data: pile, 1,234,567 tokens of 1,000 documents ({digest})"]
-
-
-def test_questions_and_answers_say_whether_they_were_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "training.jsonl").write_text("{}")
     (note,) = worker.about_dataset(tmp_path)
     assert note.startswith(f"data: {tmp_path.name}/training.jsonl (44136fa355b3678a), not packed")
-    assert "tokens/s counts that too" in note
     monkeypatch.setattr(worker.importlib.util, "find_spec", lambda _: object())
     assert worker.about_dataset(tmp_path)[0].endswith("packed to whole sequences")
-
-
-# --- proof that adapters train and nothing else does ----------------------------------------------------
+    (tmp_path / "dataset.json").write_text('{"name": "pile", "tokens": 1234567, "documents": 1000}')
+    digest = hashlib.sha256((tmp_path / "dataset.json").read_bytes()).hexdigest()[:16]
+    assert worker.about_dataset(tmp_path) == [f"data: pile, 1,234,567 tokens of 1,000 documents ({digest})"]
 
 
 class Gradient(list[float]):
@@ -288,35 +244,6 @@ class Gradient(list[float]):
 
     def max(self) -> float:
         return max(self)
-
-
-class Weight:
-    def __init__(
-        self, trained: bool, grad: list[float] | None = None, main_grad: list[float] | None = None, bits: int = 7
-    ) -> None:
-        self.requires_grad = trained
-        self.grad = None if grad is None else Gradient(grad)
-        self.bits = bits
-        if main_grad is not None:
-            self.main_grad = Gradient(main_grad)
-
-
-@pytest.fixture
-def proof(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """begin(model), then failures_of(model): what the worker asks of the kit's proof."""
-    monkeypatch.setattr(worker, "look_at", lambda weight: worker.kit.Look(weight.bits, 1.0))
-    proof = worker.kit.AdapterProof(Events())
-
-    def failures_of(model: Any) -> list[str]:
-        proof.finish(*worker.looks_of(model), worker.without_gradient(model))
-        failures: list[str] = proof.failures
-        return failures
-
-    return SimpleNamespace(begin=lambda model: proof.begin(*worker.looks_of(model)), failures_of=failures_of)
-
-
-def named(weights: dict[str, Weight]) -> SimpleNamespace:
-    return SimpleNamespace(named_parameters=weights.items)
 
 
 @pytest.mark.parametrize(
@@ -332,88 +259,12 @@ def named(weights: dict[str, Weight]) -> SimpleNamespace:
 def test_a_gradient_is_a_number_that_is_not_zero(
     grad: list[float] | None, main_grad: list[float] | None, has: bool
 ) -> None:
-    assert worker.has_gradient(Weight(True, grad, main_grad)) is has
-
-
-def test_an_adapter_without_a_gradient_is_a_failure_though_it_changed(proof: Any) -> None:
-    """Weight decay alone changes it."""
-    weights = {"w": Weight(False), "a": Weight(True, [1.0]), "b": Weight(True), "c": Weight(True, [0.0])}
-    proof.begin(named(weights))
-    for name in "abc":
-        weights[name].bits += 1
-    assert proof.failures_of(named(weights)) == ["2 of 3 adapters receive no gradient (first: b)"]
-
-
-class Bits:
-    """The little of a tensor that a fingerprint needs, on numpy."""
-
-    device = "cpu"
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-
-    def detach(self) -> "Bits":
-        return self
-
-    contiguous = detach
-
-    def view(self, shape: Any) -> "Bits":
-        return Bits(self.array.reshape(-1) if shape == -1 else self.array.view(shape))
-
-    def element_size(self) -> int:
-        return self.array.itemsize
-
-    def numel(self) -> int:
-        return self.array.size
-
-    def to(self, kind: Any) -> "Bits":
-        return Bits(self.array.astype(kind))
-
-    def sum(self) -> int:
-        return int(self.array.sum())
-
-    def __getitem__(self, piece: slice) -> "Bits":
-        return Bits(self.array[piece])
-
-    def __mul__(self, other: "Bits") -> "Bits":
-        return Bits(self.array * other.array)
-
-
-@pytest.fixture
-def fingerprint(put_modules: PutModules) -> Callable[..., int]:
-    words = {name: getattr(np, name) for name in ("uint8", "int16", "int32", "int64")}
-    arange: Callable[..., np.ndarray] = np.arange
-
-    class Places(Bits):
-        def __mod__(self, number: int) -> "Places":
-            return Places(self.array % number)
-
-        def __add__(self, number: int) -> "Places":
-            return Places(self.array + number)
-
-    put_modules({"torch": {**words, "arange": lambda start, stop, device: Places(arange(start, stop))}})  # noqa: ARG005
-    return lambda array, **pieces: worker.fingerprint(Bits(array), **pieces)
-
-
-@pytest.mark.parametrize("kind", ["uint8", "float16", "float32", "float64"])
-def test_a_fingerprint_follows_from_every_bit_and_its_place(fingerprint: Callable[..., int], kind: str) -> None:
-    weights = np.arange(1, 13, dtype=kind).reshape(3, 4)
-    before = fingerprint(weights)
-    assert fingerprint(weights.copy()) == before
-    for place in range(weights.size):
-        changed = weights.copy()
-        changed.reshape(-1).view(np.uint8)[place * weights.itemsize] ^= 1  # one bit, and not the sign
-        assert fingerprint(changed) != before
-    swapped = weights[::-1].copy()
-    assert fingerprint(swapped) != before
-
-
-@pytest.mark.parametrize("piece", [1, 5, 12, 100])
-def test_a_fingerprint_does_not_depend_on_the_pieces_it_is_made_in(
-    fingerprint: Callable[..., int], piece: int
-) -> None:
-    weights = np.linspace(-1, 1, 12, dtype="float32")
-    assert fingerprint(weights, piece=piece) == fingerprint(weights)
+    both = {"grad": grad, "main_grad": main_grad}
+    weight = SimpleNamespace(requires_grad=True, **{name: one and Gradient(one) for name, one in both.items()})
+    model = SimpleNamespace(
+        named_parameters=lambda: [("w", weight), ("frozen", SimpleNamespace(requires_grad=False))]
+    )
+    assert worker.without_gradient(model) == ([] if has else ["w"])
 
 
 # --- the clock ----------------------------------------------------------------------------------------
@@ -448,17 +299,12 @@ def test_a_step_ends_when_the_device_has_done_it(put_modules: PutModules, on_gpu
         assert on_gpu
         time.sleep(0.02)
 
-    put_modules(
-        {
-            "torch.cuda": {"is_available": lambda: on_gpu, "synchronize": synchronize},
-            "lightning.pytorch.callbacks": {"Callback": object},
-        }
-    )
+    cuda = {"is_available": lambda: on_gpu, "synchronize": synchronize}
+    put_modules({"torch.cuda": cuda, "lightning.pytorch.callbacks": {"Callback": object}})
     work = SpyWork()
     clock = worker.step_clock(work)
-    trainer = SimpleNamespace(
-        global_step=0, callback_metrics={"grad_norm": 1.0}, strategy=SimpleNamespace(megatron_parallel="model")
-    )
+    strategy = SimpleNamespace(megatron_parallel="model")
+    trainer = SimpleNamespace(global_step=0, callback_metrics={"grad_norm": 1.0}, strategy=strategy)
     start = time.perf_counter()
     for step in range(2):
         clock.on_train_batch_start(trainer, None, None, step)
@@ -477,8 +323,17 @@ def test_a_step_ends_when_the_device_has_done_it(put_modules: PutModules, on_gpu
 # --- a whole training ---------------------------------------------------------------------------------
 
 
+class Weight:
+    def __init__(self, trained: bool, bits: int = 7) -> None:
+        self.requires_grad, self.bits, self.grad = trained, bits, None
+
+
 def measured(loss: float = 6.0, norm: float = 1.5, **more: float) -> dict[str, float]:
     return {"reduced_train_loss": loss, "grad_norm": norm, **more}
+
+
+def named(**weights: Weight) -> SimpleNamespace:
+    return SimpleNamespace(named_parameters=weights.items)
 
 
 def begun(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[Any, Any]:
@@ -488,7 +343,7 @@ def begun(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, **changes: A
     monkeypatch.setattr(worker, "facts", lambda _options, _model, notes: {"rank": 0, "notes": notes})
     monkeypatch.setattr(worker, "look_at", lambda weight: worker.kit.Look(weight.bits, 1.0))
     work, part = worker.Work(options(**changes), Events()), Gpt()
-    weights = {"w": Weight(False), "a": Weight(True, [1.0])}
+    weights = {"w": Weight(False), "a": Weight(True)}
     work.begin(SimpleNamespace(modules=lambda: [part], named_parameters=weights.items))
     return work, part
 
@@ -498,7 +353,7 @@ def test_a_sound_training_has_no_failures(put_modules: PutModules, monkeypatch: 
     for step in range(5):
         part.forward(ids(512))
         work.end_of_step(step, time.perf_counter(), measured(6.0 - step, **{"train_step_timing in s": 0.1}))
-    work.finish(named({}))
+    work.finish(named())
     facts, started, *steps = work._events.written
     assert (facts["event"], started["event"]) == ("facts", "started")
     assert abs(started["unix_seconds"] - time.time()) < 60
@@ -509,28 +364,23 @@ def test_a_sound_training_has_no_failures(put_modules: PutModules, monkeypatch: 
     assert (work.failures(), work.notes()) == ([], [])
 
 
-def test_the_steps_that_a_profiler_disturbs_are_marked_on_every_rank(
-    put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_steps_that_a_profiler_disturbs_are_marked_and_the_first_rank_has_the_loss(
+    put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
-    for rank in (0, 1):
-        work, _ = begun(put_modules, monkeypatch, rank=rank, **RECORDED)
-        for step in range(7):
-            work.end_of_step(step, time.perf_counter(), measured(6.0 - step))
-        marks = {event["step"]: event.get("excluded_because") for event in work._events.written[2:]}
-        assert marks == {step: "profiler" if 2 <= step <= 5 else None for step in range(7)}
-
-
-def test_only_the_first_rank_has_the_loss(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch) -> None:
-    work, _ = begun(put_modules, monkeypatch, rank=1)
-    work.end_of_step(0, time.perf_counter(), {"grad_norm": 1.5})
-    assert work._events.written[-1]["loss"] is None
+    work, _ = begun(put_modules, monkeypatch, rank=rank, **RECORDED)
+    for step in range(7):
+        work.end_of_step(step, time.perf_counter(), measured(6.0 - step))
+    steps = work._events.written[2:]
+    assert [event.get("excluded_because") for event in steps] == [None] * 2 + ["profiler"] * 4 + [None]
+    assert {event["loss"] is None for event in steps} == {rank == 1}
 
 
 def test_all_that_was_broken_is_told_at_the_end(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch) -> None:
     work, part = begun(put_modules, monkeypatch, task="lora")
     part.forward(ids(1))
     work.end_of_step(0, time.perf_counter(), measured(norm=0.0))
-    work.finish(named({"w": Weight(False, bits=8), "a": Weight(True)}))
+    work.finish(named(w=Weight(False, bits=8), a=Weight(True)))
     work._redirect = SimpleNamespace(mapped={"x": 1}, note=lambda: "1 request was answered with the CPU")
     assert work.failures() == [
         "every gradient is zero: nothing was trained",
@@ -543,3 +393,47 @@ def test_all_that_was_broken_is_told_at_the_end(put_modules: PutModules, monkeyp
         "adapters on rank 0: 0 of 1 tensors changed; 1 of 1 frozen tensors changed",
         "1 request was answered with the CPU",
     ]
+
+
+# --- what nsys records, and how torch multiplies ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recorded", "mine", "on_gpu", "asked"),
+    [
+        ((5, 6, 7), True, True, [("start", 5), ("ranges begin", 5), ("stop", 8), ("ranges end", 8)]),
+        ((5, 6, 7), False, True, []),
+        ((5, 6, 7), True, False, []),
+        ((5, 6, 7), False, False, []),  # the first rank's notes are the result's, whichever ranks are recorded
+        ((), True, True, []),
+    ],
+)
+def test_a_recording_begins_before_its_first_step_and_ends_after_its_last(
+    recorded: tuple[int, ...], mine: bool, on_gpu: bool, asked: list[tuple[str, int]]
+) -> None:
+    found: list[tuple[str, int]] = []  # what torch is asked, and how many steps were done before
+
+    def call(what: str) -> Callable[..., None]:
+        return lambda *_: found.append((what, step + done))
+
+    runtime = SimpleNamespace(cudaProfilerStart=call("start"), cudaProfilerStop=call("stop"))
+    ranges = type("Ranges", (), {"__enter__": call("ranges begin"), "__exit__": call("ranges end")})
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(is_available=lambda: on_gpu, cudart=lambda: runtime, check_error=lambda _: None),
+        autograd=SimpleNamespace(profiler=SimpleNamespace(emit_nvtx=ranges)),
+    )
+    profile = profiled_steps.ProfiledSteps(recorded, mine=mine)
+    for step in range(10):
+        done = 0
+        profile.before(step, torch)
+        done = 1
+        profile.after(step, torch)
+    assert found == asked
+    assert profile.notes() == ([] if on_gpu else [profiled_steps.NO_CUDA])
+
+
+def test_fp32_is_no_tf32(put_modules: PutModules) -> None:
+    asked: list[str] = []
+    put_modules({"torch": {"set_float32_matmul_precision": asked.append, "set_num_threads": lambda _: None}})
+    peak_program.Torch("cpu")
+    assert asked == ["highest"]

@@ -106,7 +106,7 @@ def test_prefixes(kind: str, prefix: str, rank: int | None) -> None:
     label = "" if rank is None else f"{rank}: "
     (step,) = steps(read(kind, f"noise\n{label}{prefix}{LINE[kind](5)}\nnoise\n"))
     assert (step.step, step.seconds) in ((5, 12.64), (5, 12.6))
-    forgotten = kind != "nemo-bar" and (len(prefix) > LOOKBEHIND or prefix == "noise\r")
+    forgotten = kind == "nemo-bar" or len(prefix) > LOOKBEHIND or prefix == "noise\r"  # the first rank alone paints
     assert step.rank == (0 if forgotten else rank or 0)
 
 
@@ -158,7 +158,7 @@ def test_labelled_ranks(kind: str) -> None:
 
     events = read(kind, both(1, 2, 3))
     assert sorted(numbers(events)) == [1, 2, 3]
-    assert duplicates(events) == 3
+    assert duplicates(events) == (0 if kind == "nemo-bar" else 3)  # a repaint is none
     assert set(by_attempt(read(kind, both(1, 2, 3) + both(1, 2)))) == {1, 2}
 
 
@@ -205,8 +205,6 @@ def test_chunk_size_never_matters(kind: str, chunk_bytes: int) -> None:
 @settings(max_examples=60, deadline=None)
 def test_cut_anywhere_loses_at_most_the_last_step(kind: str, data: st.DataObject) -> None:
     text = nasty(kind)
-    if kind == "nemo-bar":  # of several ranks' bars, each has a step that waits
-        text = text.replace(b"12: ", b"").replace(b"0: \r", b"\r").replace(b"0: Epoch 0", b"Epoch 0")
     cut = data.draw(st.integers(0, len(text)))
     whole, found = steps(read(kind, text)), steps(read(kind, text[:cut]))
     assert found == whole[: len(found)]
