@@ -291,7 +291,7 @@ class NeedsTransformerEngine(Protocol):
 @runtime_checkable
 class ReadsHub(Protocol):
     """An engine whose program reads a Hugging Face repository by its name. A job may have no token and no internet:
-    launch/setup.py --site fetches the files once (benchmarks/assets/hub_cache.py).
+    launch/setup.py --site fetches the files once (benchmarks/assets/assets.py).
     """
 
     def hub_repository(self, engine: str, model: str) -> "Repository | None":

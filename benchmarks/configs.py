@@ -8,7 +8,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -63,9 +63,13 @@ class Configs:
     def __init__(self, root: Path | None = None, own_sites: Path | None = None) -> None:
         self.root = root or Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
         self._own_sites = own_sites  # a folder with further sites, of one user
-        self._read: dict[Path, Value] = {}
         self._learned: dict[str, Hardware] = {}
-        self._names: dict[Kind, list[str]] = {}
+        self._kept: dict[Hashable, Any] = {}  # what was read, listed or checked
+
+    def _once(self, key: Hashable, made: Callable[[], Any]) -> Any:
+        if key not in self._kept:
+            self._kept[key] = made()
+        return self._kept[key]
 
     def model(self, name: str) -> Model:
         return self._row("models", name, Model)
@@ -79,6 +83,10 @@ class Configs:
 
     def site(self, name: str) -> Site:
         """Sites of one user's own come before those of the checkout."""
+        site: Site = self._once(("site", name), lambda: self._checked_site(name))
+        return site
+
+    def _checked_site(self, name: str) -> Site:
         site = self._row("sites", name, Site)
         self._refuse_half_a_site(site)
         refuse_secrets(to_builtins(site), f"site {site.name}:")
@@ -114,6 +122,10 @@ class Configs:
 
     def recipes(self, backend: str | None = None) -> list[Recipe]:
         """Every recipe, or those of a backend, in the order of the names. Files of other backends are not parsed."""
+        found: list[Recipe] = self._once(("recipes", backend), lambda: self._recipes_of(backend))
+        return found
+
+    def _recipes_of(self, backend: str | None) -> list[Recipe]:
         recipes = [self.recipe(name) for name in self.names("recipes") if self._may_be_of(backend, name)]
         recipes = [recipe for recipe in recipes if backend in (None, recipe.backend)]
         for recipe in recipes:  # a mistyped model or device would make a recipe apply to nothing, in silence
@@ -124,7 +136,7 @@ class Configs:
 
     def _may_be_of(self, backend: str | None, recipe: str) -> bool:
         path = self.path("recipes", recipe)
-        if backend is None or path in self._read:
+        if backend is None or path in self._kept:
             return True
         said = OF_BACKEND.search(path.read_text(encoding="utf-8", errors="replace"))
         return said is None or said[1] == backend
@@ -140,8 +152,8 @@ class Configs:
 
         families, fits = self.root / FAMILIES_FILE, self.root / FILE
         of_families = read_yaml(families, Families).families if families.exists() else []
-        made = read_yaml(fits, Fits) if fits.exists() and of_families else Fits(rows="", fits=[])
-        return Calibration(families=of_families, fits=made.fits, rows=made.rows)
+        made = read_yaml(fits, Fits).fits if fits.exists() and of_families else []
+        return Calibration(families=of_families, fits=made)
 
     def suite(self, name: str) -> "Suite":
         from benchmarks.gate.values import Suite
@@ -172,9 +184,9 @@ class Configs:
     def profile_defaults(self, task: str) -> ProfileDefaults:
         """What a profiler records of a task where nobody says what."""
         path = self.root / "profiles.yml"
-        tasks = read_yaml(path, ProfileTable).tasks
-        _refuse_unknown([task], list(tasks), f"{path}: tasks")
-        return tasks[task]
+        table: ProfileTable = self._once(path, lambda: read_yaml(path, ProfileTable))
+        _refuse_unknown([task], list(table.tasks), f"{path}: tasks")
+        return table.tasks[task]
 
     def _refuse_half_a_site(self, site: Site) -> None:
         where = f"{self.path('sites', site.name)}"
@@ -200,9 +212,8 @@ class Configs:
     def names(self, kind: Kind) -> list[str]:
         if kind == "sites":  # a command may have written one meanwhile
             return self._listed(kind)
-        if kind not in self._names:
-            self._names[kind] = self._listed(kind)
-        return self._names[kind]
+        names: list[str] = self._once(("names", kind), lambda: self._listed(kind))
+        return names
 
     def _listed(self, kind: Kind) -> list[str]:
         folder = self.root / kind
@@ -237,9 +248,7 @@ class Configs:
                 next_command=WHERE_TO_LOOK.get(kind, "python launch/run.py --list"),
             )
         path = self.path(kind, name)
-        if path not in self._read:
-            self._read[path] = _read_row(path, row_type)
-        return typing.cast(AnyValue, self._read[path])
+        return typing.cast(AnyValue, self._once(path, lambda: _read_row(path, row_type)))
 
 
 def _refuse_unknown(names: Iterable[str], known: Sequence[str], where: str) -> None:

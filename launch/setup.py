@@ -209,14 +209,12 @@ def needed() -> int:
 def download_assets() -> int:
     """Every asset that can be downloaded, or the one that was named; then the table."""
     from launch.assets import hub
-    from launch.assets.files import shown_bytes
     from launch.assets.needed import report
 
     needs, out = _needs(), Path(_given(OUT))
     wanted = [assets.find_asset(needs, ASSET.value)] if ASSET.value else [a for a in needs.assets if a.repository]
-    with shown_bytes() as show:
-        for asset in wanted:
-            hub.download_asset(hub.from_environment(), asset, out / asset.folder, show)
+    for asset in wanted:
+        hub.download_asset(hub.from_environment(), asset, out / asset.folder)
     return EXIT_VALID if ASSET.value else report(needs, _given(MODEL), out)
 
 

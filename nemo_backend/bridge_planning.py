@@ -15,8 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.assets import hub_cache
-from benchmarks.assets.assets import Repository
+from benchmarks.assets.assets import Repository, hub_home
 from benchmarks.assets.datasets import read_dataset
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import parse_yaml
@@ -124,7 +123,7 @@ def environment() -> EnvironmentSpec:
 
 
 def plan(benchmark: Benchmark) -> Plan:
-    cache = hub_cache.home(benchmark.site)
+    cache = hub_home(benchmark.site)
     # The model's configuration is read from the site's cache: thousands of ranks ask no hub, and need no token.
     variables = {
         "PYTHONUNBUFFERED": "1",

@@ -3,13 +3,14 @@
 Nothing here looks at a disk or at the network: launch/assets/needed.py says which files are there.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
 from benchmarks.errors import RequestError
-from benchmarks.values import Value
+from benchmarks.values import Site, Value
 
 GB = 1e9
 GIB = 2**30
@@ -110,18 +111,17 @@ class Found(Value, frozen=True):
     bytes: int
     faults: list[str]
 
+    @property
+    def missing_gb(self) -> float:
+        """Of a known size."""
+        return 0.0 if self.state == "present" else max(0.0, (self.asset.gb or 0.0) - self.bytes / GB)
 
-def compare(asset: Asset, sizes: Mapping[str, int], recorded: Mapping[str, int]) -> Found:
-    """Hold the files of the asset's folder (path -> bytes) against its parts and what its download recorded."""
-    if not sizes:
-        return Found(asset=asset, state="missing", bytes=0, faults=[])
-    faults = [fault for part in asset.parts if (fault := _fault_of(part, sizes))]
-    faults += [
-        f"{path}: {sizes.get(path, 0):,} bytes, {wanted:,} were downloaded"
-        for path, wanted in recorded.items()
-        if sizes.get(path) != wanted
-    ]
-    state: Literal["present", "incomplete"] = "incomplete" if faults else "present"
+
+def compare(asset: Asset, sizes: Mapping[str, int]) -> Found:
+    """Hold the files of the asset's folder (path -> bytes) against its parts."""
+    faults = [fault for part in asset.parts if (fault := _fault_of(part, sizes))] if sizes else []
+    state: Literal["present", "incomplete", "missing"]
+    state = "missing" if not sizes else "incomplete" if faults else "present"
     return Found(asset=asset, state=state, bytes=sum(sizes.values()), faults=faults)
 
 
@@ -129,20 +129,14 @@ def _fault_of(part: Part, sizes: Mapping[str, int]) -> str:
     if part.path.endswith("/"):
         return "" if any(path.startswith(part.path) for path in sizes) else f"{part.path}: missing or empty"
     size = sizes.get(part.path)
-    if size is None:
-        return f"{part.path}: missing"
-    if size == 0:
-        return f"{part.path}: empty"
+    if not size:
+        return f"{part.path}: {'missing' if size is None else 'empty'}"
     if part.bytes is not None and size != part.bytes:
         return f"{part.path}: {size:,} bytes, {part.bytes:,} expected"
-    if part.gb is not None and not _rounds_to(size, part.gb):
+    # As written in decimal GB, or in the binary ones of ls -h.
+    if part.gb is not None and not (part.gb - 0.5) * GB <= size <= (part.gb + 0.5) * GIB:
         return f"{part.path}: {size / GB:,.1f} GB, {part.gb:g} GB expected"
     return ""
-
-
-def _rounds_to(size: int, gb: float) -> bool:
-    """Whether a size may have been written so, in decimal GB or in the binary ones of ls -h."""
-    return (gb - 0.5) * GB <= size <= (gb + 0.5) * GIB
 
 
 def enough(found: Iterable[Found]) -> bool:
@@ -150,27 +144,15 @@ def enough(found: Iterable[Found]) -> bool:
     return all(one.state == "present" for one in found if not one.asset.only_for)
 
 
-class Space(NamedTuple):
-    """What the missing assets still take on disk."""
-
-    missing_gb: float  # of those whose size is known, and that every run reads
-    optional_gb: float  # of the others
-    unknown: list[str]  # names of those whose size is not
-    recommended_gb: float | None  # what should be free for all of them, less what is there already
+# --- what a site's programs read from Hugging Face by a repository's name --------------------------
 
 
-def space(needs: Needs, found: Sequence[Found]) -> Space:
-    absent = [one for one in found if one.state != "present"]
-    recommended = needs.recommended_free_gb
-    if recommended is not None:
-        recommended = max(0.0, recommended - sum(one.bytes for one in found) / GB)
-    return Space(
-        missing_gb=sum(_left_gb(one) for one in absent if not one.asset.only_for),
-        optional_gb=sum(_left_gb(one) for one in absent if one.asset.only_for),
-        unknown=[one.asset.name for one in absent if one.asset.gb is None],
-        recommended_gb=recommended,
-    )
+def hub_home(site: Site) -> Path | None:
+    """What HF_HOME is in a job: beside the site's images. None where there is no folder of images."""
+    images = site.container.images if site.container else None
+    return Path(images) / "huggingface" if images else None
 
 
-def _left_gb(found: Found) -> float:
-    return 0.0 if found.asset.gb is None else max(0.0, found.asset.gb - found.bytes / GB)
+def hub_folder(home: Path, repository: Repository) -> Path:
+    """The repository's place in it; `snapshots/COMMIT` has its files, `refs/REVISION` the commit."""
+    return home / "hub" / f"{repository.kind}--{repository.name.replace('/', '--')}"

@@ -90,20 +90,6 @@ def read_dataset(folder: Path) -> Dataset:
     return dataset
 
 
-def differences(dataset: Dataset, job: DatasetJob, tokenizer_sha256: str | None, texts: list[str]) -> list[str]:
-    """In what the dataset is not the one that the job would make, by the checksums of its inputs."""
-    same = {
-        "name": dataset.name == job.name,
-        "shards": len(dataset.prefixes) == min(job.shards, dataset.documents),
-        "tokenizer": dataset.trained_vocabulary_size == job.vocabulary_size
-        and tokenizer_sha256 in (None, dataset.tokenizer_sha256),
-        "texts": [text.sha256 for text in dataset.texts] == texts,
-    }
-    return [
-        f"its {name} {'differ' if name in ('texts', 'shards') else 'differs'}" for name, ok in same.items() if not ok
-    ]
-
-
 def estimated_bytes(texts: list[Path]) -> int:
     """About what the dataset of these texts takes on disk, rather more than less."""
     factors = {True: BYTES_A_COMPRESSED_BYTE, False: BYTES_A_TEXT_BYTE}

@@ -11,7 +11,7 @@ from benchmarks.backend import Backend, EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from benchmarks.machine.machine_gpus import MachineGpus, busy_text, chosen, of_hardware, shown
 from benchmarks.planning.capacity import fits, total_bytes, usable_bytes
-from benchmarks.request.resolve import ConfigSource, Request, plan_command, resolve, scales
+from benchmarks.request.resolve import ConfigSource, Request, command_of, request_of, resolve, scales
 from benchmarks.values import Benchmark, Hardware
 
 SHORTEST_SEQUENCE = 256  # that is offered
@@ -87,7 +87,9 @@ def of_memory(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> 
     needed, usable = total_bytes(benchmark, storage), usable_bytes(benchmark, storage)
     if usable is None or needed <= usable:
         return None
-    asked = _asked(benchmark)
+    # The global batch gives way to what fits.
+    kept = {name: text for name, text in benchmark.overrides.items() if name != "global_batch_size"}
+    asked = request_of(benchmark, kept)
 
     def first_that_fits(requests: Mapping[str, Request]) -> list[str]:
         return [next((flag for flag, request in requests.items() if _fits(request, configs, backend)), "")]
@@ -110,25 +112,13 @@ def of_memory(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> 
         *first_that_fits(
             {f"--gpus={gpus}": msgspec.structs.replace(asked, gpus=gpus, settings=settings) for gpus in more}
         ),
-        plan_command(asked) + " ranks the layouts that fit",
+        command_of(asked, "plan.py layouts") + " ranks the layouts that fit",
     ]
     return RequestError(
         f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, {usable / 1e9:.1f} GB are usable",
         where=f"--model={benchmark.model.name} --gpus={benchmark.gpus}",
         why=f"{benchmark.hardware.title} has {benchmark.hardware.memory_gb:g} GB",
         next_command="; or ".join(filter(None, ways)),
-    )
-
-
-def _asked(benchmark: Benchmark) -> Request:
-    """The benchmark as it would be typed, less the global batch, which gives way to what fits."""
-    same = ("backend", "task", "engine", "dtype", "gpus", "steps", "window")
-    return Request(
-        **{name: getattr(benchmark, name) for name in same},
-        model=benchmark.model.name,
-        hardware=benchmark.hardware.name,
-        settings={name: text for name, text in benchmark.overrides.items() if name != "global_batch_size"},
-        recipe=benchmark.recipe.name,
     )
 
 

@@ -61,7 +61,6 @@ class Families(Value, frozen=True):
 class Fits(Value, frozen=True):
     """configs/calibration.yml, which is made."""
 
-    rows: str
     fits: list[Fit]
 
 
@@ -70,7 +69,6 @@ class Calibration(Value, frozen=True):
 
     families: list[Family]
     fits: list[Fit]
-    rows: str  # the digest of what was fitted
 
     def family_of(self, benchmark: Benchmark) -> Family | None:
         return next((family for family in self.families if family.holds(benchmark)), None)
@@ -292,24 +290,6 @@ def rounded(found: Fit) -> Fit:
 
 def _digits(number: float | None) -> float | None:
     return number if number is None or isinstance(number, int) else float(f"{number:.{DIGITS}g}")
-
-
-def digest(families: Sequence[Family], rows: Sequence[Row]) -> str:
-    """What a calibration was made from: families, rows, and what formulas and hardware make of them.
-
-    Not where the rows are written: another copy of the same files is the same.
-    """
-    import hashlib
-
-    made = [
-        (
-            msgspec.structs.replace(row.reference, where=""),
-            [f"{number:.{DIGITS}g}" for number in (row.floor, *row.terms)],
-        )
-        for row in rows
-    ]
-    beside = [(sizes_of(row.benchmark), row.bound.computed_twice) for row in rows]
-    return hashlib.sha256(msgspec.json.encode((families, made, beside), order="deterministic")).hexdigest()[:16]
 
 
 # --- estimating ---------------------------------------------------------------------------------

@@ -86,14 +86,11 @@ class Planned(BenchmarkName, frozen=True):
     recipe: str
 
 
-class PlanReport(Value, frozen=True):
+class PlanReport(Forecast, frozen=True, kw_only=True):
     """What launch/plan.py says."""
 
-    schema_version: int
+    schema_version: int = SCHEMA_VERSION
     benchmark: Planned
-    memory: Memory
-    bound: Bound
-    estimate: Estimate
     scaling: list[ScalePoint]
     cost: Cost | None  # None: neither a bound nor an estimate is known
     layouts: Ranking | None = None  # None: not asked for

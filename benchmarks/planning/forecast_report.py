@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from benchmarks.planning.bounds import Bound
 from benchmarks.planning.calibration import MEANING, Calibration, Estimate, Judged
-from benchmarks.planning.covered import Fit
+from benchmarks.planning.covered import Errors, Fit
 from benchmarks.planning.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
 from benchmarks.planning.layouts import RankedLayout, Ranking, alike
 from benchmarks.rendering.columns import Rows, aligned, columns, percent_text
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text, title
+from benchmarks.request.resolve import command_of, request_of
 from benchmarks.values import Benchmark
 
 GB = 1e9
@@ -26,13 +27,12 @@ def words(name: str) -> str:
 
 def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
     """All that launch/plan.py shows of one benchmark."""
-    found = Forecast(memory=report.memory, bound=report.bound, estimate=report.estimate)
     parts = [
         [title(benchmark), *aligned(_what(benchmark))],
-        memory_lines(found.memory),
-        forecast_lines(found),
+        memory_lines(report.memory),
+        forecast_lines(report),
         ["scaling", *scaling_lines(report.scaling)],
-        ["cost", *aligned(cost_rows(report.cost, found))],
+        ["cost", *aligned(cost_rows(report.cost, report))],
         *([ranking_lines(report.layouts, benchmark, top)] if report.layouts else []),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts).split("\n")
@@ -177,8 +177,8 @@ def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]
         mark = "   <- as asked" if alike(one, benchmark) else ""
         batch = f"MBS{one.micro_batch_size} GA{one.gradient_accumulation}"
         lines.append(f"  {one.rank}. {one.layout} {batch}: {_time(one)}, {bytes_text(one.bytes_needed)} a GPU{mark}")
-        lines += [f"     {text}" for text in (one.reason, _beyond(one)) if text]
-        lines.append(f"     {run_command(benchmark, one)}")
+        lines += [f"     {_beyond(one)}"] if one.beyond else []
+        lines.append(f"     {command_of(request_of(benchmark, one.settings), 'run.py')}")
     own = next((one for one in ranking.layouts if alike(one, benchmark)), None)
     if own is not None and own.rank > top:
         lines.append(f"  {own.rank}. {own.layout}: {_time(own)}   <- as asked")
@@ -202,30 +202,19 @@ def _how_far(ranking: Ranking) -> list[str]:
 
 
 def _beyond(one: RankedLayout) -> str:
-    if not one.beyond:
-        return ""
     error = "its error is not known" if one.worst_percent is None else f"{one.worst_percent:.1f}% off at worst"
     return f"beyond the rows ({error}): {'; '.join(one.beyond)}"
 
 
 def _time(one: RankedLayout) -> str:
-    bound = f"bound {_dash(one.bound_seconds)}"
+    bound = f"bound {_dash(one.bound_seconds)}, traffic {_seconds(one.traffic_seconds)}"
     return bound if one.estimate_seconds is None else f"estimate {seconds_text(one.estimate_seconds)}, {bound}"
-
-
-def run_command(benchmark: Benchmark, one: RankedLayout) -> str:
-    """What runs a layout."""
-    b = benchmark
-    flags = {"backend": b.backend, "engine": b.engine, "model": b.model.name, "task": b.task, "dtype": b.dtype}
-    flags |= {"hardware": b.hardware.name, "gpus": str(b.gpus), "site": b.site.name}
-    typed = [f"--{name}={value}" for name, value in flags.items()]
-    return " ".join(["python launch/run.py", *typed, *(f"--set={k}={v}" for k, v in one.settings.items())])
 
 
 # --- calibration --------------------------------------------------------------------------------
 
 
-def calibration_lines(judged: Sequence[Judged], fits: Sequence[Fit], calibration: Calibration) -> list[str]:
+def calibration_lines(judged: Sequence[Judged], calibration: Calibration) -> list[str]:
     """Every published row beside the estimate of a fit that has not seen it, and the errors by family."""
     lines = [
         "each row is estimated by a fit that has seen neither it nor its twins (the same run, published again)",
@@ -236,19 +225,21 @@ def calibration_lines(judged: Sequence[Judged], fits: Sequence[Fit], calibration
         rows = [one for one in judged if one.family == family.name]
         lines += [f"{family.name}: {family.reason}", *columns([HEADINGS, *map(_judged_row, rows)]), ""]
     lines += ["shares that are fitted"]
-    lines += columns([("family", *map(words, MEANING)), *map(_shares_row, fits)])
+    lines += columns([("family", *map(words, MEANING)), *map(_shares_row, calibration.fits)])
     lines += aligned([(words(name), meaning) for name, meaning in MEANING.items()])
     lines += ["", "error by leaving out, percent of the published time"]
-    lines += columns([SUMMARY, *(row for fit in fits for row in _summary_rows(fit))])
+    names = Errors.__struct_fields__
+    table: list[tuple[str, ...]] = [("family", "precision", *map(words, names))]
+    for fit in calibration.fits:
+        for dtype, errors in fit.errors.items():
+            percents = (percent_text(getattr(errors, name), ".2f") for name in names if name != "rows")
+            table.append((fit.family, dtype, str(errors.rows), *percents))
+    lines += columns(table)
     return lines
 
 
 HEADINGS = (
     "", "layout", "published", "bound", "estimate", "error %", "model left out %", "layout left out %", "twins",
-)  # fmt: skip
-SUMMARY = (
-    "family", "precision", "rows", "median", "worst",
-    "model left out: median", "worst", "layout left out: median", "worst",
 )  # fmt: skip
 
 
@@ -272,12 +263,3 @@ def _signed(percent: float | None) -> str:
 
 def _shares_row(fit: Fit) -> tuple[str, ...]:
     return (fit.family, *(f"{fit.shares[name]:.4g}" for name in MEANING))
-
-
-def _summary_rows(fit: Fit) -> list[tuple[str, ...]]:
-    of_layouts = ("layout_left_out_median", "layout_left_out_worst")
-    numbers = ("median", "worst", "model_left_out_median", "model_left_out_worst", *of_layouts)
-    return [
-        (fit.family, dtype, str(errors.rows), *(percent_text(getattr(errors, name), ".2f") for name in numbers))
-        for dtype, errors in fit.errors.items()
-    ]

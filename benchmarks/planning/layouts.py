@@ -1,27 +1,23 @@
-"""Every layout that a cluster, a model and a framework allow, ranked, each with what puts it before the next. Pure.
+"""Every layout that a cluster, a model and a framework allow, ranked. Pure.
 
 The global batch stays as it is, or layouts would not do the same work. What the framework takes is asked of the
 backend, and of resolving, which refuses what cannot work; nothing of a framework is known here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from benchmarks.backend import Backend, RanksLayouts
 from benchmarks.errors import RequestError
-from benchmarks.planning.bounds import OVER, Bound, bound
-from benchmarks.planning.calibration import TERMS, Calibration, Estimate, estimate, terms
+from benchmarks.planning.bounds import Bound, bound
+from benchmarks.planning.calibration import Calibration, Estimate, estimate
 from benchmarks.planning.capacity import fits, total_bytes
 from benchmarks.planning.covered import Errors
-from benchmarks.planning.read_once import ReadOnce
-from benchmarks.rendering.report import bytes_text, seconds_text
 from benchmarks.request.resolve import ConfigSource, Request, resolve
 from benchmarks.values import Benchmark, Parallelism, Value
 
-SHOWN_CAUSES = 3
 MICRO_BATCHES = (1, 2, 4)
 # Settings that say a batch: of the request, they give way to what a layout needs.
 BATCH = ("micro_batch_size", "gradient_accumulation", "global_batch_size")
@@ -42,12 +38,6 @@ class Candidate(NamedTuple):
         """A bound that ranks is one with the traffic that the framework really has."""
         return self.estimate.seconds if by == "estimate" else self.bound.really_seconds
 
-    def parts(self, by: RankedBy) -> dict[str, float]:
-        """Seconds, that add up to its time."""
-        if by == "estimate":
-            return _estimated_parts(self.benchmark, self.bound, self.estimate)
-        return _bound_parts(self.bound)
-
 
 class RankedLayout(Value, frozen=True):
     """A layout in its place."""
@@ -63,7 +53,7 @@ class RankedLayout(Value, frozen=True):
     estimate_seconds: float | None
     beyond: list[str]  # in what the estimate goes beyond the runs it was fitted to
     worst_percent: float | None  # how far off the estimate may be; None: not known
-    reason: str  # why it stands before the next; empty for the last
+    traffic_seconds: float  # over all connections, hidden or not
     settings: dict[str, str]
 
 
@@ -80,29 +70,27 @@ class Ranking(Value, frozen=True):
 
 def rank(request: Request, configs: ConfigSource, backend: Backend, calibration: Calibration) -> Ranking:
     """The layouts of what was asked for; its own is among them."""
-    configs = ReadOnce(configs)
     asked = resolve(request, configs, backend)
-    benchmarks = list(layouts(request, asked, configs, backend))
-    working = [benchmark for benchmark in benchmarks if benchmark is not None]
+    tried = list(layouts(request, asked, configs, backend))
+    working = [benchmark for benchmark in tried if isinstance(benchmark, Benchmark)]
     fitting = [benchmark for benchmark in working if fits(benchmark, backend.storage(benchmark))]
     found = [_candidate(benchmark, backend, calibration, asked) for benchmark in fitting]
     by = _ranked_by(found)
     ordered = sorted(found, key=lambda one: _place(one, by))
-    pairs = zip_longest(ordered, ordered[1:])
     return Ranking(
         by=by,
         errors=ordered[0].estimate.errors if ordered and by == "estimate" else None,
-        layouts=[_ranked(number, one, following, by) for number, (one, following) in enumerate(pairs, start=1)],
-        tried=len(benchmarks),
-        refused=len(benchmarks) - len(working),
+        layouts=[_ranked(number, one) for number, one in enumerate(ordered, start=1)],
+        tried=len(tried),
+        refused=len(tried) - len(working),
         too_large=len(working) - len(fitting),
     )
 
 
 def layouts(
     request: Request, asked: Benchmark, configs: ConfigSource, backend: Backend
-) -> Iterator[Benchmark | None]:
-    """Each layout and micro batch as a benchmark; None where the model's sizes or the framework refuse it."""
+) -> Iterator[Benchmark | RequestError | None]:
+    """Each layout and micro batch as a benchmark, or why not; None where the framework makes another layout of it."""
     if not isinstance(backend, RanksLayouts):
         return
     for share in shares(asked, asked.gpus):
@@ -111,8 +99,8 @@ def layouts(
             typed = settings_of(request, asked.global_batch_size, {**(settings or {}), "micro_batch_size": micro})
             try:
                 benchmark = resolve(msgspec.structs.replace(request, settings=typed), configs, backend)
-            except RequestError:
-                yield None
+            except RequestError as error:
+                yield error
             else:
                 yield benchmark if benchmark.parallelism == share else None
 
@@ -178,7 +166,7 @@ def alike(one: Benchmark | RankedLayout, other: Benchmark) -> bool:
     return (one.parallelism, one.micro_batch_size) == (other.parallelism, other.micro_batch_size)
 
 
-# --- the order, and why -------------------------------------------------------------------------
+# --- the order ----------------------------------------------------------------------------------
 
 
 def _ranked_by(found: Sequence[Candidate]) -> RankedBy:
@@ -211,7 +199,7 @@ def _moved(one: Candidate, by: RankedBy) -> float:
     return _rounded(one.bound.traffic_seconds(), digits=2 if by == "traffic" else 3)
 
 
-def _ranked(number: int, one: Candidate, following: Candidate | None, by: RankedBy) -> RankedLayout:
+def _ranked(number: int, one: Candidate) -> RankedLayout:
     return RankedLayout(
         rank=number,
         layout=one.benchmark.parallelism.short(),
@@ -224,54 +212,6 @@ def _ranked(number: int, one: Candidate, following: Candidate | None, by: Ranked
         estimate_seconds=one.estimate.seconds,
         beyond=one.estimate.beyond,
         worst_percent=one.estimate.worst_percent,
-        reason=_reason(one, following, by) if following else "",
+        traffic_seconds=one.bound.traffic_seconds(),
         settings=one.benchmark.overrides,
     )
-
-
-def _reason(one: Candidate, following: Candidate, by: RankedBy) -> str:
-    mine, theirs = one.seconds(by), following.seconds(by)
-    if by != "memory" and mine and theirs and _rounded(theirs) > _rounded(mine):
-        return f"{theirs / mine - 1:.1%} faster than the next: " + ", ".join(_causes(one, following, by))
-    traffic, more = one.bound.traffic_seconds(), following.bound.traffic_seconds()
-    alike = "as fast as the next" if by != "memory" else "no speed is known"
-    if by != "memory" and _moved(following, by) > _moved(one, by):
-        return f"{alike}, and it moves less: {seconds_text(traffic)} of traffic instead of {seconds_text(more)}"
-    less = following.bytes_needed - one.bytes_needed
-    if one.asked and less <= 0:
-        return f"{alike}, and it is what was asked for"
-    if less > 0:
-        return f"{alike}, with {bytes_text(less)} less memory"
-    return f"{alike}, in nothing better or worse"
-
-
-def _causes(one: Candidate, following: Candidate, by: RankedBy) -> Iterator[str]:
-    """The parts that differ most, the largest first; those that speak for the next are said too."""
-    mine, theirs = one.parts(by), following.parts(by)
-    gains = {name: theirs.get(name, 0.0) - mine.get(name, 0.0) for name in {**mine, **theirs}}
-    largest = sorted(gains, key=lambda name: -abs(gains[name]))[:SHOWN_CAUSES]
-    whole = abs(sum(gains.values()))
-    for name in largest:
-        if abs(gains[name]) > whole / 100:
-            yield f"{seconds_text(abs(gains[name]))} {'less' if gains[name] > 0 else 'more'} {name}"
-
-
-def _bound_parts(found: Bound) -> dict[str, float]:
-    shown = {part.name: part.exposed_seconds for part in found.parts if part.exposed_seconds}
-    rest = {name: seconds for name, seconds in shown.items() if f" {OVER} " not in name}
-    return {**rest, "traffic that shows": (found.really_seconds or 0.0) - sum(rest.values())}
-
-
-def _estimated_parts(benchmark: Benchmark, found: Bound, guess: Estimate) -> dict[str, float]:
-    """What the estimate adds up, its traffic by axis."""
-    shares_of = dict(guess.shares)
-    traffic = shares_of.pop("traffic")
-    by_name = dict(zip(TERMS, terms(benchmark, found), strict=True))
-    parts = {
-        "matmuls": found.compute_seconds or 0.0,
-        "bubble": found.seconds_of("bubble"),
-        "optimizer": found.seconds_of("optimizer"),
-        **{name.replace("_", " "): share * by_name[name] for name, share in shares_of.items()},
-    }
-    axes = {part.name.split()[0] for part in found.parts if f" {OVER} " in part.name}
-    return {**parts, **{f"{axis} traffic": traffic * found.traffic_seconds(axis) for axis in sorted(axes)}}

@@ -11,7 +11,7 @@ from benchmarks.planning.calibration import Calibration
 from benchmarks.planning.capacity import Storage
 from benchmarks.planning.forecast import forecast, memory_of
 from benchmarks.planning.forecast_report import forecast_lines, memory_lines
-from benchmarks.rendering.columns import Rows, aligned
+from benchmarks.rendering.columns import Rows, aligned, plural
 from benchmarks.rendering.report import layout_text, title
 from benchmarks.values import Benchmark, Plan
 
@@ -66,15 +66,14 @@ def _shell_word(word: str) -> str:
     return word if shlex.quote(filled) == filled else shlex.quote(word)
 
 
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
-
-
 def _benchmark_rows(benchmark: Benchmark) -> Rows:
     b = benchmark
     return [
         ("model", f"{b.model.name}: {flops.parameter_count(b.model):,} parameters"),
-        ("hardware", f"{b.gpus} x {b.hardware.name} ({b.hardware.title}) on {_nodes(b.nodes)}; site {b.site.name}"),
+        (
+            "hardware",
+            f"{b.gpus} x {b.hardware.name} ({b.hardware.title}) on {plural(b.nodes, 'node')}; site {b.site.name}",
+        ),
         ("layout", layout_text(b.parallelism)),
         ("in short", _in_short(b)),
         *_lora_rows(b),

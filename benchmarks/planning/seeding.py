@@ -4,16 +4,14 @@ The recipe's nearest scale is taken, with as much of a batch for each device, an
 are: so that it fits, and as much like the recipe's own layout as can be.
 """
 
-from collections.abc import Iterator
-
 import msgspec
 
-from benchmarks.backend import Backend, RanksLayouts
+from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
 from benchmarks.planning.capacity import fits
-from benchmarks.planning.layouts import micro_batches, settings_of, shares
+from benchmarks.planning.layouts import layouts
 from benchmarks.request.resolve import ConfigSource, NoLayoutError, Request, resolve
-from benchmarks.values import Benchmark, Parallelism
+from benchmarks.values import Benchmark
 
 
 def with_layout(request: Request, configs: ConfigSource, backend: Backend) -> Request:
@@ -29,54 +27,37 @@ def _seeded(request: Request, missing: NoLayoutError, configs: ConfigSource, bac
     gpus = missing.gpus
     scale = max((one for one in missing.scales if one <= gpus), default=missing.scales[0])
     settings = {name: text for name, text in request.settings.items() if name != "global_batch_size"}
-    near = msgspec.structs.replace(request, gpus=scale, nodes=None, settings=settings)
-    like = resolve(near, configs, backend)
+    near = resolve(msgspec.structs.replace(request, gpus=scale, nodes=None, settings=settings), configs, backend)
     typed = request.settings.get("global_batch_size")
-    like = msgspec.structs.replace(
-        like, global_batch_size=int(typed) if typed else max(1, round(like.global_batch_size * gpus / scale))
-    )
-    refused: list[str] = []
-    found = list(_requests(request, gpus, like, configs, backend, refused))
+    batch = int(typed) if typed else max(1, round(near.global_batch_size * gpus / scale))
+    like = msgspec.structs.replace(near, gpus=gpus, global_batch_size=batch)
+    request = msgspec.structs.replace(request, gpus=gpus)
+    tried = list(layouts(request, like, configs, backend))
+    ordered = sorted((one for one in tried if isinstance(one, Benchmark)), key=lambda one: _unlike(one, like))
+    found = list(
+        reversed({one.parallelism: one for one in reversed(ordered)}.values())
+    )  # each with its best micro batch
     if not found:
         raise RequestError(
             f"{like.model.name} cannot be shared among {gpus} devices in any way that {backend.title} has",
             where=missing.where,
             why=next(
-                iter(refused), f"a batch of {like.global_batch_size} and the model's sizes divide by none of them"
+                (one.what for one in tried if isinstance(one, RequestError)),
+                f"a batch of {batch} and the model's sizes divide by none of them",
             ),
             next_command="--gpus with whole nodes, and a number that the model's sizes divide by",
         ) from missing
-    return next((one for one, benchmark in found if fits(benchmark, backend.storage(benchmark))), found[0][0])
+    chosen = next((one for one in found if fits(one, backend.storage(one))), found[0])
+    return msgspec.structs.replace(request, settings=chosen.overrides)
 
 
-def _requests(
-    request: Request, gpus: int, like: Benchmark, configs: ConfigSource, backend: Backend, refused: list[str]
-) -> Iterator[tuple[Request, Benchmark]]:
-    """Each layout with the recipe's micro batch where that divides, the most alike first."""
-    if not isinstance(backend, RanksLayouts):
-        return
-    for share in sorted(shares(like, gpus), key=lambda share: _unlike(share, like.parallelism)):
-        layout = backend.layout_settings_for(like.engine, share, gpus, like.hardware)
-        micros = micro_batches(like, share)
-        if layout is None or not micros:
-            continue
-        micro = like.micro_batch_size if like.micro_batch_size in micros else micros[0]
-        settings = settings_of(request, like.global_batch_size, {**layout, "micro_batch_size": micro})
-        asked = msgspec.structs.replace(request, gpus=gpus, settings=settings)
-        try:
-            benchmark = resolve(asked, configs, backend)
-        except RequestError as error:
-            refused.append(error.what)
-            continue
-        if benchmark.parallelism == share:
-            yield asked, benchmark
-
-
-def _unlike(share: Parallelism, other: Parallelism) -> tuple[float, ...]:
+def _unlike(one: Benchmark, like: Benchmark) -> tuple[float, ...]:
     """In how many axes of a replica they differ; then by how much; then how many weights are held more than once."""
+    share, other = one.parallelism, like.parallelism
     inner = [
         (getattr(share, name), getattr(other, name)) for name in ("tensor", "pipeline", "context", "virtual_pipeline")
     ]
-    apart = sum(max(one, two) / min(one, two) for one, two in inner)
+    apart = sum(max(mine, theirs) / min(mine, theirs) for mine, theirs in inner)
     replicas = share.data if other.fsdp > 1 else share.fsdp
-    return sum(one != two for one, two in inner), apart, replicas
+    micro = one.micro_batch_size != like.micro_batch_size
+    return sum(mine != theirs for mine, theirs in inner), apart, replicas, micro, one.micro_batch_size

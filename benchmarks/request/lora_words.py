@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from benchmarks.errors import RequestError, nearest
-from benchmarks.request.settings import positive
+from benchmarks.request.settings import positive, typed
 from benchmarks.values import Lora
 
 RANK, ALPHA, TARGETS = "lora_rank", "lora_alpha", "lora_targets"
@@ -52,17 +52,12 @@ def changed(lora: Lora, words: Mapping[str, str]) -> Lora:
 
 
 def _rank(text: str) -> int:
-    if not text.isascii() or not text.removeprefix("-").isdecimal():
-        raise RequestError(f"{RANK}={text}: a whole number is expected", where=f"--set={RANK}")
-    return positive(f"--set={RANK}", int(text))
+    return positive(f"--set={RANK}", int(typed(RANK, text, "int")))
 
 
 def _alpha(text: str) -> float:
-    try:
-        alpha = float(text)
-    except ValueError:
-        alpha = -1.0
-    if not 0 < alpha < float("inf"):
+    alpha = float(typed(ALPHA, text, "float"))
+    if alpha <= 0:
         why = "what an adapter makes is multiplied by alpha / rank"
         raise RequestError(f"{ALPHA}={text}: a number above 0 is expected", where=f"--set={ALPHA}", why=why)
     return alpha

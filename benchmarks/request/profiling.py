@@ -1,8 +1,10 @@
 """What --profile records where nothing else is said, and how a phase's program is started under a profiler. Pure."""
 
 import re
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Phase, Profiling, Value
@@ -27,24 +29,19 @@ class ProfileTable(Value, frozen=True):
     tasks: dict[str, ProfileDefaults]
 
 
-class ProfilingWanted(Value, frozen=True):
-    """What a person typed; None where they left it to the defaults."""
+def choose_profiling(
+    kind: str, typed: Mapping[str, Any], defaults: ProfileDefaults, gpus: int, steps: int
+) -> Profiling | None:
+    """What is recorded of a run of so many devices and steps; None where no profiler runs.
 
-    kind: str
-    ranks: str | None = None
-    start_step: int | None = None
-    stop_step: int | None = None
-    gpu_metrics: bool = False
-    cpu: bool = False
-
-
-def choose_profiling(wanted: ProfilingWanted, defaults: ProfileDefaults, gpus: int, steps: int) -> Profiling | None:
-    """What is recorded of a run of so many devices and steps; None where no profiler runs."""
-    _refuse_without_effect(wanted)
-    if wanted.kind not in WITH_STEPS:
+    `typed`: ranks, start_step, stop_step, gpu_metrics and cpu as a person typed them; None: left to the defaults.
+    """
+    _refuse_without_effect(kind, typed)
+    if kind not in WITH_STEPS:
         return None
-    start = wanted.start_step if wanted.start_step is not None else min(defaults.start_step, max(1, steps - 2))
-    stop = wanted.stop_step if wanted.stop_step is not None else max(start, min(defaults.stop_step, steps - 1))
+    start, stop, ranks_typed = typed["start_step"], typed["stop_step"], typed["ranks"]
+    start = start if start is not None else min(defaults.start_step, max(1, steps - 2))
+    stop = stop if stop is not None else max(start, min(defaults.stop_step, steps - 1))
     where = f"--profile_start_step={start} --profile_stop_step={stop} --steps={steps}"
     if start < 1 or stop < start or start >= steps:
         raise RequestError(
@@ -60,14 +57,13 @@ def choose_profiling(wanted: ProfilingWanted, defaults: ProfileDefaults, gpus: i
             why="the recorded steps and one on either side cannot count, nor the first, which compiles",
             next_command=f"--steps={stop + 5}",
         )
-    ranks = parse_ranks(wanted.ranks if wanted.ranks is not None else defaults.ranks)
+    ranks = parse_ranks(defaults.ranks if ranks_typed is None else ranks_typed)
     there = [rank for rank in ranks if rank < gpus]
-    if wanted.ranks is not None and there != ranks:
+    if ranks_typed is not None and there != ranks:
         what, cure = f"rank {ranks[-1]} is not one of {gpus}", f"--profile_ranks=0-{gpus - 1}"
-        raise RequestError(what, where=f"--profile_ranks={wanted.ranks}", next_command=cure)
-    return Profiling(
-        ranks=there, start_step=start, stop_step=min(stop, steps - 1), gpu_metrics=wanted.gpu_metrics, cpu=wanted.cpu
-    )
+        raise RequestError(what, where=f"--profile_ranks={ranks_typed}", next_command=cure)
+    settings = {"ranks": there, "start_step": start, "stop_step": min(stop, steps - 1)}
+    return Profiling(**{**typed, **settings})
 
 
 def parse_ranks(text: str) -> list[int]:
@@ -82,16 +78,13 @@ def parse_ranks(text: str) -> list[int]:
     return sorted(found)
 
 
-def _refuse_without_effect(wanted: ProfilingWanted) -> None:
+def _refuse_without_effect(kind: str, typed: Mapping[str, Any]) -> None:
     """A flag that records nothing is a misunderstanding."""
-    of_steps = ("ranks", "start_step", "stop_step")
-    typed: list[tuple[str, tuple[str, ...]]]
-    typed = [(name, WITH_STEPS) for name in of_steps if getattr(wanted, name) is not None]
-    typed += [(name, ("nsys",)) for name in ("gpu_metrics", "cpu") if getattr(wanted, name)]
-    for name, kinds in typed:
-        if wanted.kind not in kinds:
-            what = f"--profile_{name} has no effect on --profile={wanted.kind}"
-            cure = " or ".join(f"--profile={kind}" for kind in kinds)
+    for name, value in typed.items():
+        kinds = ("nsys",) if isinstance(value, bool) else WITH_STEPS
+        if value is not None and value is not False and kind not in kinds:
+            what = f"--profile_{name} has no effect on --profile={kind}"
+            cure = " or ".join(f"--profile={one}" for one in kinds)
             raise RequestError(what, where=f"--profile_{name}", next_command=cure)
 
 

@@ -21,7 +21,7 @@ from benchmarks.backend import (
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.machine import images
 from benchmarks.request import runtime_choice
-from benchmarks.request.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
+from benchmarks.request.profiling import ProfileDefaults, choose_profiling
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
 from benchmarks.secret_rules import refuse_secrets, secrets_here
@@ -84,14 +84,21 @@ class Request(Value, frozen=True):
     python: str | None = None  # the path of an interpreter, instead of the site's
 
 
-def plan_command(request: Request) -> str:
-    """What ranks the layouts of a request."""
+def command_of(request: Request, command: str) -> str:
+    """The command line that a request would be typed as."""
     named = ("backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "recipe", "site")
     usual = Request(backend="", model="")
     typed = [(name, value) for name in named if (value := getattr(request, name)) != getattr(usual, name)]
     settings = [("set", f"{key}={text}") for key, text in request.settings.items()]
     words = [shlex.quote(f"--{name}={value}") for name, value in (*typed, *settings)]
-    return " ".join(["python launch/plan.py layouts", *words])
+    return " ".join([f"python launch/{command}", *words])
+
+
+def request_of(benchmark: Benchmark, settings: dict[str, str]) -> Request:
+    """What a benchmark would be typed as, with other settings."""
+    same = {name: getattr(benchmark, name) for name in ("backend", "task", "engine", "dtype", "gpus")}
+    names = {name: getattr(benchmark, name).name for name in ("model", "hardware", "site", "recipe")}
+    return Request(**same, **names, settings=settings)
 
 
 class NoLayoutError(RequestError):
@@ -104,8 +111,8 @@ class NoLayoutError(RequestError):
             f"recipe {recipe.name} has no layout for {gpus} devices of {hardware.name}",
             where=f"--gpus={gpus}",
             why=f"it has one for: {', '.join(map(str, self.scales))}",
-            next_command=f"--gpus with one of these; or {plan_command(request)}, which ranks all; or state "
-            "the layout by --set: " + ", ".join(sorted(recipe.layouts[0].knobs)),
+            next_command=f"--gpus with one of these; or {command_of(request, 'plan.py layouts')}, which ranks all; "
+            "or state the layout by --set: " + ", ".join(sorted(recipe.layouts[0].knobs)),
         )
 
 
@@ -127,7 +134,8 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     mlperf = _trained_towards(request, configs)
     model = configs.model(mlperf.model if mlperf and mlperf.model else request.model)
     site = runtime_choice.in_force(configs.site(request.site), request.runtime, request.python)
-    device = request.hardware or _only_hardware(site)
+    nodes_are_alike = site.slurm is not None and len(site.slurm.hardware) == 1
+    device = request.hardware or (site.slurm.hardware[0] if site.slurm and nodes_are_alike else None)
     hardware_wanted = configs.hardware(device) if device else None
     recipe = choose_recipe(request, configs, hardware_wanted, backend)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
@@ -143,9 +151,15 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
 
         rate, framework_settings = goals.rate_wanted(framework_settings)
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
-    group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
-    placed = msgspec.structs.replace(request, hardware=hardware.name, gpus=gpus)
-    layout = _choose_layout(placed, recipe, hardware, gpus, bool(backend.layout_settings & knobs_set.keys()))
+    group = FlagGroup(flags={}, environment={})
+    if name := xla_set.pop(FLAG_GROUP, None):
+        what, where = "has no XLA, and so no flags of it", f"--set=xla_group={name}"
+        group = offered(backend, CompilerFlags, what, where).flag_group(name, hardware)
+    row = next((row for row in layouts_on(recipe, hardware) if row.gpus == gpus), None)
+    if row is None and not backend.layout_settings & knobs_set.keys():  # then it is stated by --set
+        placed = msgspec.structs.replace(request, hardware=hardware.name, gpus=gpus)
+        raise NoLayoutError(placed, recipe, gpus, hardware)
+    layout = row.knobs if row else {}
     nodes = _choose_nodes(request.nodes, gpus, hardware)
     overlays = [one for one in recipe.overlays if matches(one.when, model.name, dtype, alike, gpus)]
     knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
@@ -165,8 +179,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     towards = goals.convergence_of(mlperf, steps, global_batch, rate) if mlperf else None
     knobs = {**_settings_towards(towards, mlperf, recipe, backend), **knobs}
     domain = hardware.nvlink_domain  # a submission has what NVIDIA's own configuration of it has
-    typed = {name: getattr(request, f"profile_{name}") for name in PROFILE_FIELDS}
-    wanted = ProfilingWanted(kind=request.profile, **typed)
+    profiled = {name: getattr(request, f"profile_{name}") for name in PROFILE_FIELDS}
     profile_defaults = configs.profile_defaults(mlperf.task if mlperf else request.task)
     benchmark = Benchmark(
         backend=backend.name,
@@ -200,7 +213,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         xla_flags={**_merged(overlays, "xla_flags"), **group.flags, **xla_set},
         recipe=_reference(recipe, sequence_length, gpus, hardware, backend),
         overrides=request.settings,
-        profiling=choose_profiling(wanted, profile_defaults, gpus, steps),
+        profiling=choose_profiling(request.profile, profiled, profile_defaults, gpus, steps),
         measured_peaks=_measured_peaks(request.measured_peak, hardware, site, dtype, gpus, nodes),
         inject_slowdown=request.inject_slowdown,
         convergence=towards,
@@ -440,18 +453,6 @@ def _dtypes(recipe: Recipe, hardware: str) -> list[str]:
     return recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, []))
 
 
-def _choose_group(name: str | None, backend: Backend, hardware: Hardware) -> FlagGroup:
-    if name is None:
-        return FlagGroup(flags={}, environment={})
-    compiling = offered(backend, CompilerFlags, "has no XLA, and so no flags of it", f"--set=xla_group={name}")
-    return compiling.flag_group(name, hardware)
-
-
-def _only_hardware(site: Site) -> str | None:
-    """What a cluster's nodes are, where they are all alike."""
-    return site.slurm.hardware[0] if site.slurm and len(site.slurm.hardware) == 1 else None
-
-
 def _refuse_foreign_hardware(site: Site, hardware: Hardware, configs: ConfigSource) -> None:
     if site.slurm is not None and hardware.name not in site.slurm.hardware:
         raise RequestError(
@@ -493,20 +494,6 @@ def _choose_nodes(wanted: int | None, gpus: int, hardware: Hardware) -> int:
 
 def _nodes_needed(gpus: int, hardware: Hardware) -> int:
     return 1 if hardware.kind == "cpu" else -(-gpus // hardware.devices_per_node)
-
-
-def _choose_layout(
-    request: Request,
-    recipe: Recipe,
-    hardware: Hardware,
-    gpus: int,
-    typed: bool,
-) -> dict[str, Scalar]:
-    """The recipe's row for this scale; without one, the layout must be stated by --set."""
-    row = next((row for row in layouts_on(recipe, hardware) if row.gpus == gpus), None)
-    if row is None and not typed:
-        raise NoLayoutError(request, recipe, gpus, hardware)
-    return dict(row.knobs) if row else {}
 
 
 def matches(when: When, model: str, dtype: str, hardware: str, gpus: int) -> bool:

@@ -36,7 +36,7 @@ def sort_settings(
     knobs: dict[str, Scalar] = {}
     for key, text in settings.items():
         if key in OWN_SETTINGS:
-            own[key] = positive(f"--set={key}", int(_typed(key, text, "int")))
+            own[key] = positive(f"--set={key}", int(typed(key, text, "int")))
         elif key.startswith("env."):
             environment[_environment_name(key, backend)] = text
         elif key.startswith("xla_"):
@@ -100,10 +100,10 @@ def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
             why=f"{backend.title} has no setting of that name, nor has Stepmark",
             next_command=LIST_COMMAND,
         )
-    return _typed(key, text, types[key])
+    return typed(key, text, types[key])
 
 
-def _typed(key: str, text: str, kind: str) -> Scalar:
+def typed(key: str, text: str, kind: str) -> Scalar:
     number: int | float
     try:
         if kind == "bool":

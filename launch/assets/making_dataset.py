@@ -1,14 +1,10 @@
-"""Makes a dataset: has the backend's program write it into a folder beside its place, and moves it there whole.
-
-The folder in the making is `.NAME.making`. Whoever holds its lock writes into it, the program included; what a killed
-one leaves there is removed by the next.
-"""
+"""Makes a dataset: has the backend's program write it into a folder beside its place, and moves it there whole."""
 
 import contextlib
-import fcntl
+import hashlib
 import json
-import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -19,20 +15,13 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.assets.datasets import (
-    MANIFEST,
-    TEXT_ENDINGS,
-    Dataset,
-    DatasetJob,
-    differences,
-    estimated_bytes,
-    read_dataset,
-)
+from benchmarks.assets.datasets import MANIFEST, TEXT_ENDINGS, Dataset, DatasetJob, estimated_bytes, read_dataset
 from benchmarks.backend import Backend, MakesDatasets, offered
 from benchmarks.errors import RequestError, RunError
 from benchmarks.rendering.report import bytes_text
-from launch.assets.files import Checksum, refuse_without_room, say, shown_bytes
 from launch.assets.hub import TOKEN_VARIABLE
+from launch.assets.needed import free_bytes
+from launch.command_line.progress import say, shown
 from launch.environments.making import end_group, signals_as_exit
 from launch.environments.venvs import ensure
 from launch.running.local import REPOSITORY, fill, inherited_environment
@@ -46,21 +35,24 @@ def make_dataset(backend: Backend, job: DatasetJob) -> Dataset:
     _refuse(job)
     if job.folder.exists() and (not job.folder.is_dir() or any(job.folder.iterdir())):
         return _already_there(job)
-    making = msgspec.structs.replace(job, folder=making_folder(job.folder))
+    place = job.folder.absolute()
+    making = place.with_name(f".{place.name}.making-{secrets.token_hex(4)}")
     synthetic = "is measured on synthetic data: it has no dataset to make"
-    command = offered(backend, MakesDatasets, synthetic, f"--out={job.folder}").dataset_command(making)
-    refuse_without_room(job.folder.absolute().parent, estimated_bytes(job.texts))
-    python = ensure(backend.environment(backend.engines[0]))
-    with signals_as_exit(), _only_maker(making.folder) as lock:
-        _run([fill(word, {"python": str(python), "repository": str(REPOSITORY)}) for word in command], lock, job)
-        dataset = read_dataset(making.folder)
-        making.folder.replace(job.folder)
+    program = offered(backend, MakesDatasets, synthetic, f"--out={job.folder}")
+    command = program.dataset_command(msgspec.structs.replace(job, folder=making))
+    _refuse_without_room(job)
+    where = {"python": str(ensure(backend.environment(backend.engines[0]))), "repository": str(REPOSITORY)}
+    with signals_as_exit(), _gone_afterwards(making):
+        _run([fill(word, where) for word in command], job)
+        dataset = read_dataset(making)
+        try:
+            making.replace(job.folder)
+        except OSError as error:
+            raise RunError(
+                f"the dataset cannot be put in its place: {error.strerror}", where=str(job.folder)
+            ) from None
     say(f"dataset: {dataset.documents:,} documents, {dataset.tokens:,} tokens in {job.folder}")
     return dataset
-
-
-def making_folder(folder: Path) -> Path:
-    return folder.absolute().with_name(f".{folder.name}.making")
 
 
 def _refuse(job: DatasetJob) -> None:
@@ -82,6 +74,16 @@ def _refuse(job: DatasetJob) -> None:
         )
 
 
+def _refuse_without_room(job: DatasetJob) -> None:
+    needed, free = estimated_bytes(job.texts), free_bytes(job.folder)
+    if needed > free:
+        raise RequestError(
+            f"the disk has no room: {bytes_text(needed)} are needed, {bytes_text(free)} are free",
+            where=str(job.folder),
+            next_command="free some space, or another --out",
+        )
+
+
 def _tokenizer_file(path: Path) -> Path:
     return path / "tokenizer.json" if path.is_dir() else path
 
@@ -95,19 +97,19 @@ def _already_there(job: DatasetJob) -> Dataset:
             next_command="--out=DIR with a DIR that is not there yet, or is empty",
         )
     dataset = read_dataset(job.folder)
-    with shown_bytes() as show:
-
-        def sha256(path: Path) -> str:
-            return Checksum("sha256", "").of(path, show)
-
-        tokenizer = None if job.tokenizer is None else sha256(_tokenizer_file(job.tokenizer))
-        found = differences(dataset, job, tokenizer, [sha256(path) for path in job.texts])
-        changed = [name for name, digest in dataset.sha256.items() if sha256(job.folder / name) != digest]
-    if found or changed:
+    same = (
+        dataset.name == job.name
+        and dataset.trained_vocabulary_size == job.vocabulary_size
+        and (job.tokenizer is None or dataset.tokenizer_sha256 == _sha256(_tokenizer_file(job.tokenizer)))
+        and len(dataset.prefixes) == min(job.shards, dataset.documents)
+        and [text.sha256 for text in dataset.texts] == [_sha256(path) for path in job.texts]
+    )
+    changed = [name for name, digest in dataset.sha256.items() if _sha256(job.folder / name) != digest]
+    if changed or not same:
         raise RequestError(
-            f"another dataset is there already: {', '.join(found)}"
-            if found
-            else f"{', '.join(changed)} was changed after it was made: its SHA-256 is another one",
+            f"{', '.join(changed)} was changed after it was made: its SHA-256 is another one"
+            if changed
+            else "another dataset is there already: of another name, text, tokenizer or number of shards",
             where=f"--out={job.folder}",
             next_command=f"another --out, or rm -r {job.folder}     (and make it again)",
         )
@@ -115,33 +117,22 @@ def _already_there(job: DatasetJob) -> Dataset:
     return dataset
 
 
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 @contextlib.contextmanager
-def _only_maker(folder: Path) -> Iterator[int]:
-    """The empty folder in the making, held by its lock; gone afterwards, unless it was moved."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _gone_afterwards(folder: Path) -> Iterator[None]:
+    """An empty folder, gone in the end unless it was moved."""
+    folder.mkdir(parents=True)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RequestError(
-                "another process makes this dataset", where=str(folder), next_command=f"fuser {folder}     (shows it)"
-            ) from None
-        try:
-            (folder / MANIFEST).unlink(missing_ok=True)  # first: half removed, it must not read as whole
-            for path in folder.iterdir():
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
-            yield descriptor
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        yield
     finally:
-        os.close(descriptor)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(command: list[str], lock: int, job: DatasetJob) -> None:
+def _run(command: list[str], job: DatasetJob) -> None:
     """Run the backend's program to its end and show how far it is."""
     environment = {name: value for name, value in inherited_environment().items() if name != TOKEN_VARIABLE}
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -155,7 +146,6 @@ def _run(command: list[str], lock: int, job: DatasetJob) -> None:
             text=True,
             encoding="utf-8",
             start_new_session=True,  # Ctrl-C reaches it through us
-            pass_fds=(lock,),  # if we are killed, nobody else writes there before it has ended
         )
         try:
             refused = _follow(process)
@@ -183,7 +173,7 @@ def _follow(process: "subprocess.Popen[str]") -> dict[str, str] | None:
     """Show the program's events as they come; the one that says why it stopped is returned."""
     assert process.stdout is not None
     refused = None
-    with shown_bytes() as show:
+    with shown() as show:
         for line in process.stdout:
             event: dict[str, Any] = json.loads(line)
             if "refused" in event:
@@ -191,6 +181,9 @@ def _follow(process: "subprocess.Popen[str]") -> dict[str, str] | None:
             elif "say" in event:
                 say(f"dataset: {event['say']}")
             else:
-                more = f"{event['documents']:,} documents, {event['tokens']:,} tokens" if "tokens" in event else ""
+                counted = (
+                    f", {event['documents']:,} documents, {event['tokens']:,} tokens" if "tokens" in event else ""
+                )
+                more = f"{bytes_text(event['done'])} of {bytes_text(event['total'])}{counted}"
                 show(f"dataset: {event['progress']}", event["done"], event["total"], more)
     return refused

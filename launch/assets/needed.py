@@ -1,24 +1,24 @@
 """What a real run needs, as a table: which of it is on this disk, what it still takes, and what to do next."""
 
 import os
+import shutil
 from pathlib import Path
 
-from benchmarks.assets.assets import Found, Needs, compare, enough, space
+from benchmarks.assets.assets import GB, Asset, Found, Needs, compare, enough
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
 from benchmarks.rendering.columns import columns
 from benchmarks.rendering.report import bytes_text
-from launch.assets.files import free_bytes
-from launch.assets.hub import DEFAULT_ENDPOINT, TOKEN_VARIABLE, recorded_sizes, token_is_set
+from launch.assets.hub import DEFAULT_ENDPOINT, TOKEN_VARIABLE, token_is_set
 
 MOST_FAULTS = 5
 
 
 def report(needs: Needs, model: str, out: Path | None) -> int:
     """Print the table; 0 when everything is there that the row's usual runs read."""
-    found = [compare(asset, *look(out / asset.folder)) for asset in needs.assets] if out else []
+    found = [look_for(asset, out) for asset in needs.assets] if out else []
     lines = [f"{needs.title} ({needs.name})", "", *_asset_lines(needs, found), *_access_lines(needs)]
+    command = f"python launch/setup.py --model={model} --task={needs.task} --out={out or 'DIR'}"
     if out is None:
-        command = _command(needs, model, "DIR")
         print("\n".join([*lines, "", f"not looked for: --out=DIR names the folder of the files\n  next:  {command}"]))
         return EXIT_FAILED
     lines += [*_space_lines(needs, found, out), ""]
@@ -27,24 +27,31 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
         run_flags = f"--model={model} --task={needs.task} {needs.run_flags.replace('{out}', str(out))}"
         lines.append(f"{what} is there, under {out}")
         lines.append(f"  next:  python launch/run.py --backend={needs.backend} {run_flags} --dry_run")
-    print("\n".join(lines + _next_lines(found, _command(needs, model, str(out)), out)))
+    print("\n".join(lines + _next_lines(found, command, out)))
     return EXIT_VALID if enough(found) else EXIT_FAILED
 
 
-def look(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """The sizes of the files there are, and those a download recorded."""
+def look_for(asset: Asset, out: Path) -> Found:
+    """What is there of it below the folder of all assets."""
+    folder = out / asset.folder
     sizes: dict[str, int] = {}
     for place, folders, names in os.walk(folder, onerror=_refuse_unreadable):
         folders[:] = [name for name in folders if name != ".cache"]  # huggingface_hub's notes on its downloads
         for path in (Path(place) / name for name in names):
             if path.is_file():
                 sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
-    return sizes, recorded_sizes(folder)
+    return compare(asset, sizes)
 
 
 def _refuse_unreadable(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise RequestError(f"the folder cannot be read: {error.strerror}", where=str(error.filename)) from error
+
+
+def free_bytes(folder: Path) -> int:
+    """On the disk of a folder that may not be there yet."""
+    whole = folder.absolute()
+    return shutil.disk_usage(next(path for path in (whole, *whole.parents) if path.exists())).free
 
 
 def _asset_lines(needs: Needs, found: list[Found]) -> list[str]:
@@ -72,17 +79,17 @@ def _access_lines(needs: Needs) -> list[str]:
 
 def _space_lines(needs: Needs, found: list[Found], out: Path) -> list[str]:
     free = free_bytes(out)
-    missing = space(needs, found)
-    takes = f"{missing.missing_gb:,.0f} GB"
-    if missing.unknown:
-        takes += f", and {', '.join(missing.unknown)} of unknown size"
-    if missing.optional_gb:
-        takes += f"; {missing.optional_gb:,.0f} GB more where not every run needs it"
+    missing = sum(one.missing_gb for one in found if not one.asset.only_for)
+    optional = sum(one.missing_gb for one in found if one.asset.only_for)
+    unknown = [one.asset.name for one in found if one.state != "present" and one.asset.gb is None]
+    takes = f"{missing:,.0f} GB" + (f", and {', '.join(unknown)} of unknown size" if unknown else "")
+    takes += f"; {optional:,.0f} GB more where not every run needs it" if optional else ""
     lines = ["", f"disk      {bytes_text(free)} free at {out}; missing: {takes}"]
-    if missing.missing_gb * 1e9 > free:
+    recommended = (needs.recommended_free_gb or 0.0) - sum(one.bytes for one in found) / GB
+    if missing * GB > free:
         lines.append("          not enough for what is missing")
-    elif missing.recommended_gb is not None and missing.recommended_gb * 1e9 > free:
-        lines.append(f"          {missing.recommended_gb:,.0f} GB free are recommended, temporary files too")
+    elif recommended * GB > free:
+        lines.append(f"          {recommended:,.0f} GB free are recommended, temporary files too")
     return lines
 
 
@@ -97,7 +104,3 @@ def _next_lines(found: list[Found], command: str, out: Path) -> list[str]:
         lead = f"{asset.only_for} alone" if asset.only_for else "next"
         lines.append(f"  {lead}:  {asset.name}: {asset.made_by.replace('{out}', str(out))}")
     return lines
-
-
-def _command(needs: Needs, model: str, out: str) -> str:
-    return f"python launch/setup.py --model={model} --task={needs.task} --out={out}"

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError, RunError
 from benchmarks.secret_rules import hidden
+from launch.command_line.progress import Say, Show, shown
 from launch.environments import uv
 
 END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
@@ -29,9 +30,6 @@ CAUSE = re.compile(r"(?:error| +cause): (.*)")  # uv gives a failure's causes a 
 BUILT = re.compile(r"^--no-binary ", re.MULTILINE)
 PIN = re.compile(r"^([A-Za-z0-9._\-\[\]]+)==(?!=)", re.MULTILINE)
 BUILDER = re.compile(r"^setuptools===(?:.*\\\n)*.*\n", re.MULTILINE)  # its pin and all its hashes
-
-Say = Callable[[str], None]
-Progress = Callable[[str, int, int], None]  # what is being done; how many packages are done, of how many
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Making:
         return uv.command("pip", command, "--python", str(self.python))
 
 
-def make(making: Making, say: Say, bar: bool) -> Path | None:
+def make(making: Making, say: Say, bar: bool | None) -> Path | None:
     """The Python of the new environment; None where nobody offers what the lock file needs."""
     name, path, size_gb = making.spec.name, making.path, making.lock_file.size_gb
     if path.exists():
@@ -77,8 +75,8 @@ def make(making: Making, say: Say, bar: bool) -> Path | None:
     )
     started, whole = time.monotonic(), False
     try:
-        with signals_as_exit(), _shown_progress(name, say, bar) as progress:
-            whole = _fill(making, progress)
+        with signals_as_exit(), shown(say, bar, f"environment '{name}': ") as show:
+            whole = _fill(making, show)
         if whole:
             _mark_complete(making, time.monotonic() - started)
     except OSError as error:
@@ -93,15 +91,15 @@ def make(making: Making, say: Say, bar: bool) -> Path | None:
     return making.python
 
 
-def _fill(making: Making, progress: Progress) -> bool:
+def _fill(making: Making, show: Show) -> bool:
     making.log_file.write_text("")
-    progress("creating", 0, 0)
+    show("creating")
     created = run(making, uv.command("venv", "--python", str(making.base), str(making.path)))
     _expect_success(making, "creating it", created)
-    if not _is_offered(making, progress):
+    if not _is_offered(making, show):
         return False
-    install(making, progress)
-    progress("checking", 0, 0)
+    install(making, show)
+    show("checking")
     _expect_success(making, "`uv pip check`", run(making, making.uv_pip("check")))
     module, variables = making.spec.import_check, making.spec.import_variables
     import_it = f"import importlib, os; os.environ.update({variables!r}); importlib.import_module({module!r})"
@@ -144,12 +142,12 @@ def _refuse_without_room(making: Making) -> None:
 # --- installing -------------------------------------------------------------------------------
 
 
-def _is_offered(making: Making, progress: Progress) -> bool:
+def _is_offered(making: Making, show: Show) -> bool:
     """Whether uv, as this machine is set up, is offered what the lock file needs."""
     wanted = making.lock_file.offered
     if not wanted:
         return True
-    progress(f"asking for {wanted}", 0, 0)
+    show(f"asking for {wanted}")
     ended = run(making, [*_install(making), "--dry-run", wanted])
     if ended.exit_code == 0:
         return True
@@ -160,7 +158,7 @@ def _is_offered(making: Making, progress: Progress) -> bool:
     return False
 
 
-def install(making: Making, progress: Progress) -> None:
+def install(making: Making, show: Show) -> None:
     lock_text = making.lock_file.path.read_text()
     # The exact version: uv takes torch==2.13.0 as met by 2.13.0+cpu, if an index has it.
     pins = PIN.sub(r"\1===", lock_text)
@@ -172,11 +170,11 @@ def install(making: Making, progress: Progress) -> None:
         """uv names the downloads of packages above 1 MB, and says when all are there."""
         nonlocal downloads, downloaded
         if line.startswith("Prepared "):
-            progress("installing", 0, 0)
+            show("installing")
         else:
             downloads += line.startswith("Downloading ")
             downloaded += line.startswith(" Downloaded ")
-            progress("downloading", downloaded, downloads)
+            show("downloading", downloaded, downloads, f"{downloaded} of {downloads}")
 
     _install_pins(making, "pins.lock", pins, follow)
 
@@ -311,31 +309,3 @@ def signals_as_exit() -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
-
-
-# --- progress ---------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _shown_progress(name: str, say: Say, bar: bool) -> Iterator[Progress]:
-    """A bar on a terminal; in a log file a line for each thing that is done."""
-    said: set[str] = set()
-    if not bar:
-
-        def tell(doing: str, _done: int, _total: int) -> None:
-            if doing not in said:
-                said.add(doing)
-                say(f"environment '{name}': {doing}")
-
-        yield tell
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as RichProgress
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with RichProgress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(name, total=None)
-        yield lambda doing, done, total: shown.update(
-            task, description=f"{name}: {doing}", completed=done, total=total or None
-        )

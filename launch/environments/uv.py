@@ -17,17 +17,6 @@ Version = tuple[int, int]
 
 RUN_AGAIN = "run the same command again"
 SEARCH_SECONDS = 60.0
-# Folders where package managers and people put a Python that need not be in PATH.
-SYSTEM_FOLDERS = (
-    "/usr/bin",
-    "/usr/local/bin",
-    "/opt/homebrew/bin",
-    "/home/linuxbrew/.linuxbrew/bin",
-    "/opt/homebrew/opt/python@*/bin",
-    "/Library/Frameworks/Python.framework/Versions/*/bin",
-    "/opt/*/bin",
-    "/opt/*/*/bin",
-)
 # A setting of pip (pip.conf, PIP_*) -> the variable by which uv takes the same.
 OF_PIP = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -146,17 +135,8 @@ def _folders() -> list[Path]:
     """Where to look, the likelier first."""
     path = [Path(p) for p in os.environ.get("PATH", "").split(os.pathsep) if Path(p).is_absolute()]
     pyenv = Path(os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv"))  # noqa: PTH111 (never raises)
-    system = [folder for place in SYSTEM_FOLDERS for folder in _found_in(Path("/"), place.removeprefix("/"))]
-    of_pyenv = sorted(_found_in(pyenv, "versions/*/bin"), key=_numbers, reverse=True)
-    return [Path(sys.base_prefix) / "bin", *path, *of_pyenv, *system]
-
-
-def _found_in(root: Path, pattern: str) -> list[Path]:
-    """A folder that cannot be read has no Pythons for us."""
-    try:
-        return sorted(root.glob(pattern))
-    except OSError:
-        return []
+    of_pyenv = sorted(pyenv.glob("versions/*/bin"), key=_numbers, reverse=True)
+    return [Path(sys.base_prefix) / "bin", *path, *of_pyenv]
 
 
 def _numbers(folder: Path) -> list[int]:

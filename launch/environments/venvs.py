@@ -12,21 +12,17 @@ import contextlib
 import fcntl
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from launch.command_line.places import stepmark_home
+from launch.command_line.progress import Say, say
 
 MARKER = "complete"  # the file that an environment has when it is whole
 
-Say = Callable[[str], None]
 Version = tuple[int, int]
-
-
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 # --- places -----------------------------------------------------------------------------------
@@ -106,7 +102,7 @@ def origin(spec: EnvironmentSpec, python: Path) -> dict[str, str | None]:
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
 
 
-def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None) -> Path:
+def ensure(spec: EnvironmentSpec, say: Say = say, bar: bool | None = None) -> Path:
     """The Python of the environment, which is made first if need be.
 
     `say` gets the lines for a person; `bar` decides for a progress bar on stderr instead of
@@ -126,13 +122,13 @@ def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None
         if python is not None:
             say(f"environment '{spec.name}': made by the other process, reused")
             return python
-        return _make_the_first_that_fits(spec, lock, say, sys.stderr.isatty() if bar is None else bar)
+        return _make_the_first_that_fits(spec, lock, say, bar)
 
 
 # --- the choice of a lock file ----------------------------------------------------------------
 
 
-def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: bool) -> Path:
+def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: bool | None) -> Path:
     """The Python of an environment made from the first lock file that this machine can use."""
     from launch.environments import making, uv
 
@@ -162,7 +158,7 @@ def _no_python(name: str, locks: Sequence[LockFile], found: Sequence[str]) -> Re
     """The error for the environment `name` when no Python was found for any of its lock files `locks`."""
     needed = span(locks)
     major, minor = fitting_versions(*locks)[0]
-    places = "looked at PATH, pyenv, uv and the system's folders:"
+    places = "looked at PATH, pyenv and uv:"
     return RequestError(
         f"no Python {needed} was found to make the environment '{name}' with",
         where="\n         ".join([places, *found]) if found else f"{places} no Python at all",

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.assets.assets import compare
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, refused, rule_lines
@@ -16,7 +15,7 @@ from benchmarks.planning.plan_text import NOTHING_STARTED, phase_lines
 from benchmarks.rendering.columns import aligned
 from benchmarks.rendering.report import title
 from benchmarks.values import Benchmark, JobOptions, Plan
-from launch.assets.needed import look
+from launch.assets.needed import look_for
 from launch.mlperf import package
 from launch.slurm.options import seconds_of
 
@@ -78,7 +77,7 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
     folder = Path(benchmark.data)
     faults = []
     for asset in configs.needs(f"{benchmark.backend}_mlperf_{benchmark.model.name}").assets:
-        found = compare(asset, *look(folder / asset.folder))
+        found = look_for(asset, folder)
         if found.state == "missing":
             faults.append(f"{asset.folder}: missing")
         elif found.state != "present":

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.assets.assets import Needs, compare
+from benchmarks.assets.assets import Needs
 from benchmarks.errors import EXIT_FAILED, RequestError
 from benchmarks.machine import images
 from benchmarks.mlperf.submission import PrepareStep, Submission
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import JobOptions, Site
-from launch.assets.needed import look, report
+from launch.assets.needed import look_for, report
 from launch.preflight import job
 from launch.preflight.waiting import Limits, wait
 from launch.slurm.client import Slurm
@@ -54,7 +54,7 @@ def prepare(work: Preparation) -> int:
 
 def _steps(work: Preparation) -> list[PrepareStep]:
     """Those whose product is not whole."""
-    found = {asset.name: compare(asset, *look(work.out / asset.folder)) for asset in work.needs.assets}
+    found = {asset.name: look_for(asset, work.out) for asset in work.needs.assets}
     return [step for step in work.submission.steps if work.force or found[step.asset].state != "present"]
 
 
@@ -148,7 +148,7 @@ def _run(work: Preparation, steps: list[PrepareStep]) -> str:
 def _progress(work: Preparation, steps: list[PrepareStep], folder: Path) -> Callable[[], tuple[int, str]]:
     def progress() -> tuple[int, str]:
         done = sum((folder / f"{step.name}.end").exists() for step in steps)
-        written = sum(size for asset in work.needs.assets for size in look(work.out / asset.folder)[0].values())
+        written = sum(look_for(asset, work.out).bytes for asset in work.needs.assets)
         written += sum(path.stat().st_size for path in folder.glob("*.log"))
         now = f", now {steps[done].name}" if done < len(steps) else ""
         return done * 10**15 + written, f"{done} of {len(steps)} steps are done{now}"

@@ -5,15 +5,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.backend import Backend, CompilesAlone, find_backend
+from benchmarks.backend import Backend, CompilesAlone
 from benchmarks.compilation import compiled_report
 from benchmarks.compilation.compiled import Compiled, not_explained
 from benchmarks.compilation.compiled_check import compare
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.planning import capacity
-from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
-from launch.command_line.places import configs
 from launch.running.side_program import removed_on_interrupt, run_side_program
 
 FOLDER = "compile"
@@ -38,7 +36,7 @@ def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
             f"{backend.title} has no program that can be compiled without its hardware",
             where=f"compile --backend={benchmark.backend}",
             why="only a compiler that takes a whole training step at once says what is in it",
-            next_command=_next_command(benchmark),
+            next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100, say",
         )
     program = backend.compile_program(benchmark)
     devices = "virtual devices" if benchmark.hardware.kind == "cpu" else benchmark.hardware.title
@@ -48,13 +46,3 @@ def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
         compiled = run_side_program(backend, benchmark.engine, program, place / FOLDER, Compiled)
     shutil.rmtree(place, ignore_errors=True)  # only of what went well: else its log is what there is to read
     return compiled
-
-
-def _next_command(benchmark: Benchmark) -> str:
-    """MaxText's program of the same model and device, where there is a recipe for it."""
-    model, hardware = benchmark.model.name, benchmark.hardware.name
-    try:
-        resolve(Request(backend="jax", model=model, hardware=hardware), configs(), find_backend("jax"))
-    except RequestError:
-        return "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b --hardware=h100"
-    return f"python launch/plan.py compile --backend=jax --model={model} --hardware={hardware}"

@@ -14,7 +14,6 @@ from benchmarks.planning.calibration import (
     Fits,
     Judged,
     Row,
-    digest,
     fitted,
     judge,
     rounded,
@@ -22,9 +21,13 @@ from benchmarks.planning.calibration import (
 )
 from benchmarks.planning.forecast_report import calibration_lines
 from benchmarks.planning.published import as_benchmark
-from benchmarks.planning.read_once import ReadOnce
 from benchmarks.references.references import read_references
 from benchmarks.values import Value, json_text, to_builtins
+
+HEADER = """\
+# What came out of the published rows, by family (calibration_families.yml): estimates are made of it, without a fit.
+# Made by python launch/plan.py calibration --write; without --write it shows how good it is.
+"""
 
 
 class Made(Value, frozen=True):
@@ -46,21 +49,17 @@ def show(configs: Configs, as_json: bool, write: bool) -> int:
         )
     made = make(configs, found)
     if write:
-        _write(configs, made.calibration)
+        text = yaml.safe_dump(to_builtins(Fits(fits=made.calibration.fits)), sort_keys=False, width=118)
+        (configs.root / FILE).write_text(HEADER + text, encoding="utf-8")
     if as_json:
         print(json_text(made))
         return EXIT_VALID
-    print("\n".join(calibration_lines(made.judged, made.calibration.fits, made.calibration)))
+    print("\n".join(calibration_lines(made.judged, made.calibration)))
     for text in made.outside:
         print(f"not judged: {text}")
-    if not write and not same(found, made.calibration):
+    if not write and found != made.calibration:
         print(f"\n{configs.root / FILE} keeps another calibration, or none\n  next:  {MAKE_ANEW}")
     return EXIT_VALID
-
-
-def same(one: Calibration, other: Calibration) -> bool:
-    """Whether two calibrations give the same estimates, to the digits that are kept."""
-    return one.rows == other.rows and to_builtins(one.fits) == to_builtins(other.fits)
 
 
 def make(configs: Configs, found: Calibration) -> Made:
@@ -77,17 +76,15 @@ def make(configs: Configs, found: Calibration) -> Made:
         fits.append(rounded(fitted(family, own, of_family)))
     homeless = [row for row in rows if found.family_of(row.benchmark) is None]
     outside += [f"{row.reference.name}: no family holds it" for row in homeless]
-    made = msgspec.structs.replace(found, fits=fits, rows=digest(found.families, rows))
-    return Made(calibration=made, judged=judged, outside=outside)
+    return Made(calibration=msgspec.structs.replace(found, fits=fits), judged=judged, outside=outside)
 
 
 def published_rows(configs: Configs) -> tuple[list[Row], list[str]]:
-    known = ReadOnce(configs)
     rows, outside = [], []
     for reference in read_references(configs.root):
         backend = find_backend(reference.backend)
         try:
-            benchmark = as_benchmark(reference, known, backend)
+            benchmark = as_benchmark(reference, configs, backend)
         except RequestError as error:
             outside.append(f"{reference.name}: {error.what}")
             continue
@@ -97,15 +94,3 @@ def published_rows(configs: Configs) -> tuple[list[Row], list[str]]:
         else:
             rows.append(row)
     return rows, outside
-
-
-HEADER = """\
-# What came out of the published rows, by family (calibration_families.yml): estimates are made of it, without a fit.
-# Made by python launch/plan.py calibration --write; without --write it shows how good it is.
-"""
-
-
-def _write(configs: Configs, calibration: Calibration) -> None:
-    made = Fits(rows=calibration.rows, fits=calibration.fits)
-    text = yaml.safe_dump(to_builtins(made), sort_keys=False, width=118)
-    (configs.root / FILE).write_text(HEADER + text, encoding="utf-8")

@@ -3,23 +3,21 @@
 The shared folder is looked at often, the queue seldom: a look costs Slurm nothing.
 """
 
-import contextlib
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks.errors import RunError
 from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.rendering.report import duration_text
-from launch.slurm.client import Slurm, say
+from launch.command_line.progress import Show, shown
+from launch.slurm.client import Slurm
 from launch.slurm.parsing import NOT_ENDED
 from launch.slurm.reasons import explain, never
 
 LOOK_SECONDS = 0.25
 FIRST_ASK_SECONDS = 1.0
 LONGEST_ASK_SECONDS = 10.0
-PLAIN_LINE_SECONDS = 5.0
 FILES_SECONDS = 3.0  # what a shared file system may lag behind the end of the job
 ACCOUNTING_SECONDS = 20.0
 
@@ -39,7 +37,7 @@ def wait(slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limi
     The scheduler's end where it was the job that ended, None otherwise.
     """
     try:
-        with _shown() as show:
+        with shown() as show:
             return _wait(slurm, job_id, progress, done, limits, show)
     except (KeyboardInterrupt, RunError):
         slurm.cancel(job_id)
@@ -47,7 +45,7 @@ def wait(slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limi
 
 
 def _wait(
-    slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limits, show: Callable[[str], None]
+    slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limits, show: Show
 ) -> SchedulerEnd | None:
     submitted = news = asked = time.monotonic()
     came, runs, queued, pause = 0, False, "submitted", FIRST_ASK_SECONDS
@@ -56,7 +54,9 @@ def _wait(
         count, text = progress()
         if count > came:
             came, news, runs = count, now, True
-        show(f"job {job_id}: {text if runs else queued} ({duration_text(now - submitted)})")
+        waited = duration_text(now - submitted)
+        doing, more = (f"job {job_id}", f"{text} ({waited})") if runs else (f"job {job_id}: {queued}", waited)
+        show(doing, 0, 0, more)
         if now - asked >= pause:
             state = slurm.queue([job_id]).get(job_id)
             asked, pause = time.monotonic(), min(pause * 1.5, LONGEST_ASK_SECONDS)
@@ -96,23 +96,3 @@ def _end(slurm: Slurm, job_id: str, done: Done) -> SchedulerEnd | None:
         if (ends and ends[-1].state not in NOT_ENDED) or time.monotonic() > deadline:
             return ends[-1] if ends else SchedulerEnd(job_id=job_id, state="UNKNOWN", source="nobody")
         time.sleep(1.0)
-
-
-@contextlib.contextmanager
-def _shown() -> Iterator[Callable[[str], None]]:
-    """A live line on a terminal, a plain line now and then without one. On stderr: stdout keeps the report."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status("") as status:
-            yield status.update
-        return
-    last = -PLAIN_LINE_SECONDS
-
-    def line(text: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PLAIN_LINE_SECONDS:
-            say(text)
-            last = time.monotonic()
-
-    yield line

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.assets import hub_cache
-from benchmarks.assets.assets import Repository
+from benchmarks.assets.assets import Repository, hub_folder, hub_home
 from benchmarks.backend import Backend, ReadsHub, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
@@ -32,26 +31,22 @@ def wanted(backend: str | None, engine: str | None, model: str | None, configs: 
 
 def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str]]:
     """A row for each: what is there already stays. RequestError where the hub refuses the token."""
-    from launch.assets.files import shown_bytes
-
-    home = hub_cache.home(site)
+    home = hub_home(site)
     if home is None:
         return []
     rows = []
     for repository in repositories:
-        folder = hub_cache.folder(home, repository)
+        folder = hub_folder(home, repository)
         commit, how = _commit_in_cache(repository, folder), "there already"
         if commit is None:
-            with shown_bytes() as show:
-                access = hub.from_environment()
-                commit, how = hub.fill_cache(access, repository, folder.parent, show), "fetched"
+            commit, how = hub.fetch(hub.from_environment(), repository, cache_dir=folder.parent), "fetched"
         rows.append((repository.name, f"{how}: {folder}, commit {commit[:12]}"))
     return rows
 
 
 def refuse(benchmark: Benchmark, backend: Backend) -> None:
     """RequestError where the job would read a configuration that nobody has fetched."""
-    home, repository = hub_cache.home(benchmark.site), None
+    home, repository = hub_home(benchmark.site), None
     if isinstance(backend, ReadsHub):
         repository = backend.hub_repository(benchmark.engine, benchmark.model.name)
     if repository is not None and home is None and benchmark.site.runtime == "container":
@@ -61,11 +56,11 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
             why=f"'{benchmark.engine}' reads it from Hugging Face, and it lies beside the images of the site",
             next_command="`container: {images: /FOLDER}` in the file of a site of your own, and --site",
         )
-    if home is None or repository is None or _commit_in_cache(repository, hub_cache.folder(home, repository)):
+    if home is None or repository is None or _commit_in_cache(repository, hub_folder(home, repository)):
         return
     raise RequestError(
         f"the configuration of {repository.name} is not at site '{benchmark.site.name}'",
-        where=str(hub_cache.folder(home, repository)),
+        where=str(hub_folder(home, repository)),
         why="the repository is gated, and a job is offline and has no token: somebody who has one fetches it once",
         next_command=f"export {hub.TOKEN_VARIABLE}=<your token>; python launch/setup.py "
         f"--site={benchmark.site.name} --engine={benchmark.engine} --model={benchmark.model.name}",
@@ -74,13 +69,13 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
 
 def preview(site: Site, repositories: Sequence[Repository]) -> list[str]:
     """What would be fetched."""
-    home = hub_cache.home(site)
+    home = hub_home(site)
     if home is None:
         return []
     return [
-        f"would be fetched with {hub.TOKEN_VARIABLE}: {one.name} to {hub_cache.folder(home, one)}"
+        f"would be fetched with {hub.TOKEN_VARIABLE}: {one.name} to {hub_folder(home, one)}"
         for one in repositories
-        if _commit_in_cache(one, hub_cache.folder(home, one)) is None
+        if _commit_in_cache(one, hub_folder(home, one)) is None
     ]
 
 

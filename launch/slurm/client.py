@@ -6,7 +6,6 @@ commands.py runs them, parsing.py reads what they print, reasons.py knows their 
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from benchmarks.errors import RequestError, RunError, nearest
 from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
+from launch.command_line.progress import say
 from launch.running.this_machine import name_of
 from launch.slurm import parsing
 from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed
@@ -27,10 +27,6 @@ ALL_NODES = ["sinfo", "-h", "-a", "-N", "-o", parsing.NODE_FORMAT]
 # After these the controller may have taken the job all the same.
 PERHAPS_TAKEN = re.compile(r"socket timed out|zero bytes were transmitted|did not end within", re.IGNORECASE)
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting_storage/none", re.IGNORECASE)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class Slurm:

@@ -8,17 +8,15 @@ from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.planning.bounds import Bound, bound
 from benchmarks.planning.capacity import Storage
-from benchmarks.planning.read_once import ReadOnce
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Hardware, Parallelism, Rate, Value
 
 CONFIGS = Configs()
-KNOWN = ReadOnce(CONFIGS)
 AnyValue = TypeVar("AnyValue", bound=Value)
 
 
 def recipe(backend: str = "jax", model: str = "llama2_70b", **asked: Any) -> Benchmark:
-    return resolve(Request(backend=backend, model=model, **{"gpus": 64, **asked}), KNOWN, find_backend(backend))
+    return resolve(Request(backend=backend, model=model, **{"gpus": 64, **asked}), CONFIGS, find_backend(backend))
 
 
 def changed(value: AnyValue, **fields: Any) -> AnyValue:

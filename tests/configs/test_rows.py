@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.configs import DEFAULT_ROOT, Configs, parse_yaml
+from benchmarks.configs import Configs, parse_yaml
 from benchmarks.measuring.flops import embedding_parameters, parameter_count
 from benchmarks.request.resolve import default_gpus, scales
 from benchmarks.values import SUBMISSION_ENGINE, Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
+from jax_backend import BACKEND as JAX
 from jax_backend.planning import DIMENSIONS, model_settings
 from nemo_backend import BACKEND as NEMO
 from nemo_backend import bridge_planning, mlperf_planning, planning
@@ -21,27 +22,6 @@ from nemo_backend.layout import PLACES, SIZES
 CONFIGS = Configs()
 SETTINGS_FILE = Path(__file__).parents[2] / "jax_backend" / "maxtext_settings.yml"
 TYPE_WORDS = {"bool": bool, "int": int, "float": (int, float), "str": str, "list": str}
-
-# XLA aborts on a flag it does not know; these are gone from jaxlib 0.7.2 to 0.12.0.1.
-UNKNOWN_TO_CURRENT_XLA = {
-    f"xla_gpu_{name}"
-    for name in (
-        "graph_level",
-        "enable_triton_softmax_fusion",
-        "lhs_enable_gpu_async_tracker",
-        "enable_custom_fusions",
-        "enable_nccl_per_stream_comms",
-        "enable_pipelined_collectives",
-        "enable_pgle_accuracy_checker",
-        "enable_async_all_gather",
-        "enable_async_reduce_scatter",
-        "enable_async_all_reduce",
-        "enable_async_collectives",
-        "enable_address_computation_fusion",
-        "cudnn_gemm_fusion",
-        "simplify_all_fp_conversions",
-    )
-}
 
 MODELS = [CONFIGS.model(name) for name in CONFIGS.names("models")]
 COUNTED = [model for model in MODELS if not model.uncounted]
@@ -90,13 +70,6 @@ def assert_known_to_maxtext(knobs: dict[str, Scalar]) -> None:
 # --- all rows ---------------------------------------------------------------------------------
 
 
-def test_every_file_is_read_by_some_reader() -> None:
-    read = {f"{kind}/{name}" for kind in ("models", "hardware", "sites", "recipes") for name in CONFIGS.names(kind)}
-    kinds = ("models", "hardware", "sites", "recipes")
-    found = {str(path.relative_to(DEFAULT_ROOT)) for kind in kinds for path in (DEFAULT_ROOT / kind).iterdir()}
-    assert {f"{row}.yml" for row in read} == found
-
-
 @pytest.mark.parametrize("row", [*MODELS, *HARDWARE, *SITES, *RECIPES], ids=name_of)
 def test_every_row_says_where_it_is_from_and_when_it_was_read(row: Model | Hardware | Site | Recipe) -> None:
     assert len(row.source) > 10
@@ -104,11 +77,6 @@ def test_every_row_says_where_it_is_from_and_when_it_was_read(row: Model | Hardw
 
 
 # --- models -----------------------------------------------------------------------------------
-
-
-def test_a_model_that_no_formula_counts_is_named_to_no_framework() -> None:
-    assert [model.name for model in MODELS if model.uncounted] == ["flux1"]
-    assert not any(model.backend_settings for model in MODELS if model.uncounted)
 
 
 @pytest.mark.parametrize("model", COUNTED, ids=name_of)
@@ -133,11 +101,6 @@ def models_of(recipe: Recipe) -> list[str]:
         return recipe.models
     trained = [CONFIGS.mlperf(name).model for name in recipe.models]
     return [name for name in trained if name is not None]
-
-
-def test_every_model_of_a_nemo_recipe_is_named_to_nemo() -> None:
-    of_recipes = {name for recipe in NEMO_RECIPES if recipe.engine == "nemo" for name in models_of(recipe)}
-    assert of_recipes <= {model.name for model in NEMO_MODELS}
 
 
 @pytest.mark.parametrize("model", NEMO_MODELS, ids=name_of)
@@ -182,29 +145,7 @@ def test_peaks_are_dense_sourced_and_above_what_is_achieved(hardware: Hardware) 
         assert hardware.peaks["fp8"].tflops / hardware.peaks["bf16"].tflops == pytest.approx(2, rel=0.01)
 
 
-def test_no_two_rows_claim_the_same_device() -> None:
-    names = [name.casefold() for hardware in HARDWARE for name in hardware.device_names]
-    assert len(names) == len(set(names))
-
-
-def test_only_a_cpu_has_no_peak_and_no_memory_of_its_own() -> None:
-    for hardware in HARDWARE:
-        is_cpu = hardware.kind == "cpu"
-        assert (not hardware.peaks) == (hardware.memory_gb is None) == is_cpu
-        assert hardware.emulated == (["fp8"] if is_cpu else [])
-
-
 # --- recipes ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
-def test_a_recipe_names_only_what_exists(recipe: Recipe) -> None:
-    assert set(recipe.models) <= {"*", *CONFIGS.names("mlperf" if recipe.task == "mlperf" else "models")}
-    assert {name for overlay in recipe.overlays for name in overlay.when.model or []} <= set(recipe.models)
-    known = {"*", *CONFIGS.names("hardware")}
-    overlays = {name for overlay in recipe.overlays for name in overlay.when.hardware or []}
-    assert set(recipe.hardware) | set(recipe.dtypes) | overlays <= known
-    assert set(recipe.dtypes) == set(recipe.hardware)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
@@ -292,11 +233,5 @@ def test_layouts_are_ordered_and_no_scale_is_there_twice(recipe: Recipe) -> None
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
 def test_xla_flags_are_known_to_current_xla(recipe: Recipe) -> None:
-    flags = {flag for overlay in recipe.overlays for flag in overlay.xla_flags}
-    assert not flags & UNKNOWN_TO_CURRENT_XLA
-    assert all(re.fullmatch(r"xla_[a-z0-9_]+", flag) for flag in flags), "without dashes; the plan adds them"
-
-
-def test_the_cluster_chooses_its_own_infiniband_service_level() -> None:
-    for recipe in RECIPES:
-        assert all("NCCL_IB_SL" not in overlay.environment for overlay in recipe.overlays)
+    flags = [f"--{flag}={value}" for overlay in recipe.overlays for flag, value in overlay.xla_flags.items()]
+    assert all(fact.flag.startswith("--xla_") and fact.status != "unknown" for fact in JAX.flags_check(flags).facts)

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from benchmarks.backend import EnvironmentSpec, LockFile
-from launch.environments import uv, venvs
+from launch.environments import venvs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What the tiny package does when it is imported: it leaves a trace, and lingers if it is told to.
@@ -168,6 +168,5 @@ def no_python_but(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         monkeypatch.setenv("HOME", str(tmp_path / "empty_home"))
         monkeypatch.setenv("PATH", path)
         monkeypatch.setattr(sys, "base_prefix", str(tmp_path / "none"))
-        monkeypatch.setattr(uv, "SYSTEM_FOLDERS", ())
 
     return hide

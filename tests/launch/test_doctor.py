@@ -19,7 +19,6 @@ from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.values import Container, JobOptions, Site
 from benchmarks.values import Slurm as SlurmSite
 from launch.preflight import job, nodes, waiting
-from launch.preflight.nodes import why_silent
 from launch.preflight.waiting import Limits
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, QueueState
@@ -170,17 +169,6 @@ def test_nccl_runs_in_the_container_of_the_site() -> None:
     assert "  --no-container-mount-home \\" in text.splitlines()
     assert text.index("unset NVIDIA_VISIBLE_DEVICES ") < text.index("--container-image")  # the image says which GPUs
     assert "  --container-mounts=/data:/data \\" in text.splitlines()
-
-
-def test_why_a_node_is_silent_is_found_in_the_jobs_output() -> None:
-    output = [
-        "srun: error: node12: task 11: Exited with exit code 1",
-        "2: bash: line 1: python3: command not found",
-        "node3: python3: can't open file '/gone/node_check.py'",
-    ]
-    assert why_silent(output, "node12", 11, 5) == output[0]
-    assert why_silent(output, "node3", 2, 5) == f"{output[1]}; {output[2]}"
-    assert why_silent(output, "node1", 0, 5) == "it did not answer within 5 s"
 
 
 # --- the patience -----------------------------------------------------------------------------------

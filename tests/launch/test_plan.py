@@ -71,7 +71,6 @@ def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     text = shown("layouts", *MEGATRON, "--top=2", cwd=tmp_path)
     assert time.monotonic() - started < 30
     assert "layouts by estimate, of the same global batch 128" in text
-    assert "faster than the next: " in text
     assert "<- as asked" in text
     commands = [line.strip() for line in text.splitlines() if line.strip().startswith("python launch/run.py")]
     assert len(commands) == 2
@@ -82,7 +81,7 @@ def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
 def test_the_calibration_shows_every_row_and_the_errors(tmp_path: Path) -> None:
     text = shown("calibration", cwd=tmp_path)
     assert text.count(" x h100 ") + text.count(" x gb200 ") == 75
-    for words in ("MaxText bf16", "MaxText fp8", "NeMo", "LoRA", "model left out: median", "memory passes"):
+    for words in ("MaxText bf16", "MaxText fp8", "NeMo", "LoRA", "model left out median", "memory passes"):
         assert words in text
     assert "keeps another calibration" not in text
     found = json.loads(shown("calibration", "--json", cwd=tmp_path))

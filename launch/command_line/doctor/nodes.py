@@ -18,11 +18,12 @@ from benchmarks.preflight.report import report_text
 from benchmarks.values import json_text
 from launch.cli import refuse_more
 from launch.command_line import places
+from launch.command_line.progress import say
 from launch.preflight import nodes as preflights
 from launch.preflight.job import render_preflight
 from launch.preflight.waiting import Limits
 from launch.slurm import job_flags
-from launch.slurm.client import Slurm, say
+from launch.slurm.client import Slurm
 from launch.slurm.options import choose, refuse_without_slurm
 
 SITE = flags.DEFINE_string("site", "local", "The site whose nodes are checked.")

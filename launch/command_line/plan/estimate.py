@@ -10,6 +10,7 @@ A bound is the least that a step takes at the fastest matmul rate known; an esti
 same framework came to. A flag marked * takes one value here.
 """
 
+import msgspec
 from absl import flags
 
 from benchmarks.backend import Backend
@@ -18,7 +19,6 @@ from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.planning import forecast
 from benchmarks.planning.forecast_report import plan_lines
 from benchmarks.planning.layouts import rank
-from benchmarks.planning.read_once import ReadOnce
 from benchmarks.planning.seeding import with_layout
 from benchmarks.request import flag_lists
 from benchmarks.request.resolve import Request, resolve, scales
@@ -61,17 +61,13 @@ def _report(
     calibration = configs.calibration()
     tokens = forecast.token_count(TOKENS.value)
     found = forecast.forecast(benchmark, backend.storage(benchmark), calibration)
-    known = ReadOnce(configs)
     return forecast.PlanReport(
-        schema_version=forecast.SCHEMA_VERSION,
+        **msgspec.structs.asdict(found),
         benchmark=forecast.planned(benchmark),
-        memory=found.memory,
-        bound=found.bound,
-        estimate=found.estimate,
         scaling=forecast.scaling(
             request,
             _scales(request, benchmark, configs, backend),
-            lambda asked: resolve(with_layout(asked, known, backend), known, backend),
+            lambda asked: resolve(with_layout(asked, configs, backend), configs, backend),
             backend,
             calibration,
         ),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.assets.assets import Asset, Needs, Part, choose, compare, enough, find_asset, space
+from benchmarks.assets.assets import Asset, Needs, Part, compare, enough
 from benchmarks.configs import DEFAULT_ROOT, Configs
 from benchmarks.errors import RequestError
 
@@ -52,14 +52,14 @@ WHOLE = {"context/model.yaml": 5, "weights/a.distcp": 66 * GB, "weights/metadata
 
 
 def test_a_whole_asset() -> None:
-    found = compare(asset(), WHOLE, {})
+    found = compare(asset(), WHOLE)
     assert (found.state, found.faults) == ("present", [])
     assert found.bytes == 66 * GB + 12
 
 
 def test_nothing_is_missing_and_something_incomplete() -> None:
-    assert compare(asset(), {}, {}).state == "missing"
-    assert compare(asset(), {"context/model.yaml": 5}, {}).state == "incomplete"
+    assert compare(asset(), {}).state == "missing"
+    assert compare(asset(), {"context/model.yaml": 5}).state == "incomplete"
 
 
 @pytest.mark.parametrize(
@@ -74,60 +74,31 @@ def test_nothing_is_missing_and_something_incomplete() -> None:
 )
 def test_what_is_wrong_is_named(change: dict[str, int | None], fault: str) -> None:
     sizes = {path: size for path, size in {**WHOLE, **change}.items() if size is not None}
-    found = compare(asset(), sizes, {})
+    found = compare(asset(), sizes)
     assert (found.state, found.faults) == ("incomplete", [fault])
 
 
 @pytest.mark.parametrize("size", [int(65.6 * GB), 66 * GB, 66 * 2**30])
 def test_66_gb_may_be_decimal_or_binary(size: int) -> None:
-    assert compare(asset(), {**WHOLE, "weights/a.distcp": size}, {}).state == "present"
+    assert compare(asset(), {**WHOLE, "weights/a.distcp": size}).state == "present"
 
 
-def test_what_was_downloaded_must_still_be_so() -> None:
-    assert compare(asset(), WHOLE, {"weights/metadata.json": 7}).state == "present"
-    changed = compare(asset(), WHOLE, {"weights/metadata.json": 8, "gone": 3})
-    assert changed.faults == [
-        "weights/metadata.json: 7 bytes, 8 were downloaded",
-        "gone: 0 bytes, 3 were downloaded",
-    ]
-
-
-def test_space_counts_what_is_missing_and_names_what_is_unknown() -> None:
-    unknown = asset(name="squad", gb=None)
-    row = needs(asset(), unknown)
-    nothing = space(row, [compare(asset(), {}, {}), compare(unknown, {}, {})])
-    assert (nothing.missing_gb, nothing.unknown, nothing.recommended_gb) == (100.0, ["squad"], 1000.0)
-    half = space(row, [compare(asset(), {"weights/a.distcp": 66 * GB}, {}), compare(unknown, WHOLE, {})])
-    assert half.missing_gb == pytest.approx(34)
-    assert half.unknown == []
-    assert half.recommended_gb == pytest.approx(1000 - 132, abs=0.001)
-    assert space(needs(recommended_free_gb=None), []).recommended_gb is None
+def test_what_is_there_is_not_missing() -> None:
+    assert compare(asset(), {}).missing_gb == 100
+    assert compare(asset(gb=None), {}).missing_gb == 0
+    assert compare(asset(), {"weights/a.distcp": 66 * GB}).missing_gb == pytest.approx(34)
+    assert compare(asset(), WHOLE).missing_gb == 0
 
 
 def test_what_only_other_runs_read_may_be_missing() -> None:
     other, read = asset(only_for="engine bridge"), asset(name="squad", gb=30.0)
-    absent = [compare(other, {}, {}), compare(read, {}, {})]
+    absent = [compare(other, {}), compare(read, {})]
     assert not enough(absent)
-    assert (space(needs(), absent).missing_gb, space(needs(), absent).optional_gb) == (30, 100)
-    assert enough([absent[0], compare(read, WHOLE, {})])
-    assert not enough([compare(other, WHOLE, {}), absent[1]])
-
-
-def test_one_row_for_a_request_or_a_refusal() -> None:
-    nemo, other = needs(), needs(name="other", backend="other")
-    assert choose([nemo, other], "m", "lora", "other") is other
-    with pytest.raises(RequestError, match=r"which backend\?.*nemo, other"):
-        choose([nemo, other], "m", "lora", None)
-    for model, task, backend in (("x", "lora", None), ("m", "pretrain", None), ("m", "lora", "jax")):
-        with pytest.raises(RequestError, match="nothing is known"):
-            choose([nemo], model, task, backend)
+    assert enough([absent[0], compare(read, WHOLE)])
+    assert not enough([compare(other, WHOLE), absent[1]])
 
 
 # --- the rows ---------------------------------------------------------------------------------
-
-
-def test_there_are_rows() -> None:
-    assert {row.name for row in ROWS} >= {"nemo_llama3_70b_lora", "nemo_llama31_pretrain"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
@@ -141,19 +112,6 @@ def test_a_row_says_where_it_is_from_and_how_each_asset_is_come_by(row: Needs) -
         assert one.parts
 
 
-def test_the_lora_checkpoint_is_as_its_source_says() -> None:
-    checkpoint = find_asset(CONFIGS.needs("nemo_llama3_70b_lora"), "checkpoint")
-    assert checkpoint.gb == 747
-    assert {part.path: part.gb for part in checkpoint.parts} == {
-        "context/": None,
-        "weights/__0_0.distcp": 66,
-        "weights/__0_1.distcp": 66,
-        "weights/common.pt": None,
-        "weights/metadata.json": None,
-    }
-    assert CONFIGS.needs("nemo_llama3_70b_lora").recommended_free_gb == 1000
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
 def test_a_runs_data_lie_where_a_needed_asset_does(row: Needs) -> None:
     if row.task == "mlperf":  # a submission mounts each of them at a place of its own
@@ -161,11 +119,6 @@ def test_a_runs_data_lie_where_a_needed_asset_does(row: Needs) -> None:
         return
     folder = row.run_flags.removeprefix("--data={out}/")
     assert folder in [one.folder for one in row.assets if not one.only_for]
-
-
-def test_engine_nemo_reads_no_checkpoint() -> None:
-    needed = [one.name for one in CONFIGS.needs("nemo_llama3_70b_lora").assets if not one.only_for]
-    assert needed == ["squad", "tokenizer"]
 
 
 def altered(tmp_path: Path, old: str, new: str) -> Configs:

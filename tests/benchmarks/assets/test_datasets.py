@@ -1,4 +1,4 @@
-"""A dataset's folder and manifest: what reads as whole, what does not, and when two are the same."""
+"""A dataset's folder and manifest: what reads as whole, and what does not."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,7 @@ import pytest
 from benchmarks.assets.datasets import (
     MANIFEST,
     Dataset,
-    DatasetJob,
     SourceText,
-    differences,
     estimated_bytes,
     read_dataset,
     tokenizer_size,
@@ -94,7 +92,7 @@ def test_a_file_cut_off_or_gone_is_named(folder: Path, name: str) -> None:
     assert f"{name} is not what was made" in refusal(folder)
 
 
-@pytest.mark.parametrize("name", ["../a/x", "/etc/x", "a/b", "..", ".hidden", "a\\b", "", "x\n"])
+@pytest.mark.parametrize("name", ["../a/x", "/etc/x", "..", ".hidden", "", "x\n"])
 @pytest.mark.parametrize("field", ["prefixes", "tokenizer", "files", "sha256"])
 def test_a_manifest_names_files_of_its_own_folder_alone(folder: Path, field: str, name: str) -> None:
     manifest = json.loads((folder / MANIFEST).read_text())
@@ -111,38 +109,6 @@ def test_a_manifest_names_files_of_its_own_folder_alone(folder: Path, field: str
 def test_an_edited_manifest_is_refused(folder: Path, fields: dict[str, Any]) -> None:
     (folder / MANIFEST).write_text(json_text(dataset(**fields)))
     assert "is not what was made" in refusal(folder)
-
-
-# --- the same inputs --------------------------------------------------------------------------
-
-
-def job(**fields: Any) -> DatasetJob:
-    whole = {"texts": [], "tokenizer": None, "vocabulary_size": 512, "folder": Path("x"), "name": "d", "shards": 2}
-    return DatasetJob(**{**whole, **fields})
-
-
-@pytest.mark.parametrize(
-    ("fields", "tokenizer", "texts", "found"),
-    [
-        ({}, None, ["aa", "bb"], []),
-        ({"name": "e"}, None, ["aa", "bb"], ["its name differs"]),
-        ({"vocabulary_size": 600}, None, ["aa", "bb"], ["its tokenizer differs"]),
-        ({"vocabulary_size": None}, "cc", ["aa", "bb"], ["its tokenizer differs"]),
-        ({}, None, ["bb", "aa"], ["its texts differ"]),
-        ({}, None, ["aa"], ["its texts differ"]),
-        ({"shards": 7}, None, ["aa", "bb"], []),  # one document fills one shard
-    ],
-)
-def test_each_other_input_is_named(
-    fields: dict[str, Any], tokenizer: str | None, texts: list[str], found: list[str]
-) -> None:
-    assert differences(dataset(), job(**fields), tokenizer, texts) == found
-
-
-def test_a_tokenizer_that_was_given_is_known_by_its_checksum() -> None:
-    given = dataset(trained_vocabulary_size=None)
-    for digest, found in (("cc", []), ("dd", ["its tokenizer differs"])):
-        assert differences(given, job(vocabulary_size=None), digest, ["aa", "bb"]) == found
 
 
 def test_the_estimate_is_rather_more_than_the_text(tmp_path: Path) -> None:

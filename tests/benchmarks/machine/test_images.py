@@ -130,17 +130,6 @@ def test_a_submission_runs_in_the_image_for_its_nodes(hardware: str, gpus: int, 
     assert nemo_backend.BACKEND.plan(benchmark).environment_name == image
 
 
-def test_every_gpu_that_mlperf_recipes_name_has_an_image_for_its_cpus() -> None:
-    named = {device for recipe in CONFIGS.recipes() if recipe.task == "mlperf" for device in recipe.hardware}
-    gpus = [device for device in map(CONFIGS.hardware, named - {"*"}) if device.kind == "gpu"]
-    assert {device.name for device in gpus} >= {"h100", "b200", "gb200", "gb300"}
-    for device in gpus:
-        assert device.cpu_architecture_source
-        for name in CONFIGS.names("submissions"):
-            submission = CONFIGS.submission(name)
-            assert submission.images[device.cpu_architecture or "amd64"].source  # known or not, with who says so
-
-
 def test_an_architecture_without_an_image_is_refused_with_the_way_out() -> None:
     benchmark = msgspec.structs.replace(lora("gb200", PYXIS, gpus=72), image="")
     with pytest.raises(RequestError, match="no container image of 'mlperf_llama2_70b_lora' for arm64") as refusal:
@@ -148,16 +137,6 @@ def test_an_architecture_without_an_image_is_refused_with_the_way_out() -> None:
     assert "is for amd64" in refusal.value.why
     assert "--image=" in refusal.value.next_command
     assert "images: {mlperf_llama2_70b_lora: {arm64: NAME:TAG, ...}}" in refusal.value.next_command
-
-
-def test_a_site_that_names_an_image_for_one_architecture_is_told_of_the_other() -> None:
-    site = site_with(images={"mlperf_llama2_70b_lora": {"arm64": "nvcr.io/ours:arm"}})
-    benchmark = lora("b200", site, gpus=8)
-    assert benchmark.image == ""
-    with pytest.raises(RequestError, match="no container image of 'mlperf_llama2_70b_lora' for amd64") as refusal:
-        images.image_of(benchmark, OWN)
-    assert "the image that site 'example_pyxis' names is for arm64" in refusal.value.why
-    assert "images: {mlperf_llama2_70b_lora: {amd64: nvcr.io/own:amd, ...}}" in refusal.value.next_command
 
 
 def test_where_an_image_lies() -> None:

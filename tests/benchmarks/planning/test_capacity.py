@@ -3,16 +3,10 @@
 import msgspec
 import pytest
 
-from benchmarks.configs import Configs
-from benchmarks.planning.capacity import (
-    LayerLoop,
-    Storage,
-    memory_by_part,
-    total_bytes,
-)
-from benchmarks.values import Benchmark, Lora, Parallelism, RecipeReference, Scalar, to_builtins
+from benchmarks.planning.capacity import LayerLoop, Storage, memory_by_part, total_bytes
+from benchmarks.values import Benchmark, Lora, Parallelism
+from tests.benchmarks.planned import changed, recipe
 
-CONFIGS = Configs()
 GB = 1e9
 USABLE_GB = 80 * 0.94
 FP8_SAVES = frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"})
@@ -34,42 +28,11 @@ def stored(saves: frozenset[str], *, scores: bool = False) -> Storage:
     )
 
 
-def benchmark(
-    parallelism: Parallelism,
-    *,
-    dtype: str = "bf16",
-    sequences: int = 2,
-    knobs: dict[str, Scalar] | None = None,
-) -> Benchmark:
-    """Llama 2 70B at 4096, with `sequences` on each device."""
-    gpus = parallelism.devices
-    return Benchmark(
-        backend="jax",
-        engine="maxtext",
-        model=CONFIGS.model("llama2_70b"),
-        task="pretrain",
-        dtype=dtype,
-        hardware=CONFIGS.hardware("h100"),
-        site=CONFIGS.site("local"),
-        gpus=gpus,
-        nodes=max(1, gpus // 8),
-        parallelism=parallelism,
-        lora=None,
-        sequence_length=4096,
-        micro_batch_size=sequences,
-        gradient_accumulation=1,
-        global_batch_size=sequences * gpus,
-        steps=50,
-        window="steady",
-        profile="none",
-        pgle="off",
-        data="synthetic",
-        knobs=knobs or {},
-        environment={},
-        xla_flags={},
-        recipe=RecipeReference(name="r", source="s", date="d"),
-        overrides={},
-    )
+def benchmark(share: Parallelism, dtype: str = "bf16") -> Benchmark:
+    """Llama 2 70B at 4096, with two sequences on each device."""
+    gpus = share.devices
+    sizes = {"gpus": gpus, "nodes": max(1, gpus // 8), "global_batch_size": 2 * gpus}
+    return changed(recipe(), dtype=dtype, parallelism=share, **sizes)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +107,7 @@ def test_a_fused_name_is_not_counted_beside_its_parts() -> None:
 
 
 def with_lora(run: Benchmark) -> Benchmark:
-    adapters = Lora(rank=16, alpha=32, dropout=0.0, targets=["query_key_value"])
-    return Benchmark(**{name: getattr(run, name) for name in to_builtins(run)} | {"lora": adapters})
+    return changed(run, lora=Lora(rank=16, alpha=32, dropout=0.0, targets=["query_key_value"]))
 
 
 def test_adapters_alone_have_gradients_and_moments() -> None:

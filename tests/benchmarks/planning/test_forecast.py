@@ -8,7 +8,7 @@ from benchmarks.planning.forecast import Forecast, ScalePoint, cost, forecast, m
 from benchmarks.planning.forecast_report import bound_lines, cost_rows, memory_rows, scaling_lines
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
-from tests.benchmarks.planned import CONFIGS, KNOWN, changed, laid_out, recipe, storage_of
+from tests.benchmarks.planned import CONFIGS, changed, laid_out, recipe, storage_of
 
 KEPT = CONFIGS.calibration()
 JAX = find_backend("jax")
@@ -20,7 +20,7 @@ def forecast_of(benchmark: Benchmark) -> Forecast:
 
 def points(*scales: int, **asked: object) -> list[ScalePoint]:
     request = Request(backend="jax", model="llama2_70b", **asked)  # type: ignore[arg-type]
-    return scaling(request, scales, lambda one: resolve(one, KNOWN, JAX), JAX, KEPT)
+    return scaling(request, scales, lambda one: resolve(one, CONFIGS, JAX), JAX, KEPT)
 
 
 def test_the_recipe_fits_64_gpus_with_its_margin_and_not_32() -> None:

@@ -9,7 +9,7 @@ from benchmarks.planning.capacity import total_bytes, usable_bytes
 from benchmarks.planning.published import as_benchmark
 from benchmarks.references.references import Reference, read_references
 from benchmarks.values import Benchmark
-from tests.benchmarks.planned import CONFIGS, KNOWN, changed
+from tests.benchmarks.planned import CONFIGS, changed
 
 ROWS = read_references(CONFIGS.root)
 # MaxText's Llama 3 rows: two sequences of 8192 a GPU. What the Llama 2 recipe keeps of them is more than a GPU has:
@@ -18,7 +18,7 @@ TOO_LARGE = {("llama3_70b", "jax")}
 
 
 def benchmark_of(row: Reference) -> Benchmark:
-    return as_benchmark(row, KNOWN, find_backend(row.backend))
+    return as_benchmark(row, CONFIGS, find_backend(row.backend))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name} {row.source[-40:]}")

@@ -8,12 +8,12 @@ from benchmarks.planning.capacity import fits
 from benchmarks.planning.seeding import with_layout
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Parallelism
-from tests.benchmarks.planned import KNOWN
+from tests.benchmarks.planned import CONFIGS
 
 
 def seeded(request: Request) -> Benchmark:
     backend = find_backend(request.backend)
-    return resolve(with_layout(request, KNOWN, backend), KNOWN, backend)
+    return resolve(with_layout(request, CONFIGS, backend), CONFIGS, backend)
 
 
 def request(gpus: int, backend: str = "nemo", model: str = "llama31_70b", **settings: str) -> Request:
@@ -22,7 +22,7 @@ def request(gpus: int, backend: str = "nemo", model: str = "llama31_70b", **sett
 
 def test_a_request_that_has_a_layout_stays_as_it_is() -> None:
     asked = request(64)
-    assert with_layout(asked, KNOWN, find_backend("nemo")) is asked
+    assert with_layout(asked, CONFIGS, find_backend("nemo")) is asked
 
 
 @pytest.mark.parametrize("gpus", [96, 4096])

@@ -47,8 +47,7 @@ def test_one_word_leaves_the_recipe_the_others(backend: str) -> None:
         ({"lora_rank": "x"}, "whole number"),
         ({"lora_rank": "1.5"}, "whole number"),
         ({"lora_alpha": "0"}, "above 0"),
-        ({"lora_alpha": "nan"}, "above 0"),
-        ({"lora_alpha": "inf"}, "above 0"),
+        ({"lora_alpha": "nan"}, "a finite number"),
         ({"lora_targets": "q,qkv"}, "query would have two adapters"),
         ({"lora_targets": "q,q"}, "query would have two"),
         ({"lora_targets": "q,kk"}, "no adapter stands beside 'kk'"),
@@ -105,8 +104,3 @@ def test_maxtexts_adapters_lie_whole_on_each_device() -> None:
     for part in ("optimizer", "gradients"):
         assert memory[1][part] == memory[8][part] >= 4 * adapters
     assert memory[1]["parameters"] - memory[8]["parameters"] == 4 * 426_624 * 7 / 8
-
-
-def test_a_compiled_step_of_adapters_is_held_against_nothing() -> None:
-    with pytest.raises(RequestError, match="held against no formula"):
-        BACKENDS["jax"].compile_program(resolved("jax", {}))

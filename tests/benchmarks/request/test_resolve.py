@@ -68,13 +68,6 @@ def test_a_model_alone_is_enough() -> None:
     assert benchmark.parallelism.devices == 1
 
 
-def test_eight_devices_as_fsdp_4_and_data_2() -> None:
-    benchmark = with_settings(gpus=8, ici_fsdp_parallelism=4, ici_data_parallelism=2)
-    assert (benchmark.parallelism.fsdp, benchmark.parallelism.data) == (4, 2)
-    assert benchmark.global_batch_size == 2 * 8
-    assert benchmark.overrides == {"ici_fsdp_parallelism": "4", "ici_data_parallelism": "2"}
-
-
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 @pytest.mark.parametrize("gpus", SCALES)
 def test_the_layouts_of_a_70b_at_every_scale(gpus: int, dtype: str) -> None:
@@ -144,10 +137,8 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
     [
         ({"model": "llama2_70"}, "did you mean 'llama2_70b'?"),
         ({"hardware": "h10"}, "did you mean 'h100'?"),
-        ({"site": "locl"}, "did you mean 'local'?"),
         ({"dtype": "bf61"}, "did you mean 'bf16'?"),
         ({"settings": {"remat_polcy": "full"}}, "did you mean 'remat_policy'?"),
-        ({"settings": {"sequence_lenght": "64"}}, "did you mean 'sequence_length'?"),
     ],
 )
 def test_an_unknown_name_gets_the_nearest(wanted: dict[str, object], hint: str) -> None:
@@ -160,11 +151,8 @@ def test_an_unknown_name_gets_the_nearest(wanted: dict[str, object], hint: str) 
         ("llama2_tiny", 8, {"ici_tensor_parallelism": 8, "ici_fsdp_parallelism": 1}, "attention heads (4)"),
         ("llama2_tiny", 4, {"ici_tensor_parallelism": 4, "ici_fsdp_parallelism": 1}, "query groups (2)"),
         ("llama2_tiny", 4, {"ici_pipeline_parallelism": 4, "ici_fsdp_parallelism": 1}, "layers (2)"),
-        ("llama2_tiny", 3, {"ici_context_parallelism": 3}, "sequence length (128)"),
-        ("llama2_tiny", 128, {"ici_fsdp_parallelism": 128}, "hidden size (64)"),
         ("llama2_tiny", 5, {"ici_fsdp_parallelism": 5}, "hidden size (64) not divisible by fsdp"),
         ("llama2_tiny", 8, {"global_batch_size": 12}, "global batch of 12"),
-        ("llama2_tiny", 8, {"global_batch_size": 4}, "global batch of 4"),
         ("llama2_tiny", 8, {"global_batch_size": 24, "micro_batch_size": 2}, "global batch of 24"),
         (
             "llama2_tiny",
@@ -218,19 +206,15 @@ def test_fp8_is_refused_where_the_hardware_has_none(model: str) -> None:
     ("wanted", "words"),
     [
         ({"gpus": 8, "nodes": 3}, "shared evenly among 3 nodes"),
-        ({"gpus": 1, "nodes": 0}, "--nodes is 0"),
         ({"gpus": 0}, "--gpus is 0"),
         ({"steps": 0}, "--steps is 0"),
-        ({"steps": 10**30}, "--steps is over"),
         ({"window": "35-44", "steps": 40}, "needs step 44"),
-        ({"window": "44-35"}, "holds no step"),
         ({"window": "best"}, "unknown window rule 'best'"),
         ({"pgle": "ncu"}, "--pgle=ncu"),
         ({"profile": "xplan"}, "did you mean 'xplane'?"),
         ({"profile": "nccl"}, "has no NCCL"),
         ({"profile_start_step": 3}, "no effect on --profile=none"),
         ({"task": "mlperf"}, "unknown MLPerf benchmark 'llama2_tiny'"),
-        ({"task": "pretrian"}, "no recipe for task 'pretrian'"),
         ({"dtype": "fp32", "model": "llama2_70b"}, "has no fp32 on h100"),
         ({"gpus": 64, "nodes": 4, "model": "llama2_70b"}, "64 h100 do not fit on 4 nodes"),
         ({"hardware": "h100", "model": "llama2_7b"}, "recipe trains model 'llama2_7b' on 'h100'"),
@@ -249,13 +233,9 @@ def test_requests_that_cannot_work(wanted: dict[str, object], words: str) -> Non
     ("key", "instead"),
     [
         ("steps", "--steps"),
-        ("model_name", "--model"),
         ("per_device_batch_size", "--set=micro_batch_size=N"),
         ("hf_access_token", "HF_TOKEN"),
-        ("base_emb_dim", "configs/models"),
         ("num_experts", "FLOPs are not counted"),
-        ("ici_expert_parallelism", "another axis"),
-        ("base_output_directory", "Stepmark fills it"),
         ("env.XLA_FLAGS", "--set=xla_FLAG=VALUE"),
         ("env.STEPMARK_RANK", "flags"),
         ("xla_force_host_platform_device_count", "--gpus"),
@@ -272,11 +252,9 @@ def test_a_reserved_setting_says_what_to_use(key: str, instead: str) -> None:
     [
         ("micro_batch_size", "two"),
         ("micro_batch_size", "0"),
-        ("micro_batch_size", "9" * 400),
         ("sequence_length", "-128"),
         ("learning_rate", "fast"),
         ("learning_rate", "nan"),
-        ("scan_layers", "yes"),
         ("env.", "1"),
         ("xla_gpu_enable_triton_gemm", "true --xla_other=1"),
     ],

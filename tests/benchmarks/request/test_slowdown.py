@@ -10,9 +10,7 @@ import nemo_backend
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.request.flag_lists import cells
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.sweeps.sweep import check
 from benchmarks.values import Benchmark
 
 CONFIGS = Configs()
@@ -64,14 +62,6 @@ def test_what_a_slowed_run_says_nothing_of_is_refused(wanted: dict[str, Any], sa
     assert refused.value.where.startswith("--inject_slowdown=0.5 --")
     assert refused.value.next_command == f"leave --inject_slowdown or {leave_out} out"
     assert resolved(**wanted, inject_slowdown=0.0).inject_slowdown == 0
-
-
-def test_an_ab_of_pgle_is_refused_and_nothing_starts() -> None:
-    asked = {"backend": "jax", "model": "llama2_70b", "gpus": "64", "pgle": "off,auto"}
-    requests = cells(asked, {"inject_slowdown": 0.5})
-    with pytest.raises(RequestError, match="1 of the 2 cells of the sweep cannot work") as refused:
-        check(requests, lambda request: resolve(request, CONFIGS, BACKENDS["jax"]), skip_refused=False)
-    assert "does not go with --pgle=auto" in refused.value.where
 
 
 def test_a_program_that_nothing_of_ours_runs_in_is_refused() -> None:

@@ -29,8 +29,10 @@ class FileServer:
         self.files |= {f"/{name}/resolve/{commit}/{path}": content for path, content in files.items()}
         self.files |= {f"/{name}/resolve/main/{path}": content for path, content in files.items()}
         listed = [_listed(path, content) for path, content in files.items()]
-        listed += [{"rfilename": path, "size": size, "blobId": "2" * 40} for path, size in unserved.items()]
-        self.serve_json(f"/api/models/{name}/revision/main", {"id": name, "sha": commit, "siblings": listed})
+        listed += [{"type": "file", "path": path, "size": size, "oid": "2" * 40} for path, size in unserved.items()]
+        self.serve_json(f"/api/models/{name}/revision/main", {"id": name, "sha": commit})
+        for revision in ("main", commit):
+            self.serve_json(f"/api/models/{name}/tree/{revision}", listed)
 
     def serve_json(self, path: str, value: object) -> None:
         self.responses[path] = lambda handler: handler.answer(200, json.dumps(value).encode())
@@ -44,9 +46,9 @@ def git_sha1(content: bytes) -> str:
 
 
 def _listed(path: str, content: bytes) -> dict[str, object]:
-    facts: dict[str, object] = {"rfilename": path, "size": len(content), "blobId": git_sha1(content)}
+    facts: dict[str, object] = {"type": "file", "path": path, "size": len(content), "oid": git_sha1(content)}
     if len(content) > 10_000:
-        facts["lfs"] = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
+        facts["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
     return facts
 
 

@@ -18,9 +18,6 @@ from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Container, Hardware, Plan, Site
 from launch.checks import flags_check
 from launch.environments import venvs
-from launch.running import refusals
-from launch.running.runners import Job, LocalRunner, SlurmRunner
-from launch.slurm import submit
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -116,12 +113,6 @@ def test_the_environment_of_the_runs_devices_is_asked_before_a_cpus(
     assert (tmp_path / "by").read_text() == str(pythons[asked])
 
 
-@pytest.mark.usefixtures("here")
-def test_what_the_compiler_knows_is_not_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    refuse(Checked(KNOWS_ALL))
-    assert capsys.readouterr().err == ""
-
-
 @pytest.fixture
 def container() -> Site:
     return msgspec.structs.replace(benchmark().site, runtime="container", container=Container(images="/images"))
@@ -192,22 +183,11 @@ def test_a_path_that_is_not_there_yet_is_not_asked_about(monkeypatch: pytest.Mon
     assert asked == [[GONE, KNOWN, TYPO]]
 
 
-def test_without_an_environment_the_table_is_all_there_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(venvs, "python_of", lambda _spec: None)
-    refuse(Checked(REFUSES))
-    assert "the XLA flags were not checked: environment 'jax-maxtext' is not made yet" in capsys.readouterr().err
-
-
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("print('X 1 could not be asked: no module'); exit(1)", "could not be asked: no module"),
-        ("raise SystemExit('usage: a mistake')", "usage: a mistake"),
         ("exit(2)", "exit code 2"),
-        ("import os; os.abort()", "exit code -6"),
         ("import time; time.sleep(60)", "no answer within 0.5 s"),
     ],
 )
@@ -220,45 +200,6 @@ def test_a_check_that_breaks_is_a_note_and_no_refusal(
     said = capsys.readouterr().err
     assert "the XLA flags were not checked: " in said
     assert why in said
-
-
-@pytest.mark.usefixtures("here")
-def test_the_shells_own_flags_do_not_reach_the_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "--xla_from_the_shell=1")
-    code = f"import os; open({str(tmp_path / 'seen')!r}, 'w').write(str(os.environ.get('XLA_FLAGS')))"
-    refuse(Checked(code))
-    assert (tmp_path / "seen").read_text() == "None"
-
-
-def recorded(monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> None:
-    """Every question goes into `asked`, in its order."""
-    monkeypatch.setattr(
-        flags_check,
-        "refuse_unknown_flags",
-        lambda *_, dry_run=False: asked.append("compiler, dry" if dry_run else "compiler"),
-    )
-    monkeypatch.setattr(refusals, "here", lambda *_, **__: asked.append("machine") or ())
-    monkeypatch.setattr(submit, "refusals", lambda *_: asked.append("slurm") or ())
-
-
-def test_a_dry_run_asks_the_compiler_and_a_run_the_machine_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    recorded(monkeypatch, asked)
-    runner = LocalRunner(Configs(), tmp_path, Job({}, None, False))
-    request = Request(backend="jax", model="llama2_tiny", settings={"xla_gpu_typo": "1"})
-    assert runner.understand(request) == runner.resolve(request)
-    assert asked == ["compiler, dry", "machine", "compiler"]
-
-
-def test_a_run_on_a_cluster_asks_after_slurm_has_let_it_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    recorded(monkeypatch, asked)
-    runner = SlurmRunner(Configs().site("example_venv"), Configs(), tmp_path, Job({}, None, False))
-    request = Request(backend="jax", model="llama2_tiny", site="example_venv", settings={"xla_gpu_typo": "1"})
-    assert runner.understand(request) == runner.resolve(request)
-    assert asked == ["compiler, dry", "slurm", "compiler"]
 
 
 # --- doctor.py flags ---------------------------------------------------------------------------------
@@ -312,13 +253,6 @@ def test_text_that_is_no_flags_is_refused(text: str, word: str) -> None:
     assert refused.value.what == f"'{word}' is no XLA flag"
 
 
-@pytest.mark.parametrize("nothing", [[], [""], ["--json"]])
-def test_bad_text_is_refused_by_the_script(tmp_path: Path, nothing: list[str]) -> None:
-    done = doctor("flags", *nothing, home=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "is no XLA flag" in done.stderr
-
-
 def test_a_broken_check_leaves_the_table(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
     broken = Checked("print('X 1 could not be asked: no module'); exit(1)")
     monkeypatch.setattr(flags_check, "backends", lambda: {"jax": broken})
@@ -338,18 +272,6 @@ def test_the_installed_compiler_decides(monkeypatch: pytest.MonkeyPatch, here: N
     assert "unknown to X 1; use b" in text
     assert f"instead: {KNOWN}" in text
     assert "instead: leave it out, or correct it" in text
-
-
-def test_what_is_gone_without_a_successor_is_left_out(tmp_path: Path) -> None:
-    done = doctor("flags", "--xla_gpu_enable_triton_softmax_fusion=false", home=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout.splitlines()[-1].strip() == "instead: leave it out, or correct it"
-
-
-def test_where_the_counterpart_is_not_exact_one_sentence_says_so(tmp_path: Path) -> None:
-    done = doctor("flags", "--xla_gpu_graph_level=3", home=tmp_path)
-    assert "have no exact counterpart, so the nearest is named instead" in done.stdout
-    assert "instead: --xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUSTOM_CALL" in done.stdout
 
 
 # --- the real compiler ------------------------------------------------------------------------------------

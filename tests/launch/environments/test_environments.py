@@ -36,25 +36,6 @@ def is_alive(pid: int) -> bool:
 # --- places -----------------------------------------------------------------------------------
 
 
-def test_root_comes_from_stepmark_home_then_xdg_then_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/h")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    monkeypatch.setenv("STEPMARK_HOME", "/s")
-    assert venvs.environments_root() == Path("/s/environments")
-    monkeypatch.delenv("STEPMARK_HOME")
-    assert venvs.environments_root() == Path("/x/stepmark/environments")
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
-    assert venvs.environments_root() == Path("/h/.cache/stepmark/environments")
-
-
-def test_path_names_the_lock_the_python_and_the_machine(tiny: Tiny) -> None:
-    spec = tiny.spec()
-    digest = hashlib.sha256(tiny.lock_file.read_bytes()).hexdigest()[:12]
-    version = ".".join(map(str, tiny.python_version))
-    expected = f"tiny-env-{digest}-py{version}-{os.uname().machine}"
-    assert tiny.path(spec) == tiny.place / "home" / "environments" / expected
-
-
 def test_missing_lock_file_is_a_clear_refusal(tiny: Tiny) -> None:
     spec = tiny.spec()
     tiny.lock_file.unlink()
@@ -190,13 +171,6 @@ def test_lock_file_is_passed_over_where_pip_does_not_offer_what_it_needs(tiny: T
     # From now on it is reused, and pip is not asked again.
     assert venvs.ensure(spec, said.append) == python
     assert sum(why_not in line for line in said) == 1
-
-
-def test_lock_file_is_passed_over_where_its_python_is_not_found(tiny: Tiny) -> None:
-    spec = tiny.prefer(tiny.spec(), python_minimum=(3, 99), python_maximum=(3, 99))
-    said: list[str] = []
-    assert used(spec, venvs.ensure(spec, said.append, bar=False)) == "requirements.lock"
-    assert said[0] == "environment 'tiny-env': not made from preferred.lock (0.01 GB): no Python 3.99 was found"
 
 
 def test_environment_of_any_lock_file_is_reused_the_preferred_first(tiny: Tiny) -> None:

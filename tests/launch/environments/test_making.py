@@ -144,16 +144,3 @@ def test_index_that_cannot_be_reached(index: FileServer, failing: Callable[..., 
     )
     through_proxy = failing("http://index.invalid/simple", proxy="http://127.0.0.1:9")
     assert "cannot be reached (Connection refused)" in through_proxy.what
-
-
-def test_a_local_build_of_the_pinned_version_is_not_taken(index: FileServer, making: Making, tiny: Tiny) -> None:
-    """Which uv prefers where ==1.0 is asked for."""
-    tiny.spec("1.0+special")
-    tiny.spec()  # whose lock file stays
-    wheels = {path.name: path.read_bytes() for path in tiny.wheels.iterdir()}
-    assert len(wheels) == 2
-    index.responses = {PROJECT: lambda handler: handler.answer(200, page(*wheels), Content_Type="text/html")}
-    index.files = {f"/files/{name}": content for name, content in wheels.items()}
-    install(replace(making, pip={"index-url": f"{index.url}/simple"}), lambda *_args: None)
-    installed = {path.name for path in making.path.glob("lib/*/site-packages/tiny-*")}
-    assert installed == {"tiny-1.0.dist-info"}

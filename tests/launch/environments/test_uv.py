@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.backend import LockFile
 from benchmarks.errors import RequestError
-from launch.environments import uv, venvs
-from launch.environments.uv import pip_settings, variables, without_index
+from launch.environments import uv
+from launch.environments.uv import pip_settings, variables
 
 Tiny = Any  # the fixture of conftest.py
 Hide = Callable[[str], None]
@@ -77,11 +76,6 @@ def test_variables_of_pip_win_over_its_files_and_uvs_over_all(wheels: Path, monk
     assert "UV_TORCH_BACKEND" not in found
 
 
-def test_no_index_is_an_option() -> None:
-    assert without_index({"no-index": "1"}) == without_index({"no-index": "True"}) == ["--no-index"]
-    assert without_index({"no-index": "0"}) == without_index({}) == []
-
-
 def test_settings_that_pip_cannot_read_are_refused(wheels: Path) -> None:
     (wheels.parent / "pip.conf").write_text("no section\n")
     with pytest.raises(RequestError, match="pip's settings cannot be read") as caught:
@@ -96,10 +90,6 @@ def write_program(path: Path, text: str, mode: int = 0o755) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(mode)
-
-
-def lock(first: tuple[int, int], last: tuple[int, int]) -> LockFile:
-    return LockFile(Path("x/requirements.lock"), first, last, size_gb=1)
 
 
 def test_programs_that_are_no_good_do_not_stop_the_search(tiny: Tiny, no_python_but: Hide) -> None:
@@ -135,8 +125,3 @@ def test_pyenv_is_looked_at_where_it_is_and_its_newest_first(
     monkeypatch.setenv("PYENV_ROOT", str(tiny.place / "pyenv"))
     assert uv._folders()[1:] == folders[::-1]
     assert uv.find_pythons([tiny.python_version]) == {tiny.python_version: Path(REAL)}
-
-
-def test_oldest_python_is_preferred() -> None:
-    assert venvs.fitting_versions(lock((3, 11), (3, 12))) == [(3, 11), (3, 12)]
-    assert venvs.fitting_versions(lock((3, 12), (3, 13)), lock((3, 11), (3, 12))) == [(3, 11), (3, 12), (3, 13)]

@@ -59,31 +59,10 @@ def test_what_is_not_explained_is_exit_code_3(
     assert json.loads(capsys.readouterr().out)["not_explained"] == ["parameters: -6.898e+10 parameters of a device"]
 
 
-@pytest.mark.parametrize(
-    ("model", "hardware", "words"),
-    [
-        ("llama2_70b", "h100", "python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100"),
-        ("llama3_tiny", "cpu", "python launch/plan.py compile --backend=jax --model=llama3_tiny --hardware=cpu"),
-        (
-            "llama3_70b",
-            "h100",
-            "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b",
-        ),
-        (
-            "llama2_70b",
-            "mi300x",
-            "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b",
-        ),
-    ],
-)
-def test_a_backend_without_such_a_program_names_what_can_be_compiled(
-    benchmark: Benchmark, model: str, hardware: str, words: str
-) -> None:
-    configs = Configs()
-    asked = msgspec.structs.replace(benchmark, model=configs.model(model), hardware=configs.hardware(hardware))
+def test_a_backend_without_such_a_program_names_what_can_be_compiled(benchmark: Benchmark) -> None:
     with pytest.raises(RequestError, match="NeMo") as refused:
-        compiling.compile_and_show(asked, nemo_backend.BACKEND, as_json=False)
-    assert refused.value.next_command.startswith(words)
+        compiling.compile_and_show(benchmark, nemo_backend.BACKEND, as_json=False)
+    assert refused.value.next_command.startswith("python launch/plan.py compile --backend=jax ")
 
 
 def test_the_folder_is_kept_where_its_log_must_be_read(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:

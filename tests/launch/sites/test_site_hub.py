@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.assets import hub_cache
+from benchmarks.assets.assets import hub_home
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
@@ -72,7 +72,7 @@ def test_a_job_is_refused_until_somebody_has_fetched_it(hub: FileServer, site: S
 
 def test_the_job_mounts_it_and_is_offline(site: Site) -> None:
     (phase,) = BACKEND.plan(benchmark(site)).phases
-    home = str(hub_cache.home(site))
+    home = str(hub_home(site))
     assert phase.mounts == [f"{home}:{home}"]
     assert (phase.environment["HF_HOME"], phase.environment["HF_HUB_OFFLINE"]) == (home, "1")
 

@@ -1,0 +1,51 @@
+"""How far something is that takes minutes: a bar on a terminal, else a line now and then. On stderr."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+LINE_SECONDS = 10.0
+
+Say = Callable[[str], None]
+
+
+class Show(Protocol):
+    """Told what is done and how far it is, as often as one likes; `more` says it in words."""
+
+    def __call__(self, doing: str, done: float = 0, total: float = 0, more: str = "", /) -> None: ...
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def shown(say: Say = say, bar: bool | None = None, lead: str = "") -> Iterator[Show]:
+    """A `bar`, or a line for each thing that is done and each ten seconds; None: a bar where stderr is a terminal."""
+    if sys.stderr.isatty() if bar is None else bar:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        words = [TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[more]")]
+        console = Console(stderr=True)
+        with Progress(
+            words[0], BarColumn(), words[1], TimeElapsedColumn(), console=console, transient=True
+        ) as progress:
+            task = progress.add_task("", total=None, more="")
+
+            def update(doing: str, done: float = 0, total: float = 0, more: str = "") -> None:
+                progress.update(task, description=lead + doing, completed=done, total=total or None, more=more)
+
+            yield update
+        return
+    last, printed = "", 0.0
+
+    def line(doing: str, done: float = 0, total: float = 0, more: str = "") -> None:  # noqa: ARG001
+        nonlocal last, printed
+        if doing != last or time.monotonic() - printed >= LINE_SECONDS:
+            last, printed = doing, time.monotonic()
+            say(f"{lead}{doing}: {more}" if more else lead + doing)
+
+    yield line
