@@ -137,8 +137,7 @@ def site() -> int:
     runtimes.refuse_unknown_engines(row)
     images.refuse_without_containers(typed_image(), row)
     options.refuse_without_slurm(row, typed)
-    filters = wanted.Filters(BACKEND.value, ENGINE.value, MODEL.value)
-    engines = wanted.specs(filters, configs, wanted.platforms(row, configs))
+    engines = wanted.specs(configs, wanted.platforms(row, configs), BACKEND.value, ENGINE.value, MODEL.value)
     if IMAGE.value and len(engines) > 1:
         raise RequestError(
             f"--image is for one engine, not for {', '.join(engines)}", where="--image", next_command="--engine=NAME"

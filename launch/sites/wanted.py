@@ -1,7 +1,7 @@
 """What a site is set up for: the engines that were asked for, what each runs in, and the images of the nodes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec, backends, find_backend
@@ -12,15 +12,6 @@ from benchmarks.values import Architecture, Hardware, ImageNames, Site, Value
 from launch.running import asked_python
 
 
-@dataclass(frozen=True)
-class Filters:
-    """Which engines a site is set up for; None: all of them."""
-
-    backend: str | None = None
-    engine: str | None = None
-    model: str | None = None
-
-
 def platforms(site: Site, configs: Configs) -> list[str]:
     """Whose environments a site needs; a CPU's where it names no devices."""
     hardware = site.slurm.hardware if site.slurm else []
@@ -29,25 +20,27 @@ def platforms(site: Site, configs: Configs) -> list[str]:
     return sorted({configs.hardware(name).platform for name in hardware}) or ["cpu"]
 
 
-def specs(filters: Filters, configs: Configs, platforms: Sequence[str] = ("cpu",)) -> dict[str, EnvironmentSpec]:
-    """ "backend/engine" -> what it runs in, of the engines that the filters leave."""
-    chosen = [find_backend(filters.backend)] if filters.backend else list(backends().values())
-    all_engines = sorted({engine for backend in chosen for engine in backend.engines})
-    if filters.engine is not None and filters.engine not in all_engines:
-        hint = nearest(filters.engine, all_engines)
-        raise RequestError(f"unknown engine '{filters.engine}': {hint}", where="--engine")
+def specs(
+    configs: Configs,
+    platforms: Sequence[str] = ("cpu",),
+    backend: str | None = None,
+    engine: str | None = None,
+    model: str | None = None,
+) -> dict[str, EnvironmentSpec]:
+    """ "backend/engine" -> what it runs in; of all engines, or of those that are named or train a model."""
+    chosen = [find_backend(backend)] if backend else list(backends().values())
+    all_engines = sorted({name for one in chosen for name in one.engines})
+    if engine is not None and engine not in all_engines:
+        raise RequestError(f"unknown engine '{engine}': {nearest(engine, all_engines)}", where="--engine")
     found = {}
-    for platform in platforms:
-        for backend in chosen:
-            for engine in backend.engines:
-                spec = backend.environment(engine, platform)
-                by_default = filters.engine or filters.model or not spec.only_by_name
-                trains = _trains(filters.model, backend.name, engine, configs)
-                if trains and by_default and filters.engine in (None, engine):
-                    suffix = f" ({platform})" if len(platforms) > 1 else ""
-                    found[f"{backend.name}/{engine}{suffix}"] = spec
+    for platform, one in product(platforms, chosen):
+        for name in one.engines if engine is None else [engine] if engine in one.engines else []:
+            spec = one.environment(name, platform)
+            if _trains(model, one.name, name, configs) and (engine or model or not spec.only_by_name):
+                suffix = f" ({platform})" if len(platforms) > 1 else ""
+                found[f"{one.name}/{name}{suffix}"] = spec
     if not found:
-        raise RequestError(f"no engine has a recipe for {filters.model}", where="--model, --backend and --engine")
+        raise RequestError(f"no engine has a recipe for {model}", where="--model, --backend and --engine")
     return found
 
 
@@ -90,7 +83,7 @@ def wanted_images(
 ) -> list[WantedImage]:
     """Every image once. Engines without one are not for a site of containers."""
     if engines is None:
-        engines = specs(Filters(), Configs())
+        engines = specs(Configs())
     found: dict[str, WantedImage] = {}
     for device in devices_of(site, Configs()) if devices is None else devices:
         for name, spec in engines.items():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,7 +19,6 @@ from benchmarks.values import Container, JobOptions, Site, Slurm
 from launch.environments import venvs
 from launch.sites import image_files, site_setup, wanted
 from launch.sites.site_setup import Work
-from launch.sites.wanted import Filters
 from tests import forked
 from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
 from tests.launch.private_cluster_fixture import RunningCluster
@@ -43,12 +43,12 @@ def site(folder: Path, runtime: str = "container") -> Site:
     return msgspec.convert(row, Site)
 
 
-def work(folder: Path, runtime: str = "container", filters: Filters | None = None, force: bool = False) -> Work:
+def work(folder: Path, runtime: str = "container", force: bool = False, **filters: str) -> Work:
     return Work(
         site=site(folder, runtime),
         options=JobOptions(partition="batch", account="us"),
         minutes=None,
-        engines=wanted.specs(filters or Filters(), Configs()),
+        engines=wanted.specs(Configs(), **filters),  # type: ignore[arg-type]
         out=folder / "results",
         force=force,
         devices=[Configs().hardware("h100")],
@@ -90,8 +90,7 @@ def test_an_image_of_no_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     for name in (NEMO, "nvidia+jax+maxtext-2026-09-10.sqsh", BRIDGE):
         (tmp_path / "the images").mkdir(exist_ok=True)
         (tmp_path / "the images" / name).touch()
-    only = Filters(backend="nemo", engine="nemo")
-    assert site_setup.set_up(work(tmp_path, filters=only)) == 1  # and no job was submitted: there is no Slurm here
+    assert site_setup.set_up(work(tmp_path, engine="nemo")) == 1  # and no job was submitted: there is no Slurm here
     out = capsys.readouterr().out
     assert f"refused: it has 0 bytes: {tmp_path}/the images/{NEMO}; --force imports it anew" in out
 
@@ -99,7 +98,7 @@ def test_an_image_of_no_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureF
 def test_an_image_for_another_architecture_leaves_the_site_without_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = work(tmp_path, filters=Filters(backend="nemo", engine="nemo"))
+    asked = work(tmp_path, engine="nemo")
     arm = msgspec.structs.replace(asked.site, images={"nemo": {"arm64": "nvcr.io/ours/nemo:1"}})
     assert site_setup.set_up(dataclasses.replace(asked, site=arm)) == 1
     assert "nemo/nemo  missing: no container image of 'nemo' for amd64 is known" in capsys.readouterr().out
@@ -126,30 +125,22 @@ def test_a_site_of_ones_own_pythons_is_looked_at(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("filters", "engines"),
     [
-        (Filters(backend="jax"), {"jax/maxtext"}),
-        (Filters(engine="bridge"), {"nemo/bridge"}),
-        (Filters(model="llama3_tiny", backend="nemo"), {"nemo/nemo"}),
-        (Filters(), {"jax/maxtext", "nemo/nemo", "nemo/bridge"}),
+        ({"backend": "jax"}, {"jax/maxtext"}),
+        ({"engine": "bridge"}, {"nemo/bridge"}),
+        ({"model": "llama3_tiny", "backend": "nemo"}, {"nemo/nemo"}),
+        ({"engine": "brige"}, "did you mean 'bridge'"),
+        ({"backend": "nemoo"}, "did you mean 'nemo'"),
+        ({"model": "llama9"}, "unknown model"),
+        ({"backend": "jax", "engine": "bridge"}, "unknown engine 'bridge'"),
     ],
 )
-def test_filters(filters: Filters, engines: set[str]) -> None:
-    assert engines <= set(wanted.specs(filters, Configs()))
-    if filters != Filters():
-        assert set(wanted.specs(filters, Configs())) == engines
-
-
-@pytest.mark.parametrize(
-    ("filters", "words"),
-    [
-        (Filters(engine="brige"), "did you mean 'bridge'"),
-        (Filters(backend="nemoo"), "did you mean 'nemo'"),
-        (Filters(model="llama9"), "unknown model"),
-        (Filters(backend="jax", engine="bridge"), "unknown engine 'bridge'"),
-    ],
-)
-def test_filters_that_fit_nothing(filters: Filters, words: str) -> None:
-    with pytest.raises(RequestError, match=words):
-        wanted.specs(filters, Configs())
+def test_which_engines_are_chosen(filters: dict[str, Any], engines: set[str] | str) -> None:
+    assert {"jax/maxtext", "nemo/nemo", "nemo/bridge"} <= set(wanted.specs(Configs()))
+    if isinstance(engines, set):
+        assert set(wanted.specs(Configs(), **filters)) == engines
+    else:
+        with pytest.raises(RequestError, match=engines):
+            wanted.specs(Configs(), **filters)
 
 
 # --- the job ----------------------------------------------------------------------------------------
@@ -172,48 +163,35 @@ def test_images_that_are_there_are_kept_unless_forced(tmp_path: Path) -> None:
     folder = tmp_path / "the images"
     folder.mkdir()
     (folder / NEMO).write_text("hsqs")
-    only = Filters(backend="nemo", engine="nemo")
-    looks = site_setup.preview(work(tmp_path, filters=only))  # it was never looked into
+    looks = site_setup.preview(work(tmp_path, engine="nemo"))  # it was never looked into
     assert f"check_image nvidia+nemo+25.09 '{folder / NEMO}' nemo" in looks
     assert "import_image '" not in looks
     image_files.keep(folder / NEMO, ANSWER, 0)
     assert "nemo:25.09" not in site_setup.preview(work(tmp_path))
     assert "nemo:25.09" in site_setup.preview(work(tmp_path, force=True))
-    assert site_setup.preview(work(tmp_path, filters=only)) == "all images are there: no job"
+    assert site_setup.preview(work(tmp_path, engine="nemo")) == "all images are there: no job"
 
 
-def test_a_folder_the_nodes_do_not_see_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    elsewhere = msgspec.structs.replace(
-        site(tmp_path),
-        slurm=Slurm(shared_folders=["/not/this"], hardware=["h100"]),
-        container=Container(images="/not/this/images"),
-    )
-    code = site_setup.set_up(dataclasses.replace(work(tmp_path), site=elsewhere))
-    assert code == 1
-    assert "the nodes do not see it (they share /not/this)" in capsys.readouterr().out
-    assert not (tmp_path / "results").exists()  # and no job was submitted: there is no Slurm in this test
-
-
-@pytest.mark.parametrize("trouble", ["root", "file"])
+@pytest.mark.parametrize("trouble", ["not shared", "not there", "a file"])
 def test_where_one_folder_cannot_be_none_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], trouble: str
 ) -> None:
-    absent = tmp_path / "lustre"  # the site shares it, and this machine is none of the site
-    if trouble == "file":
+    here, absent = tmp_path / "here", tmp_path / "lustre"  # the second is not on this machine
+    here.mkdir()
+    if trouble == "a file":
         absent.write_text("")
+    shared = [str(here)] if trouble == "not shared" else [str(here), str(absent)]
     given = work(tmp_path)
     elsewhere = msgspec.structs.replace(
         given.site,
-        slurm=Slurm(shared_folders=[str(tmp_path / "here"), str(absent)], hardware=["h100"]),
+        slurm=Slurm(shared_folders=shared, hardware=["h100"]),
         container=Container(images=str(absent / "images")),
     )
-    (tmp_path / "here").mkdir()
-    given = dataclasses.replace(given, site=elsewhere, out=tmp_path / "here" / "results")
-    assert site_setup.set_up(given) == 1
-    out = capsys.readouterr().out
-    assert f"missing: {absent / 'images'}: {absent} is not there" in out
+    assert site_setup.set_up(dataclasses.replace(given, site=elsewhere, out=here / "results")) == 1
+    why = f"the nodes do not see it (they share {here})" if trouble == "not shared" else f"{absent} is not there"
+    assert f"missing: {absent / 'images'}: {why}" in capsys.readouterr().out
     assert not absent.is_dir()
-    assert list((tmp_path / "here").iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
 def test_a_site_of_environments_makes_those_that_have_lock_files(
