@@ -39,36 +39,21 @@ def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
     stored_images.refuse(program, benchmark.site, benchmark.image)
 
 
-def ready(benchmark: Benchmark, spec: EnvironmentSpec, programs: Sequence[str]) -> dict[str, str | None]:
-    """The image pulled if need be, and asked what a run needs of it; what is written down of it."""
-    return _ready(_box(benchmark.site, benchmark.image, [], _gpus(benchmark)), benchmark.image, spec, programs)
-
-
-def set_up(site: Site, image: str, spec: EnvironmentSpec) -> dict[str, str | None]:
-    """The same at set-up, for no run."""
-    return _ready(_box(site, image, [], None), image, spec, [])
-
-
-def _ready(box: Box, name: str, spec: EnvironmentSpec, programs: Sequence[str]) -> dict[str, str | None]:
-    there = stored_images.stored(box.program, box.image) or stored_images.pull(box.program, box.image, name)
+def ready(site: Site, image: str, spec: EnvironmentSpec, gpus: list[str] | None = None) -> dict[str, str | None]:
+    """The image pulled if need be, and its Python asked what a run needs of it; what is written down of it."""
+    box = _box(site, image, [], gpus)
+    digest = stored_images.digest_of(box.program, box.image) or stored_images.pull(box.program, box.image, image)
     module = asked_python.module_of(spec)
     command = [spec.image_python, str(asked_python.PROGRAM), module]
-    answered = stored_images.ask(*_asking(box, command), modules=(module,))
-    for program in programs:
-        stored_images.ask_for_program(*_asking(box, ["which", program]), program=program)
+    inside = words(box, f"stepmark-asks-{os.getpid()}", Path("/"), {}, command)
+    variables = tuple(sorted(client(box, inherited_environment(), {}).items()))
     return {
         "name": spec.name,
-        "image": name,
-        "image_digest": there.digest,
+        "image": image,
+        "image_digest": digest,
         "container_program": box.program.version,
-        **asked_python.about(answered),
+        **asked_python.about(stored_images.ask(tuple(inside), variables, module)),
     }
-
-
-def _asking(box: Box, command: Sequence[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """A command in a container of no run, and the variables that it is started with."""
-    inside = words(box, f"stepmark-asks-{os.getpid()}", Path("/"), {}, command)
-    return tuple(inside), tuple(sorted(client(box, inherited_environment(), {}).items()))
 
 
 def box_of(benchmark: Benchmark, run: Path) -> Box:
@@ -76,7 +61,7 @@ def box_of(benchmark: Benchmark, run: Path) -> Box:
     folders = [benchmark.data] if benchmark.data.startswith("/") else []
     # The run's folder last: it may lie in the checkout, which is not written into.
     own = [Mount(source=folder, target=folder) for folder in [*folders, str(run.resolve())]]
-    return _box(benchmark.site, benchmark.image, own, _gpus(benchmark))
+    return _box(benchmark.site, benchmark.image, own, gpus_of(benchmark))
 
 
 def _box(site: Site, image: str, own: Sequence[Mount], gpus: list[str] | None) -> Box:
@@ -103,7 +88,8 @@ def _mount(text: str) -> Mount:
     return Mount(source=source, target=inside, read_only=options == "ro")
 
 
-def _gpus(benchmark: Benchmark) -> list[str] | None:
+def gpus_of(benchmark: Benchmark) -> list[str] | None:
+    """By their UUIDs; None: none."""
     if benchmark.hardware.platform != "cuda":
         return None
     return [gpu.uuid for gpu in machine_gpus.chosen(benchmark)]

@@ -1,6 +1,5 @@
-"""The image of a run on this machine: is it there, is it for this CPU, what does its Python say; and getting it."""
+"""The image of a run on this machine: is it there, what does its Python say; and getting it."""
 
-import platform
 import subprocess
 import sys
 from functools import cache
@@ -10,7 +9,7 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.machine import images
-from benchmarks.values import Site, Value
+from benchmarks.values import Site
 from launch.command_line.places import stepmark_home
 from launch.containers.programs import Program, answer, last_line
 from launch.running import asked_python, local
@@ -19,16 +18,8 @@ from launch.running.asked_python import AskedPython
 FIRST_SECONDS = 600  # the first container of an image may take minutes on a slow disk
 
 
-class Stored(Value, frozen=True):
-    """An image that is on this machine."""
-
-    digest: str  # tells it from another of the same name
-    architecture: str = ""  # empty: not known
-
-
 class _Inspected(msgspec.Struct):
     Id: str = ""
-    Architecture: str = ""
     RepoDigests: list[str] | None = None
 
 
@@ -49,12 +40,12 @@ def told(program: Program, site: Site, image: str) -> str:
     return str(folder / Path(images.file_name(image)).with_suffix(".sif").name)
 
 
-def stored(program: Program, image: str) -> Stored | None:
-    """None where it is not on this machine."""
+def digest_of(program: Program, image: str) -> str | None:
+    """What tells the image from another of the same name; None where it is not on this machine."""
     if program.name == "apptainer":
         from launch.sites.image_files import digest_of_ends
 
-        return Stored(digest=digest_of_ends(Path(image))) if Path(image).is_file() else None
+        return digest_of_ends(Path(image)) if Path(image).is_file() else None
     done = answer(program.path, "image", "inspect", image)
     if done.returncode:
         return None
@@ -62,23 +53,13 @@ def stored(program: Program, image: str) -> Stored | None:
         (one,) = msgspec.json.decode(done.stdout, type=list[_Inspected])
     except (msgspec.DecodeError, ValueError):
         return None
-    digests = [digest.rpartition("@")[2] for digest in one.RepoDigests or []]
-    return Stored(digest=digests[0] if digests else one.Id, architecture=one.Architecture)
+    return next((digest.rpartition("@")[2] for digest in one.RepoDigests or []), one.Id)
 
 
 def refuse(program: Program, site: Site, name: str) -> None:
-    """RequestError where the image is for another CPU, or a file that is not there; what has a name is pulled."""
+    """RequestError where the image is a file that is not there; what has a name is pulled."""
     image = told(program, site, name)
-    here = images.MACHINES.get(platform.machine(), platform.machine())
-    there = stored(program, image)
-    if there and there.architecture and there.architecture != here:
-        raise RequestError(
-            f"the container image is for {there.architecture}, this machine is {here}",
-            where=image,
-            why="none of its programs would start",
-            next_command=f"--image=NAME:TAG of one for {here}; or {program.name} rmi {image}, and it is pulled anew",
-        )
-    if there is None and images.is_file(name):
+    if images.is_file(name) and not Path(image).is_file():
         raise RequestError(
             "the container image is not there", where=image, next_command="--image with the path of a file that is"
         )
@@ -87,8 +68,8 @@ def refuse(program: Program, site: Site, name: str) -> None:
 # --- getting it -------------------------------------------------------------------------------------
 
 
-def pull(program: Program, image: str, name: str) -> Stored:
-    """Get it, with the program's own progress; RequestError with its words where it cannot be had."""
+def pull(program: Program, image: str, name: str) -> str:
+    """Get it, with the program's own progress; its digest. RequestError with its words where it cannot be had."""
     said = f"not on this machine; {program.name} pulls it, once (NVIDIA's images are 10 to 30 GB)"
     print(f"container image {name}: {said}", file=sys.stderr, flush=True)
     target = Path(image)
@@ -100,15 +81,15 @@ def pull(program: Program, image: str, name: str) -> Stored:
     done = _shown(command)
     if program.name == "apptainer" and done.returncode == 0:
         Path(f"{image}.part").rename(target)
-    there = stored(program, image) if done.returncode == 0 else None
-    if there is None:
+    digest = digest_of(program, image) if done.returncode == 0 else None
+    if digest is None:
         raise RequestError(
             f"the container image {name} cannot be pulled",
             where=" ".join(command),
             why=last_line(done) if done.stderr else f"exit code {done.returncode}; its words are above",
             next_command=f"{program.name} login {name.partition('/')[0]}; or --image=NAME:TAG of one that you have",
         )
-    return there
+    return digest
 
 
 def _shown(command: list[str]) -> "subprocess.CompletedProcess[str]":
@@ -135,32 +116,19 @@ def _shown(command: list[str]) -> "subprocess.CompletedProcess[str]":
 
 
 @cache
-def ask(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], modules: tuple[str, ...]) -> AskedPython:
+def ask(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], module: str) -> AskedPython:
     """What the image's Python says of itself, started as a run would start it; RequestError where it cannot run."""
-    done = _container(command, variables)
+    try:
+        done = local.asked(command, FIRST_SECONDS, dict(variables))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _unfit(command, str(error)) from None
     asked = asked_python.read(done.stdout)
     if asked is None:
         raise _unfit(command, last_line(done))
-    why = asked_python.problem(asked, modules)
+    why = asked_python.problem(asked, (module,))
     if why:
         raise _unfit(command, why)
     return asked
-
-
-@cache
-def ask_for_program(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], program: str) -> None:
-    """RequestError where the image has not the program that `command` looks for."""
-    if _container(command, variables).returncode:
-        raise _unfit(command, f"it has no program '{program}', which a phase of the run starts")
-
-
-def _container(
-    command: tuple[str, ...], variables: tuple[tuple[str, str], ...]
-) -> "subprocess.CompletedProcess[str]":
-    try:
-        return local.asked(command, FIRST_SECONDS, dict(variables))
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _unfit(command, str(error)) from None
 
 
 def _unfit(command: tuple[str, ...], why: str) -> RequestError:

@@ -92,9 +92,8 @@ def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> tuple[str, dict[str, s
     if in_container_here(benchmark):
         from launch.containers import running
 
-        phases = find_backend(benchmark.backend).plan(benchmark).phases
-        programs = sorted({program for phase in phases for program in phase.programs})
-        return spec.image_python, running.ready(benchmark, spec, programs)
+        gpus = running.gpus_of(benchmark)
+        return spec.image_python, running.ready(benchmark.site, benchmark.image, spec, gpus)
     if image is not None:
         from launch.sites import image_files
 

@@ -168,7 +168,7 @@ def _images_here(work: Work) -> Rows:
     rows += site_hub.fetch(work.site, work.repositories)
     for name, (image, spec) in _chosen_here(work).items():
         try:
-            about = running.set_up(work.site, image, spec)
+            about = running.ready(work.site, image, spec)
         except RequestError as error:
             rows.append((name, _refused(error, image)))
         else:

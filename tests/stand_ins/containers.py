@@ -5,15 +5,14 @@ A container is a process of this machine. It leads a group of its own and outliv
 docker's does; apptainer's is the client itself. Options that Stepmark has no business to use are errors.
 
 STAND_IN_CONTAINERS names a folder:
-    machine.json  what it plays: permission, daemon, nvidia, rootless, architecture, pull (false: refused),
-                  images (names that are there), python (what `python3` in an image is), missing (of an image)
+    machine.json  what it plays: permission, daemon, nvidia, rootless, pull (false: refused),
+                  images (names that are there), python (what `python3` in an image is)
     calls.jsonl   every call: its words, and which variables reached the container
     running/NAME  the process group of each container
 """
 
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -26,7 +25,6 @@ MACHINE = {
     "daemon": True,
     "nvidia": True,
     "rootless": False,
-    "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
     "pull": True,
     "images": [],
     "python": sys.executable,
@@ -66,7 +64,7 @@ def inspect(words):
     if words[1] not in images():
         print("[]")
         return fail(f"Error response from daemon: No such image: {words[1]}")
-    about = {"Id": "sha256:1d", "Architecture": MACHINE["architecture"], "RepoDigests": [f"{words[1]}@sha256:d19e57"]}
+    about = {"Id": "sha256:1d", "RepoDigests": [f"{words[1]}@sha256:d19e57"]}
     return say(json.dumps([about]))
 
 

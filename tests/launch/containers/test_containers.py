@@ -146,7 +146,6 @@ REFUSED = {
         (),
         ["cannot be pulled", "unauthorized", "docker login"],
     ),
-    "another architecture": ({"architecture": "riscv64"}, (), ["the container image is for riscv64"]),
     "a file": ({}, ("--image=/images/a.sqsh",), ["docker runs no image files"]),
     "no Python in the image": ({"python": "/none/python3"}, (), ["a container of this image cannot run", "by hand"]),
 }
