@@ -64,9 +64,6 @@ DECIDED = {
     "nodefile": "--nodelist",
 }
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
-
-
 # --- choosing -----------------------------------------------------------------------------------
 
 
@@ -78,7 +75,7 @@ def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> Jo
     options = _with_arguments(
         msgspec.structs.replace(options, arguments=[]), options.arguments, f"site {site.name}: arguments"
     )
-    check(options, f"site {site.name}: slurm.options")
+    seconds_of(options.time, f"site {site.name}: slurm.options")
     options = _replaced(options, _from_shell(shell), "the shell's SBATCH_* variables")
     options = _with_arguments(options, shell.get(ADDITIONAL, "").split(";"), ADDITIONAL)
     flags = {name: value for name, value in typed.items() if name != "slurm_arg"}
@@ -111,7 +108,7 @@ def flag_of(field: str) -> str:
 
 def _replaced(options: JobOptions, changes: Mapping[str, Any], where: str) -> JobOptions:
     changed = msgspec.structs.replace(options, **changes)
-    check(changed, where)
+    seconds_of(changed.time, where)
     return changed
 
 
@@ -211,17 +208,7 @@ def whole_number(key: str, value: str, where: str) -> int:
     return int(value)
 
 
-# --- what can be known to be wrong --------------------------------------------------------------
-
-
-def check(options: JobOptions, where: str) -> None:
-    """Refuses values that sbatch would refuse, or would take for something else."""
-    seconds_of(options.time, where)
-    for field in msgspec.structs.fields(JobOptions):
-        value = getattr(options, field.name)
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and (not text.strip() or _UNPRINTABLE.search(text)):
-                raise RequestError(f"--{flag_of(field.name)}={text!r}: one line of text is expected", where=where)
+# --- time limits -------------------------------------------------------------------------------
 
 
 def seconds_of(time: str, where: str = "--time") -> int:

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from benchmarks.values import Site
 from benchmarks.values import Slurm as SlurmSite
 from launch.slurm import commands
 from launch.slurm.client import Slurm
-from launch.slurm.parsing import node_names
-from tests.end_to_end.clusters import ClusterOfTests
+from tests.end_to_end.clusters import ClusterOfTests, until
 from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
 
 
@@ -202,48 +200,15 @@ class Jobs:
         (folder / "job.sbatch").write_text("\n".join(lines) + "\n")
         return self.slurm.submit(folder / "job.sbatch", dict(os.environ))
 
-    def wait(self, done: Callable[[], object], seconds: float = 40) -> None:
-        end = time.monotonic() + seconds
-        while not done():
-            assert time.monotonic() < end, "waited in vain"
-            time.sleep(0.2)
-
-    def ended(self, job_id: str) -> list[SchedulerEnd]:
-        self.wait(lambda: job_id not in self.slurm.queue([job_id]))
-        self.wait(lambda: self.slurm.ends([job_id])[job_id][-1].ended is not None)
-        return self.slurm.ends([job_id])[job_id]
-
-    def runs(self, job_id: str) -> bool:
-        state = self.slurm.queue([job_id]).get(job_id)
-        return state is not None and state.state == "RUNNING"
+    def ended(self, job_id: str) -> SchedulerEnd:
+        until(lambda: job_id not in self.slurm.queue([job_id]), "the job has left the queue")
+        until(lambda: self.slurm.ends([job_id])[job_id][-1].ended is not None, "its end is known")
+        return self.slurm.ends([job_id])[job_id][-1]
 
 
 @pytest.fixture(scope="module")
 def jobs(cluster: ClusterOfTests, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     return Jobs(cluster.running, tmp_path_factory.mktemp("runs"))
-
-
-@pytest.mark.slow
-def test_jobs_that_end_by_themselves(jobs: Jobs) -> None:
-    good, bad = jobs.submit("sleep 2", "--nodes=2"), jobs.submit("exit 3")
-    (ended,) = jobs.ended(good)
-    assert (ended.state, ended.exit_code, ended.source) == ("COMPLETED", "0:0", "sacct")
-    # The accounting hears of the nodes of a job seconds late, and names its first one until then.
-    jobs.wait(lambda: len(node_names(jobs.slurm.ends([good])[good][0].nodes or "")) == 2)
-    assert ended.started and ended.ended and abs(ended.ended - time.time()) < 60
-    (ended,) = jobs.ended(bad)
-    assert (ended.state, ended.exit_code) == ("FAILED", "3:0")
-
-
-@pytest.mark.slow
-def test_a_job_that_is_cancelled_while_it_runs(jobs: Jobs) -> None:
-    job = jobs.submit("sleep 300", run_id="runs")
-    jobs.wait(lambda: jobs.runs(job))
-    jobs.slurm.cancel(job)
-    (ended,) = jobs.ended(job)
-    assert ended.state == "CANCELLED"
-    assert ended.cancelled_by and not ended.cancelled_by.isdecimal()
-    jobs.slurm.cancel(job)  # once more: nothing to do
 
 
 @pytest.mark.slow
@@ -287,8 +252,8 @@ def test_without_accounting_the_controller_is_asked(tmp_path: Path) -> None:
     with private_cluster(tmp_path / "home", nodes=1, accounting=False, name="bare") as cluster:
         jobs = Jobs(cluster, tmp_path / "runs")
         good, bad = jobs.submit("exit 0"), jobs.submit("exit 3", run_id="bad")
-        assert [end.state for end in jobs.ended(good)] == ["COMPLETED"]
-        (ended,) = jobs.ended(bad)
+        assert jobs.ended(good).state == "COMPLETED"
+        ended = jobs.ended(bad)
         assert (ended.state, ended.exit_code, ended.source) == ("FAILED", "3:0", "scontrol")
         assert "accounting is off" in (ended.note or "")
         assert jobs.slurm.find("bad") == bad

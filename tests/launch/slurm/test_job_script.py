@@ -289,11 +289,13 @@ def test_a_dataset_is_mounted() -> None:
         {"repository": Path("/a,b")},
         {"python": "py\nthon"},
         {"run_id": "a\nb"},
+        {"options": {"comment": "two\nlines"}},
+        {"options": {"arguments": ["--licenses=a\nb"]}},
     ],
 )
-def test_places_that_no_job_can_name(moved: dict[str, Any]) -> None:
+def test_what_no_job_can_say(moved: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
-        script(dtype="bf16", place=moved)
+        script(dtype="bf16", **(moved if "options" in moved else {"place": moved}))
 
 
 TOKEN = "hf_" + "a1B2" * 6
