@@ -415,7 +415,7 @@ def write_steps(engine: Engine, phase_dir: Path, steps: range) -> None:
         path = phase_dir / "events-rank0.jsonl"
     else:
         lines = [megatron_line(step) for step in steps]
-        path = phase_dir / "rank-0.log"
+        path = phase_dir / f"rank-{sound(engine).gpus - 1}.log"  # the last rank prints
     with path.open("a") as stream:
         stream.writelines(lines)
 
