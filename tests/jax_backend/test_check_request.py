@@ -165,15 +165,3 @@ def test_the_real_jaxlib() -> None:
         "--xla_gpu_enable_command_buffer: write =VALUE behind it; without one it is unknown to jaxlib 0.12.0.1",
         "jaxlib 0.12.0.1 was asked about 6 flags",
     }
-
-
-@pytest.mark.slow
-def test_the_real_jaxlib_knows_the_flags_of_every_group() -> None:
-    from jax_backend import xla_flags
-
-    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
-    for group in xla_flags.table().groups.values():
-        text = " ".join(f"--{name}={value}" for name, value in group.flags.items())
-        command = [str(python), "-P", str(PROGRAM), f"--flags={text}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        assert (done.returncode, lines(done)[1:]) == (0, []), done.stdout

@@ -1,10 +1,6 @@
 """The pinned MaxText accepts the configuration of every recipe: on each hardware, in each precision, at each scale.
 
 Of all combinations those are built that have, together, each choice of each recipe and each value of each argument.
-All of them take two minutes:
-
-    python -m pytest -m every_program tests/jax_backend/test_configurations.py
-
 The arguments and environment are those of the plan; MaxText is the real one, only the devices are virtual. It imports
 no Transformer Engine on the way to a configuration, so that is left to the check at the start of a job.
 """
@@ -31,6 +27,8 @@ PROGRAM = Path(__file__).with_name("configurations.py")
 PGLE = (("nsys", "none"), ("auto", "none"))  # --pgle, --profile
 SEGMENTS = "max_segments_per_seq must be set when using TransformerEngine attention and packing"
 
+CONTROLS = (("hardware", "gpu"), ("ici_fsdp_parallelism", "4"), ("dcn_fsdp_parallelism", "4"))
+
 pytestmark = pytest.mark.slow(seconds=25)
 
 
@@ -49,6 +47,9 @@ class Asked(NamedTuple):
             "processes": self.phase.tasks,
             "on_a_node": self.phase.tasks_per_node * self.phase.devices_per_task,
         }
+
+
+Answers = tuple[list[Asked], dict[str, dict[str, Any]]]  # MaxText's, by the name of a plan
 
 
 def settings_of(phase: Phase) -> dict[str, str]:
@@ -88,7 +89,6 @@ def _models_and_scales(recipe: Recipe, hardware: str) -> Iterator[tuple[str, int
     yield from ((model, default_gpus(recipe, device)) for model in others)
 
 
-@pytest.fixture(scope="module")
 def all_asked() -> list[Asked]:
     """Every phase that trains, of each combination that is not refused before a plan is made."""
     found = []
@@ -106,47 +106,18 @@ def all_asked() -> list[Asked]:
     return found
 
 
-class Built(NamedTuple):
-    phases: list[Asked]
-    answers: dict[str, dict[str, Any]]  # by name
-
-
-def plans_of(phases: list[Asked]) -> dict[str, list[Asked]]:
-    """Equal plans are built once."""
-    found: dict[str, list[Asked]] = {}
-    for one in phases:
-        found.setdefault(json.dumps({**one.plan(), "name": "", "environment": {}}), []).append(one)
-    return found
-
-
 def covering(phases: list[Asked]) -> list[Asked]:
-    """The first plan of each choice of a recipe, and of each value of an argument."""
+    """The first plan of each choice of a recipe, and of each value of an argument; equal plans are one."""
+    plans: dict[str, list[Asked]] = {}
+    for one in phases:
+        plans.setdefault(json.dumps({**one.plan(), "name": "", "environment": {}}), []).append(one)
     chosen, seen = [], set[object]()
-    for same in plans_of(phases).values():
+    for same in plans.values():
         choices = {(one.name.split()[0], place, word) for one in same for place, word in enumerate(one.name.split())}
         new = choices.union(settings_of(same[0].phase).items()) - seen
-        chosen += same if new else []
+        chosen += same[:1] if new else []
         seen |= new
     return chosen
-
-
-@pytest.fixture(scope="module")
-def built(all_asked: list[Asked]) -> Built:
-    return build(covering(all_asked))
-
-
-def build(phases: list[Asked]) -> Built:
-    plans = plans_of(phases)
-    flagship = next(one for one in phases if one.benchmark.gpus == 64 and one.benchmark.dtype == "fp8")
-    controls = [
-        {**flagship.plan(hardware="gpu"), "name": "hardware=gpu"},
-        {**flagship.plan(ici_fsdp_parallelism="4"), "name": "ici_fsdp_parallelism=4"},
-        {**flagship.plan(dcn_fsdp_parallelism="4"), "name": "dcn_fsdp_parallelism=4"},
-    ]
-    answers = answered([*(same[0].plan() for same in plans.values()), *controls])
-    for same in plans.values():
-        answers |= dict.fromkeys((one.name for one in same), answers[same[0].name])
-    return Built(phases, answers)
 
 
 def answered(plans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -165,19 +136,19 @@ def answered(plans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 # --- the tests --------------------------------------------------------------------------------------
 
 
-def test_what_covers_all_choices_is_accepted_as_the_benchmark_says(built: Built) -> None:
-    assert refused_or_otherwise(built) == {}
+@pytest.fixture(scope="module")
+def answers() -> Answers:
+    """Of the plans that cover all choices, and of three that MaxText must refuse."""
+    chosen = covering(all_asked())
+    flagship = next(one for one in chosen if one.benchmark.gpus == 64 and one.benchmark.dtype == "fp8")
+    controls = [{**flagship.plan(**{name: value}), "name": f"{name}={value}"} for name, value in CONTROLS]
+    return chosen, answered([*(one.plan() for one in chosen), *controls])
 
 
-@pytest.mark.every_program
-def test_every_combination_is_accepted_as_the_benchmark_says(all_asked: list[Asked]) -> None:
-    assert refused_or_otherwise(build(all_asked)) == {}
-
-
-def refused_or_otherwise(built: Built) -> dict[str, dict[str, Any]]:
+def test_what_covers_all_choices_is_accepted_as_the_benchmark_says(answers: Answers) -> None:
     wrong = {}
-    for one in built.phases:
-        answer, settings = built.answers[one.name], settings_of(one.phase)
+    for one in answers[0]:
+        answer, settings = answers[1][one.name], settings_of(one.phase)
         said = {
             "problem": None,
             "global_batch_size": one.benchmark.global_batch_size,
@@ -187,16 +158,9 @@ def refused_or_otherwise(built: Built) -> dict[str, dict[str, Any]]:
         }
         if {name: answer.get(name) for name in said} != said:
             wrong[one.name] = answer
-    return wrong
+    assert wrong == {}
 
 
-@pytest.mark.parametrize(
-    ("control", "words"),
-    [
-        ("hardware=gpu", SEGMENTS),
-        ("ici_fsdp_parallelism=4", "ICI"),
-        ("dcn_fsdp_parallelism=4", "DCN"),
-    ],
-)
-def test_what_maxtext_would_refuse_is_refused_here(built: Built, control: str, words: str) -> None:
-    assert words in (built.answers[control]["problem"] or "")
+@pytest.mark.parametrize(("control", "words"), [*zip(CONTROLS, (SEGMENTS, "ICI", "DCN"), strict=True)])
+def test_what_maxtext_would_refuse_is_refused_here(answers: Answers, control: tuple[str, str], words: str) -> None:
+    assert words in (answers[1]["=".join(control)]["problem"] or "")

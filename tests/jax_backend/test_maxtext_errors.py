@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jax_backend.inside.maxtext_errors import in_words, reason_of, words_of
+from jax_backend.inside.maxtext_errors import in_words
 
 
 @contextmanager
@@ -30,28 +30,38 @@ def test_an_error_inside_the_context_for_transformer_engine_is_the_one_that_ends
         in_words(out_of_memory)()
 
 
-def refused() -> None:
-    """As MaxText 0.2.5's pyconfig does."""
-    try:
-        raise ValueError("no such setting")
-    except ValueError:
-        raise SystemExit(2)  # noqa: B904
-
-
-def test_an_exit_by_a_number_has_its_reason() -> None:
-    with pytest.raises(SystemExit, match="MaxText refuses: ValueError: no such setting"):
-        in_words(refused)()
-
-
-def test_an_error_that_hides_nothing_is_its_own_reason() -> None:
-    for error in (SystemExit("in words"), RuntimeError("INTERNAL: cuBLAS"), SystemExit(2)):
-        assert reason_of(error) is error
-
-
 class Refused(Exception):
+    """As pydantic's, whose own words hold all of the input."""
+
     def errors(self) -> list[dict[str, Any]]:
         return [{"msg": "Value error, one thing"}, {"msg": "Input should be 'a' or 'b'"}]
 
 
-def test_a_refusal_of_pydantic_is_its_messages_alone() -> None:
-    assert words_of(Refused("and all of the input")) == "one thing; Input should be 'a' or 'b'"
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (ValueError("no such setting"), "ValueError: no such setting"),
+        (Refused("and all of the input"), "one thing; Input should be 'a' or 'b'"),
+    ],
+)
+def test_an_exit_by_a_number_has_its_reason(reason: Exception, words: str) -> None:
+    def refused() -> None:
+        """As MaxText 0.2.5's pyconfig does."""
+        try:
+            raise reason
+        except Exception:
+            raise SystemExit(2)  # noqa: B904
+
+    with pytest.raises(SystemExit) as ended:
+        in_words(refused)()
+    assert ended.value.code == f"stepmark worker: MaxText refuses: {words}"
+
+
+@pytest.mark.parametrize("error", [SystemExit("in words"), RuntimeError("INTERNAL: cuBLAS"), SystemExit(2)])
+def test_an_error_that_hides_nothing_is_its_own_reason(error: BaseException) -> None:
+    def ends() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as ended:
+        in_words(ends)()
+    assert ended.value is error
