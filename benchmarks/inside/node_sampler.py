@@ -227,6 +227,7 @@ def find_gpus(path=None, wanted=None):
 def module_at(path):
     spec = importlib.util.spec_from_file_location("pynvml", path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules["pynvml"] = module  # where it looks for itself while it is loaded
     spec.loader.exec_module(module)
     return module
 
