@@ -21,25 +21,13 @@ from tests import toy_backend
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 60
-# launch/peak.py on a machine whose NVML shows a GPU of $TOY_GPU; without a name, a driver that shows none.
-WITH_A_DRIVER = """
-import os
-from benchmarks.machine.machine_gpus import MachineGpu, MachineGpus
-from launch import peak
-from launch.cli import run_main
-from launch.running import machine_gpus
-name = os.environ["TOY_GPU"]
-gpu = MachineGpu(index=0, uuid="GPU-7", name=name, memory_bytes=80_000_000_000, pci="0:1:0")
-found = MachineGpus(gpus=(gpu,) if name else (), driver="580.65", why_none="" if name else "the driver shows no GPU")
-machine_gpus.found = lambda: found
-run_main(peak.main)
-"""
 
 
 class Machine:
     """The toy backend in a home of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, play: Callable[[str], None]) -> None:
+        self.play = play
         self.folder, self.home = folder, folder / "home"
         self.variables = toy_backend.install(folder)
         toy_backend.make_environment_in(folder)
@@ -69,8 +57,10 @@ class Machine:
         return self.call([str(REPOSITORY / "launch/peak.py"), "--backend=toy", *flags], **variables)
 
     def on_a_gpu(self, device: str, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        words = ["--backend=toy", *flags]
-        return self.call(["-c", WITH_A_DRIVER, *words], **{"TOY_GPU": device, "TOY_DEVICE": device, **variables})
+        """Of that name; without one, on a driver that shows none."""
+        gpu = f"[gpu]\nname = {device}\nuuid = GPU-7\nmemory_mib = 81559\n" if device else ""
+        self.play(f"driver = 580.65\n{gpu}")
+        return self.peak(*flags, **{"TOY_DEVICE": device, **variables})
 
     def run(self, *flags: str) -> "subprocess.CompletedProcess[str]":
         toy = ["--backend=toy", "--model=llama2_tiny", "--steps=5", f"--output_dir={self.folder / 'results'}"]
@@ -86,8 +76,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def machine(tmp_path: Path, play_machine: Callable[[str], None]) -> Machine:
+    return Machine(tmp_path, play_machine)
 
 
 CPU = "--hardware=cpu"
@@ -97,7 +87,7 @@ TINY = "--model=llama2_tiny"
 @pytest.fixture(scope="module")
 def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """For what leaves nothing behind."""
-    return Machine(tmp_path_factory.mktemp("machine"))
+    return Machine(tmp_path_factory.mktemp("machine"), lambda _: None)
 
 
 # --- measuring, in this process ---
