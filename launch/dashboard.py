@@ -26,12 +26,11 @@ from absl import flags
 
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.history.filters import parse_condition
-from benchmarks.rendering.columns import aligned, plural
+from benchmarks.rendering.columns import Rows, aligned
 from launch.cli import refuse_more, run_main
 
 if TYPE_CHECKING:
     from benchmarks.history.filters import Condition
-    from launch.dashboards.update import Updated
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 DASHBOARD_DIR = flags.DEFINE_string(
@@ -64,14 +63,17 @@ def main(argv: list[str]) -> int:
             why=f"{of_all} is that of all runs, and would lose the others",
             next_command="the same with --dashboard_dir=DIR, a new or an empty folder",
         )
-    updated, told = _update(output_dir, logdir, where)
-    print(_text(updated, logdir))
+    rows, told = _update(output_dir, logdir, where)
+    own = [f"--dashboard_dir={DASHBOARD_DIR.value}"] if DASHBOARD_DIR.value else []
+    fitting = [f"--where={text}" for text in WHERE.value or []]
+    serve = ["python", "launch/dashboard.py", "--serve", f"--output_dir={OUTPUT_DIR.value}", *own, *fitting]
+    print("\n".join(["dashboard", *aligned([*rows, ("files", str(logdir)), ("next", shlex.join(serve))])]))
     return _serve(output_dir, logdir, where, told) if SERVE.value else EXIT_VALID
 
 
 def _update(
     output_dir: Path, logdir: Path, where: "list[Condition]", *, quiet: bool = False
-) -> "tuple[Updated, list[str]]":
+) -> tuple[Rows, list[str]]:
     """And what is to be said of folders and runs; where it is not `quiet`, that of folders was."""
     from launch.dashboards.update import update
     from launch.reports.run_index import open_index, say_problems
@@ -79,30 +81,9 @@ def _update(
     index = open_index(output_dir)
     if not quiet:
         say_problems(index)
-    updated = update(output_dir, logdir, index.select(where), newest=NEWEST.value, filtered=bool(where))
+    rows, notes = update(output_dir, logdir, index.select(where), newest=NEWEST.value, filtered=bool(where))
     left_out = [f"{problem.folder} is left out: {problem.reason}" for problem in index.problems()]
-    return updated, [*index.notes, *left_out, *updated.notes]
-
-
-def _text(updated: "Updated", logdir: Path) -> str:
-    """What the dashboard holds, what was done, and what is left out."""
-    changes = updated.changes
-    of_nights = f"; {plural(updated.nights, 'night')}" if updated.nights else ""
-    older = f", the newest (--newest={NEWEST.value})" if updated.rows < updated.runs else ""
-    own = [f"--dashboard_dir={DASHBOARD_DIR.value}"] if DASHBOARD_DIR.value else []
-    where = [f"--where={text}" for text in WHERE.value or []]
-    serve = ["python", "launch/dashboard.py", "--serve", f"--output_dir={OUTPUT_DIR.value}", *own, *where]
-    rows = [
-        ("charts", f"{plural(updated.points, 'run')} in {updated.series} series{of_nights}"),
-        ("table", f"{plural(updated.rows, 'run')}{older}"),
-        ("written", f"{changes.written} new, {changes.unchanged} as before, {changes.removed} removed"),
-    ]
-    if updated.left_out:
-        reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(updated.left_out.items()))
-        rows.append(("left out", f"{reasons}: in no chart over many runs"))
-    rows += [("note", note) for note in updated.notes]
-    rows += [("files", str(logdir)), ("next", shlex.join(serve))]
-    return "\n".join([f"dashboard over {plural(updated.runs, 'run')}", *aligned(rows)])
+    return rows, [*index.notes, *left_out, *notes]
 
 
 # --- serving --------------------------------------------------------------------------------------

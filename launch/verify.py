@@ -22,8 +22,6 @@ result.json are made from them.
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-import json
-import shlex
 import sys
 from pathlib import Path
 
@@ -31,10 +29,10 @@ from absl import flags
 
 from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.measuring.verification import differences, younger_keys
+from benchmarks.measuring.verification import differences
 from benchmarks.rendering.columns import aligned
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import PROVENANCE, RESULT, RunFolder, not_collected
+from benchmarks.runs.runfolder import RunFolder, not_collected
 from launch.cli import run_main
 
 FLAGS = flags.FLAGS
@@ -129,33 +127,20 @@ def verify(folder: RunFolder) -> int:
         return repair(folder, backend)
     stored, stored_steps = folder.stored_result(), folder.stored_steps()
     result, steps = recompute(folder, backend)
-    younger, told = _younger(folder)
     found = [
         *folder.changed_since_sealed(),
-        *differences(stored, result, stored_steps, steps, younger),
+        *differences(stored, result, stored_steps, steps),
         *_mllog_differs(folder, backend),
     ]
     if not found:
         print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status})")
-        print(told, end="")
         return EXIT_VALID
     print(f"{folder.path}: {len(found)} differences between what is stored and what the raw files say")
     for line in found[:MOST_SHOWN]:
         print(f"  {line}")
     if len(found) > MOST_SHOWN:
         print(f"  and {len(found) - MOST_SHOWN} more")
-    print(told, end="")
     return EXIT_INVALID
-
-
-def _younger(folder: RunFolder) -> tuple[list[str], str]:
-    """The keys that an earlier version, which stored the result, did not have; and the line that says so."""
-    if not (folder.path / PROVENANCE).exists():
-        return [], ""
-    stored_by = str(folder.provenance().get("stepmark"))
-    keys = younger_keys(json.loads((folder.path / RESULT).read_bytes()), stored_by)
-    add = f"python launch/verify.py --repair {shlex.quote(str(folder.path))} adds {'them' if len(keys) > 1 else 'it'}"
-    return keys, f"  stored by Stepmark {stored_by}, which had no {', '.join(keys)}: {add}\n" if keys else ""
 
 
 def repair(folder: RunFolder, backend: Backend) -> int:

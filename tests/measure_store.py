@@ -3,17 +3,15 @@
     python tests/measure_store.py --runs=100000
     python tests/measure_store.py --runs=100000 --tensorboard     the dashboard over them, and TensorBoard on it, too
 
-Each kind of run (model, precision, number of GPUs, backend) is resolved from the recipes and summarised by Stepmark
-itself from made-up step times; its files are then written many times over with another name, date, commit, tag, suite
-and speed. Some runs are damaged, some folders are no runs. The reports are made as a person makes them, by the script
-in a process of its own. Everything lies in a temporary folder (--dir=DIR: below DIR) and is removed in the end.
+One run's files are written many times over with another name, date, commit, tag, suite and speed. Some runs are
+damaged, some folders are no runs. The reports are made as a person makes them, by the script in a process of its own.
+Everything lies in a temporary folder (--dir=DIR: below DIR) and is removed in the end.
 """
 
 import argparse
 import json
 import os
 import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -28,21 +26,15 @@ from typing import Any, NamedTuple
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))  # run by its path, it is beside the packages and not among them
 
-from benchmarks.backend import find_backend  # noqa: E402
-from benchmarks.configs import Configs  # noqa: E402
-from benchmarks.measuring.summary import Ended, summarise  # noqa: E402
-from benchmarks.measuring.utilisation import workload_of  # noqa: E402
-from benchmarks.request.resolve import Request, resolve  # noqa: E402
-from benchmarks.values import RunRecord, Step, WorkerEnd, WorkerFacts, json_text  # noqa: E402
 from launch.dashboards.serving import tensorboard  # noqa: E402
+from tests.benchmarks.history.made_runs import quick_run  # noqa: E402
 
 KINDS = [
     *(("jax", "llama2_70b", dtype, gpus) for dtype in ("bf16", "fp8") for gpus in (64, 128, 256, 512)),
-    *(("nemo", "llama31_70b", "bf16", gpus) for gpus in (64,)),
-    *(("nemo", "llama31_8b", dtype, gpus) for dtype in ("bf16", "fp8") for gpus in (8,)),
+    ("nemo", "llama31_70b", "bf16", 64),
+    *(("nemo", "llama31_8b", dtype, 8) for dtype in ("bf16", "fp8")),
 ]
 SERVED_SECONDS = 120.0
-FLOPS_A_GPU = 5e14  # half of what the datasheet says
 FIRST_DAY = 1_735_689_600.0  # 2025-01-01
 DAYS = 600
 EVERY_DAMAGED, EVERY_FOREIGN = 997, 1999  # one of so many
@@ -53,35 +45,18 @@ QUESTIONS = (
 )
 
 
-class Template(NamedTuple):
-    """The files of one kind of run."""
-
-    name: str
-    benchmark: bytes
-    provenance: dict[str, Any]
-    result: dict[str, Any]
-    steps: bytes
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--dir", type=Path)
     parser.add_argument("--tensorboard", action="store_true", help="the dashboard, and TensorBoard on it, too")
-    parser.add_argument("--keep", action="store_true", help="remove nothing")
     options = parser.parse_args()
-    place = Path(tempfile.mkdtemp(prefix="stepmark-store-", dir=options.dir))
-    os.environ["STEPMARK_HOME"] = str(place / "home")
-    try:
-        measure(place, options.runs, options.repeats)
+    with tempfile.TemporaryDirectory(prefix="stepmark-store-", dir=options.dir) as place:
+        os.environ["STEPMARK_HOME"] = f"{place}/home"
+        measure(Path(place), options.runs, options.repeats)
         if options.tensorboard:
-            measure_dashboard(place / "results")
-    finally:
-        if options.keep:
-            print(f"kept: {place}")
-        else:
-            shutil.rmtree(place)
+            measure_dashboard(Path(place, "results"))
 
 
 def measure(place: Path, runs: int, repeats: int) -> None:
@@ -97,7 +72,7 @@ def measure(place: Path, runs: int, repeats: int) -> None:
         lines = report(results, question).count("\n")
         found = [timed(lambda question=question: report(results, question)) for _ in range(repeats)]
         say(f"{' '.join(question)} ({lines} lines)", found)
-    add_one(results)
+    write_run(results, 10_000_000, random.Random(8))
     say("report after one run has come", [timed(lambda: report(results, [*QUESTIONS[0]]))])
     say("all runs as JSON", [timed(lambda: report(results, ["--format=json"]))])
     print(f"  {counted(results)}")
@@ -192,111 +167,30 @@ def peak_memory_mb() -> float:
 
 def write_runs(results: Path, runs: int) -> None:
     chance = random.Random(7)
-    templates = [template_of(*kind) for kind in KINDS]
     for number in range(runs):
         if number % EVERY_FOREIGN == EVERY_FOREIGN - 1:
-            folder = results / f"plots-{number}"
-            folder.mkdir(parents=True)
-            (folder / "notes.txt").write_text("no run\n")
+            (results / f"plots-{number}").mkdir(parents=True)
         else:
-            write_run(results, templates[number % len(templates)], number, chance)
+            write_run(results, number, chance)
 
 
-def add_one(results: Path) -> None:
-    write_run(results, template_of(*KINDS[0]), 10_000_000, random.Random(8))
-
-
-def write_run(results: Path, template: Template, number: int, chance: random.Random) -> None:
+def write_run(results: Path, number: int, chance: random.Random) -> None:
     when = FIRST_DAY + chance.random() * DAYS * 86400
-    run_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(when))}-{template.name}-{number:05x}"
-    folder = results / run_id
-    folder.mkdir(parents=True)
-    provenance = {**template.provenance, "run_id": run_id, "labels": labels(number, when)}
-    provenance["git"] = {"commit": f"{chance.getrandbits(160):040x}", "changed_files": 0}
-    result = {**template.result, "run_id": run_id, "seconds_per_step": dict(template.result["seconds_per_step"])}
-    faster = chance.gauss(1, 0.004)
-    for name in ("median", "mean"):
-        result["seconds_per_step"][name] *= faster
-    text = json.dumps(result)
+    backend, model, dtype, gpus = KINDS[number % len(KINDS)]
+    night = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(when))
+    suite = "weekly" if number % 7 == 0 else "nightly"
+    folder = quick_run(
+        results,
+        f"{night}-{backend}-{model}-pretrain-{dtype}-{gpus}xcpu-{number:05x}",
+        seconds=5 * chance.gauss(1, 0.004),
+        commit=f"{chance.getrandbits(160):040x}",
+        tags=["accept"] if number % 10 == 0 else [],
+        nightly={"suite": suite, "cell": f"{model}-{gpus}", "night": night, "role": "night"} if number % 3 else None,
+        **{"backend": backend, "model": model, "dtype": dtype, "gpus": gpus},
+    )
     if number % EVERY_DAMAGED == 0:
-        text = text[: len(text) // 2]
-    (folder / "benchmark.json").write_bytes(template.benchmark)
-    (folder / "provenance.json").write_text(json.dumps(provenance))
-    (folder / "steps.jsonl").write_bytes(template.steps)
-    (folder / "result.json").write_text(text)
+        (folder / "result.json").write_text("{")
     os.utime(folder, (when + 600, when + 600))  # as one that ended then
-
-
-def labels(number: int, when: float) -> dict[str, Any]:
-    nightly = None
-    if number % 3:
-        night = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(when))
-        suite = "weekly" if number % 7 == 0 else "nightly"
-        nightly = {"suite": suite, "cell": f"cell-{number % len(KINDS)}", "night": night, "role": "night"}
-    return {"tags": ["accept"] if number % 10 == 0 else [], "nightly": nightly}
-
-
-def template_of(backend_name: str, model: str, dtype: str, gpus: int) -> Template:
-    """A run as Stepmark would have written it on such a cluster; its step times are made up."""
-    backend = find_backend(backend_name)
-    asked = Request(backend=backend_name, model=model, dtype=dtype, gpus=gpus, hardware="h100", steps=50)
-    benchmark = resolve(asked, Configs(), backend)
-    chance = random.Random(gpus)
-    flops = workload_of(benchmark).flops_per_step("palm")
-    seconds = flops / (gpus * FLOPS_A_GPU)
-    record = RunRecord(
-        attempt=1,
-        facts=[facts(benchmark.gpus)],
-        steps=made_up_steps(benchmark.steps, seconds, chance),
-        ends=[WorkerEnd(rank=0, status="done")],
-        unreadable=[],
-    )
-    result, steps = summarise(benchmark, "run", record, [Ended(rank=0, exit_code=0)], "sha256:" + "0" * 64)
-    if result.status != "valid":
-        raise SystemExit(f"the made-up run is no valid one: {result.reasons}")
-    provenance = {
-        "stepmark": "0.6.0",
-        "command": ["run.py"],
-        "environment": {
-            "name": f"{backend_name}-environment",
-            "lock_file": "requirements.lock",
-            "lock_sha256": "ab" * 32,
-        },
-        "machine": {"hostname": "login1", "cpu": "a processor"},
-        "worker": [json.loads(json_text(fact)) for fact in record.facts] * 8,
-    }
-    return Template(
-        name=f"{backend_name}-{model}-pretrain-{dtype}-{gpus}xh100",
-        benchmark=json_text(benchmark).encode(),
-        provenance=provenance,
-        result=json.loads(json_text(result)),
-        steps="".join(json.dumps(json.loads(json_text(step))) + "\n" for step in steps).encode(),
-    )
-
-
-def facts(gpus: int) -> WorkerFacts:
-    return WorkerFacts(
-        rank=0,
-        process_count=1,
-        device_count=gpus,
-        local_device_count=gpus,
-        device_kind="NVIDIA H100 80GB HBM3",
-        platform="gpu",
-        parameters=None,
-        trainable_parameters=None,
-        mesh={"devices": gpus},
-        versions={"python": "3.12.1"},
-        argv=["steps=50"],
-    )
-
-
-def made_up_steps(count: int, seconds: float, chance: random.Random) -> list[Step]:
-    steps, elapsed = [], 0.0
-    for number in range(count):
-        took = seconds * (30 if number == 0 else chance.gauss(1, 0.003))
-        elapsed += took
-        steps.append(Step(step=number, seconds=took, loss=8 - number / 50, tokens=None, elapsed_seconds=elapsed))
-    return steps
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ FRAMEWORKS = {
 }  # fmt: skip
 STATISTICS = {
     f"benchmarks.measuring.{name}"
-    for name in ("statistics", "figures", "summary", "utilisation", "window", "verification", "interval", "settling")
+    for name in ("statistics", "figures", "summary", "utilisation", "window", "verification")
 } | {"benchmarks.logs.foreign"}
 COMMANDS = {
     "cluster", "compare", "dashboard", "doctor", "ingest", "nightly", "peak", "plan", "report", "run", "setup",

@@ -1,4 +1,4 @@
-"""A board is one run of TensorBoard's: a folder of scalars. A chart says which tags are drawn together."""
+"""What a dashboard is made of: folders of scalars, each a run of TensorBoard's, and what is told beside them."""
 
 from benchmarks.values import Value
 
@@ -7,11 +7,6 @@ class Point(Value, frozen=True):
     step: int
     unix_seconds: float
     scalars: dict[str, float]  # tag -> value
-
-
-class Board(Value, frozen=True):
-    name: str  # KIND/NAME: its folder below the log directory
-    points: list[Point]
 
 
 class Chart(Value, frozen=True):
@@ -27,7 +22,7 @@ class Category(Value, frozen=True):
     charts: list[Chart]
 
 
-# What a folder may hold beside points, of which TensorBoard has messages of its own (launch/dashboards/summaries.py).
+# What TensorBoard has messages of its own for (launch/dashboards/summaries.py).
 
 
 class Charts(Value, frozen=True, tag=True):
@@ -48,3 +43,12 @@ class Row(Value, frozen=True, tag=True):
     name: str
     unix_seconds: float
     cells: dict[str, str | float]
+
+
+class Board(Value, frozen=True):
+    """One run of TensorBoard's as it is to be."""
+
+    name: str  # KIND/NAME: its folder below the log directory
+    points: list[Point] = []
+    told: list[Charts | Table | Row] = []  # before the points
+    links: dict[str, str] = {}  # name in the folder -> file elsewhere

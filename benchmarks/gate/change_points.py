@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.gate.level import logarithms
-from benchmarks.measuring.interval import DEVIATIONS_PER_MAD
+from benchmarks.measuring.statistics import DEVIATIONS_PER_MAD
 
 if TYPE_CHECKING:
     import numpy as np

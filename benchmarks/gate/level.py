@@ -12,7 +12,6 @@ from typing import NamedTuple
 from benchmarks.errors import RequestError
 from benchmarks.gate.rule_settings import Rule
 from benchmarks.measuring import statistics
-from benchmarks.measuring.interval import DEVIATIONS_PER_MAD
 
 # Variance of the mean of n normal values without their smallest and largest (from 3 on), in units of one value's.
 # Simulated; tests/benchmarks/gate/test_rule.py holds it to a fresh simulation.
@@ -56,7 +55,7 @@ def level(values: Sequence[float], rule: Rule) -> Level:
     """
     middle = median(values)
     # Where more than half of the nights are equal, the least noise says what is far.
-    unit = max(DEVIATIONS_PER_MAD * median([abs(value - middle) for value in values]), rule.least_noise)
+    unit = max(statistics.DEVIATIONS_PER_MAD * median([abs(value - middle) for value in values]), rule.least_noise)
     clip = rule.clip_deviations * unit
     beyond = [value for value in values if abs(value - middle) > clip]
     near = [value for value in values if abs(value - middle) <= rule.outlier_deviations * unit]

@@ -1,8 +1,8 @@
 """The table of `parse_train_timing`: one row for each log, whatever became of its run, and its three shapes.
 
-Pure: events of a log in, a row out; rows in, text out. Every file has one of six statuses and gets a row, or is
-counted in that of its run, so the counts at the end sum up to the number of files. Which files there are is found
-in launch/reports/log_folder.py; why a run ended early is read in log_endings.py.
+Pure: events of a log in, a row out; rows in, text out. Every file, and every run folder of Stepmark, has one of six
+statuses and gets a row. Which there are is found in launch/reports/log_folder.py; why a run ended early is read in
+log_endings.py.
 """
 
 import csv
@@ -24,7 +24,7 @@ from benchmarks.values import Step, Value, json_text
 SUCCESS = "Success"
 INCOMPLETE = "Incomplete"
 FAILED = "Failed"
-NOT_COMPARED = "Not compared"  # of a run of ours: a profiler ran, or it is of a phase that is not the measured one
+NOT_COMPARED = "Not compared"  # a run of ours that is invalid, or that a profiler recorded
 NOT_A_LOG = "Not a training log"
 UNREADABLE = "Unreadable"
 STATUSES = (SUCCESS, INCOMPLETE, FAILED, NOT_COMPARED, NOT_A_LOG, UNREADABLE)
@@ -41,7 +41,7 @@ Span = tuple[int, int]  # the first and the last step of an unbroken row
 
 
 class Row(Value, frozen=True):
-    """What one file says, or several that are counted together.
+    """What one log says, or one run folder of Stepmark.
 
     Figures are of the window's counted steps in the last attempt; None is unknown.
     """
@@ -65,7 +65,6 @@ class Row(Value, frozen=True):
     tflops_per_gpu_median: float | None = None
     excluded: dict[str, str] = {}  # why steps of the window were left out -> which
     skipped_lines: int = 0  # lines of steps that could not be read
-    files: int = 1  # counted in this row
 
 
 FIGURES = tuple(name for name in Row.__struct_fields__ if name.startswith(("seconds_", "tflops_")))
@@ -149,17 +148,6 @@ def row_without_log(path: str, status: str, reason: str, ending: Ending | None =
     """The row of a file that is no training log, or can't be read."""
     shown = f"{reason}; it says: {ending.text}" if ending else reason
     return Row(experiment=path, path=path, status=status, reason=shown, ending=ending.name if ending else None)
-
-
-def row_of_run(path: str, run_id: str, files: int, silent: Sequence[Row] = ()) -> Row:
-    """One row for the files of a run folder of Stepmark that are no logs, and for the logs of silent ranks."""
-    counted = files + len(silent)
-    reason = f"{plural(counted, 'file')} of Stepmark's run {run_id}"
-    told = next((row for row in silent if row.ending is not None), None)
-    if told is not None:
-        reason += f"; {PurePath(told.path).name}: {told.reason}"
-    ending = told.ending if told else None
-    return Row(experiment=path, path=path, status=NOT_A_LOG, reason=reason, ending=ending, files=counted)
 
 
 def _marked(steps: Sequence[Step], rule: str) -> list[Step]:
@@ -269,16 +257,12 @@ def log_name(file_name: str) -> str | None:
 
 def by_status(rows: Sequence[Row]) -> dict[str, int]:
     """How many files have each status."""
-    return {status: _files(row for row in rows if row.status == status) for status in STATUSES}
-
-
-def _files(rows: Iterable[Row]) -> int:
-    return sum(row.files for row in rows)
+    return {status: sum(row.status == status for row in rows) for status in STATUSES}
 
 
 def as_json(rows: Sequence[Row], rule: str) -> str:
     """The rows as one JSON object. What is unknown is null; nan and inf don't exist."""
-    head = {"window": rule, "deviation": DEVIATION, "files": _files(rows), "by_status": by_status(rows)}
+    head = {"window": rule, "deviation": DEVIATION, "files": len(rows), "by_status": by_status(rows)}
     return json_text({**head, "rows": [msgspec.to_builtins(row) for row in rows]})
 
 
@@ -312,14 +296,14 @@ def as_table(rows: Sequence[Row], rule: str) -> str:
             lines += [text, *(f"  {note}" for note in _notes(row))]
     for status in (NOT_COMPARED, UNREADABLE, NOT_A_LOG):
         others = [row for row in rows if row.status == status]
-        others.sort(key=lambda row: (row.ending is None, row.files > 1))  # first those that say why something failed
-        lines += ["", f"{status} ({_files(others)}):"] if others else []
+        others.sort(key=lambda row: row.ending is None)  # first those that say why something failed
+        lines += ["", f"{status} ({len(others)}):"] if others else []
         lines += [f"  {row.experiment}: {row.reason}" for row in others[:SHOWN_FILES]]
         if len(others) > SHOWN_FILES:
-            lines.append(f"  and {_files(others[SHOWN_FILES:])} more (--format=csv has all)")
+            lines.append(f"  and {len(others) - SHOWN_FILES} more (--format=csv has all)")
     counts = ", ".join(f"{count} {status}" for status, count in by_status(rows).items() if count)
     lines += ["", f"Std is the {DEVIATION}, over the steps of a log's last attempt."]
-    lines.append(f"{plural(_files(rows), 'file')}: {counts or 'none found'}")
+    lines.append(f"{plural(len(rows), 'file')}: {counts or 'none found'}")
     return "\n".join(lines) + "\n"
 
 

@@ -14,7 +14,6 @@ from itertools import groupby, pairwise
 import msgspec
 
 from benchmarks.errors import RequestError
-from benchmarks.measuring.settling import SETTLING_AGREEMENT, SETTLING_BIN_SECONDS, SETTLING_LIMIT_SECONDS, Settling
 from benchmarks.values import Step, Window
 
 STEADY = "steady"
@@ -27,6 +26,9 @@ ARTEFACT = "artefact"
 SETTLING = "settling"
 OUTSIDE_WINDOW = "outside_window"
 
+SETTLING_BIN_SECONDS = 15.0
+SETTLING_AGREEMENT = 0.0025
+SETTLING_LIMIT_SECONDS = 75.0
 FEWEST_SETTLED_STEPS = 5  # a run that settles later is not settled, and all its steps count
 
 ARTEFACT_BELOW_MEDIAN = 0.5
@@ -226,11 +228,30 @@ def _slower_neighbour(
 
 
 def _settled_from(steps: Sequence[Step], marks: Marks) -> int | None:
-    """The position of the first step after settling; None where the run ends before."""
-    times, settling = _times(steps), Settling()
-    for index, end in enumerate(_step_ends(steps)):
-        settling.take(times.get(index), end, counts=marks[index] is None)
-    return settling.settled_from
+    """The position of the first step after settling; None where the run ends before.
+
+    Settling is a matter of seconds (power, thermals), not of steps; the constants were measured on 1,194 public
+    MLPerf logs. Stepping starts with the first step that could count: a device that compiles or collects a profile
+    is not yet under the load that settles it.
+    """
+    from statistics import median
+
+    times, ends = _times(steps), _step_ends(steps)
+    first = marks.index(None) if None in marks else len(marks)
+    started = bin_start = ends[first - 1] if first else 0.0
+    earlier: float | None = None
+    in_bin: list[float] = []
+    for index in range(first, len(steps)):
+        if marks[index] is None and index in times:
+            in_bin.append(times[index])
+        if in_bin and ends[index] - bin_start >= SETTLING_BIN_SECONDS:
+            later = median(in_bin)
+            if earlier is not None and abs(later - earlier) < SETTLING_AGREEMENT * earlier:
+                return index + 1
+            earlier, bin_start, in_bin = later, ends[index], []
+        if ends[index] - started >= SETTLING_LIMIT_SECONDS:
+            return index + 1
+    return None
 
 
 def _step_ends(steps: Sequence[Step]) -> list[float]:

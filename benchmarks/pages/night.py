@@ -141,7 +141,6 @@ def _cell(cell: CellReport, key: str) -> Section:
         Words([*sentences, *undrawn], "list"),
         Words([] if cell.judgements else ["Nothing to judge."], "muted"),
         _figures(cell),
-        _change_points(cell),
         Words(cell.notes, "muted"),
         Fold("Runs of this cell, and those left out", [Facts(runs), Words(left_out, "list")]),
     ]
@@ -176,15 +175,6 @@ def _value(one: MetricJudgement, value: float | None, detail: str = "") -> Cell:
     if value is None:
         return Cell("none", "muted", detail=detail)
     return Cell(value_text(one.metric, value), detail=detail)
-
-
-def _change_points(cell: CellReport) -> Table:
-    rows = [
-        [Cell(found.night), Cell(one.metric.title), Cell(change_text(found.percent)), Cell(f"{found.p:.2g}")]
-        for one in cell.judgements
-        for found in one.change_points
-    ]
-    return Table("Change points", ["from", "metric", "#change", "#p"], rows)
 
 
 # --- the history of a metric ----------------------------------------------------------------------

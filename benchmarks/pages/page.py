@@ -20,13 +20,13 @@ HERE = Path(__file__).parent
 
 
 class Headline(NamedTuple):
-    """A figure in large type. `value` is the very number of the result, for programs that read the page."""
+    """A figure in large type."""
 
     label: str
     text: str
+    value: float  # the very number of the result, for programs that read the page
+    field: str
     detail: str = ""
-    value: float | None = None
-    field: str = ""
 
 
 class Headlines(NamedTuple):

@@ -1,7 +1,9 @@
 """A run's page: what was measured and how well that is known, where it lies, what ran, where it comes from. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from benchmarks.measuring.summary import Result
 from benchmarks.pages.page import (
@@ -22,14 +24,26 @@ from benchmarks.pages.page import (
 )
 from benchmarks.pages.step_plot import drawable, step_plot
 from benchmarks.planning.bounds import Bound
+from benchmarks.references import nearest_reference
 from benchmarks.references.nearest_reference import Nearest
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import count_text, layout_text, result_rows, seconds_text, title
-from benchmarks.values import Benchmark, Step, Value
+from benchmarks.values import Benchmark, Step, Value, to_builtins
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
-# Rows of the table at a run's end that are elsewhere on the page.
-ELSEWHERE = ("status", "seconds/step", "tokens/s", "of the peak", "MFU", "HFU", "steps", "notes", "compare", "loss")
+WHY = {"valid": "is valid", "invalid": "is invalid", "failed": "failed"}
+FIRST = ("not settled:", "slowed on purpose:")  # notes that a reader must know before the figures
+ELSEWHERE = ("status", "of the peak", "MFU", "HFU", "notes", "compare")  # rows of the table that are said otherwise
+# In large type, where they are known: label, field of result.json, how it is shown.
+FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("seconds per step, median", "seconds_per_step.median", seconds_text),
+    ("tokens per second", "tokens_per_second", count_text),
+    ("tokens per second and device", "tokens_per_second_per_gpu", count_text),
+    ("effective tokens per second", "tokens_per_second_effective", count_text),
+    ("MFU", "mfu.0.percent", "{:.1f}%".format),
+    ("days per 10¹² tokens", "days_per_trillion_tokens", count_text),
+    ("loss of the last step", "loss.last", "{:.4f}".format),
+)
 
 
 class RunMaterial(Value, frozen=True):
@@ -49,27 +63,25 @@ class RunMaterial(Value, frozen=True):
 
 def run_part(run: RunMaterial, key: str = "run") -> Part:
     result, steps = run.result, run.steps
+    uncomparable = [f"not to be compared: {reason}" for reason in result.not_comparable]
+    provenance = {name: value for name, value in run.provenance.items() if name not in ("notes", "run_id")}
     blocks: list[Block] = [
-        Box(TONES[result.status], _why(result.status), result.reasons),
+        Box(TONES[result.status], f"Why it {WHY[result.status]}", result.reasons),
         Section("What the logs say", [Facts(run.diagnosis)]),
-        Box("warm", "Before you use these figures", _warnings(result)),
+        Box("warm", "Before you use these figures", [*uncomparable, *_notes(result, first=True)]),
         Box("warm", "Unreadable files", run.missing),
         Headlines(_headlines(result)),
         Section("How the logs end", run.logs),
         Plots(step_plot(result, steps, f"{key}-steps")),
         Words([] if drawable(steps) else ["No step has a time."]),
-        Section("Compared with the peaks", [
-            Words([_compared_with_peaks(result, run.bound)]),
-            _utilisation(result),
-            Words(_why_no_hfu(result), "muted"),
-        ]),
-        Section("Nearest published reference", _published(run.nearest)),
-        Section("Machines and attempts", [Facts([row for row in result_rows(result) if row[0] not in ELSEWHERE])]),
-        Section("Notes", [Words(_notes(result), "list")]),
+        Section("The run", [Facts([row for row in result_rows(result) if row[0] not in ELSEWHERE])]),
+        Section("Compared with the peaks", [Words([_compared_with_peaks(result, run.bound)]), _utilisation(result)]),
+        Section("Nearest published reference", [Words(nearest_reference.text(run.nearest).split("\n"), "list")]),
+        Section("Notes", [Words(_notes(result, first=False), "list")]),
         Section("Provenance", [
-            Fold("Reported by the framework, for comparison only", [Facts(_framework(result))]),
             Fold("Unknown figures and why", [Facts(list(result.null_because.items()))]),
-            *_provenance(run.provenance),
+            _data("Reported by the framework, for comparison only", result.reported_by_framework),
+            *(_data(name.replace("_", " "), value) for name, value in provenance.items() if value),
         ]),
         Section("Verify", [
             Words(["Recompute every figure from the run's raw files:"]),
@@ -81,10 +93,6 @@ def run_part(run: RunMaterial, key: str = "run") -> Part:
     return Part(key, "Run", result.run_id, result.status, tone, heading, _under(run.benchmark), result.run_id, blocks)
 
 
-def _why(status: str) -> str:
-    return "Why it failed" if status == "failed" else f"Why it is {status}"
-
-
 def _under(benchmark: Benchmark) -> str:
     nodes = f", {plural(benchmark.nodes, 'node')}" if benchmark.nodes > 1 else ""
     return (
@@ -94,69 +102,30 @@ def _under(benchmark: Benchmark) -> str:
     )
 
 
-def _warnings(result: Result) -> list[str]:
-    """What a reader must know before the figures."""
-    found = [f"not to be compared: {reason}" for reason in result.not_comparable]
-    if result.slowed_by:
-        found.append(f"slowed on purpose: every step by {result.slowed_by:.0%}; no baseline may hold this run")
-    if result.seconds_per_step.median is not None and not result.window.settled:
-        found.append("not settled: step times may still drift, and the interval does not cover that")
-    return found
-
-
-def _notes(result: Result) -> list[str]:
-    """Without those that are among the warnings."""
-    warned = ("not settled:",) if result.seconds_per_step.median is not None else ()
-    return [note for note in result.notes if not note.startswith((*warned, "slowed on purpose:"))]
-
-
-# --- the figures --------------------------------------------------------------------------------
+def _notes(result: Result, *, first: bool) -> list[str]:
+    return [note for note in result.notes if note.startswith(FIRST) is first]
 
 
 def _headlines(result: Result) -> list[Headline]:
-    """In large type. Where no speed is claimed, that is said once, with the reason."""
-    spread, nulls = result.seconds_per_step, result.null_because
-    if spread.median is None:
-        return [Headline("seconds per step", "not claimed", nulls.get("seconds_per_step", "unknown")), _loss(result)]
-    interval = nulls.get("seconds_per_step.ci95", "no interval")
+    stored, spread = to_builtins(result), result.seconds_per_step
+    found = []
+    for label, field, text in FIGURES:
+        value = _at(stored, field)
+        if value is not None:
+            found.append(Headline(label, text(value), value, field))
     if spread.ci95 is not None:
-        interval = f"95% interval {seconds_text(spread.ci95[0])} to {seconds_text(spread.ci95[1])}"
-    counted = f"{interval} · {plural(result.window.counted, 'step')} counted"
-    excess = f"; mean over median {spread.excess:+.1%}" if spread.excess is not None else ""
-    of_window = f"all time between the first and last counted step{excess}"
-    median = seconds_text(spread.median)
-    return [
-        Headline("seconds per step, median", median, counted, spread.median, "seconds_per_step.median"),
-        _figure(result, "tokens per second", "tokens_per_second"),
-        _figure(result, "tokens per second and device", "tokens_per_second_per_gpu"),
-        _figure(result, "effective tokens per second", "tokens_per_second_effective", of_window),
-        _mfu_headline(result),
-        _figure(result, "days per 10¹² tokens", "days_per_trillion_tokens"),
-        _loss(result),
-    ]
+        low, high = map(seconds_text, spread.ci95)
+        detail = f"95% interval {low} to {high} · {plural(result.window.counted, 'step')} counted"
+        found[0] = found[0]._replace(detail=detail)
+    return found
 
 
-def _figure(result: Result, label: str, name: str, detail: str = "at the median step") -> Headline:
-    value = getattr(result, name)
-    if value is None:
-        return Headline(label, "unknown", result.null_because.get(name, "unknown"))
-    return Headline(label, count_text(value), detail, value, name)
-
-
-def _mfu_headline(result: Result) -> Headline:
-    if not result.mfu:
-        return Headline("MFU", "unknown", result.null_because.get("mfu", "unknown"))
-    first = result.mfu[0]
-    of = f"of {first.peak_tflops:.5g} TFLOP/s {first.precision_peak} ({first.table}), counted by {first.counted_by}"
-    return Headline("MFU", f"{first.percent:.1f}%", of, first.percent, "mfu.0.percent")
-
-
-def _loss(result: Result) -> Headline:
-    first, last = result.loss.first, result.loss.last
-    if last is None:
-        return Headline("loss", "unknown", result.null_because.get("loss.last", "unknown"))
-    before = f"from {first:.4f}" if first is not None else result.null_because.get("loss.first", "")
-    return Headline("loss of the last step", f"{last:.4f}", before, last, "loss.last")
+def _at(value: Any, field: str) -> float | None:
+    for name in field.split("."):
+        if value is None:
+            return None
+        value = value[int(name)] if isinstance(value, list) else value[name]
+    return None if value is None else float(value)
 
 
 def _utilisation(result: Result) -> Table:
@@ -190,53 +159,7 @@ def _compared_with_peaks(result: Result, bound: Bound | None) -> str:
     return " ".join(words)
 
 
-def _why_no_hfu(result: Result) -> list[str]:
-    why = None if result.hfu or not result.mfu else result.null_because.get("hfu")
-    return [f"HFU is unknown: {why}"] if why else []
-
-
-def _published(nearest: Nearest) -> list[Block]:
-    found, why = nearest
-    if found is None:
-        return [Words([f"No reference: {why}."])]
-    theirs = (
-        f"{found.reference_tokens_per_second_per_gpu:,.0f} tokens/s per GPU, {found.reference_seconds:.4g} s a step"
-    )
-    return [
-        Words([f"{found.ratio:.3f} times the tokens per second and GPU of {found.reference} ({theirs})."]),
-        Words([found.source], "muted"),
-        Words([f"published with {one}" for one in found.differs] or ["No other known difference."], "list"),
-    ]
-
-
-# --- what lies behind them ----------------------------------------------------------------------
-
-
-def _framework(result: Result) -> list[tuple[str, str]]:
-    """What the framework printed, which is kept beside our figures and never used."""
-    known = {name: value for name, value in result.reported_by_framework.items() if value is not None}
-    return [
-        (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
-        for name, value in known.items()
-    ]
-
-
-def _provenance(provenance: Mapping[str, Any]) -> list[Fold]:
-    """A list for each part of the file but those that are elsewhere on the page."""
-    parts = {name: value for name, value in provenance.items() if name not in ("notes", "run_id")}
-    return [Fold(name.replace("_", " "), [Facts(list(_leaves("", value)))]) for name, value in parts.items()]
-
-
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Every leaf with the path to it; a list of words is one text, a line each where they are many."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _leaves(f"{name} {key}".strip(), inner)
-    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
-        for number, inner in enumerate(value):
-            yield from _leaves(f"{name} {number}".strip() if len(value) > 1 else name, inner)
-    elif isinstance(value, list):
-        if value:
-            yield name or "value", "\n".join(map(str, value))
-    elif value not in (None, ""):
-        yield name or "value", str(value)
+def _data(name: str, value: Any) -> Fold:
+    """A part of a file as it is."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return Fold(name, [LogTail(name, text.split("\n"))])

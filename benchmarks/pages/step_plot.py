@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.measuring.figures import usable_seconds
 from benchmarks.measuring.summary import Result
-from benchmarks.pages.drawing import BLUE, MUTED, VIOLET, WARM, label, plot, seconds_axis
+from benchmarks.pages.drawing import BLUE, MUTED, VIOLET, WARM, plot, seconds_axis
 from benchmarks.pages.page import Key, Plot
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import seconds_text
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 Groups = dict[str | None, list[Step]]  # rank 0's steps that have a time, by why they are left out; None: they count
 
 HEIGHT = 280
-MOST_POINTS = 1500  # beyond that a mark stands for several steps: the middle one, with a line from lowest to highest
-COLUMNS = 200
+MOST_POINTS = 1500  # of one reason, within the axis; of more, one of so many is drawn
 FAR = 4.0  # widths of the middle half; a counted step beyond does not set the scale
 LEAST_SPREAD = 0.002  # of the median, where that width is next to nothing
-MOST_RIM_LABELS = 4
 
 
 class Mark(NamedTuple):
@@ -122,22 +120,14 @@ def _draw_steps(axes: "Axes", result: Result, groups: Groups, low: float, high: 
         axes.axhline(spread.median * scale, color=BLUE, linewidth=1.4, zorder=2)
     for reason, group in groups.items():
         inside = [step for step in group if low <= (step.seconds or 0.0) <= high]
-        if len(inside) > MOST_POINTS:
-            _draw_columns(axes, _mark(reason), inside, scale)
-        else:
-            seconds = [(step.seconds or 0.0) * scale for step in inside]
-            _draw_marks(axes, _mark(reason), [s.step for s in inside], seconds, 2.6 if len(inside) > 250 else 4.6)
+        inside = inside[:: 1 + len(inside) // MOST_POINTS]
+        seconds = [(step.seconds or 0.0) * scale for step in inside]
+        _draw_marks(axes, _mark(reason), [s.step for s in inside], seconds, 2.6 if len(inside) > 250 else 4.6)
     out = beyond(groups, low, high)
     room = 0.05 * (high - low)
-    for step in out:  # at the rim, with their seconds where there is room for them
-        above = (step.seconds or 0.0) > high
-        place = (high - room if above else low + room) * scale
+    for step in out:  # at the rim
+        place = (high - room if (step.seconds or 0.0) > high else low + room) * scale
         _draw_marks(axes, _mark(step.excluded_because), [step.step], [place], 6)
-        if len(out) <= MOST_RIM_LABELS:
-            right = step.step > min(numbers) + 0.75 * (max(numbers) - min(numbers))
-            text = f"{seconds_text(step.seconds or 0.0)} {'↑' if above else '↓'}"
-            side = "right" if right else "left"
-            label(axes, text, (step.step, place), (-9 if right else 9, 0), ha=side, va="center")
 
 
 def _mark(reason: str | None) -> Mark:
@@ -148,18 +138,6 @@ def _draw_marks(axes: "Axes", mark: Mark, places: Sequence[int], heights: Sequen
     face, edge = ("none", 1.2) if mark.hollow else (mark.colour, 0.0)
     options = {"markerfacecolor": face, "markeredgecolor": mark.colour, "markeredgewidth": edge, "markersize": size}
     axes.plot(places, heights, linestyle="none", marker=mark.marker, zorder=3, **options)  # type: ignore[arg-type]
-
-
-def _draw_columns(axes: "Axes", mark: Mark, steps: Sequence[Step], scale: float) -> None:
-    """Many steps: a line from the lowest to the highest of neighbours, and a dot at their middle."""
-    import numpy as np
-
-    chunks = np.array_split(np.array([(step.step, (step.seconds or 0.0) * scale) for step in steps]), COLUMNS)
-    places = [float(chunk[len(chunk) // 2, 0]) for chunk in chunks]
-    ends = [(float(chunk[:, 1].min()), float(chunk[:, 1].max())) for chunk in chunks]
-    axes.vlines(places, *zip(*ends, strict=True), color=mark.colour, alpha=0.45, linewidth=1, zorder=3)
-    middles = [float(np.median(chunk[:, 1])) for chunk in chunks]
-    axes.plot(places, middles, linestyle="none", marker=".", markersize=2.5, color=mark.colour, zorder=3)
 
 
 def _step_keys(result: Result, steps: Sequence[Step]) -> list[Key]:
@@ -177,20 +155,15 @@ def _step_keys(result: Result, steps: Sequence[Step]) -> list[Key]:
 
 
 def _steps_in_words(result: Result, groups: Groups, out: Sequence[Step]) -> str:
-    import numpy as np
-
     window = result.window
     words = ["No step is counted."]
     if window.counted:
         settled = "settled" if window.settled else "not settled"
         steps = f"{plural(window.counted, 'step')} counted, from {window.first_step} to {window.last_step}"
         words = [f"{steps} (window: {window.rule}, {settled})."]
-    if counted := usable_seconds(groups.get(None, [])):
-        low5, low25, high25, high5 = (seconds_text(float(one)) for one in np.percentile(counted, (5, 25, 75, 95)))
-        words.append(f"Half of them took {low25} to {high25}, nine in ten {low5} to {high5}.")
     if out:
         named = ", ".join(f"step {step.step} took {seconds_text(step.seconds or 0.0)}" for step in out[:4])
         words.append(f"Off the axis: {named}{f', and {len(out) - 4} more' if len(out) > 4 else ''}.")
     if any(len(group) > MOST_POINTS for group in groups.values()):
-        words.append("Each line covers several steps, from the lowest to the highest.")
+        words.append("Of very many steps, every few are drawn.")
     return " ".join(words)

@@ -50,7 +50,6 @@ def result_rows(result: "Result") -> Rows:
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
     rows.append(("steps", _window_text(result)))
     rows += _convergence_rows(result)
-    rows += _submission_rows(result)
     rows += _attempt_rows(result)
     from benchmarks.telemetry.rows import telemetry_rows
 
@@ -66,7 +65,15 @@ def result_rows(result: "Result") -> Rows:
 
 
 def _convergence_rows(result: "Result") -> Rows:
-    """Whether the target was reached, when, and where the time went."""
+    """Whether the target was reached, when, and where the time went: of a run of ours, and by a submission's log."""
+    if (told := result.mlperf) is not None:
+        values = [one.value for one in told.evaluations if one.value is not None]
+        best = f", the best of {len(values)} evaluations was {min(values):g}" if values else ""
+        samples = f" after {told.samples:,} samples" if told.samples is not None else ""
+        target = f"loss {told.target:g} ({told.benchmark}, {told.division}): {told.status}{samples}{best}"
+        parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in told.parts.items() if seconds)
+        word = "to train" if told.status == "success" else "until then"
+        return [("target", target), *_time_rows(word, told.seconds, parts, told.init_seconds)]
     found = result.convergence
     if found is None:
         return []
@@ -75,36 +82,24 @@ def _convergence_rows(result: "Result") -> Rows:
         return [("target", f"{asked}\n{found.standing}")]
     beside = ""
     if found.reference_sequences is not None and found.deviations is not None:
-        beside = (
-            f"\nreference runs need {found.reference_sequences:,.0f}: {found.deviations:+.1f} standard deviations"
-        )
-    rows = [("target", f"{asked} after {found.sequences:,} sequences, {len(found.evaluations)} evaluations{beside}")]
+        needed = f"reference runs need {found.reference_sequences:,.0f}"
+        beside = f"\n{needed}: {found.deviations:+.1f} standard deviations"
+    target = f"{asked} after {found.sequences:,} sequences, {len(found.evaluations)} evaluations{beside}"
     taken = found.time_to_train
     if taken is None:
-        return [*rows, ("to train", "unknown: " + result.null_because["convergence.time_to_train"])]
+        return [("target", target), ("to train", "unknown: " + result.null_because["convergence.time_to_train"])]
     parts = (
         f"{taken.training_seconds:.1f} s of training, {taken.idle_seconds or 0.0:.1f} s of it idle; "
         f"{taken.evaluation_seconds:.1f} s of evaluation"
     )
-    init = "" if taken.init_seconds is None else f"; {taken.init_seconds:.1f} s of init before"
-    return [*rows, ("to train", f"{duration_text(taken.total_seconds)}: {parts}{init}")]
+    return [("target", target), *_time_rows("to train", taken.total_seconds, parts, taken.init_seconds)]
 
 
-def _submission_rows(result: "Result") -> Rows:
-    """What the log of an MLPerf submission says of its target and its time."""
-    told = result.mlperf
-    if told is None:
+def _time_rows(label: str, seconds: float | None, parts: str, init_seconds: float | None) -> Rows:
+    if seconds is None:
         return []
-    values = [one.value for one in told.evaluations if one.value is not None]
-    best = f", the best of {len(values)} evaluations was {min(values):g}" if values else ""
-    samples = f" after {told.samples:,} samples" if told.samples is not None else ""
-    rows = [("target", f"loss {told.target:g} ({told.benchmark}, {told.division}): {told.status}{samples}{best}")]
-    if told.seconds is None:
-        return rows
-    parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in told.parts.items() if seconds)
-    init = "" if told.init_seconds is None else f"; {told.init_seconds:.1f} s of init before"
-    word = "to train" if told.status == "success" else "until then"
-    return [*rows, (word, f"{duration_text(told.seconds)}{f': {parts}' if parts else ''}{init}")]
+    init = "" if init_seconds is None else f"; {init_seconds:.1f} s of init before"
+    return [(label, f"{duration_text(seconds)}{f': {parts}' if parts else ''}{init}")]
 
 
 def _attempt_rows(result: "Result") -> Rows:

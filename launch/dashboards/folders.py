@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.dashboards.points import Board, Charts, Row, Table
+from benchmarks.dashboards.points import Board
 from benchmarks.errors import RequestError
 from benchmarks.values import Value
 
@@ -26,15 +26,7 @@ MARK = "tfevents"  # TensorBoard reads the files that have this in their names
 ROOT = "."  # the log directory itself
 KINDS = ("nights", "runs", "series")
 OURS = ".stepmark"
-FORMAT = 3  # of what is written: another number makes all of it anew
-
-
-class Folder(Value, frozen=True):
-    """One run of TensorBoard's as it is to be."""
-
-    board: Board
-    told: list[Charts | Table | Row] = []  # before the points
-    links: dict[str, str] = {}  # name in the folder -> file elsewhere
+FORMAT = 4  # of what is written: another number makes all of it anew
 
 
 class Changes(Value, frozen=True):
@@ -62,43 +54,42 @@ def alone(logdir: Path) -> Iterator[None]:
         yield
 
 
-def keep(logdir: Path, wanted: Sequence[Folder]) -> Changes:
+def keep(logdir: Path, wanted: Sequence[Board]) -> Changes:
     """Make the directory what it is to be."""
-    written = [_keep_folder(logdir / folder.board.name, folder) for folder in wanted]
-    names = {folder.board.name for folder in wanted}
+    written = [_keep_folder(logdir / board.name, board) for board in wanted]
+    names = {board.name for board in wanted}
     foreign = [path for kind in KINDS for path in (logdir / kind).glob("*") if f"{kind}/{path.name}" not in names]
     for path in foreign:
         shutil.rmtree(path)
     return Changes(written=sum(written), unchanged=len(written) - sum(written), removed=len(foreign))
 
 
-def _keep_folder(path: Path, folder: Folder) -> bool:
+def _keep_folder(path: Path, board: Board) -> bool:
     """Whether it has become another."""
     path.mkdir(parents=True, exist_ok=True)
-    if folder.board.name != ROOT:  # all other folders lie in it
-        _keep_links(path, folder.links)
-    digest = hashlib.sha256(msgspec.json.encode([FORMAT, folder.told, folder.board])).hexdigest()[:16]
-    before = [one for one in path.glob(f"*{MARK}*{OURS}") if not one.is_symlink() and one.name not in folder.links]
+    if board.name != ROOT:  # all other folders lie in it
+        _keep_links(path, board.links)
+    digest = hashlib.sha256(msgspec.json.encode([FORMAT, board.told, board.name, board.points])).hexdigest()[:16]
+    before = [one for one in path.glob(f"*{MARK}*{OURS}") if not one.is_symlink() and one.name not in board.links]
     same = [one for one in before if one.name.endswith(f".{digest}{OURS}")]
     if not same:
-        _write_new(path, folder, f"events.out.{MARK}.{time.time_ns()}.{digest}{OURS}")
+        _write_new(path, board, f"events.out.{MARK}.{time.time_ns()}.{digest}{OURS}")
     for one in before:
         if one not in same:
             one.unlink()
     return not same
 
 
-def _write_new(path: Path, folder: Folder, name: str) -> None:
+def _write_new(path: Path, board: Board, name: str) -> None:
     """Under a name that TensorBoard does not read until it is whole."""
     from launch.dashboards.summaries import summary_event
     from launch.running.tensorboard_events import event, records_of
 
-    board = folder.board
     began = board.points[0].unix_seconds if board.points else time.time()
     unfinished = path / ".unfinished"
     with unfinished.open("wb") as stream:
         records = records_of(stream, began)
-        for one in folder.told:
+        for one in board.told:
             records.write(summary_event(one, began))
         for point in board.points:
             records.write(event(point.step, point.unix_seconds, point.scalars, {}))

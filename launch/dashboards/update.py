@@ -19,10 +19,11 @@ from benchmarks.dashboards.runs import asked, reached, unix_seconds
 from benchmarks.dashboards.series import Band, band_of
 from benchmarks.errors import StepmarkError
 from benchmarks.gate.values import NightReport
+from benchmarks.rendering.columns import Rows, plural
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import STEPS
-from benchmarks.values import Step, Value
-from launch.dashboards.folders import ROOT, STATE, Changes, Folder, alone, keep
+from benchmarks.values import Step
+from launch.dashboards.folders import ROOT, STATE, alone, keep
 from launch.running.tensorboard_events import EVENT_FILES
 
 NIGHTS = "nights"  # <output_dir>/nights/<suite>/<night>.json
@@ -41,19 +42,6 @@ OF_EACH_RUN = {
 }
 
 
-class Updated(Value, frozen=True):
-    """What the dashboard holds now, and what it leaves out."""
-
-    runs: int  # that fit
-    points: int  # of them, in the charts over many runs
-    series: int
-    rows: int  # of the table
-    nights: int
-    left_out: dict[str, int]  # why runs are no points -> how many
-    notes: list[str]
-    changes: Changes
-
-
 def update(
     output_dir: Path,
     logdir: Path,
@@ -61,8 +49,11 @@ def update(
     *,
     newest: int,
     filtered: bool = False,
-) -> Updated:
-    """Bring the directory up to date with the runs, oldest first. `filtered`: there are others that do not fit."""
+) -> tuple[Rows, list[str]]:
+    """Bring the directory up to date with the runs, oldest first; what it holds now, and what to say of some runs.
+
+    `filtered`: there are others that do not fit.
+    """
     drawn, left_out = series.drawn(entries)
     shown = list(entries[-newest:]) if newest else []
     notes: list[str] = []
@@ -71,7 +62,7 @@ def update(
         boards = series.boards(drawn, bands)
         reports = [] if filtered else _reports(output_dir / NIGHTS, notes)
         of_nights = nights.boards(reports)
-        of_runs = [_run_folder(output_dir / entry.path, entry, notes) for entry in shown]
+        of_runs = [_board_of_run(output_dir / entry.path, entry, notes) for entry in shown]
         figures = series.categories(drawn)
         own = [Chart(title=title, tags=[tag]) for title, tag in OF_EACH_RUN.items()]
         categories = [
@@ -80,20 +71,20 @@ def update(
             *figures[1:],
             *([Category(title="Each run, step by step", charts=own)] if of_runs else []),
         ]
-        told: list[Charts | Table | Row] = [Charts(categories=categories), Table(rows=[asked(one) for one in shown])]
-        root = Folder(board=Board(name=ROOT, points=[]), told=told)
-        lines = [Folder(board=board) for board in (*boards, *of_nights)]
-        changes = keep(logdir, [root, *lines, *of_runs])
-    return Updated(
-        runs=len(entries),
-        points=len(drawn),
-        series=len(boards),
-        rows=len(shown),
-        nights=sum(len(board.points) for board in of_nights),
-        left_out=left_out,
-        notes=notes,
-        changes=changes,
-    )
+        root = Board(name=ROOT, told=[Charts(categories=categories), Table(rows=[asked(one) for one in shown])])
+        changes = keep(logdir, [root, *boards, *of_nights, *of_runs])
+    also = f"; {plural(count, 'night')}" if (count := sum(len(board.points) for board in of_nights)) else ""
+    older = f", the newest (--newest={newest})" if len(shown) < len(entries) else ""
+    reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(left_out.items()))
+    rows = [
+        ("runs", f"{len(entries):,}"),
+        ("charts", f"{plural(len(drawn), 'run')} in {len(boards)} series{also}"),
+        ("table", f"{plural(len(shown), 'run')}{older}"),
+        ("written", f"{changes.written} new, {changes.unchanged} as before, {changes.removed} removed"),
+        *([("left out", f"{reasons}: in no chart over many runs")] if reasons else []),
+        *(("note", note) for note in notes),
+    ]
+    return rows, notes
 
 
 def _read(path: Path, kind: type[Read]) -> Read:
@@ -151,19 +142,20 @@ def _bands(output_dir: Path, file: Path, entries: Sequence[FinishedRun], notes: 
     return {path: kept[path][1] for path in figures if path in kept}
 
 
-def _run_folder(run: Path, entry: FinishedRun, notes: list[str]) -> Folder:
+def _board_of_run(run: Path, entry: FinishedRun, notes: list[str]) -> Board:
     started = unix_seconds(entry)
-    board = Board(
-        name=f"runs/{plain(entry.run_id)}",
-        points=[Point(step=0, unix_seconds=started, scalars=reached(entry))],
-    )
     links = {path.name: str(path) for path in (run / "tensorboard").glob(EVENT_FILES)}
     if entry.profile == "xplane":
         try:
             links |= _profile_links(run)
         except (StepmarkError, OSError) as error:
             notes.append(f"{entry.run_id}: its profile cannot be shown: {error}")
-    return Folder(board=board, told=[Row(name=entry.run_id, unix_seconds=started, cells=asked(entry))], links=links)
+    return Board(
+        name=f"runs/{plain(entry.run_id)}",
+        points=[Point(step=0, unix_seconds=started, scalars=reached(entry))],
+        told=[Row(name=entry.run_id, unix_seconds=started, cells=asked(entry))],
+        links=links,
+    )
 
 
 def _profile_links(run: Path) -> dict[str, str]:

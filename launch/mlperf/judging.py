@@ -27,7 +27,6 @@ from launch.mlperf import package
 from launch.mlperf.derived_rules import derived_rules
 from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.reading import definition_of, expected_of, runs_in
-from launch.reports.own_runs import is_run
 
 LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)")
 HEAD_BYTES = 1 << 22
@@ -107,7 +106,7 @@ def _group_of(path: Path, place: Path) -> str:
 
 def _own_run(path: Path) -> Path | None:
     run = path.parent.parent
-    return run if path.parent.name == OWN_FOLDER and is_run(run) else None
+    return run if path.parent.name == OWN_FOLDER and (run / BENCHMARK).is_file() else None
 
 
 def _is_log(path: Path) -> bool:

@@ -20,7 +20,6 @@ from benchmarks.pages.sweep import sweep_part
 from benchmarks.planning.bounds import Bound, bound
 from benchmarks.references import nearest_reference
 from benchmarks.references.references import read_references
-from benchmarks.rendering.columns import plural
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
 from benchmarks.secret_rules import REDACTED, hidden_in_log, is_secret_name
 from benchmarks.values import Benchmark, Step
@@ -29,7 +28,6 @@ from launch.command_line.places import configs
 Read = TypeVar("Read")
 
 LAST_LINES = 40
-MOST_LOGS = 6
 TAIL_BYTES = 64 << 10
 OUR_PAGE = b'<meta name="generator" content="Stepmark '
 WITHIN_BYTES = 4096  # of a page's beginning
@@ -188,16 +186,13 @@ def cleaned(text: str) -> str:
 
 
 def log_tails(folder: RunFolder, result: Result) -> Iterator[LogTail]:
-    """Of the last attempt: the logs of the ranks that failed, or rank 0's; and what the job itself printed."""
+    """Of the last attempt: the log of the rank that failed, or rank 0's; and what the job itself printed."""
     last = max(folder.attempts(), default=0)
-    logs = sorted(folder.attempt_dir(last).glob("*/rank-*.log"), key=_rank) if last else []
     named = result.attempts[-1].rank if result.attempts else None  # its log says most
-    failed = [path for path in logs if _rank(path) == named or _failed(folder, path, last)]
-    chosen = sorted(failed, key=lambda path: _rank(path) != named)[:MOST_LOGS] or logs[:1]
+    logs = folder.attempt_dir(last).glob("*/rank-*.log") if last else ()
+    chosen = sorted(logs, key=lambda path: (_rank(path) != named, not _failed(folder, path, last), _rank(path)))[:1]
     for path in [*chosen, *folder.job_output()[-1:]]:
         yield _tail(path, str(path.relative_to(folder.path)))
-    if others := len(logs) - len(chosen):
-        yield LogTail(f"{plural(others, 'more log')} in attempt-{last}", [], "not shown")
 
 
 def _failed(folder: RunFolder, path: Path, attempt: int) -> bool:

@@ -7,11 +7,9 @@ Every file gets a row:
   that failed.
 - `sbatch_NAME.out` beside a `log-NAME.out` that is a run is that run's batch script: it can say how the run ended,
   and is no run of its own.
-- In a run folder of Stepmark's own, the logs of the ranks get rows and the rest is one row. Where some ranks print
-  steps and others none (Megatron prints on one), those that print none belong to the rest. Where a profiler ran, and
-  in phases other than the measured one, they are logs whose figures nobody may compare (own_runs.py).
-- A link to a file that is found anyway, and a second name of the same file, are named and not read again. Links to
-  folders are not followed. Pipes, sockets and devices are named and never opened.
+- A run folder of Stepmark's own is one row, of its steps.jsonl; one that may not be compared has no figures.
+- A link to a file that is found anyway is not read again; links to folders are not followed. Pipes, sockets and
+  devices are named and never opened.
 """
 
 import gzip
@@ -20,13 +18,14 @@ import os
 import re
 import stat
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple, cast
 
-from benchmarks.backend import LogFormat
+import msgspec
+
+from benchmarks.backend import LogEvent, LogFormat
 from benchmarks.diagnosis.order import ending_of
 from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.errors import RequestError
@@ -34,23 +33,23 @@ from benchmarks.logs import ingest
 from benchmarks.logs.log_endings import Ending, ending_text, printable
 from benchmarks.logs.timing_table import (
     FAILED,
+    FIGURES,
     INCOMPLETE,
     NOT_A_LOG,
+    NOT_COMPARED,
     SUCCESS,
     UNREADABLE,
     Reading,
     Row,
     log_name,
     row_of_log,
-    row_of_run,
     row_without_log,
 )
-from launch.reports.own_runs import OwnRun, is_run, read_run
+from benchmarks.measuring.figures import RECORDED
+from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, STEPS, RunFolder
 
 LOG_NAME = re.compile(r"(?:.*\.(?:out|log|txt|err)|log-.*)(?:\.gz)?", re.DOTALL)
 RUN_NAME = re.compile(r"(?!.*\.err(?:\.gz)?$)(?:.*\.(?:out|log)|log-.*)(?:\.gz)?", re.DOTALL)
-RANK_LOG = re.compile(r"rank-\d+\.log")
-SWEEP_RECORD = re.compile(r"sweep-\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{12}\.json|\.sweep-[0-9a-f]{12}\.lock")
 GZIP_MAGIC = b"\x1f\x8b"
 BINARY_HEAD_BYTES = 8192
 MLLOG = "mllog"
@@ -68,48 +67,38 @@ class Found(NamedTuple):
 
 
 def find_files(places: Sequence[str]) -> list[Found]:
-    """Every file at or below the places, in the order of their names; none twice."""
+    """Every file at or below the places, in the order of their names; none twice, whatever links lead to it."""
     for place in places:
         if not Path(place).exists():
             raise RequestError(
                 f"there is no '{printable(place)}'",
                 where=f"the folder of logs, from {Path.cwd()}",
-                next_command="python launch/report.py --window=35-44 DIR",
+                next_command="python launch/report.py timing --window=35-44 DIR",
             )
-    entries = {Path(os.path.abspath(found.path)): found for place in places for found in _entries(Path(place))}  # noqa: PTH100 - a link is not resolved
-    return sorted(_known_once(entries.values()), key=lambda found: str(found.path))
+    entries = [found for place in places for found in _entries(Path(place))]
+    known: dict[str, Found] = {}
+    for found in sorted(entries, key=lambda found: (found.path.is_symlink(), str(found.path))):
+        known.setdefault(os.path.realpath(found.path), found)
+    return sorted(known.values(), key=lambda found: str(found.path))
 
 
 def _entries(place: Path) -> Iterator[Found]:
     if not place.is_dir():
-        yield Found(place)
+        yield _looked_at(place)
         return
     unreadable: list[OSError] = []
     for folder, _, files in os.walk(place, onerror=unreadable.append):
-        yield from (Found(Path(folder, name)) for name in files)
+        yield from (_looked_at(Path(folder, name)) for name in files)
     for error in unreadable:
         yield Found(Path(str(error.filename)), UNREADABLE, f"the folder can't be listed: {error.strerror}")
 
 
-def _known_once(entries: Iterable[Found]) -> Iterator[Found]:
-    """The files, each under one name: its own before that of a link to it."""
-    first: dict[tuple[int, int], Path] = {}
-    for found in sorted(entries, key=lambda found: (found.path.is_symlink(), str(found.path))):
-        if found.status is not None:
-            yield found
-            continue
-        try:
-            facts = found.path.stat()
-        except OSError as error:
-            yield Found(found.path, UNREADABLE, error.strerror or str(error))
-            continue
-        same = first.setdefault((facts.st_dev, facts.st_ino), found.path)
-        if not stat.S_ISREG(facts.st_mode):
-            yield Found(found.path, NOT_A_LOG, "a pipe, socket or device")
-        elif same != found.path:
-            yield Found(found.path, NOT_A_LOG, f"the same file as {printable(str(same))}")
-        else:
-            yield found
+def _looked_at(path: Path) -> Found:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return Found(path, UNREADABLE, error.strerror or str(error))
+    return Found(path) if stat.S_ISREG(mode) else Found(path, NOT_A_LOG, "a pipe, socket or device")
 
 
 # --- what each one is -------------------------------------------------------------------------
@@ -119,41 +108,22 @@ class LogReader:
     """Makes the rows of files, one at a time."""
 
     def __init__(self, files: Sequence[Found], rule: str, symptoms: Symptoms, formats: Sequence[LogFormat]) -> None:
-        self._run_of = _run_folders(files)
-        self._rest = Counter(run for found in files if (run := self._run_of.get(found.path)) and _is_rest(found))
-        self._files = [found for found in files if found.path not in self._run_of or not _is_rest(found)]
+        run_of = _run_folders(files)
+        self._runs = sorted(set(run_of.values()))
+        self._files = [found for found in files if found.path not in run_of]
         self._rule = rule
         self._symptoms = symptoms
         self._formats = formats
-        self._own: dict[Path, OwnRun] = {}  # what was read of runs until now
         self._batch_of = _batch_outputs([found.path for found in self._files if found.status is None])
 
     @property
     def to_read(self) -> int:
-        """How many files are looked into."""
-        return len(self._files)
+        """How many rows there will be."""
+        return len(self._files) + len(self._runs)
 
     def rows(self) -> Iterator[Row]:
-        """A row for each file that is looked into, and for the rest of each run."""
-        ranks: dict[Path, list[Row]] = {}  # those of one phase, which can be told apart when all are known
-        for found, row in self._rows_of_files():
-            if found.path in self._run_of:
-                ranks.setdefault(found.path.parent, []).append(row)
-            else:
-                yield row
-        silent: dict[Path, list[Row]] = {}
-        for phase, rows in ranks.items():
-            some_print = any(row.reached_step is not None for row in rows)
-            for row in rows:
-                if some_print and row.reached_step is None and row.status != UNREADABLE:
-                    silent.setdefault(self._run_of[phase], []).append(row)
-                else:
-                    yield row
-        for run, files in self._rest.items():
-            yield row_of_run(printable(str(run)), printable(run.absolute().name), files, silent.get(run, []))
-
-    def _rows_of_files(self) -> Iterator[tuple[Found, Row]]:
-        """The output of a batch script comes when that of its run is known."""
+        """A row for each run of Stepmark and each other file; the output of a batch script after that of its run."""
+        yield from (_row_of_run(run, self._rule) for run in self._runs)
         run_of: dict[Path, Row] = {}
         batches = set(self._batch_of.values())
         for found in sorted(self._files, key=lambda found: found.path in batches):
@@ -161,7 +131,7 @@ class LogReader:
             row = self._batch_row(found, run) if run else self._row(found)
             if found.path in self._batch_of and row.status in (SUCCESS, INCOMPLETE, FAILED):
                 run_of[self._batch_of[found.path]] = row
-            yield found, row
+            yield row
 
     def _batch_row(self, found: Found, run: Row) -> Row:
         """A batch script is no run beside its own, but where that never stepped it may hold the training itself."""
@@ -173,15 +143,11 @@ class LogReader:
 
     def _row(self, found: Found) -> Row:
         path = printable(str(found.path))
-        if SWEEP_RECORD.fullmatch(found.path.name):
-            return row_without_log(path, NOT_A_LOG, "of a sweep of Stepmark's")
         if found.status is not None:
             return row_without_log(path, found.status, found.reason)
         try:
-            own = self._own_run(found.path)
             with _opened(found.path) as stream:
-                row = self._row_of(found.path, path, stream)
-            return own.judged(row, found.path) if own else row
+                return self._row_of(found.path, path, stream)
         except (OSError, EOFError, zlib.error) as error:
             return row_without_log(path, UNREADABLE, getattr(error, "strerror", None) or str(error))
         except Exception as error:  # the reader may be of a package of its own: one log costs no other its row
@@ -197,11 +163,10 @@ class LogReader:
         reading = Reading(self._rule)
         counted = ingest.WatchedStream(stream, log_format)
         last_step_near: int | None = None
-        own = self._own_run(file)
         for event in log_format.read(counted.buffered()):
             if event.step is not None:
                 last_step_near = counted.position
-            reading.add(own.marked(event) if own else event)
+            reading.add(event)
         if last_step_near is None and not LOG_NAME.fullmatch(file.name) and log_format.name != MLLOG:
             return row_without_log(path, NOT_A_LOG, f"looks like {log_format.name}, but holds no step")
         text = ending_text(stream, log_format, last_step_near)
@@ -212,15 +177,6 @@ class LogReader:
 
             row = row_of_runs(row, runs_of(stream))
         return row
-
-    def _own_run(self, file: Path) -> OwnRun | None:
-        """The run of ours that a rank's log is of, also where the run's folder itself was not named."""
-        run = self._run_of.get(file)
-        if run is None and RANK_LOG.fullmatch(file.name):
-            run = next((place for place in list(file.absolute().parents)[:3] if is_run(place)), None)
-        if run is not None and run not in self._own:
-            self._own[run] = read_run(run)
-        return self._own[run] if run is not None else None
 
     def _row_of_another_file(self, file: Path, path: str, head: bytes, stream: BinaryIO) -> Row:
         """A run that died before its first step leaves a log that no format knows; its name tells that it is one."""
@@ -260,20 +216,33 @@ def _kind(head: bytes) -> str:
 
 
 def _run_folders(files: Sequence[Found]) -> dict[Path, Path]:
-    """Run folders of Stepmark and what lies in them, files and folders -> the run folder."""
-    runs = {folder for folder in {found.path.parent for found in files} if is_run(folder)}
-    inside: dict[Path, Path] = {}
-    for found in files:
-        between = [found.path, *found.path.parents]
-        run = next((folder for folder in between if folder in runs), None)
-        if run is not None:
-            inside |= dict.fromkeys(between[: between.index(run) + 1], run)
-    return inside
+    """The files in run folders of Stepmark -> the run folder."""
+    folders = {found.path.parent for found in files}
+    runs = {folder for folder in folders if all((folder / name).is_file() for name in (BENCHMARK, PROVENANCE))}
+    return {found.path: run for found in files for run in found.path.parents if run in runs}
 
 
-def _is_rest(found: Found) -> bool:
-    """Whether a file of a run folder need not be looked into."""
-    return not RANK_LOG.fullmatch(found.path.name)
+def _row_of_run(run: Path, rule: str) -> Row:
+    path, folder = printable(str(run)), RunFolder(run)
+    try:
+        steps = folder.stored_steps()
+        result = folder.stored_result() if (run / RESULT).is_file() else None
+    except (RequestError, OSError) as error:
+        return row_without_log(path, UNREADABLE, str(error).partition("\n")[0])
+    reading = Reading(rule)
+    for step in steps:
+        if step.rank == 0:
+            why = step.excluded_because if step.excluded_because in RECORDED else None
+            marked = msgspec.structs.replace(step, excluded_because=why)
+            reading.add(LogEvent(attempt=step.attempt, step=marked))
+    row = row_of_log(path, STEPS, reading, None)
+    reasons = ["it has no result yet"] if result is None else [*result.reasons, *result.not_comparable]
+    if not reasons:
+        return row
+    failed = result is not None and result.status == "failed"
+    status = INCOMPLETE if result is None else FAILED if failed else NOT_COMPARED
+    row = msgspec.structs.replace(row, status=status, reason="; ".join([*reasons, *filter(None, [row.reason])]))
+    return msgspec.structs.replace(row, steps_counted=0, **dict.fromkeys(FIGURES)) if status == NOT_COMPARED else row
 
 
 def _batch_outputs(paths: Sequence[Path]) -> dict[Path, Path]:

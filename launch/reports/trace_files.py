@@ -59,13 +59,6 @@ def find_traces(place: Path) -> Found:
     """Of several attempts the last whose measured phase has traces, of several profiles in it the last."""
     if not place.exists():
         raise RequestError("there is no such file or folder", where=str(place), next_command=EXAMPLE)
-    if place.is_file() and not _is_trace(place):
-        raise RequestError(
-            f"{place.name} is no profiler's file that can be read here",
-            where=str(place),
-            why=f"a *{XPLANE}, a *{SQLITE} or *{REPORT} of Nsight Systems, a nccl-*.log, or a folder is expected",
-            next_command=EXAMPLE,
-        )
     paths = [place] if place.is_file() else sorted(place.rglob("*"))
     spots = {path: spot_of(path) for path in paths if _is_trace(path) and path.is_file()}
     named = spot_of(place)
@@ -153,19 +146,17 @@ def labels(found: Found, tasks_per_node: int | None) -> dict[Path, str]:
 
 
 def _no_trace(place: Path, run: RunFolder | None) -> RequestError:
-    why, command = f"no *{XPLANE}, *{REPORT}, *{SQLITE} or nccl-*.log; and it is no run's folder", "..."
-    if run is not None:
-        with contextlib.suppress(StepmarkError):
-            benchmark = run.benchmark()
-            command = f"--backend={benchmark.backend} --model={benchmark.model.name} --gpus={benchmark.gpus}"
-            why = f"--profile={benchmark.profile} was asked for, and it left none: the run may have ended before"
-            if benchmark.profile == "none":
-                why = "no profiler ran beside it (--profile=none)"
-            elif benchmark.profile == "nccl":
-                why = NO_CALLS
+    profile = ""
+    with contextlib.suppress(StepmarkError):
+        profile = run.benchmark().profile if run else ""
+    why = f"it ran with --profile={profile}, and may have ended before the profiler wrote anything"
+    if not profile:
+        why = f"no *{XPLANE}, *{REPORT}, *{SQLITE} or nccl-*.log"
+    elif profile in ("none", "nccl"):
+        why = NO_CALLS if profile == "nccl" else "no profiler ran beside it (--profile=none)"
     return RequestError(
         "there is no trace here" if run is None else "the run has no trace",
         where=str(place),
         why=why,
-        next_command=f"python launch/run.py {command} --profile=xplane",
+        next_command="python launch/run.py ... --profile=xplane",
     )

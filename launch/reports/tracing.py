@@ -29,9 +29,7 @@ from benchmarks.trace.xplane import read_xplane
 from benchmarks.values import Benchmark, Step
 from launch.reports.trace_files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces, labels
 
-MOST_EXPORTED = 4  # an export takes minutes and as much room as the report itself
 EXPORT_SECONDS = 900
-LARGE_BYTES = 50_000_000  # from here on, reading takes long enough to say so
 
 
 class Run(NamedTuple):
@@ -118,9 +116,6 @@ class _Reader:
         """The summary of a file; `shown` is what a person knows it by."""
         shown = shown or path
         try:
-            size = path.stat().st_size
-            if size >= LARGE_BYTES:
-                print(f"reading {shown.name} ({run_report.bytes_text(size)}) ...", file=sys.stderr)
             trace = read_xplane(path.read_bytes(), path) if path.name.endswith(XPLANE) else read_nsys(path)
             trace = dataclasses.replace(trace, host=trace.host + self._labels.get(shown, ""))
             summary = summarise(trace, self._kinds, self._wanted_of(trace, shown))
@@ -167,11 +162,9 @@ def _read_reports(reader: _Reader, found: Found, room: Path) -> Iterator[TraceFi
     exported = {path.with_suffix("") for path in found.of(SQLITE)}
     waiting = [path for path in found.of(REPORT) if path.with_suffix("") not in exported]
     nsys = shutil.which("nsys")
-    for number, path in enumerate(waiting):
+    for path in waiting:
         if nsys is None:
             yield _listed(path, "listed only, nsys is not on PATH (nsys-ui opens it)")
-        elif number >= MOST_EXPORTED:
-            yield _listed(path, f"not exported, one of {len(waiting)}: name it alone to have it read")
         else:
             yield _read_report(reader, nsys, path, room)
 

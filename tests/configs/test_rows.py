@@ -88,13 +88,6 @@ def test_dimensions_divide(model: Model) -> None:
     assert all(count > 0 for count in counts if not isinstance(count, bool))
 
 
-@pytest.mark.parametrize("model", [model for model in MODELS if "jax" in model.backend_settings], ids=name_of)
-def test_a_models_jax_settings_are_maxtexts(model: Model) -> None:
-    settings = model.backend_settings["jax"]
-    assert_known_to_maxtext(settings)
-    assert "model_name" in settings
-
-
 def models_of(recipe: Recipe) -> list[str]:
     """The models that a recipe trains, where it names benchmarks too."""
     if recipe.task != "mlperf":
@@ -184,13 +177,6 @@ def test_every_knob_is_a_setting_of_its_engine_of_its_type_and_none_is_reserved(
     for group in [*recipe.overlays, *recipe.layouts]:
         assert_known(group.knobs, SETTINGS_OF_ENGINE[recipe.engine]())
         assert not group.knobs.keys() & NEMO.reserved_settings.keys()
-
-
-@pytest.mark.parametrize("recipe", NEMO_RECIPES, ids=name_of)
-def test_a_nemo_recipe_sets_no_variable_that_goes_round_the_plan(recipe: Recipe) -> None:
-    variables = {name for overlay in recipe.overlays for name in overlay.environment}
-    assert not [name for name in variables if name.startswith(NEMO.reserved_variables)]
-    assert not any(overlay.xla_flags for overlay in recipe.overlays), "PyTorch has no XLA"
 
 
 @pytest.mark.parametrize(("recipe", "layout"), NEMO_LAYOUTS, ids=name_of)

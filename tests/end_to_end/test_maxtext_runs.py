@@ -11,10 +11,6 @@ from tests.end_to_end.runs import JAX, TINY, Run, Start, finish, verify
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("runs")]
 
 
-def test_every_parameter_is_trained(tiny: Run) -> None:
-    assert tiny.result["parameters"] == tiny.result["trainable_parameters"] == 106_816
-
-
 def test_fsdp_times_data_over_eight_devices(sharded: Run) -> None:
     assert sharded.code == 0, sharded.err
     assert sharded.result["status"] == "valid"

@@ -79,24 +79,6 @@ def test_a_dataset_of_more_tokens_than_the_model_knows_is_refused(
     assert f"the dataset knows {known} tokens, llama2_tiny 256" in said
 
 
-@pytest.mark.parametrize("damage", ["cut", "lost", "unfinished", "no folder"])
-def test_a_damaged_dataset_is_refused(start_nemo: Start, text_dataset: Path, tmp_path: Path, damage: str) -> None:
-    folder = Path(shutil.copytree(text_dataset, tmp_path / "set"))
-    name = f"{read_dataset(folder).prefixes[0]}.bin"
-    if damage == "cut":
-        (folder / name).write_bytes((folder / name).read_bytes()[:-2])
-    elif damage == "lost":
-        (folder / name).unlink()
-    elif damage == "unfinished":
-        (folder / "dataset.json").unlink()
-    else:
-        shutil.rmtree(folder)
-    said = refused(start_nemo, tmp_path / "runs", LLAMA3, f"--data={folder}")
-    wanted = {"unfinished": "the folder has no dataset.json", "no folder": "there is no such folder"}
-    assert wanted.get(damage, f"{name} is not what was made") in said
-    assert f"--out={folder}" in said
-
-
 # --- questions and answers --------------------------------------------------------------------
 
 

@@ -140,14 +140,6 @@ VIRTUAL = (
 )
 
 
-def test_virtual_stages_need_more_layers(start_nemo: Start, tmp_path: Path) -> None:
-    """llama3_tiny has one layer a stage on two stages: there is nothing to interleave."""
-    run = finish(start_nemo(tmp_path, NEMO, LLAMA3, *VIRTUAL), tmp_path)
-    assert run.code == 2
-    assert "layers (2) not divisible by pipeline x virtual pipeline (4)" in run.err
-    assert run.path is None
-
-
 def test_an_interleaved_pipeline_trains_every_part_of_a_model(start_nemo: Start, tmp_path: Path) -> None:
     """A Llama of four layers: one of two processes has the first and the third, the other the rest."""
     configs = Path(shutil.copytree(DEFAULT_ROOT, tmp_path / "configs"))

@@ -40,13 +40,6 @@ def marked(run: Run, fraction: float, **variables: str) -> None:
     assert verify(str(run.folder), **variables).returncode == 0
 
 
-def test_a_run_that_nobody_slowed_is_unmarked(two_processes: Run) -> None:
-    assert two_processes.code == 0, two_processes.err
-    assert two_processes.result["slowed_by"] == 0
-    assert not [note for note in two_processes.result["notes"] if "slow" in note]
-    assert not [word for word in two_processes.provenance["phases"]["perf"]["argv"] if "slow" in word]
-
-
 def test_of_maxtexts_processes_the_first_sleeps_and_the_other_waits(
     start: Start, two_processes: Run, tmp_path: Path
 ) -> None:

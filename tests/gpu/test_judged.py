@@ -1,7 +1,6 @@
 """`make gpu` without a GPU: what it judges, on stored and made-up results; what it says where it tries nothing."""
 
 import copy
-import datetime
 import json
 import os
 import subprocess
@@ -55,17 +54,10 @@ def test_a_good_run_holds_with_its_figures() -> None:
 
 WRONG_RUNS: dict[str, tuple[Change, list[float | None], str]] = {
     "invalid": (lambda r: r.update(status="invalid", reasons=["a step was slow"]), [*FALLING], "the run is invalid"),
-    "an MFU of too little": (
-        lambda r: r["mfu"][0].update(percent=4.0),
-        [*FALLING],
-        "4.0% is not between 10% and 80%",
-    ),
     "an MFU of too much": (lambda r: r["mfu"][0].update(percent=97.0), [*FALLING], "97.0% is not between"),
     "no MFU": (lambda r: r.update(mfu=None), [*FALLING], "MFU is not known: cpu has no published"),
     "no loss": (lambda _: None, [None] * 60, "0 have a loss"),
-    "a loss that is no number": (lambda _: None, [*FALLING[:-1], float("nan")], "all must be finite"),
     "a loss that stays": (lambda _: None, [12.0, 11.99] * 30, "the loss does not fall"),
-    "a loss that rises": (lambda _: None, [*reversed(FALLING)], "the loss does not fall"),
 }
 
 
@@ -100,10 +92,7 @@ WRONG_TELEMETRY: dict[str, tuple[dict[str, Any], str]] = {
         "energy_joules is null: GPU 0 has no energy counter",
     ),
     "no clock": ({"sm_clock_mhz_median": None}, "sm_clock_mhz_median is null"),
-    "no throttling": ({"throttled": None}, "throttled is null"),
-    "another's GPU": ({"gpus": 8}, "8 GPUs were sampled, the run used 1"),
     "milliwatts": ({"power_watts_mean": 610_000.0}, "a mean power of 610000 W a GPU, the limit is 700 W"),
-    "a clock that is none": ({"sm_clock_mhz_median": 2619.0}, "a median SM clock of 2619 MHz, the highest is 1980"),
 }
 
 
@@ -114,13 +103,6 @@ def test_telemetry_that_is_null_or_cannot_be_does_not_hold(change: dict[str, Any
     result["telemetry"]["gpu"].update(change)
     (found,) = judged.telemetry_known(result).problems
     assert problem in found
-
-
-def test_telemetry_is_told_with_its_units() -> None:
-    assert judged.telemetry_known(on_gpus()).figures == (
-        "9,000 J, 0.02 J a token, 610 W a GPU, SM clock 1700 MHz, at most 61 C, 70.00 GB of memory, "
-        "throttled: software_power_cap 50%"
-    )
 
 
 @pytest.mark.parametrize(
@@ -177,10 +159,8 @@ def test_a_trace_without_a_clock_beside_it_does_not_hold() -> None:
     ("printed", "problems"),
     [
         ("ratio 1.0010, 95% interval 0.9950 to 1.0070 (geometric mean, n 4 blocks of 80 steps)", 0),
-        ("ratio 1.0300, 95% interval 1.0050 to 1.0500 (geometric mean, n 4 blocks of 80 steps)", 0),
         ("ratio 1.0300, 95% interval 1.0200 to 1.0400 (geometric mean, n 4 blocks of 80 steps)", 1),
         ("ratio 1.0339, 95% interval 0.4922 to 2.1717 (geometric mean, n 4 blocks of 80 steps)", 1),
-        ("ratio 1.0300 (n 1 blocks of 80 steps)", 1),
         ("", 1),
     ],
 )
@@ -193,7 +173,6 @@ def test_the_clock_costs_little_where_its_interval_says_so(printed: str, problem
     [
         ({"bf16": {"tflops": 720.0, "spread": 0.02}, "fp32": {"tflops": 50.0, "spread": None}}, ""),
         ({"bf16": {"tflops": 1980.0, "spread": 0.02}}, "bf16: 200% of the datasheet's peak"),
-        ({"bf16": {"tflops": 60.0, "spread": 0.02}}, "bf16: 6% of the datasheet's peak"),
         ({"bf16": {"tflops": 720.0, "spread": 0.5}}, "bf16: a spread of 50% between turns"),
         ({}, "no precision was measured"),
     ],
@@ -230,11 +209,6 @@ def test_the_table_says_what_holds_and_what_does_not() -> None:
         "same work         does not hold      90 s", "    9 lines", "    loss",
         "", "1 holds, 1 does not hold, 1 not tried",
     ]  # fmt: skip
-
-
-def test_the_folder_is_called_by_its_time(tmp_path: Path) -> None:
-    now = datetime.datetime(2026, 11, 23, 7, 5, 9, tzinfo=datetime.UTC)
-    assert account.folder_of(tmp_path, now) == tmp_path / "gpu-check-20261123T070509Z"
 
 
 def make_gpu(folder: Path, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":

@@ -100,7 +100,7 @@ def files(place: Path) -> dict[str, int]:
 
 def test_it_says_what_it_holds_and_a_second_time_writes_nothing(results: Path) -> None:
     said = dashboard(f"--output_dir={results}")
-    assert "dashboard over 9 runs" in said
+    assert "runs      9" in said
     assert "charts    6 runs in 2 series; 6 nights" in said
     assert "left out  1 profiled, 1 running, 1 slowed on purpose: in no chart over many runs" in said
     assert "table     9 runs\n" in said
@@ -127,7 +127,7 @@ def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
 
 def test_some_runs_have_a_place_of_their_own(results: Path, tmp_path: Path) -> None:
     said = dashboard(f"--output_dir={results}", "--where=gpus>=2", f"--dashboard_dir={tmp_path}/two")
-    assert "dashboard over 3 runs" in said
+    assert "runs     3" in said
     assert f"--serve --output_dir={results} --dashboard_dir={tmp_path}/two '--where=gpus>=2'" in said
     assert [path.name for path in (tmp_path / "two/series").iterdir()] == [Path(SERIES_OF_TWO).name]
     assert not (tmp_path / "two/nights").exists()

@@ -15,15 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import pytest
 
 from benchmarks.backend import LogEvent
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.diagnosis.symptoms import read_symptoms
 from benchmarks.logs.known_formats import all_log_formats
+from benchmarks.runs.runfolder import RunFolder
 from jax_backend.logs import MaxTextLog
 from launch.reports.log_folder import LogReader, find_files
 from tests import forked
+from tests.benchmarks.history.made_runs import quick_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "launch" / "report.py"
@@ -50,9 +53,7 @@ def as_json(*arguments: str | Path, **options: Any) -> Any:
         raise AssertionError(f"{constant} is not JSON")
 
     report = json.loads(done.stdout, parse_constant=refuse)
-    counts: Counter[str] = Counter()
-    for row in report["rows"]:
-        counts[row["status"]] += row["files"]
+    counts = Counter(row["status"] for row in report["rows"])
     assert report["files"] == counts.total()
     assert report["by_status"] == {status: counts[status] for status in report["by_status"]}
     return report
@@ -171,65 +172,46 @@ def test_what_is_not_called_as_a_run_is_none_but_says_what_it_says(tmp_path: Pat
 # --- run folders of Stepmark ------------------------------------------------------------------
 
 
-def stepmark_run(root: Path, *rank_logs: str, run_id: str = "20261121T141514Z-jax-2d22") -> Path:
-    """A run folder: seven files, and the logs of its ranks."""
-    folder = root / run_id
-    for name in ("benchmark.json", "plan.json", "steps.jsonl", "nemo/version_0/nemo_log.txt", "attempt-1/train.log"):
-        write(folder, name, steps(50))
-    for name in ("events-rank0.jsonl", "exits.jsonl"):
-        write(folder, f"attempt-1/perf/{name}", "{}\n")
-    for rank, log in enumerate(rank_logs):
-        write(folder, f"attempt-1/perf/rank-{rank}.log", log)
-    return folder
+@pytest.mark.parametrize(
+    ("result", "marks", "status", "counted"),
+    [
+        ({}, {}, "Success", 7),
+        ({}, {3: "pgle", 4: "profiler", 5: "settling", 6: "outside_window"}, "Success", 5),
+        ({"not_comparable": ["profiled (--profile=xplane)"]}, {}, "Not compared", 0),
+        ({"status": "invalid", "reasons": ["the mesh spans 2 devices"]}, {}, "Not compared", 0),
+        ({"status": "failed", "reasons": ["rank 0 was killed by signal 9"]}, {}, "Failed", 7),
+        (None, {}, "Incomplete", 7),
+    ],
+)
+def test_a_run_of_stepmark_is_one_row_of_its_own_steps(
+    tmp_path: Path, result: dict[str, Any] | None, marks: dict[int, str], status: str, counted: int
+) -> None:
+    folder = RunFolder(quick_run(tmp_path, "20261122T034511Z-x", result=result))
+    write(folder.path, "attempt-1/perf/rank-0.log", START + steps(50))
+    write(folder.path, "attempt-1/perf/rank-1.log", DIED)
+    stored = folder.stored_steps()
+    folder.write_steps(msgspec.structs.replace(step, excluded_because=marks.get(step.step)) for step in stored)
+    if result is None:
+        (folder.path / "result.json").unlink()
+    (row,) = as_json("--window=2-8", tmp_path)["rows"]
+    assert (row["path"], row["status"], row["steps_counted"]) == (str(folder.path), status, counted)
+    seconds = [step.seconds for step in stored if step.step in range(2, 9) and step.step not in (3, 4)]
+    if status == "Not compared":
+        assert {value for name, value in row.items() if "seconds" in name} == {None}
+    elif counted == 5:
+        assert row["excluded"] == {"pgle": "3", "profiler": "4"}
+        assert row["seconds_mean"] == pytest.approx(statistics.mean(seconds))
+    for reason in ["it has no result yet"] if result is None else result.get("reasons", []):
+        assert reason in row["reason"]
 
 
-def test_the_files_of_a_run_of_stepmark_are_one_counted_line(tmp_path: Path) -> None:
-    folder = stepmark_run(tmp_path, START + steps(50), START + steps(38))
-    stepmark_run(tmp_path, START + steps(50), run_id="other")
-    write(tmp_path, "notes.md", "to do\n")
-    report = as_json(tmp_path)
-    assert report["by_status"] | {"Unreadable": 0} == {
-        "Success": 2, "Incomplete": 1, "Failed": 0, "Not compared": 0, "Not a training log": 15, "Unreadable": 0
-    }  # fmt: skip
-    rows = {row["path"]: row for row in report["rows"]}
-    assert len(rows) == 6
-    assert rows[str(folder)]["reason"] == f"7 files of Stepmark's run {folder.name}"
-    text = run(tmp_path).stdout.decode()
-    assert "Not a training log (15):" in text
-    assert text.splitlines()[-1] == "18 files: 2 Success, 1 Incomplete, 15 Not a training log"
-
-
-def test_ranks_that_print_no_step_are_counted_with_the_rest(tmp_path: Path) -> None:
-    folder = stepmark_run(tmp_path, "loading\n", DIED, START + steps(38), "")
-    rows = {row["path"]: row for row in as_json(tmp_path)["rows"]}
-    rank = str(folder / "attempt-1/perf/rank-2.log")
-    assert set(rows) == {rank, str(folder)}
-    assert rows[rank]["status"] == "Incomplete"
-    assert rows[str(folder)]["files"] == 10
-    assert "rank-1.log: no step was logged; it says: GPU out of memory" in rows[str(folder)]["reason"]
-    assert rows[str(folder)]["ending"] == "gpu_memory"
-
-
-def test_what_can_not_be_read_in_a_run_folder_is_named(tmp_path: Path) -> None:
-    folder = stepmark_run(tmp_path, START + steps(50))
-    (folder / "attempt-1/perf/rank-1.log").symlink_to("nowhere")
-    write(folder, "attempt-1/perf/rank-2.log", b"\x1f\x8b\x08\x00 no gzip")
-    assert as_json(tmp_path)["by_status"]["Unreadable"] == 2
-
-
-def test_all_that_stepmark_writes_is_known(tmp_path: Path) -> None:
-    folder = stepmark_run(tmp_path, START + steps(50))
-    (folder / "attempt-1/perf/first-failure").symlink_to("139")
-    write(folder, "attempt-1/job.jsonl", "{}\n")
-    write(folder, "attempt-1/telemetry/node-n1.jsonl", "{}\n")
-    write(tmp_path, "sweep-20261121T211434.123Z-0123456789ab.json", "{}\n")
-    write(tmp_path, ".sweep-0123456789ab.lock", "")
-    report = as_json(tmp_path)
-    assert report["by_status"].get("Unreadable", 0) == 0
-    reasons = {Path(row["path"]).name: row["reason"] for row in report["rows"]}
-    assert reasons[folder.name] == f"10 files of Stepmark's run {folder.name}"
-    assert reasons[".sweep-0123456789ab.lock"] == "of a sweep of Stepmark's"
-    assert reasons["sweep-20261121T211434.123Z-0123456789ab.json"] == "of a sweep of Stepmark's"
+def test_a_run_whose_steps_can_not_be_read_is_named_and_a_log_in_it_may_be(tmp_path: Path) -> None:
+    folder = quick_run(tmp_path, "one")
+    log = write(folder, "attempt-1/perf/rank-0.log", START + steps(50))
+    write(folder, "steps.jsonl", "{ cut")
+    (row,) = as_json(tmp_path)["rows"]
+    assert (row["status"], row["reason"].partition(":")[0]) == ("Unreadable", "steps.jsonl cannot be read")
+    assert as_json(log)["by_status"]["Success"] == 1
 
 
 # --- files of every kind ----------------------------------------------------------------------
@@ -250,7 +232,6 @@ def test_files_of_every_kind_are_counted_and_named(tmp_path: Path) -> None:
     (tmp_path / "self.log").symlink_to("self.log")
     (tmp_path / "gone.log").symlink_to("nowhere")
     (tmp_path / "a_link.log").symlink_to("good.log")
-    (tmp_path / "good_too.log").hardlink_to(tmp_path / "good.log")
     os.mkfifo(tmp_path / "pipe.log")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket.log"))
@@ -264,12 +245,12 @@ def test_files_of_every_kind_are_counted_and_named(tmp_path: Path) -> None:
     assert said["binary.out"] == (no, "binary data")
     assert said["notes.md"] == said["large.bin"] == (no, "no line of a known log format")
     assert said["pipe.log"] == said["socket.log"] == (no, "a pipe, socket or device")
-    assert said["a_link.log"][1] == said["good_too.log"][1] == f"the same file as {tmp_path / 'good.log'}"
+    assert "a_link.log" not in said
     for name in ("cut.log.gz", "false.log.gz", "self.log", "gone.log"):
         assert said[name][0] == "Unreadable"
         assert said[name][1]
         assert "its reader failed" not in said[name][1]
-    assert report["files"] == 16
+    assert report["files"] == 14
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@
 
 The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
 TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
-failed runs with their reason, and files that are no training log; the other files of a run folder of Stepmark's are
-one line. Profiled runs and the phases beside the measured one are named and have no figures; steps in which PGLE
-recorded or compiled are left out and listed. Exit code 0: the report was made, also when runs in it failed.
+failed runs with their reason, and files that are no training log. A run
+folder of Stepmark's is one row, of its own steps.jsonl; of a profiled or invalid one without figures. Exit code 0:
+the report was made, also when runs in it failed.
 """
 
 import sys

@@ -10,7 +10,7 @@ from scipy import stats
 from benchmarks.comparing import intervals
 from benchmarks.comparing.days import Noise, Spread
 from benchmarks.comparing.intervals import Estimate, Level, between_pairs, between_sets, between_windows, with_noise
-from benchmarks.measuring.interval import median_interval
+from benchmarks.measuring.statistics import median_interval
 from tests.benchmarks.comparing.nights import NOISE, Random, rates, sets, singles
 
 DRAWS = 2000

@@ -27,11 +27,6 @@ def test_the_level_is_flat_between_changes_and_each_change_is_a_point_of_its_own
     assert line(board, f"{TAG}/change_2026-11-03") == {2: 2.0}
 
 
-def test_without_a_change_there_is_one_level() -> None:
-    (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]})])
-    assert set(line(board, f"{TAG}/level").values()) == {1.6}
-
-
 def test_each_night_has_the_effect_that_its_own_report_told() -> None:
     first = judgement(
         {"2026-11-01": 1.0, "2026-11-02": 1.2}, effect_percent=20.0, low_percent=10.0, high_percent=30.0
@@ -44,23 +39,11 @@ def test_each_night_has_the_effect_that_its_own_report_told() -> None:
     assert line(board, f"{TAG}/effect_high") == {1: 30.0, 3: 3.0}
 
 
-def test_an_effect_that_is_not_known_is_none() -> None:
-    unknown = judgement(VALUES, effect_percent=None, low_percent=None, high_percent=None)
-    (board,) = nights.boards([report("2026-11-04", {"tiny": [unknown]})])
-    assert line(board, f"{TAG}/effect_percent") == {}
-
-
 def test_what_the_newest_report_says_of_a_night_counts() -> None:
     older = report("2026-11-02", {"tiny": [judgement({"2026-11-01": 5.0, "2026-11-02": 6.0}, [CHANGE])]})
     (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]}), older])
     assert line(board, TAG) == {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4}
     assert line(board, f"{TAG}/change_2026-11-03") == {}
-
-
-def test_a_cell_that_had_no_run_leaves_a_gap() -> None:
-    gone = report("2026-11-05", {"tiny": []})
-    (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]}), gone])
-    assert sorted(line(board, TAG)) == [0, 1, 2, 3]
 
 
 def test_suites_and_cells_have_lines_of_their_own() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.dashboards import series
 from benchmarks.dashboards.points import Category
-from benchmarks.dashboards.runs import parsed_time
+from benchmarks.dashboards.runs import FIGURES, asked, parsed_time, reached
 from benchmarks.dashboards.series import Band
 from benchmarks.runs.finished_run import FinishedRun
 from tests.benchmarks.dashboards.made import entry
@@ -51,15 +51,6 @@ def test_what_is_another_benchmark_is_another_line(changes: dict[str, object]) -
     assert len(boards_of([first, msgspec.structs.replace(first, path="other", **changes)])) == 2
 
 
-@pytest.mark.parametrize("changes", [{"model": "llama3_8b"}, {"dtype": "fp8"}])
-def test_another_model_or_precision_is_another_chart_and_counts_for_itself(changes: dict[str, object]) -> None:
-    (points,) = boards_of([entry(0), entry(1, **changes), entry(2)]).values()
-    (board,) = series.boards([entry(0), entry(1, **changes), entry(2)], {})
-    assert [point.step for point in board.points] == [0, 0, 1]
-    assert not points[0].keys() & points[1].keys()
-    assert points[0].keys() == points[2].keys()
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -68,10 +59,7 @@ def test_another_model_or_precision_is_another_chart_and_counts_for_itself(chang
         ({"slowed_by": 0.5}, "slowed on purpose"),
         ({"not_comparable": ["profiled"]}, "profiled"),
         ({"seconds_per_step": None}, "without a speed"),
-        ({"seconds_per_step": 0.0}, "without a speed"),
-        ({"tokens_per_second": 0.0}, "without a speed"),
         ({"tokens_per_second": float("inf")}, "without a speed"),
-        ({"tokens_per_second_per_gpu": -1.0}, "without a speed"),
         ({"gpus": 0}, "without devices"),
     ],
 )
@@ -166,9 +154,23 @@ def test_a_line_is_named_by_digests_only_where_words_are_not_enough(runs: list[F
     assert series.lines_of(runs) == [NAME + end for end in ends]
 
 
-def test_a_site_that_is_the_launchers_own_machine_has_its_host_too() -> None:
-    on_site = entry(identity_text={"machine": "host node7, hardware cpu, nodes 1"}, site="lab", host="node7")
-    on_cluster = entry(identity_text={"machine": "site lumi, hardware cpu, nodes 1"}, site="lumi", host="nid001")
-    assert [" ".join(name.split()[2:-4]) for name in series.lines_of([on_site, on_cluster])] == [
-        "site-lab host-node7", "site-lumi"
-    ]  # fmt: skip
+# --- the rows of the table of runs ----------------------------------------------------------------
+
+
+def test_every_figure_is_a_column_and_one_that_is_not_known_has_no_cell() -> None:
+    assert reached(entry()) == {
+        "result/seconds_per_step": 0.01,
+        "result/tokens_per_second_per_gpu": 25600.0,
+        "result/excess_percent": 1.0,
+        "result/counted_steps": 40.0,
+    }
+    peak = {"mfu_percent": 40.0, "mfu_convention": "recipe", "mfu_precision": "fp8", "mfu_peak_tflops": 1979}
+    full = entry(memory_bytes=2e9, **peak)
+    assert reached(full).keys() == {f"result/{one.name}" for one in FIGURES}
+    assert asked(full)["mfu_of"] == "recipe, fp8 1979 TFLOP/s"
+
+
+def test_a_row_says_what_a_run_was() -> None:
+    row = asked(entry(slowed_by=0.5, profile="nccl", suite="smoke", night="2026-11-02"))
+    assert row["status"] == "valid, slowed on purpose, profiled"
+    assert (row["suite"], row["night"], row["commit"]) == ("smoke", "2026-11-02", "0123456789ab")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from benchmarks.gate.nights import PastNight, divide
 from benchmarks.gate.rule import Rule, decide
 from benchmarks.gate.simulation import Drawn, World, draw, generator
-from benchmarks.measuring import interval
+from benchmarks.measuring import statistics
 
 Array = npt.NDArray[np.float64]
 Random = np.random.RandomState
@@ -124,5 +124,5 @@ def _autoregressive(random: Random, shape: tuple[int, ...], r: float) -> Array:
 def medians(seconds: Array) -> Array:
     """Logarithms of the runs' medians, each by the very function that makes a result's."""
     runs = seconds.reshape(-1, seconds.shape[-1]).tolist()
-    found: Array = np.log([interval.median(run) or np.nan for run in runs]).reshape(seconds.shape[:-1])
+    found: Array = np.log([statistics.median(run) or np.nan for run in runs]).reshape(seconds.shape[:-1])
     return found

@@ -24,10 +24,8 @@ from benchmarks.logs.timing_table import (
     as_csv,
     as_json,
     as_table,
-    by_status,
     named,
     row_of_log,
-    row_of_run,
     row_without_log,
 )
 from benchmarks.values import Step
@@ -170,17 +168,6 @@ def test_json_is_valid_and_its_counts_sum_up(rows: list[Row]) -> None:
     assert list(report) == ["window", "deviation", "files", "by_status", "rows"]
     assert report["files"] == len(rows) == sum(report["by_status"].values()) == len(report["rows"])
     assert list(report["by_status"]) == list(STATUSES)
-
-
-def test_files_that_are_counted_together_sum_up() -> None:
-    runs = [row_of_run(f"results/{n:02}", f"{n:02}", 12) for n in range(25)]
-    rows = [*runs, *rows_of("y.txt", "z.txt")]
-    assert by_status(rows)[NOT_A_LOG] == json.loads(as_json(rows, "35-44"))["files"] == 302
-    lines = [line.strip() for line in as_table(rows, "35-44").splitlines()]
-    shown = lines[lines.index("Not a training log (302):") + 1 :]
-    assert shown[:3] == ["y.txt: empty", "z.txt: empty", "results/00: 12 files of Stepmark's run 00"]
-    assert shown[20] == "and 84 more (--format=csv has all)"  # 7 runs
-    assert lines[-1] == "302 files: 302 Not a training log"
 
 
 def test_csv_is_rfc_4180() -> None:

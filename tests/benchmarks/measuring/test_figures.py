@@ -119,43 +119,7 @@ def test_the_worked_example_to_the_last_digit() -> None:
     assert all(entry.peak_source for entry in figures.mfu)
 
 
-def test_fp8_is_shown_against_its_own_peak_the_bf16_peak_and_the_mix_of_both() -> None:
-    figures = figures_of(work("fp8"), 30.0, 4.324, rule="last")
-    assert figures.mfu is not None
-    of_datasheet = [m for m in figures.mfu if m.table == "datasheet"]
-    assert [(m.convention, m.precision_peak, m.peak_tflops) for m in of_datasheet if m.precision_peak != "mixed"] == [
-        (convention, precision, peak)
-        for precision, peak in (("fp8", 1979.0), ("bf16", 989.0))
-        for convention in ("recipe", "causal", "palm", "torchtitan")
-    ]
-    assert figures.mfu[4].percent == pytest.approx(figures.mfu[0].percent * 1979 / 989, rel=1e-12)
-    mixed = [(m.convention, m.peak_tflops) for m in of_datasheet if m.precision_peak == "mixed"]
-    assert [name for name, _ in mixed] == ["recipe", "causal", "palm", "torchtitan"]
-    assert dict(mixed)["recipe"] == pytest.approx(1839.07, abs=0.01)
-    assert dict(mixed)["causal"] > dict(mixed)["recipe"]  # half the attention, so less of it at the bf16 peak
-
-
-def test_fp8_above_the_bf16_peak_is_possible() -> None:
-    figures = figures_of(work("fp8"), 30.0, 3.0, rule="last")
-    assert figures.mfu is not None
-    assert max(m.percent for m in figures.mfu if m.precision_peak == "bf16") > 100
-    assert figures.complaints == []
-
-
 # --- what cannot be known -------------------------------------------------------------------------
-
-
-def test_a_cpu_has_no_mfu_and_says_why() -> None:
-    figures = figures_of(tiny(), 3.0, 0.5, 0.5, 0.5)
-    assert figures.mfu is None
-    assert "no published bf16 peak" in figures.null_because["mfu"]
-    assert figures.tokens_per_second == 512
-
-
-def test_a_precision_without_a_peak_has_no_mfu() -> None:
-    figures = figures_of(work("fp32"), 30.0, 6.999, rule="last")
-    assert figures.mfu is None
-    assert "it has: bf16, fp8" in figures.null_because["mfu"]
 
 
 SPEED = ("tokens_per_second", "tokens_per_second_effective", "tokens_per_second_per_gpu", "days_per_trillion_tokens")
@@ -256,10 +220,3 @@ def test_a_step_without_a_time_inside_leaves_the_effective_figure_unknown(lost: 
     assert figures.tokens_per_second == 256
     assert figures.tokens_per_second_effective is None
     assert figures.null_because["tokens_per_second_effective"] == "a step inside the window has no time"
-
-
-def test_excess_is_mean_over_median() -> None:
-    figures = figures_of(tiny(), 9.0, 1.0, 1.0, 1.0, 1.0, 6.0)
-    assert figures.seconds_per_step.excess == pytest.approx(1.0)
-    assert figures.seconds_per_step.median == 1.0
-    assert figures.tokens_per_second_effective == pytest.approx(128.0)

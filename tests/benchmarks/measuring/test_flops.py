@@ -12,7 +12,6 @@ from benchmarks.measuring.flops import (
     LAYER_MATRICES,
     adapter_parameter_count,
     conventions_for,
-    embedding_parameters,
     flops_per_token,
     held_parameter_count,
     layer_matmul_weights,
@@ -44,12 +43,6 @@ def changed(model: Model, **changes: object) -> Model:
 )
 def test_parameter_count_is_the_published_one(name: str, parameters: int) -> None:
     assert parameter_count(CONFIGS.model(name)) == parameters
-
-
-def test_tied_embeddings_save_the_head() -> None:
-    model = CONFIGS.model("llama2_70b")
-    tied = changed(model, tied_embeddings=True)
-    assert parameter_count(model) - parameter_count(tied) == embedding_parameters(model) == 32000 * 8192
 
 
 # --- adapters -----------------------------------------------------------------------------------
@@ -87,12 +80,6 @@ def test_adapters_of_the_published_recipe() -> None:
     assert adapter_parameter_count(model, beside("query_key_value", rank=16)) == 80 * 16 * 18432 == 23_592_960
 
 
-def test_adapters_grow_with_their_rank() -> None:
-    model = CONFIGS.model("llama3_70b")
-    one, many = (adapter_parameter_count(model, beside(*ADAPTED_MATRICES, rank=rank)) for rank in (1, 64))
-    assert many == 64 * one
-
-
 @pytest.mark.parametrize(
     "matrices",
     [LAYER_MATRICES, ("query", "key", "value", "attention_output", "gate", "up", "mlp_output")],
@@ -103,11 +90,6 @@ def test_the_adapted_matrices_are_all_of_a_layer(matrices: Iterable[str]) -> Non
         model = CONFIGS.model(name)
         sizes = [ADAPTED_MATRICES[matrix](model) for matrix in matrices]
         assert sum(numbers_in * numbers_out for numbers_in, numbers_out in sizes) == layer_matmul_weights(model)
-
-
-def test_without_adapters_everything_is_trained() -> None:
-    model = CONFIGS.model("llama3_tiny")
-    assert trainable_parameter_count(model, None) == held_parameter_count(model, None) == parameter_count(model)
 
 
 # --- FLOPs --------------------------------------------------------------------------------------
@@ -153,19 +135,6 @@ def test_a_head_dimension_of_its_own_counts() -> None:
     wider = changed(model, head_dim=256)
     grown = flops_per_token(wider, 4096, "recipe") - flops_per_token(model, 4096, "recipe")
     assert grown == pytest.approx(12 * 80 * 8192 * (8192 * (1 + 8 / 64) + 4096))
-
-
-def test_torchtitan_keeps_a_tied_table_because_it_is_the_head() -> None:
-    model = CONFIGS.model("llama2_70b")
-    tied = changed(model, tied_embeddings=True)
-    assert flops_per_token(tied, 4096, "torchtitan") == flops_per_token(model, 4096, "torchtitan")
-
-
-@pytest.mark.parametrize("sequence_length", [128, 2048, 4096])
-def test_lora_is_two_thirds_of_the_causal_count(sequence_length: int) -> None:
-    model = CONFIGS.model("llama3_70b")
-    causal, lora = (flops_per_token(model, sequence_length, name) for name in ("causal", "lora"))
-    assert lora == pytest.approx(causal * 2 / 3, rel=1e-12)
 
 
 def test_every_convention_says_what_it_is_and_each_task_has_its_own() -> None:

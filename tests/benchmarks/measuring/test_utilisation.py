@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.logs.foreign import summarise_foreign
 from benchmarks.measuring.figures import Figures, measure
 from benchmarks.measuring.ledger import LAYER_MATMULS, Recompute
 from benchmarks.measuring.utilisation import MIXED, Mfu, Workload, fastest_possible_seconds
@@ -86,21 +85,11 @@ def test_a_cpu_has_an_mfu_where_its_peak_was_measured() -> None:
     assert {m.table for m in found.mfu} == {"measured"}
 
 
-def test_a_source_that_says_measured_is_not_told_so_twice() -> None:
-    told = {"bf16": Peak(tflops=760.0, source="measured: launch/peak.py")}
-    assert entries(work(measured_peaks=told))["recipe, measured", "bf16"].peak_source == "measured: launch/peak.py"
-
-
 def test_without_any_peak_the_way_to_one_is_named() -> None:
     found = figures_of(work("cpu", "fp32"))
     assert (found.mfu, found.hfu) == (None, None)
     assert found.null_because["mfu"].endswith("none was measured (python launch/peak.py measures one)")
     assert found.null_because["hfu"] == found.null_because["mfu"]
-
-
-def test_a_peak_of_another_precision_is_none() -> None:
-    found = figures_of(work("cpu", "fp32", measured_peaks=peak(1.0)))
-    assert found.mfu is None
 
 
 # --- what cannot be, and what is odd ----------------------------------------------------------------
@@ -166,39 +155,3 @@ def test_adapters_leave_the_recomputed_forward_as_it_is() -> None:
     core = 80 * 8192 * 2048  # half of 2 L a d s numbers multiplied
     model, again = 4 * (layers + head) + 4 * core, 2 * layers + 2 * core
     assert found.hfu[0].percent / found.mfu[0].percent == pytest.approx((model + again) / model, rel=1e-12)
-
-
-def foreign(seconds: float) -> dict[str, object]:
-    return summarise_foreign(
-        [Step(step=n, seconds=seconds, loss=6.0 - n, tokens=None) for n in range(3)],
-        Workload(
-            model=CONFIGS.model("llama2_70b"),
-            hardware=CONFIGS.hardware("h100"),
-            task="pretrain",
-            dtype="bf16",
-            gpus=64,
-            sequence_length=4096,
-            global_batch_size=128,
-        ),
-        window="last",
-        seconds_resolution=lambda _: 0.001,
-        rate_resolution=lambda _: 0.001,
-    )
-
-
-def test_a_foreign_log_above_the_achievable_is_told_so() -> None:
-    """128 sequences in 4 s are 89% of the datasheet's peak, by the causal count."""
-    found = foreign(4.0)
-    assert found["status"] == "valid"
-    assert isinstance(found["notes"], list)
-    assert [note for note in found["notes"] if "faster than the achievable peak of 794.5 TFLOP/s bf16" in note]
-
-
-def test_a_foreign_log_claims_no_hfu() -> None:
-    found = foreign(6.999)
-    nulls = found["null_because"]
-    assert isinstance(nulls, dict)
-    assert found["hfu"] is None
-    assert "not known what was computed twice" in nulls["hfu"]
-    assert isinstance(found["mfu"], list)
-    assert [m["convention"] for m in found["mfu"]][4] == "recipe, achievable"

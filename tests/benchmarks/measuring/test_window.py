@@ -44,24 +44,40 @@ def window_of(steps: Sequence[Step], rule: str = "steady", fastest: float | None
     return choose_window(steps, rule, fastest)[0]
 
 
-# --- steady: compile, no time, marks that came along ------------------------------------------
+# --- steady: compile, no time, marks that came along, artefacts of asynchronous dispatch --------
+
+C, A, N = "compile", "artefact", "no_time"
+NAN, INF = float("nan"), float("inf")
 
 
 def test_a_short_run_keeps_all_steps_after_compile_and_says_it_has_not_settled() -> None:
-    window, marked = choose_window(run_of([30.0, 1.0, 1.0, 1.0]), "steady")
+    window = window_of(run_of([30.0, 1.0, 1.0, 1.0]))
     assert window == Window(
         rule="steady", first_step=1, last_step=3, counted=3, settled=False, excluded={"compile": 1}
     )
-    assert [step.excluded_because for step in marked] == ["compile", None, None, None]
 
 
-def test_only_the_first_step_is_compile() -> None:
-    """A slow second step is not explained away."""
-    assert reasons_of(run_of([30.0, 8.0, 1.0, 1.0])) == ["compile", None, None, None]
-
-
-def test_the_first_step_of_an_attempt_is_compile_whatever_its_number() -> None:
-    assert reasons_of(run_of([30.0, 1.0, 1.0], first=1000)) == ["compile", None, None]
+@pytest.mark.parametrize(
+    ("seconds", "reasons"),
+    [
+        pytest.param([30.0, 8.0, 1.0, 1.0], [C, None, None, None], id="a slow second step is not explained away"),
+        pytest.param([None, 1.0, None], [C, None, N], id="a first step without a time is compile"),
+        pytest.param([9.0, 1.0, NAN, INF, -1.0, 1.0, 1.0], [C, None, N, N, N, None, None], id="no number of seconds"),
+        # A MaxText log on public record: the seconds that step 2 lost are in step 1.
+        pytest.param([1.353, 12.444, 0.002, 11.715], [C, A, A, None], id="the public log"),
+        pytest.param([30.0, 4.0, 4.01, 1.0, 7.0, 4.0, 4.0], [C, None, None, A, A, None, None], id="carrier after"),
+        pytest.param([30.0, 4.0, 4.01, 1.0, 4.02, 4.0], [C, None, None, A, None, None], id="no carrier"),
+        pytest.param(
+            [30.0, 4.0, 4.0, 0.002, 0.003, 12.0, 4.0, 4.0, 4.0],
+            [C, None, None, A, A, A, None, None, None],
+            id="a row of artefacts has its carrier at its end",
+        ),
+        pytest.param([30.0, 0.002, 8.0, 4.0, 4.0, 4.0], [C, A, A, None, None, None], id="compile hides no carrier"),
+    ],
+)
+def test_what_counts_and_why_the_rest_does_not(seconds: list[float | None], reasons: list[str | None]) -> None:
+    for first in (0, 1000):  # of a later attempt the first step is compile too, whatever its number
+        assert reasons_of(run_of(seconds, first=first)) == reasons
 
 
 def test_reasons_that_came_along_come_first() -> None:
@@ -69,91 +85,32 @@ def test_reasons_that_came_along_come_first() -> None:
     assert reasons_of(steps) == ["pgle", None, "evaluation", "profiler", "no_time", None, None]
 
 
-def test_a_first_step_without_a_time_is_compile() -> None:
-    assert reasons_of(run_of([None, 1.0, None])) == ["compile", None, "no_time"]
-
-
-def test_what_is_no_number_of_seconds_is_no_time() -> None:
-    assert reasons_of(run_of([9.0, 1.0, float("nan"), float("inf"), -1.0, 1.0, 1.0])) == [
-        "compile",
-        None,
-        "no_time",
-        "no_time",
-        "no_time",
-        None,
-        None,
-    ]
-
-
-def test_no_steps_make_an_empty_window() -> None:
+def test_no_steps_make_an_empty_window_and_those_of_two_attempts_none() -> None:
     for rule in RULES:
         window, marked = choose_window([], rule)
-        assert (window.counted, window.first_step, window.settled, window.excluded, marked) == (
-            0,
-            None,
-            False,
-            {},
-            [],
-        )
-
-
-def test_steps_of_two_attempts_are_no_run() -> None:
+        assert (window.counted, window.first_step, window.settled, marked) == (0, None, False, [])
     other = Step(step=1, seconds=1.0, loss=None, tokens=None, attempt=2)
     with pytest.raises(ValueError, match="one attempt"):
         choose_window([*run_of([1.0]), other], "steady")
 
 
-# --- steady: artefacts of asynchronous dispatch -----------------------------------------------
-
-
-def test_the_public_log_whose_step_took_two_milliseconds() -> None:
-    """A MaxText log on public record: the seconds that step 2 lost are in step 1."""
-    assert reasons_of(run_of([1.353, 12.444, 0.002, 11.715])) == ["compile", "artefact", "artefact", None]
-    longer = run_of([1.353, 12.444, 0.002, 11.715, 11.702, 11.709, 11.698])
-    assert reasons_of(longer) == ["compile", "artefact", "artefact", None, None, None, None]
-
-
-def test_the_neighbour_after_can_carry_the_seconds_too() -> None:
-    steps = run_of([30.0, 4.0, 4.01, 1.0, 7.0, 4.0, 4.0])
-    assert reasons_of(steps) == ["compile", None, None, "artefact", "artefact", None, None]
-
-
-def test_neighbours_at_normal_speed_still_count() -> None:
-    steps = run_of([30.0, 4.0, 4.01, 1.0, 4.02, 4.0, 4.0])
-    assert reasons_of(steps) == ["compile", None, None, "artefact", None, None, None]
-
-
-def test_a_row_of_artefacts_has_its_carrier_at_its_end() -> None:
-    steps = run_of([30.0, 4.0, 4.0, 0.002, 0.003, 12.0, 4.0, 4.0, 4.0])
-    assert reasons_of(steps) == ["compile", None, None, "artefact", "artefact", "artefact", None, None, None]
-
-
-def test_a_compile_step_beside_an_artefact_does_not_hide_the_carrier() -> None:
-    steps = run_of([30.0, 0.002, 8.0, 4.0, 4.0, 4.0])
-    assert reasons_of(steps) == ["compile", "artefact", "artefact", None, None, None]
-
-
-def test_a_step_faster_than_the_hardware_is_an_artefact() -> None:
-    steps = run_of([30.0, 4.0, 3.0, 4.0, 4.0])
-    assert reasons_of(steps) == ["compile", None, None, None, None]
-    assert reasons_of(steps, fastest=3.5) == ["compile", None, "artefact", None, None]
-
-
-def test_where_every_step_is_faster_than_the_hardware_none_counts() -> None:
-    window = window_of(run_of([30.0, 4.0, 4.0, 4.0]), fastest=4.5)
-    assert (window.counted, window.excluded) == (0, {"compile": 1, "artefact": 3})
-
-
-def test_where_dispatch_times_are_common_no_step_time_can_be_trusted() -> None:
-    """This run takes 12 s a step; counting what is left would say 24 s."""
-    window = window_of(run_of([40.0, *[24.0, 0.002] * 10, 24.0]))
-    assert (window.counted, window.excluded) == (0, {"compile": 1, "artefact": 21})
-
-
-def test_a_run_that_is_merely_uneven_is_kept() -> None:
-    """Halved times are no dispatch times: a shared laptop does this."""
-    window = window_of(run_of([9.0, *[1.0, 1.0, 0.4] * 6]))
-    assert (window.counted, window.excluded) == (12, {"compile": 1, "artefact": 6})
+@pytest.mark.parametrize(
+    ("seconds", "fastest", "counted", "artefacts"),
+    [
+        pytest.param([30.0, 4.0, 3.0, 4.0, 4.0], None, 4, 0, id="uneven"),
+        pytest.param([30.0, 4.0, 3.0, 4.0, 4.0], 3.5, 3, 1, id="a step faster than the hardware"),
+        pytest.param([30.0, 4.0, 4.0, 4.0], 4.5, 0, 3, id="every step faster than the hardware"),
+        # This run takes 12 s a step; counting what is left would say 24 s.
+        pytest.param([40.0, *[24.0, 0.002] * 10, 24.0], None, 0, 21, id="dispatch times are common"),
+        # Halved times are no dispatch times: a shared laptop does this.
+        pytest.param([9.0, *[1.0, 1.0, 0.4] * 6], None, 12, 6, id="merely uneven"),
+    ],
+)
+def test_where_no_time_can_be_trusted_none_counts(
+    seconds: list[float], fastest: float | None, counted: int, artefacts: int
+) -> None:
+    window = window_of(run_of(seconds), fastest=fastest)
+    assert (window.counted, window.excluded.get("artefact", 0)) == (counted, artefacts)
 
 
 # --- steady: settling -------------------------------------------------------------------------
@@ -182,24 +139,21 @@ def test_settling_ends_after_75_seconds_at_the_latest() -> None:
     assert window.first_step == 43
 
 
-def test_settling_is_seconds_of_stepping_and_not_of_compiling() -> None:
-    """However long the compilation, the device must step before it can settle."""
-    assert window_of(run_of([600.0, *[1.0] * 40])).excluded["settling"] == 30
-
-
-def test_profiled_steps_at_the_start_are_no_stepping() -> None:
-    steps = run_of([30.0, *[1.0] * 80], dict.fromkeys(range(1, 21), "pgle"))
-    assert window_of(steps).excluded == {"compile": 1, "pgle": 20, "settling": 30}
-
-
-def test_a_step_longer_than_a_bin_is_a_bin() -> None:
-    steps = run_of([90.0, 20.4, 20.2, 20.0, 20.01, *[20.0] * 6])
-    assert reasons_of(steps)[:6] == ["compile", "settling", "settling", "settling", "settling", None]
-
-
-def test_a_bin_holds_whole_steps() -> None:
-    """4 s steps: 4 of them fill a bin, 8 settle."""
-    assert window_of(run_of([30.0, *[4.0] * 20])).excluded["settling"] == 8
+@pytest.mark.parametrize(
+    ("seconds", "marks", "excluded"),
+    [
+        pytest.param([600.0, *[1.0] * 40], {}, {"settling": 30}, id="of stepping, not of compiling"),
+        pytest.param(
+            [30.0, *[1.0] * 80], dict.fromkeys(range(1, 21), "pgle"), {"pgle": 20, "settling": 30}, id="recorded"
+        ),
+        pytest.param([90.0, 20.4, 20.2, 20.0, 20.01, *[20.0] * 6], {}, {"settling": 4}, id="steps longer than a bin"),
+        pytest.param([30.0, *[4.0] * 20], {}, {"settling": 8}, id="a bin holds whole steps"),
+    ],
+)
+def test_settling_is_a_matter_of_seconds(
+    seconds: list[float], marks: dict[int, str], excluded: dict[str, int]
+) -> None:
+    assert window_of(run_of(seconds, marks)).excluded == {"compile": 1, **excluded}
 
 
 @pytest.mark.parametrize(("after", "settled", "counted"), [(5, True, 5), (4, False, 34), (0, False, 30)])
@@ -215,12 +169,6 @@ def test_the_reported_end_of_a_step_beats_cumulated_seconds() -> None:
     clocked = with_elapsed(steps, [30.0 + 11 * index for index in range(21)])
     assert window_of(clocked).excluded["settling"] == 4
     assert not window_of(steps).settled
-
-
-def test_steps_without_a_reported_end_continue_from_the_last_known() -> None:
-    steps = run_of([30.0, *[3.0] * 20])
-    clocked = with_elapsed(steps, [30.0 + 3 * index if index % 2 else None for index in range(21)])
-    assert window_of(clocked).excluded["settling"] == 10
 
 
 def test_steps_missing_from_a_log_shift_nothing() -> None:
@@ -245,10 +193,6 @@ def test_last_passes_over_a_step_that_is_left_out_already() -> None:
         None,
         "profiler",
     ]
-
-
-def test_last_of_a_run_without_times_counts_nothing() -> None:
-    assert window_of(run_of([None, None]), "last").excluded == {"no_time": 2}
 
 
 def test_a_range_counts_its_steps_by_number_both_ends_included() -> None:
@@ -287,12 +231,6 @@ def test_a_range_beyond_the_run_counts_what_exists_and_says_what_is_missing() ->
     assert missing_steps("35-44", steps) == 5
     assert missing_steps("35-44", run_of([1.0] * 45)) == 0
     assert missing_steps("35-44", []) == 10
-
-
-def test_a_step_without_a_time_or_gone_from_the_log_is_missing() -> None:
-    steps = run_of([1.0, 1.0, None, 1.0, 1.0])
-    assert missing_steps("1-4", steps) == 1
-    assert missing_steps("1-4", steps[:3]) == 3
 
 
 def test_last_wants_one_step_and_steady_none() -> None:

@@ -52,10 +52,9 @@ def test_every_reason_is_in_the_legend_with_its_count_and_drawn_otherwise_than_t
     assert len({signs[name] for name in ("counted", "compile", "settling", "profiler", "pgle", "artefact")}) == 6
 
 
-def test_a_step_far_outside_stands_at_the_rim_with_its_seconds_and_in_words() -> None:
+def test_a_step_far_outside_is_named_with_its_seconds() -> None:
     steps = steps_of((62.0, "compile"), *ORDINARY, (0.6, None))
     (drawn,) = step_plot(result_of(steps), steps, "p")
-    assert "62 s ↑" in drawn.svg
     assert "Off the axis: step 0 took 62 s, step 21 took 600 ms." in drawn.says
 
 
@@ -67,11 +66,11 @@ def test_a_run_without_a_counted_step_shows_those_it_has_and_one_without_times_n
     assert step_plot(result_of([]), steps_of((None, "no_time")), "p") == []
 
 
-def test_very_many_steps_are_drawn_as_columns_and_that_is_said() -> None:
+def test_of_very_many_steps_some_are_drawn_and_that_is_said() -> None:
     steps = steps_of(*[(0.25 + 0.001 * (n % 5), None) for n in range(MOST_POINTS * 8)])
     (drawn,) = step_plot(result_of(steps), steps, "p")
-    assert "Each line covers several steps" in drawn.says
-    assert len(drawn.svg) < 120_000
+    assert "every few are drawn" in drawn.says
+    assert len(drawn.svg) < 300_000
 
 
 @settings(max_examples=12, deadline=None)

@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.figures import SecondsPerStep
 from benchmarks.measuring.ledger import Recompute
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import Mfu
@@ -106,24 +105,11 @@ def test_a_failed_result_claims_no_speed(empty_run: RunFolder, add_attempt: Call
     assert "MFU" not in text
 
 
-def test_a_run_without_a_step(empty_run: RunFolder) -> None:
-    text = table(recompute(empty_run, BACKEND)[0])
-    assert "unknown -> unknown" in text
-    assert "0 counted (steady: no step, not settled); left out: none" in text
-
-
 def test_few_steps_have_no_interval_and_say_so(empty_run: RunFolder, add_attempt: Callable[..., Path]) -> None:
     add_attempt(empty_run, steps=2)
     benchmark = msgspec.structs.replace(empty_run.benchmark(), steps=2)
     empty_run.write("benchmark.json", benchmark)
     assert "an interval needs 3 counted steps or more, there are 1" in table(recompute(empty_run, BACKEND)[0])
-
-
-def test_an_unknown_effective_figure_or_excess_is_a_word(whole_run: RunFolder) -> None:
-    result = msgspec.structs.replace(
-        whole_run.stored_result(), tokens_per_second_effective=None, seconds_per_step=SecondsPerStep(median=0.25)
-    )
-    assert "unknown effective (mean over median unknown)" in table(result)
 
 
 def entry(convention: str, tflops: float, percent: float, precision: str = "bf16") -> Mfu:
@@ -156,34 +142,7 @@ def test_a_run_is_placed_between_its_peaks_and_its_conventions_stand_side_by_sid
     ]
 
 
-def test_without_hfu_the_reason_stands_there(whole_run: RunFolder) -> None:
-    stored = whole_run.stored_result()
-    nulls = stored.null_because | {"hfu": "nobody says"}
-    text = table(msgspec.structs.replace(stored, mfu=[entry("recipe", 989, 52.6)], hfu=None, null_because=nulls))
-    assert "HFU           unknown: nobody says" in text
-
-
 # --- a plan -------------------------------------------------------------------------------------------
-
-
-def test_the_plan_of_seed_003() -> None:
-    text = plan_of(resolved("llama2_70b", dtype="fp8", hardware="h100", gpus=64))
-    assert text.startswith("llama2_70b pretrain fp8 · jax (maxtext) · 64 x h100\n")
-    for words in (
-        "68,976,648,192 parameters",
-        "64 x h100 (NVIDIA H100 SXM 80 GB) on 8 nodes",
-        "fsdp 64",
-        "128 sequences of 4096 tokens",
-        "524,288 tokens a step",
-        "1.8207e+15 a sequence",
-        "GB usable: fits",
-        "8 a node, devices a task: 1",
-        "XLA_PYTHON_CLIENT_MEM_FRACTION=0.94",
-        "--xla_gpu_reduce_scatter_combine_threshold_bytes=8388608",
-        "quantization=fp8",
-        "nothing was started (--dry_run)",
-    ):
-        assert words in text, words
 
 
 def row(text: str, label: str) -> str:
@@ -204,11 +163,6 @@ def test_the_plan_says_where_nothing_is_computed_twice_and_where_it_is_not_known
     assert "does not say" in recompute_rows(benchmark, None)[0][1]
     some = Recompute(matmuls=frozenset({"mlpwo"}), layers=4)
     assert "(4 of 80 layers)" in recompute_rows(benchmark, some)[0][1]
-
-
-def test_what_does_not_fit_is_said() -> None:
-    settings = {"micro_batch_size": "64", "remat_policy": "minimal_with_context"}
-    assert "DOES NOT FIT" in plan_of(resolved("llama2_70b", settings, hardware="h100", gpus=64))
 
 
 def test_words_are_quoted_for_a_shell_and_placeholders_stay_readable() -> None:

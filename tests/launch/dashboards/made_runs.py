@@ -8,11 +8,12 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.runs.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
 from benchmarks.values import Benchmark, Peak
 from jax_backend import BACKEND
 from launch.running.execute import store_result
 from launch.running.tensorboard_events import write_ended
+from tests.benchmarks.conftest import FACTS, write_events, write_exits
 
 BEGIN = 1_800_000_000.0
 MEASURED = {"bf16": Peak(tflops=0.1, source="measured: by a test")}
@@ -37,12 +38,9 @@ def begun(root: Path, run_id: str, **changes: Any) -> RunFolder:
 def train(folder: RunFolder, seconds: list[float], begin: float = BEGIN) -> None:
     """What rank 0's worker writes."""
     events: list[dict[str, Any]] = [
-        {"event": "facts", "rank": 0, "process_count": 1, "device_count": 1, "local_device_count": 1,
-         "device_kind": "cpu", "platform": "cpu", "parameters": 106816, "trainable_parameters": 106816,
-         "mesh": {"data": folder.benchmark().gpus},
-         "versions": {"jax": "0.0"}, "argv": []},
+        {**FACTS, "rank": 0, "mesh": {"data": folder.benchmark().gpus}},
         {"event": "started", "unix_seconds": begin, "host": "here"},
-    ]  # fmt: skip
+    ]
     elapsed = 0.0
     for step, one in enumerate(seconds):
         elapsed += one
@@ -50,9 +48,8 @@ def train(folder: RunFolder, seconds: list[float], begin: float = BEGIN) -> None
             {"event": "step", "step": step, "seconds": one, "elapsed_seconds": elapsed, "loss": 6.0 - step / 100}
         )
     events.append({"event": "end", "rank": 0, "status": "done"})
-    lines = "".join(json.dumps(event) + "\n" for event in events)
-    (folder.phase_dir("perf") / "events-rank0.jsonl").write_text(lines)
-    (folder.phase_dir("perf") / EXITS).write_text('{"rank": 0, "exit_code": 0}\n')
+    write_events(folder.phase_dir("perf"), events)
+    write_exits(folder.phase_dir("perf"), 0)
 
 
 def sample(folder: RunFolder, times: list[float], gpu: list[Any] | None = None, node: str = "node0") -> None:

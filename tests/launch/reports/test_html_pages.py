@@ -15,7 +15,7 @@ from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import PROVENANCE, RESULT, STEPS, RunFolder
 from benchmarks.values import json_text
 from jax_backend import BACKEND
-from launch.reports.html_pages import LAST_LINES, OUR_PAGE, cleaned, material_of, scrubbed, write_html
+from launch.reports.html_pages import LAST_LINES, OUR_PAGE, material_of, write_html
 from tests.benchmarks.conftest import (  # noqa: F401 - fixtures
     add_attempt,
     benchmark_value,
@@ -78,7 +78,6 @@ def test_of_a_failed_run_the_last_lines_of_the_rank_that_failed(failed_run: RunF
     assert "line 99\n" in page
     assert "line 50\n" not in page
     assert "rank 0 line" not in page
-    assert "1 more log in attempt-1" in page
 
 
 def test_no_secret_reaches_the_page(failed_run: RunFolder, tmp_path: Path) -> None:
@@ -94,12 +93,6 @@ def test_no_secret_reaches_the_page(failed_run: RunFolder, tmp_path: Path) -> No
     assert page.count("&lt;redacted&gt;") >= 6
 
 
-def test_secrets_deep_inside_are_found_and_the_rest_stays() -> None:
-    given = {"a": [{"HF_TOKEN": "x", "n": 3, "nested": [TOKEN]}], "flag": True}
-    assert scrubbed(given) == {"a": [{"HF_TOKEN": "<redacted>", "n": 3, "nested": ["<redacted>"]}], "flag": True}
-    assert cleaned("  File 'a.py'\nplain") == "  File 'a.py'\nplain"
-
-
 def test_files_that_cannot_be_read_are_named_on_the_page(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
     (whole_run.path / STEPS).write_text("{broken\n")
     (whole_run.path / PROVENANCE).write_text("[")
@@ -110,17 +103,15 @@ def test_files_that_cannot_be_read_are_named_on_the_page(whole_run: RunFolder, t
     assert "No step has a time." in page
 
 
-def test_a_named_rank_comes_first_and_many_logs_are_counted(failed_run: RunFolder) -> None:
+def test_the_log_of_the_rank_that_is_named_as_the_first_is_shown(failed_run: RunFolder) -> None:
     place = failed_run.phase_dir("perf")
-    for rank in range(2, 20):
+    for rank in range(2, 10):
         (place / f"rank-{rank}.log").write_text(f"I am {rank}\n")
-    write_exits(place, *[1] * 20)
+    write_exits(place, *[1] * 10)
     result = failed_run.stored_result()
     first = AttemptEnd(attempt=1, outcome="failed", text="rank 7 died", steps=4, rank=7)
     failed_run.write(RESULT, msgspec.structs.replace(result, attempts=[first]))
-    logs = material_of(failed_run).logs
-    assert logs[0].lines == ["I am 7"]
-    assert [log.content for log in logs][-1] == "14 more logs in attempt-1"
+    assert [log.lines for log in material_of(failed_run).logs] == [["I am 7"]]
 
 
 def test_a_sweep_and_a_night_and_all_of_them_on_one_page(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
@@ -192,17 +183,6 @@ def test_a_secret_that_is_longer_than_what_is_read_is_not_shown(
     page = written(tmp_path, failed_run.path)
     assert "hunter2" not in page
     assert "has no line to show" in page
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_page_that_cannot_be_written_leaves_the_old_one(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
-    (tmp_path / "locked").mkdir()
-    old = tmp_path / "locked" / "page.html"
-    old.write_text(OLD)
-    old.parent.chmod(0o500)
-    with pytest.raises(RunError):
-        write_html([str(whole_run.path)], old)
-    assert old.read_text() == OLD
 
 
 def test_a_page_is_replaced_whole(

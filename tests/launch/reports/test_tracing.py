@@ -369,10 +369,10 @@ def test_two_runs_at_once_are_refused_by_name(profiled: RunFolder, make_run: Cal
 
 
 def test_places_without_a_trace_are_refused(tmp_path: Path, make_run: Callable[..., RunFolder]) -> None:
-    assert "--profile=xplane was asked for" in refused("trace", make_run("cut", ended=False, **PROFILED).path)
+    assert "it ran with --profile=xplane" in refused("trace", make_run("cut", ended=False, **PROFILED).path)
     folder = make_run()
     said = refused("trace", folder.path)
-    for word in ("the run has no trace", "--profile=none", "launch/run.py --backend=jax", "--profile=xplane"):
+    for word in ("the run has no trace", "--profile=none", "--profile=xplane"):
         assert word in said
     (folder.phase_dir("perf") / "nccl-n1-1.log").write_text("h015:2:2 [0] NCCL INFO Bootstrap: using eth0\n")
     assert "no call of NCCL was traced" in refused("trace", folder.path)
@@ -381,6 +381,6 @@ def test_places_without_a_trace_are_refused(tmp_path: Path, make_run: Callable[.
     assert "phase perf, which was measured, has no trace" in refused("trace", folder.path)
     (tmp_path / "notes.txt").write_text("nothing")
     assert "no such file or folder" in refused("trace", tmp_path / "absent")
-    assert "no profiler's file" in refused("trace", tmp_path / "notes.txt")
     (tmp_path / "empty").mkdir()
-    assert "there is no trace here" in refused("trace", tmp_path / "empty")
+    for place in ("empty", "notes.txt"):
+        assert "there is no trace here" in refused("trace", tmp_path / place)
