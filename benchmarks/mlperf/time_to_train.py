@@ -6,7 +6,7 @@ be told apart. Pure.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
@@ -17,10 +17,10 @@ from benchmarks.values import TimeToTrain, Value
 
 Word = Literal["as the reference", "slower than the reference", "faster than the reference"]
 Part = Literal["training", "evaluation", "checkpoint", "other"]
-# key -> the part it opens or closes. An instant that several are open in belongs to the first of PARTS.
-OPENS: dict[str, Part] = {"checkpoint_start": "checkpoint", "eval_start": "evaluation", "block_start": "training"}
-CLOSES: dict[str, Part] = {"checkpoint_stop": "checkpoint", "eval_stop": "evaluation", "block_stop": "training"}
+# An instant that several are open in belongs to the first of them.
 PARTS: tuple[Part, ...] = ("checkpoint", "evaluation", "training")
+MARKS: dict[str, Part] = {"checkpoint": "checkpoint", "eval": "evaluation", "block": "training"}
+PART_OF = {f"{mark}_{end}": part for mark, part in MARKS.items() for end in ("start", "stop")}
 UNLUCKY = 2.0  # standard deviations of the reference's own runs
 
 
@@ -74,20 +74,18 @@ def take_apart(run: LoggedRun) -> TimeToTrain | None:
     )
 
 
-def _spans(records: Iterable[Record], stop: float) -> Iterable[_Span]:
+def _spans(records: Iterable[Record], stop: float) -> Iterator[_Span]:
     """The parts that were opened, each until it was closed; one that never was, until another of them or the end."""
     opened: dict[Part, float] = {}
     for record in records:
-        part = OPENS.get(record.key)
-        if part is not None:
-            if part in opened:  # said twice: what lies between is of that part all the same
-                yield _Span(opened[part], record.time_ms, part)
+        part = PART_OF.get(record.key)
+        if part is None:
+            continue
+        if part in opened:  # also where it is opened twice: what lies between is of that part all the same
+            yield _Span(opened.pop(part), record.time_ms, part)
+        if record.key.endswith("_start"):
             opened[part] = record.time_ms
-        closed = CLOSES.get(record.key)
-        if closed is not None and closed in opened:
-            yield _Span(opened.pop(closed), record.time_ms, closed)
-    for part, begin in opened.items():
-        yield _Span(begin, stop, part)
+    yield from (_Span(begin, stop, part) for part, begin in opened.items())
 
 
 def _seconds(spans: Sequence[_Span], start: float, stop: float) -> dict[Part, float]:

@@ -29,6 +29,7 @@ OPERATION_LINES = ("XLA Ops", "Async XLA Ops")
 ABSOLUTE_NS = 10**17  # a time of the year 1973 or later, counted from 1970; else it counts from the profile's start
 END = b"end: "
 PYTHON = b"$"  # how a call of a Python function is marked
+HOST_STATS = (b"hlo_op", b"hlo_module", b"run_id", b"device_ordinal", b"_p", b"_c", b"step_num")
 
 
 def read_xplane(data: bytes, path: PurePath) -> Trace:
@@ -181,68 +182,35 @@ class _Reading:
     # --- the host: the marks of the steps, and the operations of a CPU ---
 
     def _read_host(self, plane: _Plane, with_operations: bool) -> None:
-        step_id = plane.stat_ids.get(b"step_num")
+        """An operation of a CPU lasts until its end event, also where its thread had let go of it long before."""
+        op, module, run, ordinal, producer, consumer, step = (plane.stat_ids.get(name, -1) for name in HOST_STATS)
         ordinary = {key for key, name in plane.event_names.items() if name.startswith(PYTHON)}
-        operations = _HostOperations(plane) if with_operations else None
+        ending = {key for key, name in plane.event_names.items() if name.startswith(END)}
+        rows: list[tuple[int, int, int, int, int, int]] = []  # begin, end, operation, execution, device, producer
+        ends: dict[int, int] = {}
         for line in plane.lines():
             start = self._line_begin(line)
             for event in line.events:
                 if event.metadata_id in ordinary:
                     continue
-                if operations is not None and operations.take(event, start):
-                    continue
-                for stat in event.stats:
-                    if step_id is not None and stat.metadata_id == step_id:
-                        name = plane.event_names[event.metadata_id].decode(errors="replace")
-                        self._marks.setdefault(name, []).append(Mark(_number(stat), start + event.offset_ps))
-        if operations is not None:
-            for begin, end, (name, module, run_id, ordinal) in operations.whole():
-                execution = self._executions.setdefault(Execution(module, run_id), len(self._executions))
-                device = self._devices.setdefault(f"CPU {ordinal}", Collected())
-                device.add(begin, end, self._operation(Operation(name, name, module)), execution)
-
-
-class _HostOperations:
-    """The operations that the threads of a CPU ran."""
-
-    def __init__(self, plane: _Plane) -> None:
-        self._plane = plane
-        ids = plane.stat_ids
-        self._op, self._module = ids.get(b"hlo_op"), ids.get(b"hlo_module")
-        self._run, self._ordinal = ids.get(b"run_id"), ids.get(b"device_ordinal")
-        self._producer, self._consumer = ids.get(b"_p"), ids.get(b"_c")
-        self._ending = {key for key, name in plane.event_names.items() if name.startswith(END)}
-        self._rows: list[tuple[int, int, int, int]] = []  # begin, end, what (in the table below), producer
-        self._table: dict[tuple[str, str, int, int], int] = {}  # name, module, run_id, device's number
-        self._ends: dict[int, int] = {}
-
-    def take(self, event: Any, start: int) -> bool:
-        """Whether the event was one of theirs."""
-        if event.metadata_id in self._ending:
-            for stat in event.stats:
-                if stat.metadata_id == self._consumer:
-                    self._ends[_number(stat)] = start + event.offset_ps
-            return True
-        stats = {stat.metadata_id: stat for stat in event.stats}
-        if self._op not in stats:
-            return False
-        begin = start + event.offset_ps
-        run, ordinal, producer = (stats.get(key) for key in (self._run, self._ordinal, self._producer))
-        what = (
-            self._plane.text(stats[self._op]),
-            self._plane.text(stats[self._module]) if self._module in stats else "",
-            _number(run),
-            _number(ordinal),
-        )
-        place = self._table.setdefault(what, len(self._table))
-        self._rows.append((begin, begin + event.duration_ps, place, _number(producer, -1)))
-        return True
-
-    def whole(self) -> Iterator[tuple[int, int, tuple[str, str, int, int]]]:
-        """Each with the end it came to, also where its thread had let go of it long before."""
-        table = list(self._table)
-        for begin, end, place, producer in self._rows:
-            yield begin, max(end, self._ends.get(producer, end)), table[place]
+                stats = {stat.metadata_id: stat for stat in event.stats}
+                begin = start + event.offset_ps
+                if with_operations and event.metadata_id in ending:
+                    if consumer in stats:
+                        ends[_number(stats[consumer])] = begin
+                elif with_operations and op in stats:
+                    name, of = plane.text(stats[op]), plane.text(stats[module]) if module in stats else ""
+                    ran = Execution(of, _number(stats.get(run)))
+                    execution = self._executions.setdefault(ran, len(self._executions))
+                    operation = self._operation(Operation(name, name, of))
+                    place = _number(stats.get(ordinal)), _number(stats.get(producer), -1)
+                    rows.append((begin, begin + event.duration_ps, operation, execution, *place))
+                elif step in stats:
+                    name = plane.event_names[event.metadata_id].decode(errors="replace")
+                    self._marks.setdefault(name, []).append(Mark(_number(stats[step]), begin))
+        for begin, end, operation, execution, device, begun_by in rows:
+            collected = self._devices.setdefault(f"CPU {device}", Collected())
+            collected.add(begin, max(end, ends.get(begun_by, end)), operation, execution)
 
 
 def _natural(name: str) -> tuple[str, int]:
