@@ -6,9 +6,8 @@
 
 With --model, --hardware, --gpus, --dtype, --global_batch_size and --sequence_length it also gives the
 uniform figures (seconds/step, tokens/s, MFU) of the log's last attempt, beside the nearest published ones;
---task=lora counts the FLOPs of training adapters only. Of several logs, each is another host's of the same
-run, or what came after. Of an MLLOG (MLPerf) it tells each run too: status, time to train and its parts, samples,
-evaluations (docs/mlperf_logs.md).
+--task=lora counts the FLOPs of training adapters only. Of an MLLOG (MLPerf) it tells each run too: status, time
+to train and its parts, samples, evaluations (docs/mlperf_logs.md).
 
 Exit codes: 0 the steps were read, and the figures, if asked for, are valid; 2 the request was wrong or the log
 is of no known format; 3 the log was read but the figures are invalid (the result says why).
@@ -17,10 +16,10 @@ is of no known format; 3 the log was read but the figures are invalid (the resul
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import shlex
 import shutil
 import sys
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 IN_MEMORY_BYTES = 8 << 20  # of a pipe, which can be read once; the rest waits on disk
 
-LOG = flags.DEFINE_multi_string("log", [], "The log to read; - for standard input. May be repeated.")
+LOG = flags.DEFINE_multi_string("log", [], "The log to read; - for standard input.")
 MODEL = flags.DEFINE_string("model", None, "The model that was trained (configs/models).")
 HARDWARE = flags.DEFINE_string("hardware", None, "What it was trained on (configs/hardware).")
 GPUS = flags.DEFINE_integer("gpus", None, "How many devices trained it.", lower_bound=1)
@@ -65,27 +64,25 @@ def main(argv: list[str]) -> int:
     if argv[1:]:
         raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"--log={argv[1]}")
     measured = _measured()
-    with ExitStack() as stack:
-        logs = [(name, stack.enter_context(_open(name))) for name in _log_names()]
-        log_format = _common_format(logs)
-        watched = [(name, ingest.WatchedStream(stream, log_format, all_log_formats())) for name, stream in logs]
-        events = [(name, log_format.read(stream.buffered())) for name, stream in watched]
-        log = ingest.ReadLog(ingest.join(events))
-        others = sorted({name for _, stream in watched for name in stream.others})
+    name = _log_name()
+    with _open(name) as stream:
+        log_format = _format_of(name, stream)
+        watched = ingest.WatchedStream(stream, log_format, all_log_formats())
+        log = ingest.ReadLog(log_format.read(watched.buffered()))
         outcome = None if measured is None else measured.outcome(log.last_timed(), log_format)
-        report = Report(log_format.name, log, others, outcome, _stories(log_format, logs))
+        report = Report(log_format.name, log, sorted(watched.others), outcome, _stories(log_format, stream))
     sys.stdout.buffer.write(report.json() if JSON.value else f"{report.table()}\n".encode())
     sys.stdout.flush()
     return EXIT_VALID if outcome is None or outcome.result["status"] == "valid" else EXIT_INVALID
 
 
-def _stories(log_format: LogFormat, logs: list[tuple[str, BinaryIO]]) -> "list[Story] | None":
-    """The runs of MLLOGs; None of every other format."""
+def _stories(log_format: LogFormat, stream: BinaryIO) -> "list[Story] | None":
+    """The runs of an MLLOG; None of every other format."""
     if log_format.name != MLLOG.name:
         return None
     from launch.mlperf.reading import stories
 
-    return stories([stream for _, stream in logs], Configs())
+    return stories(stream, Configs())
 
 
 # --- the request ------------------------------------------------------------------------------
@@ -158,16 +155,17 @@ def _measured() -> Measured | None:
     return Measured(workload=workload, window=rule)
 
 
-def _log_names() -> list[str]:
+def _log_name() -> str:
     names = list(LOG.value)
     if not names:
         raise RequestError("no log given", next_command="python launch/ingest.py --log=PATH")
-    if names.count(STDIN) > 1:
-        raise RequestError("standard input can be read once", where="--log=-")
-    return names
+    if len(names) > 1:
+        command = f"cat {shlex.join(names)} | python launch/ingest.py --log=-"
+        raise RequestError("one log is read at a time", where="--log", next_command=command)
+    return str(names[0])
 
 
-# --- the logs ---------------------------------------------------------------------------------
+# --- the log ----------------------------------------------------------------------------------
 
 
 def _open(name: str) -> BinaryIO:
@@ -185,18 +183,6 @@ def _copied(stream: BinaryIO) -> BinaryIO:
     copy = cast(BinaryIO, tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))  # noqa: SIM115 - as above
     shutil.copyfileobj(stream, copy, 1 << 20)
     return copy
-
-
-def _common_format(logs: list[tuple[str, BinaryIO]]) -> LogFormat:
-    formats = [_format_of(name, stream) for name, stream in logs]
-    other = next((i for i, f in enumerate(formats) if f.name != formats[0].name), None)
-    if other is not None:
-        raise RequestError(
-            f"the logs are of two formats: {formats[0].name} and {formats[other].name}",
-            where=f"--log={logs[0][0]} --log={logs[other][0]}",
-            next_command="read them one by one",
-        )
-    return formats[0]
 
 
 def _format_of(name: str, stream: BinaryIO) -> LogFormat:

@@ -1,5 +1,4 @@
-"""Foreign logs, whatever wrote them: which format a log has, which attempt a step belongs to, and how
-several logs are joined.
+"""Foreign logs, whatever wrote them: which format a log has, and which attempt a step belongs to.
 
 Pure: streams and events in, events out. What a line of a log looks like is the backend's business
 (its LogFormat); files, flags and printing are in launch/ingest.py.
@@ -7,11 +6,9 @@ Pure: streams and events in, events out. What a line of a log looks like is the 
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, BinaryIO
-
-import msgspec
 
 from benchmarks.backend import LogEvent, LogFormat, SkippedLine
 from benchmarks.values import Step
@@ -20,8 +17,6 @@ HEAD_BYTES = CHUNK_BYTES = 1 << 20
 HEAD_OVERLAP = 4096  # a line that lies across two heads is whole in one of them
 
 Span = tuple[int, int]  # a first and a last step
-
-HOSTS_DIFFER_BY = 2  # steps by which the logs of two hosts of one attempt may start or end apart
 
 
 # --- which format -----------------------------------------------------------------------------
@@ -124,79 +119,6 @@ class AttemptTracker:
         self.attempt += 1
         self._highest = {}
         self._seen = set()
-
-
-# --- several logs -----------------------------------------------------------------------------
-
-
-NamedLog = tuple[str, Iterable[LogEvent]]  # the name a person knows it by, and its events
-
-
-def join(logs: Sequence[NamedLog]) -> Iterable[LogEvent]:
-    """The events of several logs as those of one; a single log's stream as they are.
-
-    Each attempt of a further log is one of three things:
-    - another host's report of an attempt already read, when both start and both end within
-      HOSTS_DIFFER_BY steps of each other: its known steps are duplicates, its unknown ones are added;
-    - the rest of the attempt read last, when it begins with the very next step (of its logging interval)
-      and no process start;
-    - otherwise an attempt of its own.
-    The steps of several logs are held in memory and come out attempt by attempt, in order; lines left out
-    come first and name their log.
-    """
-    return logs[0][1] if len(logs) == 1 else _join(logs)
-
-
-def _join(logs: Sequence[NamedLog]) -> Iterator[LogEvent]:
-    attempts: list[dict[int, Step]] = []
-    for name, events in logs:
-        own: dict[int, dict[int, Step]] = {}
-        starts_a_process = False  # a start-up line came before the first step
-        for event in events:
-            if event.step is not None:
-                own.setdefault(event.attempt, {})[event.step.step] = event.step
-            elif event.skipped is not None:
-                skipped = SkippedLine(line=event.skipped.line, reason=f"{event.skipped.reason} (in {name})")
-                yield LogEvent(attempt=1, skipped=skipped)
-            elif not event.duplicates and not own:
-                starts_a_process = True
-            if event.duplicates:
-                yield LogEvent(attempt=1, duplicates=event.duplicates)
-        duplicates = _place(list(own.values()), attempts, starts_a_process)
-        if duplicates:
-            yield LogEvent(attempt=1, duplicates=duplicates)
-    for attempt, steps in enumerate(attempts, start=1):
-        for number in sorted(steps):
-            yield LogEvent(attempt=attempt, step=msgspec.structs.replace(steps[number], attempt=attempt))
-
-
-def _place(own: list[dict[int, Step]], attempts: list[dict[int, Step]], starts_a_process: bool) -> int:
-    """Put the attempts of one log among those of the logs before it; how many reports were duplicates."""
-    earlier = list(attempts)
-    duplicates = 0
-    for place, steps in enumerate(own):
-        known = next((a for a in earlier if _same_attempt(a, steps)), None)
-        if known is None and place == 0 and not starts_a_process and _goes_on(attempts, steps):
-            known = attempts[-1]
-        if known is None:
-            attempts.append(steps)
-            continue
-        earlier = [a for a in earlier if a is not known]  # a host reports an attempt once
-        duplicates += len(steps.keys() & known.keys())
-        known.update({number: step for number, step in steps.items() if number not in known})
-    return duplicates
-
-
-def _same_attempt(one: dict[int, Step], other: dict[int, Step]) -> bool:
-    return (
-        abs(min(one) - min(other)) <= HOSTS_DIFFER_BY
-        and abs(max(one) - max(other)) <= HOSTS_DIFFER_BY
-        and bool(one.keys() & other.keys())
-    )
-
-
-def _goes_on(attempts: list[dict[int, Step]], steps: dict[int, Step]) -> bool:
-    return bool(attempts) and min(steps) == max(attempts[-1]) + stride(sorted(attempts[-1]))
 
 
 # --- what was read ----------------------------------------------------------------------------

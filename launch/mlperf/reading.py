@@ -1,6 +1,5 @@
 """MLLOG files as runs and their stories: between files, configs, the installed package and benchmarks/mlperf."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,11 +39,7 @@ def expected_of(run: LoggedRun, benchmark: MlperfBenchmark | None, ruleset: str 
     return expected(package.reference_points(benchmark, ruleset or benchmark.rulesets[-1]), run.batch)
 
 
-def stories(streams: Iterable[BinaryIO], configs: Configs) -> list[Story]:
-    """Every run of some logs, told with the reference points of the newest ruleset that has its benchmark."""
-    found = []
-    for stream in streams:
-        for run in runs_of(stream):
-            benchmark = definition_of(run, configs)
-            found.append(tell(run, benchmark, expected_of(run, benchmark)))
-    return found
+def stories(stream: BinaryIO, configs: Configs) -> list[Story]:
+    """Every run of a log, told with the reference points of the newest ruleset that has its benchmark."""
+    told = ((run, definition_of(run, configs)) for run in runs_of(stream))
+    return [tell(run, benchmark, expected_of(run, benchmark)) for run, benchmark in told]

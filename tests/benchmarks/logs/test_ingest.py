@@ -12,25 +12,18 @@ from jax_backend.logs import MaxTextLog
 
 
 @pytest.mark.parametrize("source", [None, 0, 7])
-def test_a_job_starts_whoever_reported_before(source: int | None) -> None:
+def test_a_job_starts_whoever_reported_before_and_a_process_where_its_own_source_did(source: int | None) -> None:
     tracker = AttemptTracker()
     tracker.job_started()
-    assert tracker.attempt == 1
     assert tracker.report(source, 5)
+    tracker.started(3)
+    assert tracker.attempt == 1
     tracker.job_started()
     tracker.job_started()  # a second line of the same start
     assert tracker.attempt == 2
     assert tracker.report(source, 6)
-    assert tracker.attempt == 2
-
-
-def test_a_process_starts_where_its_own_source_reported() -> None:
-    tracker = AttemptTracker()
-    tracker.report(7, 5)
-    tracker.started(0)
-    assert tracker.attempt == 1
-    tracker.started(7)
-    assert tracker.attempt == 2
+    tracker.started(source)
+    assert tracker.attempt == 3
 
 
 # --- logging intervals ------------------------------------------------------------------------

@@ -105,28 +105,33 @@ def hlo(*computations: tuple[int, list[tuple[str, str, list[int], list[int]]]]) 
     return bytes(program.SerializeToString())
 
 
-def test_a_fusion_holds_what_its_computations_hold_all_the_way_down() -> None:
-    name, program = read_program(
-        hlo(
-            (1, [("p", "parameter", [4], []), ("d", "dot", [4], [])]),
-            (2, [("inner", "call", [4], [1]), ("add", "add", [4], [])]),
-            (3, [("fusion.1", "fusion", [4], [2])]),
-        )
-    )
-    assert name == "jit_f"
-    assert program["fusion.1"].holds == {"call", "dot", "add"}
-
-
-def test_arithmetic_on_an_index_is_no_work_but_a_sum_is() -> None:
-    index = [("i", "add", [], []), ("c", "compare", [], []), ("u", "dynamic-update-slice", [8, 4], [])]
-    total = [("s", "reduce", [], []), ("c", "copy", [4], [])]
-    _, program = read_program(
-        hlo((1, index), (2, total), (3, [("a", "fusion", [8, 4], [1]), ("b", "fusion", [], [2])]))
-    )
-    assert program["a"].holds == {"dynamic-update-slice"}
-    assert program["b"].holds == {"reduce", "copy"}
-
-
-def test_a_program_that_calls_itself_ends() -> None:
-    _, program = read_program(hlo((1, [("f", "fusion", [1], [1])]), (2, [("g", "fusion", [1], [1, 99])])))
-    assert program["g"].holds == {"fusion"}
+@pytest.mark.parametrize(
+    ("computations", "holds"),
+    [
+        # a fusion holds what its computations hold, all the way down
+        (
+            [
+                (1, [("p", "parameter", [4], []), ("d", "dot", [4], [])]),
+                (2, [("inner", "call", [4], [1]), ("add", "add", [4], [])]),
+                (3, [("fusion.1", "fusion", [4], [2])]),
+            ],
+            {"call", "dot", "add"},
+        ),
+        # arithmetic on an index is no work, but a sum is
+        (
+            [
+                (1, [("i", "add", [], []), ("c", "compare", [], []), ("u", "dynamic-update-slice", [8, 4], [])]),
+                (2, [("fusion.1", "fusion", [8, 4], [1])]),
+            ],
+            {"dynamic-update-slice"},
+        ),
+        ([(1, [("s", "reduce", [], [])]), (2, [("fusion.1", "fusion", [], [1])])], {"reduce"}),
+        # a program that calls itself ends
+        ([(1, [("f", "fusion", [1], [1])]), (2, [("fusion.1", "fusion", [1], [1, 99])])], {"fusion"}),
+    ],
+)
+def test_what_a_fusion_holds(
+    computations: list[tuple[int, list[tuple[str, str, list[int], list[int]]]]], holds: set[str]
+) -> None:
+    name, program = read_program(hlo(*computations))
+    assert (name, program["fusion.1"].holds) == ("jit_f", holds)

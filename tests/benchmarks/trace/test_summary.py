@@ -63,16 +63,29 @@ def test_the_real_trace_adds_up_and_has_every_kind() -> None:
     assert not any(name.startswith("while") for name in named)
 
 
-def test_steps_that_are_not_wanted_are_left_out_and_counted() -> None:
-    trace = trace_of(steps_of(6, *PARTS), marks={step: 10 * step - 200 for step in range(20, 26)})
-    window = summary_of(trace, Wanted(frozenset({20, 21, 22, 23}))).window
-    assert (window.first_step, window.last_step, window.steps) == (21, 23, 3)
-    assert window.left_out == {"not whole in the trace": 1, "our clock has the profiler's start or stop in them": 2}
+LONGER = trace_of(steps_of(6, *PARTS), marks={step: 10 * step - 200 for step in range(20, 26)})
+CUT, CLOCK = "not whole in the trace", "our clock has the profiler's start or stop in them"
+ASKED = Profiling(ranks=[0], start_step=45, stop_step=48)
+WITHOUT = trace_of([(5, 9, "dot.1"), (9, 25, "tanh.1")], module="")
 
 
-def test_where_no_whole_step_is_wanted_all_whole_ones_are_taken() -> None:
-    window = summary_of(trace_of(steps_of(4, *PARTS), marks=MARKS), Wanted(frozenset({1, 2}))).window
-    assert (window.first_step, window.last_step) == (21, 23)
+@pytest.mark.parametrize(
+    ("trace", "wanted", "steps", "left_out"),
+    [
+        (LONGER, Wanted(frozenset({20, 21, 22, 23})), (21, 23, 3), {CUT: 1, CLOCK: 2}),
+        (LONGER, Wanted(frozenset({1, 2})), (21, 25, 5), {CUT: 1}),  # no whole step is wanted: all whole ones
+        (trace_of(steps_of(4, *PARTS)), Wanted(), (None, None, 3), {CUT: 1}),  # no numbers
+        (WITHOUT, Wanted(), (None, None, 1), {}),  # no steps: all of it as one
+        (WITHOUT, Wanted(profiling=ASKED), (45, 48, 4), {}),
+    ],
+)
+def test_which_steps_are_summarised_and_why_others_are_not(
+    trace: Trace, wanted: Wanted, steps: tuple[int | None, int | None, int], left_out: dict[str, int]
+) -> None:
+    window = summary_of(trace, wanted).window
+    assert (window.first_step, window.last_step, window.steps) == steps
+    assert window.left_out == left_out
+    assert window.is_whole_trace == (trace is WITHOUT and wanted.profiling is None)
 
 
 def test_only_what_lies_in_the_window_counts() -> None:
@@ -91,20 +104,6 @@ def test_top_operations_are_by_time_per_step_and_device_without_what_encloses_th
     assert [round(one.seconds_per_step * 1e3, 6) for one in found] == [4, 3, 3, 1]
     assert sum(one.share for one in found) == pytest.approx(1)
     assert {one.calls_per_step for one in found} == {1}
-
-
-def test_a_trace_without_steps_is_taken_as_a_whole() -> None:
-    trace = trace_of([(5, 9, "dot.1"), (9, 25, "tanh.1")], module="")
-    window = summary_of(trace).window
-    assert (window.steps, window.first_step) == (1, None)
-    asked = summary_of(trace, Wanted(profiling=Profiling(ranks=[0], start_step=45, stop_step=48)))
-    assert (asked.window.first_step, asked.window.last_step, asked.window.steps) == (45, 48, 4)
-    assert asked.mean.seconds_per_step == pytest.approx(0.005)
-
-
-def test_steps_without_numbers_are_counted() -> None:
-    window = summary_of(trace_of(steps_of(4, *PARTS))).window
-    assert (window.first_step, window.steps, window.left_out) == (None, 3, {"not whole in the trace": 1})
 
 
 def test_a_trace_without_devices_has_no_summary() -> None:
