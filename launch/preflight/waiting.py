@@ -12,8 +12,7 @@ from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.rendering.report import duration_text
 from launch.command_line.progress import Show, shown
 from launch.slurm.client import Slurm
-from launch.slurm.parsing import NOT_ENDED
-from launch.slurm.reasons import explain, never
+from launch.slurm.parsing import NOT_ENDED, explain, never
 
 LOOK_SECONDS = 0.25
 FIRST_ASK_SECONDS = 1.0

@@ -1,6 +1,6 @@
 """A site's Slurm by its own commands: submit, ask, cancel. One command, whatever the number of jobs.
 
-commands.py runs them, parsing.py reads what they print, reasons.py knows their words.
+commands.py runs them, parsing.py reads what they print.
 """
 
 import contextlib
@@ -20,7 +20,6 @@ from launch.running.this_machine import name_of
 from launch.slurm import parsing
 from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed
 from launch.slurm.parsing import SEPARATOR, Node, Partition, QueueState
-from launch.slurm.reasons import after_refusal
 
 ACCOUNTING_PATIENCE_SECONDS = 10.0  # the controller may know as much
 ALL_NODES = ["sinfo", "-h", "-a", "-N", "-o", parsing.NODE_FORMAT]
@@ -144,7 +143,7 @@ class Slurm:
             "Slurm refused the job",
             where=f"site '{self._site.name}'; the run's folder was removed",
             why=words,
-            next_command=after_refusal(words),
+            next_command=parsing.after_refusal(words),
         )
 
     # --- ends ---

@@ -23,8 +23,7 @@ from benchmarks.runs.runfolder import BENCHMARK, RESULT, STEPS, RunFolder
 from benchmarks.values import Benchmark
 from launch.slurm.client import Slurm, slurm_of
 from launch.slurm.collect import collect
-from launch.slurm.parsing import QueueState
-from launch.slurm.reasons import explain
+from launch.slurm.parsing import QueueState, explain
 
 # A run without a step for so long, and for so many times what a step takes, may hang.
 QUIET_SECONDS = 60.0

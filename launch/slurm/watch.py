@@ -26,7 +26,7 @@ from launch.running.showing import show_result
 from launch.running.step_sink import StepSink
 from launch.slurm.client import Slurm, all_ended, slurm_of
 from launch.slurm.collect import collect
-from launch.slurm.reasons import explain, never
+from launch.slurm.parsing import explain, never
 from launch.slurm.run_states import find_job, quiet_limit
 
 WATCHING_PATIENCE = 2.0  # a question is asked again soon, and meanwhile the steps must be read
