@@ -139,11 +139,14 @@ class Slurm:
         return str(numbers[-1])
 
     def _refused(self, words: str) -> RequestError:
+        what_there_is = (
+            "sinfo -s and sacctmgr show associations user=$USER say what there is; --dry_run shows the job"
+        )
         return RequestError(
             "Slurm refused the job",
             where=f"site '{self._site.name}'; the run's folder was removed",
             why=words,
-            next_command=parsing.after_refusal(words),
+            next_command="--segment=none" if "--segment" in words else what_there_is,
         )
 
     # --- ends ---

@@ -263,7 +263,7 @@ def _numbers(text: str) -> list[str]:
     return found
 
 
-# --- its words for why a job waits or was refused -------------------------------------------------
+# --- its words for why a job waits -------------------------------------------------------------
 
 # What can never be met while the job and the cluster are as they are. Limits of accounts (Assoc*, QOS*) are not
 # among them: they end when other jobs do.
@@ -272,30 +272,6 @@ NEVER = {
     "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "JobHoldMaxRequeue", "DeadLine",
     "launch_failed_requeued_held", "ReservationDeleted",
 }  # fmt: skip
-
-# A part of sbatch's words -> where to look, or what to change.
-REFUSED = {
-    "invalid partition": "sinfo -s",
-    "invalid account": "sacctmgr show associations user=$USER",
-    "account/partition combination": "sacctmgr show associations user=$USER",
-    "invalid qos": "sacctmgr show qos",
-    "reservation": "scontrol show reservation",
-    "invalid feature": 'sinfo -o "%N %f"',
-    "invalid node name": "sinfo -N",
-    "memory specification": 'sinfo -o "%N %m"',
-    "gres": 'sinfo -o "%N %G"',
-    "invalid --time": "--time=1:00:00, or minutes, or D-HH:MM:SS",
-    "time limit": 'sinfo -o "%P %l"',
-    "unrecognized option '--segment": "--segment=none",
-    "unrecognized option": "sbatch --help",
-    "node configuration is not available": 'sinfo -o "%P %D %c %m %G"',
-    "node count": 'sinfo -o "%P %D %s"',
-    "violates accounting": "sacctmgr show qos",
-    "policy limit": "sacctmgr show qos",
-    "permission denied": "sinfo -s",
-    "dependency": "squeue --me",
-    "no space left": "df -h",
-}
 
 
 def never(reason: str | None) -> str | None:
@@ -310,10 +286,3 @@ def explain(state: str, reason: str | None) -> str:
         return f"is {state.lower().replace('_', ' ')}"
     what = "can never start" if never(reason) else "waits"
     return f"{what} ({reason})" if reason else what
-
-
-def after_refusal(words: str) -> str:
-    """The command to look further after these words of sbatch."""
-    lower = words.lower()
-    found = (command for part, command in REFUSED.items() if part in lower)
-    return next(found, "the same command with --dry_run shows the job")

@@ -234,16 +234,3 @@ def test_lists_of_nodes(text: str, names: list[str]) -> None:
 def test_what_a_job_waits_for(state: str, reason: str | None, text: str) -> None:
     assert (parsing.never(reason) is not None) == ("never" in text)
     assert parsing.explain(state, reason).startswith(text)
-
-
-@pytest.mark.parametrize(
-    ("words", "command"),
-    [
-        ("sbatch: error: invalid partition specified: nope", "sinfo -s"),
-        ("sbatch: unrecognized option '--segment=3'\nTry \"sbatch --help\"", "--segment=none"),
-        ("sbatch: unrecognized option '--mcs-label=3'\nTry \"sbatch --help\"", "sbatch --help"),
-        ("sbatch: error: something new", "the same command with --dry_run shows the job"),
-    ],
-)
-def test_what_to_do_after_a_refusal(words: str, command: str) -> None:
-    assert parsing.after_refusal(words) == command
