@@ -151,10 +151,9 @@ def _is_offered(making: Making, show: Show) -> bool:
     ended = run(making, [*_install(making), "--dry-run", wanted])
     if ended.exit_code == 0:
         return True
-    known = _recognise(making, ended.lines)
     # A network that is down must not pass for an answer: it would send people to the larger build.
-    if known is None or known.failure is not uv.NOT_OFFERED:
-        raise _why_uv_failed(making, ended.lines)
+    if uv.recognise("\n".join(ended.lines)) != uv.NOT_OFFERED:
+        raise _failure(making, "uv", ended.lines)
     return False
 
 
@@ -183,8 +182,7 @@ def _install_pins(making: Making, name: str, pins: str, on_line: Callable[[str],
     file = making.path / name
     file.write_text(pins)
     ended = run(making, [*_install(making), "--require-hashes", "--requirements", str(file)], on_line)
-    if ended.exit_code != 0:
-        raise _why_uv_failed(making, ended.lines)
+    _expect_success(making, "uv", ended)
 
 
 def _install(making: Making) -> list[str]:
@@ -201,36 +199,14 @@ def _expect_success(making: Making, doing: str, ended: "Ended") -> None:
 
 
 def _failure(making: Making, doing: str, lines: list[str]) -> RunError:
-    """The error for a failure that is not known beforehand."""
     causes = [match[1] for match in map(CAUSE.match, lines) if match] or [line.strip() for line in lines][-1:]
+    cure = uv.CURES.get(uv.recognise("\n".join(lines)) or "", "read the log, and " + uv.RUN_AGAIN)
     return RunError(
         f"environment '{making.spec.name}': {doing} failed",
         where=f"log: {making.log_file}",
         why="; ".join(causes)[:300] or "the program printed nothing",
-        next_command=f"read the log; the environment is made again when you {uv.RUN_AGAIN}",
+        next_command=cure.format(version=making.version_text, lock_file=making.lock_file.path),
     )
-
-
-def _why_uv_failed(making: Making, lines: list[str]) -> RunError:
-    known = _recognise(making, lines)
-    if known is None:
-        return _failure(making, "uv", lines)
-    python = f"python{making.version_text}"
-    return RunError(
-        f"environment '{making.spec.name}': {known.failure.what.format(known.found)}",
-        where=f"uv's log: {making.log_file}",
-        why=known.failure.why,
-        next_command=known.failure.next_command.format(python=python, lock_file=making.lock_file.path),
-    )
-
-
-def _recognise(making: Making, lines: list[str]) -> uv.Known | None:
-    known = uv.recognise("\n".join(lines))
-    if known and known.failure is uv.NOT_OFFERED:
-        # Where all indexes are asked, uv takes one that forbids for one that lacks the package.
-        first = ["--dry-run", "--index-strategy", "first-index", known.found]
-        return uv.recognise("\n".join([*lines, *run(making, [*_install(making), *first]).lines]))
-    return known
 
 
 def _unwritten(making: Making, error: OSError) -> RunError:

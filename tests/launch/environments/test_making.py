@@ -24,7 +24,7 @@ def test_no_network_says_so_and_shows_no_login(tiny: Tiny, monkeypatch: pytest.M
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("PIP_INDEX_URL", "http://somebody:s3cret@127.0.0.1:9/simple")
-    with pytest.raises(RunError, match="package index cannot be reached") as caught:
+    with pytest.raises(RunError, match="uv failed") as caught:
         venvs.ensure(spec, lambda _text: None, bar=False)
     message = str(caught.value)
     log = next(venvs.environments_root().glob("*.log"))
@@ -37,15 +37,18 @@ def test_no_network_says_so_and_shows_no_login(tiny: Tiny, monkeypatch: pytest.M
 
 def test_other_content_than_locked_names_the_package(tiny: Tiny) -> None:
     spec = tiny.spec(digest="0" * 64)
-    with pytest.raises(RunError, match=r"the package tiny==1\.0 is not the one the lock file was made with"):
+    with pytest.raises(RunError, match="uv failed") as caught:
         venvs.ensure(spec, lambda _text: None, bar=False)
+    assert "Hash mismatch for `tiny==1.0`" in caught.value.why
+    assert "UV_NO_CACHE" in caught.value.next_command
 
 
 def test_package_that_the_index_lacks_is_named(tiny: Tiny) -> None:
     spec = tiny.spec("3.0")
     (tiny.place / "wheels" / "tiny-3.0-py3-none-any.whl").unlink()
-    with pytest.raises(RunError, match=r"the package index has no tiny==3\.0"):
+    with pytest.raises(RunError, match="uv failed") as caught:
         venvs.ensure(spec, lambda _text: None, bar=False)
+    assert "tiny==3.0" in caught.value.why
 
 
 def test_failing_import_check_leaves_no_environment(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,51 +99,20 @@ def failing(making: Making) -> Callable[..., RunError]:
     return fail
 
 
-def page(*names: str) -> bytes:
-    return "".join(f'<a href="/files/{name}">{name}</a>' for name in names).encode()
-
-
-WHEEL = "tiny-1.0-py3-none-any.whl"
 PROJECT = "/simple/tiny/"
 
 
-@pytest.mark.parametrize(
-    ("status", "what"),
-    [(401, "refused the login"), (403, "refused the login"), (407, "refused the login"), (404, "has no tiny==1.0")],
-)
-def test_index_that_answers_otherwise(
-    index: FileServer, failing: Callable[..., RunError], status: int, what: str
-) -> None:
+@pytest.mark.parametrize("status", [401, 404])
+def test_index_that_answers_otherwise(index: FileServer, failing: Callable[..., RunError], status: int) -> None:
     index.responses = {PROJECT: lambda handler: handler.answer(status)}
-    assert what in failing(f"{index.url}/simple").what
-
-
-def test_index_that_lacks_the_file_or_forbids_it(index: FileServer, failing: Callable[..., RunError]) -> None:
-    def serve(*names: str) -> None:
-        index.responses = {PROJECT: lambda handler: handler.answer(200, page(*names), Content_Type="text/html")}
-
-    serve("tiny-1.0-cp39-cp39-macosx_11_0_arm64.whl")
-    assert "has no tiny==1.0 for this machine" in failing(f"{index.url}/simple").what
-    serve("tiny-1.0.tar.gz")  # nothing is built
-    assert "has no tiny==1.0 for this machine" in failing(f"{index.url}/simple").what
-    serve("tiny-2.0-py3-none-any.whl")
-    assert "has no tiny==1.0 for this machine" in failing(f"{index.url}/simple").what
-    serve(WHEEL)
-    index.responses[f"/files/{WHEEL}"] = lambda handler: handler.answer(403)
-    assert "refused the login" in failing(f"{index.url}/simple").what
-    del index.responses[f"/files/{WHEEL}"]
-    index.files[f"/files/{WHEEL}"] = b"other content"
     error = failing(f"{index.url}/simple")
-    assert error.what.endswith("uv failed")
-    assert "Failed to download `tiny==1.0`; Failed to extract archive" in error.why
+    assert "tiny==1.0" in error.why
+    assert "~/.netrc" in error.next_command
 
 
 def test_index_that_cannot_be_reached(index: FileServer, failing: Callable[..., RunError]) -> None:
     index.responses = {PROJECT: lambda _handler: time.sleep(1.5)}
-    assert "cannot be reached (operation timed out)" in failing(f"{index.url}/simple").what
-    assert "cannot be reached (failed to lookup address" in failing("http://no-such-index.invalid/simple").what
-    assert (
-        "cannot be reached (received corrupt message" in failing(f"{index.url}/simple".replace("http", "https")).what
-    )
+    for url in (f"{index.url}/simple", "http://no-such-index.invalid/simple"):
+        assert "pip download" in failing(url).next_command
     through_proxy = failing("http://index.invalid/simple", proxy="http://127.0.0.1:9")
-    assert "cannot be reached (Connection refused)" in through_proxy.what
+    assert "Connection refused" in through_proxy.why
