@@ -14,7 +14,6 @@ from benchmarks.measuring.flops import embedding_parameters, parameter_count
 from benchmarks.request.resolve import default_gpus, scales
 from benchmarks.values import SUBMISSION_ENGINE, Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
 from jax_backend import BACKEND as JAX
-from jax_backend.planning import DIMENSIONS, model_settings
 from nemo_backend import BACKEND as NEMO
 from nemo_backend import bridge_planning, mlperf_planning, planning
 from nemo_backend.layout import PLACES, SIZES
@@ -94,27 +93,6 @@ def models_of(recipe: Recipe) -> list[str]:
         return recipe.models
     trained = [CONFIGS.mlperf(name).model for name in recipe.models]
     return [name for name in trained if name is not None]
-
-
-@pytest.mark.parametrize("model", NEMO_MODELS, ids=name_of)
-def test_a_models_nemo_settings_are_its_class_alone(model: Model) -> None:
-    """The class brings the activation, the norms and how RoPE is scaled: 3.1 by 8, 3.2 by 32, Llama 3 not at all."""
-    of_family = {"llama2": "LlamaConfig", "llama3": "Llama3Config", "llama31": "Llama31Config"}
-    of_family["llama32"] = f"Llama32Config{model.name.rpartition('_')[2].upper()}"
-    assert model.backend_settings["nemo"] == {"model.config_class": of_family[model.family]}
-    assert_known(planning.model_settings(model), planning.settings())
-
-
-@pytest.mark.parametrize("model", [m for m in MODELS if m.name.endswith("_tiny")], ids=name_of)
-def test_a_tiny_model_gets_its_dimensions_from_its_own_file(model: Model) -> None:
-    settings = model_settings(model)
-    assert_known_to_maxtext(settings)
-    assert settings["override_model_config"] is True
-    assert {theirs: settings[theirs] for theirs in DIMENSIONS} == {
-        theirs: getattr(model, ours) for theirs, ours in DIMENSIONS.items()
-    }
-    assert set(model.backend_settings["jax"]) == {"model_name", "override_model_config"}  # nothing is stated twice
-    assert parameter_count(model) < 1_000_000
 
 
 @pytest.mark.parametrize("model", [m for m in COUNTED if not m.name.endswith("_tiny")], ids=name_of)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -285,13 +284,6 @@ if mode == "crash":
     raise SystemError("the last word")
 if mode == "killed":
     os.kill(os.getpid(), 9)
-if mode == "deaf":  # as while a tokenizer is trained: no word, and no ear for a polite signal
-    import signal
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    (folder / "pid.making").write_text(str(os.getpid()))
-    os.replace(folder / "pid.making", folder / "pid.bin")  # whole, or not there: others read it as soon as it is
-    time.sleep(60)
 for name in ("tokenizer.json", "d_00_text_document.idx"):
     (folder / name).write_bytes(b"x")
 def sha256(path):
@@ -409,55 +401,6 @@ def test_a_program_that_fails_leaves_nothing(
         make(FakeBackend(mode), job)
     assert [word for word in words if word not in str(caught.value)] == []
     assert left(job) == []
-
-
-def start_deaf(job: DatasetJob) -> "subprocess.Popen[bytes]":
-    """A maker, in a process of its own, whose program goes on for ever; returns once the program does."""
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from launch.assets import making_dataset\n"
-        "from tests.launch.test_setup import FakeBackend\n"
-        "from benchmarks.assets.datasets import DatasetJob\n"
-        "making_dataset.ensure = lambda _: Path(sys.executable)\n"
-        f"job = DatasetJob(texts=[Path({str(job.texts[0])!r})], tokenizer=None, vocabulary_size=300,\n"
-        f"    folder=Path({str(job.folder)!r}), name='d', shards=2)\n"
-        "making_dataset.make_dataset(FakeBackend('deaf'), job)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        cwd=REPOSITORY,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 30
-    while not list(job.folder.parent.glob(".*/pid.bin")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.05)
-    return process
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_one_takes_its_program_with_it_and_the_next_one_works(job: DatasetJob, number: int) -> None:
-    process = start_deaf(job)
-    (pid,) = job.folder.parent.glob(".*/pid.bin")
-    program = int(pid.read_text())
-    process.send_signal(number)
-    process.wait(20)
-    deadline = time.monotonic() + 20
-    while is_alive(program):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert left(job) == []
-    make(FakeBackend(), job)
-    assert left(job) == ["set"]
 
 
 def test_too_small_a_disk_is_refused_before_anything_starts(job: DatasetJob) -> None:

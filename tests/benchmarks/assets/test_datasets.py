@@ -76,12 +76,6 @@ def test_a_manifest_that_is_none(folder: Path, text: str) -> None:
     assert "cannot be read" in refusal(folder)
 
 
-def test_an_unknown_key_is_refused(folder: Path) -> None:
-    manifest = json.loads((folder / MANIFEST).read_text())
-    (folder / MANIFEST).write_text(json.dumps({**manifest, "colour": "red"}))
-    assert "colour" in refusal(folder)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_cut_off_or_gone_is_named(folder: Path, name: str) -> None:
     (folder / name).write_bytes(b"x" * (FILES[name] + 1))

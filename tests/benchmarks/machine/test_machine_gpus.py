@@ -5,7 +5,6 @@ import pytest
 
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError
 from benchmarks.machine import machine_gpus
 from benchmarks.machine.machine_gpus import Busy, MachineGpu, MachineGpus
 from benchmarks.request.resolve import Request, like, resolve
@@ -109,12 +108,6 @@ def test_a_device_that_no_recipe_names_takes_those_of_an_a100_but_not_on_a_clust
     assert (found.recipe.name, found.dtype) == ("jax_llama3_small_pretrain", "bf16")
     on_cluster, here = (configs.site(name) for name in ("example_venv", "local"))
     assert [like(row, configs, site) for site in (on_cluster, here)] == [row.name, "a100"]
-
-
-def test_a_device_that_other_recipes_name_is_given_none_of_an_a100() -> None:
-    asked = Request(backend="jax", model="llama2_70b", task="lora", hardware="gb200", gpus=8)
-    with pytest.raises(RequestError, match="no jax lora recipe trains model 'llama2_70b' on 'gb200'"):
-        resolve(asked, Configs(), find_backend("jax"))
 
 
 def test_gpus_that_stay_idle_are_explained() -> None:

@@ -187,16 +187,12 @@ def test_every_node_calls_the_first(clocks: list[Clock], statuses: list[str]) ->
         ("/dev/shm", "failed", "there is none", {"shm_bytes": None}),
         ("memlock", "warning", "8 MiB, unlimited wanted", {"limits": Limits(memlock_bytes=2**23, open_files=9999)}),
         ("open files", "warning", "1024, 4096 wanted", {"limits": Limits(memlock_bytes=None, open_files=1024)}),
-        ("open files", "ok", "", {"limits": Limits(memlock_bytes=None, open_files=None)}),
         ("idle", "warning", "load average above 50% of its 64 cores", {"load": 33.0}),
-        ("idle", "ok", "", {"load": 31.0}),
         ("InfiniBand", "warning", "mlx5_0:1 1: DOWN", {"infiniband": {"mlx5_0:1": "1: DOWN"}}),
-        ("InfiniBand", "not_checked", "no adapter", {"infiniband": {}}),
         (
             "container runtime", "failed", "enroot: No such file or directory",
             {"commands": with_output("enroot", "enroot: No such file or directory", None)},
         ),
-        ("shared folder", "ok", "", {"folders": {"/": "visible", "/lustre/results": "writable"}}),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_node(check: str, status: str, words: str, changes: dict[str, Any]) -> None:
@@ -234,9 +230,7 @@ NO_DRIVER = "NVIDIA-SMI has failed because it couldn't communicate with the NVID
 BUSY = PROCESSES + "GPU-1, 77, python, 4 MiB\n"
 SEVEN = GPUS.replace(GPU_ROW.format(index=3), "")
 PENDING = REMAPPED.replace("GPU-4, No", "GPU-4, Yes")
-BROKEN = REMAPPED.replace("GPU-4, No, No", "GPU-4, 0, 1")
 INACTIVE = NVLINK.replace("Link 3: 26.562 GB/s", "Link 3: <inactive>", 1)
-FEWER = NVLINK[: NVLINK.rindex("\t Link 17")]
 
 
 def reasons(bits: str) -> dict[str, Command]:
@@ -247,24 +241,18 @@ def reasons(bits: str) -> dict[str, Command]:
     ("check", "status", "words", "commands"),
     [
         ("GPUs", "failed", "7 x NVIDIA H100 80GB HBM3; 8 x", with_output("gpus", SEVEN)),
-        ("GPUs", "failed", "1 x NVIDIA H200", changed_row(2, "NVIDIA H100 80GB HBM3", "NVIDIA H200")),
         ("GPUs", "failed", "MIG mode", changed_row(2, "Disabled", "Enabled")),
-        ("GPUs", "failed", "nvidia-smi: No such file", with_output("gpus", "nvidia-smi: No such file", None)),
         ("GPUs", "failed", "couldn't communicate", with_output("gpus", NO_DRIVER, 9)),
         ("GPUs idle", "failed", "GPU 5: 30000 MiB in use", changed_row(5, " 4, 0", " 30000, 0")),
-        ("GPUs idle", "failed", "GPU 5: 97% busy", changed_row(5, " 4, 0", " 4, 97")),
         ("GPUs idle", "failed", "process 77 (python)", with_output("processes", BUSY)),
         ("GPU memory errors", "failed", "GPU 6: 3 uncorrected ECC errors", changed_row(6, "4, 0, 0,", "4, 0, 3,")),
         ("GPU memory errors", "not_checked", "counts no ECC", changed_row(6, "4, 0, 0,", "4, 0, [N/A],")),
         ("GPU memory errors", "failed", "GPU 4: remapped rows are pending", with_output("remapped_rows", PENDING)),
-        ("GPU memory errors", "failed", "GPU 4: row remapping failed", with_output("remapped_rows", BROKEN)),
         ("GPU throttling", "failed", "GPU 7: hardware thermal", reasons("0x41")),
-        ("GPU throttling", "failed", "GPU 7: power brake", reasons("0x80")),
         ("GPU throttling", "warning", "GPU 7: application clocks", reasons("0x2")),
         ("GPU throttling", "not_checked", "no reasons", reasons("[N/A]")),
         ("GPU persistence", "warning", "off on GPU 1", changed_row(1, "550.54.15, Enabled", "550.54.15, Disabled")),
         ("NVLink", "failed", "GPU 0: link 3 inactive", with_output("nvlink", INACTIVE)),
-        ("NVLink", "failed", "GPU 7: 17 of 18 links", with_output("nvlink", FEWER)),
         ("NVLink", "not_checked", "no NVLink", with_output("nvlink", "", 0)),
         ("GPU clocks", "warning", "1755 and 1980 MHz on one node", changed_row(1, "1980", "1755")),
     ],

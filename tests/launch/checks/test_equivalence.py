@@ -116,29 +116,6 @@ def test_backends_that_differ_exit_3_name_the_lines_and_keep_the_files(
     assert (folder / "llama2_tiny/nemo/as_it_is/given.npz").exists()
 
 
-def test_a_gpu_in_use_is_said(
-    stand_in: Stand, capsys: pytest.CaptureFixture[str], play_machine: Callable[[str], None]
-) -> None:
-    stand_in()
-    play_machine("driver = 580.65\n[gpu]\nname = NVIDIA H100 80GB HBM3\nuuid = GPU-1\nmemory_mib = 81559\n"
-                 "process = 4242 61440 train.py\n")  # fmt: skip
-    assert equivalence.prove(["llama2_tiny"], [], None, as_json=True, dtype="bf16", hardware="h100") == 0
-    notes = json.loads(capsys.readouterr().out)["notes"]
-    assert all("in use when it began: GPU 0: process 4242 (train.py)" in notes[name][-1] for name in ("jax", "nemo"))
-
-
-@pytest.mark.parametrize(("hardware", "platform", "hidden"), [("cpu", "cpu", ""), ("h100", "cuda", None)])
-def test_the_programs_run_where_they_are_asked_to(hardware: str, platform: str, hidden: str | None) -> None:
-    """On a GPU in the environment with CUDA; on a CPU without a look at the GPUs beside it."""
-    found, left_out = equivalence.contenders_for(MODEL, backends(), "pretrain", "bf16", hardware)
-    assert [one.backend.name for one in found] == ["jax", "nemo"], left_out
-    for one in found:
-        assert one.program.platform == platform
-        assert one.program.environment.get("CUDA_VISIBLE_DEVICES") == hidden
-    assert "trainer.accelerator=" + ("cpu" if hardware == "cpu" else "gpu") in found[1].program.command
-    assert "model.config.apply_rope_fusion=false" in found[1].program.command
-
-
 def test_files_are_kept_where_a_folder_is_named(stand_in: Stand, tmp_path: Path) -> None:
     stand_in()
     assert prove(output_dir=tmp_path / "kept") == 0

@@ -129,17 +129,6 @@ def test_in_a_container_the_image_decides_and_what_the_compiler_here_does_not_kn
     assert said.count("of this machine refuses --xla_gpu_graph_level=0, --xla_gpu_typo=1; the image decides") == 1
 
 
-def test_in_a_container_a_run_says_who_decides_and_a_dry_run_is_silent(
-    capsys: pytest.CaptureFixture[str], container: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(venvs, "python_of", lambda _spec: None)
-    refuse(Checked(REFUSES), site=container, dry_run=True)
-    assert capsys.readouterr().err == ""
-    for _ in range(2):
-        refuse(Checked(REFUSES), site=container)
-    assert capsys.readouterr().err.count("is up to the image") == 1
-
-
 @pytest.mark.usefixtures("here")
 def test_a_dry_run_refuses_what_a_run_refuses() -> None:
     with pytest.raises(RequestError, match="refuses XLA flags of this run: xla_gpu_graph_level, xla_gpu_typo"):
@@ -171,16 +160,6 @@ def test_a_flag_that_pgle_brings_is_asked_too_and_refused_as_its() -> None:
     assert error.next_command == f"--set={KNOWN.removeprefix('--')} and leave out --pgle=nsys"
     with pytest.raises(RequestError):
         refuse(checked, flags={}, pgle="nsys")
-
-
-@pytest.mark.usefixtures("here")
-def test_a_path_that_is_not_there_yet_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-    checked = Checked(KNOWS_ALL, phase_flags=f"{KNOWN} --xla_a={{phase_dir}}/b {TYPO}")
-    check = checked.flags_check
-    monkeypatch.setattr(checked, "flags_check", lambda flags: asked.append(flags) or check(flags))
-    refuse(checked, flags={"xla_gpu_graph_level": "0"}, pgle="nsys")
-    assert asked == [[GONE, KNOWN, TYPO]]
 
 
 @pytest.mark.usefixtures("here")

@@ -173,16 +173,6 @@ def test_lock_file_is_passed_over_where_pip_does_not_offer_what_it_needs(tiny: T
     assert sum(why_not in line for line in said) == 1
 
 
-def test_environment_of_any_lock_file_is_reused_the_preferred_first(tiny: Tiny) -> None:
-    plain = tiny.spec()
-    of_plain = venvs.ensure(plain, lambda _text: None, bar=False)
-    both = tiny.prefer(plain)
-    assert venvs.ensure(both, lambda _text: None) == of_plain
-    preferred = EnvironmentSpec(both.name, both.locks[:1], both.import_check)
-    of_preferred = venvs.ensure(preferred, lambda _text: None, bar=False)
-    assert venvs.python_of(both) == of_preferred != of_plain
-
-
 def test_network_that_is_down_is_not_taken_for_an_answer(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = tiny.prefer(tiny.spec(), offered=NOT_THERE)
     monkeypatch.delenv("PIP_NO_INDEX")

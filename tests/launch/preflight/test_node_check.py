@@ -151,15 +151,6 @@ def test_programs_that_are_not_there(folder: Path) -> None:
     assert commands["enroot"].exit_code is None
 
 
-def test_a_folder_it_cannot_use_is_said_in_one_line(tmp_path: Path) -> None:
-    process = start(tmp_path / "nothing", "node7", "node1", 1)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert out == ""
-    assert err.startswith("node_check on node7: ")
-    assert len(err.splitlines()) == 1
-
-
 def test_it_needs_nothing_but_the_standard_library_of_an_old_python() -> None:
     tree = ast.parse(PROGRAM.read_text(), feature_version=(3, 6))
     imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
