@@ -131,8 +131,10 @@ class ReadLog:
         self.attempts: list[list[Step]] = []  # of those that have steps
         self.duplicates = 0
         self.skipped: list[SkippedLine] = []
+        self.begun = 1  # attempts, those without a step too
         attempt = 0
         for event in events:
+            self.begun = max(self.begun, event.attempt)
             self.duplicates += event.duplicates
             if event.skipped is not None:
                 self.skipped.append(event.skipped)

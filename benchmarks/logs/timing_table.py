@@ -15,7 +15,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from benchmarks.backend import LogEvent
+from benchmarks.logs.ingest import ReadLog
 from benchmarks.logs.log_endings import Ending
 from benchmarks.measuring import statistics, window
 from benchmarks.rendering.columns import columns, plural
@@ -73,41 +73,19 @@ FIGURES = tuple(name for name in Row.__struct_fields__ if name.startswith(("seco
 # --- a log's events -> its row ----------------------------------------------------------------
 
 
-class Reading:
-    """Takes in the events of one log."""
-
-    def __init__(self, rule: str) -> None:
-        window.check_rule(rule)
-        self.rule = rule
-        self.attempts = 1
-        self.skipped_lines = 0
-        self.steps: dict[int, list[Step]] = {}  # of each attempt that has any
-
-    def add(self, event: LogEvent) -> None:
-        self.attempts = max(self.attempts, event.attempt)
-        self.skipped_lines += event.skipped is not None
-        if event.step is not None:
-            # A log's ranks report the same steps: they are one series, whoever was first.
-            step = event.step if event.step.rank == 0 else msgspec.structs.replace(event.step, rank=0)
-            self.steps.setdefault(event.attempt, []).append(step)
-
-    @property
-    def attempt(self) -> int | None:
-        """The attempt the row is about: the last that has steps with seconds, or else the last with steps."""
-        timed = [number for number, steps in self.steps.items() if any(_is_time(step.seconds) for step in steps)]
-        return max(timed or self.steps, default=None)
-
-
 def wanted_steps(rule: str) -> range | None:
     """The steps that an A-B rule asks for; None for rules that take what the run has."""
     last = window.last_step_wanted(rule)
     return None if last is None else range(int(rule.split("-", maxsplit=1)[0]), last + 1)
 
 
-def row_of_log(path: str, format_name: str, reading: Reading, ending: Ending | None) -> Row:
-    """The row of a file in which a log format was recognised."""
-    attempt, wanted = reading.attempt, wanted_steps(reading.rule)
-    marked = [] if attempt is None else _marked(reading.steps[attempt], reading.rule)
+def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, ending: Ending | None) -> Row:
+    """The row of a file that a format recognised: of the last attempt with times, or else of the last with steps."""
+    timed = [steps for steps in log.attempts if any(_is_time(step.seconds) for step in steps)]
+    # A log's ranks report the same steps: they are one series, whoever was first.
+    steps = [msgspec.structs.replace(step, rank=0) for step in (timed or log.attempts or [[]])[-1]]
+    attempt, wanted = steps[0].attempt if steps else None, wanted_steps(rule)
+    marked = _marked(steps, rule) if steps else []
     counted = [step for step in marked if step.excluded_because is None]
     missing = _missing(wanted, marked)
     diverged = sum(step.loss is not None and not math.isfinite(step.loss) for step in counted)
@@ -122,10 +100,10 @@ def row_of_log(path: str, format_name: str, reading: Reading, ending: Ending | N
     if attempt is None:
         reasons.append("no step was logged")
     elif status != SUCCESS:
-        reasons.append(_reached(reading.steps[attempt], wanted, missing))
+        reasons.append(_reached(steps, wanted, missing))
         reasons += ["no step of the window counts"] if not missing and not counted else []
-    if attempt is not None and reading.attempts > 1:
-        reasons.append(f"attempt {attempt} of {reading.attempts}")
+    if attempt is not None and log.begun > 1:
+        reasons.append(f"attempt {attempt} of {log.begun}")
     row = Row(
         experiment=path,
         path=path,
@@ -134,12 +112,12 @@ def row_of_log(path: str, format_name: str, reading: Reading, ending: Ending | N
         ending=ending.name if ending else None,
         format=format_name,
         attempt=attempt,
-        attempts=reading.attempts,
-        reached_step=None if attempt is None else max(step.step for step in reading.steps[attempt]),
+        attempts=log.begun,
+        reached_step=max((step.step for step in steps), default=None),
         steps_counted=len(counted),
         steps_wanted=None if wanted is None else len(wanted),
         excluded=_excluded(marked),
-        skipped_lines=reading.skipped_lines,
+        skipped_lines=len(log.skipped),
     )
     return msgspec.structs.replace(row, **_figures(counted))
 

@@ -39,7 +39,6 @@ from benchmarks.logs.timing_table import (
     NOT_COMPARED,
     SUCCESS,
     UNREADABLE,
-    Reading,
     Row,
     log_name,
     row_of_log,
@@ -160,17 +159,20 @@ class LogReader:
         if log_format is None:
             return self._row_of_another_file(file, path, head, stream)
         stream.seek(0)
-        reading = Reading(self._rule)
-        counted = ingest.WatchedStream(stream, log_format)
+        watched = ingest.WatchedStream(stream, log_format)
         last_step_near: int | None = None
-        for event in log_format.read(counted.buffered()):
-            if event.step is not None:
-                last_step_near = counted.position
-            reading.add(event)
+
+        def events() -> Iterator[LogEvent]:
+            nonlocal last_step_near
+            for event in log_format.read(watched.buffered()):
+                last_step_near = watched.position if event.step is not None else last_step_near
+                yield event
+
+        log = ingest.ReadLog(events())
         if last_step_near is None and not LOG_NAME.fullmatch(file.name) and log_format.name != MLLOG:
             return row_without_log(path, NOT_A_LOG, f"looks like {log_format.name}, but holds no step")
         text = ending_text(stream, log_format, last_step_near)
-        row = row_of_log(path, log_format.name, reading, self._ending(file, text))
+        row = row_of_log(path, log_format.name, log, self._rule, self._ending(file, text))
         if log_format.name == MLLOG:  # how its runs ended is not read off the steps: it says so itself
             from benchmarks.mlperf.story import row_of_runs
             from launch.mlperf.reading import runs_of
@@ -229,13 +231,15 @@ def _row_of_run(run: Path, rule: str) -> Row:
         result = folder.stored_result() if (run / RESULT).is_file() else None
     except (RequestError, OSError) as error:
         return row_without_log(path, UNREADABLE, str(error).partition("\n")[0])
-    reading = Reading(rule)
-    for step in steps:
-        if step.rank == 0:
-            why = step.excluded_because if step.excluded_because in RECORDED else None
-            marked = msgspec.structs.replace(step, excluded_because=why)
-            reading.add(LogEvent(attempt=step.attempt, step=marked))
-    row = row_of_log(path, STEPS, reading, None)
+    log = ingest.ReadLog(
+        LogEvent(
+            attempt=step.attempt,
+            step=step if step.excluded_because in RECORDED else msgspec.structs.replace(step, excluded_because=None),
+        )
+        for step in steps
+        if step.rank == 0
+    )
+    row = row_of_log(path, STEPS, log, rule, None)
     reasons = ["it has no result yet"] if result is None else [*result.reasons, *result.not_comparable]
     if not reasons:
         return row

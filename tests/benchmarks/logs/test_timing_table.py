@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.backend import LogEvent, SkippedLine
+from benchmarks.logs.ingest import ReadLog
 from benchmarks.logs.log_endings import Ending
 from benchmarks.logs.timing_table import (
     FAILED,
@@ -19,7 +20,6 @@ from benchmarks.logs.timing_table import (
     STATUSES,
     SUCCESS,
     UNREADABLE,
-    Reading,
     Row,
     as_csv,
     as_json,
@@ -44,10 +44,7 @@ def run(numbers: Iterable[int]) -> list[LogEvent]:
 
 
 def row(events: Iterable[LogEvent], rule: str = "35-44", ending: Ending | None = None) -> Row:
-    reading = Reading(rule)
-    for event in events:
-        reading.add(event)
-    return row_of_log("logs/log-a.out", "fake", reading, ending)
+    return row_of_log("logs/log-a.out", "fake", ReadLog(events), rule, ending)
 
 
 # --- figures and status -----------------------------------------------------------------------
