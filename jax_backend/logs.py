@@ -1,11 +1,7 @@
 """Reads the training log of any MaxText, whatever vintage, launcher or log collector wrote it.
 
-What lives here: the lines MaxText prints for a step and at its start. How they are found in a stream
-is in benchmarks/logs/log_stream.py, which attempt a step belongs to in benchmarks/logs/ingest.py, for every format.
-
-The seconds are the printed ones. MaxText times from dispatch to dispatch while it waits for an earlier
-loss, so what it prints for step k is the true time of step k-2; a foreign log holds nothing better, and
-nothing is corrected here.
+The seconds are the printed ones. MaxText times from dispatch to dispatch while it waits for an earlier loss, so what
+it prints for step k is the true time of step k-2; a foreign log holds nothing better, and nothing is corrected here.
 """
 
 import re
@@ -42,8 +38,6 @@ RECOGNISED = re.compile(
 
 
 class MaxTextLog(LineFormat):
-    """The format `maxtext`: see the top of this file."""
-
     name = "maxtext"
     word = b"completed "
     begins = re.compile(rb"completed (?:step|profiler activation)")

@@ -4,6 +4,7 @@ Every rank must show it: one that does not schedules another program than the ot
 there shows nothing.
 """
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -91,12 +92,13 @@ def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleS
 
 def _silent(logs: list[Path], says: Callable[[str], bool]) -> list[str]:
     """The logs in which no line says it."""
-    return [log.name for log in logs if not (log.is_file() and _any_line(log, says))]
-
-
-def _any_line(log: Path, says: Callable[[str], bool]) -> bool:
-    with log.open(errors="replace") as stream:
-        return any(map(says, stream))
+    found = []
+    for log in logs:
+        with contextlib.suppress(OSError), log.open(errors="replace") as stream:
+            if any(map(says, stream)):
+                continue
+        found.append(log.name)
+    return found
 
 
 def _some(names: Sequence[str]) -> str:

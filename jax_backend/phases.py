@@ -24,15 +24,12 @@ from jax_backend import planning, xla_flags
 
 LOCK = Path(__file__).with_name("requirements.lock")
 CUDA_LOCK = Path(__file__).with_name("requirements-cuda.lock")
-# The nightly build that NVIDIA names for MaxText on GPUs, with gpu_multiprocess and cudnn_flash_te: September 2026,
-# developer.nvidia.com/blog/accelerating-dropless-moe-training-in-jax-with-nvidia-transformer-engine. Its MaxText is
-# the main branch of that day (NVIDIA/JAX-Toolbox, ci.yaml), for amd64 and arm64. The worker needs
-# training_loop_iteration, on main since 2026-06-29 (7d209b212) and released in 0.2.4; NGC's monthly images up to
-# 26.06 are older. Not tried here, for want of a registry and a GPU; a job's check says what an image lacks.
+# The nightly build that NVIDIA names for MaxText on GPUs, of MaxText's main branch (September 2026,
+# developer.nvidia.com/blog/accelerating-dropless-moe-training-in-jax-with-nvidia-transformer-engine), for amd64 and
+# arm64. NGC's monthly images up to 26.06 are older than 0.2.4, which the worker needs. Not tried here, for want of a
+# registry and a GPU; a job's check says what an image lacks.
 IMAGE = "ghcr.io/nvidia/jax:maxtext-2026-09-10"
-# Its base was nvcr.io/nvidia/cuda-dl-base:26.06-cuda13.3 in July 2026 (NVIDIA/JAX-Toolbox at bcbbfa578,
-# .github/container/Dockerfile.base); that of the day is not known, and a driver is for all of CUDA 13.
-IMAGE_CUDA = (13, 3)
+IMAGE_CUDA = (13, 3)  # of its base in July 2026 (NVIDIA/JAX-Toolbox at bcbbfa578, .github/container/Dockerfile.base)
 
 MEASURED = "perf"
 PROFILE = "profile"
@@ -40,9 +37,8 @@ CONVERT = "convert"
 
 # The recipe's profile phase: so many steps, of which the last but three are recorded.
 PROFILED_STEPS = 15
-RECORDED = Profiling(
-    ranks=[0], start_step=9, stop_step=11
-)  # MaxText starts and stops CUDA's profiler on rank 0 alone
+# MaxText starts and stops CUDA's profiler on rank 0 alone.
+RECORDED = Profiling(ranks=[0], start_step=9, stop_step=11)
 
 GROUPS = {"nsys": ("pgle_profile", "pgle_perf"), "auto": ("pgle_auto",)}  # of configs/xla_flags.yml
 PROFILE_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"

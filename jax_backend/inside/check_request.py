@@ -30,11 +30,8 @@ BAD_VALUE = re.compile(r"Couldn't interpret value .* for flag (\w+)\.|Illegal va
 # XLA splits at blanks, but for those in the quotes of a value.
 WORD = re.compile(r"""--[\w-]+=(?:"(?:[^"\\]|\\.)*"|'[^']*')|\S+""")
 
-IS_UNKNOWN = "unknown to"
-NEEDS_A_VALUE = "write =VALUE behind it; without one it is unknown to"
-IS_NO_FLAG = "it does not begin with --: XLA would leave it out in silence, or take it for a file of flags"
 HAS_A_BAD_VALUE = "its value cannot be read by"
-IS_REFUSED = "its value is refused by"
+IS_NO_FLAG = "it does not begin with --: XLA would leave it out in silence, or take it for a file of flags"
 
 
 class CannotAskError(Exception):
@@ -64,11 +61,12 @@ def named(text: str, words: list[str]) -> dict[str, str]:
 
     0.4.35 goes on after a double blank with whatever is left in its memory.
     """
+    without_value = "write =VALUE behind it; without one it is unknown to"
     found = UNKNOWN.search(text)
     unknown = found[1].partition("  ")[0].split() if found else []
     bad = {name for names in BAD_VALUE.findall(text) for name in names if name}
     return {
-        **{word: IS_UNKNOWN if "=" in word else NEEDS_A_VALUE for word in words if word in unknown},
+        **{word: "unknown to" if "=" in word else without_value for word in words if word in unknown},
         **{word: HAS_A_BAD_VALUE for word in words if name_of(word) in bad},
     }
 
@@ -98,7 +96,7 @@ def _one_by_one(words: list[str], text: str, python: str) -> dict[str, str]:
     wrong: dict[str, str] = {}
     for word in words:
         accepted, said = ask([word], python)
-        wrong |= {} if accepted else named(said, [word]) or {word: IS_REFUSED}
+        wrong |= {} if accepted else named(said, [word]) or {word: "its value is refused by"}
     if not wrong or not ask([], python)[0]:
         last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it ended without a word")
         raise CannotAskError(last[:300])

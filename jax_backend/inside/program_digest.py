@@ -3,10 +3,8 @@
 Runs inside MaxText's environment, loaded by its path. It looks on where jax hands the lowered step to the compiler,
 so nothing is traced or lowered twice. Source locations are left out: equal programs have equal digests whatever the
 folder or the machine, as long as jax and jaxlib are the same, whose printer it is. MaxText's learning rate schedule
-is compiled into the step, so runs of another number of steps have another digest; XLA's flags are not in it.
-
-jax has no public name for that place. Where it is gone, or is called otherwise, the run goes on without a digest, and
-`notes` says why.
+is compiled into the step, so runs of another number of steps have another digest; XLA's flags are not in it. jax has
+no public name for that place: where it has moved, the run goes on without a digest, and `notes` says why.
 """
 
 import functools

@@ -3,12 +3,10 @@
 It is run by path inside MaxText's environment (`python -P worker.py ... -- key=value ...`) on the standard library
 and MaxText alone.
 
-MaxText times dispatch to dispatch while its logger waits for the step before, so the figure it
-prints for step k is the true time of step k-2. Here the clock is read when that wait ends: the loop
-keeps its one-deep pipeline, and the seconds add up to the wall time.
-
-MaxText trains on in silence where a rank is alone, a loss is NaN or nothing gets a gradient; this
-worker asserts each of them.
+MaxText times dispatch to dispatch while its logger waits for the step before, so the figure it prints for step k is
+the true time of step k-2. Here the clock is read when that wait ends: the loop keeps its one-deep pipeline, and the
+seconds add up to the wall time. MaxText trains on in silence where a rank is alone, a loss is NaN or nothing gets a
+gradient; this worker asserts each of them.
 """
 
 import argparse
@@ -204,13 +202,6 @@ def find_cuda_runtime():
     profiler.cdll = SimpleNamespace(LoadLibrary=load)
 
 
-def dump_program(options):
-    """XLA writes down the training step that rank 0 compiles, as it is executed; asked for before jax is imported."""
-    if options.rank == 0:
-        asked = f"--xla_dump_to={options.hlo_dir} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {asked}".strip()
-
-
 def hook_step(device_state, clock, slowdown, watch):
     """What is done around each call of the training step."""
     if watch:
@@ -270,8 +261,9 @@ def main(options):
     if options.pgle_runs:
         watch = kit.load(HERE / "loop_hooks.py").PgleWatch(options.pgle_runs, options.pgle_settling)
         reasons.insert(0, watch.reason_against)
-    if options.hlo_dir:
-        dump_program(options)
+    if options.hlo_dir and options.rank == 0:  # XLA writes down the training step; asked for before jax is imported
+        asked = f"--xla_dump_to={options.hlo_dir} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {asked}".strip()
     if options.recorded_ranks:
         record_of_this_rank(options)
     clock = StepClock(events, reasons)

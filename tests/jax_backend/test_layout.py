@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError
 from benchmarks.values import Hardware, Parallelism
 from jax_backend import BACKEND
 from jax_backend.layout import AXES, between_nodes, explicit, parallelism
@@ -21,12 +20,6 @@ def test_every_axis_is_a_setting_of_maxtext_and_every_other_axis_is_reserved() -
     of_maxtext = {name for name in BACKEND.settings() if name.startswith(("ici_", "dcn_")) and "_parallelism" in name}
     assert set(AXES) <= of_maxtext
     assert of_maxtext - set(AXES) <= BACKEND.reserved_settings.keys()
-
-
-@pytest.mark.parametrize("size", [0, -1])
-def test_a_size_left_to_maxtext_is_refused(size: int) -> None:
-    with pytest.raises(RequestError, match="must be stated"):
-        parallelism({"ici_fsdp_parallelism": size})
 
 
 def test_what_maxtext_would_choose_itself_is_written_out() -> None:

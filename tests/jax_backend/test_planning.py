@@ -270,11 +270,6 @@ def test_what_changes_memory_and_is_not_known_is_named(name: str, value: str) ->
 # --- refusals -----------------------------------------------------------------------------------------
 
 
-def test_a_sound_benchmark_is_not_refused() -> None:
-    assert list(refusals(resolved())) == []
-    assert list(refusals(resolved("llama2_70b", gpus=512))) == []
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
