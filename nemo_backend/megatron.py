@@ -134,10 +134,15 @@ def dataset_refusals(folder: Path, model: Model) -> Iterator[RequestError]:
             why="it pretrains on .bin and .idx files",
             next_command=f"python launch/setup.py --backend=nemo --dataset --text=FILE --out={folder}",
         )
-    elif dataset.vocabulary_size > model.vocabulary_size:
+    else:
+        yield from vocabulary_refusals("dataset", dataset.vocabulary_size, model, folder)
+
+
+def vocabulary_refusals(what: str, tokens: int, model: Model, folder: Path) -> Iterator[RequestError]:
+    if tokens > model.vocabulary_size:
         yield RequestError(
-            f"the dataset knows {dataset.vocabulary_size:,} tokens, {model.name} {model.vocabulary_size:,}",
+            f"the {what} knows {tokens:,} tokens, {model.name} {model.vocabulary_size:,}",
             where=f"--data={folder}",
             why="a token without a row in the embedding ends the run",
-            next_command="--data with a dataset of the model's own tokenizer, or a smaller one",
+            next_command="--data of the model's own tokenizer, or a smaller one",
         )

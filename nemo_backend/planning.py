@@ -31,6 +31,7 @@ from nemo_backend.megatron import (
     fp8_scaling_refusals,
     reserved,
     schedule_refusals,
+    vocabulary_refusals,
 )
 
 MOCK = "mock"
@@ -111,17 +112,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "optim.config.optimizer": ("adam", "sgd"),
     RECOMPUTE: ("full", "selective"),
     f"{MODEL}.recompute_method": ("uniform", "block"),
-    "comm_overlap.tp_comm_overlap_cfg": tuple(
-        f"userbuffers_{name}"
-        for name in (
-            "bf16_h100_h8192_tp4_mbs1_seqlen8192", "fp8_h100_h8192_tp4_mbs1_seqlen8192",
-            "bf16_b200_h8192_tp2_mbs1_seqlen8192", "fp8_b200_h8192_tp2_mbs1_seqlen8192",
-            "bf16_h100_h16384_tp8_cp2_mbs1_seqlen8192", "fp8_h100_h16384_tp8_cp2_mbs1_seqlen8192",
-            "bf16_b200_h16384_tp4_cp2_mbs1_seqlen8192", "fp8_b200_h16384_tp4_cp2_mbs1_seqlen8192",
-            "fp8_h100_h8192_tp2_mbs1_seqlen4096_lora", "fp8_h100_h16384_tp4_mbs1_seqlen2048_lora",
-        )
-    ),
-}  # fmt: skip
+}
 
 RESERVED: Mapping[str, str] = {
     **reserved("nemo"),
@@ -375,10 +366,4 @@ def _data(benchmark: Benchmark) -> Iterator[RequestError]:
     except RequestError as refusal:
         yield refusal
         return
-    if tokens > benchmark.model.vocabulary_size:
-        yield RequestError(
-            f"the tokenizer knows {tokens:,} tokens, {benchmark.model.name} {benchmark.model.vocabulary_size:,}",
-            where=f"--data={folder}",
-            why="a token without a row in the embedding ends the run",
-            next_command="--data with a folder of the model's own tokenizer, or a smaller one",
-        )
+    yield from vocabulary_refusals("tokenizer", tokens, benchmark.model, folder)
