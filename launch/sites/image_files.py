@@ -1,7 +1,6 @@
 """What is known of the file of a container's image: its size, a digest, and what its own Python said at set-up."""
 
 import hashlib
-import re
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -19,7 +18,6 @@ from launch.running.asked_python import AskedPython
 ENDS_BYTES = 2**20
 SQUASHFS = b"hsqs"  # how the files begin that enroot makes and starts
 BESIDE = ".checked.json"  # after the image's name
-NOT_STARTED = "its Python could not be started"
 
 
 class CheckedImage(Value, frozen=True):
@@ -101,30 +99,20 @@ def checked_of(image: Path) -> CheckedImage | None:
 
 
 def is_known(image: Path) -> bool:
-    """Whether set-up has found out what is in it; a node that could not start its Python may itself have failed."""
+    """Whether its Python has answered; a node that could not start it may itself have failed."""
     checked = checked_of(image)
-    return checked is not None and not checked.why.startswith(NOT_STARTED)
+    return checked is not None and checked.asked is not None
 
 
 def keep(image: Path, output: str, exit_code: int) -> CheckedImage:
     """What the program that was started in the image has said, kept beside the file."""
     asked = asked_python.read(output) if exit_code == 0 else None
-    found = CheckedImage(
-        image_digest=digest_of_ends(image), asked=asked, why="" if asked else why_silent(output, exit_code)
-    )
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("srun: ")]
+    words = lines[-1][:200] if lines else f"exit code {exit_code}"
+    why = "" if asked else f"its Python could not be started: {words}"
+    found = CheckedImage(image_digest=digest_of_ends(image), asked=asked, why=why)
     write_atomically(_beside(image), json_text(found).encode())
     return found
-
-
-def why_silent(output: str, exit_code: int) -> str:
-    """Why no Python answered, in a person's words."""
-    lowered = output.lower()
-    if "exec format error" in lowered:
-        return "it is for another CPU architecture than the node it was tried on (exec format error)"
-    if re.search(r"python3: (command )?not found|python3: no such file or directory", lowered):
-        return "it has no python3"
-    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("srun: ")]
-    return f"{NOT_STARTED}: {lines[-1][:200] if lines else f'exit code {exit_code}'}"
 
 
 def _beside(image: Path) -> Path:

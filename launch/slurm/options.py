@@ -40,29 +40,16 @@ FIELDS = {
 
 FLAG_NAMES = {"memory": "mem", "gpus": "gpu_request"}  # fields of JobOptions whose flags have other names
 
-_BY_THE_BENCHMARK = "--nodes and --gpus: the tasks follow from them"
-_IN_THE_RUN_FOLDER = "--output_dir: a job's output lies in its run's folder"
-_GPUS = "--gpu_request=gres|gpus_per_node|none: how many is the benchmark's"
-# Options of sbatch that Stepmark fills itself -> what to use instead.
-DECIDED = {
-    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "tasks-per-node"), _BY_THE_BENCHMARK),
-    **dict.fromkeys(("ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "distribution"), _BY_THE_BENCHMARK),
-    **dict.fromkeys(("overcommit", "oversubscribe", "use-min-nodes"), _BY_THE_BENCHMARK),
-    **dict.fromkeys(("output", "error", "input", "chdir"), _IN_THE_RUN_FOLDER),
-    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"), _GPUS),
-    **dict.fromkeys(("mem-per-cpu", "mem-per-gpu"), "--mem: the memory of a node"),
-    **dict.fromkeys(("requeue", "no-requeue"), "--requeue or --norequeue"),
-    **dict.fromkeys(("export", "export-file", "get-user-env", "propagate"), "environment: in the site's file"),
-    **dict.fromkeys(("container", "container-image", "container-mounts"), "container: in the site's file"),
-    **dict.fromkeys(("wait", "parsable", "quiet", "verbose"), "--wait or --nowait"),
-    **dict.fromkeys(("array", "wrap"), "--repeats"),
-    **dict.fromkeys(("clusters", "uid", "gid"), "--site: a cluster is a site"),
-    **dict.fromkeys(("help", "usage", "version", "test-only"), "--dry_run"),
-    "job-name": "--comment: all jobs share one name, by which --singleton works",
-    "open-mode": "nothing: a restarted job appends to the same file",
-    "signal": "warn_seconds: in the site's file",
-    "nodefile": "--nodelist",
-}
+# Options of sbatch that Stepmark fills itself.
+DECIDED = (
+    "nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-core", "ntasks-per-gpu",
+    "ntasks-per-socket", "distribution", "overcommit", "oversubscribe", "use-min-nodes", "output", "error", "input",
+    "chdir", "gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "mem-per-cpu", "mem-per-gpu",
+    "requeue", "no-requeue", "export", "export-file", "get-user-env", "propagate", "container", "container-image",
+    "container-mounts", "wait", "parsable", "quiet", "verbose", "array", "wrap", "clusters", "uid", "gid", "help",
+    "usage", "version", "test-only", "job-name", "open-mode", "signal", "nodefile",
+)  # fmt: skip
+
 
 # --- choosing -----------------------------------------------------------------------------------
 
@@ -120,14 +107,9 @@ def kept_from_job(name: str) -> bool:
     return name.startswith(STEERING_PREFIXES) and name not in KEPT_VARIABLES
 
 
-def of_the_scheduler(shell: Iterable[str]) -> list[str]:
-    """The names among a shell's variables that are kept from a job."""
-    return sorted(name for name in shell if kept_from_job(name))
-
-
 def not_adopted(shell: Mapping[str, str]) -> list[str]:
     """Those of them whose meaning is lost, since no option was taken from them; for a note."""
-    return [name for name in of_the_scheduler(shell) if name not in SHELL_VARIABLES]
+    return sorted(name for name in shell if kept_from_job(name) and name not in SHELL_VARIABLES)
 
 
 def _from_shell(shell: Mapping[str, str]) -> dict[str, Any]:
@@ -176,8 +158,12 @@ def _split(text: str, where: str) -> tuple[str, str | None]:
         # sbatch takes any beginning of a name that means one option alone: --outp is --output.
         meant = key if key in DECIDED else next((name for name in DECIDED if name.startswith(key)), None)
         if meant is not None:
-            why = f"use {DECIDED[meant]}"
-            raise RequestError(f"--{meant} is decided by Stepmark", where=where, why=why, next_command=DECIDED[meant])
+            raise RequestError(
+                f"--{meant} is decided by Stepmark",
+                where=where,
+                why="it follows from the benchmark, the flags of run.py and the site's file",
+                next_command="python launch/run.py --help",
+            )
         full = next((name for name in (*FIELDS, "dependency") if name.startswith(key)), key)
         if full != key:
             raise RequestError(f"'{key}' is short for --{full}", where=where, next_command=f"--slurm_arg={full}=...")

@@ -23,7 +23,7 @@ from launch.running.local import REPOSITORY, inherited_environment
 from launch.sites import image_files, site_hub
 from launch.slurm import job_script
 from launch.slurm.client import Slurm
-from launch.slurm.options import not_adopted, of_the_scheduler
+from launch.slurm.options import kept_from_job, not_adopted
 from launch.slurm.refusals import of_the_cluster
 
 
@@ -139,8 +139,7 @@ def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout:
 
 def job_environment() -> dict[str, str]:
     """What a job inherits: tokens travel here, and nothing of the shell that would steer Slurm or the framework."""
-    kept_off = set(of_the_scheduler(os.environ))
-    return {name: value for name, value in inherited_environment().items() if name not in kept_off}
+    return {name: value for name, value in inherited_environment().items() if not kept_from_job(name)}
 
 
 def _place(folder: RunFolder, python: str, image: Path | None) -> job_script.JobPlace:

@@ -15,7 +15,6 @@ from jax_backend import BACKEND
 from launch.sites import image_files
 
 EXEC_FORMAT = "bash: line 1: /usr/bin/python3: cannot execute binary file: Exec format error\n"
-NO_PYTHON = "slurmstepd: error: execve(): python3: No such file or directory\n"
 
 
 @pytest.fixture
@@ -64,8 +63,8 @@ def test_what_is_no_image_is_imported_by_setup(image: Path, content: bytes | Non
 
 
 def test_a_node_that_could_not_start_it_is_no_last_word(image: Path) -> None:
-    for output, known in ((answer(), True), (NO_PYTHON, True), ("pyxis: no space left on device\n", False)):
-        image_files.keep(image, output, 0 if output == answer() else 1)
+    for output, known in ((answer(), True), ("pyxis: no space left on device\n", False)):
+        image_files.keep(image, output, 0 if known else 1)
         assert image_files.is_known(image) == known
 
 
@@ -75,8 +74,7 @@ def test_a_node_that_could_not_start_it_is_no_last_word(image: Path) -> None:
         (answer(missing=["maxtext"]), 0, "its Python 3.12.3 has no module 'maxtext'"),
         (answer(machine="aarch64"), 0, "it is for arm64, the nodes are amd64"),
         (answer(python="3.10.12"), 0, "its Python is 3.10.12, 3.11 or newer is needed"),
-        (EXEC_FORMAT, 126, "another CPU architecture"),
-        (NO_PYTHON, 2, "it has no python3"),
+        (EXEC_FORMAT, 126, "its Python could not be started: bash: line 1: /usr/bin/python3: cannot execute binary"),
         (
             "Traceback\nKilled\nsrun: error: node1: task 0: Exited with exit code 137\n",
             137,
