@@ -15,7 +15,7 @@ SEPARATOR = "\x1f"
 
 QUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%r", "%S"))
 COMMENT_FORMAT = SEPARATOR.join(("%i", "%Z", "%k"))
-NODE_FORMAT = SEPARATOR.join(("%N", "%R", "%T", "%G", "%f"))
+NODE_FORMAT = SEPARATOR.join(("%N", "%R", "%T", "%G"))
 ENDS_FIELDS = "JobID,State,ExitCode,Reason,NodeList,Start,End"
 
 # What Slurm writes where it has nothing to say.
@@ -58,7 +58,6 @@ class Node(Value, frozen=True):
     name: str
     state: str
     gpus: int
-    features: tuple[str, ...] = ()
 
     @property
     def up(self) -> bool:
@@ -225,10 +224,8 @@ def partitions(text: str) -> list[Partition]:
 def nodes_by_partition(text: str) -> dict[str, list[Node]]:
     """sinfo -N: a row for each node of each partition."""
     found: dict[str, list[Node]] = {}
-    for name, partition, state, gres, features in rows(text, 5):
-        words = (said(features) or "").split(",")
-        node = Node(name=name, state=state, gpus=gpu_count(gres), features=tuple(filter(None, words)))
-        found.setdefault(partition, []).append(node)
+    for name, partition, state, gres in rows(text, 4):
+        found.setdefault(partition, []).append(Node(name=name, state=state, gpus=gpu_count(gres)))
     return found
 
 

@@ -114,8 +114,7 @@ def refused_by(
             next_command=f"--time={_duration(at_most)}",
         )
     excluded = set(named(options.exclude))
-    feature = options.constraint if options.constraint and options.constraint.replace("_", "").isalnum() else None
-    usable = [node for node in nodes if node.name not in excluded and (feature is None or feature in node.features)]
+    usable = [node for node in nodes if node.name not in excluded]
     too_many = _too_many(benchmark.nodes, options, partition, len(usable))
     if too_many:
         what = f"{_asked(benchmark.nodes)}, {too_many}"
@@ -145,7 +144,7 @@ def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: in
     if partition.max_nodes is not None and wanted > partition.max_nodes:
         return f"the partition gives a job {partition.max_nodes} at most"
     if wanted > min(usable, partition.nodes):
-        left = " that --exclude and --constraint leave" if options.exclude or options.constraint else ""
+        left = " that --exclude leaves" if options.exclude else ""
         return f"the partition has {min(usable, partition.nodes)}{left}"
     listed = len(named(options.nodelist))
     return f"--nodelist names {listed}, all of which a job would get" if listed > wanted else ""

@@ -186,7 +186,7 @@ def test_what_the_accounting_and_the_controller_know_together(
 
 
 def test_the_cluster_is_described_once(script: Script) -> None:
-    asked = script("sinfo", "printf 'node1\\x1fbatch\\x1fidle\\x1fgpu:8\\x1f(null)\\n'")
+    asked = script("sinfo", "printf 'node1\\x1fbatch\\x1fidle\\x1fgpu:8\\n'")
     slurm = Slurm(site_of())
     assert slurm.nodes("batch") == slurm.all_nodes()["batch"]
     assert len(asked.read_text().splitlines()) == 1

@@ -156,8 +156,7 @@ def test_partitions() -> None:
 
 def test_nodes_stand_in_every_partition_they_are_in() -> None:
     text = recorded(
-        "node1|batch|mixed|gpu:h100:8|(null)\nnode1|all|mixed|gpu:h100:8|(null)\n"
-        "node4|batch|down*|gpu:8(S:0-1),tpu:4|ib,big\n"
+        "node1|batch|mixed|gpu:h100:8\nnode1|all|mixed|gpu:h100:8\nnode4|batch|down*|gpu:8(S:0-1),tpu:4\n"
     )
     found = parsing.nodes_by_partition(text)
     assert {name: [node.name for node in nodes] for name, nodes in found.items()} == {
@@ -165,7 +164,7 @@ def test_nodes_stand_in_every_partition_they_are_in() -> None:
         "all": ["node1"],
     }
     down = found["batch"][1]
-    assert (down.gpus, down.features, down.up) == (8, ("ib", "big"), False)
+    assert (down.gpus, down.up) == (8, False)
 
 
 @pytest.mark.parametrize(

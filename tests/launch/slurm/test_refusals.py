@@ -20,11 +20,8 @@ from launch.slurm.refusals import of_the_cluster
 BATCH = Partition(name="batch", state="UP", nodes=4, max_seconds=3600, default=True)
 
 
-def nodes_of(*states: str, gpus: int = 8, features: tuple[str, ...] = ()) -> list[Node]:
-    return [
-        Node(name=f"node{number}", state=state, gpus=gpus, features=features)
-        for number, state in enumerate(states, start=1)
-    ]
+def nodes_of(*states: str, gpus: int = 8) -> list[Node]:
+    return [Node(name=f"node{number}", state=state, gpus=gpus) for number, state in enumerate(states, start=1)]
 
 
 FOUR = nodes_of(*["idle"] * 4)
@@ -82,8 +79,7 @@ def checked(
 
 H100: dict[str, Any] = {"hardware": "h100"}
 MIXED_GPUS = [*nodes_of("idle", "idle"), *nodes_of("idle", "idle", gpus=4)]
-MIXED_NETWORKS = [*nodes_of("idle", "idle", "idle", features=("ib",)), nodes_of("idle")[0]]
-LEFT = "4 nodes are asked for, the partition has 3 that --exclude and --constraint leave"
+LEFT = "4 nodes are asked for, the partition has 3 that --exclude leaves"
 # Of the benchmark, of the cluster, the options -> what is refused; empty: nothing.
 PARTITIONS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ({"nodes": 4}, {}, {}, ""),
@@ -93,8 +89,7 @@ PARTITIONS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ({"nodes": 9}, {}, {}, "9 nodes are asked for, the partition has 4"),
     ({"nodes": 3}, {"max_nodes": 2}, {}, "3 nodes are asked for, the partition gives a job 2 at most"),
     ({"nodes": 4}, {}, {"exclude": "node2,elsewhere"}, LEFT),
-    ({"nodes": 4}, {"nodes": MIXED_NETWORKS}, {"constraint": "ib"}, LEFT),
-    ({"nodes": 4}, {}, {"constraint": "ib|eth"}, ""),  # what Slurm alone can judge is left to it
+    ({"nodes": 4}, {}, {"constraint": "ib"}, ""),  # what Slurm alone can judge is left to it
     (
         {"nodes": 2},
         {},
