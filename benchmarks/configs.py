@@ -190,22 +190,9 @@ class Configs:
 
     def _refuse_half_a_site(self, site: Site) -> None:
         where = f"{self.path('sites', site.name)}"
-        on_slurm = site.kind == "slurm"
-        for needed, allowed, part, why in (
-            (on_slurm, on_slurm, "slurm", "kind: slurm"),
-            (on_slurm and site.runtime == "container", True, "container", "runtime: container"),
-            (site.runtime == "python", True, "python", "runtime: python"),
-        ):
-            there = bool(getattr(site, part))
-            if (needed and not there) or (there and not allowed):
-                raise RequestError(
-                    f"site '{site.name}' has {'no' if needed else 'a'} section '{part}'",
-                    where=f"{where}: {part}",
-                    why=f"'{why}' needs it" if needed else f"it is for '{why}' only",
-                    next_command="copy configs/sites/example_pyxis.yml, example_venv.yml or example_python.yml",
-                )
         for problem in _problems_of(site):
-            raise RequestError(f"site '{site.name}': {problem}", where=where)
+            cure = "copy configs/sites/example_pyxis.yml, example_venv.yml or example_python.yml"
+            raise RequestError(f"site '{site.name}': {problem}", where=where, next_command=cure)
         devices = site.slurm.hardware if site.slurm else []
         _refuse_unknown(devices, self.names("hardware"), f"{where}: slurm: hardware")
 
@@ -262,6 +249,12 @@ def _problems_of(site: Site) -> list[str]:
     slurm, container = site.slurm, site.container
     of_slurm = slurm is not None
     wrong = {
+        "'kind: slurm' needs a section 'slurm'": site.kind == "slurm" and not slurm,
+        "slurm: the section is for 'kind: slurm' only": site.kind != "slurm" and slurm,
+        "'runtime: container' needs a section 'container'": of_slurm
+        and site.runtime == "container"
+        and not container,
+        "'runtime: python' needs a section 'python'": site.runtime == "python" and not site.python,
         "slurm: hardware: it names no device": slurm and not slurm.hardware,
         "slurm: shared_folders: it names no folder that every node sees": slurm and not slurm.shared_folders,
         "slurm: bus_bandwidth_gb_s: it has no bus_bandwidth_source": slurm

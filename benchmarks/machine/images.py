@@ -40,40 +40,25 @@ def _for(names: ImageNames, hardware: Hardware) -> str:
 
 def refuse_without_containers(typed: str | None, site: Site) -> None:
     """RequestError for --image at a site that cannot run it."""
+    what, why = "", ""
     if typed and site.runtime != "container":
-        raise RequestError(
-            f"site '{site.name}' does not use containers",
-            where=f"--image={typed}",
-            why=f"its runtime is {site.runtime}",
-            next_command="--runtime=container, or leave --image out",
-        )
-    if typed and typed.endswith(".sif") and site.slurm is not None:
-        raise RequestError(
-            f"site '{site.name}' runs no .sif files",
-            where=f"--image={typed}",
-            why="pyxis starts a cluster's containers from enroot's .sqsh files",
-            next_command="--image=/FOLDER/NAME.sqsh, or REGISTRY/NAME:TAG",
-        )
+        what, why = "does not use containers", f"its runtime is {site.runtime}"
+    elif typed and typed.endswith(".sif") and site.slurm is not None:
+        what, why = "runs no .sif files", "pyxis starts a cluster's containers from enroot's .sqsh files"
+    if what:
+        cure = "--runtime=container, --image=/FOLDER/NAME.sqsh or REGISTRY/NAME:TAG, or leave --image out"
+        raise RequestError(f"site '{site.name}' {what}", where=f"--image={typed}", why=why, next_command=cure)
 
 
 def checked(image: str, where: str) -> str:
     """The image as runs record it: REGISTRY/NAME:TAG, also if typed with enroot's #, or the path of a file."""
-    if is_file(image):
-        if _FILE.fullmatch(image):
-            return image
-        raise RequestError(
-            f"'{image}' is not a valid path of a container image",
-            where=where,
-            why=f"letters, digits and . _ : / @ + = , -, and {' or '.join(FILES)} at its end, are expected",
-            next_command="--image=/FOLDER/NAME.sqsh, or REGISTRY/NAME:TAG",
-        )
-    plain = image.removeprefix("docker://").replace("#", "/", 1)
-    if not _NAME.fullmatch(plain):
+    plain = image if is_file(image) else image.removeprefix("docker://").replace("#", "/", 1)
+    if not (_FILE if is_file(image) else _NAME).fullmatch(plain):
         raise RequestError(
             f"'{image.rpartition('@')[2]}' is not a valid name of a container image",
             where=where,
-            why="REGISTRY/NAME:TAG without a login, or the path of a .sqsh file, is expected",
-            next_command="--image=nvcr.io/nvidia/nemo:25.09, for example",
+            why="REGISTRY/NAME:TAG without a login, or the path of a .sqsh or .sif file, is expected",
+            next_command="--image=nvcr.io/nvidia/nemo:25.09, or /FOLDER/NAME.sqsh",
         )
     return plain
 

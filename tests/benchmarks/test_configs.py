@@ -193,8 +193,8 @@ def test_a_site_has_no_secret_and_no_odd_name_in_its_environment(root: Path, nam
 @pytest.mark.parametrize(
     ("site", "old", "new", "words"),
     [
-        ("example_venv", "kind: slurm", "kind: local", "has a section 'slurm'"),
-        ("example_venv", "runtime: venv", "runtime: python", "has no section 'python'"),
+        ("example_venv", "kind: slurm", "kind: local", "the section is for 'kind: slurm' only"),
+        ("example_venv", "runtime: venv", "runtime: python", "needs a section 'python'"),
         ("example_python", "/shared/conda/envs/nemo", "conda/envs/nemo", "conda/envs/nemo/bin/python: a path"),
         (
             "example_python",
