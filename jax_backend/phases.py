@@ -16,9 +16,10 @@ import msgspec
 
 from benchmarks.convergence import goals
 from benchmarks.errors import RequestError
+from benchmarks.rendering.columns import spans_text
 from benchmarks.request import slowdown
 from benchmarks.request.framework import program
-from benchmarks.request.profiling import disturbed_steps, nccl_trace_environment, ranks_text, report_name, under_nsys
+from benchmarks.request.profiling import disturbed_steps, nccl_trace_environment, report_name, under_nsys
 from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar
 from jax_backend import planning, xla_flags
 
@@ -125,7 +126,7 @@ def _told(benchmark: Benchmark) -> Told:
     if profiling is not None:
         disturbed = disturbed_steps(profiling)
         options.append(f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}")
-        options.append(f"--recorded_ranks={ranks_text(profiling.ranks)}")
+        options.append(f"--recorded_ranks={spans_text(profiling.ranks)}")
         changed = changed | _recording(profiling, benchmark.profile)
     if benchmark.profile == "nccl":
         variables = variables | nccl_trace_environment()

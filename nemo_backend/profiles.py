@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from benchmarks.rendering.columns import spans_text
 from benchmarks.request.profiling import (
     PROFILER,
     disturbed_steps,
     nccl_trace_environment,
-    ranks_text,
     report_name,
     under_nsys,
 )
@@ -51,7 +51,7 @@ def worker_options(profiling: Profiling | None) -> list[str]:
     return [
         f"--recorded_steps={profiling.start_step}-{profiling.stop_step}",
         f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}",
-        f"--recorded_ranks={ranks_text(profiling.ranks)}",
+        f"--recorded_ranks={spans_text(profiling.ranks)}",
     ]
 
 

@@ -1,11 +1,9 @@
 """A diagnosis as a person reads it: rows of labels and texts. Pure."""
 
 import time
-from collections.abc import Iterable
-from itertools import groupby
 
 from benchmarks.diagnosis.order import Diagnosis, Entry
-from benchmarks.rendering.columns import Rows, aligned, plural
+from benchmarks.rendering.columns import Rows, aligned, plural, spans_text
 from benchmarks.rendering.report import bytes_text
 
 MOST_FURTHER = 6
@@ -66,12 +64,5 @@ def _who(entry: Entry) -> str:
     if entry.first.time is not None:
         words.append(time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.first.time)))
     if len(entry.ranks) > 1:
-        words.append(f"{len(entry.ranks)} ranks say so: {ranks_text(entry.ranks)}")
+        words.append(f"{len(entry.ranks)} ranks say so: {spans_text(entry.ranks)}")
     return ", ".join(words)
-
-
-def ranks_text(ranks: Iterable[int]) -> str:
-    """0-3,7 for 0, 1, 2, 3 and 7."""
-    grouped = groupby(enumerate(sorted(set(ranks))), lambda pair: pair[1] - pair[0])
-    spans = [[rank for _, rank in group] for _, group in grouped]
-    return ",".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)

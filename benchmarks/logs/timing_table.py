@@ -10,7 +10,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import PurePath
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from benchmarks.logs.ingest import ReadLog
 from benchmarks.logs.log_endings import Ending
 from benchmarks.measuring import statistics, window
-from benchmarks.rendering.columns import columns, plural
+from benchmarks.rendering.columns import columns, plural, spans
 from benchmarks.values import Step, Value, json_text
 
 SUCCESS = "Success"
@@ -170,12 +170,7 @@ def _excluded(marked: Sequence[Step]) -> dict[str, str]:
     for step in marked:
         if step.excluded_because is not None:
             reasons.setdefault(step.excluded_because, []).append(step.step)
-    return {reason: _spans_text(_spans(numbers)) for reason, numbers in reasons.items()}
-
-
-def _spans(numbers: Iterable[int]) -> list[Span]:
-    rows = [list(row) for _, row in groupby(enumerate(sorted(set(numbers))), lambda pair: pair[1] - pair[0])]
-    return [(row[0][1], row[-1][1]) for row in rows]
+    return {reason: _spans_text(spans(numbers)) for reason, numbers in reasons.items()}
 
 
 def _spans_text(spans: Sequence[Span]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmarks.preflight import checks, gpus
 from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.values import Answer, Finding, Status, Wanted
-from benchmarks.rendering.columns import columns, plural
+from benchmarks.rendering.columns import columns, plural, spans_text
 from benchmarks.values import Value
 
 PASSING, FAILING, REPORT = "nodes-pass.txt", "nodes-fail.txt", "report.json"
@@ -126,17 +126,6 @@ def node_list(names: Iterable[str]) -> str:
         width = len(match[2]) if (match[1], len(match[2])) in padded else 0
         numbered.setdefault((match[1], width), set()).add(int(match[2]))
     for (prefix, width), numbers in numbered.items():
-        texts = ["-".join(f"{n:0{width}}" for n in ends) for ends in _runs(sorted(numbers))]
-        parts.append(prefix + (texts[0] if len(numbers) == 1 else f"[{','.join(texts)}]"))
+        text = spans_text(numbers, width)
+        parts.append(prefix + (text if len(numbers) == 1 else f"[{text}]"))
     return ",".join(parts)
-
-
-def _runs(numbers: Sequence[int]) -> list[list[int]]:
-    """The first and last number of each unbroken run."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    return runs

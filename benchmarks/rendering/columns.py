@@ -1,6 +1,7 @@
 """Text in columns: tables, and labels beside their texts. Every table on a screen is written here. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
 
 Rows = list[tuple[str, str]]
 
@@ -33,6 +34,19 @@ def percent_text(percent: float | None, digits: str = ".2g") -> str:
 
 def plural(count: int, one: str, more: str = "") -> str:
     return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and last number of each unbroken run."""
+    grouped = groupby(enumerate(sorted(set(numbers))), lambda pair: pair[1] - pair[0])
+    rows = [[number for _, number in row] for _, row in grouped]
+    return [(row[0], row[-1]) for row in rows]
+
+
+def spans_text(numbers: Iterable[int], width: int = 0) -> str:
+    """0-3,7 for 0, 1, 2, 3 and 7, each as wide with zeros."""
+    texts = ([f"{end:0{width}}" for end in dict.fromkeys(ends)] for ends in spans(numbers))
+    return ",".join(map("-".join, texts))
 
 
 def some(texts: Sequence[str], most: int = 8) -> str:

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import RequestError
+from benchmarks.rendering.columns import spans_text
 from benchmarks.values import Benchmark, Phase, Profiling, Value
 
 PROFILER = "profiler"  # why a step is left out that was recorded, or is next to one that was
@@ -122,7 +122,7 @@ def under_nsys(profiling: Profiling, output: str, command: list[str], *, on_gpu:
         "{python}",
         "-I",  # the files beside it are no modules of its standard library
         "{repository}/benchmarks/inside/under_nsys.py",
-        f"--ranks={ranks_text(profiling.ranks)}",
+        f"--ranks={spans_text(profiling.ranks)}",
         f"--output={output}",
         *(["--gpu_metrics"] if profiling.gpu_metrics else []),
         *(["--cpu"] if profiling.cpu else []),
@@ -145,12 +145,6 @@ def report_name(benchmark: Benchmark, suffix: str = "") -> str:
         f"{name}-{benchmark.dtype}_{benchmark.gpus}g"
         f"_%q{{SLURM_JOB_ID}}_%q{{SLURM_NODEID}}_%q{{SLURM_LOCALID}}{suffix}"
     )
-
-
-def ranks_text(ranks: list[int]) -> str:
-    """[0, 1, 8, 9, 10] -> 0-1,8-10"""
-    rows = [[rank for _, rank in row] for _, row in groupby(enumerate(sorted(ranks)), lambda pair: pair[1] - pair[0])]
-    return ",".join(str(row[0]) if len(row) == 1 else f"{row[0]}-{row[-1]}" for row in rows)
 
 
 def disturbed_steps(profiling: Profiling) -> range:

@@ -191,33 +191,22 @@ def _only_maker(spec: EnvironmentSpec, say: Say) -> Iterator[int]:
     try:
         root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
+            say(f"environment '{spec.name}': process {holder} is making it; waiting")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
         raise RequestError(
-            "the folder of the environments cannot be written",
-            where=str(root),
+            "the folder of the environments cannot be written, or has no locks",
+            where=str(path),
             why=f"{error.strerror}; a backend's environment is made there on first use",
-            next_command="export STEPMARK_HOME=<a folder that this user can write>",
+            next_command="export STEPMARK_HOME=<a folder on a local disk that this user can write>",
         ) from error
     try:
-        _lock(descriptor, path, spec, say)
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield descriptor
     finally:
         os.close(descriptor)  # which unlocks it, unless a program we started lives on
-
-
-def _lock(descriptor: int, path: Path, spec: EnvironmentSpec, say: Say) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
-        say(f"environment '{spec.name}': process {holder} is making it; waiting")
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        raise RequestError(
-            "the environment's lock file cannot be locked",
-            where=str(path),
-            why=f"{error.strerror}; some network file systems have no locks",
-            next_command="export STEPMARK_HOME=<a folder on a local disk>",
-        ) from error

@@ -8,12 +8,12 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.rendering.columns import spans_text
 from benchmarks.request.profiling import (
     ProfileDefaults,
     choose_profiling,
     not_recorded,
     parse_ranks,
-    ranks_text,
     report_name,
 )
 from benchmarks.values import Benchmark, Phase, Profiling
@@ -75,7 +75,7 @@ def test_what_names_no_ranks_is_refused(text: str) -> None:
     [([0], "0"), ([0, 1], "0-1"), ([0, 1, 8, 10, 11, 12], "0-1,8,10-12"), ([*range(6), *range(7, 16)], "0-5,7-15")],
 )
 def test_ranks_are_said_as_they_are_read(ranks: list[int], text: str) -> None:
-    assert ranks_text(ranks) == text
+    assert spans_text(ranks) == text
     assert parse_ranks(text) == ranks
 
 
