@@ -2,7 +2,6 @@
 
 import datetime
 import math
-import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -130,6 +129,6 @@ def line_name(kind: str, run: FinishedRun) -> str:
 
 def _place(run: FinishedRun) -> list[str]:
     """The site; of runs on the launcher's own machine, which host that was."""
-    named = re.search(r"(?:^|, )host ([^,]+)", run.identity_text.get("machine", ""))
-    host = named[1] if named else run.host if run.site == LOCAL else None
-    return [*([] if run.site == LOCAL else [f"site-{run.site}"]), *([f"host-{host}"] if host else [])]
+    if run.site == LOCAL:
+        return [f"host-{run.host}"] if run.host else []
+    return [f"site-{run.site}"]

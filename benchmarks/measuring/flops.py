@@ -36,13 +36,6 @@ def layer_parameters(model: Model) -> int:
     return layer_matmul_weights(model) + 2 * model.hidden_size
 
 
-def layer_matmul_weights(model: Model) -> int:
-    """Query and output, key and value, then gate, up and down."""
-    query_and_output = 2 * model.hidden_size * model.attention_heads * model.head_dim
-    key_and_value = 2 * model.hidden_size * model.query_groups * model.head_dim
-    return query_and_output + key_and_value + 3 * model.hidden_size * model.ffn_hidden_size
-
-
 # A matrix of a layer -> (numbers in, numbers out), as the fused matmul that it is.
 LAYER_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
     "query_key_value": lambda m: (m.hidden_size, (m.attention_heads + 2 * m.query_groups) * m.head_dim),
@@ -50,6 +43,13 @@ LAYER_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
     "mlp_input": lambda m: (m.hidden_size, 2 * m.ffn_hidden_size),
     "mlp_output": lambda m: (m.ffn_hidden_size, m.hidden_size),
 }
+
+
+def layer_matmul_weights(model: Model) -> int:
+    """Query and output, key and value, then gate, up and down."""
+    sizes = [matrix(model) for matrix in LAYER_MATRICES.values()]
+    return sum(numbers_in * numbers_out for numbers_in, numbers_out in sizes)
+
 
 # What adapters can stand beside: those, or the parts of the two that are fused, with an adapter each.
 ADAPTED_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
