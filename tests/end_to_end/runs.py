@@ -93,20 +93,21 @@ def wait_for_steps(output_dir: Path, count: int) -> Path:
     raise AssertionError(f"no {count} steps within {LIMIT_SECONDS} s")
 
 
-def verify(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def script(name: str, *words: object, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """launch/NAME.py, started as a user starts it and waited for."""
+    command = [sys.executable, str(REPOSITORY / "launch" / f"{name}.py"), *map(str, words)]
+    environment = {**os.environ, **variables}
     return subprocess.run(
-        [sys.executable, str(REPOSITORY / "launch/verify.py"), *arguments],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        command, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
     )
 
 
+def verify(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    return script("verify", *arguments, **variables)
+
+
 def doctor(*words: object, code: int) -> dict[str, Any]:
-    command = [sys.executable, str(REPOSITORY / "launch/doctor.py"), "--json", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = script("doctor", "--json", *words)
     assert done.returncode == code, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -1,14 +1,12 @@
 """An A/B of jax's own PGLE with real MaxText: both ways in turn; on a CPU nothing is claimed."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish, verify
+from tests.end_to_end.runs import JAX, TINY, Run, Start, finish, script, verify
 
 pytestmark = pytest.mark.slow(seconds=35)
 
@@ -33,8 +31,7 @@ def folders_of(run: Run) -> list[Path]:
 
 
 def report(run: Run, *flags: str) -> str:
-    command = [sys.executable, str(REPOSITORY / "launch/report.py"), "scaling", str(record_of(run)), *flags]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return script("report", "scaling", record_of(run), *flags).stdout
 
 
 def gain_of(run: Run) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.trace.kinds import read_kinds
 from benchmarks.trace.summary import Wanted, summarise
 from benchmarks.trace.xplane import read_xplane
-from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish
+from tests.end_to_end.runs import JAX, TINY, Run, Start, finish, script
 
 pytestmark = pytest.mark.slow
 
@@ -52,13 +51,7 @@ def xplane(profiled: Run) -> Path:
 
 
 def report_of(place: Path) -> Any:
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "launch/report.py"), "trace", "--format=json", str(place)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = script("report", "trace", "--format=json", place)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
