@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.gate.values import CellReport, Metric, MetricJudgement, NightReport
-from benchmarks.rendering.columns import aligned, columns, plural
+from benchmarks.rendering.columns import Rows, aligned, columns, plural
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
 SHOWN_LEFT_OUT = 4
@@ -60,8 +60,8 @@ def screen_text(report: NightReport) -> str:
     lines = [headline(report), *([slowed_text(report)] if report.slowed_by else []), ""]
     lines += columns([_HEAD, *(row for cell in report.cells for row in _rows(cell))])
     for cell in report.cells:
-        lines += ["", cell.cell, *aligned(_details(cell))]
-    lines += ["", *aligned(_end(report))]
+        lines += ["", cell.cell, *aligned(details(cell))]
+    lines += ["", *aligned(end(report))]
     return "\n".join(lines)
 
 
@@ -82,14 +82,13 @@ def _rows(cell: CellReport) -> list[tuple[str, ...]]:
     ]
 
 
-def _details(cell: CellReport) -> list[tuple[str, str]]:
-    rows = [("run", f"{cell.run_id or 'none'}, {cell.status}")]
-    rows += [("", f"- {reason}") for reason in cell.reasons]
+def details(cell: CellReport) -> Rows:
+    """What is to be known of a cell beside its figures; also on the page of a night."""
+    rows = _under("run", [f"{cell.run_id or 'none'}, {cell.status}", *(f"- {reason}" for reason in cell.reasons)])
     rows += _under("new baseline", cell.new_baseline)
     for one in cell.judgements:
-        rows.append((one.metric.title, one.why))
-        if one.confirmations:
-            rows.append(("", "re-runs: " + ", ".join(value_text(one.metric, value) for value in one.confirmations)))
+        again = ", ".join(value_text(one.metric, value) for value in one.confirmations)
+        rows += _under(one.metric.title, [one.why, *([f"re-runs: {again}"] if again else [])])
     left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
     more = len(left_out) - SHOWN_LEFT_OUT
     earlier = [f"{more} earlier ones, in the night's record"] if more > 0 else []
@@ -97,7 +96,8 @@ def _details(cell: CellReport) -> list[tuple[str, str]]:
     return rows + _under("note", cell.notes)
 
 
-def _end(report: NightReport) -> list[tuple[str, str]]:
+def end(report: NightReport) -> Rows:
+    """What is to be known of the night as a whole."""
     budget = report.budget
     used = f"{budget.used} of {budget.allowed} that were allowed"
     return [
@@ -110,8 +110,8 @@ def _end(report: NightReport) -> list[tuple[str, str]]:
     ]
 
 
-def _under(label: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    return [(label if place == 0 else "", text) for place, text in enumerate(texts)]
+def _under(label: str, texts: Sequence[str]) -> Rows:
+    return [(label, "\n".join(texts))] if texts else []
 
 
 def markdown(report: NightReport) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from benchmarks.gate.report_text import refused_text, value_text
+from benchmarks.gate.report_text import details, end, slowed_text, value_text
 from benchmarks.gate.values import CellReport, MetricJudgement, NightPoint, NightReport
 from benchmarks.pages.drawing import BAD, BLUE, GOOD, INK, VIOLET, WARM, label, plot, seconds_axis
 from benchmarks.pages.page import (
@@ -12,7 +12,6 @@ from benchmarks.pages.page import (
     Box,
     Cell,
     Facts,
-    Fold,
     Key,
     Part,
     Plot,
@@ -50,27 +49,16 @@ SIGNS_TEXT = (
 
 def night_part(report: NightReport, key: str = "night") -> Part:
     cells = sorted(enumerate(report.cells), key=lambda pair: (ORDER.index(pair[1].verdict), pair[0]))
-    budget, tone = report.budget, TONES[report.verdict]
-    slowed = [f"every run of this night was slowed on purpose, by {report.slowed_by:.0%}"] if report.slowed_by else []
+    tone = TONES[report.verdict]
     blocks: list[Block] = [
         Box(tone if tone != "good" else "warm", "What decided the verdict", _found(report)),
-        Box("warm", "Slowed on purpose", slowed),
+        Box("warm", "Slowed on purpose", [slowed_text(report)] if report.slowed_by else []),
         Section("Cells and metrics", [
             _overview(report, key),
             Words([SIGNS_TEXT if report.cells else "The suite has no cells."], "muted"),
         ]),
-        Section("What this night could not detect", [
-            Words(report.could_not_see or ["Nothing."], "list"),
-            Section("False alarms and budget", [Words([
-                report.false_alarms,
-                f"{budget.used} of {budget.allowed} confirmation runs were used.",
-                *map(refused_text, budget.refused),
-            ], "list")]),
-        ]),
         *(_cell(cell, f"{key}-cell-{number}") for number, cell in cells),
-        Section("Notes", [
-            Words([*report.notes, *(f"Earlier nights were read from {one}" for one in report.history)], "list")
-        ]),
+        Section("The night", [Facts(end(report))]),
     ]  # fmt: skip
     title = f"{report.title}: night {report.night}"
     kind = f"Night {report.night} of {report.suite}"
@@ -124,25 +112,11 @@ def _judged(one: MetricJudgement | None) -> Cell:
 
 def _cell(cell: CellReport, key: str) -> Section:
     plots = [_history_plot(one, f"{key}-{number}") for number, one in enumerate(cell.judgements)]
-    sentences = [
-        f"{one.metric.title}: {one.verdict}. {one.why}"
-        for one, drawn in zip(cell.judgements, plots, strict=True)
-        if not drawn
-    ]
-    undrawn = ["No history is drawn: fewer than two nights have a value."] if sentences else []
-    points = [*cell.left_out, *(p for one in cell.judgements for p in one.points if p.used_as == "left out")]
-    left_out = list(dict.fromkeys(f"{p.night} ({p.run_id}): {p.why or 'no reason is known'}" for p in points))
-    runs = [("tonight's run", f"{cell.run_id or 'none'}, {cell.status}")]
-    runs += [("confirmations", "\n".join(cell.rerun_ids))] if cell.rerun_ids else []
+    confirmed = [("confirmation runs", "\n".join(cell.rerun_ids))] if cell.rerun_ids else []
     blocks: list[Block] = [
-        Box(TONES.get(cell.status, "warm"), f"Tonight's run is {cell.status}", cell.reasons),
-        Box("warm", "New baseline: older nights no longer count", cell.new_baseline),
         Plots([one for drawn in plots for one in drawn]),
-        Words([*sentences, *undrawn], "list"),
-        Words([] if cell.judgements else ["Nothing to judge."], "muted"),
         _figures(cell),
-        Words(cell.notes, "muted"),
-        Fold("Runs of this cell, and those left out", [Facts(runs), Words(left_out, "list")]),
+        Facts([*details(cell), *confirmed]),
     ]
     return Section(cell.title, blocks, key, f"Cell {cell.cell}", cell.verdict, TONES[cell.verdict])
 
@@ -187,7 +161,10 @@ def _history_plot(one: MetricJudgement, name: str) -> list[Plot]:
         return []
     title = one.metric.title
     shows = f"Across: {len(points)} nights, oldest first. Up: {title}; the axis does not begin at 0."
-    return [plot(name, title, shows, _in_words(one), lambda axes: _draw(axes, one, points), 250, keys=_keys(one))]
+    tonight, level = (value_text(one.metric, value) for value in (one.tonight, one.baseline))
+    nights = plural(one.baseline_nights, "night")
+    says = f"{one.verdict.capitalize()}: tonight {tonight}, baseline {level} over {nights}."
+    return [plot(name, title, shows, says, lambda axes: _draw(axes, one, points), 250, keys=_keys(one))]
 
 
 def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> None:
@@ -243,14 +220,3 @@ def _keys(one: MetricJudgement) -> Sequence[Key]:
         Key("▒", BLUE, "two standard deviations of a night"): one.noise_percent is not None,
     }
     return [key for key, there in keys.items() if there]
-
-
-def _in_words(one: MetricJudgement) -> str:
-    why = one.why if one.why.endswith((".", "!", "?")) else f"{one.why}."
-    words = [f"{one.verdict.capitalize()}: {why}"]
-    if one.tonight is not None and one.baseline is not None:
-        tonight, level = (value_text(one.metric, value) for value in (one.tonight, one.baseline))
-        words.append(f"Tonight {tonight}, baseline {level} over {plural(one.baseline_nights, 'night')}.")
-    if one.confirmations:
-        words.append(f"Confirmations: {', '.join(value_text(one.metric, value) for value in one.confirmations)}.")
-    return " ".join(words)
