@@ -42,7 +42,8 @@ class _Site(ABC):
     def resolve(self, request: Request) -> Benchmark:
         """What a request means, where it can run."""
         benchmark = self._meant(request)
-        self._refuse(benchmark)
+        for refusal in self.refusals(benchmark, patient=True):
+            raise refusal
         self._check_flags(benchmark)
         return benchmark
 
@@ -50,7 +51,8 @@ class _Site(ABC):
     def _meant(self, request: Request) -> Benchmark: ...
 
     @abstractmethod
-    def _refuse(self, benchmark: Benchmark) -> None: ...
+    def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
+        """All that would be refused now; `patient`: whoever is asked is waited for."""
 
     def _check_flags(self, benchmark: Benchmark, *, dry_run: bool = False) -> None:
         if benchmark.xla_flags or benchmark.pgle != "off":  # else the plan's flags are Stepmark's own alone
@@ -73,11 +75,7 @@ class LocalRunner(_Site):
         self._refuse_job_flags(benchmark.site)
         return benchmark
 
-    def _refuse(self, benchmark: Benchmark) -> None:
-        for refusal in self.refusals(benchmark):
-            raise refusal
-
-    def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
+    def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:  # noqa: ARG002
         from launch.running import refusals
 
         backend = find_backend(benchmark.backend)
@@ -158,24 +156,7 @@ class SlurmRunner(_Site):
 
         return with_its_time(benchmark, self.options, typed="time" in self._job.typed)
 
-    def _refuse(self, benchmark: Benchmark) -> None:
-        notes: list[str] = []
-        for refusal in self._refusals(benchmark, self._slurm(), notes):
-            raise refusal
-        for note in notes:
-            print(f"note: {note}", file=sys.stderr)
-
-    def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
-        """All that would be refused now; a Slurm that does not answer is not waited for."""
-        yield from self._refusals(benchmark, self._asked_once, [])
-
-    @cached_property
-    def _asked_once(self) -> "Slurm":
-        from launch.slurm.client import Slurm
-
-        return Slurm(self._site, patience_seconds=0)
-
-    def _refusals(self, benchmark: Benchmark, slurm: "Slurm", notes: list[str]) -> Iterator[StepmarkError]:
+    def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
         from launch.slurm import submit
 
         if benchmark.is_submission:
@@ -183,7 +164,17 @@ class SlurmRunner(_Site):
 
             yield from raised(lambda: refuse_missing_data(benchmark, self._configs))
         backend, options = find_backend(benchmark.backend), self._options_of(benchmark)
+        slurm = self._slurm() if patient else self._asked_once
+        notes: list[str] = []
         yield from submit.refusals(benchmark, backend, self._output_dir, options, slurm, notes)
+        for note in notes if patient else ():
+            print(f"note: {note}", file=sys.stderr)
+
+    @cached_property
+    def _asked_once(self) -> "Slurm":
+        from launch.slurm.client import Slurm
+
+        return Slurm(self._site, patience_seconds=0)
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         from launch.slurm import submit

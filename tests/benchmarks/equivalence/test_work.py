@@ -1,9 +1,7 @@
 """The proof that backends do the same work, on made-up arrays: every line can differ, and nothing else hides it."""
 
-import importlib
 import math
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -295,43 +293,5 @@ def test_what_bf16_cannot_show_is_not_planted_there() -> None:
         chosen(["learning_rate"], dtype="bf16")
 
 
-def inside(backend: str, name: str) -> ModuleType:
-    """A file that runs inside a framework's environment; it imports none before it is told to."""
-    return importlib.import_module(f"{backend}.inside.{name}")
-
-
-def weights_of(backend: str) -> ModuleType:
-    return inside(backend, "weights")
-
-
 def same(one: Arrays, other: Arrays) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
-
-
-def test_megatrons_fused_weights_hold_each_groups_queries_then_its_key_and_value() -> None:
-    program, weights = weights_of("nemo_backend"), random_tensors(1)
-    sizes = program.Sizes.__new__(program.Sizes)
-    sizes.layers, sizes.hidden, sizes.heads, sizes.groups, sizes.head, sizes.per_group = 2, H, A, G, D, A // G
-    found = program.of_megatron(weights, sizes)
-    query, key, value = (weights[f"layers.1.{part}"] for part in ("query", "key", "value"))
-    rows = [query[0], query[1], key[0], value[0], query[2], query[3], key[1], value[1]]
-    assert np.array_equal(found["decoder.layers.1.self_attention.linear_qkv.weight"], np.concatenate(rows))
-    gate_and_up = np.concatenate([weights["layers.0.gate"], weights["layers.0.up"]])
-    assert np.array_equal(found["decoder.layers.0.mlp.linear_fc1.weight"], gate_and_up)
-    assert found["decoder.layers.0.self_attention.linear_proj.weight"].shape == (H, A * D)
-    assert same(program.neutral(found, sizes), weights)
-
-
-@pytest.mark.parametrize("scanned", [True, False])
-def test_maxtexts_weights_keep_a_layer_axis_second_where_layers_are_scanned(scanned: bool) -> None:
-    program, weights = weights_of("jax_backend"), random_tensors(1)
-    names = [path for ours, (path, _) in program.IN_LAYER.items() if not ours.endswith(work_kit.ADAPTER_ENDS)]
-    inside = [program.SCANNED + path for path in names] if scanned else [program.unscanned(0, path) for path in names]
-    found = program.of_maxtext(weights, 2, {*inside, *(path for path, _ in program.WHOLE.values())})
-    if scanned:
-        assert found["decoder/layers/self_attention/query/kernel"].shape == (H, 2, A, D)
-        assert np.array_equal(found["decoder/layers/mlp/wo/kernel"][:, 1], weights["layers.1.down"].T)
-    else:
-        assert np.array_equal(found["decoder/layers_1/mlp/wo/kernel"], weights["layers.1.down"].T)
-    assert np.array_equal(found["decoder/logits_dense/kernel"], weights["head"].T)
-    assert same(program.neutral(found, 2), weights)

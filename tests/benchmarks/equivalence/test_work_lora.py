@@ -166,6 +166,3 @@ def test_plants_of_adapters_are_none_of_pretraining_and_the_other_way_round() ->
         chosen(["norms_decayed"], "lora")
     assert "--task=lora --dtype=fp32 --plant=list" in caught.value.next_command
     assert [plant.name for plant in chosen([ALL], "lora")] == list(plants_of("lora"))
-
-
-# --- inside the frameworks ----------------------------------------------------------------------

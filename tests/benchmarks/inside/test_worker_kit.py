@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -313,50 +312,6 @@ def test_a_signal_ends_the_worker_at_once_and_is_written(tmp_path: Path, number:
     assert (end.status, end.failures) == ("interrupted", ["half way"])
 
 
-HANGING = r"""
-import threading
-
-def a_thread_of_the_framework():
-    time.sleep(60)
-
-def waits_for_the_others():
-    print("waiting", flush=True)
-    lock = threading.Lock()
-    lock.acquire()
-    lock.acquire()
-
-threading.Thread(target=a_thread_of_the_framework, daemon=True).start()
-options = type("O", (), dict(rank=0, events_dir=sys.argv[1]))
-kit.run(options, waits_for_the_others, list, kit.events_of(options))
-"""
-
-
-def wait_for(true: Callable[[], bool], seconds: float = 15) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR2"), reason="this system has no SIGUSR2")
-def test_a_rank_that_hangs_says_where_in_its_log_and_goes_on(tmp_path: Path) -> None:
-    """All threads, and while the main one waits inside C for ever."""
-    log = tmp_path / "rank-0.log"
-    command = [sys.executable, "-c", LOAD_KIT + HANGING, str(tmp_path)]
-    with log.open("wb") as stream, subprocess.Popen(command, stdout=stream, stderr=stream) as process:
-        try:
-            wait_for(lambda: "waiting" in log.read_text())
-            process.send_signal(signal.SIGUSR2)
-            wait_for(lambda: log.read_text().count("in waits_for_the_others") == 1)
-            process.send_signal(signal.SIGUSR2)
-            wait_for(lambda: log.read_text().count("in waits_for_the_others") == 2)
-            assert process.poll() is None, "it was asked where it is, not to end"
-        finally:
-            process.kill()
-    assert log.read_text().count("in a_thread_of_the_framework") == 2
-    assert read_phase(tmp_path, 1).ends == []
-
-
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_rank_that_failed_does_not_wait_in_exit_handlers(code: int) -> None:
     """What it has printed is not lost in a buffer all the same."""
@@ -367,25 +322,3 @@ def test_a_rank_that_failed_does_not_wait_in_exit_handlers(code: int) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=buffered, check=False)
     assert done.returncode == code
     assert done.stdout == ("out " if code else "out handler\n")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="what ends with its parent does so by Linux's prctl")
-def test_a_worker_dies_with_its_launcher(tmp_path: Path) -> None:
-    """The launcher is killed outright; the worker says that it was told to stop."""
-    worker = LOAD_KIT + (
-        f"options = type('O', (), dict(rank=0, events_dir={str(tmp_path)!r}))\n"
-        "def train():\n    print('training', flush=True); time.sleep(60)\n"
-        "kit.run(options, train, list, kit.events_of(options))\n"
-    )
-    launcher = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {worker!r}])\n"
-    with subprocess.Popen(
-        [sys.executable, "-c", launcher],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"STEPMARK_DIE_WITH_PARENT": "1"},
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "training\n"
-        process.kill()
-        assert process.stdout.read() == ""  # ends when the worker has closed it too
-    assert read_phase(tmp_path, 1).ends[0].status == "interrupted"
