@@ -51,7 +51,7 @@ def result_rows(result: "Result") -> Rows:
     rows.append(("steps", _window_text(result)))
     rows += _convergence_rows(result)
     rows += _attempt_rows(result)
-    from benchmarks.telemetry.rows import telemetry_rows
+    from benchmarks.telemetry.summary import telemetry_rows
 
     rows += telemetry_rows(result.telemetry, result.ranks)
     if result.pgle is not None:

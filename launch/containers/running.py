@@ -15,7 +15,7 @@ from benchmarks.values import Benchmark, Phase, Site
 from launch.containers import stored_images
 from launch.containers.commands import Box, Mount, client, refuse_mounts, words
 from launch.containers.programs import Program, answer, found, refuse_without_gpus
-from launch.running import asked_python, machine_gpus
+from launch.running import interpreters, machine_gpus
 from launch.running.local import REPOSITORY, fill, inherited_environment, places
 from launch.running.provenance import PREFIXES_THAT_MATTER
 from launch.running.this_machine import name_of
@@ -43,8 +43,8 @@ def ready(site: Site, image: str, spec: EnvironmentSpec, gpus: list[str] | None 
     """The image pulled if need be, and its Python asked what a run needs of it; what is written down of it."""
     box = _box(site, image, [], gpus)
     digest = stored_images.digest_of(box.program, box.image) or stored_images.pull(box.program, box.image, image)
-    module = asked_python.module_of(spec)
-    command = [spec.image_python, str(asked_python.PROGRAM), module]
+    module = interpreters.module_of(spec)
+    command = [spec.image_python, str(interpreters.PROGRAM), module]
     inside = words(box, f"stepmark-asks-{os.getpid()}", Path("/"), {}, command)
     variables = tuple(sorted(client(box, inherited_environment(), {}).items()))
     return {
@@ -52,7 +52,7 @@ def ready(site: Site, image: str, spec: EnvironmentSpec, gpus: list[str] | None 
         "image": image,
         "image_digest": digest,
         "container_program": box.program.version,
-        **asked_python.about(stored_images.ask(tuple(inside), variables, module)),
+        **interpreters.provenance_of(stored_images.ask(tuple(inside), variables, module)),
     }
 
 

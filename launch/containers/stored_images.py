@@ -12,8 +12,8 @@ from benchmarks.machine import images
 from benchmarks.values import Site
 from launch.command_line.places import stepmark_home
 from launch.containers.programs import Program, answer, last_line
-from launch.running import asked_python, local
-from launch.running.asked_python import AskedPython
+from launch.running import interpreters, local
+from launch.running.interpreters import AskedPython
 
 FIRST_SECONDS = 600  # the first container of an image may take minutes on a slow disk
 
@@ -122,10 +122,10 @@ def ask(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], module
         done = local.asked(command, FIRST_SECONDS, dict(variables))
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unfit(command, str(error)) from None
-    asked = asked_python.read(done.stdout)
+    asked = interpreters.answer_in(done.stdout)
     if asked is None:
         raise _unfit(command, last_line(done))
-    why = asked_python.problem(asked, (module,))
+    why = interpreters.problem(asked, (module,))
     if why:
         raise _unfit(command, why)
     return asked

@@ -83,7 +83,7 @@ def _keep_folder(path: Path, board: Board) -> bool:
 def _write_new(path: Path, board: Board, name: str) -> None:
     """Under a name that TensorBoard does not read until it is whole."""
     from launch.dashboards.summaries import summary_event
-    from launch.running.tensorboard_events import event, records_of
+    from launch.running.step_sink import event, records_of
 
     began = board.points[0].unix_seconds if board.points else time.time()
     unfinished = path / ".unfinished"

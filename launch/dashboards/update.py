@@ -24,7 +24,7 @@ from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import STEPS
 from benchmarks.values import Step
 from launch.dashboards.folders import ROOT, STATE, alone, keep
-from launch.running.tensorboard_events import EVENT_FILES
+from launch.running.step_sink import EVENT_FILES
 
 NIGHTS = "nights"  # <output_dir>/nights/<suite>/<night>.json
 BANDS = "bands.json"

@@ -1,33 +1,85 @@
-"""The Python that a site names (runtime: python): refused where it is not there, and asked what it has."""
+"""The Pythons of sites and images: asked what they have, refused where no run could start, written down.
 
+The program that asks is launch/inside/python_check.py.
+"""
+
+import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import RequestError
 from benchmarks.logs.log_endings import shown_line
-from benchmarks.values import Site
-from launch.running import asked_python, local
-from launch.running.asked_python import AskedPython
+from benchmarks.values import Site, Value
+from launch.running import local
 
 NO_PYTHON = "it ran, but it is not a Python that runs a program"
 SECONDS = 120  # a first look at hundreds of packages on a shared disk
+PROGRAM = Path(__file__).parents[1] / "inside" / "python_check.py"
+OLDEST = (3, 11)  # the workers are started with -P, which came with it
+
+
+class AskedPython(Value, frozen=True):
+    """The answer of one Python."""
+
+    machine: str  # x86_64, aarch64
+    python: str
+    packages: dict[str, str]  # name -> version
+    missing: list[str]  # of the modules that were asked for
+
+
+def module_of(spec: EnvironmentSpec) -> str:
+    """What is asked for: the package that holds the module whose import proves an environment."""
+    return spec.import_check.partition(".")[0]
+
+
+def answer_in(text: str) -> AskedPython | None:
+    """The answer in a program's output; None where it gave none."""
+    for line in reversed(text.splitlines()):
+        if line.startswith("{"):
+            try:
+                return msgspec.json.decode(line, type=AskedPython)
+            except msgspec.DecodeError:
+                return None
+    return None
+
+
+def problem(asked: AskedPython, modules: Collection[str]) -> str:
+    """Why no worker that needs one of the modules can run with it; empty where one may."""
+    for module in asked.missing:
+        if module in modules:
+            return f"its Python {asked.python} has no module '{module}'"
+    if tuple(int(part) for part in asked.python.split(".")[:2]) < OLDEST:
+        return f"its Python is {asked.python}, {OLDEST[0]}.{OLDEST[1]} or newer is needed"
+    return ""
+
+
+def provenance_of(asked: AskedPython) -> Mapping[str, str]:
+    """What a run writes down of it."""
+    packages = " ".join(f"{name}=={version}" for name, version in asked.packages.items())
+    return {
+        "python_version": asked.python,
+        "packages": packages,
+        "packages_sha256": hashlib.sha256(packages.encode()).hexdigest(),
+    }
 
 
 @cache
 def ask(python: Path, module: str) -> AskedPython | str:
     """What it says of itself; why it says nothing where it does not run on this machine (its nodes may be others)."""
     try:
-        done = local.asked([str(python), str(asked_python.PROGRAM), module], SECONDS, local.inherited_environment())
+        done = local.asked([str(python), str(PROGRAM), module], SECONDS, local.inherited_environment())
     except subprocess.TimeoutExpired:
         return f"it gave no answer within {SECONDS} s"
     except OSError as error:
         return f"it does not run on this machine: {error.strerror or error}"
-    answer = asked_python.read(done.stdout)
+    answer = answer_in(done.stdout)
     if answer is None and done.returncode == 0:
         said = (done.stdout.strip().splitlines() or ["nothing"])[-1]
         return f"{NO_PYTHON}; it printed: {shown_line(said.encode())}"
@@ -59,7 +111,7 @@ def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
     if not any(python.parent.resolve().is_relative_to(folder) for folder in shared):
         why = f"what every node sees: {', '.join(map(str, shared))} (shared_folders of the site)"
         raise _refusal(site, python, "is on no shared folder", why)
-    module = asked_python.module_of(spec)
+    module = module_of(spec)
     asked = ask(python, module)
     if isinstance(asked, str):
         if site.slurm is None or asked.startswith(NO_PYTHON):
@@ -67,7 +119,7 @@ def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
         print(f"note: {python}: {asked}; the first phase of the job looks at it", file=sys.stderr)
         return
     seen = f"it has {len(asked.packages)} packages"
-    if why := asked_python.problem(asked, [module]):
+    if why := problem(asked, [module]):
         raise _refusal(site, python, f"cannot run '{engine}': {why}", seen)
     if spec.gpu_packages and not any(name in asked.packages for name in spec.gpu_packages):
         none = f"it has none of {', '.join(spec.gpu_packages)}"
@@ -91,9 +143,9 @@ def _refusal(site: Site, python: Path, what: str, why: str) -> RequestError:
 def origin(site: Site, spec: EnvironmentSpec, engine: str) -> dict[str, str | None]:
     """What a run writes down of it."""
     python = named(site, engine)
-    asked = ask(python, asked_python.module_of(spec))
+    asked = ask(python, module_of(spec))
     known: Mapping[str, str | None] = {"python_version": None, "not_asked": str(asked)}
     if isinstance(asked, AskedPython):
-        known = asked_python.about(asked)
+        known = provenance_of(asked)
     name = "python of --python" if "--python" in site.typed else f"python of site {site.name}"
     return {"name": name, "python": str(python), **known}

@@ -12,6 +12,7 @@ from benchmarks.machine import images
 from benchmarks.values import Benchmark, Site
 from launch.command_line import places
 from launch.environments import venvs
+from launch.running import interpreters
 
 if TYPE_CHECKING:
     from launch.containers import running
@@ -58,13 +59,10 @@ def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
 
         running.refuse(benchmark, spec)
     elif image is not None:
-        from launch.running import asked_python
         from launch.sites import image_files
 
-        image_files.refuse(image, benchmark, asked_python.module_of(spec))
+        image_files.refuse(image, benchmark, interpreters.module_of(spec))
     elif benchmark.site.runtime == "python":
-        from launch.running import interpreters
-
         interpreters.refuse(benchmark.site, spec, benchmark.engine)
     elif benchmark.site.slurm is None and benchmark.hardware.platform == "cuda":
         from benchmarks.machine import refusals
@@ -80,8 +78,6 @@ def python_to_be(benchmark: Benchmark, spec: EnvironmentSpec) -> str:
     if benchmark.site.runtime == "container":
         return spec.image_python
     if benchmark.site.runtime == "python":
-        from launch.running import interpreters
-
         return str(interpreters.named(benchmark.site, benchmark.engine))
     return str(venvs.python_of(spec) or venvs.python_to_be(spec))
 
@@ -99,8 +95,6 @@ def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> tuple[str, dict[str, s
 
         return spec.image_python, image_files.about(image, benchmark.image, spec.name)
     if benchmark.site.runtime == "python":
-        from launch.running import interpreters
-
         return str(interpreters.named(benchmark.site, benchmark.engine)), interpreters.origin(
             benchmark.site, spec, benchmark.engine
         )
@@ -134,8 +128,6 @@ def python_here(benchmark: Benchmark, spec: EnvironmentSpec) -> Path | None:
     image: then that of Stepmark's own environment, which may answer otherwise.
     """
     if benchmark.site.runtime == "python":
-        from launch.running import interpreters
-
         python = interpreters.named(benchmark.site, benchmark.engine)
         return python if python.is_file() and os.access(python, os.X_OK) else None
     try:

@@ -12,8 +12,8 @@ from benchmarks.machine import images
 from benchmarks.machine.images import MACHINES
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Architecture, Benchmark, Value, json_text
-from launch.running import asked_python
-from launch.running.asked_python import AskedPython
+from launch.running import interpreters
+from launch.running.interpreters import AskedPython
 
 ENDS_BYTES = 2**20
 SQUASHFS = b"hsqs"  # how the files begin that enroot makes and starts
@@ -76,7 +76,7 @@ def judge(checked: CheckedImage, wanted: Architecture | None, modules: Collectio
     found = MACHINES.get(checked.asked.machine, checked.asked.machine)
     if wanted is not None and found != wanted:
         return f"it is for {found}, the nodes are {wanted}"
-    return asked_python.problem(checked.asked, modules)
+    return interpreters.problem(checked.asked, modules)
 
 
 def size_of(image: Path) -> int:
@@ -106,7 +106,7 @@ def is_known(image: Path) -> bool:
 
 def keep(image: Path, output: str, exit_code: int) -> CheckedImage:
     """What the program that was started in the image has said, kept beside the file."""
-    asked = asked_python.read(output) if exit_code == 0 else None
+    asked = interpreters.answer_in(output) if exit_code == 0 else None
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("srun: ")]
     words = lines[-1][:200] if lines else f"exit code {exit_code}"
     why = "" if asked else f"its Python could not be started: {words}"
@@ -133,7 +133,7 @@ def about(image: Path, name: str, environment: str) -> dict[str, str | None]:
         "file_bytes": str(state.st_size),
         "file_written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(state.st_mtime)),
         "image_digest": digest_of_ends(image),
-        **(asked_python.about(checked.asked) if checked and checked.asked else {}),
+        **(interpreters.provenance_of(checked.asked) if checked and checked.asked else {}),
     }
 
 

@@ -12,7 +12,7 @@ from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import JobOptions, Site, Value
 from launch.preflight import job
 from launch.preflight.waiting import Limits, wait
-from launch.running import asked_python
+from launch.running import interpreters
 from launch.sites import image_files
 from launch.sites.wanted import WantedImage
 from launch.slurm.client import Slurm
@@ -78,7 +78,7 @@ def render(work: ImportJob) -> str:
         work.folder,
         site=work.site.name,
         directives=[*lines, "--dependency=singleton"],
-        program=asked_python.PROGRAM.relative_to(job.REPOSITORY),
+        program=interpreters.PROGRAM.relative_to(job.REPOSITORY),
         images=[
             {
                 "comment": f"{image.image}: {', '.join(image.engines)}",

@@ -9,7 +9,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, nearest
 from benchmarks.machine import images
 from benchmarks.values import Architecture, Hardware, ImageNames, Site, Value
-from launch.running import asked_python
+from launch.running import interpreters
 
 
 def platforms(site: Site, configs: Configs) -> list[str]:
@@ -93,7 +93,7 @@ def wanted_images(
             path, architecture = images.file_of(image, site), device.cpu_architecture
             new = WantedImage(image=image, path=path, engines=[], modules=[], architecture=architecture)
             known = found.setdefault(image, new)
-            for values, value in ((known.engines, name), (known.modules, asked_python.module_of(spec))):
+            for values, value in ((known.engines, name), (known.modules, interpreters.module_of(spec))):
                 if value not in values:
                     values.append(value)
     return list(found.values())

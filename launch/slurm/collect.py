@@ -12,7 +12,7 @@ from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder, write_atomically
 from benchmarks.values import json_text
 from launch.running.execute import finish
-from launch.running.tensorboard_events import write_ended
+from launch.running.step_sink import write_ended
 
 # A clock of a node may be so far from the launcher's.
 SKEW_SECONDS = 300.0

@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.telemetry.gpu import THROTTLE_BITS
 from benchmarks.telemetry.ranks import CAVEAT, rank_spread
-from benchmarks.telemetry.rows import telemetry_rows
 from benchmarks.telemetry.samples import (
     GpuFacts,
     GpuSample,
@@ -20,7 +19,7 @@ from benchmarks.telemetry.samples import (
     Recorded,
     read,
 )
-from benchmarks.telemetry.summary import Telemetry, of_run, summarise, window_unix
+from benchmarks.telemetry.summary import Telemetry, of_run, summarise, telemetry_rows, window_unix
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Window
 
 T0 = 1763755200.0

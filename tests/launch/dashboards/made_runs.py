@@ -12,7 +12,7 @@ from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
 from benchmarks.values import Benchmark, Peak
 from jax_backend import BACKEND
 from launch.running.execute import store_result
-from launch.running.tensorboard_events import write_ended
+from launch.running.step_sink import write_ended
 from tests.benchmarks.conftest import FACTS, write_events, write_exits
 
 BEGIN = 1_800_000_000.0

@@ -7,8 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Step
-from launch.running.step_sink import StepSink
-from launch.running.tensorboard_events import EVENT_FILES, write_ended
+from launch.running.step_sink import EVENT_FILES, StepSink, write_ended
 from tests.launch.dashboards.made_runs import BEGIN, MEASURED, begun, sample, train
 
 GPU = [1000, 350.0, 1500, 2600, 60, 99, 40_000_000_000, 0, 0, 0]
