@@ -1,6 +1,7 @@
 """Megatron's parallel sizes in common words. Data parallelism is what the other axes leave of the devices."""
 
 from benchmarks.errors import RequestError
+from benchmarks.request.settings import positive
 from benchmarks.values import Hardware, Parallelism, Scalar
 
 # The engines name the same sizes in places of their own.
@@ -33,13 +34,9 @@ def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
 
 
 def _size(knobs: dict[str, Scalar], name: str) -> int:
-    given = [(key, int(knobs[key])) for key in (f"{place}.{name}" for place in PLACES.values()) if key in knobs]
-    for key, size in given:
-        if size < 1:
-            raise RequestError(
-                f"{key}={size}: it must be 1 or more", where=f"--set={key}", next_command=f"--set={key}=1"
-            )
-    return max((size for _, size in given), default=1)  # a setting of the other engine is refused by its name later
+    """A setting of the other engine is refused by its name later."""
+    places = (f"{place}.{name}" for place in PLACES.values())
+    return max((positive(f"--set={key}", int(knobs[key])) for key in places if key in knobs), default=1)
 
 
 def settings_for(engine: str, share: Parallelism, hardware: Hardware) -> dict[str, Scalar] | None:

@@ -89,15 +89,14 @@ def tokenizer_of(vocabulary_size):
 
 def model_of(settings, tokenizer):
     from nemo.collections.llm import LlamaModel
+    from nemo.lightning.pytorch.optim.megatron import MegatronOptimizerModule
 
-    kind = config_class(settings)
-    config = kind(**config_fields(settings, kind))
-    return LlamaModel(config, tokenizer=tokenizer, optim=optimizer_of(settings))
-
-
-def config_class(settings):
     family = GROUPS["model.config"].rpartition(".")[0]
-    return class_of(f"{family}.{settings[MODEL_CLASS]}")
+    kind = class_of(f"{family}.{settings[MODEL_CLASS]}")
+    optimizer = MegatronOptimizerModule(
+        config=made(settings, "optim.config"), lr_scheduler=made(settings, "optim.lr_scheduler")
+    )
+    return LlamaModel(kind(**config_fields(settings, kind)), tokenizer=tokenizer, optim=optimizer)
 
 
 def config_fields(settings, kind):
@@ -107,14 +106,6 @@ def config_fields(settings, kind):
         del fields["enable_cuda_graph"]
         fields["cuda_graph_impl"] = "local"
     return fields
-
-
-def optimizer_of(settings):
-    from nemo.lightning.pytorch.optim.megatron import MegatronOptimizerModule
-
-    return MegatronOptimizerModule(
-        config=made(settings, "optim.config"), lr_scheduler=made(settings, "optim.lr_scheduler")
-    )
 
 
 def trainer_of(settings, callbacks):

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-LAYER = "decoder.layers.{}."
-SAME = {
+# A neutral name -> Megatron's, of what both have as it is: of the model, and of each layer.
+OF_THE_MODEL = {
     "embedding": "embedding.word_embeddings.weight",
     "final_norm": "decoder.final_layernorm.weight",
     "head": "output_layer.weight",
 }
-SAME_IN_LAYER = {
+OF_A_LAYER = {
     "attention_norm": "input_layernorm.weight",
     "mlp_norm": "pre_mlp_layernorm.weight",
     "down": "mlp.linear_fc2.weight",
@@ -43,18 +43,26 @@ class Sizes:
         self.per_group = self.heads // self.groups
 
 
+def names(sizes):
+    """{neutral name: Megatron's} of every matrix that both have as it is, and of every adapter's."""
+    in_layer = OF_A_LAYER | {
+        ours + end: f"{place}.{matrix}" for ours, place in ADAPTERS.items() for end, matrix in IN_ADAPTER.items()
+    }
+    return OF_THE_MODEL | {
+        f"layers.{layer}.{ours}": f"decoder.layers.{layer}.{theirs}"
+        for layer in range(sizes.layers)
+        for ours, theirs in in_layer.items()
+    }
+
+
 def neutral(tensors, sizes):
     """Megatron's arrays by name -> the same by neutral names."""
     tensors = {name.replace(WRAPPED, "."): tensor for name, tensor in tensors.items()}
-    found = {ours: tensors[theirs] for ours, theirs in SAME.items() if theirs in tensors}
+    found = {ours: tensors[theirs] for ours, theirs in names(sizes).items() if theirs in tensors}
     for layer in range(sizes.layers):
-        place, name = LAYER.format(layer), f"layers.{layer}."
-        found |= {
-            name + ours: tensors[place + theirs] for ours, theirs in adapters_in_layer() if place + theirs in tensors
-        }
+        place, name = f"decoder.layers.{layer}.", f"layers.{layer}."
         if place + QKV not in tensors:
             continue  # frozen: these are gradients
-        found |= {name + ours: tensors[place + theirs] for ours, theirs in SAME_IN_LAYER.items()}
         # Each group holds its query heads, then its key, then its value.
         grouped = tensors[place + QKV].reshape(sizes.groups, sizes.per_group + 2, sizes.head, sizes.hidden)
         found[name + "query"] = grouped[:, :-2].reshape(sizes.heads, sizes.head, sizes.hidden)
@@ -64,22 +72,11 @@ def neutral(tensors, sizes):
     return found
 
 
-def adapters_in_layer():
-    """(neutral name, NeMo's) of each matrix of a layer's adapters."""
-    return [
-        (ours + end, f"{place}.{matrix}") for ours, place in ADAPTERS.items() for end, matrix in IN_ADAPTER.items()
-    ]
-
-
 def of_megatron(weights, sizes):
     """The way back."""
-    found = {theirs: weights[ours] for ours, theirs in SAME.items() if ours in weights}
+    found = {theirs: weights[ours] for ours, theirs in names(sizes).items() if ours in weights}
     for layer in range(sizes.layers):
-        place, name = LAYER.format(layer), f"layers.{layer}."
-        found |= {place + theirs: weights[name + ours] for ours, theirs in SAME_IN_LAYER.items()}
-        found |= {
-            place + theirs: weights[name + ours] for ours, theirs in adapters_in_layer() if name + ours in weights
-        }
+        place, name = f"decoder.layers.{layer}.", f"layers.{layer}."
         queries = weights[name + "query"].reshape(sizes.groups, sizes.per_group, sizes.head, sizes.hidden)
         key, value = weights[name + "key"][:, None], weights[name + "value"][:, None]
         found[place + QKV] = np.concatenate([queries, key, value], axis=1).reshape(-1, sizes.hidden)
