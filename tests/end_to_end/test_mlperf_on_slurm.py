@@ -215,7 +215,7 @@ def test_an_image_without_the_framework_ends_in_the_check_and_leaves_no_containe
         away.rename(site.torch)
     assert run.code == 1, run.out + run.err
     (reason,) = run.result["reasons"]
-    assert "PyTorch cannot be imported: No module named 'torch'; next: " in reason
+    assert "PyTorch cannot be imported; ModuleNotFoundError: No module named 'torch'; next: " in reason
     assert "No module named 'torch'" in run.out + run.err
     assert {path.name for path in (run.folder / "attempt-1").iterdir() if path.is_dir()} == {"check"}
     assert [path.name for path in site.containers] == ["pyxis_mine"]
