@@ -151,15 +151,9 @@ def _refusal(suite: Suite, key: str, what: str, why: str = "", next_command: str
 
 
 def chosen(found: Sequence[Cell], name: str, suite: str) -> Cell:
-    """The cell of a name, or the only one whose name holds it."""
-    exact = [cell for cell in found if cell.name == name]
-    fitting = exact or [cell for cell in found if name and name in cell.name]
-    if len(fitting) != 1:
-        names = ", ".join(cell.name for cell in fitting)
-        hint = nearest(name, [cell.name for cell in found])
-        many = f"'{name}' is a part of the names of {len(fitting)} cells: {names}"
-        raise RequestError(
-            many if fitting else f"suite {suite} has no cell '{name}': {hint}",
-            next_command=f"python launch/nightly.py --suite={suite} --dry_run",
-        )
-    return fitting[0]
+    cell = next((one for one in found if one.name == name), None)
+    if cell is None:
+        hint = nearest(name, [one.name for one in found])
+        command = f"python launch/nightly.py --suite={suite} --dry_run"
+        raise RequestError(f"suite {suite} has no cell '{name}': {hint}", next_command=command)
+    return cell

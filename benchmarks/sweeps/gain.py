@@ -4,7 +4,7 @@ A pair is one run of either way, one started after the other: an ordinary paired
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from benchmarks.comparing.intervals import Estimate, between_pairs
@@ -16,7 +16,6 @@ from benchmarks.sweeps.scaling import CellRuns
 from benchmarks.values import Value
 
 OFF = "off"
-OF_THE_PROFILE = "pgle"  # in the names of XLA flags that hand a profile over
 EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
 HEADINGS = ("", "seconds/step", "against", "pairs", "speedup", "95% interval", "verdict")
 HOW_TO_READ = (
@@ -62,8 +61,8 @@ class Gain(Value, frozen=True):
     notes: list[str]
 
 
-def gain(cell: str, base: CellRuns, arm: CellRuns, xla_flags: Mapping[str, str]) -> Gain:
-    """What `arm` gains over `base`; `xla_flags` is what each run's measured phase had, by run id."""
+def gain(cell: str, base: CellRuns, arm: CellRuns) -> Gain:
+    """What `arm` gains over `base`."""
     pairs, left_out = [], []
     for repeat in range(1, base.wanted + 1):
         why_not = [f"{one.scale.pgle}: {text}" for one in (base, arm) if (text := _why_not(one, repeat))]
@@ -86,7 +85,7 @@ def gain(cell: str, base: CellRuns, arm: CellRuns, xla_flags: Mapping[str, str])
         verdict=verdict,
         why=why,
         left_out=left_out,
-        notes=[*_far_off(pairs, logs), *_also_differing(base, pairs, xla_flags), *_drifting(base, arm, pairs)],
+        notes=[*_far_off(pairs, logs), *_drifting(base, arm, pairs)],
     )
 
 
@@ -158,25 +157,6 @@ def _far_off(pairs: Sequence[Pair], logs: Sequence[float]) -> list[str]:
         for pair, log, counted in zip(pairs, logs, found.counted if found else logs, strict=True)
         if counted != log
     ]
-
-
-def _also_differing(base: CellRuns, pairs: Sequence[Pair], xla_flags: Mapping[str, str]) -> list[str]:
-    """A way of PGLE may set other XLA flags too; what they do is in the gain."""
-    differing: dict[str, None] = {}
-    for ids in ((pair.base_run, pair.way_run) for pair in pairs):
-        if all(run_id in xla_flags for run_id in ids):
-            one, other = (_flags(xla_flags[run_id]) for run_id in ids)
-            differing |= {
-                f"{name}={other.get(name, '(not set)')} ({base.scale.pgle}: {one.get(name, 'not set')})": None
-                for name in sorted(one.keys() | other.keys())
-                if one.get(name) != other.get(name) and OF_THE_PROFILE not in name
-            }
-    return [f"the arms also differ in: {', '.join(differing)}: the gain is of both"] if differing else []
-
-
-def _flags(text: str) -> dict[str, str]:
-    words = (word.removeprefix("--").partition("=") for word in text.split())
-    return {name: value for name, _, value in words}
 
 
 def _drifting(base: CellRuns, arm: CellRuns, pairs: Sequence[Pair]) -> list[str]:

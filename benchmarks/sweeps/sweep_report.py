@@ -1,6 +1,6 @@
 """A sweep and its results -> how it scales, what one way of PGLE gains over another, what is left out. Pure."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -12,7 +12,6 @@ from benchmarks.sweeps.scaling import CellRuns, Series
 from benchmarks.sweeps.sweep import SCHEMA_VERSION, Results, Sweep, SweepRun, labels
 from benchmarks.values import Value
 
-NOT_KNOWN: Mapping[str, str] = {}
 _SECOND = "is a second valid run of the same repeat"
 
 
@@ -28,13 +27,8 @@ class SweepReport(Value, frozen=True):
     gains: list[Gain] = []
 
 
-def report_of(
-    sweep: Sweep, results: Results, going: Collection[str] = (), xla_flags: Mapping[str, str] = NOT_KNOWN
-) -> SweepReport:
-    """Only valid runs make figures, one a repeat; every other run is named.
-
-    `xla_flags` is what each run's measured phase had, by run id.
-    """
+def report_of(sweep: Sweep, results: Results, going: Collection[str] = ()) -> SweepReport:
+    """Only valid runs make figures, one a repeat; every other run is named."""
     names = labels([cell.request for cell in sweep.cells] + [refused.request for refused in sweep.refused])
     refused = zip(names[len(sweep.cells) :], sweep.refused, strict=True)
     cells = [_runs_of(sweep, number, names[number], results, going) for number in range(len(sweep.cells))]
@@ -45,7 +39,7 @@ def report_of(
         repeats=sweep.repeats,
         series=scaling.scaling(cells),
         refused=[f"{name}: {one.reason}" for name, one in refused],
-        gains=_gains(sweep, cells, xla_flags),
+        gains=_gains(sweep, cells),
     )
 
 
@@ -82,7 +76,7 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[s
     return f"may not be compared: {'; '.join(result.not_comparable)}" if result.not_comparable else ""
 
 
-def _gains(sweep: Sweep, cells: Sequence[CellRuns], xla_flags: Mapping[str, str]) -> list[Gain]:
+def _gains(sweep: Sweep, cells: Sequence[CellRuns]) -> list[Gain]:
     """Of all cells that differ in pgle alone: each against the one without, or where there is none the first."""
     groups: dict[bytes, list[int]] = {}
     for number, cell in enumerate(sweep.cells):
@@ -92,7 +86,7 @@ def _gains(sweep: Sweep, cells: Sequence[CellRuns], xla_flags: Mapping[str, str]
     for name, numbers in zip(names, groups.values(), strict=True):
         arms = [cells[number] for number in numbers]
         base = next((arm for arm in arms if arm.scale.pgle == gain.OFF), arms[0])
-        found += [gain.gain(name, base, arm, xla_flags) for arm in arms if arm is not base]
+        found += [gain.gain(name, base, arm) for arm in arms if arm is not base]
     return found
 
 

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, Protocol
 
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import duration_text
+from benchmarks.rendering.report import duration_text, seconds_text
 from benchmarks.request.resolve import Request
-from benchmarks.runs.runfolder import new_run_id, write_atomically
+from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
+from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.values import Benchmark, Value, json_text
 
 FAILED_STARTS = 2  # in a row: then it is the site, and nothing more is started
@@ -172,7 +173,24 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# --- a campaign's record ------------------------------------------------------------------------
+# --- what became of a run, and a campaign's record -------------------------------------------------
+
+
+def result_of(folder: Path) -> FinishedRun | None:
+    """As its folder has it now; None: it has left no result that can be read."""
+    try:
+        found = read_finished_run(RunFolder(folder), folder.name)
+    except RequestError:
+        return None
+    return None if found.status == RUNNING else found
+
+
+def end_text(result: FinishedRun | None) -> str:
+    if result is None:
+        return "ended and left no result"
+    if result.status != "valid":
+        return f"{result.status}: {'; '.join(result.reasons)}"
+    return "valid" if result.seconds_per_step is None else f"valid, {seconds_text(result.seconds_per_step)}/step"
 
 
 def write_record(path: Path, record: Value, what: str) -> None:

@@ -15,15 +15,14 @@ import msgspec
 from benchmarks.backend import find_backend
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import seconds_text
 from benchmarks.request.resolve import Request
-from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark
-from launch.campaigns.scheduler import Runner, Scheduler, Work, alone, say, write_record
+from launch.campaigns.scheduler import Runner, Scheduler, Work, alone, end_text, result_of, say, write_record
 from launch.cli import EXIT_INTERRUPTED
 from launch.running.local import interrupted_once
 from launch.running.runners import refused_text
@@ -109,9 +108,7 @@ class _Launcher:
             say(f"{plural(len(self._scheduler.going), 'run')} in the queue, {len(waiting)} wait for a place")
             self._say_how_to_go_on()
             return EXIT_FAILED if self._scheduler.start_failed else EXIT_VALID
-        report = sweep_report.report_of(
-            self.sweep, self.results, xla_flags=xla_flags_of(self.sweep, self._output_dir)
-        )
+        report = sweep_report.report_of(self.sweep, self.results)
         print("\n" + sweep_text(report, self._path), flush=True)
         code = record.exit_code(self.sweep, self.results)
         if code != EXIT_VALID:
@@ -129,7 +126,7 @@ class _Launcher:
         self._keep(msgspec.structs.replace(self.sweep, runs=[*self.sweep.runs, run]))
 
     def _ended(self, work: Work, trouble: str | None) -> None:
-        result = self.results[work.run_id] = _result(self._output_dir / work.run_id)
+        result = self.results[work.run_id] = result_of(self._output_dir / work.run_id)
         if trouble is not None:
             told = [
                 msgspec.structs.replace(run, trouble=trouble) if run.run_id == work.run_id else run
@@ -137,13 +134,7 @@ class _Launcher:
             ]
             self._keep(msgspec.structs.replace(self.sweep, runs=told))
             return
-        if result is None:
-            say(f"{work.run_id}: ended and left no result")
-        elif result.status == "valid":
-            speed = f", {seconds_text(result.seconds_per_step)}/step" if result.seconds_per_step is not None else ""
-            say(f"{work.run_id}: valid{speed}")
-        else:
-            say(f"{work.run_id}: {result.status}: {'; '.join(result.reasons)}")
+        say(f"{work.run_id}: {end_text(result)}")
         if result is not None and result.status == "failed":
             from launch.checks.diagnosing import why_failed
 
@@ -192,33 +183,14 @@ def read_sweep(path: Path) -> Sweep:
 
 def results_of(sweep: Sweep, output_dir: Path) -> dict[str, FinishedRun | None]:
     """The results of its runs as their folders have them now."""
-    return {run.run_id: _result(output_dir / run.run_id) for run in sweep.runs}
-
-
-def _result(path: Path) -> FinishedRun | None:
-    try:
-        found = read_finished_run(RunFolder(path), path.name)
-    except RequestError:  # of a run that is then said to have left none
-        return None
-    return None if found.status == RUNNING else found
-
-
-def xla_flags_of(sweep: Sweep, output_dir: Path) -> dict[str, str]:
-    """The XLA flags of each run's measured phase, by run id; without those whose plan can't be read."""
-    found = {}
-    for run in sweep.runs:
-        with contextlib.suppress(RequestError, OSError):
-            environment = RunFolder(output_dir / run.run_id).measured_phase().environment
-            found[run.run_id] = environment.get("XLA_FLAGS", "")
-    return found
+    return {run.run_id: result_of(output_dir / run.run_id) for run in sweep.runs}
 
 
 def report_of_file(path: Path) -> sweep_report.SweepReport:
     """What a sweep has measured until now, from its record and the run folders beside it."""
     sweep = read_sweep(path)
     going = [run.run_id for run in sweep.runs if _may_go_on(run, path.parent)]
-    flags = xla_flags_of(sweep, path.parent)
-    return sweep_report.report_of(sweep, results_of(sweep, path.parent), going, flags)
+    return sweep_report.report_of(sweep, results_of(sweep, path.parent), going)
 
 
 def sweep_text(report: sweep_report.SweepReport, path: Path) -> str:

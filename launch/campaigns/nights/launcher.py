@@ -17,13 +17,13 @@ from benchmarks.gate.night import MISSING, RUNNING, Suspicion, grant
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched
 from benchmarks.gate.values import Budget, NightReport, Suite
-from benchmarks.rendering.report import seconds_text
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Labels, Nightly, Site
 from launch.campaigns.nights import night_runs
 from launch.campaigns.nights.judging import Judge, new_report, not_run, report_of
 from launch.campaigns.nights.records import Earlier, Records, now
-from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, say
+from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, end_text, result_of, say
 from launch.cli import EXIT_INTERRUPTED
 from launch.running.local import interrupted_once
 
@@ -164,7 +164,7 @@ class Launcher:
             if name not in self._benchmarks or not runs.rerun_ids:
                 continue
             *kept, last = runs.rerun_ids
-            ended = last in self._runner(name, "rerun").ended([last]) and self._status(last)[0] != "valid"
+            ended = last in self._runner(name, "rerun").ended([last]) and not self._is_valid(last)
             if ended and not night_runs.was_submitted(self._folder(last)):
                 note = f"re-run {last} was cut off with its launcher, and is not counted"
                 self._change(name, rerun_ids=kept, notes=[*runs.notes, note])
@@ -203,7 +203,7 @@ class Launcher:
         exclude = night_runs.excluding(benchmark, nodes, self._asked.typed, self._asked.output_dir)
         runner = self._runner(name, "rerun", {"exclude": exclude} if exclude else {})
         ended = runner.ended(known) if known else set()
-        valid = sum(run_id in ended and self._status(run_id)[0] == "valid" for run_id in known)
+        valid = sum(run_id in ended and self._is_valid(run_id) for run_id in known)
         missing = max(min(G3.confirmations - valid - (len(known) - len(ended)), most), 0)
         works = [
             Work(RunOf(name, number), f"{name}, re-run {number}", runner, benchmark, run_id)
@@ -238,28 +238,23 @@ class Launcher:
 
     def _ended(self, work: Work, trouble: str | None) -> None:
         name, rerun = work.key
+        result = self._result(work.run_id)
         if trouble and work.run_id:
             trouble = f"could not be started: {trouble}"
-        if not rerun:
-            self._take_end(name, trouble)
-        elif trouble:
+        if rerun and trouble:
             self._change(name, notes=[*self._runs[name].notes, f"re-run {work.run_id or rerun} {trouble}"])
-        status, reasons, seconds = self._status(work.run_id)
-        said = f", {seconds_text(seconds)}/step" if seconds and status == "valid" else ""
-        why = f": {trouble or '; '.join(reasons)}" if trouble or reasons else ""
-        say(f"{' '.join(filter(None, [f'{work.label}:', work.run_id, status]))}{said}{why}")
+        elif not rerun:
+            why = result.reasons if result else [trouble or "it ended and left no result"]
+            self._change(name, status=result.status if result else "failed", reasons=why)
+        say(f"{work.label}: {f'{work.run_id} {trouble or end_text(result)}'.strip()}")
         self._keep()
 
-    def _take_end(self, name: str, trouble: str | None = None) -> None:
-        status, reasons, _ = self._status(self._runs[name].run_id or "")
-        self._change(name, status=status, reasons=[trouble] if trouble else reasons)
+    def _result(self, run_id: str) -> FinishedRun | None:
+        return result_of(self._asked.output_dir / run_id)
 
-    def _status(self, run_id: str) -> tuple[str, list[str], float | None]:
-        try:
-            result = self._folder(run_id).stored_result()
-        except (RequestError, OSError):
-            return "failed", ["it ended and left no result"], None
-        return result.status, result.reasons, result.seconds_per_step.median
+    def _is_valid(self, run_id: str) -> bool:
+        result = self._result(run_id)
+        return result is not None and result.status == "valid"
 
     def _folder(self, run_id: str | None) -> RunFolder:
         return RunFolder(self._asked.output_dir / (run_id or ""))

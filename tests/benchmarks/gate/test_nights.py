@@ -71,49 +71,77 @@ def test_every_night_that_is_not_used_has_a_reason() -> None:
     assert found.left_out[28] == "slowed on purpose"
 
 
-def test_undecided_nights_are_looked_at_together_and_stay_out_of_the_baseline() -> None:
-    found = divide(series("n" * 25 + "i" * 5))
-    assert found.since == span(25, 30)
-    assert found.baseline == span(5, 24)
-    assert found.recent == [28, 29, 30]
+N = "n" * 20
+LONG_GONE = N + "r" + "n" * 20 + "rir"
+Given = dict[str, list[int]]
+COURSES: dict[str, tuple[str, Given, dict[str, object]]] = {
+    "undecided nights are looked at together and stay out of the baseline": (
+        "n" * 25 + "i" * 5, {}, {"since": span(25, 30), "baseline": span(5, 24), "recent": [28, 29, 30]}),
+    "a decision begins the undecided nights anew": (N + "iiini", {}, {"since": [24, 25]}),
+    "so does a regression": (N + "iirii", {}, {"since": [23, 24, 25]}),
+    "so does a night that was never judged": (N + "ii-ii", {}, {"since": [23, 24, 25]}),
+    "no more undecided nights than the rule looks at": (
+        "i" * 40, {}, {"since": span(31, 40), "baseline": span(11, 30)}),
+    "a slowed night counts nowhere": ("i" * 25, {"slowed": [5, 23, 24]}, {"recent": [21, 22, 25]}),
+    "an invalid night counts nowhere": (N + "x", {}, {"left_out": {20: "its run was invalid"}}),
+    "a regression that goes on is looked at every night": (
+        N + "rrrr", {}, {"recent": [22, 23, 24], "baseline": span(0, 17), "since": [24]}),
+    "no change closes an alarm, and its nights stay out": (
+        N + "rirr" + "n" * 10, {}, {"alarm": None, "baseline": [*span(8, 19), *span(24, 31)]}),
+    "four calm nights close none": (N + "rr" + "o" * 4, {}, {"alarm": 20}),
+    "five calm nights at the old level do": (N + "rr" + "o" * 5, {}, {"alarm": None}),
+    "calm nights that are called close none": (N + "rr" + "ooro" * 5, {}, {"alarm": 20}),
+    "calm nights at the new level close none": (N + "rr" + "i" * 30, {}, {"alarm": 20}),
+    "an alarm after one that was closed has a beginning of its own": (LONG_GONE, {}, {"alarm": 41}),
+    "an improvement beyond a regression is an alarm of its own on the old baseline": (
+        "n" * 30 + "rrr" + "bb", {}, {"alarm": 33, "baseline": span(8, 27)}),
+    "an improvement that lasts becomes the level": ("n" * 30 + "rrr" + "b" * 10, {}, {"baseline": span(33, 42)}),
+    "not before its tenth night": (N + "b" * 9, {}, {"baseline": span(0, 17)}),
+    "with its tenth": (N + "b" * 10, {}, {"baseline": span(20, 29)}),
+    "and stays it": (N + "b" * 10 + "n" * 5, {}, {"baseline": span(20, 32)}),
+    "one that is seldom seen lasts too": (N + "b" + "f" * 9, {}, {"baseline": span(20, 29)}),
+    "one that turned out slower is no level": (N + "b" + "i" * 20, {}, {"baseline": span(0, 17)}),
+    "a regression never is by itself": (N + "r" * 12, {}, {"baseline": span(0, 17)}),
+    "a suspicion that nobody looked into is no decision": (
+        N + "oo", {"suspect": [20]}, {"since": [20, 21, 22], "alarm": None}),
+    "an accepted level begins with the first night that was judged to have it": (
+        N + "irirr" + "i" * 6, {"accepted": [24]},
+        {"baseline": span(21, 30), "left_out": dict.fromkeys(range(21), OLDER_LEVEL)}),
+}  # fmt: skip
 
 
-def test_a_decision_begins_the_undecided_nights_anew() -> None:
-    assert divide(series("n" * 20 + "iiini")).since == [24, 25]
-    assert divide(series("n" * 20 + "iirii")).since == [23, 24, 25]
-    assert divide(series("n" * 20 + "ii-ii")).since == [23, 24, 25]
+@pytest.mark.parametrize(("letters", "given", "expected"), COURSES.values(), ids=COURSES)
+def test_courses_of_nights(letters: str, given: Given, expected: dict[str, object]) -> None:
+    found = divide(series(letters, **given))
+    assert {name: getattr(found, name) for name in expected} == expected
 
 
-def test_no_more_undecided_nights_than_the_rule_looks_at() -> None:
-    found = divide(series("i" * 40))
-    assert found.since == span(31, 40)
-    assert found.baseline == span(11, 30)
+@pytest.mark.parametrize(
+    ("letters", "given", "first"),
+    [
+        (N + "bbb" + "n" * 10, {}, 0),  # an improvement of a few nights is no level
+        (N + "b" + "o" * 9, {}, 0),  # nor one that is gone
+        (LONG_GONE + "i" * 12, {"accepted": [43]}, 41),
+        # Accepting does not reach back: one bad night, twenty that were not decided, then a regression.
+        (N + "r" + "o" * 20 + "rrr" + "i" * 9, {"accepted": [43]}, 41),
+    ],
+)
+def test_which_night_a_level_begins_with(letters: str, given: Given, first: int) -> None:
+    baseline = divide(series(letters, **given)).baseline
+    assert (baseline[0] < 20) if first == 0 else (baseline[0] == first)
 
 
-def test_a_slowed_night_counts_nowhere() -> None:
-    found = divide(series("i" * 25, slowed=[5, 23, 24]))
-    assert not {5, 23, 24} & {*found.baseline, *found.recent, *found.since}
-    assert found.recent == [21, 22, 25]
-
-
-def test_an_invalid_night_counts_nowhere() -> None:
-    found = divide(series("n" * 20 + "x"))
-    assert 20 not in {*found.baseline, *found.recent, *found.since}
-    assert "invalid" in found.left_out[20]
-
-
-def test_a_regression_is_no_baseline_until_it_is_accepted() -> None:
-    found = divide(series("n" * 20 + "rrrr" + "n" * 10))
-    assert not {20, 21, 22, 23} & {*found.baseline}
-    assert found.left_out[21] == "judged regression, and not accepted"
-    assert len(found.baseline) == 20
-
-
-def test_a_regression_that_goes_on_is_looked_at_every_night() -> None:
-    found = divide(series("n" * 20 + "rrrr"))
-    assert found.recent == [22, 23, 24]
-    assert found.baseline == span(0, 17)
-    assert found.since == [24]
+@pytest.mark.parametrize(
+    ("letters", "given", "night", "why"),
+    [
+        (N + "rrrr" + "n" * 10, {}, 21, "judged regression, and not accepted"),
+        (N + "o" + "n" * 10, {"suspect": [20]}, 20, NOT_RE_RUN),
+    ],
+)
+def test_a_night_that_is_no_baseline_has_a_reason(letters: str, given: Given, night: int, why: str) -> None:
+    found = divide(series(letters, **given))
+    assert night not in found.baseline
+    assert found.left_out[night] == why
 
 
 @pytest.mark.parametrize("slow", ["r" * 60, "r" + "i" * 59, ("r" + "iii") * 15, "ri" * 30])
@@ -127,78 +155,6 @@ def test_the_baseline_stands_still_while_an_alarm_is_open(slow: str) -> None:
     assert "judged regression, and not accepted" in found.left_out.values()
     if "i" in slow:
         assert DURING in found.left_out.values()
-
-
-def test_no_change_closes_an_alarm_and_its_nights_stay_out() -> None:
-    found = divide(series("n" * 20 + "rirr" + "n" * 10))
-    assert found.alarm is None
-    assert found.baseline == [*span(8, 19), *span(24, 31)]
-
-
-def test_calm_nights_at_the_old_level_close_an_alarm_where_no_change_cannot_be_said() -> None:
-    assert divide(series("n" * 20 + "rr" + "o" * 4)).alarm == 20
-    closed = divide(series("n" * 20 + "rr" + "o" * 20))
-    assert closed.alarm is None
-    assert not {20, 21} & {*closed.baseline}
-    assert {22, 23} <= {*closed.baseline}
-    assert divide(series("n" * 20 + "rr" + "ooro" * 5)).alarm == 20
-    assert divide(series("n" * 20 + "rr" + "i" * 30)).alarm == 20
-
-
-def test_an_alarm_after_one_that_was_closed_has_a_beginning_of_its_own() -> None:
-    letters = "n" * 20 + "r" + "n" * 20 + "rir"
-    assert divide(series(letters)).alarm == 41
-    assert divide(series(letters + "i" * 12, accepted=[43])).baseline[0] == 41
-
-
-def test_accepting_does_not_reach_back_to_a_regression_long_gone() -> None:
-    """One bad night, twenty quiet ones of which none was decided, then a true regression."""
-    found = divide(series("n" * 20 + "r" + "o" * 20 + "rrr" + "i" * 9, accepted=[43]))
-    assert found.baseline[0] == 41
-    assert not {*found.baseline} & {*range(41)}
-
-
-def test_an_improvement_beyond_a_regression_is_an_alarm_of_its_own_on_the_old_baseline() -> None:
-    found = divide(series("n" * 30 + "rrr" + "bb"))
-    assert (found.alarm, found.baseline) == (33, span(8, 27))
-    assert divide(series("n" * 30 + "rrr" + "b" * 10)).baseline == span(33, 42)
-
-
-def test_an_improvement_that_is_seldom_seen_lasts_too_and_one_that_is_gone_does_not() -> None:
-    assert divide(series("n" * 20 + "b" + "f" * 9)).baseline == span(20, 29)
-    assert divide(series("n" * 20 + "b" + "o" * 9)).baseline[0] == 0
-
-
-def test_a_suspicion_that_nobody_looked_into_is_no_baseline_and_no_decision() -> None:
-    found = divide(series("n" * 20 + "o" + "n" * 10, suspect=[20]))
-    assert 20 not in found.baseline
-    assert found.left_out[20] == NOT_RE_RUN
-    undecided = divide(series("n" * 20 + "oo", suspect=[20]))
-    assert undecided.since == [20, 21, 22]
-    assert undecided.alarm is None
-
-
-def test_an_accepted_level_begins_with_the_first_night_that_was_judged_to_have_it() -> None:
-    found = divide(series("n" * 20 + "irirr" + "i" * 6, accepted=[24]))
-    assert found.baseline[0] == 21
-    assert found.baseline == span(21, 30)
-    assert all(found.left_out[n] == OLDER_LEVEL for n in range(21))
-
-
-def test_an_improvement_that_lasts_becomes_the_level_by_itself() -> None:
-    before = divide(series("n" * 20 + "b" * 9))
-    assert before.baseline == span(0, 17)
-    after = divide(series("n" * 20 + "b" * 10))
-    assert after.baseline == span(20, 29)
-    much_later = divide(series("n" * 20 + "b" * 10 + "n" * 5))
-    assert much_later.baseline == span(20, 32)
-
-
-def test_an_improvement_of_a_few_nights_does_not() -> None:
-    assert divide(series("n" * 20 + "bbb" + "n" * 10)).baseline[0] < 20
-    assert divide(series("n" * 20 + "b" + "o" * 9)).baseline[0] < 20
-    assert divide(series("n" * 20 + "b" + "i" * 20)).baseline == span(0, 17)  # slower than before: no such level
-    assert divide(series("n" * 20 + "r" * 12)).baseline == span(0, 17)
 
 
 @settings(deadline=None)

@@ -164,11 +164,7 @@ def test_a_spoilt_file_is_made_anew(opened: Opened, database: Path, spoil: str) 
     again = opened()
     assert len(ids(again)) == 3
     assert (again.read_anew, again.notes) == (0, [])
-
-
-def test_rebuild_forgets_everything(results: Path, database: Path) -> None:
-    Index(results, database)
-    assert Index(results, database, rebuild=True).read_anew == 3
+    assert Index(again.output_dir, database, rebuild=True).read_anew == 3
 
 
 def test_without_a_place_for_it_the_index_is_made_in_memory(results: Path, tmp_path: Path) -> None:

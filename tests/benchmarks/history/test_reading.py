@@ -48,20 +48,6 @@ def test_a_run_without_a_result_is_running(tmp_path: Path) -> None:
     assert (entry.status, entry.seconds_per_step, entry.suite) == ("running", None, "smoke")
 
 
-def test_files_of_an_older_version_are_read(tmp_path: Path) -> None:
-    """What came later is not there: labels, a slowdown, telemetry, attempts, what may not be compared."""
-    path = quick_run(tmp_path, "one")
-    for name, younger in (
-        (RESULT, ("telemetry", "attempts", "not_comparable", "slowed_by", "pgle", "ranks", "hfu")),
-        (PROVENANCE, ("labels", "worker")),
-        (BENCHMARK, ("inject_slowdown", "measured_peaks", "pgle_profile", "profiling")),
-    ):
-        kept = {key: value for key, value in json.loads((path / name).read_bytes()).items() if key not in younger}
-        put(path / name, json.dumps(kept))
-    entry = entry_of(path)
-    assert (entry.status, entry.tags, entry.slowed_by, entry.memory_bytes) == ("valid", [], 0.0, None)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -99,45 +85,32 @@ def test_a_result_of_another_run_or_a_later_version_is_refused(tmp_path: Path) -
 # --- identity -------------------------------------------------------------------------------------
 
 
-def benchmark_digest(path: Path) -> str:
-    return entry_of(path).identity["benchmark"]
-
-
 @pytest.mark.parametrize(
-    "change",
+    ("change", "other"),
     [
-        {"inject_slowdown": 0.5},
-        {"overrides": {"steps": "12"}},
-        {"recipe": {"name": "another", "source": "", "date": ""}},
-        {"measured_peaks": {"bf16": {"tflops": 1.0, "source": "here"}}},
-        {"a_setting_of_a_later_version": None},
-        {"another": {"deep": {"off": False, "none": []}}},
-        {"site": {"name": "other", "kind": "local", "environment": {}}},
+        ({"inject_slowdown": 0.5}, False),
+        ({"overrides": {"steps": "12"}}, False),
+        ({"recipe": {"name": "another", "source": "", "date": ""}}, False),
+        ({"measured_peaks": {"bf16": {"tflops": 1.0, "source": "here"}}}, False),
+        ({"a_setting_of_a_later_version": None}, False),
+        ({"another": {"deep": {"off": False, "none": []}}}, False),
+        ({"site": {"name": "other", "kind": "local", "environment": {}}}, False),
+        ({"steps": 13}, True),
+        ({"knobs": {"remat_policy": "full"}}, True),
+        ({"xla_flags": {"xla_gpu_x": "true"}}, True),
+        ({"environment": {"NCCL_X": "1"}}, True),
+        ({"global_batch_size": 3}, True),
+        ({"window": "last"}, True),
+        ({"data": "elsewhere"}, True),
+        ({"nodes": 2}, True),
     ],
 )
-def test_what_changes_no_work_changes_no_benchmark(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_other_work_is_another_benchmark_and_nothing_else_is(
+    tmp_path: Path, change: dict[str, Any], other: bool
+) -> None:
     one, two = quick_run(tmp_path, "one"), quick_run(tmp_path, "two")
     changed(two, BENCHMARK, change)
-    assert benchmark_digest(one) == benchmark_digest(two)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"steps": 13},
-        {"knobs": {"remat_policy": "full"}},
-        {"xla_flags": {"xla_gpu_x": "true"}},
-        {"environment": {"NCCL_X": "1"}},
-        {"global_batch_size": 3},
-        {"window": "last"},
-        {"data": "elsewhere"},
-        {"nodes": 2},
-    ],
-)
-def test_other_work_is_another_benchmark(tmp_path: Path, change: dict[str, Any]) -> None:
-    one, two = quick_run(tmp_path, "one"), quick_run(tmp_path, "two")
-    changed(two, BENCHMARK, change)
-    assert benchmark_digest(one) != benchmark_digest(two)
+    assert (entry_of(one).identity["benchmark"] != entry_of(two).identity["benchmark"]) == other
 
 
 def test_another_lock_file_image_or_variable_of_the_site_is_another_environment(tmp_path: Path) -> None:

@@ -41,11 +41,8 @@ def arm_of(way: str, seconds: Sequence[float | None], changes: dict[str, Any]) -
     return CellRuns("the cell", scale(1, pgle=way), 3, found)
 
 
-def gained(base: CellRuns, arm: CellRuns, wanted: int = 3, **xla_flags: str) -> Gain:
-    """`xla_flags` of each arm's runs."""
-    ways = {one.run_id: arm.scale.pgle for arm in (base, arm) for one in arm.counted.values()}
-    flags = {run_id: xla_flags[way] for run_id, way in ways.items() if way in xla_flags}
-    return gain.gain("the cell", base._replace(wanted=wanted), arm, flags)
+def gained(base: CellRuns, arm: CellRuns, wanted: int = 3) -> Gain:
+    return gain.gain("the cell", base._replace(wanted=wanted), arm)
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -134,17 +131,6 @@ def test_an_outlier_among_six_pairs_counts_less_and_is_named() -> None:
     # Where most pairs are equal nothing measures the noise: clipping would leave an interval without any width.
     equal = gained(off(*[1.0] * 6), auto(*[0.99] * 4, 1.0, 1.01), 6)
     assert (equal.verdict, equal.notes) == ("inconclusive", [])
-
-
-def test_xla_flags_that_differ_beside_the_profile_are_named_once() -> None:
-    base, arm = off(1.0, 1.0, 1.0), auto(0.9, 0.9, 0.91)
-    hand_over = "--xla_gpu_pgle_profile_file_or_directory_path=/made/here"
-    found = gained(base, arm, off="--a=1 --b=2 --only_here=3", auto=f"--b=2 --a=4 --xla_new=true {hand_over}")
-    assert found.notes == [
-        "the arms also differ in: a=4 (off: 1), only_here=(not set) (off: 3), xla_new=true (off: not set): "
-        "the gain is of both"
-    ]
-    assert gained(base, arm, off="--a=1 --bare", auto=f"--bare {hand_over} --a=1").notes == []
 
 
 # --- how often it is right ----------------------------------------------------------------------

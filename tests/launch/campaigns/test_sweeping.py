@@ -280,28 +280,6 @@ def test_a_record_that_cannot_be_read_is_refused(queue: Queue, text: str) -> Non
     assert "--noresume" in refusal.value.next_command
 
 
-@pytest.mark.parametrize("planned", [("off",), ("off", "auto")])
-def test_xla_flags_in_which_the_arms_differ_are_read_from_their_plans(
-    queue: Queue, planned: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    start = queue.start
-
-    def with_plan(benchmark: Benchmark, run_id: str) -> None:
-        start(benchmark, run_id)
-        plan = BACKEND.plan(benchmark)
-        flags = {"XLA_FLAGS": f"--hidden={benchmark.pgle != 'off'} --xla_gpu_pgle_x={run_id}"}
-        phases = [msgspec.structs.replace(phase, environment=flags) for phase in plan.phases]
-        if benchmark.pgle in planned:
-            text = json_text(msgspec.structs.replace(plan, phases=phases))
-            (queue.output_dir / run_id / "plan.json").write_text(text)
-
-    monkeypatch.setattr(queue, "start", with_plan)
-    assert run(queue, repeats=3, gpus="1", pgle="off,auto") == 0
-    said = "the arms also differ in: hidden=True (off: False): the gain is of both"
-    both = planned == ("off", "auto")  # where one is not known, they can't be said to differ
-    assert (said in capsys.readouterr().out) == both
-
-
 def test_nowait_fills_the_queue_and_leaves(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(queue, wait=False) == 0
     assert queue.started == [1, 2]
