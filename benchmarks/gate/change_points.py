@@ -11,6 +11,7 @@ test of significance, so somebody must guess how many changes there are.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,15 +67,14 @@ def _significant_split(
     if len(logs) < 2 * FEWEST_NIGHTS:
         return None
     distances = np.minimum(np.abs(logs[:, None] - logs[None, :]), _reach(logs))
-    splits = _splits(len(logs))
-    best, farthest = _best_split(distances, splits)
+    best, farthest = _best_split(distances)
     if farthest <= 0:
         return None
     least = farthest * (1 - 1e-9)  # the same nights in another order, but for rounding
     as_far, most = 0, math.floor(p * (permutations + 1)) - 1
     for _ in range(permutations):
         order = random.permutation(len(logs))
-        as_far += _best_split(distances[np.ix_(order, order)], splits)[1] >= least
+        as_far += _best_split(distances[np.ix_(order, order)])[1] >= least
         if as_far > most:
             return None  # p is passed already, whatever the rest says
     return best, (as_far + 1) / (permutations + 1)
@@ -88,22 +88,13 @@ def _reach(logs: "Array") -> float:
     return REACH_DEVIATIONS * spread or math.inf  # more than half of the nights are equal: nothing says what is far
 
 
-class _Splits(NamedTuple):
-    """Every split of a part, with every end of the later nights that are looked at (each fifth night, and the last).
-
-    The energy distance mn/(m+n) [2 E|X-Y| - E|X-X'| - E|Y-Y'|] of m nights before a split and n after it, as weights
-    of sums of distances: among the first `split` and `end` nights, among the first `split`, among the first `end`.
+@lru_cache(maxsize=64)
+def _weights(nights: int) -> "tuple[npt.NDArray[np.intp], Array, Array, Array]":
+    """The ends of the later nights that are looked at (each fifth night, and the last), and by split (rows) and end
+    (columns) the energy distance mn/(m+n) [2 E|X-Y| - E|X-X'| - E|Y-Y'|] of the m nights before a split and the n
+    after it, as weights of sums of distances: between the first `split` and the first `end` nights, among the first
+    `split`, among the first `end`.
     """
-
-    starts: "npt.NDArray[np.intp]"  # of the nights between one end and the next
-    ends: "npt.NDArray[np.intp]"
-    earlier: "Array"  # 1 where the column's night is before the row's, else 0
-    of_both: "Array"
-    of_split: "Array"
-    of_end: "Array"
-
-
-def _splits(nights: int) -> _Splits:
     import numpy as np
 
     ends = np.arange(nights, FEWEST_NIGHTS, -FEWEST_NIGHTS)[::-1]
@@ -112,23 +103,15 @@ def _splits(nights: int) -> _Splits:
     before, after = np.where(possible, split, 2.0), np.where(possible, end - split, 2.0)
     scale = np.where(possible, before * after / (before + after), 0.0)
     between, first, second = 2 / (before * after), 1 / (before * (before - 1)), 1 / (after * (after - 1))
-    return _Splits(
-        starts=np.concatenate([[0], ends[:-1]]),
-        ends=ends,
-        earlier=np.tri(nights, k=-1),
-        of_both=scale * (between + 2 * second),
-        of_split=-scale * (between + first + second),
-        of_end=-scale * second,
-    )
+    return ends, scale * (between + 2 * second), -scale * (between + first + second), -scale * second
 
 
-def _best_split(distances: "Array", splits: _Splits) -> tuple[int, float]:
+def _best_split(distances: "Array") -> tuple[int, float]:
     """The split with the greatest energy distance, and that distance."""
-    import numpy as np
-
-    both = np.add.reduceat(distances, splits.starts, axis=1).cumsum(0).cumsum(1)
-    alone = 2 * np.einsum("ij,ij->i", distances, splits.earlier).cumsum()
-    energy = splits.of_both * both + splits.of_split * alone[:, None] + splits.of_end * alone[splits.ends - 1]
+    ends, of_both, of_split, of_end = _weights(len(distances))
+    sums = distances.cumsum(0).cumsum(1)
+    alone = sums.diagonal()
+    energy = of_both * sums[:, ends - 1] + of_split * alone[:, None] + of_end * alone[ends - 1]
     at = int(energy.argmax())
     return at // energy.shape[1] + 1, float(energy.flat[at])
 

@@ -54,7 +54,7 @@ def _power(effect: float, nights: int, screen: float, confirm: float, rule: Rule
 
     points, weights = _gauss()
     shifts = effect - points / math.sqrt(nights)
-    of_reruns = math.sqrt(_median_variance(rule.confirmations))
+    of_reruns = math.sqrt(MEAN_VARIANCE[rule.confirmations])  # their median's: exact for 3
     passed = ndtr(shifts - screen) * ndtr((shifts - confirm) / of_reruns)
     return float((weights * passed).sum() / weights.sum())
 
@@ -65,11 +65,6 @@ def _gauss() -> tuple["Array", "Array"]:
     import numpy as np
 
     return np.polynomial.hermite_e.hermegauss(15)
-
-
-def _median_variance(values: int) -> float:
-    """Of the median of normal values: exact for 1 to 3, beyond as for many."""
-    return {1: 1.0, 2: 0.5, 3: MEAN_VARIANCE[3]}.get(values, math.pi / 2 / values)
 
 
 def nights_needed(level: Level, since: int, rule: Rule) -> int | None:

@@ -4,7 +4,7 @@ A run's median, as a logarithm, is noise (of the night, of its nodes, of the run
 in a few runs an outlier. Re-runs share the night; on the same nodes they share the nodes' part too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.gate.change_points import change_points
@@ -133,38 +133,26 @@ def gated(drawn: Drawn, case: Case, rule: Rule = G3) -> list[Watched]:
 
 
 def _watched(runs: Sequence[float], reruns: Sequence[Sequence[float]], case: Case, rule: Rule) -> Watched:
-    seen = list(_nightly(runs, reruns, case.direction, rule))[case.history :]
-    said = [one.verdict for one in seen]
-    return Watched(said, [one.open for one in seen], sum(one.runs for one in seen), seen[0].decided)
-
-
-class _Night(NamedTuple):
-    verdict: Verdict
-    open: bool
-    runs: int
-    decided: Decision
-
-
-def _nightly(
-    runs: Sequence[float], reruns: Sequence[Sequence[float]], direction: Direction, rule: Rule
-) -> Iterator[_Night]:
-    """Earlier verdicts decide what later nights are held against."""
+    """Night by night: earlier verdicts decide what later nights are held against."""
     past: list[PastNight] = []
+    seen: list[tuple[Verdict, bool, int, Decision]] = []
     for value, again in zip(runs, reruns, strict=True):
         before = past[-1].verdict if past else None
         past.append(PastNight(value=value))
         parts = divide(past, rule)
         baseline, recent, since = ([past[n].value for n in part] for part in parts[:3])
-        decided, cost = decide(baseline, recent, direction, None, since, rule), 1
+        decided, cost = decide(baseline, recent, case.direction, None, since, rule), 1
         outcome = decided.outcome
         if outcome == "suspect":
-            outcome = stands(baseline, value, direction, before, rule) or outcome
+            outcome = stands(baseline, value, case.direction, before, rule) or outcome
         if outcome == "suspect":
-            decided, cost = decide(baseline, recent, direction, again, since, rule), cost + len(again)
+            decided, cost = decide(baseline, recent, case.direction, again, since, rule), cost + len(again)
             outcome = decided.outcome
         assert outcome != "suspect"
         past[-1] = PastNight(value=value, verdict=outcome)
-        yield _Night(outcome, parts.alarm is not None or outcome in LEVELS, cost, decided)
+        seen.append((outcome, parts.alarm is not None or outcome in LEVELS, cost, decided))
+    verdicts, is_open, costs, decisions = zip(*seen[case.history :], strict=True)
+    return Watched(list(verdicts), list(is_open), sum(costs), decisions[0])
 
 
 # --- the weekly search for change points on them --------------------------------------------------

@@ -11,15 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import duration_text, seconds_text
-from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.values import Benchmark, Value, json_text
+
+if TYPE_CHECKING:
+    from launch.running.runners import Runner
 
 FAILED_STARTS = 2  # in a row: then it is the site, and nothing more is started
 FIRST_WAIT_SECONDS = 1.0  # between two questions about the runs; then longer, as long as none ends
@@ -27,43 +29,12 @@ LONGEST_WAIT_SECONDS = 15.0
 LONGEST_SILENCE_SECONDS = 600.0  # a queue's controller may be restarted while jobs run
 
 
-class Runner(Protocol):
-    """What a site does with runs (launch/running/runners.py)."""
-
-    def resolve(self, request: Request) -> Benchmark:
-        """What a request means; RequestError for all that can be known to fail at this site."""
-        ...
-
-    def understand(self, request: Request) -> Benchmark:
-        """What a request means; Slurm is not asked. A compiler that is here may be asked for its flags."""
-        ...
-
-    def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
-        """All that would be refused now, for a dry run."""
-        ...
-
-    def start(self, benchmark: Benchmark, run_id: str) -> None:
-        """Make the run's folder and submit it (a queue), or run it to its end (this machine).
-
-        StepmarkError: it could not be started; where it left the folder, `ended` is asked what became of it.
-        KeyboardInterrupt: the person ended it.
-        """
-        ...
-
-    def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Those that have ended, however; their results are written. One question for all.
-
-        Asked too about runs of a launcher that was killed, also in the middle of `start`.
-        """
-        ...
-
-
 class Work(NamedTuple):
     """One run that is wanted."""
 
     key: Any  # what the caller knows it by
     label: str
-    runner: Runner
+    runner: "Runner"
     benchmark: Benchmark
     run_id: str = ""  # from its start on
 

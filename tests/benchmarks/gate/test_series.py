@@ -50,20 +50,21 @@ def test_what_no_baseline_may_hold_is_left_out_by_name(spoilt: FinishedRun, why:
     assert (point.run_id, point.used_as, point.why) == (spoilt.run_id, "left out", why)
 
 
-def test_a_change_since_the_night_before_is_said() -> None:
-    made = found([entry(4), other("environment", 5)])
-    assert made.new_baseline == ["environment: environment two -> environment one"]
-
-
-def test_a_change_is_looked_for_in_the_newest_night_that_could_be_compared() -> None:
-    made = found([other("machine", 5), entry(6, status="failed"), entry(7, slowed_by=0.5)])
-    assert made.new_baseline == ["machine: machine two -> machine one"]
-
-
-def test_a_change_that_is_under_test_starts_no_new_baseline() -> None:
-    made = found([other("environment", 5)], across=["environment"])
-    assert made.new_baseline == []
-    assert made.nights[0].left_out == ""
+@pytest.mark.parametrize(
+    ("own", "across", "said"),
+    [
+        ([entry(4), other("environment", 5)], [], ["environment: environment two -> environment one"]),
+        # Looked for in the newest night that could be compared.
+        (
+            [other("machine", 5), entry(6, status="failed"), entry(7, slowed_by=0.5)],
+            [],
+            ["machine: machine two -> machine one"],
+        ),
+        ([other("environment", 5)], ["environment"], []),  # under test
+    ],
+)
+def test_a_change_since_the_night_before_is_said(own: list[FinishedRun], across: list[str], said: list[str]) -> None:
+    assert found(own, across=across).new_baseline == said
 
 
 def test_of_a_night_that_was_begun_twice_the_valid_run_counts() -> None:

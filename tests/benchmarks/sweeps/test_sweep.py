@@ -84,24 +84,23 @@ def test_skipping_runs_the_others_and_keeps_the_reason() -> None:
     assert "no layout for 3 devices" in found.refused[0].reason
 
 
-def test_where_all_are_refused_for_one_reason_it_is_that() -> None:
-    requests = flag_lists.cells({**TINY, "model": "lama2_tiny", "gpus": "1,2"}, {})
-    for skip in (False, True):
-        with pytest.raises(RequestError, match="unknown model 'lama2_tiny': did you mean"):
-            sweep.check(requests, resolved, skip)
+MANY = ",".join(str(number) for number in range(1000, 1050))
 
 
-def test_all_refused_for_several_reasons_are_not_skipped() -> None:
-    with pytest.raises(RequestError, match="2 of the 2 cells") as refusal:
-        sweep.check(cells(gpus="3,5"), resolved, True)
-    assert "--skip_refused" not in str(refusal.value)
-
-
-def test_a_long_refusal_is_cut_and_counted() -> None:
-    many = ",".join(str(number) for number in range(1000, 1050))
+@pytest.mark.parametrize(
+    ("lists", "skip", "said"),
+    [
+        ({"model": "lama2_tiny", "gpus": "1,2"}, False, "unknown model 'lama2_tiny': did you mean"),
+        ({"model": "lama2_tiny", "gpus": "1,2"}, True, "unknown model 'lama2_tiny': did you mean"),
+        ({"gpus": "3,5"}, True, "2 of the 2 cells"),  # all, for several reasons: none is left to run
+        ({"gpus": f"1,{MANY}"}, False, "and 30 more"),
+    ],
+)
+def test_what_is_refused_as_a_whole(lists: dict[str, str | None], skip: bool, said: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        sweep.check(cells(gpus=f"1,{many}"), resolved, False)
-    assert "and 30 more" in str(refusal.value)
+        sweep.check(cells(**lists), resolved, skip)
+    assert said in str(refusal.value)
+    assert ("--skip_refused" in str(refusal.value)) == (MANY in str(lists))
 
 
 def test_two_cells_that_are_the_same_benchmark_are_refused() -> None:
@@ -151,27 +150,20 @@ def test_the_runs_of_every_pair_are_neighbours_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "typed", "repeats"),
+    ("lists", "profile", "repeats", "jobs"),
     [
-        ({"pgle": "off,auto"}, None, 6),
-        ({"pgle": "off,auto"}, 2, 2),
-        ({"pgle": "auto"}, None, 1),
-        ({"gpus": "1,2"}, 5, 5),
-        ({"pgle": "off,auto", "profile": "xplane"}, None, 1),
+        ({"pgle": "off,auto"}, "none", 6, 1),
+        ({"pgle": "off,auto"}, "xplane", 1, 1),
+        ({"pgle": "auto"}, "none", 1, 4),
+        ({"gpus": "1,2"}, "none", 1, 4),
     ],
 )
-def test_how_often_every_cell_runs(flags: dict[str, str], typed: int | None, repeats: int) -> None:
-    lists = {name: text for name, text in flags.items() if name != "profile"}
-    requests = flag_lists.cells({**TINY, **lists}, {"profile": flags.get("profile", "none")})
-    assert sweep.repeats_wanted(requests, typed) == repeats
-
-
-@pytest.mark.parametrize(
-    ("pgle", "typed", "jobs"),
-    [("off,auto", None, 1), ("off,auto", 3, 3), ("auto", None, 4), ("auto", 0, 0)],  # 0 is refused later
-)
-def test_the_runs_of_a_pair_come_one_after_the_other(pgle: str, typed: int | None, jobs: int) -> None:
-    assert sweep.jobs_at_once(cells(pgle=pgle), typed, 4) == jobs
+def test_an_ab_is_repeated_and_its_runs_come_one_after_the_other(
+    lists: dict[str, str | None], profile: str, repeats: int, jobs: int
+) -> None:
+    requests = flag_lists.cells({**TINY, **lists}, {"profile": profile})
+    assert (sweep.repeats_wanted(requests, None), sweep.jobs_at_once(requests, None, 4)) == (repeats, jobs)
+    assert (sweep.repeats_wanted(requests, 5), sweep.jobs_at_once(requests, 3, 4)) == (5, 3)
 
 
 # --- what is still to do ------------------------------------------------------------------------
@@ -193,23 +185,18 @@ def test_valid_and_going_runs_are_kept_and_all_others_run_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "code"),
+    ("ended", "code"),
     [
-        (["valid", "valid"], 0),
-        (["valid", "invalid"], 3),
-        (["failed", "invalid"], 1),
-        (["valid"], 1),  # a run that never started
+        (["0 valid", "1 valid"], 0),
+        (["0 valid", "1 invalid"], 3),
+        (["0 failed", "1 invalid"], 1),
+        (["0 valid"], 1),  # a run that never started
+        (["0 failed", "0 valid", "1 valid"], 0),  # made good
+        (["0 valid", "0 failed", "1 valid"], 0),
+        (["0 failed", "0 gone", "1 valid"], 1),
     ],
 )
-def test_the_exit_code_is_that_of_the_worst_run(statuses: list[str], code: int) -> None:
-    runs = [(f"run-{number}", number, 1) for number in range(len(statuses))]
-    results = {name: outcome(status) for (name, _, _), status in zip(runs, statuses, strict=True)}
+def test_the_exit_code_is_that_of_the_worst_cell(ended: list[str], code: int) -> None:
+    runs = [(f"{n}", int(one[0]), 1) for n, one in enumerate(ended)]
+    results = {f"{n}": outcome(one[2:]) if one[2:] != "gone" else None for n, one in enumerate(ended)}
     assert sweep.exit_code(with_runs(a_sweep(repeats=1), *runs), results) == code
-
-
-def test_a_run_that_was_made_good_counts_no_more() -> None:
-    of = with_runs(a_sweep(repeats=1), ("bad", 0, 1), ("good", 0, 1), ("other", 1, 1))
-    results = {"bad": outcome("failed"), "good": outcome("valid"), "other": outcome("valid")}
-    assert sweep.exit_code(of, results) == 0
-    assert sweep.exit_code(of, results | {"good": None}) == 1
-    assert sweep.exit_code(of, results | {"bad": outcome("valid"), "good": outcome("failed")}) == 0

@@ -82,14 +82,6 @@ def test_no_more_run_at_once_than_the_site_allows(told: Callable[..., Told], max
     assert max(map(len, site.questions)) == max_jobs  # one question for all
 
 
-def test_one_that_cannot_be_started_is_named_and_the_others_go_on(told: Callable[..., Told]) -> None:
-    site = Site()
-    site.refuses = {"run1"}
-    seen = told(site).run(4)
-    assert seen.ended == {"run0": None, "run1": "sbatch said no", "run2": None, "run3": None}
-    assert seen.scheduler.start_failed
-
-
 def test_nothing_is_started_after_two_failed_starts_in_a_row(told: Callable[..., Told]) -> None:
     site = Site()
     site.refuses = {"run1", "run2"}
@@ -107,12 +99,6 @@ def test_runs_of_an_earlier_launcher_are_followed_and_count(told: Callable[..., 
     assert seen.run(1).ended == {"old": None, "run0": None}
     assert seen.started == ["run0"]
     assert site.most == 1
-
-
-def test_without_waiting_the_queue_is_filled(told: Callable[..., Told]) -> None:
-    seen = told(Site(), 2).run(3, wait=False)
-    assert seen.scheduler.going == ["run0", "run1"]
-    assert [work.key for work in seen.left] == [2]
 
 
 def test_a_site_that_is_silent_for_a_while_is_asked_again(

@@ -49,9 +49,6 @@ class Queue:
         self.endings: dict[int, str] = {}  # the number of a start -> how that run ends, where it is not valid
         self.started: list[int] = []  # the devices of each
         self.ways: list[str] = []  # of PGLE
-        self.doubts: list[str] = []  # why no run may be compared
-        self.most_at_once = 0
-        self.questions: list[list[str]] = []
 
     def resolve(self, request: Request) -> Benchmark:
         return resolve(request, CONFIGS, BACKEND)
@@ -78,11 +75,9 @@ class Queue:
         if ending == "unanswered":
             self._write(run_id, {"ending": "valid", "asked": 0, "gpus": benchmark.gpus, "pgle": benchmark.pgle})
             raise RunError("sbatch was not answered")
-        self.most_at_once = max(self.most_at_once, len(self.open_jobs()))
         self.point()
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
-        self.questions.append(list(run_ids))
         assert all((self.output_dir / run_id).is_dir() for run_id in run_ids)
         return {run_id for run_id in run_ids if self._has_ended(run_id)}
 
@@ -108,7 +103,7 @@ class Queue:
         seconds = 0.09 if pgle else 0.1
         speed = benchmark.tokens_per_step / seconds
         made = {
-            "schema_version": 1, "run_id": run_id, "status": status, "not_comparable": self.doubts,
+            "schema_version": 1, "run_id": run_id, "status": status, "not_comparable": [],
             "reasons": [] if status == "valid" else ["told to"], "benchmark": name_words(benchmark),
             "seconds_per_step": {"median": seconds}, "tokens_per_second": speed,
             "tokens_per_second_per_gpu": speed / benchmark.gpus, "window": {"settled": True},
@@ -437,13 +432,6 @@ def test_two_launchers_are_not_let_at_one_sweep(queue: Queue, tmp_path: Path) ->
 def only_of(queue: Queue, cells: int) -> Sweep:
     (found,) = [found for found in sweeps(queue) if len(found.cells) == cells]
     return found
-
-
-def test_an_ab_says_how_many_pairs_it_makes() -> None:
-    what = ("--backend=jax", "--model=llama2_tiny", "--pgle=off,auto", "--dry_run")
-    command = [sys.executable, str(REPOSITORY / "launch/run.py"), *what]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.startswith("2 cells x 6 repeats = 12 runs")
 
 
 # --- with real runs on this machine -----------------------------------------------------------
