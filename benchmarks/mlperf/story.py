@@ -182,8 +182,4 @@ def _one_line(run: LoggedRun) -> str:
     words = [run.benchmark or "(no benchmark named)", run.status_text or "without run_stop"]
     if run.seconds is not None:
         words.append(f"after {run.seconds / 60:.3f} min")
-    if run.samples is not None:
-        words.append(f"and {run.samples} samples")
-    if run.evaluations:
-        words.append(f"(evaluation {len(run.evaluations)}: {_loss(run.evaluations[-1].value)})")
     return " ".join(words)

@@ -19,8 +19,8 @@ def run(script: str, *arguments: str) -> str:
     return done.stdout
 
 
-def as_json(*logs: Path) -> Any:
-    return json.loads(run("ingest.py", "--json", *(f"--log={log}" for log in logs)))
+def as_json(log: Path) -> Any:
+    return json.loads(run("ingest.py", "--json", f"--log={log}"))
 
 
 def labelled(run: WrittenRun, path: Path) -> Path:
