@@ -1,4 +1,4 @@
-"""The nights of a suite, from the records of launch/nightly.py: values, levels between changes, effects. Pure.
+"""The nights of a suite, from the records of launch/nightly.py: values, and levels between changes. Pure.
 
 The step is the number of the night within its suite. The level between two change points is a flat line; each change
 is a point of its own, named by its night.
@@ -62,12 +62,6 @@ def _board(suite: str, reports: Sequence[NightReport]) -> Board:
             times.setdefault(point.night, parsed_time(began) or parsed_time(point.night[:10]) or 0.0)
         if one.tonight is not None:
             of_tag[night] = one.tonight
-        if one.effect_percent is not None and one.low_percent is not None and one.high_percent is not None:
-            nights.setdefault(night, {}).update({
-                f"{tag}/effect_percent": one.effect_percent,
-                f"{tag}/effect_low": one.low_percent,
-                f"{tag}/effect_high": one.high_percent,
-            })  # fmt: skip
     times |= {one.night: parsed_time(one.started) or parsed_time(one.night) or 0.0 for one in reports}
     for tag, (_, newest) in _newest(suite, reports).items():
         changes = sorted({one.night for one in newest.change_points} & values[tag].keys())
@@ -104,11 +98,7 @@ def categories(reports: Iterable[NightReport]) -> list[Category]:
             title = f"{cell}: {one.metric.title}"
             unit = f", {one.metric.unit}" if one.metric.unit else ""
             lines = [tag, f"{tag}/level", *(change_tag(tag, change.night) for change in one.change_points)]
-            effect = (f"{tag}/effect_percent", f"{tag}/effect_low", f"{tag}/effect_high")
-            charts += [
-                Chart(title=f"{title}{unit}, by night, with its level and changes", tags=lines),
-                Chart(title=f"{title}: effect against the baseline, %, 90% interval", band=[effect]),
-            ]
+            charts.append(Chart(title=f"{title}{unit}, by night, with its level and changes", tags=lines))
         if charts:
             found.append(Category(title=f"Nights of {suite}", charts=charts))
     return found

@@ -128,17 +128,9 @@ def _speed_rows(result: "Result") -> Rows:
         rows.append(("tokens/s", f"{at_median}; {shown} effective (mean over median {excess})"))
     if not result.mfu:
         return [*rows, ("MFU", "unknown: " + result.null_because["mfu"])]
-    rows += [("of the peak", placed_text(result.mfu)), ("MFU", mfu_text(result.mfu))]
+    rows.append(("MFU", mfu_text(result.mfu)))
     rows.append(("HFU", mfu_text(result.hfu) if result.hfu else "unknown: " + result.null_because["hfu"]))
     return rows
-
-
-def placed_text(entries: "Sequence[Mfu]") -> str:
-    """Between which peaks the run lies: 52.6% of 989 (datasheet), 65.5% of 794.5 (achievable)"""
-    first = entries[0]
-    same = [m for m in entries if (m.counted_by, m.precision_peak) == (first.counted_by, first.precision_peak)]
-    places = ", ".join(f"{m.percent:.1f}% of {m.peak_tflops:.5g} ({m.table})" for m in same)
-    return f"{places}; TFLOP/s {first.precision_peak} a device, counted by {first.counted_by}"
 
 
 def mfu_text(entries: "Sequence[Mfu]") -> str:

@@ -1,4 +1,4 @@
-"""Nights of a suite as lines: values, levels, changes, effects."""
+"""Nights of a suite as lines: values, levels, changes."""
 
 from benchmarks.dashboards import nights
 from benchmarks.dashboards.points import Board
@@ -25,18 +25,6 @@ def test_the_level_is_flat_between_changes_and_each_change_is_a_point_of_its_own
     (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])]})])
     assert line(board, f"{TAG}/level") == {0: 1.1, 1: 1.1, 2: 2.2, 3: 2.2}
     assert line(board, f"{TAG}/change_2026-11-03") == {2: 2.0}
-
-
-def test_each_night_has_the_effect_that_its_own_report_told() -> None:
-    first = judgement(
-        {"2026-11-01": 1.0, "2026-11-02": 1.2}, effect_percent=20.0, low_percent=10.0, high_percent=30.0
-    )
-    (board,) = nights.boards(
-        [report("2026-11-04", {"tiny": [judgement(VALUES)]}), report("2026-11-02", {"tiny": [first]})]
-    )
-    assert line(board, f"{TAG}/effect_percent") == {1: 20.0, 3: 1.0}
-    assert line(board, f"{TAG}/effect_low") == {1: 10.0, 3: -1.0}
-    assert line(board, f"{TAG}/effect_high") == {1: 30.0, 3: 3.0}
 
 
 def test_what_the_newest_report_says_of_a_night_counts() -> None:
@@ -66,9 +54,6 @@ def test_the_charts_draw_what_gates() -> None:
     assert category.title == "Nights of smoke"
     assert [chart.tags for chart in category.charts if chart.tags] == [
         [TAG, f"{TAG}/level", f"{TAG}/change_2026-11-03"]
-    ]
-    assert [chart.band for chart in category.charts if chart.band] == [
-        [(f"{TAG}/effect_percent", f"{TAG}/effect_low", f"{TAG}/effect_high")]
     ]
     drawn = {point_tag for board in nights.boards(reports) for point in board.points for point_tag in point.scalars}
     assert {tag for chart in category.charts for tag in chart.tags} <= drawn

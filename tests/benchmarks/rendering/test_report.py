@@ -118,7 +118,7 @@ def entry(convention: str, tflops: float, percent: float, precision: str = "bf16
     )
 
 
-def test_a_run_is_placed_between_its_peaks_and_its_conventions_stand_side_by_side(whole_run: RunFolder) -> None:
+def test_conventions_stand_side_by_side_and_peaks_below_one_another(whole_run: RunFolder) -> None:
     entries = [
         entry("recipe", 1979, 42.55, "fp8"),
         entry("causal", 1979, 41.01, "fp8"),
@@ -129,8 +129,6 @@ def test_a_run_is_placed_between_its_peaks_and_its_conventions_stand_side_by_sid
     ]
     changed = msgspec.structs.replace(whole_run.stored_result(), mfu=entries, hfu=[entry("recipe", 989, 61.5)])
     lines = [line.strip() for line in table(changed).splitlines()]
-    places = "42.5% of 1979 (datasheet), 60.0% of 1402.6 (achievable)"
-    assert f"of the peak   {places}; TFLOP/s fp8 a device, counted by recipe" in lines
     start = next(n for n, line in enumerate(lines) if line.startswith("MFU"))
     assert lines[start : start + 6] == [
         "MFU           recipe  causal  of a device's TFLOP/s",
