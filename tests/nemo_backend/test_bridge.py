@@ -19,7 +19,7 @@ import pytest
 from benchmarks.configs import Configs, parse_yaml
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Lora, Recipe, Scalar
+from benchmarks.values import Benchmark, Recipe, Scalar
 from nemo_backend import BACKEND, bridge_planning
 from nemo_backend.bridge_planning import PRETRAINED, hydra_text, overrides
 from nemo_backend.inside import bridge_check as check
@@ -139,14 +139,6 @@ def test_a_benchmark_recipe_has_its_precision_in_fields_a_library_recipe_by_name
     found = {key: value for key, value in overrides(benchmark).items() if key.startswith("mixed_precision")}
     assert found.items() >= stated.items()
     assert recipe == TUNED or found == stated
-
-
-def test_lora_is_stated_and_read_in_common_words() -> None:
-    benchmark = resolved(LORA)
-    assert benchmark.lora == Lora(rank=16, alpha=32.0, dropout=0.0, targets=["query_key_value"])
-    found = {"--mode=lora", "peft.dim=16", "peft.alpha=32", "peft.target_modules=[linear_qkv]"}
-    assert found <= {*command(benchmark)}
-    assert f"{PRETRAINED}=/checkpoints/llama3_70b" in command(benchmark)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -32,13 +32,10 @@ def write(path: Path, content: str | bytes) -> Path:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def test_a_txt_is_one_document_and_a_jsonl_one_a_line(tmp_path: Path) -> None:
+def test_a_txt_is_one_document_and_a_jsonl_one_a_line_packed_or_not(tmp_path: Path) -> None:
     text = write(tmp_path / "a.txt", "one\r\ntwo\n\n")
     lines = write(tmp_path / "b.jsonl", '{"text": "x", "more": 1}\n\n{"text": "y\\nz"}')
     assert read(text, lines) == [("one\r\ntwo\n\n", True), ("x", True), ("y\nz", True)]
-
-
-def test_packed_texts_read_the_same(tmp_path: Path) -> None:
     text = write(tmp_path / "a.txt.gz", gzip.compress("é".encode()) + gzip.compress(b" and more"))
     lines = write(tmp_path / "b.jsonl.gz", gzip.compress(b'{"text": "x"}\n'))
     assert read(text, lines) == [("é and more", True), ("x", True)]
@@ -174,12 +171,9 @@ class FakeType:
 
 
 @pytest.fixture
-def megatron(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = ["megatron", "megatron.core", "megatron.core.datasets", "megatron.core.datasets.indexed_dataset"]
-    for name in parts:
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    fake: Any = sys.modules[parts[-1]]
-    fake.DType, fake.IndexedDatasetBuilder = FakeType, FakeBuilder
+def megatron(put_modules: Any) -> None:
+    fakes = {"DType": FakeType, "IndexedDatasetBuilder": FakeBuilder}
+    put_modules({"megatron.core.datasets.indexed_dataset": fakes})
 
 
 @pytest.mark.usefixtures("megatron")

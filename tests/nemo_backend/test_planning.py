@@ -21,7 +21,6 @@ from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Site, Slurm
 from nemo_backend import BACKEND, bridge_planning, mlperf_planning
 from nemo_backend.planning import (
-    CHOICES,
     FINE_TUNING_FILES,
     ON_A_CPU,
     RESERVED,
@@ -86,16 +85,6 @@ def test_the_request_reaches_nemo_and_a_process_on_a_cpu_is_a_device_too(resolve
     assert found["data.seq_length"] == found["model.config.seq_length"] == 64
     assert (found["data.micro_batch_size"], found["data.global_batch_size"]) == (3, 48)
     assert found["optim.config.lr"] == 0.5
-
-
-@pytest.mark.parametrize(
-    ("model", "virtual", "said"), [("llama31_70b", 5, 5), ("llama31_70b", 1, "none"), ("llama3_tiny", None, "none")]
-)
-def test_a_pipeline_that_is_not_interleaved_says_so(
-    resolved: Resolve, model: str, virtual: int | None, said: int | str
-) -> None:
-    """Megatron takes 1 for an interleaved schedule."""
-    assert nemo_settings(resolved(model, {PIPELINED: virtual} if virtual else {}))[PIPELINED] == said
 
 
 @pytest.mark.parametrize(
@@ -226,13 +215,6 @@ def test_what_would_do_nothing_or_end_a_started_job_is_refused(
     resolved: Resolve, wanted: dict[str, Any], key: str, value: object, words: str
 ) -> None:
     assert words in refusal(resolved, chosen={key: value}, **wanted).what
-
-
-def test_every_choice_of_a_recipe_is_known_to_nemo() -> None:
-    for recipe in CONFIGS.recipes():
-        for overlay in recipe.overlays if recipe.engine == "nemo" else []:
-            for name in overlay.knobs.keys() & CHOICES.keys():
-                assert overlay.knobs[name] in CHOICES[name]
 
 
 # --- what a virtual environment has not -----------------------------------------------------------------

@@ -60,16 +60,3 @@ def test_stated_flops_are_the_counted_ones() -> None:
         length, convention = recipe.sequence_length, "lora" if recipe.task == "lora" else "recipe"
         counted = length * flops_per_token(CONFIGS.model(recipe.models[0]), length, convention)
         assert counted == pytest.approx(recipe.stated_flops_per_sequence, rel=0.003), recipe.name
-
-
-# --- the tiny models ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("task", ["pretrain", "lora"])
-@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
-def test_a_laptop_walks_the_whole_path(resolved: Resolve, gpus: int, task: str) -> None:
-    for model in ("llama2_tiny", "llama3_tiny"):
-        benchmark = resolved(model, task=task, gpus=gpus)
-        assert (benchmark.hardware.name, benchmark.dtype, benchmark.nodes) == ("cpu", "fp32", 1)
-        assert (benchmark.parallelism.data, benchmark.global_batch_size) == (gpus, 2 * gpus)
-        assert benchmark.data == "mock"

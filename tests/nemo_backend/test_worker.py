@@ -6,8 +6,6 @@ is in end_to_end/.
 
 import hashlib
 import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,7 +19,6 @@ import pytest
 from benchmarks.values import Benchmark
 from nemo_backend.inside import peak_program, profiled_steps, worker
 from nemo_backend.planning import worker_command
-from tests.nemo_backend.conftest import HERE
 
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
 RECORDED = {"recorded_steps": "3-4", "disturbed_steps": "2-5", "recorded_ranks": "0"}
@@ -58,18 +55,6 @@ class Events:
 
 
 # --- files and arguments ------------------------------------------------------------------------------
-
-
-def test_the_worker_is_loaded_on_the_standard_library_alone() -> None:
-    """Without site-packages, and without our own folder on the path."""
-    script = (
-        "import importlib.util, sys\n"
-        f"spec = importlib.util.spec_from_file_location('w', {str(HERE / 'inside' / 'worker.py')!r})\n"
-        "w = importlib.util.module_from_spec(spec); spec.loader.exec_module(w)\n"
-        "print(sorted(n for n in sys.modules if n.split('.')[0] not in {*sys.stdlib_module_names, '__main__'}))\n"
-    )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["['worker_kit']"]
 
 
 @pytest.mark.parametrize("task", ["pretrain", "lora"])
