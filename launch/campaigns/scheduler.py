@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import io
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from benchmarks.rendering.report import duration_text, seconds_text
 from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.values import Benchmark, Value, json_text
+from launch.command_line.progress import say
 
 if TYPE_CHECKING:
     from launch.running.runners import Runner
@@ -138,10 +138,6 @@ class Scheduler:
                 silence += pause
             self._sleep(pause)
             pause = min(pause * 1.5, LONGEST_WAIT_SECONDS)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 # --- what became of a run, and a campaign's record -------------------------------------------------

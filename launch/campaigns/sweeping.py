@@ -22,8 +22,9 @@ from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark
-from launch.campaigns.scheduler import Scheduler, Work, alone, end_text, result_of, say, write_record
+from launch.campaigns.scheduler import Scheduler, Work, alone, end_text, result_of, write_record
 from launch.cli import EXIT_INTERRUPTED
+from launch.command_line.progress import say
 from launch.running.local import interrupted_once
 from launch.running.runners import Runner, refused_text
 

@@ -5,7 +5,6 @@ The first backend that can starts from weights of its own, perturbed; the others
 
 import contextlib
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from benchmarks.rendering.report import duration_text
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Model, json_text
 from launch.command_line.places import configs
+from launch.command_line.progress import say
 from launch.running import machine_gpus
 from launch.running.side_program import removed_on_interrupt, run_side_program
 
@@ -109,12 +109,12 @@ def _computed(
     (folder / work_kit.REQUEST).write_text(json_text(request))
     title, wanted = contender.backend.title, equivalence.UPDATES + 1
     more = f", and {len(cases) - 1} times more with a plant" if len(cases) > 1 else ""
-    _say(f"{benchmark.model.name}: {title} trains {wanted} steps{more} ...")
+    say(f"{benchmark.model.name}: {title} trains {wanted} steps{more} ...")
     gpus = machine_gpus.chosen(benchmark)
     busy = busy_text(gpus)
     started = time.monotonic()
     report = run_side_program(contender.backend, benchmark.engine, contender.program, folder, WorkReport, gpus=gpus)
-    _say(f"{benchmark.model.name}: {title} is done, in {duration_text(time.monotonic() - started)}")
+    say(f"{benchmark.model.name}: {title} is done, in {duration_text(time.monotonic() - started)}")
     proof.versions[name] = report.versions
     proof.notes[name] = [*report.notes, *([f"in use when it began: {busy}"] if busy else [])]
     missing = [name for name in cases if name not in report.cases or len(report.cases[name].steps) != wanted]
@@ -124,10 +124,6 @@ def _computed(
         case_name: Computed(title, report.cases[case_name], work_kit.read(folder / case_name / work_kit.ARRAYS))
         for case_name in cases
     }
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 # --- who takes part ---------------------------------------------------------------------------

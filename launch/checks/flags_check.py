@@ -6,7 +6,6 @@ table for `launch/doctor.py flags`. A program that breaks says nothing of the fl
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from benchmarks.backend import Backend, CompilerFlags, EnvironmentSpec, FlagFact
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError
 from benchmarks.rendering.columns import aligned
 from benchmarks.values import Benchmark, json_text
+from launch.command_line.progress import note
 from launch.environments import venvs
 from launch.running import runtimes
 
@@ -92,17 +92,18 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
     spec, python = _compiler_here(benchmark, backend)
     answer = None if python is None else ask(check, python)
     if benchmark.site.runtime == "container":
-        note = "" if dry_run else "whether the XLA flags are known is up to the image"
+        said = "" if dry_run else "whether the XLA flags are known is up to the image"
         if answer and answer.refused:
             here = f"environment '{spec.name}' of this machine refuses {', '.join(answer.refused)}"
-            note = f"{here}; the image decides"
+            said = f"{here}; the image decides"
     elif answer is None:
-        note = "" if dry_run else f"the XLA flags were not checked: environment '{spec.name}' is not made yet"
+        said = "" if dry_run else f"the XLA flags were not checked: environment '{spec.name}' is not made yet"
     elif answer.refused:
         raise _refusal(answer, check.facts, spec, own, f"--pgle={benchmark.pgle}")
     else:
-        note = f"the XLA flags were not checked: {answer.broken}" if answer.broken else ""
-    _note(note)
+        said = f"the XLA flags were not checked: {answer.broken}" if answer.broken else ""
+    if said:
+        note(said)
 
 
 def _compiler_here(benchmark: Benchmark, backend: Backend) -> tuple[EnvironmentSpec, Path | None]:
@@ -144,13 +145,6 @@ def _refusal(
         why="; ".join(f"{flag}: {why}" for flag, why in answer.refused.items()),
         next_command=" and ".join(dict.fromkeys(words)),
     )
-
-
-@cache
-def _note(text: str) -> None:
-    """Once, however many runs a command starts."""
-    if text:
-        print(f"note: {text}", file=sys.stderr, flush=True)
 
 
 # --- alone: doctor.py flags --------------------------------------------------------------------

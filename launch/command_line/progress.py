@@ -1,6 +1,7 @@
 """How far something is that takes minutes: a bar on a terminal, else a line now and then. On stderr."""
 
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,12 @@ class Show(Protocol):
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+@functools.cache
+def note(text: str) -> None:
+    """Once, however many runs a command starts."""
+    say(f"note: {text}")
 
 
 @contextlib.contextmanager

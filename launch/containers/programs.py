@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.values import Site, Value
+from launch.command_line.progress import note
 from launch.running.local import asked, inherited_environment
 
 Name = Literal["docker", "podman", "apptainer"]
@@ -70,7 +70,7 @@ def found(site: Site) -> Program:
     for _, known in here([wanted] if wanted else NAMES):
         if isinstance(known, Program):
             if refused:
-                _say(f"{_reasons(refused)}; {known.name} is used")
+                note(f"{_reasons(refused)}; {known.name} is used")
             return known
         refused.append(known)
     if len(refused) == 1:
@@ -110,11 +110,6 @@ def refuse_without_gpus(program: Program) -> None:
         why=why,
         next_command=f"{TOOLKIT}; {mend}; or {ANOTHER_WAY}",
     )
-
-
-@cache
-def _say(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr, flush=True)
 
 
 @cache

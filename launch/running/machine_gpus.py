@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import sys
 from collections.abc import Iterator
 
 import yaml
@@ -14,6 +13,7 @@ from benchmarks.machine import machine_gpus
 from benchmarks.machine.machine_gpus import NO_DRIVER, MachineGpu, MachineGpus
 from benchmarks.request.resolve import Request, like, scales
 from benchmarks.values import Benchmark, Hardware, to_builtins
+from launch.command_line.progress import note
 
 
 @functools.cache
@@ -56,21 +56,21 @@ def settled(request: Request, configs: Configs, backend: Backend) -> Request:
     settled = machine_gpus.with_gpus(request, found(), of_kinds, configs, backend)
     surprise = request.hardware == machine_gpus.HERE or (request.hardware is None and found().why_none != NO_DRIVER)
     if not of_kinds and surprise:
-        _say(f"no GPU can be used, so a CPU where the recipe takes one: {found().why_none}")
+        note(f"no GPU can be used, so a CPU where the recipe takes one: {found().why_none}")
     row = next((row for row in of_kinds if row.name == settled.hardware), None)
     if row is not None:
         if settled != request:
-            _say(machine_gpus.choice_text(request, settled, found(), row, configs, backend))
+            note(machine_gpus.choice_text(request, settled, found(), row, configs, backend))
         if row.name not in configs.names("hardware"):
             made = yaml.safe_dump(to_builtins(row), sort_keys=False)
-            _say(
+            note(
                 f"configs/hardware does not know '{row.title}': MFU is null, and recipes of an A100 are taken. Its "
                 f"file, {configs.path('hardware', row.name)}, whose peaks are to be filled in:\n{made}"
             )
     if settled.hardware in configs.names("hardware"):  # else resolving says that it is unknown
         device = configs.hardware(settled.hardware)
         if like(device, configs, configs.site(request.site), request.backend) != device.name:
-            _say(f"no recipe names {device.title}: recipes are chosen as for an A100")
+            note(f"no recipe names {device.title}: recipes are chosen as for an A100")
     return settled
 
 
@@ -89,8 +89,3 @@ def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_
     missing = refused_here.of_gpus(benchmark, found(), rows(configs), sizes, way_on)
     busy = None if missing or allow_busy else refused_here.in_use(benchmark, found(), sizes)
     yield from filter(None, [missing or busy, refused_here.of_memory(benchmark, configs, backend)])
-
-
-@functools.cache
-def _say(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr, flush=True)

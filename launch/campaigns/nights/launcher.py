@@ -23,8 +23,9 @@ from benchmarks.values import Benchmark, Labels, Nightly, Site
 from launch.campaigns.nights import night_runs
 from launch.campaigns.nights.judging import Judge, new_report, not_run, report_of
 from launch.campaigns.nights.records import Earlier, Records, now
-from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, end_text, result_of, say
+from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, end_text, result_of
 from launch.cli import EXIT_INTERRUPTED
+from launch.command_line.progress import say
 from launch.running.local import interrupted_once
 
 Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with runs of these labels and job options

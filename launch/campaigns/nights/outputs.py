@@ -21,7 +21,7 @@ from benchmarks.runs.runfolder import BENCHMARK, write_atomically
 from benchmarks.sweeps.scaling import scale_of, scale_text
 from benchmarks.values import Benchmark
 from launch.campaigns.nights.night_runs import REPLACED
-from launch.campaigns.scheduler import say
+from launch.command_line.progress import say
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 

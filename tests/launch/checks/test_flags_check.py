@@ -17,6 +17,7 @@ from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Container, Hardware, Plan, Site
 from launch.checks import flags_check
+from launch.command_line import progress
 from launch.environments import venvs
 from tests import forked
 
@@ -62,7 +63,7 @@ class Checked:
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     flags_check._ask.cache_clear()
-    flags_check._note.cache_clear()
+    progress.note.cache_clear()
     yield
     flags_check._ask.cache_clear()
 

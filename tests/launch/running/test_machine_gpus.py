@@ -12,6 +12,7 @@ import pytest
 from benchmarks.backend import SideProgram, find_backend
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request
+from launch.command_line import progress
 from launch.preflight import machine
 from launch.running import local, machine_gpus
 from launch.running.side_program import run_side_program
@@ -196,7 +197,7 @@ def test_the_cpu_is_taken_in_silence_only_where_there_is_no_driver(
     play_machine(machine)
     if variable is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
-    machine_gpus._say.cache_clear()
+    progress.note.cache_clear()
     asked = Request(backend="jax", model="llama32_1b", dtype="bf16")
     assert machine_gpus.settled(asked, Configs(), find_backend("jax")) == asked
     said = capsys.readouterr().err
