@@ -9,22 +9,14 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import pytest
 
-from benchmarks.backend import LogEvent
-from benchmarks.configs import DEFAULT_ROOT
-from benchmarks.diagnosis.symptoms import read_symptoms
-from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.runs.runfolder import RunFolder
-from jax_backend.logs import MaxTextLog
-from launch.reports.log_folder import LogReader, find_files
 from tests import forked
 from tests.benchmarks.history.made_runs import quick_run
 
@@ -36,7 +28,6 @@ MEMORY = "3: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 86.00
 TIME_LIMIT = "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
 DIED = f"loading\nTraceback (most recent call last):\n  File 'a.py', line 1, in <module>\n{MEMORY}"
 EXITED = "srun: error: n1: tasks 0-7: Exited with exit code 1\n"
-NOBODY = 65534
 
 
 def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[bytes]:
@@ -263,58 +254,6 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     assert shown.returncode == 0
     assert b"\x07" not in shown.stdout
     assert b"new\\nline.log" in shown.stdout
-
-
-@pytest.fixture
-def as_nobody() -> Iterator[Path]:
-    """A folder that anyone may enter, and a reader who is not root, who may read anything."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
-        for closed in folder.iterdir():
-            closed.chmod(0o755)
-
-
-def test_what_may_not_be_read_is_counted(as_nobody: Path) -> None:
-    write(as_nobody, "closed.log", steps(50)).chmod(0)
-    write(as_nobody, "folder/a.log", steps(50)).parent.chmod(0)
-    write(as_nobody, "open.log", steps(50))
-    # The checkout and what it imports may be where only root may read.
-    symptoms, formats, was = read_symptoms(DEFAULT_ROOT), all_log_formats(), os.geteuid()
-    if was == 0:
-        os.seteuid(NOBODY)
-    try:
-        reader = LogReader(find_files([str(as_nobody)]), "35-44", symptoms, formats)
-        rows = {Path(row.path).name: row for row in reader.rows()}
-    finally:
-        os.seteuid(was)
-    assert {name: row.status for name, row in rows.items()} == {
-        "closed.log": "Unreadable",
-        "folder": "Unreadable",
-        "open.log": "Success",
-    }
-    assert rows["closed.log"].reason == "Permission denied"
-    assert "can't be listed" in str(rows["folder"].reason)
-
-
-def test_a_reader_that_fails_costs_one_row(tmp_path: Path) -> None:
-    write(tmp_path, "bad.log", START + "boom\n" + steps(50))
-    write(tmp_path, "good.log", steps(50))
-    reader = LogReader(find_files([str(tmp_path)]), "35-44", read_symptoms(DEFAULT_ROOT), [BrittleLog()])
-    rows = {Path(row.path).name: row for row in reader.rows()}
-    assert rows["good.log"].status == "Success"
-    assert rows["bad.log"].status == "Unreadable"
-    assert rows["bad.log"].reason == "its reader failed: IndexError: boom"
-
-
-class BrittleLog(MaxTextLog):
-    """A format of another package, with a fault."""
-
-    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        if b"boom" in (text := stream.read()):
-            raise IndexError("boom")
-        yield from super().read(io.BytesIO(text))
 
 
 @pytest.mark.parametrize(

@@ -123,13 +123,6 @@ def test_a_checkpoint_cut_off_is_incomplete(setup: Setup, tmp_path: Path) -> Non
     assert "641 GB more" in done.stdout
 
 
-def test_without_a_folder_nothing_is_called_present_or_missing(setup: Setup) -> None:
-    done = setup(*LORA)
-    assert done.returncode == 1
-    assert "not checked" in done.stdout
-    assert "--out=DIR" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -217,14 +210,6 @@ def test_a_small_files_checksum_counts_too(setup: Setup, hub: FileServer, tmp_pa
     assert [path.name for path in folder.iterdir() if path.is_file()] == ["tokenizer.json"]
 
 
-def test_an_interrupted_download_reads_as_incomplete(setup: Setup, tmp_path: Path) -> None:
-    sparse(tmp_path / TOKENIZER_FOLDER / "tokenizer.json", 10)
-    sparse(tmp_path / TOKENIZER_FOLDER / ".cache/huggingface/download/x.incomplete", 10)
-    done = setup(*LORA, f"--out={tmp_path}")
-    assert "tokenizer   unknown  incomplete" in done.stdout
-    assert "tokenizer: tokenizer_config.json: missing" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("status", "code", "words"),
     [
@@ -257,15 +242,6 @@ def test_without_a_hub_or_offline(setup: Setup, hub: FileServer, tmp_path: Path)
     done = subprocess.run(command, env=offline, capture_output=True, text=True, check=False)
     assert "next:  unset HF_HUB_OFFLINE" in refused(done)
     assert hub.asked == []
-
-
-@pytest.mark.parametrize("value", [{}, [], {"id": NAME, "sha": 3}])
-def test_an_answer_that_is_not_the_hubs(setup: Setup, hub: FileServer, tmp_path: Path, value: object) -> None:
-    hub.serve_json(f"/api/models/{NAME}/revision/main", value)
-    hub.serve_json(f"/api/models/{NAME}/tree/main", value)
-    done = download(setup, hub, tmp_path)
-    assert done.returncode == 1
-    assert "the download failed" in done.stderr
 
 
 # --- making datasets, with a program in the place of NeMo's ------------------------------------
@@ -341,16 +317,10 @@ def left(job: DatasetJob) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-def test_a_dataset_appears_whole(job: DatasetJob, capsys: pytest.CaptureFixture[str]) -> None:
-    make(FakeBackend(), job)
-    assert read_dataset(job.folder).tokens == 3
-    assert left(job) == ["set"]
-    assert "1 documents, 3 tokens" in capsys.readouterr().err
-
-
 def test_the_same_again_is_verified_and_not_made(job: DatasetJob, capsys: pytest.CaptureFixture[str]) -> None:
     backend = FakeBackend()
     make(backend, job)
+    assert (read_dataset(job.folder).tokens, left(job)) == (3, ["set"])
     make(backend, job)
     assert backend.made == 1
     assert "there already, every file as it was made" in capsys.readouterr().err
@@ -378,12 +348,6 @@ def test_a_folder_of_something_else_is_left_alone(job: DatasetJob) -> None:
     with pytest.raises(RequestError, match=r"the place is taken[^$]*next:  --out=DIR"):
         make(FakeBackend(), job)
     assert (job.folder / "thesis.tex").exists()
-
-
-def test_an_empty_folder_is_used(job: DatasetJob) -> None:
-    job.folder.mkdir(parents=True)
-    make(FakeBackend(), job)
-    assert read_dataset(job.folder)
 
 
 @pytest.mark.parametrize(
