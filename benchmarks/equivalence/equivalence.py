@@ -15,7 +15,7 @@ from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkCase, adap
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Array, Arrays
 from benchmarks.measuring import flops
-from benchmarks.rendering.columns import columns
+from benchmarks.rendering.columns import columns, some
 from benchmarks.request import lora_words
 from benchmarks.values import Lora, Model, Value
 
@@ -247,9 +247,9 @@ def _tensors(quantity: str, first: Arrays, second: Arrays, tolerance: float) -> 
     ranked = sorted(apart, key=lambda name: -apart[name])
     worst = ranked[0]
     beyond = [name for name in ranked if apart[name] > tolerance] or [worst]
-    more = f" and {len(beyond) - SHOWN_TENSORS} more" if len(beyond) > SHOWN_TENSORS else ""
-    shown = ", ".join(beyond[:SHOWN_TENSORS]) + more
-    return _within(quantity, _norm(first[worst]), _norm(second[worst]), apart[worst], tolerance, shown)
+    return _within(
+        quantity, _norm(first[worst]), _norm(second[worst]), apart[worst], tolerance, some(beyond, SHOWN_TENSORS)
+    )
 
 
 def _norm(array: Array) -> float:

@@ -49,7 +49,7 @@ def spans_text(numbers: Iterable[int], width: int = 0) -> str:
     return ",".join(map("-".join, texts))
 
 
-def some(texts: Sequence[str], most: int = 8) -> str:
+def some(texts: Sequence[str], most: int = 8, between: str = ", ") -> str:
     """The first few of them, and how many more there are."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{', '.join(texts[:most])}{more}"
+    return f"{between.join(texts[:most])}{more}"

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.measuring.statistics import mean, median
+from benchmarks.rendering.columns import some
 from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeRecord
 from benchmarks.values import Value
 
@@ -266,7 +267,7 @@ def _notes(nodes: Sequence[NodeRecord], gpus: Sequence[_Gpu]) -> list[str]:
         for index, error in sorted({pair for sample in node.samples for pair in sample.errors.items()})
     ]
     if lost:
-        found.append(named(lost, "; "))
+        found.append(some(lost, between="; "))
     facts = [node.facts for node in nodes if node.facts]
     parts = {
         "drivers": [fact.driver for fact in facts],
@@ -284,11 +285,6 @@ def _notes(nodes: Sequence[NodeRecord], gpus: Sequence[_Gpu]) -> list[str]:
 
 
 # --- small helpers ----------------------------------------------------------------------------
-
-
-def named(names: Sequence[str], between: str = ", ") -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return between.join(names[:MOST_NAMED]) + more
 
 
 def _known(values: Iterable[Known | None]) -> list[Known]:

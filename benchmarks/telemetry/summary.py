@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from benchmarks.measuring.statistics import mean, median
-from benchmarks.rendering.columns import Rows
-from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures, named
+from benchmarks.rendering.columns import Rows, some
+from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures
 from benchmarks.telemetry.ranks import CAVEAT, RankSpread, RankTime
 from benchmarks.telemetry.samples import NodeRecord, NodeSample, Recorded
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Value, Window
@@ -140,11 +140,11 @@ def _notes(recorded: Recorded, span: tuple[float, float] | None, no_gpu: str | N
         lines = "1 line" if len(recorded.unreadable) == 1 else f"{len(recorded.unreadable)} lines"
         found.append(f"{lines} could not be read (first: {recorded.unreadable[0]})")
     if without := [node.name for node in recorded.nodes if node.facts is None]:
-        found.append(f"no first line, so nothing is known of the GPUs there: {named(without)}")
+        found.append(f"no first line, so nothing is known of the GPUs there: {some(without)}")
     if cut := [node.name for node in recorded.nodes if span and _last_time(node) < span[1]]:
-        found.append(f"not sampled to the window's end: {named(cut)}")
+        found.append(f"not sampled to the window's end: {some(cut)}")
     if gaps := [text for node in recorded.nodes if (text := _gap(node, span))]:
-        found.append(f"gaps in the samples: {named(gaps)}")
+        found.append(f"gaps in the samples: {some(gaps)}")
     return found
 
 

@@ -9,7 +9,6 @@ from absl import flags
 
 from benchmarks.request.resolve import resolve
 from launch.command_line import places, request_flags
-from launch.command_line.plan import one_benchmark
 from launch.planning.compiling import compile_and_show
 
 JSON = flags.DEFINE_boolean("json", False, "JSON instead of text.")
@@ -18,5 +17,5 @@ flags.adopt_module_key_flags(request_flags)
 
 def main(argv: list[str]) -> int:
     configs = places.configs()
-    request, backend = one_benchmark.named(argv, configs)
+    request, backend = request_flags.one(argv[1:], configs)
     return compile_and_show(resolve(request, configs, backend), backend, JSON.value)

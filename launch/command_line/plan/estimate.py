@@ -24,7 +24,6 @@ from benchmarks.request import flag_lists
 from benchmarks.request.resolve import Request, resolve, scales
 from benchmarks.values import Benchmark, json_text
 from launch.command_line import places, request_flags
-from launch.command_line.plan import one_benchmark
 
 HEADING = "Flags of an estimate"
 
@@ -46,7 +45,7 @@ def show(argv: list[str], most_layouts: int) -> int:
             f"--price={PRICE.value:g}: it must be above 0", where="--price", next_command="--price=2.5"
         )
     configs = places.configs()
-    request, backend = one_benchmark.named(argv, configs)
+    request, backend = request_flags.one(argv[1:], configs)
     laid_out = with_layout(request, configs, backend) if most_layouts else request
     benchmark = resolve(laid_out, configs, backend)
     report = _report(request, laid_out, benchmark, configs, backend, ranked=bool(most_layouts))
