@@ -103,3 +103,15 @@ def test_what_is_there_is_recorded(image: Path) -> None:
     image_files.keep(image, answer(machine="aarch64"), 0)
     arm = Configs().hardware("gb200")
     image_files.refuse(image, benchmark(hardware=arm), "maxtext")
+
+
+def test_an_image_is_known_by_its_ends_wherever_it_lies(tmp_path: Path) -> None:
+    size = 3 * image_files.ENDS_BYTES
+    one, copy = tmp_path / "one.sqsh", tmp_path / "copy.sqsh"
+    for path in (one, copy):
+        path.write_bytes(b"x" * size)
+    first = image_files.digest_of_ends(one)
+    assert image_files.digest_of_ends(copy) == first
+    for at, changed in ((0, b"y"), (size - 1, b"y"), (size, b"x")):  # another beginning, end, length
+        copy.write_bytes(one.read_bytes()[:at] + changed + one.read_bytes()[at + 1 :])
+        assert image_files.digest_of_ends(copy) != first

@@ -1,8 +1,6 @@
 """From a benchmark to the queue: what a job inherits, what a refusal leaves, what is written down when."""
 
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from benchmarks.values import Benchmark, JobOptions
 from jax_backend import BACKEND
 from launch.environments import venvs
 from launch.running.runners import Job
-from launch.sites import image_files
 from launch.slurm import submit
 
 JOB = Job(typed={}, hang_timeout=None, telemetry=True)
@@ -100,16 +97,3 @@ def test_a_secret_in_the_script_is_refused_and_leaves_no_folder(
     assert "correct-horse" not in str(refusal.value)
     assert not (tmp_path / "a_run").exists()
     assert slurm.submitted == {}
-
-
-@pytest.mark.parametrize("size", [0, 10, image_files.ENDS_BYTES + 10, 3 * image_files.ENDS_BYTES])
-def test_an_image_is_known_by_its_ends_wherever_it_lies(tmp_path: Path, size: int) -> None:
-    one, copy = tmp_path / "one.sqsh", tmp_path / "copy.sqsh"
-    one.write_bytes(b"x" * size)
-    os.utime(shutil.copy(one, copy), (0, 0))
-    first, second = (image_files.about(path, "nvcr.io/nvidia/nemo:24.09", "nemo") for path in (one, copy))
-    assert first["file_written"] != second["file_written"]
-    assert first["image_digest"] == second["image_digest"]
-    for at, changed in {(0, b"y"), (max(0, size - 1), b"y"), (size, b"x")}:  # another beginning, end, length
-        copy.write_bytes(one.read_bytes()[:at] + changed + one.read_bytes()[at + 1 :])
-        assert image_files.about(copy, "nvcr.io/nvidia/nemo:24.09", "nemo")["image_digest"] != first["image_digest"]
