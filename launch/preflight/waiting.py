@@ -11,7 +11,7 @@ from benchmarks.errors import RunError
 from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.rendering.report import duration_text
 from launch.command_line.progress import Show, shown
-from launch.slurm.client import Slurm
+from launch.slurm.client import Slurm, final_ends
 from launch.slurm.parsing import NOT_ENDED, explain, never
 
 LOOK_SECONDS = 0.25
@@ -89,9 +89,4 @@ def _end(slurm: Slurm, job_id: str, done: Done) -> SchedulerEnd | None:
         if done():
             return None
         time.sleep(LOOK_SECONDS)
-    deadline = time.monotonic() + ACCOUNTING_SECONDS
-    while True:
-        ends = slurm.ends([job_id]).get(job_id, [])
-        if (ends and ends[-1].state not in NOT_ENDED) or time.monotonic() > deadline:
-            return ends[-1] if ends else SchedulerEnd(job_id=job_id, state="UNKNOWN", source="nobody")
-        time.sleep(1.0)
+    return final_ends(slurm, [job_id], ACCOUNTING_SECONDS)[job_id][-1]

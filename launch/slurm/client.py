@@ -6,6 +6,7 @@ commands.py runs them, parsing.py reads what they print.
 import contextlib
 import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from launch.slurm import parsing
 from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed
 from launch.slurm.parsing import SEPARATOR, Node, Partition, QueueState
 
+ASK_AGAIN_SECONDS = 0.5
 ACCOUNTING_PATIENCE_SECONDS = 10.0  # the controller may know as much
 ALL_NODES = ["sinfo", "-h", "-a", "-N", "-o", parsing.NODE_FORMAT]
 # After these the controller may have taken the job all the same.
@@ -69,7 +71,7 @@ class Slurm:
             return {}
         found, note = self._accounted(job_ids)
         # Why a job was taken out of the queue before it started, the accounting does not say.
-        asked = [job for job in job_ids if not all_ended(found.get(job, [])) or _never_ran(found[job])]
+        asked = [job for job in job_ids if not _all_ended(found.get(job, [])) or _never_ran(found[job])]
         controlled = self._controlled(asked) if asked else {}
         for job in asked:
             found[job] = _joined(job, found.get(job, []), controlled.get(job), note)
@@ -182,9 +184,19 @@ def slurm_of(
     return Slurm(site, patience_seconds, on_wait)
 
 
-def all_ended(ends: Sequence[SchedulerEnd]) -> bool:
+def _all_ended(ends: Sequence[SchedulerEnd]) -> bool:
     """A requeued job has one row that has ended, and soon a second: the last row must be an end of the job."""
     return bool(ends) and ends[-1].state not in {*parsing.NOT_ENDED, "REQUEUED"}
+
+
+def final_ends(slurm: Slurm, job_ids: Sequence[str], seconds: float) -> dict[str, list[SchedulerEnd]]:
+    """How jobs ended that have left the queue; the accounting is given so long to hear of it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        ends = slurm.ends(job_ids)
+        if all(_all_ended(ends[job]) for job in job_ids) or time.monotonic() > deadline:
+            return ends
+        time.sleep(ASK_AGAIN_SECONDS)
 
 
 def _never_ran(ends: Sequence[SchedulerEnd]) -> bool:
@@ -195,7 +207,7 @@ def _joined(
     job_id: str, accounted: list[SchedulerEnd], controlled: SchedulerEnd | None, note: str
 ) -> list[SchedulerEnd]:
     """The accounting's rows, the last of them as the controller knows it."""
-    if accounted and all_ended(accounted):  # it never ran: the controller may know why
+    if accounted and _all_ended(accounted):  # it never ran: the controller may know why
         reason = controlled.reason if controlled else None
         return [*accounted[:-1], msgspec.structs.replace(accounted[-1], reason=reason)]
     if controlled is not None:

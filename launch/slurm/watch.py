@@ -24,7 +24,7 @@ from launch.running.local import interrupted_once
 from launch.running.screen import Screen
 from launch.running.showing import show_result
 from launch.running.step_sink import StepSink
-from launch.slurm.client import Slurm, all_ended, slurm_of
+from launch.slurm.client import Slurm, final_ends, slurm_of
 from launch.slurm.collect import collect
 from launch.slurm.parsing import explain, never
 from launch.slurm.run_states import find_job, quiet_limit
@@ -83,24 +83,14 @@ def require_job(folder: RunFolder, slurm: Slurm) -> None:
 
 
 def ends_of(slurm: Slurm, folder: RunFolder) -> list[SchedulerEnd]:
-    """How its attempts ended; the accounting is given a moment to hear of it.
-
-    Where Slurm is gone for good, its word is missing and the run's own files must do.
-    """
-    deadline = time.monotonic() + ACCOUNTING_SECONDS
-    pause = 0.2
+    """How its attempts ended. Where Slurm is gone for good, its word is missing and the run's own files must do."""
     numbers = folder.job_ids()
-    while True:
-        try:
-            ends = slurm.ends(numbers)
-        except StepmarkError as error:
-            note = f"Slurm cannot be asked: {error.what}"
-            return [SchedulerEnd(job_id=job, state="UNKNOWN", source="nobody", note=note) for job in numbers]
-        over = all(all_ended(ends[job]) for job in numbers)
-        if over or time.monotonic() > deadline:
-            return [end for job in numbers for end in ends[job]]
-        time.sleep(pause)
-        pause = min(2.0, pause * GROWTH)
+    try:
+        ends = final_ends(slurm, numbers, ACCOUNTING_SECONDS)
+    except StepmarkError as error:
+        note = f"Slurm cannot be asked: {error.what}"
+        return [SchedulerEnd(job_id=job, state="UNKNOWN", source="nobody", note=note) for job in numbers]
+    return [end for job in numbers for end in ends[job]]
 
 
 class _Watch:
