@@ -142,7 +142,7 @@ def site() -> int:
         raise RequestError(
             f"--image is for one engine, not for {', '.join(engines)}", where="--image", next_command="--engine=NAME"
         )
-    work = site_setup.Work(
+    work = wanted.Work(
         site=row,
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,

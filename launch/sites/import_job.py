@@ -3,18 +3,18 @@
 A job, because login nodes seldom have the room for it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.machine import images
 from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.runfolder import write_atomically
-from benchmarks.values import JobOptions, Site, Value
 from launch.preflight import job
 from launch.preflight.waiting import Limits, wait
 from launch.running import interpreters
 from launch.sites import image_files
-from launch.sites.wanted import WantedImage
+from launch.sites.wanted import WantedImage, Work, wanted_images
 from launch.slurm.client import Slurm
 
 MINUTES_AN_IMAGE = 60  # 20 GB from a registry, then packed anew
@@ -23,11 +23,11 @@ QUEUE_SECONDS = 3600.0
 SCRIPT = "import_images.sbatch"
 
 
-class ImportJob(Value, frozen=True):
-    site: Site
-    options: JobOptions
-    minutes: int | None  # None: by the number of images
+@dataclass(frozen=True)
+class ImportJob:
+    work: Work
     folder: Path
+    wanted: list[WantedImage]
     to_import: list[WantedImage]
     to_check: list[WantedImage]  # there already, and not known yet
 
@@ -36,58 +36,56 @@ class ImportJob(Value, frozen=True):
         return [*self.to_import, *self.to_check]
 
 
-def plan(
-    site: Site, options: JobOptions, minutes: int | None, out: Path, wanted: Sequence[WantedImage], force: bool
-) -> ImportJob:
+def plan(work: Work) -> ImportJob:
     """What of the wanted images is imported, and what is only looked into."""
-    to_import = [image for image in wanted if force or not image.path.is_file()]
+    wanted = wanted_images(work.site, work.engines, work.devices, work.image)
+    to_import = [image for image in wanted if work.force or not image.path.is_file()]
     there = [image for image in wanted if image not in to_import and not image_files.broken(image.path)]
     to_check = [image for image in there if not image_files.is_known(image.path)]
-    folder = job.new_folder(out.absolute(), f"setup-{site.name}")
     return ImportJob(
-        site=site, options=options, minutes=minutes, folder=folder, to_import=to_import, to_check=to_check
+        work, job.new_folder(work.out.absolute(), f"setup-{work.site.name}"), wanted, to_import, to_check
     )
 
 
-def run(work: ImportJob) -> dict[str, str]:
+def run(planned: ImportJob) -> dict[str, str]:
     """Submit it and wait for its end; image -> why it could not be imported."""
-    if not work.images:
+    if not planned.images:
         return {}
-    script, text = work.folder / SCRIPT, render(work)
-    work.folder.mkdir(parents=True)
+    script, text = planned.folder / SCRIPT, render(planned)
+    planned.folder.mkdir(parents=True)
     write_atomically(script, text.encode())
-    slurm = Slurm(work.site)
+    slurm = Slurm(planned.work.site)
     job_id = slurm.submit(script, job.job_environment())
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
-    ends = [work.folder / f"{_key(image)}.end" for image in work.images]
-    ended = wait(slurm, job_id, _progress(work, job_id), lambda: all(end.exists() for end in ends), limits)
+    ends = [planned.folder / f"{_key(image)}.end" for image in planned.images]
+    ended = wait(slurm, job_id, _progress(planned, job_id), lambda: all(end.exists() for end in ends), limits)
     state = f"the job ended: {ended.state}" if ended else f"nothing came for {QUIET_SECONDS:.0f} s: job cancelled"
-    found = {image.image: _why(work.folder, image, job_id, state) for image in work.to_import}
+    found = {image.image: _why(planned.folder, image, job_id, state) for image in planned.to_import}
     failures = {image: why for image, why in found.items() if why}
-    for image in work.images:
+    for image in planned.images:
         if image.image not in failures:
-            _keep_answer(work.folder, image)
+            _keep_answer(planned.folder, image)
     return failures
 
 
-def render(work: ImportJob) -> str:
-    minutes = work.minutes or MINUTES_AN_IMAGE * len(work.images)
-    lines = job.directives(work.options, job.IMPORT_NAME, 1, minutes, work.folder)
+def render(planned: ImportJob) -> str:
+    minutes = planned.work.minutes or MINUTES_AN_IMAGE * len(planned.images)
+    lines = job.directives(planned.work.options, job.IMPORT_NAME, 1, minutes, planned.folder)
     return job.render(
         "import_images.sbatch.j2",
-        work.folder,
-        site=work.site.name,
+        planned.folder,
+        site=planned.work.site.name,
         directives=[*lines, "--dependency=singleton"],
         program=interpreters.PROGRAM.relative_to(job.REPOSITORY),
         images=[
             {
                 "comment": f"{image.image}: {', '.join(image.engines)}",
                 "key": _key(image),
-                "uri": job.shell_word(images.import_uri(image.image)) if image in work.to_import else None,
+                "uri": job.shell_word(images.import_uri(image.image)) if image in planned.to_import else None,
                 "file": job.shell_word(str(image.path)),
                 "modules": image.modules,
             }
-            for image in work.images
+            for image in planned.images
         ],
     )
 
@@ -97,14 +95,14 @@ def _key(image: WantedImage) -> str:
     return image.path.stem
 
 
-def _progress(work: ImportJob, job_id: str) -> Callable[[], tuple[int, str]]:
+def _progress(planned: ImportJob, job_id: str) -> Callable[[], tuple[int, str]]:
     def progress() -> tuple[int, str]:
-        done = sum((work.folder / f"{_key(image)}.end").exists() for image in work.images)
-        parts = [work.folder / f"{_key(image)}.log" for image in work.images]
-        parts += [image.path.with_name(f"{image.path.name}.part-{job_id}") for image in work.images]
+        done = sum((planned.folder / f"{_key(image)}.end").exists() for image in planned.images)
+        parts = [planned.folder / f"{_key(image)}.log" for image in planned.images]
+        parts += [image.path.with_name(f"{image.path.name}.part-{job_id}") for image in planned.images]
         written = sum(image_files.size_of(path) for path in parts)
         # Bytes count as progress too: one image may take longer than a silent job is waited for.
-        return done * 10**15 + written, f"{done} of {len(work.images)} images are done, {bytes_text(written)}"
+        return done * 10**15 + written, f"{done} of {len(planned.images)} images are done, {bytes_text(written)}"
 
     return progress
 

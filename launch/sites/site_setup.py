@@ -2,40 +2,22 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from benchmarks.assets.assets import Repository
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
 from benchmarks.machine import images
 from benchmarks.rendering.columns import aligned
-from benchmarks.values import Hardware, JobOptions, Site
+from benchmarks.values import Site
 from launch.running import interpreters
 from launch.sites import image_files, import_job, site_hub
-from launch.sites.import_job import ImportJob
-from launch.sites.wanted import WantedImage, engine_of, wanted_images
+from launch.sites.wanted import WantedImage, Work, engine_of
 
 BAD, REFUSED = "missing: ", "refused: "  # how the text of a row begins that keeps the site from being ready
 
 Rows = list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is to be set up, where."""
-
-    site: Site
-    options: JobOptions
-    minutes: int | None  # of the job, where the person says so
-    engines: dict[str, EnvironmentSpec]
-    out: Path  # the folder of the site's results
-    force: bool  # import images anew that are there
-    devices: Sequence[Hardware]  # of the site's nodes
-    image: str | None = None  # instead of those that the site or Stepmark names
-    repositories: Sequence[Repository] = ()  # that programs read from Hugging Face
 
 
 def set_up(work: Work) -> int:
@@ -66,7 +48,7 @@ def preview(work: Work) -> str:
     if work.site.slurm is None:
         names = {image for image, _ in _chosen_here(work).values()}
         return "\n".join(f"would be pulled, where it is not there: {image}" for image in sorted(names))
-    job = _import_job(work, _wanted(work))
+    job = import_job.plan(work)
     text = import_job.render(job) if job.images else "all images are there: no job"
     return "\n".join([*site_hub.preview(work.site, work.repositories), text])
 
@@ -179,25 +161,16 @@ def _images_here(work: Work) -> Rows:
 # --- images of a cluster's nodes --------------------------------------------------------------------
 
 
-def _wanted(work: Work) -> list[WantedImage]:
-    return wanted_images(work.site, work.engines, work.devices, work.image)
-
-
-def _import_job(work: Work, wanted: Sequence[WantedImage]) -> ImportJob:
-    return import_job.plan(work.site, work.options, work.minutes, work.out, wanted, work.force)
-
-
 def _images_of_nodes(work: Work) -> Rows:
     container = work.site.container
     if container is None or container.images is None:
         raise RequestError(f"site '{work.site.name}' does not say where its images are", where="container.images")
     rows = prepare_folders(work.site, [("images", Path(container.images)), ("results", work.out)])
-    wanted = _wanted(work)
-    job, failures = _import_job(work, wanted), {}
+    job, failures = import_job.plan(work), {}
     if not _bad(rows):
         rows += site_hub.fetch(work.site, work.repositories)
         failures = import_job.run(job)
-    rows += [_image_row(image, job.to_import, failures) for image in wanted]
+    rows += [_image_row(image, job.to_import, failures) for image in job.wanted]
     # The engines whose image the site names for other CPUs than those of its nodes.
     absent: dict[str, str] = {}
     for device, name in product(work.devices, work.engines):

@@ -1,15 +1,32 @@
 """What a site is set up for: the engines that were asked for, what each runs in, and the images of the nodes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from benchmarks.assets.assets import Repository
 from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, nearest
 from benchmarks.machine import images
-from benchmarks.values import Architecture, Hardware, ImageNames, Site, Value
+from benchmarks.values import Architecture, Hardware, ImageNames, JobOptions, Site, Value
 from launch.running import interpreters
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be set up, where."""
+
+    site: Site
+    options: JobOptions
+    minutes: int | None  # of the job, where the person says so
+    engines: dict[str, EnvironmentSpec]
+    out: Path  # the folder of the site's results
+    force: bool  # import images anew that are there
+    devices: Sequence[Hardware]  # of the site's nodes
+    image: str | None = None  # instead of those that the site or Stepmark names
+    repositories: Sequence[Repository] = ()  # that programs read from Hugging Face
 
 
 def platforms(site: Site, configs: Configs) -> list[str]:

@@ -18,7 +18,7 @@ from benchmarks.errors import RequestError
 from benchmarks.values import Container, JobOptions, Site, Slurm
 from launch.environments import venvs
 from launch.sites import image_files, site_setup, wanted
-from launch.sites.site_setup import Work
+from launch.sites.wanted import Work
 from tests import forked
 from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
 from tests.launch.private_cluster_fixture import RunningCluster
