@@ -4,10 +4,18 @@ python launch/report.py archive FILE.tar.gz RUN...
 python launch/report.py archive FILE.tar.gz --where=model=llama2_70b --runs=FOLDER
 """
 
+import sys
+
 from absl import flags
 
+from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.history.archive import LEFT_OUT, write_archive
+from benchmarks.rendering.columns import plural
+from benchmarks.rendering.report import bytes_text
+from benchmarks.runs.runfolder import RESULT, RunFolder
 from launch.command_line.report import choice
-from launch.reports import run_reports
+from launch.reports.run_index import print_some
+from launch.slurm.run_states import find_run
 
 RUNS = flags.DEFINE_string("runs", choice.DEFAULT_RUNS, "The folder with the runs.")
 flags.adopt_module_key_flags(choice)
@@ -16,4 +24,27 @@ flags.adopt_module_key_flags(choice)
 def main(argv: list[str]) -> int:
     target, named = choice.file_and_runs(argv[1:], "archive")
     folder = choice.folder_of(RUNS.value)
-    return run_reports.archive(target, named, folder, choice.WHERE.value, choice.NEWEST.value)
+    if not target.name.endswith((".tar.gz", ".tgz")):
+        raise RequestError("an archive is called NAME.tar.gz", where=str(target))
+    if named:
+        folders = list(dict.fromkeys(find_run(name, folder).path.resolve() for name in named))
+    else:
+        folders = [folder / one.path for one in choice.fitting(folder)]
+    for run in map(RunFolder, folders):
+        if not (run.path / RESULT).is_file() or not run.is_collected():
+            raise choice.no_result("a run has no result yet", run.path)
+    packed = write_archive(folders, target)
+    manifest = packed.manifest
+    print(
+        f"{target}: {plural(len(folders), 'run')}, {len(manifest.files)} files, {bytes_text(manifest.bytes)} "
+        f"({bytes_text(target.stat().st_size)} packed); left out of each: {', '.join(LEFT_OUT)}/"
+    )
+    print(f"  manifest  sha256 {packed.manifest_sha256}")
+    print(f"  next      python launch/report.py verify_archive {target}     (on any machine)")
+    if packed.skipped:
+        print("stepmark: left out, as they are links or have a dot before their name:", file=sys.stderr)
+        print_some(packed.skipped, len(packed.skipped))
+    if packed.secrets:  # raw files go in as they are: else no digest would agree
+        print("stepmark: what looks like a secret is in these files, and now in the archive:", file=sys.stderr)
+        print_some(packed.secrets, len(packed.secrets))
+    return EXIT_VALID

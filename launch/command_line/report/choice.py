@@ -1,10 +1,21 @@
-"""The flags that choose among the runs of a folder. Importing this module defines them."""
+"""The runs of a folder that a subcommand is about, and the flags that choose them. Importing it defines the flags."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from benchmarks.errors import RequestError
+from benchmarks.history.filters import KEYS, Condition, parse_condition
+from benchmarks.logs.log_endings import printable
+from benchmarks.runs.runfolder import BENCHMARK
+from launch.reports.run_index import open_index, say_problems
+
+if TYPE_CHECKING:
+    from benchmarks.history.index import Index
+    from benchmarks.runs.finished_run import FinishedRun
 
 HEADING = "Which runs"
 DEFAULT_RUNS = "results"
@@ -31,3 +42,46 @@ def folder_of(name: str) -> Path:
     if not name:
         raise RequestError("the folder of the runs is empty text", next_command=f"{DEFAULT_RUNS}, or another folder")
     return Path(name)
+
+
+def fitting(folder: Path) -> "list[FinishedRun]":
+    """The runs that fit, with a result or without; what was left out is said."""
+    conditions = [parse_condition(text) for text in WHERE.value]
+    index = index_of(folder)
+    say_problems(index)
+    entries = index.select(conditions, NEWEST.value)
+    if not entries:
+        say_what_there_is(index, conditions)
+        raise RequestError(
+            "no run fits",
+            where=" ".join(f"--where='{text}'" for text in WHERE.value) or str(folder),
+            next_command=f"python launch/report.py runs {folder}     (lists them)",
+        )
+    return entries
+
+
+def index_of(folder: Path, *, rebuild: bool = False) -> "Index":
+    if (folder / BENCHMARK).is_file():
+        run = folder.resolve()
+        raise RequestError(
+            "this is a run itself; a folder that holds runs is needed",
+            where=str(folder),
+            next_command=f"python launch/report.py runs {run.parent} --where=run={run.name}",
+        )
+    return open_index(folder, rebuild)
+
+
+def say_what_there_is(index: "Index", conditions: Sequence[Condition]) -> None:
+    """All but their names: these are the runs themselves."""
+    for name in dict.fromkeys(condition.key for condition in conditions if KEYS[condition.key].kind != "part"):
+        if values := ", ".join(index.values(name)):
+            print(f"stepmark: {name} of the runs in {index.output_dir}: {printable(values)}", file=sys.stderr)
+
+
+def no_result(what: str, place: Path) -> RequestError:
+    return RequestError(
+        what,
+        where=str(place),
+        why="it trains, waits in a queue, or was cut off",
+        next_command=f"python launch/status.py {place}, or choose with --where=status=valid,invalid,failed",
+    )

@@ -4,10 +4,16 @@ python launch/report.py html FILE.html RUN...
 python launch/report.py html FILE.html --where=model=llama2_70b --runs=FOLDER
 """
 
+import sys
+from pathlib import Path
+
 from absl import flags
 
+from benchmarks.logs.log_endings import printable
+from benchmarks.rendering.report import bytes_text
+from benchmarks.runs.finished_run import RUNNING
 from launch.command_line.report import choice
-from launch.reports import run_reports
+from launch.reports.html_pages import write_html
 
 RUNS = flags.DEFINE_string("runs", choice.DEFAULT_RUNS, "The folder with the runs.")
 flags.adopt_module_key_flags(choice)
@@ -16,4 +22,18 @@ flags.adopt_module_key_flags(choice)
 def main(argv: list[str]) -> int:
     target, named = choice.file_and_runs(argv[1:], "html")
     folder = choice.folder_of(RUNS.value)
-    return run_reports.html(target, named, folder, choice.WHERE.value, choice.NEWEST.value)
+    code = write_html(named or _with_result(folder), target)
+    print(f"{target}: {bytes_text(target.stat().st_size)}, needs no network")
+    return code
+
+
+def _with_result(folder: Path) -> list[str]:
+    """A run that has no result yet has no figures to show: it is named and left out."""
+    entries = choice.fitting(folder)
+    ended = [str(folder / one.path) for one in entries if one.status != RUNNING]
+    if not ended:
+        raise choice.no_result("no run that fits has a result yet", folder / entries[0].path)
+    for one in entries:
+        if one.status == RUNNING:
+            print(f"stepmark: left out, it has no result yet: {printable(one.path)}", file=sys.stderr)
+    return ended

@@ -8,12 +8,16 @@
 docs/history.md lists the keys of --where.
 """
 
+import sys
+
 from absl import flags
 
+from benchmarks.errors import EXIT_VALID
 from benchmarks.history import exports
+from benchmarks.history.filters import parse_condition
 from launch.cli import refuse_more
 from launch.command_line.report import choice
-from launch.reports import run_reports
+from launch.reports.run_index import say_problems
 
 FORMAT = flags.DEFINE_enum("format", "table", list(exports.FORMATS), "The shape of the list.")
 REBUILD_INDEX = flags.DEFINE_boolean("rebuild_index", False, "Forget what is known of the runs, and read all again.")
@@ -23,6 +27,13 @@ flags.adopt_module_key_flags(choice)
 def main(argv: list[str]) -> int:
     refuse_more(argv[2:], "python launch/report.py runs FOLDER")
     folder = choice.folder_of(argv[1] if argv[1:] else choice.DEFAULT_RUNS)
-    return run_reports.listing(
-        folder, choice.WHERE.value, choice.NEWEST.value, FORMAT.value, rebuild=REBUILD_INDEX.value
-    )
+    conditions = [parse_condition(text) for text in choice.WHERE.value]
+    index = choice.index_of(folder, rebuild=REBUILD_INDEX.value)
+    entries = index.select(conditions, choice.NEWEST.value)
+    found = exports.Listing(str(folder), conditions, entries, index.problems())
+    sys.stdout.buffer.write(exports.FORMATS[FORMAT.value](found).encode(errors="backslashreplace"))
+    sys.stdout.flush()
+    say_problems(index)
+    if conditions and not entries:
+        choice.say_what_there_is(index, conditions)
+    return EXIT_VALID
