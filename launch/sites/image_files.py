@@ -55,7 +55,14 @@ def refuse(image: Path, benchmark: Benchmark, module: str) -> None:
 def unfit(image: Path, wanted: Architecture | None, modules: Collection[str]) -> str:
     """Why an image cannot be used, as far as it is known; nothing where it may."""
     checked = checked_of(image)
-    return broken(image) or (judge(checked, wanted, modules) if checked else "")
+    if checked is None or broken(image):
+        return broken(image)
+    if checked.asked is None:
+        return checked.why
+    found = MACHINES.get(checked.asked.machine, checked.asked.machine)
+    if wanted is not None and found != wanted:
+        return f"it is for {found}, the nodes are {wanted}"
+    return interpreters.problem(checked.asked, modules)
 
 
 def broken(image: Path) -> str:
@@ -68,15 +75,6 @@ def broken(image: Path) -> str:
     if not first:
         return "it has 0 bytes"
     return "" if first == SQUASHFS else f"it is no squashfs file: it does not begin with {SQUASHFS.decode()}"
-
-
-def judge(checked: CheckedImage, wanted: Architecture | None, modules: Collection[str]) -> str:
-    if checked.asked is None:
-        return checked.why
-    found = MACHINES.get(checked.asked.machine, checked.asked.machine)
-    if wanted is not None and found != wanted:
-        return f"it is for {found}, the nodes are {wanted}"
-    return interpreters.problem(checked.asked, modules)
 
 
 def size_of(image: Path) -> int:
