@@ -152,8 +152,8 @@ def report(results: Path, arguments: list[str]) -> str:
 
 
 def counted(results: Path) -> str:
-    found = json.loads(report(results, ["--format=json", "--newest=1"]))
-    return f"{len(found['runs'])} run shown, {len(found['problems'])} folders left out with a reason"
+    found = json.loads(report(results, ["--format=json"]))
+    return f"{len(found['runs'])} runs, {len(found['problems'])} folders left out with a reason"
 
 
 def peak_memory_mb() -> float:
