@@ -12,11 +12,7 @@ LIMIT_SECONDS = 400
 PASSIVE = ("--set=env.OMP_WAIT_POLICY=PASSIVE", "--set=env.GOMP_SPINCOUNT=0")
 # Script -> what makes it small, and a word of what it prints last.
 SMALLEST = {
-    # Three starts of a framework are slow; of MaxText's one will do, for the pairs are the same.
-    "measure_overhead.py --backend=jax": (
-        ["--pairs=0", "--clock_steps=180", "--set=micro_batch_size=1"],
-        "(n 1 blocks of 80 steps)",
-    ),
+    # Its pairs are the same for both, and so is the clock of their workers.
     "measure_overhead.py --backend=nemo": (
         ["--pairs=1", "--steps=100", "--clock_steps=180", *PASSIVE],
         "(n 1 pairs)",

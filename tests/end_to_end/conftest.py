@@ -173,13 +173,6 @@ def nemo_lora(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Ru
 
 
 @pytest.fixture(scope="session")
-def nemo_data_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same two sequences a step as nemo_pretrain, one on each of two processes."""
-    flags = ("--gpus=2", "--set=micro_batch_size=1", "--steps=12")
-    return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo_dp"), *flags)
-
-
-@pytest.fixture(scope="session")
 def nemo_pipeline_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same two sequences a step as nemo_pretrain, one after the other through two stages."""
     pipeline = ("--gpus=2", f"{STRATEGY}.pipeline_model_parallel_size=2", "--steps=12")

@@ -103,6 +103,7 @@ def test_a_small_model_with_two_replicas_and_micro_steps(starter: Starter) -> No
     assert lines["matmuls of the model"]["counted"] > lines["matmuls of the model"]["expected"]
 
 
+@pytest.mark.every_program
 @pytest.mark.usefixtures("jax_python")
 def test_one_device_is_compiled_too(starter: Starter) -> None:
     """Nothing is partitioned there: what was lowered is counted."""

@@ -97,11 +97,3 @@ def test_a_pretraining_that_is_cut_short_learns_and_is_aborted(start_nemo: Start
     losses = [one["loss"] for one in evaluations]
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < GUESSING - 1
-
-
-def test_a_learning_rate_that_is_far_too_high_is_called_diverging(start: Start, tmp_path: Path) -> None:
-    run = trained(start, tmp_path, JAX, PRETRAINING, "--set=learning_rate=3.0", "--steps=240")
-    assert_aborted(run)
-    assert "diverging: " in run.err
-    assert f"is worse than guessing, {GUESSING}" in run.err
-    assert "learning rate (3) is likely too high" in run.result["convergence"]["standing"]

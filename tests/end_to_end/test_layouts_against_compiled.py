@@ -19,7 +19,7 @@ from jax_backend import BACKEND, compiling, planning
 from launch.running.local import inherited_environment
 from tests.end_to_end.runs import LIMIT_SECONDS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.every_program]
 
 DEVICES = SEQUENCES = 8
 # (fsdp, data, tensor, context)

@@ -43,20 +43,15 @@ def test_equal_steps_have_equal_digests_and_others_have_others(tiny: Run, sharde
         assert not [note for note in run.result["notes"] if "digest" in note]
 
 
-@pytest.mark.parametrize("dtype", ["int8", "fp8"])
-def test_other_precisions(start: Start, tmp_path: Path, dtype: str) -> None:
-    run = finish(start(tmp_path, JAX, TINY, f"--dtype={dtype}", "--steps=8"), tmp_path)
+def test_fp8_trains_and_no_speed_is_claimed_of_its_emulation(start: Start, tmp_path: Path) -> None:
+    run = finish(start(tmp_path, JAX, TINY, "--dtype=fp8", "--steps=8"), tmp_path)
     assert run.code == 0, run.err
     assert run.result["status"] == "valid"
     assert verify(str(run.folder)).returncode == 0
-    speed = run.result["seconds_per_step"]["median"]
-    if dtype == "fp8":
-        assert speed is None
-        assert run.result["tokens_per_second"] is None
-        assert "emulated" in run.result["null_because"]["seconds_per_step"]
-        assert "not claimed" in run.out
-    else:
-        assert speed > 0
+    assert run.result["seconds_per_step"]["median"] is None
+    assert run.result["tokens_per_second"] is None
+    assert "emulated" in run.result["null_because"]["seconds_per_step"]
+    assert "not claimed" in run.out
 
 
 def test_a_setting_maxtext_refuses_fails_with_its_words(start: Start, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("runs")]
 MODEL = Configs().model("llama3_tiny")
 TARGETS = ["query_key_value", "attention_output", "mlp_input", "mlp_output"]
 ALL_PARAMETERS, ADAPTERS = 426_624, 26_624
+SLOWED = re.compile(r"--inject_slowdown=2.*: \d+ steps of ([\d.]+) s by themselves lasted ([\d.]+) s")
 PROOF = "adapters on rank 0: 16 of 16 tensors changed; 0 of 15 frozen tensors changed"
 
 
@@ -28,7 +29,6 @@ def default(request: pytest.FixtureRequest) -> Run:
 
 
 TWO_PROCESSES = {
-    "nemo_data_parallel": {"data": 2},
     "nemo_pipeline_parallel": {"pipeline": 2},
     "nemo_lora_tensor_parallel": {"tensor": 2},
 }
@@ -104,14 +104,6 @@ def test_a_model_shared_out_has_the_same_parameters(request: pytest.FixtureReque
     assert [(worker["parameters"], worker["trainable_parameters"]) for worker in workers] == [wanted] * 2
 
 
-def test_two_replicas_train_as_one_process_does(nemo_pretrain: Run, nemo_data_parallel: Run) -> None:
-    """The weights and the data are the same, and the mean of two means is the mean: equal to rounding."""
-    assert nemo_data_parallel.losses == pytest.approx(nemo_pretrain.losses[:12], rel=1e-5)
-    norms = nemo_pretrain.gradient_norms()[:12]
-    assert nemo_data_parallel.gradient_norms(0) == pytest.approx(norms, rel=1e-4)
-    assert nemo_data_parallel.gradient_norms(1) == pytest.approx(norms, rel=1e-4)
-
-
 def test_a_model_in_two_stages_trains_like_the_whole(nemo_pretrain: Run, nemo_pipeline_parallel: Run) -> None:
     """Alike, not equal: each pipeline stage draws its weights from a seed of its own. Other weights of the same
     distribution fall by the same loss at each step, to a few per mille."""
@@ -163,10 +155,15 @@ def test_an_interleaved_pipeline_trains_every_part_of_a_model(start_nemo: Start,
 
 
 def test_bf16_trains_as_fp32_does_but_for_its_rounding(start_nemo: Start, nemo_pretrain: Run, tmp_path: Path) -> None:
-    run = finish(start_nemo(tmp_path, NEMO, LLAMA3, "--dtype=bf16", "--steps=4"), tmp_path)
+    """Slowed on purpose, which changes no loss."""
+    flags = ("--dtype=bf16", "--steps=4", "--inject_slowdown=2")
+    run = finish(start_nemo(tmp_path, NEMO, LLAMA3, *flags), tmp_path)
     assert run.code == 0, run.err
     assert run.result["status"] == "valid"
     assert run.losses == pytest.approx(nemo_pretrain.losses[:4], abs=0.02)
     assert run.losses != nemo_pretrain.losses[:4]
     assert run.result["parameters"] == ALL_PARAMETERS
+    assert run.result["slowed_by"] == 2
+    (told,) = [found for found in map(SLOWED.search, run.result["notes"]) if found]
+    assert float(told[2]) == pytest.approx(3 * float(told[1]), rel=0.2)
     assert "no published bf16 peak" in run.result["null_because"]["mfu"]

@@ -18,7 +18,7 @@ from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, finish, verify
 pytestmark = pytest.mark.slow
 
 STAND_INS = REPOSITORY / "tests/stand_ins"
-TWO_NODES = ("--nodes=2", "--gpus=2", "--pgle=nsys", "--steps=12")
+TWO_NODES = ("--nodes=2", "--gpus=2")
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,8 @@ def cluster(cluster: ClusterOfTests) -> ClusterOfTests:
     return replace(cluster, variables={**cluster.variables, "PATH": f"{STAND_INS}:{os.environ['PATH']}"})
 
 
-def on_cluster(cluster: ClusterOfTests, output_dir: Path, stand_in: str = "", check: str = "--nocheck") -> Run:
-    words = ("--site=dev", f"--output_dir={output_dir}", JAX, TINY, *TWO_NODES, check)
+def on_cluster(cluster: ClusterOfTests, output_dir: Path, *flags: str, stand_in: str = "") -> Run:
+    words = ("--site=dev", f"--output_dir={output_dir}", JAX, TINY, "--pgle=nsys", "--steps=12", *flags)
     process = cluster.start("run.py", *words, STAND_IN_NSYS=stand_in)
     return finish(process, output_dir)
 
@@ -61,7 +61,7 @@ def test_auto_over_two_nodes_marks_the_same_steps_on_every_rank(cluster: Cluster
 
 @pytest.fixture(scope="module")
 def three_phases(cluster: ClusterOfTests, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return on_cluster(cluster, tmp_path_factory.mktemp("nsys"), check="--check")
+    return on_cluster(cluster, tmp_path_factory.mktemp("nsys"), *TWO_NODES)
 
 
 def test_three_phases_run_and_a_profile_that_nothing_has_read_is_no_result(three_phases: Run) -> None:
@@ -83,7 +83,7 @@ def test_three_phases_run_and_a_profile_that_nothing_has_read_is_no_result(three
 
 
 def test_a_conversion_that_fails_ends_the_job_and_says_why(cluster: ClusterOfTests, tmp_path: Path) -> None:
-    run = on_cluster(cluster, tmp_path, "empty")
+    run = on_cluster(cluster, tmp_path, "--nocheck", stand_in="empty")
     assert run.code == 1, run.out + run.err
     assert run.result["status"] == "failed"
     assert phases_of(run)["convert"] == 1
@@ -106,7 +106,7 @@ def test_a_kept_profile_of_another_model_is_refused_before_the_first_step(
     place.mkdir(parents=True)
     (place / "profile.json").write_text(json.dumps(about))
     (place / "profile.pbtxt").write_bytes((made / "profile.pbtxt").read_bytes())
-    run = on_cluster(cluster, tmp_path)
+    run = on_cluster(cluster, tmp_path, *TWO_NODES, "--nocheck")
     assert starts_phases(run) == ["perf"]  # it was taken: two phases are saved
     assert run.code == 1, run.out + run.err
     assert any("base_emb_dim" in reason for reason in run.result["reasons"]), run.result["reasons"]

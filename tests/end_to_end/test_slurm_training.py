@@ -116,5 +116,7 @@ def test_nemos_loss_over_nodes_is_that_of_one_process(cluster: ClusterOfTests, t
     assert local.code == 0, local.err
     assert local.result["benchmark"]["global_batch_size"] == over_nodes.result["benchmark"]["global_batch_size"]
     assert over_nodes.losses == pytest.approx(local.losses, rel=TOLERANCE)
+    for rank in (0, 1):
+        assert over_nodes.gradient_norms(rank) == pytest.approx(local.gradient_norms(), rel=1e-4)
     assert local.losses[0] == pytest.approx(math.log(512), abs=0.1)  # an untrained model knows nothing
     assert local.losses[0] - local.losses[-1] > 1
