@@ -180,19 +180,22 @@ def test_steps_missing_from_a_log_shift_nothing() -> None:
 
 # --- the recipes' own rules -------------------------------------------------------------------
 
-
-def test_last_is_the_last_step_with_a_time() -> None:
-    window, marked = choose_window(run_of([30.0, 2.0, 1.0, None], {}), "last")
-    assert (window.first_step, window.last_step, window.counted, window.settled) == (2, 2, 1, False)
-    assert [step.excluded_because for step in marked] == ["outside_window", "outside_window", None, "no_time"]
+OUT = "outside_window"
 
 
-def test_last_passes_over_a_step_that_is_left_out_already() -> None:
-    assert reasons_of(run_of([9.0, 2.0, 1.0], {2: "profiler"}), "last") == [
-        "outside_window",
-        None,
-        "profiler",
-    ]
+@pytest.mark.parametrize(
+    ("rule", "seconds", "excluded", "reasons"),
+    [
+        ("last", [30.0, 2.0, 1.0, None], {}, [OUT, OUT, None, N]),  # the last step with a time
+        ("last", [9.0, 2.0, 1.0], {2: "profiler"}, [OUT, None, "profiler"]),
+        ("2-4", [1.0, None, 1.0, None, 1.0, 1.0], {2: "profiler"}, [OUT, OUT, "profiler", N, None, OUT]),
+        ("1-3", [30.0, 4.0, 0.002, 8.0, 4.0], {}, [OUT, None, None, None, OUT]),  # as published: artefacts stay
+    ],
+)
+def test_a_recipes_rule_is_applied_as_published(
+    rule: str, seconds: list[float | None], excluded: dict[int, str], reasons: list[str | None]
+) -> None:
+    assert reasons_of(run_of(seconds, excluded), rule) == reasons
 
 
 def test_a_range_counts_its_steps_by_number_both_ends_included() -> None:
@@ -200,43 +203,18 @@ def test_a_range_counts_its_steps_by_number_both_ends_included() -> None:
     assert (window.first_step, window.last_step, window.counted) == (35, 44, 10)
     assert window.excluded == {"outside_window": 40}
     assert window_of(run_of([1.0] * 50, first=1), "35-44").first_step == 35
+    assert window_of(run_of([1.0] * 40), "35-44").counted == 5
 
 
-def test_a_range_keeps_reasons_and_names_steps_without_a_time() -> None:
-    steps = run_of([1.0, None, 1.0, None, 1.0, 1.0], {2: "profiler"})
-    assert reasons_of(steps, "2-4") == [
-        "outside_window",
-        "outside_window",
-        "profiler",
-        "no_time",
-        None,
-        "outside_window",
-    ]
-
-
-def test_a_published_rule_is_applied_as_published() -> None:
-    """Artefacts are not cut out of it: the table it reproduces did not."""
-    assert reasons_of(run_of([30.0, 4.0, 0.002, 8.0, 4.0]), "1-3") == [
-        "outside_window",
-        None,
-        None,
-        None,
-        "outside_window",
-    ]
-
-
-def test_a_range_beyond_the_run_counts_what_exists_and_says_what_is_missing() -> None:
-    steps = run_of([1.0] * 40)
-    assert window_of(steps, "35-44").counted == 5
-    assert missing_steps("35-44", steps) == 5
-    assert missing_steps("35-44", run_of([1.0] * 45)) == 0
-    assert missing_steps("35-44", []) == 10
-
-
-def test_last_wants_one_step_and_steady_none() -> None:
-    assert missing_steps("last", run_of([None])) == 1
-    assert missing_steps("last", run_of([1.0])) == 0
-    assert missing_steps("steady", []) == 0
+@pytest.mark.parametrize(
+    ("rule", "seconds", "missing"),
+    [
+        ("35-44", [1.0] * 40, 5), ("35-44", [1.0] * 45, 0), ("35-44", [], 10), ("1-4", [1.0, 1.0, None, 1.0, 1.0], 1),
+        ("last", [None], 1), ("last", [1.0], 0), ("steady", [], 0),
+    ],
+)  # fmt: skip
+def test_what_a_rule_asks_for_and_the_run_lacks(rule: str, seconds: list[float | None], missing: int) -> None:
+    assert missing_steps(rule, run_of(seconds)) == missing
 
 
 @pytest.mark.parametrize(("rule", "settled"), [("30-35", False), ("31-35", True), ("last", True), ("90-99", False)])
@@ -276,50 +254,33 @@ def test_every_rule_has_words() -> None:
 # --- wall time --------------------------------------------------------------------------------
 
 
-def counted_of(steps: Sequence[Step], rule: str = "steady") -> list[Step]:
-    return [step for step in choose_window(steps, rule)[1] if step.excluded_because is None]
-
-
-def test_steps_that_fill_their_wall_time_are_consistent() -> None:
-    steps = with_elapsed(run_of([30.0, 1.0, 1.5, 1.0, 1.5]), [30.0, 31.0, 32.5, 33.5, 35.0])
-    assert consistency(steps, counted_of(steps)) == pytest.approx(0.0)
-
-
-def test_seconds_that_went_elsewhere_show_against_the_wall() -> None:
-    steps = with_elapsed(run_of([30.0, *[1.0] * 10]), [30.0 + 1.25 * index for index in range(11)])
-    assert consistency(steps, counted_of(steps)) == pytest.approx(0.2)
-    assert consistency(steps, steps[1:4]) == pytest.approx(0.2)
-
-
-def test_steps_left_out_within_the_window_count_for_its_wall_time() -> None:
-    plain = run_of([30.0, 4.0, 4.0, 0.002, 7.998, 4.0, 4.0])
-    counted = [step.step for step in counted_of(plain)]
-    assert counted == [1, 2, 5, 6]
-    steps = with_elapsed(plain, [30.0, 34.0, 38.0, 38.002, 46.0, 50.0, 54.0])
-    assert consistency(steps, [step for step in steps if step.step in counted]) == pytest.approx(0.0)
-    lost = [step for step in steps if step.step != 4]
-    assert consistency(lost, [step for step in lost if step.step in counted]) == pytest.approx(0.0)
+@pytest.mark.parametrize(
+    ("seconds", "elapsed", "counted", "disagreement"),
+    [
+        pytest.param([30.0, 1.0, 1.5, 1.0], [30.0, 31.0, 32.5, 33.5], range(1, 4), 0.0, id="they fill it"),
+        pytest.param([30.0, *[1.0] * 10], [30 + 1.25 * n for n in range(11)], range(1, 11), 0.2, id="time elsewhere"),
+        # Those left out between the counted ones count for its wall time.
+        pytest.param([30, 4, 4, 0.002, 7.998, 4], [30, 34, 38, 38.002, 46, 50], [1, 2, 5], 0.0, id="left out"),
+        pytest.param([30.0, 1.0, 1.0, 1.0, 1.0], [30, 40, 41, 42, 99], [1, 2, 3], 0.0, id="first to last counted"),
+        pytest.param([30.0, 1.0, 1.0], [None] * 3, [1, 2], None, id="no clock"),
+        pytest.param([30.0, 1.0, 1.0], [30.0, 31.0, 32.0], [], None, id="nothing counted"),
+        pytest.param([30.0, 1.0, 1.0], [30.0, 31.0, 32.0], [1], None, id="one step has no time between"),
+    ],
+)
+def test_how_far_step_times_and_wall_time_disagree(
+    seconds: list[float], elapsed: list[float | None], counted: Sequence[int], disagreement: float | None
+) -> None:
+    steps = with_elapsed(run_of(seconds), elapsed)
+    found = consistency(steps, [step for step in steps if step.step in counted])
+    assert found == (None if disagreement is None else pytest.approx(disagreement))
+    every_other = steps[::2]
+    assert consistency(every_other, every_other) is None  # steps missing from a log shift nothing
 
 
 def test_steps_that_a_clock_stamped_are_true_however_quick() -> None:
     """Our own steps: none of them is taken for an artefact, so nothing slow is left out with it."""
     steps = with_elapsed(run_of([3.0, 1.0, 1.8, 0.2, 1.0, 1.0]), [3.0, 4.0, 5.8, 6.0, 7.0, 8.0])
-    assert [step.step for step in counted_of(steps)] == [1, 2, 3, 4, 5]
-
-
-def test_only_the_time_between_first_and_last_counted_step_is_compared() -> None:
-    steps = with_elapsed(run_of([30.0, 1.0, 1.0, 1.0, 1.0]), [30.0, 40.0, 41.0, 42.0, 99.0])
-    assert consistency(steps, steps[1:4]) == pytest.approx(0.0)
-
-
-def test_what_cannot_be_compared_is_none() -> None:
-    plain = run_of([30.0, 1.0, 1.0])
-    clocked = with_elapsed(plain, [30.0, 31.0, 32.0])
-    assert consistency(plain, plain[1:]) is None
-    assert consistency(clocked, []) is None
-    assert consistency(clocked, clocked[1:2]) is None
-    every_tenth = [step for step in with_elapsed(run_of([1.0] * 50), range(50)) if step.step % 10 == 0]
-    assert consistency(every_tenth, every_tenth) is None
+    assert reasons_of(steps) == ["compile", *[None] * 5]
 
 
 # --- what holds for every run -----------------------------------------------------------------
