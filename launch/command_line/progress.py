@@ -4,12 +4,10 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 LINE_SECONDS = 10.0
-
-Say = Callable[[str], None]
 
 
 class Show(Protocol):
@@ -29,9 +27,9 @@ def note(text: str) -> None:
 
 
 @contextlib.contextmanager
-def shown(say: Say = say, bar: bool | None = None, lead: str = "") -> Iterator[Show]:
-    """A `bar`, or a line for each thing that is done and each ten seconds; None: a bar where stderr is a terminal."""
-    if sys.stderr.isatty() if bar is None else bar:
+def shown(lead: str = "") -> Iterator[Show]:
+    """A bar on a terminal; else a line for each thing that is done, and each ten seconds. All begin with `lead`."""
+    if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError, RunError
 from benchmarks.secret_rules import hidden
-from launch.command_line.progress import Say, Show, shown
+from launch.command_line.progress import Show, say, shown
 from launch.environments import uv
 
 END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
@@ -62,7 +62,7 @@ class Making:
         return uv.command("pip", command, "--python", str(self.python))
 
 
-def make(making: Making, say: Say, bar: bool | None) -> Path | None:
+def make(making: Making) -> Path | None:
     """The Python of the new environment; None where nobody offers what the lock file needs."""
     name, path, size_gb = making.spec.name, making.path, making.lock_file.size_gb
     if path.exists():
@@ -75,7 +75,7 @@ def make(making: Making, say: Say, bar: bool | None) -> Path | None:
     )
     started, whole = time.monotonic(), False
     try:
-        with signals_as_exit(), shown(say, bar, f"environment '{name}': ") as show:
+        with signals_as_exit(), shown(f"environment '{name}': ") as show:
             whole = _fill(making, show)
         if whole:
             _mark_complete(making, time.monotonic() - started)

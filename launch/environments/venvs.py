@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from launch.command_line.places import stepmark_home
-from launch.command_line.progress import Say, say
+from launch.command_line.progress import say
 
 MARKER = "complete"  # the file that an environment has when it is whole
 
@@ -102,12 +102,8 @@ def origin(spec: EnvironmentSpec, python: Path) -> dict[str, str | None]:
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
 
 
-def ensure(spec: EnvironmentSpec, say: Say = say, bar: bool | None = None) -> Path:
-    """The Python of the environment, which is made first if need be.
-
-    `say` gets the lines for a person; `bar` decides for a progress bar on stderr instead of
-    progress lines (None: a bar where stderr is a terminal).
-    """
+def ensure(spec: EnvironmentSpec) -> Path:
+    """The Python of the environment, which is made first if need be."""
     if not spec.locks:
         raise RequestError(
             f"'{spec.name}' is a container: it cannot be made as a virtual environment",
@@ -117,18 +113,18 @@ def ensure(spec: EnvironmentSpec, say: Say = say, bar: bool | None = None) -> Pa
     python = python_of(spec)
     if python is not None:
         return python
-    with _only_maker(spec, say) as lock:
+    with _only_maker(spec) as lock:
         python = python_of(spec)
         if python is not None:
             say(f"environment '{spec.name}': made by the other process, reused")
             return python
-        return _make_the_first_that_fits(spec, lock, say, bar)
+        return _make_the_first_that_fits(spec, lock)
 
 
 # --- the choice of a lock file ----------------------------------------------------------------
 
 
-def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: bool | None) -> Path:
+def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int) -> Path:
     """The Python of an environment made from the first lock file that this machine can use."""
     from launch.environments import making, uv
 
@@ -138,19 +134,19 @@ def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: b
         versions = [version for version in fitting_versions(lock_file) if version in pythons]
         if not versions:
             without_python.append(lock_file)
-            _say_why_not(spec, lock_file, f"no Python {span([lock_file])} was found", say)
+            _say_why_not(spec, lock_file, f"no Python {span([lock_file])} was found")
         for version in versions:
             path, digest = environment_path(spec, lock_file, version), _lock_digest(spec, lock_file)
             one = making.Making(spec, lock_file, digest, pythons[version], version, path, path / MARKER, pip, lock)
-            python = making.make(one, say, bar)
+            python = making.make(one)
             if python is not None:
                 return python
             why = f"{lock_file.offered} is not offered by pip's settings for Python {version[0]}.{version[1]}"
-            _say_why_not(spec, lock_file, why, say)
+            _say_why_not(spec, lock_file, why)
     raise _no_python(spec.name, without_python, uv.installed_pythons()) if without_python else _nothing_offered(spec)
 
 
-def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str, say: Say) -> None:
+def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str) -> None:
     say(f"environment '{spec.name}': not made from {lock_file.path.name} ({lock_file.size_gb:g} GB): {why}")
 
 
@@ -181,7 +177,7 @@ def _nothing_offered(spec: EnvironmentSpec) -> RequestError:
 
 
 @contextlib.contextmanager
-def _only_maker(spec: EnvironmentSpec, say: Say) -> Iterator[int]:
+def _only_maker(spec: EnvironmentSpec) -> Iterator[int]:
     """Hold the `.making` file of an environment; wait, and say so, while another process holds it.
 
     It is named for the environment and no lock file, since which of them is used is found out only here.

@@ -96,7 +96,7 @@ class ClusterOfTests:
     def have(self, *backends: Backend) -> None:
         """The environments of these backends, which are made here on a fresh machine."""
         for backend in backends:
-            made = venvs.ensure(backend.environment(backend.engines[0]), bar=False).parents[1]
+            made = venvs.ensure(backend.environment(backend.engines[0])).parents[1]
             place = self.home / "environments" / made.name
             if not place.is_symlink():
                 place.symlink_to(made)

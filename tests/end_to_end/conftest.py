@@ -36,13 +36,13 @@ WORDS = ("the", "cluster", "trains", "a", "model", "and", "each", "step", "takes
 @pytest.fixture(scope="session")
 def jax_python() -> Path:
     """MaxText's environment; made here on a fresh machine, which takes minutes."""
-    return venvs.ensure(jax_backend.BACKEND.environment("maxtext"), bar=False)
+    return venvs.ensure(jax_backend.BACKEND.environment("maxtext"))
 
 
 @pytest.fixture(scope="session")
 def nemo_python() -> Path:
     """NeMo's environment; made here on a fresh machine, which takes minutes."""
-    return venvs.ensure(nemo_backend.BACKEND.environment("nemo"), bar=False)
+    return venvs.ensure(nemo_backend.BACKEND.environment("nemo"))
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ def compile_it(starter: Starter, *flags: str) -> "subprocess.CompletedProcess[st
 @pytest.fixture(scope="session")
 def cuda_python() -> Path:
     """MaxText's environment with JAX's plugin for CUDA; made here on a fresh machine, which takes minutes."""
-    return venvs.ensure(jax_backend.BACKEND.environment("maxtext", "cuda"), bar=False)
+    return venvs.ensure(jax_backend.BACKEND.environment("maxtext", "cuda"))
 
 
 def compiled(starter: Starter, *flags: str) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def test_a_jaxlib_that_gives_no_answer_is_no_verdict(played: Played) -> None:
 
 @pytest.mark.slow
 def test_the_real_jaxlib() -> None:
-    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
+    python = venvs.ensure(BACKEND.environment("maxtext"))
     text = (
         "--xla_gpu_graph_level=0 --xla_gpu_enable_triton_gemm=maybe "
         "--xla_gpu_disable_async_collectives=ALLREDUCE,FOO --xla_gpu_enable_libnvptxcompiler=true "

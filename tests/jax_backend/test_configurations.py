@@ -121,7 +121,7 @@ def covering(phases: list[Asked]) -> list[Asked]:
 
 
 def answered(plans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
+    python = venvs.ensure(BACKEND.environment("maxtext"))
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [str(python), "-P", str(PROGRAM)],

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 def looked_at(release: str, tmp_path: Path) -> "subprocess.CompletedProcess[str]":
     wheel = tmp_path / release
-    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
+    python = venvs.ensure(BACKEND.environment("maxtext"))
     pip = uv.pip_settings()
     install = uv.command("pip", "install", "--quiet", "--no-deps", f"--python={python}", f"--target={wheel}")
     subprocess.run([*install, f"maxtext=={release}"], env=uv.variables(pip), check=True, timeout=300)
@@ -65,7 +65,7 @@ def test_0_2_3_is_refused_in_one_line_with_the_way_out(tmp_path: Path) -> None:
 def test_the_list_of_settings_is_what_the_pinned_maxtext_says() -> None:
     program = WORKER.with_name("list_settings.py")
     variables = {**os.environ, "JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE"}
-    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
+    python = venvs.ensure(BACKEND.environment("maxtext"))
     done = subprocess.run(
         [str(python), "-P", str(program)], env=variables, capture_output=True, text=True, check=True, timeout=300
     )

@@ -158,7 +158,7 @@ def test_an_unknown_group_and_one_for_another_device_are_refused(name: str, hard
 
 @pytest.mark.slow
 def test_the_table_is_what_the_installed_jaxlib_says() -> None:
-    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
+    python = venvs.ensure(BACKEND.environment("maxtext"))
     names = sorted(TABLE.flags)
     with ThreadPoolExecutor(2) as pool:
         said = list(pool.map(lambda name: check_request.ask([f"--{name}="], str(python)), names))

@@ -150,7 +150,7 @@ def test_the_list_is_of_groups_and_types_that_are_known_and_of_the_versions_that
 
 @pytest.mark.slow
 def test_the_list_is_what_the_installed_nemo_says() -> None:
-    python = venvs.ensure(BACKEND.environment("nemo"), bar=False)
+    python = venvs.ensure(BACKEND.environment("nemo"))
     program = HERE / "inside" / "list_settings.py"
     done = subprocess.run([str(python), "-P", str(program)], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == (HERE / "nemo_settings.yml").read_text()

@@ -131,7 +131,7 @@ def older(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="module", params=["2.5", "2.7"])
 def answers(request: pytest.FixtureRequest) -> Answers:
-    python = venvs.ensure(BACKEND.environment("nemo"), bar=False)
+    python = venvs.ensure(BACKEND.environment("nemo"))
     place = [str(request.getfixturevalue("older"))] if request.param == "2.5" else []
     plans = [plan(same[0], planned().benchmarks[same[0]]) for same in equal_plans()]
     plans += [plan(name, planned().benchmarks[FLAGSHIP], changed) for name, (changed, _) in CONTROLS.items()]
@@ -196,7 +196,7 @@ def test_nothing_is_left_out_but_hardware_that_nemo_does_not_run_on() -> None:
 
 def checked(name: str, folder: Path) -> tuple[int, str]:
     """Exit code and last line of `worker.py --check` with a plan's own command."""
-    python = venvs.ensure(BACKEND.environment("nemo"), bar=False)
+    python = venvs.ensure(BACKEND.environment("nemo"))
     phase = BACKEND.check_phase(planned().benchmarks[name])
     assert phase is not None
     command = phase.command[phase.command.index("--") + 1 :]

@@ -259,7 +259,7 @@ def test_the_installed_compiler_decides(monkeypatch: pytest.MonkeyPatch, here: N
 
 @pytest.mark.slow
 def test_the_real_jaxlib_refuses_a_run_and_doctor_shows_why(tmp_path: Path) -> None:
-    venvs.ensure(find_backend("jax").environment("maxtext"), bar=False)
+    venvs.ensure(find_backend("jax").environment("maxtext"))
     run = [sys.executable, str(REPOSITORY / "launch/run.py"), "--backend=jax", "--model=llama2_tiny", "--steps=5"]
     command = [*run, f"--output_dir={tmp_path / 'results'}", "--set=xla_gpu_typo=1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

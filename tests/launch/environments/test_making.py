@@ -25,7 +25,7 @@ def test_no_network_says_so_and_shows_no_login(tiny: Tiny, monkeypatch: pytest.M
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("PIP_INDEX_URL", "http://somebody:s3cret@127.0.0.1:9/simple")
     with pytest.raises(RunError, match="uv failed") as caught:
-        venvs.ensure(spec, lambda _text: None, bar=False)
+        venvs.ensure(spec)
     message = str(caught.value)
     log = next(venvs.environments_root().glob("*.log"))
     assert str(log) in message
@@ -38,7 +38,7 @@ def test_no_network_says_so_and_shows_no_login(tiny: Tiny, monkeypatch: pytest.M
 def test_other_content_than_locked_names_the_package(tiny: Tiny) -> None:
     spec = tiny.spec(digest="0" * 64)
     with pytest.raises(RunError, match="uv failed") as caught:
-        venvs.ensure(spec, lambda _text: None, bar=False)
+        venvs.ensure(spec)
     assert "Hash mismatch for `tiny==1.0`" in caught.value.why
     assert "UV_NO_CACHE" in caught.value.next_command
 
@@ -47,7 +47,7 @@ def test_package_that_the_index_lacks_is_named(tiny: Tiny) -> None:
     spec = tiny.spec("3.0")
     (tiny.place / "wheels" / "tiny-3.0-py3-none-any.whl").unlink()
     with pytest.raises(RunError, match="uv failed") as caught:
-        venvs.ensure(spec, lambda _text: None, bar=False)
+        venvs.ensure(spec)
     assert "tiny==3.0" in caught.value.why
 
 
@@ -55,13 +55,13 @@ def test_failing_import_check_leaves_no_environment(tiny: Tiny, monkeypatch: pyt
     spec = tiny.spec()
     monkeypatch.setenv("TINY_TRACE", "/nowhere/trace")
     with pytest.raises(RunError, match="importing tiny failed") as caught:
-        venvs.ensure(spec, lambda _text: None, bar=False)
+        venvs.ensure(spec)
     assert "FileNotFoundError" in caught.value.why
     assert not tiny.path(spec).exists()
 
 
 def test_what_has_no_wheel_is_built_by_the_setuptools_of_the_lock_file(tiny: Tiny) -> None:
-    python = venvs.ensure(tiny.spec_of_source(), lambda _text: None, bar=False)
+    python = venvs.ensure(tiny.spec_of_source())
     installed = {path.name for path in python.parents[1].glob("lib/*/site-packages/*.dist-info")}
     assert {"tiny-2.0.dist-info", "setuptools-999.0.dist-info"} <= installed
 
