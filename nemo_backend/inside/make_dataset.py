@@ -11,9 +11,9 @@ The same inputs give the same bytes.
 """
 
 import argparse
-import codecs
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -22,8 +22,9 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 END_OF_DOCUMENT = "<|end_of_text|>"  # of a tokenizer that is trained here; it is Llama 3's too
 # What tokenizers call the end of a document. Before their own eos: in one made for chats that ends a turn.
@@ -35,11 +36,12 @@ BYTES = 256  # every byte is a token of its own, so that any text can be written
 PIECE_CHARACTERS = 1 << 20  # of a document that are tokenised at once
 BATCH_CHARACTERS = 8 << 20  # of many documents, which the tokenizer shares out among the cores
 BATCH_PIECES = 4096
-READ_BYTES = 1 << 20
+READ_CHARACTERS = 1 << 20
 PROGRESS_SECONDS = 0.5
 MOST_TOKENS = 2**31 - 1  # of one document: the index counts them in 32 bits
 # A cut here changes no token: the common pre-tokenizers end a word before and after a lone line end.
 LONE_LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
+HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 # The time to train grows with the square of a word's length, and without spaces a text is one word.
 LONGEST_WORD = 256
 LONG_RUN = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}|(?<!\s)\s{{{LONGEST_WORD + 1},}}")
@@ -72,9 +74,10 @@ def pieces_of(paths: list[Path], on_bytes: Callable[[int], None]) -> Iterator[Pi
         with path.open("rb") as file:
             packed = path.name.endswith(".gz")
             plain: Any = gzip.GzipFile(fileobj=file) if packed else file
+            text = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="\n")
             lines = path.name.removesuffix(".gz").endswith(".jsonl")
             try:
-                for piece in _records(plain, path) if lines else _cut(_decoded(plain)):
+                for piece in _records(text, path) if lines else _cut(iter(partial(text.read, READ_CHARACTERS), "")):
                     yield piece
                     on_bytes(before + file.tell())
             except UnicodeDecodeError as error:
@@ -85,18 +88,11 @@ def pieces_of(paths: list[Path], on_bytes: Callable[[int], None]) -> Iterator[Pi
         before += path.stat().st_size
 
 
-def _decoded(stream: BinaryIO) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    while block := stream.read(READ_BYTES):
-        yield decoder.decode(block)
-    yield decoder.decode(b"", final=True)
-
-
-def _records(stream: BinaryIO, path: Path) -> Iterator[Piece]:
+def _records(lines: io.TextIOWrapper, path: Path) -> Iterator[Piece]:
     """One document a line, in the field "text"."""
-    for number, line in enumerate(stream, start=1):
+    for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield from _cut(iter([_text_of(line.decode("utf-8-sig" if number == 1 else "utf-8"), path, number)]))
+            yield from _cut(iter([_text_of(line, path, number)]))
 
 
 def _text_of(line: str, path: Path, number: int) -> str:
@@ -108,7 +104,7 @@ def _text_of(line: str, path: Path, number: int) -> str:
     text = record.get("text") if isinstance(record, dict) else None
     if not isinstance(text, str):
         raise Refused('the line has no text in a field "text"', where=where)
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if HALF_A_CHARACTER.search(text):
         raise Refused("the text holds half a character", where=where)
     return text
 
