@@ -31,7 +31,6 @@ END_OF_DOCUMENT = "<|end_of_text|>"  # of a tokenizer that is trained here; it i
 DOCUMENT_ENDS = ("<|end_of_text|>", "<|endoftext|>", "<eod>", "<|eod|>")
 SENTENCE_ENDS = ("</s>", "<eos>", "[EOS]")
 EOS_FILES = ("tokenizer_config.json", "special_tokens_map.json")
-BYTES = 256  # every byte is a token of its own, so that any text can be written
 
 PIECE_CHARACTERS = 1 << 20  # of a document that are tokenised at once
 BATCH_CHARACTERS = 8 << 20  # of many documents, which the tokenizer shares out among the cores
