@@ -5,7 +5,7 @@ finds its peers by the host's name, /dev/shm, process numbers and network, and t
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.errors import RequestError
@@ -18,24 +18,12 @@ SHARED = ("--network=host", "--ipc=host", "--pid=host", "--uts=host")
 HOME = "/tmp"  # the image's own, gone with the container: the caller has no home and no name in it
 
 
-class Mount(Value, frozen=True):
-    """A folder of this machine, under the same path in the container or another."""
-
-    source: str
-    target: str
-    read_only: bool = False
-
-    @property
-    def text(self) -> str:
-        return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
-
-
 class Box(Value, frozen=True):
     """What the containers of a run have in common."""
 
     program: Program
     image: str  # as the program is told
-    mounts: list[Mount]
+    mounts: list[str]  # HOST:CONTAINER, or HOST:CONTAINER:ro
     user: str  # UID:GID of the caller
     user_name: str
     gpus: list[str] | None = None  # by their UUIDs; None: none
@@ -57,7 +45,7 @@ def words(box: Box, name: str, workdir: Path, environment: Mapping[str, str], co
         "--security-opt=label=disable",  # SELinux would relabel every folder that is mounted
         *_user(box),
         *_gpus(box),
-        *(f"--volume={mount.text}" for mount in box.mounts),
+        *(f"--volume={mount}" for mount in box.mounts),
         f"--workdir={workdir}",
         *(f"--env={name}={value}" for name, value in variables.items()),
         *(f"--env={name}" for name in box.handed_on),
@@ -90,7 +78,7 @@ def _gpus(box: Box) -> list[str]:
 
 def _apptainer(box: Box, workdir: Path, command: Sequence[str]) -> list[str]:
     """It shares the machine's namespaces and the caller's home and name by itself; its variables: see `client`."""
-    binds = [f"--bind={mount.text}" for mount in box.mounts]
+    binds = [f"--bind={mount}" for mount in box.mounts]
     nvidia = ["--nv"] if box.gpus is not None else []
     return [
         box.program.path, "exec", "--cleanenv", "--writable-tmpfs", *nvidia, *binds, f"--pwd={workdir}", box.image,
@@ -108,14 +96,14 @@ def client(box: Box, shell: Mapping[str, str], environment: Mapping[str, str]) -
     return {**shell, **{f"APPTAINERENV_{name}": value for name, value in inside.items()}}
 
 
-def refuse_mounts(mounts: Sequence[Mount]) -> None:
+def refuse_folders(folders: Iterable[str]) -> None:
     """RequestError where a folder's name would end the word that mounts it."""
-    for mount in mounts:
-        found = re.search(r"[:,\x00-\x1f]", mount.source + mount.target)
+    for folder in folders:
+        found = re.search(r"[:,\x00-\x1f]", folder)
         if found:
             raise RequestError(
                 f"a folder with {found[0]!r} in its name cannot be mounted in a container",
-                where=mount.source,
+                where=folder,
                 why="it separates the parts of a mount",
                 next_command="--output_dir=DIR with a plainer name, and a checkout in one",
             )

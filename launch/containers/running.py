@@ -13,7 +13,7 @@ from benchmarks.errors import StepmarkError
 from benchmarks.machine import images, refusals
 from benchmarks.values import Benchmark, Phase, Site
 from launch.containers import stored_images
-from launch.containers.commands import Box, Mount, client, refuse_mounts, words
+from launch.containers.commands import Box, client, refuse_folders, words
 from launch.containers.programs import Program, answer, found, refuse_without_gpus
 from launch.running import interpreters, machine_gpus
 from launch.running.local import REPOSITORY, fill, inherited_environment, places
@@ -60,15 +60,14 @@ def box_of(benchmark: Benchmark, run: Path) -> Box:
     """What the containers of a run in this folder have in common."""
     folders = [benchmark.data] if benchmark.data.startswith("/") else []
     # The run's folder last: it may lie in the checkout, which is not written into.
-    own = [Mount(source=folder, target=folder) for folder in [*folders, str(run.resolve())]]
-    return _box(benchmark.site, benchmark.image, own, gpus_of(benchmark))
+    return _box(benchmark.site, benchmark.image, [*folders, str(run.resolve())], gpus_of(benchmark))
 
 
-def _box(site: Site, image: str, own: Sequence[Mount], gpus: list[str] | None) -> Box:
+def _box(site: Site, image: str, own: Sequence[str], gpus: list[str] | None) -> Box:
     program = found(site)
-    checkout = Mount(source=str(REPOSITORY), target=str(REPOSITORY), read_only=True)
-    mounts = [checkout, *(_mount(mount) for mount in (site.container.mounts if site.container else [])), *own]
-    refuse_mounts(mounts)
+    refuse_folders([str(REPOSITORY), *own])
+    of_site = site.container.mounts if site.container else []
+    mounts = [f"{REPOSITORY}:{REPOSITORY}:ro", *of_site, *(f"{folder}:{folder}" for folder in own)]
     matter = [name for name in inherited_environment() if name.startswith(PREFIXES_THAT_MATTER)]
     handed_on = sorted(name for name in matter if not name.startswith(OF_THE_MACHINE))
     return Box(
@@ -80,12 +79,6 @@ def _box(site: Site, image: str, own: Sequence[Mount], gpus: list[str] | None) -
         gpus=gpus,
         handed_on=handed_on,
     )
-
-
-def _mount(text: str) -> Mount:
-    source, _, target = text.partition(":")
-    inside, _, options = target.partition(":")
-    return Mount(source=source, target=inside, read_only=options == "ro")
 
 
 def gpus_of(benchmark: Benchmark) -> list[str] | None:
@@ -105,11 +98,10 @@ class Containers:
         self, phase: Phase, phase_dir: Path, rank: int, command: list[str], environment: Mapping[str, str]
     ) -> tuple[list[str], dict[str, str]]:
         """The command that runs a rank in its container, and the variables that this command is started with."""
-        mounts = [_mount(fill(mount, places("", phase_dir))) for mount in phase.mounts]
-        for mount in mounts:
-            if Path(mount.source).is_relative_to(phase_dir.resolve()):
-                Path(mount.source).mkdir(parents=True, exist_ok=True)
-        refuse_mounts(mounts)
+        mounts = [fill(mount, places("", phase_dir)) for mount in phase.mounts]
+        for source in (Path(mount.partition(":")[0]) for mount in mounts):
+            if source.is_relative_to(phase_dir.resolve()):
+                source.mkdir(parents=True, exist_ok=True)
         box = msgspec.structs.replace(self._box, mounts=[*self._box.mounts, *mounts])
         inside = words(box, _name(phase_dir, rank), phase_dir.resolve(), environment, command)
         return [sys.executable, "-I", str(GUARD), *inside], client(box, inherited_environment(), environment)

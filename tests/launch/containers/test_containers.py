@@ -18,7 +18,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError
 from benchmarks.values import Container, Phase
 from launch.containers import running
-from launch.containers.commands import Box, Mount, client, words
+from launch.containers.commands import Box, client, words
 from launch.containers.programs import NAMES, Program, found
 from launch.running import local
 from tests import forked, toy_backend
@@ -238,7 +238,7 @@ def in_containers(
     """How the ranks of such a script ended."""
     monkeypatch.setenv("STAND_IN_CONTAINERS", str(machine.folder))
     program = Program(name="docker", path=str(machine.folder / "bin/docker"), version="docker")
-    mounts = [Mount(source=str(machine.folder), target=str(machine.folder))]
+    mounts = [f"{machine.folder}:{machine.folder}"]
     containers = running.Containers(Box(program=program, image=IMAGE, mounts=mounts, user="0:0", user_name="a"))
     phase = Phase(
         name="perf",
