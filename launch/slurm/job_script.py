@@ -56,7 +56,6 @@ def render(
     place: JobPlace,
     options: JobOptions,
     hang_timeout: float | None = None,
-    telemetry: bool = True,
     secrets: Known = MappingProxyType({}),
 ) -> str:
     """The job script of a run; RequestError where it would hold one of the `secrets` of the submitting shell."""
@@ -89,13 +88,13 @@ def render(
         hang_timeout=hang,
         poll_seconds=max(1, min(10, hang // 4)) if hang else None,
         watched=watched,
-        telemetry=telemetry and place.sampler_python is not None,
+        telemetry=place.sampler_python is not None,
         sampler_python=shlex.quote(place.sampler_python or ""),
         pynvml=PYNVML,
         container=_container(benchmark, place, '"$run"'),
         nodes=benchmark.nodes,
         phases=phases,
-        commands=_in_order(plan, telemetry and place.sampler_python is not None),
+        commands=_in_order(plan, place),
     )
     refuse_secrets(text, JOB_SCRIPT, secrets)
     return text
@@ -119,10 +118,10 @@ def fill(template: Path, **values: Any) -> str:
     return text
 
 
-def _in_order(plan: Plan, telemetry: bool) -> str:
+def _in_order(plan: Plan, place: JobPlace) -> str:
     """The job's last command: its phases, and the samplers from where all nodes are used and have their container."""
     words = [f"run_phase {phase.name}" for phase in plan.phases]
-    if telemetry:
+    if place.sampler_python is not None:
         before = sum(phase.name in BEFORE_THE_RUN for phase in plan.phases)
         words.insert(before, "start_sampling")
     return " && ".join(words)

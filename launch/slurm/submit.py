@@ -75,7 +75,7 @@ def submit(
         kept_off = not_adopted(os.environ)
         notes = [f"kept from the job: {', '.join(kept_off)}"] if kept_off else []
         begin(folder, benchmark, plan, python, environment, job.labels, notes)
-        place = _place(folder, python, image)
+        place = _place(folder, python, image, job)
         script = _script(benchmark, plan, place, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())
         if image is not None and job.telemetry:
@@ -101,7 +101,7 @@ def preview(benchmark: Benchmark, backend: Backend, output_dir: Path, options: J
         image, python = runtimes.image_of(benchmark, spec), runtimes.python_to_be(benchmark, spec)
     except RequestError:
         return ""
-    place = _place(RunFolder(output_dir.absolute() / new_run_id(benchmark)), python, image)
+    place = _place(RunFolder(output_dir.absolute() / new_run_id(benchmark)), python, image, job)
     plan = job_script.prepared(benchmark, backend, options, container=image is not None)
     return _script(benchmark, plan, place, options, job)
 
@@ -119,7 +119,7 @@ def runs_in(benchmark: Benchmark, backend: Backend) -> dict[str, str | None]:
 def _script(benchmark: Benchmark, plan: Plan, place: job_script.JobPlace, options: JobOptions, job: Job) -> str:
     paths = (place.run, place.repository, place.python, place.image or "")
     secrets = shell_secrets(os.environ, paths)
-    return job_script.render(benchmark, plan, place, options, job.hang_timeout, job.telemetry, secrets)
+    return job_script.render(benchmark, plan, place, options, job.hang_timeout, secrets)
 
 
 def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout: float | None) -> None:
@@ -142,7 +142,7 @@ def job_environment() -> dict[str, str]:
     return {name: value for name, value in inherited_environment().items() if not kept_from_job(name)}
 
 
-def _place(folder: RunFolder, python: str, image: Path | None) -> job_script.JobPlace:
+def _place(folder: RunFolder, python: str, image: Path | None, job: Job) -> job_script.JobPlace:
     return job_script.JobPlace(
         repository=REPOSITORY,
         run=folder.path.absolute(),
@@ -150,7 +150,7 @@ def _place(folder: RunFolder, python: str, image: Path | None) -> job_script.Job
         python=python,
         image=str(image) if image else None,
         # A container sees no Python of the launcher's, but its pynvml.py, which is pure Python.
-        sampler_python=python if image else sys.executable,
+        sampler_python=(python if image else sys.executable) if job.telemetry else None,
     )
 
 
