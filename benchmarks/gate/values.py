@@ -135,15 +135,15 @@ class NightReport(Value, frozen=True):
     title: str
     night: str
     started: str
-    finished: str | None
-    verdict: Verdict
-    exit_code: int
-    cells: list[CellReport]
-    budget: Budget
-    false_alarms: str  # what the rule's simulation says of a suite of this size, in one sentence
-    could_not_see: list[str]
-    history: list[str]  # the folders that earlier nights were read from
-    notes: list[str]
+    finished: str | None = None
+    verdict: Verdict = "inconclusive"
+    exit_code: int = 0
+    cells: list[CellReport] = []
+    budget: Budget = Budget(allowed=0, used=0, refused=[])
+    false_alarms: str = ""  # what the rule's simulation says of a suite of this size, in one sentence
+    could_not_see: list[str] = []
+    history: list[str] = []  # the folders that earlier nights were read from
+    notes: list[str] = []
     site: str = "local"
     slowed_by: float = 0.0  # --inject_slowdown of tonight's runs
     swept: bool = False  # whether all nights were searched for change points

@@ -14,6 +14,7 @@ from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
 from benchmarks.logs.log_endings import printable
 from benchmarks.rendering.columns import columns, plural
+from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.runs import identity
 from benchmarks.runs.finished_run import RUNNING, FinishedRun
 from benchmarks.values import json_text
@@ -64,23 +65,14 @@ def _when(entry: FinishedRun) -> str:
 
 
 def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
-    """Seconds a step, their interval in the same unit, tokens/s, and MFU with all it takes to know which one."""
-    median = entry.seconds_per_step
-    if median is None:
-        return NOTHING, NOTHING, NOTHING, NOTHING
-    scale, unit = (1.0, "s") if median >= 1 else (1e3, "ms")
+    """Seconds a step, their interval, tokens/s, and MFU with all it takes to know which one."""
     low, high = entry.seconds_low, entry.seconds_high
-    interval = NOTHING if low is None or high is None else f"{low * scale:.4g} to {high * scale:.4g} {unit}"
-    tokens = NOTHING if entry.tokens_per_second is None else f"{entry.tokens_per_second:,.0f}"
-    return f"{median * scale:.4g} {unit}", interval, tokens, mfu_text(entry)
-
-
-def mfu_text(entry: FinishedRun) -> str:
-    """52.6% recipe, bf16 989 TFLOP/s"""
-    if entry.mfu_percent is None:
-        return NOTHING
+    peak = f"{entry.mfu_convention}, {entry.mfu_precision} {entry.mfu_peak_tflops or 0:.5g} TFLOP/s"
     return (
-        f"{entry.mfu_percent:.1f}% {entry.mfu_convention}, {entry.mfu_precision} {entry.mfu_peak_tflops:.5g} TFLOP/s"
+        NOTHING if entry.seconds_per_step is None else seconds_text(entry.seconds_per_step),
+        NOTHING if low is None or high is None else f"{seconds_text(low)} to {seconds_text(high)}",
+        NOTHING if entry.tokens_per_second is None else count_text(entry.tokens_per_second),
+        NOTHING if entry.mfu_percent is None else f"{entry.mfu_percent:.1f}% {peak}",
     )
 
 

@@ -9,14 +9,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from benchmarks.errors import StepmarkError
 from benchmarks.gate import night as gate
 from benchmarks.gate import report_text
 from benchmarks.gate.change_points import FEWEST_NIGHTS, Change, change_points
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched, watched
 from benchmarks.gate.values import Budget, CellReport, NightReport, Suite
-from benchmarks.runs.finished_run import FinishedRun
 from launch.campaigns.nights.records import NIGHT_FORMAT, SCHEMA_VERSION, Earlier, Records, check_folders
 
 SWEEP_EVERY = timedelta(days=7)
@@ -66,35 +64,29 @@ class Judge:
         return [report for report, _ in found.values()], suspicions
 
     def _cell(self, cell: Cell, runs: CellReport, *, final: bool) -> tuple[CellReport, gate.Suspicion | None]:
-        entry, why = self._entry(runs.run_id)
+        entry = self._earlier.run(runs.run_id) if runs.run_id else None
         if entry is None or runs.status == gate.MISSING:
-            if why and runs.status in ("valid", "invalid"):  # what is not there any more is not told as if it were
-                runs = replace(runs, status=gate.MISSING, reasons=[f"{why}; that night it was {runs.status}"])
+            if runs.status in ("valid", "invalid"):  # what is not there any more is not told as if it were
+                reasons = [f"{_gone(runs.run_id)}; that night it was {runs.status}"]
+                runs = replace(runs, status=gate.MISSING, reasons=reasons)
             report = gate.unjudged(cell, runs.run_id, runs.status, runs.reasons)
             return replace(report, rerun_ids=runs.rerun_ids, notes=runs.notes), None
-        reruns = []
-        for run_id in runs.rerun_ids:
-            again, why = self._entry(run_id)
-            reruns.append(again or replace(entry, run_id=run_id, status="failed", reasons=[why]))
+        reruns = [
+            self._earlier.run(run_id) or replace(entry, run_id=run_id, status="failed", reasons=[_gone(run_id)])
+            for run_id in runs.rerun_ids
+        ]
         asked = reruns if reruns or final else None
         tonight = gate.Tonight(cell, self._night, entry, self._earlier.series(entry, cell), asked, runs.notes)
         sweep = self._swept if self._sweeps and final else None
         return gate.judge_cell(tonight, self._watched, self._memory, G3, sweep)
 
-    def _entry(self, run_id: str | None) -> tuple[FinishedRun | None, str]:
-        """The run as its folder has it, or why there is none."""
-        if run_id is None:
-            return None, ""
-        try:
-            return self._earlier.entry(run_id), ""
-        except (StepmarkError, OSError) as error:
-            if not self._earlier.has(run_id):
-                return None, f"the folder of run {run_id} is gone"
-            return None, f"run {run_id} cannot be read: {error.what if isinstance(error, StepmarkError) else error}"
-
     def _swept(self, values: Sequence[float]) -> Sequence[Change]:
         self.swept = self.swept or len(values) >= 2 * FEWEST_NIGHTS
         return change_points(values)
+
+
+def _gone(run_id: str | None) -> str:
+    return f"the folder of run {run_id} is gone, or cannot be read"
 
 
 def sweep_is_due(sweep: str, night: str, before: Sequence[NightReport], *, slowed: bool) -> bool:
@@ -113,9 +105,8 @@ def sweep_is_due(sweep: str, night: str, before: Sequence[NightReport], *, slowe
 def new_report(suite: Suite, night: str, started: str, site: str, slowed_by: float) -> NightReport:
     """Of a night in which nothing has run."""
     return NightReport(
-        schema_version=SCHEMA_VERSION, suite=suite.name, title=suite.title, night=night, started=started,
-        finished=None, verdict="inconclusive", exit_code=0, cells=[], budget=Budget(allowed=0, used=0, refused=[]),
-        false_alarms="", could_not_see=[], history=[], notes=[], site=site, slowed_by=slowed_by,
+        schema_version=SCHEMA_VERSION, suite=suite.name, title=suite.title, night=night, started=started, site=site,
+        slowed_by=slowed_by,
     )  # fmt: skip
 
 

@@ -22,9 +22,9 @@ from benchmarks.gate.suites import Cell
 from benchmarks.gate.values import Acceptance, NightReport, Suite
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Index
-from benchmarks.runs.finished_run import FinishedRun, read_finished_run
-from benchmarks.runs.runfolder import RunFolder, write_atomically
-from launch.campaigns.scheduler import alone, write_record
+from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.runs.runfolder import write_atomically
+from launch.campaigns.scheduler import alone, result_of, write_record
 from launch.reports.run_index import open_index
 
 SCHEMA_VERSION = 1
@@ -153,7 +153,6 @@ class Earlier:
 
     def __init__(self, output_dir: Path, history: Sequence[Path], suite: Suite) -> None:
         self._suite = suite
-        self._output_dir = output_dir
         self._own = open_index(output_dir)
         self._replayed = [open_index(folder) for folder in history if folder.resolve() != output_dir.resolve()]
 
@@ -163,12 +162,9 @@ class Earlier:
         replayed = [entry for index in self._replayed for entry in index.select(same)]
         return series(tonight, self._suite.name, cell.name, own, replayed, self._suite.baseline_across)
 
-    def entry(self, run_id: str) -> FinishedRun:
-        """The run as its folder has it now. RequestError: it cannot be read."""
-        return read_finished_run(RunFolder(self._output_dir / run_id), run_id)
-
-    def has(self, run_id: str) -> bool:
-        return (self._output_dir / run_id).is_dir()
+    def run(self, run_id: str) -> FinishedRun | None:
+        """One of the folder of runs, as its own folder has it now; None: it is gone, or cannot be read."""
+        return result_of(self._own.output_dir / run_id)
 
     def places(self) -> list[str]:
         return [str(index.output_dir) for index in (self._own, *self._replayed)]

@@ -51,12 +51,12 @@ def test_the_table_says_which_mfu_which_interval_and_what_must_be_known() -> Non
     lines = text("table").splitlines()
     (row,) = (line for line in lines if line.endswith("  a"))
     assert "7 s" in row
-    assert "6.9 to 7.1 s" in row
+    assert "6.9 s to 7.1 s" in row
     assert "52.6% recipe, bf16 989 TFLOP/s" in row
     assert "149,797" in row
     (small,) = (line for line in lines if line.endswith("  c"))
     assert "12.5 ms" in small
-    assert "12 to 13 ms" in small
+    assert "12 ms to 13 ms" in small
     shown = "\n".join(lines)
     assert "failed: rank 3 died" in shown
     assert "never to be compared: profiled" in shown

@@ -131,17 +131,14 @@ def test_a_copy_of_a_run_counts_once(opened: Opened, results: Path) -> None:
 # --- what may lie in a folder ---------------------------------------------------------------------
 
 
-def test_one_bad_folder_costs_no_other(opened: Opened, results: Path) -> None:
-    for number, (old, new) in enumerate(
-        [('"steps": 12', '"steps": 1' + "0" * 20), ('"steps": 12', '"steps": -1e400')]
-    ):
-        path = quick_run(results, f"2026112{number}T010000Z-bad")
-        assert old in (path / BENCHMARK).read_text()
-        put(path / BENCHMARK, (path / BENCHMARK).read_text().replace(old, new, 1))
+@pytest.mark.parametrize("steps", ["1" + "0" * 20, "-1e400"])
+def test_one_bad_folder_costs_no_other(opened: Opened, results: Path, steps: str) -> None:
+    path = quick_run(results, "20261120T010000Z-bad") / BENCHMARK
+    assert '"steps": 12' in path.read_text()
+    put(path, path.read_text().replace('"steps": 12', f'"steps": {steps}', 1))
     index = opened()
     assert len(ids(index)) == 3
-    assert "20261120T010000Z-bad" in problems(index)
-    assert len(problems(index)) == 2
+    assert list(problems(index)) == ["20261120T010000Z-bad"]
 
 
 # --- made anew ------------------------------------------------------------------------------------
