@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.gate.nights import PastNight, divide
-from benchmarks.gate.rule import Rule, decide
+from benchmarks.gate.rule import Decision, Rule, decide
 from benchmarks.gate.simulation import Drawn, World, draw, generator
 from benchmarks.measuring import statistics
 
@@ -31,14 +31,14 @@ def five_percent_rule(rule: Rule, world: World, effect: float, seed: int, histor
 def without_confirmation(rule: Rule, world: World, effect: float, seed: int, histories: int) -> int:
     """How often the screen alone calls tonight a regression."""
     drawn = _first_night(rule, world, effect, seed, histories)
-    return sum(_screened(np.exp(runs).tolist(), rule) for runs in drawn.runs)
+    found = [decided(np.exp(runs).tolist(), None, rule) for runs in drawn.runs]
+    return sum(one.outcome == "suspect" and one.test is not None and one.test.distance > 0 for one in found)
 
 
-def _screened(runs: list[float], rule: Rule) -> bool:
+def decided(runs: list[float], reruns: list[float] | None, rule: Rule) -> Decision:
     parts = divide([PastNight(value=value) for value in runs], rule)
     baseline, recent, since = ([runs[n] for n in part] for part in parts[:3])
-    found = decide(baseline, recent, "lower", None, since, rule)
-    return found.outcome == "suspect" and found.test is not None and found.test.distance > 0
+    return decide(baseline, recent, "lower", reruns, since, rule)
 
 
 def steps_as_independent(rule: Rule, world: World, effect: float, seed: int, histories: int) -> int:
@@ -54,13 +54,8 @@ def gate_on_steps(rule: Rule, world: World, effect: float, seed: int, histories:
     random = generator(seed, "steps")
     runs = np.exp(medians(draw_steps(drawn.runs, StepNoise(), random))).tolist()
     reruns = np.exp(medians(draw_steps(drawn.reruns[:, -1], StepNoise(), random))).tolist()
-    return sum(_gated(values, again, rule) for values, again in zip(runs, reruns, strict=True))
-
-
-def _gated(runs: list[float], reruns: list[float], rule: Rule) -> bool:
-    parts = divide([PastNight(value=value) for value in runs], rule)
-    baseline, recent, since = ([runs[n] for n in part] for part in parts[:3])
-    return decide(baseline, recent, "lower", reruns, since, rule).outcome == "regression"
+    both = zip(runs, reruns, strict=True)
+    return sum(decided(values, again, rule).outcome == "regression" for values, again in both)
 
 
 def _first_night(rule: Rule, world: World, effect: float, seed: int, histories: int, reruns: int = 0) -> Drawn:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from benchmarks.gate import report_text
 from benchmarks.gate.night import Memory, Suspicion, Tonight, exit_code, judge_cell, worst
 from benchmarks.gate.series import series
@@ -12,6 +10,7 @@ from benchmarks.gate.suites import METRICS, Cell, Watched
 from benchmarks.gate.values import Budget, CellReport, ChangePoint, MetricJudgement, NightReport, Verdict
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
+from tests.benchmarks.history.made_runs import an_entry
 
 SUITE, CELL = "smoke", Cell("tiny", "tiny", Request(backend="jax", model="llama2_tiny"))
 IDENTITY = {"benchmark": "b1", "environment": "e1", "machine": "m1"}
@@ -26,20 +25,14 @@ def night_name(day: int) -> str:
 
 def entry(day: int, seconds: float | None = 1.0, **fields: Any) -> FinishedRun:
     """A valid run of night `day`."""
-    night = fields.pop("night", night_name(day))
-    run_id = fields.pop("run_id", f"{night}-run")
-    made: dict[str, Any] = {field.name: None for field in msgspec.structs.fields(FinishedRun) if field.required}
-    made |= {
-        "run_id": run_id, "path": run_id, "started": f"2026-11-{day:02d}T02:30:00Z", "status": "valid",
-        "backend": "jax", "engine": "maxtext", "model": "llama2_tiny", "task": "pretrain", "dtype": "bf16",
-        "hardware": "cpu", "gpus": 1, "nodes": 1, "site": "local", "parallelism": "one", "sequence_length": 128,
-        "global_batch_size": 2, "steps": 20, "window": "steady", "counted": 19, "settled": False, "profile": "none",
-        "pgle": "off", "seconds_per_step": seconds, "excess": 0.01, "tags": [], "suite": SUITE, "cell": CELL.name,
-        "night": night, "role": "night", "not_comparable": [], "slowed_by": 0.0, "identity": IDENTITY,
-        "identity_text": {kind: f"{kind} one" for kind in IDENTITY}, "reasons": [], "memory_bytes": 1e9,
-        "last_loss": 5.0, "tokens_per_second_per_gpu": 100.0,
-    } | fields  # fmt: skip
-    return msgspec.convert(made, FinishedRun)
+    night = fields.get("night", night_name(day))
+    run_id = fields.get("run_id", f"{night}-run")
+    made: dict[str, Any] = {
+        "run_id": run_id, "path": run_id, "started": f"2026-11-{day:02d}T02:30:00Z", "seconds_per_step": seconds,
+        "excess": 0.01, "suite": SUITE, "cell": CELL.name, "night": night, "role": "night", "identity": IDENTITY,
+        "identity_text": {kind: f"{kind} one" for kind in IDENTITY}, "memory_bytes": 1e9, "last_loss": 5.0,
+    }  # fmt: skip
+    return an_entry(**(made | fields))
 
 
 def other(kind: str, day: int, **fields: Any) -> FinishedRun:
