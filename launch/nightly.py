@@ -125,13 +125,13 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
     from launch.running.runners import Job, runner_of
 
     wanted = _outputs()
+    suites.watched(suite)  # refused before anything runs
     history = [Path(folder) for folder in FLAGS.history]
     check_folders(history)
     output_dir = Path(FLAGS.output_dir)
     asked = Asked(
         suite=suite,
         cells=cells,
-        watched=suites.watched(suite),
         site=site,
         output_dir=output_dir,
         history=history,

@@ -13,7 +13,7 @@ from benchmarks.gate import night as gate
 from benchmarks.gate import report_text
 from benchmarks.gate.change_points import FEWEST_NIGHTS, Change, change_points
 from benchmarks.gate.rule import G3
-from benchmarks.gate.suites import Cell, Watched, watched
+from benchmarks.gate.suites import Cell, watched
 from benchmarks.gate.values import Budget, CellReport, NightReport, Suite
 from launch.campaigns.nights.records import NIGHT_FORMAT, SCHEMA_VERSION, Earlier, Records, check_folders
 
@@ -30,30 +30,30 @@ class Judge:
 
     def __init__(
         self,
-        night: str,
+        frame: NightReport,
+        suite: Suite,
         cells: Sequence[Cell],
-        watched: Sequence[Watched],
-        earlier: Earlier,
-        recorded: Sequence[Records],
+        records: Records,
+        output_dir: Path,
+        history: Sequence[Path],
         sweep: str,
-        *,
-        slowed: bool,
     ) -> None:
-        """`recorded`: the nights beside tonight's runs, then those of other folders (--history)."""
-        self._night, self._cells, self._watched, self._earlier = night, cells, watched, earlier
-        self.notes: list[str] = []
+        """`history`: other folders whose runs are earlier nights, and beside whose runs there may be records too."""
+        self._frame, self._cells, self._watched = frame, cells, watched(suite)
+        self._earlier = Earlier(output_dir, history, suite)
+        self._notes: list[str] = []
         known: dict[str, NightReport] = {}
         accepted: list[tuple[str, str]] = []
-        for records in recorded:
-            reports, problems = records.read_newest()
-            decisions, unread = records.accepted()
+        for one_place in [records, *records.of_others(history)]:
+            reports, problems = one_place.read_newest()
+            decisions, unread = one_place.accepted()
             known = {report.night: report for report in reports} | known  # one's own word counts first
             accepted += [(one.cell, one.night) for one in decisions]
-            self.notes += [*problems, *unread]
-        before = [report for name, report in sorted(known.items()) if name < night]
-        self._memory = gate.memory_of(before, accepted, night)
-        self._sweeps = sweep_is_due(sweep, night, before, slowed=slowed)
-        self.swept = False  # whether any cell had nights enough to search
+            self._notes += [*problems, *unread]
+        before = [report for name, report in sorted(known.items()) if name < frame.night]
+        self._memory = gate.memory_of(before, accepted, frame.night)
+        self._sweeps = sweep_is_due(sweep, frame.night, before, slowed=frame.slowed_by > 0)
+        self._swept = False  # whether any cell had nights enough to search
 
     def judge(
         self, runs: Mapping[str, CellReport], *, final: bool
@@ -76,13 +76,21 @@ class Judge:
             for run_id in runs.rerun_ids
         ]
         asked = reruns if reruns or final else None
-        tonight = gate.Tonight(cell, self._night, entry, self._earlier.series(entry, cell), asked, runs.notes)
-        sweep = self._swept if self._sweeps and final else None
+        tonight = gate.Tonight(cell, self._frame.night, entry, self._earlier.series(entry, cell), asked, runs.notes)
+        sweep = self._sweep if self._sweeps and final else None
         return gate.judge_cell(tonight, self._watched, self._memory, G3, sweep)
 
-    def _swept(self, values: Sequence[float]) -> Sequence[Change]:
-        self.swept = self.swept or len(values) >= 2 * FEWEST_NIGHTS
+    def _sweep(self, values: Sequence[float]) -> Sequence[Change]:
+        self._swept = self._swept or len(values) >= 2 * FEWEST_NIGHTS
         return change_points(values)
+
+    def report(
+        self, runs: Mapping[str, CellReport], budget: Budget, finished: str | None, *notes: str
+    ) -> NightReport:
+        cells, _ = self.judge(runs, final=True)
+        told = [*notes, *self._notes, *self._earlier.notes()]
+        frame = replace(self._frame, history=self._earlier.places(), notes=told)
+        return report_of(frame, cells, budget, finished, swept=self._swept)
 
 
 def _gone(run_id: str | None) -> str:
@@ -142,13 +150,9 @@ def judged_again(
     check_folders([output_dir, *history])
     nights = records.nights()
     before = records.read(nights[-1] if night == LAST and nights else night)
-    earlier = Earlier(output_dir, history, suite)
     kept = {cell.cell: cell for cell in before.cells}
-    recorded = [records, *records.of_others(history)]
-    judge = Judge(before.night, cells, watched(suite), earlier, recorded, sweep, slowed=before.slowed_by > 0)
-    found, _ = judge.judge({cell.name: kept.get(cell.name) or not_run(cell) for cell in cells}, final=True)
-    gone = [f"{name} is no longer a cell of the suite" for name in kept if name not in {cell.name for cell in cells}]
     frame = new_report(suite, before.night, before.started, before.site, before.slowed_by)
-    notes = ["judged again from files", *judge.notes, *earlier.notes(), *gone]
-    frame = replace(frame, history=earlier.places(), notes=notes)
-    return report_of(frame, found, before.budget, before.finished, swept=judge.swept)
+    judge = Judge(frame, suite, cells, records, output_dir, history, sweep)
+    runs = {cell.name: kept.get(cell.name) or not_run(cell) for cell in cells}
+    gone = [f"{name} is no longer a cell of the suite" for name in kept if name not in runs]
+    return judge.report(runs, before.budget, before.finished, "judged again from files", *gone)

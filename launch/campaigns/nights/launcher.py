@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.gate.night import MISSING, RUNNING, Suspicion, grant
 from benchmarks.gate.rule import G3
-from benchmarks.gate.suites import Cell, Watched
+from benchmarks.gate.suites import Cell
 from benchmarks.gate.values import Budget, NightReport, Suite
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Labels, Nightly, Site
 from launch.campaigns.nights import night_runs
 from launch.campaigns.nights.judging import Judge, new_report, not_run, report_of
-from launch.campaigns.nights.records import Earlier, Records, now
+from launch.campaigns.nights.records import Records, now
 from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, end_text, result_of
 from launch.cli import EXIT_INTERRUPTED
 from launch.command_line.progress import say
@@ -43,7 +43,6 @@ class Asked(NamedTuple):
 
     suite: Suite
     cells: list[Cell]
-    watched: list[Watched]
     site: Site
     output_dir: Path
     history: list[Path]
@@ -98,14 +97,10 @@ class Launcher:
     def _run(self) -> tuple[int, NightReport]:
         self._first_runs()
         self._drop_cut_off()
-        earlier = Earlier(self._asked.output_dir, self._asked.history, self._asked.suite)
-        recorded = [self._records, *self._records.of_others(self._asked.history)]
-        asked, night, slowed = self._asked, self._frame.night, self._asked.slowdown > 0
-        judge = Judge(night, asked.cells, asked.watched, earlier, recorded, asked.sweep, slowed=slowed)
+        of = self._asked
+        judge = Judge(self._frame, of.suite, of.cells, self._records, of.output_dir, of.history, of.sweep)
         self._reruns(judge.judge(self._runs, final=False)[1])
-        cells, _ = judge.judge(self._runs, final=True)
-        frame = replace(self._frame, history=earlier.places(), notes=[*judge.notes, *earlier.notes()])
-        report = report_of(frame, cells, self._budget(), now(), swept=judge.swept)
+        report = judge.report(self._runs, self._budget(), now())
         self._records.write(report)
         return report.exit_code, report
 
