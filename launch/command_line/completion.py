@@ -17,10 +17,12 @@ from absl import flags
 from benchmarks.backend import backends
 from benchmarks.configs import DEFAULT_ROOT, ROOT_VARIABLE
 from benchmarks.errors import RequestError, nearest
+from launch import doctor, plan, report
 from launch.cli import flags_of, only_argument
 from launch.command_line.places import sites_folder
-from launch.command_line.subcommands import COMMANDS, FOLDER, Subcommands
+from launch.command_line.subcommands import COMMANDS
 
+SUBCOMMANDS = {one.command: one for one in (doctor.SUBCOMMANDS, plan.SUBCOMMANDS, report.SUBCOMMANDS)}
 FOLDERS = {"model": "models", "hardware": "hardware", "site": "sites", "recipe": "recipes", "suite": "suites"}
 
 NAMES = """\
@@ -80,7 +82,8 @@ def main(argv: list[str]) -> int:
 
 def _words_function() -> str:
     """The words that may follow a command and its subcommand, as a function of the shell."""
-    keys = _keys()
+    keys = [(one.command, name) for one in SUBCOMMANDS.values() for name in one.names]
+    keys += [(command, "") for command in COMMANDS]  # where no subcommand was typed
     # Each in a process of its own: commands have flags of the same names.
     with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
         cases = pool.map(_case, keys, chunksize=1)
@@ -98,23 +101,9 @@ def _words_function() -> str:
     )
 
 
-def _keys() -> list[tuple[str, str]]:
-    """Every command with each of its subcommands, then without."""
-    subcommands = {name: _subcommands(name) for name in COMMANDS}
-    return [(name, one) for name, found in subcommands.items() for one in [*(found.names if found else ()), ""]]
-
-
-def _subcommands(command: str) -> Subcommands | None:
-    """Without importing a command that has none, and so flags."""
-    if not (FOLDER / command).is_dir():
-        return None
-    found: Subcommands = importlib.import_module(f"launch.{command}").SUBCOMMANDS
-    return found
-
-
 def _case(key: tuple[str, str]) -> str:
     command, name = key
-    subcommands = _subcommands(command)
+    subcommands = SUBCOMMANDS.get(command)
     if subcommands is None:
         module = importlib.import_module(f"launch.{command}")
     else:
