@@ -48,7 +48,7 @@ def work(folder: Path, runtime: str = "container", force: bool = False, **filter
         site=site(folder, runtime),
         options=JobOptions(partition="batch", account="us"),
         minutes=None,
-        engines=wanted.specs(Configs(), **filters),  # type: ignore[arg-type]
+        engines=wanted.specs(Configs(), **filters),
         out=folder / "results",
         force=force,
         devices=[Configs().hardware("h100")],
