@@ -117,58 +117,45 @@ def plan(benchmark: Benchmark) -> Plan:
     )
 
 
+def _phase(benchmark: Benchmark, name: str, script: str, *words: str, environment: dict[str, str]) -> Phase:
+    """A script of ours once a GPU, in the container."""
+    return Phase(
+        name=name,
+        command=["bash", f"{{repository}}/nemo_backend/{script}", *words],
+        environment=environment,
+        nodes=benchmark.nodes,
+        tasks_per_node=benchmark.gpus // benchmark.nodes,
+        devices_per_task=1,
+        writes_steps=False,
+        as_root=True,
+    )
+
+
 def _before(benchmark: Benchmark) -> Iterator[Phase]:
     clears, boost = _clears(benchmark), int(benchmark.knobs.get("VBOOST_VALUE", 0))
     if clears or boost:  # on every node itself, for everybody there
-        yield Phase(
-            name=CLEAR,
-            command=["bash", "{repository}/nemo_backend/mlperf_clear.sh", str(int(clears)), str(boost)],
-            environment={},
-            nodes=benchmark.nodes,
-            tasks_per_node=1,
-            devices_per_task=benchmark.gpus // benchmark.nodes,
-            writes_steps=False,
-            on_host=True,
-            alone=True,
-        )
+        found = _phase(benchmark, CLEAR, "mlperf_clear.sh", str(int(clears)), str(boost), environment={})
+        once = {"tasks_per_node": 1, "devices_per_task": found.tasks_per_node}
+        yield msgspec.structs.replace(found, **once, as_root=False, on_host=True, alone=True)
     if benchmark.gpus > 1 and benchmark.knobs.get("NCCL_TEST", True):
-        yield Phase(
-            name=NCCL,
-            command=["bash", "{repository}/nemo_backend/mlperf_nccl.sh", *NCCL_ARGUMENTS.split()],
-            environment=dict(benchmark.environment),
-            nodes=benchmark.nodes,
-            tasks_per_node=benchmark.gpus // benchmark.nodes,
-            devices_per_task=1,
-            writes_steps=False,
-            as_root=True,
-        )
+        own, words = dict(benchmark.environment), NCCL_ARGUMENTS.split()
+        yield _phase(benchmark, NCCL, "mlperf_nccl.sh", *words, environment=own)
 
 
 def _train(benchmark: Benchmark, submission: Submission) -> Phase:
     own = [f"{{phase_dir}}/{mount.folder}:{mount.inside}" for mount in submission.run_mounts]
     told = variables(benchmark, submission)
     machine = NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name)
-    return Phase(
-        name=TRAIN,
-        command=[
-            "bash",
-            "{repository}/nemo_backend/mlperf_task.sh",
-            submission.workdir,
-            submission.logger if _clears(benchmark) else "none",
-        ],
-        environment={
-            **{name: value for name, value in told.items() if name not in OF_THE_JOB},
-            "DGXSYSTEM": system_name(machine, configuration_of(told, submission)),
-            "MODEL_NAME": submission.name,
-            "MODEL_FRAMEWORK": "pytorch",
-        },
-        nodes=benchmark.nodes,
-        tasks_per_node=benchmark.gpus // benchmark.nodes,
-        devices_per_task=1,
-        writes_steps=True,
-        mounts=[*_mounts(benchmark, submission), f"{{phase_dir}}:{RESULTS}", *own],
-        as_root=True,
-    )
+    environment = {
+        **{name: value for name, value in told.items() if name not in OF_THE_JOB},
+        "DGXSYSTEM": system_name(machine, configuration_of(told, submission)),
+        "MODEL_NAME": submission.name,
+        "MODEL_FRAMEWORK": "pytorch",
+    }
+    words = (submission.workdir, submission.logger if _clears(benchmark) else "none")
+    phase = _phase(benchmark, TRAIN, "mlperf_task.sh", *words, environment=environment)
+    mounts = [*_mounts(benchmark, submission), f"{{phase_dir}}:{RESULTS}", *own]
+    return msgspec.structs.replace(phase, writes_steps=True, mounts=mounts)
 
 
 def _clears(benchmark: Benchmark) -> bool:
@@ -260,9 +247,7 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(
                 f"the submission of {submission.name} has no variable '{key}'",
                 where=f"--set={key}",
-                why="its train.py states rank, alpha, dropout and targets of the adapters itself"
-                if key.startswith("peft.")
-                else "another submission's, or another engine's",
+                why="another submission's, or another engine's; its train.py states the adapters itself",
                 next_command="leave it out; --set=env.NAME=VALUE sets any other variable of the container",
             )
     for key in (submission.knobs.learning_rate, "WALLTIME_RUNANDTIME"):

@@ -90,7 +90,7 @@ def test_the_job_disturbs_nobody_and_takes_no_fixed_port() -> None:
         ({"settings": {"MINIBS": "8"}}, "micro_batch_size x gradient_accumulation"),
         ({"settings": {"NEXP": "10"}}, "use --repeats=N"),
         ({"settings": {"LIMIT_VAL_BATCHES": "0.5"}}, "another target"),
-        ({"settings": {"peft.alpha": "64"}}, "states rank, alpha, dropout and targets of the adapters itself"),
+        ({"settings": {"peft.alpha": "64"}}, "its train.py states the adapters itself"),
         ({"settings": {"BUCKET_SIZE": "1"}}, "another submission's"),
         ({"settings": {"TP": "3"}}, "TP x PP x CP x DP = GPUs"),
         ({"data": None}, "the benchmark's own data"),
