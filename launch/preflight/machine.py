@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.backend import EnvironmentSpec, backends
+from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.machine import refusals
 from benchmarks.machine.machine_gpus import shown
@@ -23,6 +23,7 @@ from launch.containers.programs import Program
 from launch.environments import venvs
 from launch.running import machine_gpus
 from launch.running.this_machine import host_memory_bytes
+from launch.sites.wanted import specs
 
 NODE_CHECK = Path(__file__).resolve().parents[1] / "inside/node_check.py"
 SLURM_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel", "sacct")
@@ -96,11 +97,7 @@ def _disk() -> MachineCheck:
 def _environments() -> list[MachineCheck]:
     """Those for this machine's GPUs, else for its CPU."""
     device = "cuda" if machine_gpus.found().gpus else "cpu"
-    found = {}
-    for backend in backends().values():
-        for engine in backend.engines:
-            spec = backend.environment(engine, device)
-            found[spec.name] = spec
+    found = {spec.name: spec for spec in specs(configs(), (device,)).values()}
     return [_environment(spec) for spec in found.values() if spec.locks]
 
 

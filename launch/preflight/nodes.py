@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.backend import backends
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.jobs.job_record import SchedulerEnd
@@ -28,6 +27,7 @@ from launch.command_line import places
 from launch.environments import venvs
 from launch.preflight.job import REPOSITORY, PreflightJob, job_environment, new_folder, render_preflight
 from launch.preflight.waiting import Limits, wait
+from launch.sites.wanted import specs, wanted_images
 from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
 from launch.slurm.options import named
@@ -76,7 +76,7 @@ def prepare(
     asked = Asked(
         token=secrets.token_hex(8),
         shared_folders=list(site.slurm.shared_folders) if site.slurm else [],
-        environments=[] if site.runtime == "container" else [str(path) for path in _pythons_of(site)],
+        environments=[] if site.runtime == "container" else [str(path) for path in _pythons_of(site, configs)],
         gpus=planned.hardware is not None,
         container=site.runtime == "container",
         clock_seconds=CLOCK_SECONDS,
@@ -109,8 +109,6 @@ def sketch(
     named_nodes = set(named(options.nodelist)) - set(named(options.exclude))
     image = None
     if site.runtime == "container":
-        from launch.sites.wanted import wanted_images
-
         paths = [wanted.path for wanted in wanted_images(site)]
         image = next((path for path in paths if path.is_file()), next(iter(paths), None))
     return PreflightJob(
@@ -169,17 +167,11 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tup
     return options, count or len(up), {} if count else down
 
 
-def _pythons_of(site: Site) -> list[Path]:
+def _pythons_of(site: Site, configs: Configs) -> list[Path]:
     """What every node must be able to start: the site's own Pythons, or those of Stepmark's environments."""
     if site.python is not None:
         return [Path(path) for path in ([site.python] if isinstance(site.python, str) else site.python.values())]
-    specs = [
-        backend.environment(engine, platform)
-        for backend in backends().values()
-        for engine in backend.engines
-        for platform in ("cpu", "cuda")
-    ]
-    found = [venvs.python_of(spec) for spec in specs if spec.locks]
+    found = [venvs.python_of(spec) for spec in specs(configs, ("cpu", "cuda")).values() if spec.locks]
     return list(dict.fromkeys(path for path in found if path is not None))
 
 
