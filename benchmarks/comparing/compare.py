@@ -7,7 +7,6 @@ explain.py.
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -134,19 +133,14 @@ def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
 # --- one figure -----------------------------------------------------------------------------------
 
 
-class _Known(NamedTuple):
-    logs: list[float]
-    level: Level
-
-
 def _difference(kind: FigureKind, context: _Context) -> Difference:
     a, b = _known(kind, context.a), _known(kind, context.b)
     found = Difference(
         name=kind.name,
         unit=kind.unit,
         direction=kind.direction,
-        a=_figure(kind, a.level, context.a) if a else None,
-        b=_figure(kind, b.level, context.b) if b else None,
+        a=_figure(kind, a, context.a) if a else None,
+        b=_figure(kind, b, context.b) if b else None,
         why=f"not compared: {kind.refused}",
     )
     if kind.refused:
@@ -159,7 +153,7 @@ def _difference(kind: FigureKind, context: _Context) -> Difference:
         context.notes += [
             f"{runs[place].name} lies far from the other runs of its side, and counts as less far"
             for runs, one in ((context.a, a), (context.b, b))
-            for place in one.level.clipped
+            for place in one.clipped
         ]
     estimate = _estimate(kind, context, a, b)
     verdict, why = verdict_of(estimate, kind.direction, context.margin_percent)
@@ -168,14 +162,14 @@ def _difference(kind: FigureKind, context: _Context) -> Difference:
     return replace(found, percent=100 * math.expm1(estimate.centre), low=low, high=high, verdict=verdict, why=why)
 
 
-def _known(kind: FigureKind, runs: Runs) -> _Known | None:
+def _known(kind: FigureKind, runs: Runs) -> Level | None:
     """None where a run does not have the figure: the others alone would be another set."""
     values = [kind.value(run) for run in runs]
     logs = [None if value is None else kind.log(value) for value in values]
     whole = [round(log, EXACT_DIGITS) for log in logs if log is not None]
     if len(whole) < len(runs):
         return None
-    return _Known(whole, level(whole, _window(kind, runs[0], whole[0]) if len(runs) == 1 else None))
+    return level(whole, _window(kind, runs[0], whole[0]) if len(runs) == 1 else None)
 
 
 def _window(kind: FigureKind, run: ComparedRun, log: float) -> tuple[float, float] | None:
@@ -194,13 +188,13 @@ def _figure(kind: FigureKind, found: Level, runs: Runs) -> Figure:
     return Figure(value=kind.shown(found.centre), low=low, high=high, n=n, of="steps" if single else "runs")
 
 
-def _estimate(kind: FigureKind, context: _Context, a: _Known, b: _Known) -> Estimate:
+def _estimate(kind: FigureKind, context: _Context, a: Level, b: Level) -> Estimate:
     if context.pairs:
         return between_pairs([b.logs[y] - a.logs[x] for x, y in context.pairs])
     if min(len(context.a), len(context.b)) >= FEWEST_RUNS:
         noise = context.noise(kind, a.logs, b.logs) if left_out(*context.days) else None
         return between_sets_of_days(a.logs, b.logs, context.days, noise)
-    windows = between_windows(a.level, b.level) if len(context.a) == len(context.b) == 1 else None
+    windows = between_windows(a, b) if len(context.a) == len(context.b) == 1 else None
     found = with_noise(a.logs, b.logs, context.days, context.noise(kind, a.logs, b.logs))
     if found.half_width is None:
         return windows._replace(lacks=found.lacks) if windows else found

@@ -61,15 +61,17 @@ class Level(NamedTuple):
     low: float | None
     high: float | None
     clipped: Sequence[int] = ()  # the places of runs that lie far off, and count as if they did not
+    logs: Sequence[float] = ()  # of its runs
 
 
 def level(logs: Sequence[float], window: tuple[float, float] | None = None) -> Level:
     """The mean over runs, with its interval from 3 runs on; of one run its own, with its window's interval."""
     found = paired(logs)
     if found is None:
-        return Level(_mean(logs), *(window or (None, None)))
+        low, high = window or (None, None)
+        return Level(_mean(logs), low, high, logs=logs)
     clipped = [place for place, (given, kept) in enumerate(zip(logs, found.counted, strict=True)) if given != kept]
-    return Level(found.centre, found.centre - found.half_width, found.centre + found.half_width, clipped)
+    return Level(found.centre, found.centre - found.half_width, found.centre + found.half_width, clipped, logs)
 
 
 # --- two sides ----------------------------------------------------------------------------------

@@ -10,18 +10,23 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
 
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import duration_text, seconds_text
 from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
+from benchmarks.sweeps.sweep import SCHEMA_VERSION
 from benchmarks.values import Benchmark, Value, json_text
 from launch.command_line.progress import say
 
 if TYPE_CHECKING:
     from launch.running.runners import Runner
+
+Record = TypeVar("Record", bound=Value)
 
 FAILED_STARTS = 2  # in a row: then it is the site, and nothing more is started
 FIRST_WAIT_SECONDS = 1.0  # between two questions about the runs; then longer, as long as none ends
@@ -173,6 +178,17 @@ def write_record(path: Path, record: Value, what: str) -> None:
         ) from None
 
 
+def read_record(path: Path, kind: type[Record], what: str, next_command: str) -> Record:
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=kind)
+        if found.schema_version != SCHEMA_VERSION:  # type: ignore[attr-defined]
+            raise ValueError(f"it is of another version than {SCHEMA_VERSION}")
+    except (OSError, ValueError) as error:
+        what = f"the record of the {what} cannot be read: {error}"
+        raise RequestError(what, where=str(path), next_command=next_command) from None
+    return found
+
+
 # --- one launcher at a time ---------------------------------------------------------------------
 
 
@@ -189,24 +205,20 @@ def alone(path: Path, work: str) -> Iterator[None]:
             next_command="--output_dir=DIR with a folder that is writable and has space",
         ) from None
     try:
-        _lock(descriptor, path, work)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 300, 0).decode(errors="replace").strip()
+            raise RequestError(
+                f"another launcher is running this {work}: {holder or 'unknown'}",
+                where=str(path),
+                why="two would start every run twice",
+                next_command="wait for it, or end it and type the same command again",
+            ) from None
+        except OSError as error:
+            say(f"{path}: no lock ({error.strerror}): nothing keeps a second launcher from running this {work} too")
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, path: Path, work: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 300, 0).decode(errors="replace").strip()
-        raise RequestError(
-            f"another launcher is running this {work}: {holder or 'unknown'}",
-            where=str(path),
-            why="two would start every run twice",
-            next_command="wait for it, or end it and type the same command again",
-        ) from None
-    except OSError as error:
-        say(f"{path}: no lock ({error.strerror}): nothing keeps a second launcher from running this {work} too")
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)

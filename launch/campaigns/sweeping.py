@@ -22,7 +22,7 @@ from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark
-from launch.campaigns.scheduler import Scheduler, Work, alone, end_text, result_of, write_record
+from launch.campaigns.scheduler import Scheduler, Work, alone, end_text, read_record, result_of, write_record
 from launch.cli import EXIT_INTERRUPTED
 from launch.command_line.progress import say
 from launch.running.local import interrupted_once
@@ -169,17 +169,8 @@ def _may_go_on(run: SweepRun, output_dir: Path) -> bool:
 
 
 def read_sweep(path: Path) -> Sweep:
-    try:
-        sweep = msgspec.json.decode(path.read_bytes(), type=Sweep)
-        if sweep.schema_version != record.SCHEMA_VERSION:
-            raise ValueError(f"it has version {sweep.schema_version}, not {record.SCHEMA_VERSION}")
-    except (OSError, ValueError) as error:
-        raise RequestError(
-            f"the record of the sweep cannot be read: {error}",
-            where=str(path),
-            next_command="--noresume starts a new sweep; its runs are in their folders still",
-        ) from None
-    return sweep
+    cure = "--noresume starts a new sweep; its runs are in their folders still"
+    return read_record(path, Sweep, "sweep", cure)
 
 
 def results_of(sweep: Sweep, output_dir: Path) -> dict[str, FinishedRun | None]:

@@ -24,7 +24,7 @@ from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Index
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import write_atomically
-from launch.campaigns.scheduler import alone, result_of, write_record
+from launch.campaigns.scheduler import alone, read_record, result_of, write_record
 from launch.reports.run_index import open_index
 
 SCHEMA_VERSION = 1
@@ -60,26 +60,15 @@ class Records:
         return sorted(path.stem for path in self.folder.glob("*.json"))
 
     def read(self, night: str) -> NightReport:
-        path = self.path(night)
-        try:
-            report = msgspec.json.decode(path.read_bytes(), type=NightReport)
-            if report.schema_version != SCHEMA_VERSION:
-                raise msgspec.DecodeError(f"it has version {report.schema_version}, not {SCHEMA_VERSION}")
-        except FileNotFoundError:
+        if not self.path(night).exists():
             nights = self.nights()
             raise RequestError(
                 f"suite {self.suite} has no night {night}",
                 where=str(self.folder),
                 why=f"the newest is {nights[-1]}" if nights else "it has none yet",
                 next_command=f"python launch/nightly.py --suite={self.suite}",
-            ) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise RequestError(
-                f"the record of a night cannot be read: {error}",
-                where=str(path),
-                next_command="move it away; the runs of that night still count",
-            ) from None
-        return report
+            )
+        return read_record(self.path(night), NightReport, "night", "move it away; the runs of that night still count")
 
     def read_newest(self) -> tuple[list[NightReport], list[str]]:
         """All that are looked back on and can be read, oldest first, and what to say of the others."""
