@@ -6,12 +6,12 @@ temperature, neighbours) does not average out over the steps or the re-runs of o
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from benchmarks.errors import RequestError
 from benchmarks.gate.rule_settings import Rule
 from benchmarks.measuring import statistics
+from benchmarks.sweeps.pairs import quantile
 
 # Variance of the mean of n normal values without their smallest and largest (from 3 on), in units of one value's.
 # Simulated; tests/benchmarks/gate/test_rule.py holds it to a fresh simulation.
@@ -43,7 +43,7 @@ class Level(NamedTuple):
 
     def reach(self, confidence: float, variance: float = 1.0) -> float:
         """Half of the two-sided interval of a distance."""
-        return t_quantile(self.nights - 1, (1 + confidence) / 2) * self.error(variance)
+        return quantile((1 + confidence) / 2, self.nights - 1) * self.error(variance)
 
 
 def level(values: Sequence[float], rule: Rule) -> Level:
@@ -104,10 +104,3 @@ def logarithms(values: Sequence[float], where: str) -> list[float]:
                 next_command="leave that night out, or watch a figure that cannot be 0 (excess: mean over median)",
             )
     return [math.log(value) for value in values]
-
-
-@lru_cache(maxsize=1024)
-def t_quantile(freedom: int, probability: float) -> float:
-    from scipy.special import stdtrit  # --help and a dry run need no quantile
-
-    return float(stdtrit(freedom, probability))

@@ -7,9 +7,10 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from benchmarks.gate.level import MEAN_VARIANCE, Level, t_quantile
+from benchmarks.gate.level import MEAN_VARIANCE, Level
 from benchmarks.gate.rule_settings import Rule
 from benchmarks.gate.values import Direction
+from benchmarks.sweeps.pairs import quantile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +37,8 @@ def smallest_detectable(level: Level, rule: Rule, direction: Direction) -> float
 @lru_cache(maxsize=4096)
 def _detectable_deviations(nights: int, relevant: float, rule: Rule, sides: float) -> float:
     error = math.sqrt(1 + 1 / nights)
-    screen = max(t_quantile(nights - 1, 1 - rule.screen_p / sides) * error, relevant)
-    confirm = max(t_quantile(nights - 1, 1 - rule.confirm_p / sides) * error, relevant)
+    screen = max(quantile(1 - rule.screen_p / sides, nights - 1) * error, relevant)
+    confirm = max(quantile(1 - rule.confirm_p / sides, nights - 1) * error, relevant)
     low, high = 0.0, _LARGEST
     for _ in range(_STEPS):
         middle = (low + high) / 2
@@ -108,7 +109,7 @@ def _first_test(level: Level, since: int, rule: Rule) -> int | None:
 
 def shows_no_change(level: Level, nights: int, rule: Rule) -> bool:
     """Whether two one-sided tests on so many nights are both passed as often as `power` says when nothing changed."""
-    t = t_quantile(level.nights - 1, (1 + rule.confidence) / 2) + _normal_quantile((1 + rule.power) / 2)
+    t = quantile((1 + rule.confidence) / 2, level.nights - 1) + _normal_quantile((1 + rule.power) / 2)
     return t * level.error(MEAN_VARIANCE[nights]) <= rule.same_log
 
 

@@ -6,6 +6,7 @@ some runs are far off (MLPerf's public logs).
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from benchmarks.measuring import statistics
@@ -64,6 +65,7 @@ def _clipped(logs: Sequence[float]) -> tuple[list[float], float]:
     return [min(max(value, middle - reach), middle + reach) for value in logs], CLIPPED_SPREAD_CORRECTION
 
 
+@lru_cache(maxsize=1024)
 def quantile(probability: float, freedom: float) -> float:
     """Of Student's t."""
     from scipy.special import stdtrit  # --help and a dry run need no quantile

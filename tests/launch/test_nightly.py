@@ -308,6 +308,7 @@ def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
         (["--suite=naps", "--print=cron", "--inject_slowdown=0.5"], "make no history"),
         (["--suite=naps", "--partition=x"], "has no Slurm"),
         (["--suite=naps", "--inject_slowdown=-1"], "inject_slowdown"),
+        (["--self_test", "--trials=199"], "it must be 200 or more"),
     ],
 )
 def test_a_wrong_request_is_refused_and_starts_nothing(fresh: Naps, words: list[str], said: str) -> None:

@@ -9,10 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
-from benchmarks.gate.level import MEAN_VARIANCE, Level, level, t_quantile
+from benchmarks.gate.level import MEAN_VARIANCE, Level, level
 from benchmarks.gate.rule import G3, Judged, judge, stands
 from benchmarks.gate.sensitivity import smallest_detectable
 from benchmarks.gate.values import Direction
+from benchmarks.sweeps.pairs import quantile
 
 
 def nights(count: int = 20, noise: float = 0.002, seed: int = 7, centre: float = 4.0) -> list[float]:
@@ -290,7 +291,7 @@ def test_the_power_allows_for_the_error_of_the_baseline() -> None:
     centres = random.standard_normal(400_000) / math.sqrt(10)
     tonight = wanted + random.standard_normal(400_000) - centres
     reruns = wanted + np.median(random.standard_normal((400_000, 3)), axis=1) - centres
-    found = (tonight > t_quantile(9, 0.95) * error) & (reruns > t_quantile(9, 0.995) * error)
+    found = (tonight > quantile(0.95, 9) * error) & (reruns > quantile(0.995, 9) * error)
     assert found.mean() == pytest.approx(0.8, abs=0.004)
 
 
