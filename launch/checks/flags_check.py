@@ -2,19 +2,23 @@
 
 The backend says which program asks it (FlagsCheck); here it is run, and its answer is a refusal for a run, or a
 table for `launch/doctor.py flags`. A program that breaks says nothing of the flags: a note, and no refusal.
+What it answers for a run is kept, so that the next run, or a dry run, need not wait for it; doctor asks anew.
 """
 
+import contextlib
 import re
-import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from benchmarks.backend import Backend, CompilerFlags, EnvironmentSpec, FlagFact, FlagsCheck, backends
-from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
 from benchmarks.rendering.columns import aligned
 from benchmarks.values import Benchmark, json_text
+from launch.command_line.places import stepmark_home
 from launch.command_line.progress import note
 from launch.environments import venvs
 from launch.running import runtimes
@@ -40,13 +44,44 @@ def ask(check: FlagsCheck, python: Path) -> Answer:
     from launch.running.local import fill, places
 
     where = places(python, Path.cwd())
-    command = tuple(fill(word, where) for word in check.command)
+    command = _command(check, python)
     variables = tuple((name, fill(value, where)) for name, value in sorted(check.environment.items()))
     return _ask(command, variables, tuple(fact.flag for fact in check.facts))
 
 
+def answer_kept(check: FlagsCheck, spec: EnvironmentSpec, python: Path) -> Answer:
+    """The answer that the same program of the same environment gave before, else a new one, which is kept."""
+    from hashlib import sha256
+
+    from benchmarks.runs.runfolder import write_atomically
+
+    command = _command(check, python)
+    files = [*(lock.path for lock in spec.locks), *(Path(word) for word in command if word.endswith(".py"))]
+    rests_on = [*(path.read_bytes() for path in files), *(word.encode() for word in command)]
+    path = None
+    with contextlib.suppress(OSError, RequestError):
+        path = stepmark_home() / "flags-checked" / f"{sha256(bytes(1).join(rests_on)).hexdigest()[:32]}.json"
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            return msgspec.json.decode(path.read_bytes(), type=Answer)
+    answer = ask(check, python)
+    if path and not answer.broken:
+        with contextlib.suppress(OSError, RunError):  # a disk that is full or not ours: asked again the next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, msgspec.json.encode(answer))
+    return answer
+
+
+def _command(check: FlagsCheck, python: Path) -> tuple[str, ...]:
+    from launch.running.local import fill, places
+
+    where = places(python, Path.cwd())
+    return tuple(fill(word, where) for word in check.command)
+
+
 @cache
 def _ask(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], flags: tuple[str, ...]) -> Answer:
+    import subprocess
+
     from launch.running.local import inherited_environment
 
     try:
@@ -90,7 +125,9 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
         return
     check = backend.flags_check(flags)
     spec, python = _compiler_here(benchmark, backend)
-    answer = None if python is None else ask(check, python)
+    # The packages of a Python that the site names may change under the same path: it is asked each time.
+    kept = benchmark.site.runtime != "python"
+    answer = None if python is None else answer_kept(check, spec, python) if kept else ask(check, python)
     if benchmark.site.runtime == "container":
         said = "" if dry_run else "whether the XLA flags are known is up to the image"
         if answer and answer.refused:

@@ -1,5 +1,6 @@
 """Flags that the installed compiler refuses are refused before a run, and shown by doctor.py flags."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -69,7 +70,13 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def here(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - answers are kept there
     """The environment is made: its Python is this one."""
     monkeypatch.setattr(venvs, "python_of", lambda _spec: Path(sys.executable))
 
@@ -99,6 +106,7 @@ def test_what_the_compiler_refuses_is_refused_by_name_with_its_successor() -> No
     assert error.next_command.startswith("--set=xla_gpu_enable_command_buffer= and leave out --xla_gpu_typo")
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(("made", "asked"), [(("cpu", "cuda"), "cuda"), (("cuda",), "cuda"), (("cpu",), "cpu")])
 def test_the_environment_of_the_runs_devices_is_asked_before_a_cpus(
     made: tuple[str, ...], asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -112,6 +120,51 @@ def test_the_environment_of_the_runs_devices_is_asked_before_a_cpus(
     checked = Checked(f"import sys; open({str(tmp_path / 'by')!r}, 'w').write(sys.orig_argv[0])")
     refuse(checked, hardware=Configs().hardware("h100"))
     assert (tmp_path / "by").read_text() == str(pythons[asked])
+
+
+# --- what is kept -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    """A file with an x for each time that a program of `counting` was started."""
+    return tmp_path / "asked"
+
+
+def counting(asked: Path, says: str = KNOWS_ALL) -> Checked:
+    return Checked(f"open({str(asked)!r}, 'a').write('x'); {says}")
+
+
+def refuse_in_a_new_process(checked: Checked) -> None:
+    flags_check._ask.cache_clear()
+    refuse(checked)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("says", "times"), [(KNOWS_ALL, 1), (REFUSES, 1), ("exit(1)", 3)])
+def test_an_answer_is_kept_for_the_next_process(asked: Path, says: str, times: int) -> None:
+    for _ in range(3):
+        with pytest.raises(RequestError) if says == REFUSES else contextlib.nullcontext():
+            refuse_in_a_new_process(counting(asked, says))
+    assert asked.read_text() == "x" * times
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("text", ["", "{", "[]", '["x"]', "\xff"])
+def test_a_kept_answer_that_cannot_be_read_is_asked_anew(asked: Path, home: Path, text: str) -> None:
+    refuse_in_a_new_process(counting(asked))
+    (kept,) = (home / "flags-checked").iterdir()
+    kept.write_bytes(text.encode("latin-1"))
+    for _ in range(2):
+        refuse_in_a_new_process(counting(asked))
+        assert asked.read_text() == "xx"
+
+
+@pytest.mark.usefixtures("here")
+def test_where_nothing_can_be_kept_it_is_asked_all_the_same(home: Path) -> None:
+    home.write_text("no folder")
+    with pytest.raises(RequestError):
+        refuse_in_a_new_process(Checked(REFUSES))
 
 
 @pytest.fixture
