@@ -74,7 +74,9 @@ def fetch(access: Access, repository: Repository, **place: Any) -> str:
         api = HfApi(endpoint=access.endpoint, token=access.token or False)
         asked: dict[str, Any] = {"repo_type": repository.kind.removesuffix("s"), "revision": repository.revision}
         commit = str(api.repo_info(repository.name, **asked).sha)  # says plainly why not
-        root = api.snapshot_download(repository.name, allow_patterns=repository.files, **asked, **place)
+        wanted = {"allow_patterns": repository.files, **asked, **place}
+        _set_aside(api.snapshot_download(repository.name, dry_run=True, **wanted))
+        root = api.snapshot_download(repository.name, **wanted)
         found = api.verify_repo_checksums(repository.name, **asked, **place)
     wrong = [one["path"] for one in found.mismatches]
     for path in wrong:
@@ -89,6 +91,15 @@ def fetch(access: Access, repository: Repository, **place: Any) -> str:
             next_command=RUN_AGAIN,
         )
     return commit
+
+
+def _set_aside(files: Any) -> None:
+    """What would be written over may be somebody's own work: it is kept beside."""
+    for path in (Path(one.local_path) for one in files if one.will_download):
+        if path.is_file():
+            aside = path.with_name(f"{path.name}.before-download")
+            path.replace(aside)
+            say(f"{path.name} was there and is not the hub's: kept as {aside}")
 
 
 @contextlib.contextmanager

@@ -182,6 +182,9 @@ def test_a_second_download_asks_for_no_whole_file_again_and_mends_a_damaged_one(
         assert download(setup, hub, tmp_path, "--asset=tokenizer").returncode == 0
         assert {path.rpartition("/")[2] for path in hub.paths_asked() if "/resolve/" in path} == set(asked)
         assert damaged.read_bytes() == LARGE
+        aside = damaged.with_name("tokenizer.json.before-download")
+        assert aside.exists() == bool(asked)
+    assert aside.read_bytes() == LARGE[:100]  # it may have been somebody's own work
 
 
 def test_a_small_files_checksum_counts_too(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
