@@ -228,6 +228,7 @@ def test_a_full_output_disk(cluster: ClusterOfTests) -> None:
     (folder,) = (place / "runs").iterdir()
     seen = seen_steps(folder)
     assert len(seen) > 50
+    cluster.wait_until_idle()  # the launcher may have met the full disk before the job did
     mount("-o", "remount,size=40m", str(place))
     collected = cluster.status(place / "runs", "--collect", folder.name)
     assert collected.returncode == 1, collected.stderr
