@@ -174,7 +174,7 @@ def verdict_of(found: Estimate, direction: Direction, margin_percent: float) -> 
         return "equal within the margin", f"the 90% interval lies within +-{margin_percent:g}%{also}; {found.by}"
     if not outside:
         shows = 100 * math.expm1(found.detectable)
-        more = f"; at this noise {shows:.2g}% or more shows in 4 of 5 cases" if shows else ""
+        more = f"; at this noise {percent_text(shows)} or more shows in 4 of 5 cases" if shows else ""
         return "no difference shown", f"the interval holds 0; {found.by}{more}"
     why = f"the interval does not hold 0; {found.by}"
     if direction == "same":

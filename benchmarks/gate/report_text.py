@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.gate.values import CellReport, Metric, MetricJudgement, NightReport
-from benchmarks.rendering.columns import Rows, aligned, columns, plural
+from benchmarks.rendering.columns import Rows, aligned, columns, percent_text, plural
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
 SHOWN_LEFT_OUT = 4
@@ -166,7 +166,8 @@ def could_not_see(cells: Sequence[CellReport]) -> list[str]:
                 seeing = True
                 found.append(
                     f"{cell.cell}: in the first night, a change of {one.metric.title} below "
-                    f"{one.smallest_detectable_percent:.2g}% (noise {one.noise_percent:.2g}% from night to night)"
+                    f"{percent_text(one.smallest_detectable_percent)} (noise {percent_text(one.noise_percent)} from night to "
+                    "night)"
                 )
                 found[-1] += f", and {NO_NIGHTS_WOULD_DO}" if one.unreachable else ""
     return [*found, *(WEAK_POINTS if seeing else [])]

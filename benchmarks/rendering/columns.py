@@ -28,8 +28,8 @@ def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
 
 
 def percent_text(percent: float | None, digits: str = ".2g") -> str:
-    """A dash where it is not known."""
-    return "-" if percent is None else f"{percent:{digits}}%"
+    """A dash where it is not known; never as a power of ten."""
+    return "-" if percent is None else f"{percent:{digits if abs(percent) < 99.5 else ',.0f'}}%"
 
 
 def plural(count: int, one: str, more: str = "") -> str:
