@@ -166,8 +166,8 @@ def could_not_see(cells: Sequence[CellReport]) -> list[str]:
                 seeing = True
                 found.append(
                     f"{cell.cell}: in the first night, a change of {one.metric.title} below "
-                    f"{percent_text(one.smallest_detectable_percent)} (noise {percent_text(one.noise_percent)} from night to "
-                    "night)"
+                    f"{percent_text(one.smallest_detectable_percent)} "
+                    f"(noise {percent_text(one.noise_percent)} from night to night)"
                 )
                 found[-1] += f", and {NO_NIGHTS_WOULD_DO}" if one.unreachable else ""
     return [*found, *(WEAK_POINTS if seeing else [])]
