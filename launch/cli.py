@@ -12,6 +12,16 @@ from absl import flags
 from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, StepmarkError, nearest
 
 EXIT_INTERRUPTED = 130
+# Flags of 0.9.0 -> what is done instead.
+DROPPED = {
+    "until": "give the number of --steps",
+    "install": "--print=cron|scrontab|systemd|github prints what to paste",
+    "uninstall": "remove its line with crontab -e, scrontab -e or systemctl --user disable",
+    "webhook_file": "act on the exit code, or on --junit, --markdown or --html",
+    "url": "curl -fLC - -o FILE URL",
+    "rebuild": "delete the dashboard's directory",
+    "list_symptoms": "they are in configs/symptoms.yml",
+}
 
 
 def run_main(main: Callable[[list[str]], int]) -> NoReturn:
@@ -98,7 +108,7 @@ def _parse(command: Command) -> list[str]:
         return words
     except flags.UnrecognizedFlagError as error:
         known = [flag.name for group in flags_of(command.module).values() for flag in group]
-        message = f"unknown flag --{error.flagname}: {nearest(error.flagname, known)}"
+        message = f"unknown flag --{error.flagname}: {DROPPED.get(error.flagname) or nearest(error.flagname, known)}"
     except flags.Error as error:
         message = str(error)
     _print_without_secrets(f"stepmark: {message}\n  next:  {command.typed} --help")

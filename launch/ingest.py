@@ -160,8 +160,12 @@ def _log_name() -> str:
     if not names:
         raise RequestError("no log given", next_command="python launch/ingest.py --log=PATH")
     if len(names) > 1:
-        command = f"cat {shlex.join(names)} | python launch/ingest.py --log=-"
-        raise RequestError("one log is read at a time", where="--log", next_command=command)
+        raise RequestError(
+            "one log is read at a time",
+            where="--log",
+            why="of several hosts' logs of one run, read one; the logs of a run that was continued are joined",
+            next_command=f"cat {shlex.join(names)} | python launch/ingest.py --log=-",
+        )
     return str(names[0])
 
 

@@ -144,8 +144,9 @@ def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequ
     first = {"A": read(a[0]), "B": read(b[0])}
     without = [side for side, entries in first.items() if not entries]
     if without:
-        run = a[0] if "A" in without else b[0]
-        refused = f"{' and '.join(without)} without {name}: {run.result.null_because.get(name.lower(), 'unknown')}"
+        runs = {"A": a[0], "B": b[0]}
+        why = {runs[side].result.null_because.get(name.lower(), "unknown") for side in without}
+        refused = f"{' and '.join(without)} without {name}: {'; '.join(sorted(why))}"
     else:
         sides = (f"{side}: {one[0].percent:.1f}% ({_convention(one[0])})" for side, one in first.items())
         refused = f"no convention and peak in common: {'; '.join(sides)}"

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -74,13 +75,16 @@ def fetch(access: Access, repository: Repository, **place: Any) -> str:
         api = HfApi(endpoint=access.endpoint, token=access.token or False)
         asked: dict[str, Any] = {"repo_type": repository.kind.removesuffix("s"), "revision": repository.revision}
         commit = str(api.repo_info(repository.name, **asked).sha)  # says plainly why not
+        if "local_dir" in place:  # a cache must hold the branch that a job without network will ask for
+            asked["revision"] = commit
         wanted = {"allow_patterns": repository.files, **asked, **place}
         _set_aside(api.snapshot_download(repository.name, dry_run=True, **wanted))
         root = api.snapshot_download(repository.name, **wanted)
         found = api.verify_repo_checksums(repository.name, **asked, **place)
-    wrong = [one["path"] for one in found.mismatches]
-    for path in wrong:
-        (found.verified_path / path).resolve().unlink()
+    # The hub's other files may have namesakes here that are somebody's own.
+    wrong = [one["path"] for one in found.mismatches if any(fnmatch(one["path"], name) for name in repository.files)]
+    for path in (found.verified_path / path for path in wrong):
+        (path if "local_dir" in place else path.resolve()).unlink()
     if not wrong and not any(Path(root).glob(repository.files[0])):
         raise RunError(f"{repository.name} has no {repository.files[0]}", where=f"commit {commit}")
     if wrong:

@@ -27,6 +27,12 @@ def show(path: Path, name: str | None, configs: Configs) -> int:
         )
         raise RequestError(what, where="--benchmark", next_command=f"--benchmark={'|'.join(names)}")
     shell = read(path.name, _text(path), lambda beside: _beside(path.parent / beside))
+    if not shell.variables:
+        raise RequestError(
+            "the file sets no variable that can be read",
+            where=str(path),
+            why="only lines of the form export NAME=VALUE are read",
+        )
     submission, definition = configs.submission(name), configs.mlperf(name)
     points = package.reference_points(definition, submission.ruleset)
     config = configuration_of(shell.variables, submission)

@@ -21,17 +21,12 @@ def compared(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return finish(start(output_dir, *flags), output_dir)
 
 
-def record_of(run: Run) -> Path:
-    (found,) = run.output_dir.glob("sweep-*.json")
-    return found
-
-
 def folders_of(run: Run) -> list[Path]:
     return sorted(path.parent for path in run.output_dir.glob("*/result.json"))
 
 
 def report(run: Run, *flags: str) -> str:
-    return script("report", "scaling", record_of(run), *flags).stdout
+    return script("report", "scaling", run.output_dir / "sweep-*.json", *flags).stdout
 
 
 def gain_of(run: Run) -> dict[str, Any]:

@@ -187,6 +187,17 @@ def test_a_second_download_asks_for_no_whole_file_again_and_mends_a_damaged_one(
     assert aside.read_bytes() == LARGE[:100]  # it may have been somebody's own work
 
 
+def test_what_was_not_asked_for_is_left_as_it_is(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
+    """Somebody's own file with the name of one of the hub's, and a link to somewhere else."""
+    own, folder = tmp_path / "own.txt", tmp_path / TOKENIZER_FOLDER
+    own.write_text("mine")
+    folder.mkdir(parents=True)
+    (folder / "model-00001-of-00030.safetensors").symlink_to(own)
+    download(setup, hub, tmp_path, "--asset=tokenizer")
+    assert (folder / "model-00001-of-00030.safetensors").read_text() == "mine"
+    assert (folder / "tokenizer.json").read_bytes() == LARGE
+
+
 def test_a_small_files_checksum_counts_too(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
     hub.files[f"/{NAME}/resolve/{COMMIT}/tokenizer_config.json"] = SMALL.replace(b"end", b"END")
     done = download(setup, hub, tmp_path, "--asset=tokenizer")

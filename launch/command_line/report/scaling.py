@@ -33,7 +33,9 @@ def _newest(names: list[str]) -> Path:
     """Of the records that are named."""
     if not names:
         raise RequestError("which sweep?", next_command=WHICH_SWEEPS)
-    newest = max(map(Path, names), key=lambda path: path.name)  # their names begin with the time
-    if names[1:]:
-        print(f"the newest of {len(names)} sweeps: {newest}", file=sys.stderr)
+    # No shell expands what follows a `=`.
+    paths = [path for one in map(Path, names) for path in ([*one.parent.glob(one.name)] or [one])]
+    newest = max(paths, key=lambda path: path.name)  # their names begin with the time
+    if paths[1:]:
+        print(f"the newest of {len(paths)} sweeps: {newest}", file=sys.stderr)
     return newest

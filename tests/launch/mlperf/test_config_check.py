@@ -94,6 +94,11 @@ def test_what_cannot_be_looked_at_is_refused(tmp_path: Path, line: str, name: st
     assert words in str(refused.value)
 
 
+def test_a_file_of_which_nothing_can_be_read_could_not_be_submitted(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="the file sets no variable that can be read"):
+        show(written(tmp_path, "x: [1\n"), LORA, CONFIGS)
+
+
 def test_the_script_takes_no_other_flag(tmp_path: Path) -> None:
     said = (REPOSITORY / "launch/plan.py", "mlperf", written(tmp_path), f"--benchmark={LORA}")
     done = forked.run(*said)
