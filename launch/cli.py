@@ -12,15 +12,15 @@ from absl import flags
 from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, StepmarkError, nearest
 
 EXIT_INTERRUPTED = 130
-# Flags of 0.9.0 -> what is done instead.
+# Flags of 0.9.0 -> the script that had them, and what is done instead.
 DROPPED = {
-    "until": "give the number of --steps",
-    "install": "--print=cron|scrontab|systemd|github prints what to paste",
-    "uninstall": "remove its line with crontab -e, scrontab -e or systemctl --user disable",
-    "webhook_file": "act on the exit code, or on --junit, --markdown or --html",
-    "url": "curl -fLC - -o FILE URL",
-    "rebuild": "delete the dashboard's directory",
-    "list_symptoms": "they are in configs/symptoms.yml",
+    "until": ("run", "give the number of --steps"),
+    "install": ("nightly", "--print=cron|scrontab|systemd|github prints what to paste"),
+    "uninstall": ("nightly", "remove its line with crontab -e, scrontab -e or systemctl --user disable"),
+    "webhook_file": ("nightly", "act on the exit code, or on --junit, --markdown or --html"),
+    "url": ("setup", "curl -fLC - -o FILE URL"),
+    "rebuild": ("dashboard", "delete the dashboard's directory"),
+    "list_symptoms": ("doctor", "they are in configs/symptoms.yml"),
 }
 
 
@@ -108,7 +108,9 @@ def _parse(command: Command) -> list[str]:
         return words
     except flags.UnrecognizedFlagError as error:
         known = [flag.name for group in flags_of(command.module).values() for flag in group]
-        message = f"unknown flag --{error.flagname}: {DROPPED.get(error.flagname) or nearest(error.flagname, known)}"
+        script, instead = DROPPED.get(error.flagname, ("", ""))
+        hint = instead if script and script in command.typed else nearest(error.flagname, known)
+        message = f"unknown flag --{error.flagname}: {hint}"
     except flags.Error as error:
         message = str(error)
     _print_without_secrets(f"stepmark: {message}\n  next:  {command.typed} --help")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -101,7 +102,8 @@ def _set_aside(files: Any) -> None:
     """What would be written over may be somebody's own work: it is kept beside."""
     for path in (Path(one.local_path) for one in files if one.will_download):
         if path.is_file():
-            aside = path.with_name(f"{path.name}.before-download")
+            names = (path.with_name(f"{path.name}.before-download{number or ''}") for number in count())
+            aside = next(name for name in names if not name.exists())
             path.replace(aside)
             say(f"{path.name} was there and is not the hub's: kept as {aside}")
 
