@@ -10,6 +10,7 @@ no public name for that place: where it has moved, the run goes on without a dig
 import functools
 import hashlib
 import importlib
+import re
 from types import SimpleNamespace
 
 STEP = "train_step"  # in the module's name; jax puts jit_ before it
@@ -49,11 +50,37 @@ class ProgramDigest:
             operation = (named["computation"] if "computation" in named else arguments[1]).operation
             if STEP not in str(operation.attributes["sym_name"]):
                 return
-            digest = hashlib.sha256()  # streamed: the text of a large model's step is not held
-            operation.print(file=SimpleNamespace(write=digest.update), binary=True, enable_debug_info=False)
-            self.sha256 = digest.hexdigest()
+            self.sha256 = of_lowered(operation)
         except Exception as error:  # no digest is worth a run, whatever jax has in that place by then
             self._problem = repr(error)
             return
         if self.on_found:
             self.on_found(self.sha256)
+
+
+def of_lowered(operation):
+    lines = _Lines()
+    operation.print(file=SimpleNamespace(write=lines.write), binary=True, enable_debug_info=False)
+    return lines.hexdigest()
+
+
+class _Lines:
+    """A digest of the text that is written, line by line: the text of a large model's step is not held."""
+
+    # jax names a kernel with a partitioning of its own, as cuDNN's attention has, by its address in this process.
+    ADDRESS = re.compile(rb'(@CustomSPMDPartitioning\(.*backend_config = ")\d+"')
+
+    def __init__(self):
+        self._digest, self._rest = hashlib.sha256(), b""
+
+    def write(self, text):
+        *lines, self._rest = (self._rest + text).split(b"\n")
+        for line in lines:
+            self._take(line + b"\n")
+
+    def hexdigest(self):
+        self._take(self._rest)
+        return self._digest.hexdigest()
+
+    def _take(self, line):
+        self._digest.update(self.ADDRESS.sub(rb'\1"', line))
