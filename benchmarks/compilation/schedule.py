@@ -11,6 +11,7 @@ class Operation(Value, frozen=True):
     event: str = "run"  # run; start and done where other work can go on between the two
     of: str = ""  # of a done: the name of its start
     op: str = ""  # the framework's own path of it (jax's op_name)
+    layer: str = ""  # of the framework: MlpBlock, Attention.query_projection
     part: str = "elsewhere"  # of the step: forward, backward, recomputed, elsewhere
     flops: float = 0.0
     dtype: str = ""  # of a matmul's factors: bf16, fp8, fp32; of a collective its type in the program

@@ -57,6 +57,7 @@ _KNOWN_TRIPS = re.compile(r'known_trip_count"?:\{"n":"(\d+)"')
 _DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
+_FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 
 
 # --- reading the text ---------------------------------------------------------------------------
@@ -101,6 +102,12 @@ class Instruction(NamedTuple):
     def op_name(self) -> str:
         match = _OP_NAME.search(self.attributes)
         return match[1] if match else ""
+
+    @property
+    def frame(self) -> int:
+        """Where in the source it comes from, for `layers`; 0 where that is not known."""
+        match = _FRAME.search(self.attributes)
+        return int(match[1]) if match else 0
 
     @property
     def target(self) -> str:
@@ -281,6 +288,48 @@ def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape,
     name, _, part = operand.partition("#")
     shapes = lines[name].shapes
     return (shapes[int(part)],) if part else shapes
+
+
+# --- where in the source ------------------------------------------------------------------------
+
+_TABLE_ROW = re.compile(r'(\d+) (?:"([^"]*)"|\{(.*)\})$')
+_NUMBER = re.compile(r"(\w+)=(\d+)")
+_METHOD = re.compile(r"([A-Z]\w*)\.(\w+)$")
+# Every layer is made of these: the one that calls them says more.
+_OF_EVERY_LAYER = frozenset({"DenseGeneral", "NNXDecoder", "Transformer"})
+
+
+def layers(text: str) -> dict[int, str]:
+    """Stack frame -> the layer of the framework that it is in, such as `MlpBlock` or `Attention.query_projection`.
+
+    A dump lists file names, functions, locations and frames, each frame with its parent's number plus one.
+    """
+    tables: dict[str, dict[int, tuple[str, dict[str, int]]]] = {}
+    rows: dict[int, tuple[str, dict[str, int]]] = {}
+    for line in text.splitlines():
+        if line in ("FileNames", "FunctionNames", "FileLocations", "StackFrames"):
+            rows = tables[line] = {}
+        elif match := _TABLE_ROW.match(line):
+            fields = {name: int(number) for name, number in _NUMBER.findall(match[3] or "")}
+            rows[int(match[1])] = (match[2] or "", fields)
+        elif line.startswith(("%", "ENTRY")):
+            break
+    names = {number: name for number, (name, _) in tables.get("FunctionNames", {}).items()}
+    locations = {number: fields for number, (_, fields) in tables.get("FileLocations", {}).items()}
+    found: dict[int, str] = {0: ""}
+    for number, (_, fields) in sorted(tables.get("StackFrames", {}).items()):  # a parent comes before its children
+        function = names.get(locations.get(fields["file_location_id"], {}).get("function_name_id", 0), "")
+        found[number] = _layer(function) or found.get(fields.get("parent_frame_id", 1) - 1, "")
+    return found
+
+
+def _layer(function: str) -> str:
+    match = _METHOD.match(function)
+    if match is None or match[2].startswith("_") and match[2] != "__call__":
+        return ""
+    if match[1] in _OF_EVERY_LAYER and match[2] == "__call__":
+        return ""
+    return match[1] if match[2] == "__call__" else function
 
 
 # --- what is counted ----------------------------------------------------------------------------

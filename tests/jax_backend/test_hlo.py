@@ -343,3 +343,44 @@ def test_kernels_of_a_loop_are_counted_as_often_as_it_runs() -> None:
         "  %turned =", '  %kernel = bf16[16,32]{1,0} custom-call(%state#1), custom_call_target="fmha"\n  %turned ='
     )
     assert account(in_the_loop).kernels == {"fmha": 5}
+
+
+FRAMES = """HloModule jit_train_step
+FileNames
+1 "layers/linears.py"
+
+FunctionNames
+1 "NNXDecoder.__call__"
+2 "MlpBlock.__call__"
+3 "DenseGeneral.__call__"
+4 "train_step.<locals>.diff_wrapper"
+5 "Attention.query_projection"
+6 "NNXDecoder._apply_layers_sequentially"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=1 end_line=1 column=1 end_column=1}
+2 {file_name_id=1 function_name_id=2 line=2 end_line=2 column=1 end_column=1}
+3 {file_name_id=1 function_name_id=3 line=3 end_line=3 column=1 end_column=1}
+4 {file_name_id=1 function_name_id=4 line=4 end_line=4 column=1 end_column=1}
+5 {file_name_id=1 function_name_id=5 line=5 end_line=5 column=1 end_column=1}
+6 {file_name_id=1 function_name_id=6 line=6 end_line=6 column=1 end_column=1}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=6 parent_frame_id=2}
+3 {file_location_id=2 parent_frame_id=3}
+4 {file_location_id=3 parent_frame_id=4}
+5 {file_location_id=5 parent_frame_id=3}
+6 {file_location_id=4 parent_frame_id=1}
+
+ENTRY %main () -> f32[] {
+  ROOT %a = f32[] constant(1), metadata={op_name="dot" stack_frame_id=4}
+}
+"""
+
+
+def test_an_instruction_is_of_the_innermost_layer_that_says_something() -> None:
+    layers = hlo.layers(FRAMES)
+    assert layers == {0: "", 1: "", 2: "", 3: "MlpBlock", 4: "MlpBlock", 5: "Attention.query_projection", 6: ""}
+    (line,) = hlo.parse(FRAMES.splitlines()).computations["main"].values()
+    assert layers[line.frame] == "MlpBlock"
