@@ -147,15 +147,6 @@ def bytes_of(leaf, place):
 # --- what is in it ------------------------------------------------------------------------------
 
 
-def part_of(op_name):
-    """Forward, backward, or computed again in the backward pass, by the names that jax gives to what it derives."""
-    if "rematted_computation" in op_name:
-        return "recomputed"
-    if "transpose(" in op_name:
-        return "backward"
-    return "forward" if "jvp(" in op_name else "elsewhere"
-
-
 def together(rows, *amounts):
     """Rows that differ in nothing but these amounts as one, with their sums; the largest of the last one first."""
     found = {}
@@ -169,7 +160,7 @@ def together(rows, *amounts):
 def matmuls(dots):
     rows = (
         {
-            "part": part_of(dot.op_name),
+            "part": hlo.part_of(dot.op_name),
             "dtype": " x ".join(dict.fromkeys(dot.dtypes)),
             "by_a_vector": dot.by_a_vector,
             "count": dot.times,
@@ -198,7 +189,7 @@ def collectives(moves, mesh, words):
             "dtype": move.dtype,
             "group_size": len(move.group),
             "axes": tuple(dict.fromkeys(words.get(axis, axis) for axis in hlo.axes_along(move.group, mesh))),
-            "part": part_of(move.op_name),
+            "part": hlo.part_of(move.op_name),
             "in_a_loop": "while/body" in move.op_name,
             "what": what_of(move),
             "count": move.times,

@@ -332,6 +332,15 @@ def _layer(function: str) -> str:
     return match[1] if match[2] == "__call__" else function
 
 
+def part_of(op_name: str) -> str:
+    """Forward, backward, or computed again in the backward pass, by the names that jax gives to what it derives."""
+    if "rematted_computation" in op_name:
+        return "recomputed"
+    if "transpose(" in op_name:
+        return "backward"
+    return "forward" if "jvp(" in op_name else "elsewhere"
+
+
 # --- what is counted ----------------------------------------------------------------------------
 
 

@@ -53,7 +53,9 @@ def test_the_step_is_found_among_all_that_is_compiled_and_told_once() -> None:
 
 def test_a_kernel_that_jax_names_by_its_address_changes_nothing() -> None:
     """cuDNN's attention is such a one: without this, equal programs would differ in every process of a GPU's run."""
-    text = 'x = 1\n%2 = stablehlo.custom_call @CustomSPMDPartitioning(%1) {backend_config = "%s", api_version = 2}\nend'
+    text = (
+        'x = 1\n%2 = stablehlo.custom_call @CustomSPMDPartitioning(%1) {backend_config = "%s", api_version = 2}\nend'
+    )
     first, second, other = (text.replace("%s", at) for at in ("140581837118000", "140581702899792", "1"))
     digests = [looked(Module("jit_train_step", one))[0].sha256 for one in (first, second, other.replace("x", "y"))]
     assert digests[0] == digests[1] != digests[2]
