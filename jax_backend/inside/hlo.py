@@ -325,7 +325,7 @@ def layers(text: str) -> dict[int, str]:
 
 def _layer(function: str) -> str:
     match = _METHOD.match(function)
-    if match is None or match[2].startswith("_") and match[2] != "__call__":
+    if match is None or (match[2].startswith("_") and match[2] != "__call__"):
         return ""
     if match[1] in _OF_EVERY_LAYER and match[2] == "__call__":
         return ""
