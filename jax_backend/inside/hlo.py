@@ -296,7 +296,7 @@ _TABLE_ROW = re.compile(r'(\d+) (?:"([^"]*)"|\{(.*)\})$')
 _NUMBER = re.compile(r"(\w+)=(\d+)")
 _METHOD = re.compile(r"([A-Z]\w*)\.(\w+)$")
 # Every layer is made of these: the one that calls them says more.
-_OF_EVERY_LAYER = frozenset({"DenseGeneral", "NNXDecoder", "Transformer"})
+_OF_EVERY_LAYER = frozenset({"DenseGeneral", "Fp8DirectDotGeneralOp", "NNXDecoder", "ToNNX", "Transformer"})
 
 
 def layers(text: str) -> dict[int, str]:

@@ -356,6 +356,8 @@ FunctionNames
 4 "train_step.<locals>.diff_wrapper"
 5 "Attention.query_projection"
 6 "NNXDecoder._apply_layers_sequentially"
+7 "ToNNX.__call__"
+8 "Fp8DirectDotGeneralOp.__call__"
 
 FileLocations
 1 {file_name_id=1 function_name_id=1 line=1 end_line=1 column=1 end_column=1}
@@ -364,6 +366,8 @@ FileLocations
 4 {file_name_id=1 function_name_id=4 line=4 end_line=4 column=1 end_column=1}
 5 {file_name_id=1 function_name_id=5 line=5 end_line=5 column=1 end_column=1}
 6 {file_name_id=1 function_name_id=6 line=6 end_line=6 column=1 end_column=1}
+7 {file_name_id=1 function_name_id=7 line=7 end_line=7 column=1 end_column=1}
+8 {file_name_id=1 function_name_id=8 line=8 end_line=8 column=1 end_column=1}
 
 StackFrames
 1 {file_location_id=1 parent_frame_id=1}
@@ -372,6 +376,8 @@ StackFrames
 4 {file_location_id=3 parent_frame_id=4}
 5 {file_location_id=5 parent_frame_id=3}
 6 {file_location_id=4 parent_frame_id=1}
+7 {file_location_id=7 parent_frame_id=6}
+8 {file_location_id=8 parent_frame_id=8}
 
 ENTRY %main () -> f32[] {
   ROOT %a = f32[] constant(1), metadata={op_name="dot" stack_frame_id=4}
@@ -381,6 +387,7 @@ ENTRY %main () -> f32[] {
 
 def test_an_instruction_is_of_the_innermost_layer_that_says_something() -> None:
     layers = hlo.layers(FRAMES)
-    assert layers == {0: "", 1: "", 2: "", 3: "MlpBlock", 4: "MlpBlock", 5: "Attention.query_projection", 6: ""}
+    query = "Attention.query_projection"
+    assert layers == {0: "", 1: "", 2: "", 3: "MlpBlock", 4: "MlpBlock", 5: query, 6: "", 7: query, 8: query}
     (line,) = hlo.parse(FRAMES.splitlines()).computations["main"].values()
     assert layers[line.frame] == "MlpBlock"
