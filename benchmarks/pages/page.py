@@ -92,6 +92,7 @@ class Plot(NamedTuple):
     says: str
     keys: list[Key]
     svg: "Markup"
+    wide: bool = False  # across the whole column; on a phone it can be scrolled sideways
 
 
 class Plots(NamedTuple):
