@@ -65,7 +65,9 @@ LANES: dict[Lane, tuple[float, float]] = {
     "copies": (70.0, 10.0),
 }
 SIZE = 12.0  # of text
-LETTER = 0.53  # the mean width of a letter, of its size
+# Letters -> their width, as a share of the size; about, since the reader's font is not known.
+NARROW_LETTERS, WIDE_LETTERS = set(" .,:-ijlfrt"), set("ABCDEFGHIJKLMNOPQRSTUVWXYZmw")
+NARROW_SHARE, WIDE_SHARE, SHARE = 0.36, 0.72, 0.6
 TICKS = 110.0  # at least so far apart
 SLACK = 0.02  # of a row: so much longer is not worth another one
 NARROW = 6.0  # without a label
@@ -277,4 +279,5 @@ def _title(text: str) -> str:
 
 
 def _wide(text: str) -> float:
-    return LETTER * SIZE * len(text)
+    narrow, wide = (sum(one in letters for one in text) for letters in (NARROW_LETTERS, WIDE_LETTERS))
+    return SIZE * (NARROW_SHARE * narrow + WIDE_SHARE * wide + SHARE * (len(text) - narrow - wide))

@@ -1,0 +1,97 @@
+"""The loops over layers are found in a walked program, and their operations have names that people know."""
+
+from typing import Any
+
+from benchmarks.compilation.schedule import Operation, Schedule
+from benchmarks.compilation.walk import Span
+from benchmarks.pages.layer_schedule import layer_trips, schedule_plot
+from tests.benchmarks.planned import recipe
+
+QUERY, OUTPUT = "Attention.query_projection", "Attention.out_projection"
+
+
+def loop(body: str, trips: int) -> Operation:
+    return Operation(name=f"while.{body}", what="loop", body=body, trips=trips)
+
+
+def matmul(name: str, layer: str, flops: float = 1e12, part: str = "forward") -> Operation:
+    return Operation(name=name, what="matmul", layer=layer, flops=flops, dtype="bf16", part=part)
+
+
+FORWARD = [
+    matmul("qkv", QUERY, 1.25e12),
+    Operation(name="core", what="attention", kind="forward", part="forward"),
+    matmul("out", OUTPUT),
+    matmul("up", "MlpBlock", 3.5e12),
+    Operation(name="gather", what="collective", kind="all-gather", axes=["fsdp"], bytes=1.711e9, part="forward"),
+    Operation(name="keep", what="fusion", bytes=1e8, part="forward"),
+]
+BACKWARD = [
+    matmul("q", QUERY, part="backward"),
+    matmul("out again", OUTPUT, part="recomputed"),
+    matmul("odd", "Router", part="backward"),
+]
+SCHEDULE = Schedule(
+    entry="main",
+    computations={
+        "main": [loop("micro-steps", 2)],
+        "micro-steps": [loop("up", 39), loop("down", 80), matmul("head", "Head", part="backward")],
+        "up": FORWARD,
+        "down": BACKWARD,
+    },
+)
+
+
+def walked(*operations: Operation, exposed: float = 0.0) -> list[Span]:
+    """A millisecond each, one behind the other."""
+    streams: dict[str, Any] = {"gather": "communication", "keep": "side"}
+    return [
+        Span(
+            stream=streams.get(one.name, "compute"),
+            start_seconds=0.001 * place,
+            seconds=0.001,
+            name=one.name,
+            what=one.what,
+            kind=one.kind,
+            op=one.op,
+            part=one.part,
+            exposed_seconds=exposed if one.name == "gather" else 0.0,
+        )
+        for place, one in enumerate(operations)
+    ]
+
+
+def loops(exposed: float = 0.0) -> dict[str, list[Span]]:
+    head = walked(matmul("head", "Head", part="backward"))
+    return {"micro-steps": head * 1000, "up": walked(*FORWARD, exposed=exposed), "down": walked(*BACKWARD)}
+
+
+def test_a_trip_of_each_loop_over_layers_says_how_many_layers_it_holds() -> None:
+    up, down = layer_trips(recipe(), SCHEDULE, loops())
+    assert (up.heading, up.layers, up.seconds) == ("Forward: 2 layers", 2, 0.005)  # without the copy beside it
+    assert (down.heading, down.layers) == ("Backward: 1 layer", 1)
+    assert [bar.recomputed for bar in down.bars] == [False, True, False]
+
+
+def test_matmuls_are_called_by_their_layer_and_q_alone_is_told_from_merged_projections() -> None:
+    up, down = layer_trips(recipe(), SCHEDULE, loops())
+    assert [bar.labels[-1] if bar.labels else "" for bar in up.bars] == ["qkv", "attention", "out", "MLP", "AG", ""]
+    assert [bar.labels[-1] if bar.labels else "" for bar in down.bars] == ["q", "out", ""]
+    assert up.bars[4].labels[0] == "all-gather 1.71 GB"
+    assert [bar.lane for bar in up.bars[-2:]] == ["communication", "copies"]
+    assert "along fsdp" in up.bars[4].details
+    assert "Router" in down.bars[2].details
+
+
+def test_exposed_communication_is_said_and_drawn() -> None:
+    up, _ = layer_trips(recipe(), SCHEDULE, loops(exposed=0.0004))
+    assert up.bars[4].exposed_seconds == 0.0004
+    assert "400 us of it exposed" in up.under
+    (hidden,), (exposed,) = (schedule_plot(recipe(), SCHEDULE, loops(one), "layer") for one in (0.0, 0.0004))
+    assert "AG: all-gather" in exposed.says
+    assert "not measured" in exposed.says
+    assert ("--bad" in hidden.svg, "--bad" in exposed.svg) == (False, True)
+
+
+def test_a_program_without_loops_over_layers_has_no_picture() -> None:
+    assert schedule_plot(recipe(), Schedule(entry="main", computations={"main": FORWARD}), {}, "layer") == []
