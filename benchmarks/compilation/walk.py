@@ -116,13 +116,13 @@ def _collective_seconds(operation: Operation, rates: Rates) -> float:
 
 
 def profile_text(schedule: Schedule, rates: Rates) -> str:
-    """The modelled costs in the form of a PGLE profile. XLA may ask for a collective with or without its -start."""
-    costs = {}
-    for operations in schedule.computations.values():
-        for one in operations:
-            if one.what == "loop" or one.event == "done":
-                continue
-            costs[one.name] = costs[one.name.replace("-start", "")] = seconds_of(one, rates) * 1e6
+    """The modelled costs in the form of a PGLE profile. XLA knows what is asynchronous by the name of its start."""
+    costs = {
+        one.name: seconds_of(one, rates) * 1e6
+        for operations in schedule.computations.values()
+        for one in operations
+        if one.what != "loop" and one.event != "done"
+    }
     return "".join(f'costs {{ name: "{name}" cost_us: {cost:.3f} }}\n' for name, cost in sorted(costs.items()))
 
 
