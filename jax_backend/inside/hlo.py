@@ -184,6 +184,8 @@ class Module(NamedTuple):
         if match := _KNOWN_TRIPS.search(loop.attributes):
             return int(match[1])
         lines = self.computations.get(loop.called_as.get("condition", ""), {})
+        if fused := [line for line in lines.values() if line.opcode == "fusion"]:  # XLA fuses the comparison too
+            lines = self.computations.get(fused[0].called_as["calls"], {})
         compares = [line for line in lines.values() if line.opcode == "compare"]
         if len(compares) != 1 or "direction=LT" not in compares[0].attributes:
             return None

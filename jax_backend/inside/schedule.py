@@ -111,7 +111,7 @@ class Reader:
     def _known(self, line, lines):
         if line.opcode.removesuffix("-start") in hlo.SENT:
             return self._collective(line, lines)
-        if MATMUL.fullmatch(line.target):
+        if MATMUL.fullmatch(line.target) and CONTRACTED.search(line.attributes):
             return matmul(line, lines)
         if ATTENTION.fullmatch(line.target):
             return self._attention(line, lines)

@@ -199,6 +199,17 @@ LOOP = """
   %p = (s32[], f32[8]{0}) parameter(0)
 }
 """
+COMPARED = """
+%less (at: s32[]) -> pred[] {
+  %at = s32[] parameter(0)
+  %limit = s32[] constant(3)
+  ROOT %compare.1 = pred[] compare(%at, %limit), direction=LT
+}
+%fused_cond (p: (s32[], f32[8])) -> pred[] {
+  %p = (s32[], f32[8]{0}) parameter(0)
+  ROOT %loop_compare_fusion.1 = pred[] fusion(%p#0), kind=kLoop, calls=%less
+}
+"""
 
 
 def test_a_loop_and_its_body() -> None:
@@ -208,6 +219,8 @@ def test_a_loop_and_its_body() -> None:
     (copy,) = known.computations["body"]
     assert (copy.what, copy.bytes) == ("copy", 64)
     assert known.not_counted == []
+
+    assert only(read(while_line.replace("%cond", "%fused_cond"), LOOP + COMPARED)).trips == 3
 
     unknown = read(while_line, LOOP)
     assert only(unknown).trips == 1
