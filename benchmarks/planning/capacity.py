@@ -42,14 +42,16 @@ DISTINCT = (
 
 
 class LayerLoop(Value, frozen=True):
-    """What a program that loops over its layers holds at its peak: in the backward pass of a layer, at its MLP.
+    """What a program that loops over its layers holds beside its state, as XLA's programs for GPUs have it.
 
-    As XLA's programs for GPUs have it, buffer by buffer (docs/compiling.md).
+    Found buffer by buffer in compiled programs (docs/compiling.md).
     """
 
-    weight_copies: int  # of all layers' weights: stored layer by layer, where they are kept in another order
-    pipelined_layers: int  # held whole beside the one at work: weights gathered ahead, or gradients to be scattered
-    vocabulary_arrays: int  # of a token, as wide as the vocabulary: they wait for the gradients of head and embedding
+    reordered_parameters: int  # of a layer: weights that are copied into another order before the loop
+    pipelined_layers: int  # gradients of whole layers that wait to be reduced and scattered
+    gathers_ahead: bool  # at the loss, the backward pass's first weights are there, and its first layer's results
+    one_hot_tokens: bool  # which token is where, as wide as the vocabulary: kept where the embedding is multiplied
+    gradient_of_logits_waits: bool  # the gradient of the head is made of it after the loop, and not before
 
 
 class Storage(Value, frozen=True):
@@ -89,11 +91,11 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
     state = {
         "parameters": storage.weight_bytes * (trained + frozen),
         "optimizer": storage.optimizer_bytes * trained / storage.optimizer_replicas,
-        "gradients": storage.gradient_bytes * trained,
     }
     if storage.layer_loop is not None:
         return state | _in_the_layer_loop(benchmark, storage, storage.layer_loop)
     return state | {
+        "gradients": storage.gradient_bytes * trained,
         "gathered_layers": gathered_bytes(benchmark) if storage.gathers_layers else 0.0,
         "saved_activations": saved_activation_bytes(benchmark, storage),
         "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
@@ -104,29 +106,78 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
 
 
 def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
-    model, tensor = benchmark.model, benchmark.parallelism.tensor
-    layer, number = layer_parameters(model), compute_bytes(benchmark)
-    last_of_the_mlp = model.hidden_size * model.ffn_hidden_size  # its part of the backward pass is done by then
-    stored = storage.weight_bytes * model.layers * layer / weight_shards(benchmark, storage)
-    waiting = tokens_per_device(benchmark) * model.vocabulary_size * loop.vocabulary_arrays * number / tensor
-    parts = {
-        "reordered_weights": loop.weight_copies * stored,
-        "gathered_layers": (layer - last_of_the_mlp) * (storage.matrix_bytes or number) / tensor,
-        "pipelined_layers": loop.pipelined_layers * layer * number / tensor,
+    """The largest of two moments: the loss, and the backward pass of a layer at its MLP."""
+    shards = weight_shards(benchmark, storage)
+    lasting = {
+        "reordered_weights": storage.weight_bytes * benchmark.model.layers * loop.reordered_parameters / shards,
         "saved_activations": saved_activation_bytes(benchmark, storage),
-        "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
-        "logits": waiting,
-        "workspace": layer_working_bytes(benchmark, storage)
-        + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0),
     }
-    # The loss comes before there are gradients. Its logits, and the table that makes them, are larger: they count by
-    # what they need beyond the rest.
-    table = embedding_parameters(model) * number / tensor
-    beside = ("gathered_layers", "pipelined_layers", "attention_scores", "workspace")
-    gradients = storage.gradient_bytes * trained_parameters(benchmark, storage)
-    rest = gradients + sum(parts[name] for name in beside)
-    parts["logits"] = max(waiting, logit_bytes(benchmark, storage) + table - rest)
-    return parts
+    moments = (_at_the_loss(benchmark, storage, loop), _in_a_layer(benchmark, storage, loop))
+    largest = max(moments, key=lambda parts: sum(parts.values()))
+    return {"gradients": largest["gradients"]} | lasting | largest
+
+
+def _at_the_loss(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
+    """There are no gradients yet, but logits and the whole head that makes them."""
+    tokens = tokens_per_device(benchmark) / benchmark.parallelism.tensor
+    ahead = int(loop.gathers_ahead)
+    states = (1 + 2 * ahead) * benchmark.model.hidden_size * compute_bytes(benchmark)
+    last_layer = ahead * _kept_bytes(benchmark, storage, storage.saved_activations)
+    return {
+        "gradients": _accumulated_bytes(benchmark, storage),
+        "gathered_layers": ahead * _gathered_layer_bytes(benchmark, storage),
+        "gathered_head": _head_bytes(benchmark),
+        "logits": logit_bytes(benchmark, storage) + loop.one_hot_tokens * _vocabulary_array_bytes(benchmark),
+        "workspace": tokens * (states + last_layer),
+    }
+
+
+def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
+    """Of gradients, those of embedding and head are not made yet, or in the type of the activations."""
+    trains_all = benchmark.lora is None
+    waits = trains_all and loop.gradient_of_logits_waits
+    layers = trained_parameters(benchmark, storage)
+    if trains_all:
+        layers = benchmark.model.layers * layer_parameters(benchmark.model) / weight_shards(benchmark, storage)
+    last_state = tokens_per_device(benchmark) * benchmark.model.hidden_size * compute_bytes(benchmark)
+    return {
+        "gradients": _accumulated_bytes(benchmark, storage) + storage.gradient_bytes * layers,
+        "gathered_layers": _gathered_layer_bytes(benchmark, storage),
+        "gathered_head": _head_bytes(benchmark) if trains_all and not waits else 0.0,
+        "pipelined_layers": loop.pipelined_layers * _layer_bytes(benchmark),
+        "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
+        "logits": (loop.one_hot_tokens + waits) * _vocabulary_array_bytes(benchmark),
+        "workspace": layer_working_bytes(benchmark, storage)
+        + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0)
+        + waits * last_state / benchmark.parallelism.tensor,
+    }
+
+
+def _accumulated_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    """The sums over micro-steps, beside the gradients of the one at work."""
+    several = benchmark.gradient_accumulation > 1
+    return storage.gradient_bytes * trained_parameters(benchmark, storage) if several else 0.0
+
+
+def _layer_bytes(benchmark: Benchmark) -> float:
+    return layer_parameters(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
+
+
+def _gathered_layer_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    """One layer's weights; those that its MLP ends with are used first in the backward pass, and gone."""
+    model, number = benchmark.model, storage.matrix_bytes or compute_bytes(benchmark)
+    rest = layer_parameters(model) - model.hidden_size * model.ffn_hidden_size
+    return rest * number / benchmark.parallelism.tensor
+
+
+def _head_bytes(benchmark: Benchmark) -> float:
+    """The head, or its gradient, for the whole vocabulary of a tensor group's device."""
+    return embedding_parameters(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
+
+
+def _vocabulary_array_bytes(benchmark: Benchmark) -> float:
+    numbers = tokens_per_device(benchmark) * benchmark.model.vocabulary_size
+    return numbers * compute_bytes(benchmark) / benchmark.parallelism.tensor
 
 
 def total_bytes(benchmark: Benchmark, storage: Storage) -> float:

@@ -250,7 +250,7 @@ def test_bytes_of_a_weight_and_what_goes_with_it(
 ) -> None:
     found = BACKEND.storage(resolved("llama2_70b", chosen))
     assert (found.weight_bytes, found.gradient_bytes, found.optimizer_bytes) == (weight, gradient, optimizer)
-    assert (found.uncounted, found.reduced_bytes) == ((), 2)
+    assert found.reduced_bytes == 2
 
 
 @pytest.mark.parametrize(
@@ -265,6 +265,13 @@ def test_bytes_of_a_weight_and_what_goes_with_it(
 )
 def test_what_changes_memory_and_is_not_known_is_named(name: str, value: str) -> None:
     assert BACKEND.storage(resolved("llama2_70b", {name: value})).uncounted == (f"{name}={value}",)
+
+
+def test_micro_steps_that_xla_unrolls_are_named() -> None:
+    """Of Llama 2 70B on 64 H100s with two of them, the plan counts 68 GB and the compiled program holds 97."""
+    for model, named in (("llama2_70b", True), ("llama31_8b", False)):
+        found = BACKEND.storage(resolved(model, {"gradient_accumulation": "2"}, dtype="bf16"))
+        assert bool(found.uncounted) is named
 
 
 # --- refusals -----------------------------------------------------------------------------------------

@@ -62,18 +62,56 @@ def test_parts_by_hand() -> None:
     }
 
 
-def test_a_loop_over_layers_by_hand() -> None:
-    loop = LayerLoop(weight_copies=1, pipelined_layers=1, vocabulary_arrays=2)
-    parts = memory_by_part(
-        benchmark(Parallelism(fsdp=64)), msgspec.structs.replace(stored(FP8_SAVES), layer_loop=loop)
-    )
-    layer, tokens = 855_654_400, 2 * 4096
-    assert parts["reordered_weights"] == 4 * 80 * layer / 64
-    assert parts["gathered_layers"] == 2 * (layer - 8192 * 28672)
-    assert parts["pipelined_layers"] == 2 * layer
-    assert parts["logits"] == 2 * 2 * tokens * 32000
-    # Beside the norms, attention's result and the MLP's: gate, up and product, made anew, and their gradients.
-    assert parts["workspace"] == 2 * tokens * (4 * 8192 + 6 * 28672)
+LAYER, TOKENS, HEAD = 855_654_400, 2 * 4096, 32000 * 8192
+LOOP = LayerLoop(
+    reordered_parameters=LAYER,
+    pipelined_layers=1,
+    gathers_ahead=True,
+    one_hot_tokens=True,
+    gradient_of_logits_waits=True,
+)
+
+
+def looping(run: Benchmark, loop: LayerLoop = LOOP, **differences: object) -> dict[str, float]:
+    return memory_by_part(run, msgspec.structs.replace(stored(FP8_SAVES), layer_loop=loop, **differences))
+
+
+def test_the_backward_pass_of_a_layer_by_hand() -> None:
+    parts = looping(benchmark(Parallelism(fsdp=64)))
+    assert parts["reordered_weights"] == parts["gradients"] == 4 * 80 * LAYER / 64
+    assert parts["gathered_layers"] == 2 * (LAYER - 8192 * 28672)
+    assert parts["gathered_head"] == 0
+    assert parts["pipelined_layers"] == 2 * LAYER
+    assert parts["logits"] == 2 * 2 * TOKENS * 32000  # their gradient, and the one-hot tokens
+    # Beside the norms, attention's result and the MLP's: gate, up and product, made anew, and their gradients. And
+    # what went into the head.
+    assert parts["workspace"] == 2 * TOKENS * (5 * 8192 + 6 * 28672)
+
+
+def test_the_loss_by_hand() -> None:
+    """With a vocabulary so large that the loss is the peak."""
+    run = benchmark(Parallelism(fsdp=64))
+    run = changed(run, model=msgspec.structs.replace(run.model, vocabulary_size=256_000))
+    parts = looping(run)
+    assert parts["logits"] == 2 * TOKENS * 256_000 * (4 + 1)
+    assert parts["gathered_head"] == 2 * 256_000 * 8192
+    assert parts["gradients"] == 0
+    # What goes into the head, and of the last layer its input, its sum before the MLP and all that it keeps.
+    assert parts["workspace"] == 2 * TOKENS * (3 * 8192 + 8192 + 10240 + 8192)
+
+
+def test_sums_over_micro_steps_stay_beside_the_gradients_of_one() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    once, twice = looping(run)["gradients"], looping(accumulated(run, 2))["gradients"]
+    assert twice == once + 4 * 68_976_648_192 / 64
+
+
+def test_the_gradient_of_the_head_takes_the_place_of_the_logits_where_it_is_made_at_once() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    parts = looping(run, msgspec.structs.replace(LOOP, gradient_of_logits_waits=False))
+    assert (parts["gathered_head"], parts["logits"]) == (2 * HEAD, 2 * TOKENS * 32000)
+    of_adapters = looping(with_lora(run), msgspec.structs.replace(LOOP, one_hot_tokens=False))
+    assert (of_adapters["gathered_head"], of_adapters["logits"]) == (0, 0)  # nothing trains it
 
 
 def test_fsdp_shards_state_but_not_activations() -> None:
