@@ -72,6 +72,23 @@ class NvlinkDomain(Value, frozen=True):
     environment: dict[str, str] = {}
 
 
+class CompileTarget(Value, frozen=True):
+    """What a compiler is told of a device that is not in this machine."""
+
+    compute_capability: str  # such as 9.0a; the letter stands for what later devices lack
+    multiprocessors: Positive
+    fpus_per_multiprocessor: Positive
+    clock_ghz: float
+    memory_bytes: Positive
+    memory_bytes_per_second: Positive
+    l2_cache_bytes: Positive
+    shared_memory_bytes: Positive  # of a multiprocessor
+    shared_memory_of_a_block_bytes: Positive  # the most that a kernel may ask for
+    source: str
+    date: str
+    nvlinks: int = 0
+
+
 class MeasuredPeak(Value, frozen=True):
     """What a request takes from a file of launch/peak.py: the peak of the whole device in each precision."""
 
@@ -100,6 +117,7 @@ class Hardware(Value, frozen=True):
     date: str
     rates: dict[Literal["memory", "node", "network"], Rate] = {}  # to its memory, within a node, between nodes
     nvlink_domain: NvlinkDomain | None = None  # None: NVLink ends at a node
+    compile_target: CompileTarget | None = None  # None: nothing can be compiled for it on another machine
     cpu_architecture: Architecture | None = None  # of the nodes it is sold in; None: of either, or not a container's
     cpu_architecture_source: str = ""
 

@@ -1,24 +1,22 @@
 """A Benchmark -> the program that compiles its training step on this machine, without its hardware.
 
-For a GPU, XLA's compiler for CUDA takes the plan's own settings and flags, and what gpu_targets.yml says of the
-device. For a CPU it compiles for as many virtual devices as are asked for.
+XLA's compiler for CUDA takes the plan's own settings and flags, and what configs/hardware says of the device.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from benchmarks.backend import SideProgram
-from benchmarks.configs import parse_yaml
+from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import program as inside
-from benchmarks.values import Benchmark, Hardware, Scalar
-from jax_backend import layout, planning
+from benchmarks.values import Benchmark, CompileTarget, Hardware, Scalar
+from jax_backend import layout, phases, planning
 
 NEEDS_A_DRIVER, STANDS_IN = "cudnn_flash_te", "cudnn_flash_jax"
-FP8_NOTE = "XLA:CPU multiplies fp8 in bfloat16: counted is what the program asks for, before the compiler does that"
 
 # JAX itself sees the CPU alone; for CUDA there is a compiler, and no client that would look for a driver.
 ENVIRONMENT = {
@@ -27,10 +25,6 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "PYTHONUNBUFFERED": "1",
 }
-
-TARGETS = Path(__file__).with_name("gpu_targets.yml")
-EVERY_GPU = "every_gpu"  # what its rows have in common
-ENUMS = ("feature_extension",)
 
 
 def program(benchmark: Benchmark) -> SideProgram:
@@ -41,16 +35,15 @@ def program(benchmark: Benchmark) -> SideProgram:
             why="the formulas are those of training every weight",
             next_command="python launch/verify.py --equivalence --task=lora counts its FLOPs",
         )
-    on_cpu, changed = benchmark.hardware.kind == "cpu", settings(benchmark)
+    changed = settings(benchmark)
     why = f"{STANDS_IN} for {NEEDS_A_DRIVER}: Transformer Engine cannot be imported without a driver"
     return SideProgram(
         command=[
             *inside("jax_backend/inside/compile_program.py", "--folder={phase_dir}"),
             f"--devices={benchmark.gpus}",
-            # Nodes as slices: to XLA all GPUs of a slice are of one NVLink domain.
-            *([] if on_cpu else [f"--target={target(benchmark.hardware)}", f"--nodes={benchmark.nodes}"]),
+            f"--target={target(benchmark.hardware)}",
+            f"--nodes={benchmark.nodes}",  # as slices: to XLA all GPUs of a slice are of one NVLink domain
             f"--replaced={json.dumps(dict.fromkeys(changed, why))}",
-            *([f"--note={FP8_NOTE}"] if on_cpu and benchmark.dtype == "fp8" else []),
             *(f"--word={axis}={word}" for axis, word in {**layout.AXIS_WORDS, "stage": "pipeline"}.items()),
             "--",
             *planning.maxtext_argv(benchmark, changed),
@@ -67,36 +60,87 @@ def settings(benchmark: Benchmark) -> dict[str, Scalar]:
 
 # --- a GPU that is not here -----------------------------------------------------------------------
 
-
-@cache
-def targets() -> dict[str, dict[str, Any]]:
-    """The facts of each device that can be compiled for, by its name in configs/hardware."""
-    table: dict[str, Any] = parse_yaml(TARGETS)
-    common = table.pop(EVERY_GPU)
-    return {name: {**common, **facts} for name, facts in sorted(table.items()) if isinstance(facts, dict)}
+# What XLA is told of every GPU from A100 on (fields of its GpuTargetConfigProto): limits of CUDA's programming guide
+# for compute capabilities 8.0 to 10.3, and the driver that openxla/xla's own descriptions have.
+EVERY_GPU = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "threads_per_core_limit": 2048,
+    "thread_dim_limit_x": 1024,
+    "thread_dim_limit_y": 1024,
+    "thread_dim_limit_z": 64,
+    "block_dim_limit_x": 2147483647,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "shared_memory_per_block": 49152,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+    "collective_memory_granularity": 2097152,
+    "driver_version": "13.0.0",
+}
+ENUMS = ("feature_extension",)
 
 
 def target(hardware: Hardware) -> str:
     """What XLA's compiler is told of it: GpuTargetConfigProto, as text."""
-    if hardware.name not in targets():
-        raise RequestError(
-            f"{hardware.title} is not among the GPUs that a program can be compiled for",
-            where=f"--hardware={hardware.name}",
-            why=f"these can be: {', '.join(targets())}; and a CPU",
-            next_command=f"--hardware={next(iter(targets()))}, or its facts in {TARGETS.name}",
-        )
-    device = {**targets()[hardware.name], "name": hardware.device_names[0]}
-    version = dict(zip(("major", "minor", "patch"), map(int, device["dnn_version"].split(".")), strict=True))
+    facts = hardware.compile_target
+    if facts is None:
+        raise _no_target(hardware)
+    name = hardware.device_names[0]
+    cudnn = dict(zip(("major", "minor", "patch"), map(int, _locked("nvidia-cudnn-cu12")), strict=True))
     return "\n".join(
         _lines(
             {
-                "gpu_device_info": device,
+                "gpu_device_info": {**EVERY_GPU, **_versions(), **_device(facts), "name": name},
                 "platform_name": "CUDA",
-                "dnn_version_info": version,
-                "device_description_str": hardware.device_names[0],
+                "dnn_version_info": cudnn,
+                "device_description_str": name,
             }
         )
     )
+
+
+def _no_target(hardware: Hardware) -> RequestError:
+    configs = Configs()
+    known = [name for name in configs.names("hardware") if configs.hardware(name).compile_target]
+    return RequestError(
+        f"{hardware.title} is not among the devices that a program can be compiled for",
+        where=f"--hardware={hardware.name}",
+        why=f"XLA is told what a device is, and that is known of: {', '.join(known)}",
+        next_command="--hardware=h100, say; few of them for a tiny model: --model=llama3_tiny --gpus=4",
+    )
+
+
+def _device(facts: CompileTarget) -> dict[str, Any]:
+    major, minor = map(int, facts.compute_capability.rstrip("a").split("."))
+    features = "ACCELERATED_FEATURES" if facts.compute_capability.endswith("a") else "NONE"
+    return {
+        "core_count": facts.multiprocessors,
+        "fpus_per_core": facts.fpus_per_multiprocessor,
+        "clock_rate_ghz": facts.clock_ghz,
+        "memory_bandwidth": facts.memory_bytes_per_second,
+        "device_memory_size": facts.memory_bytes,
+        "l2_cache_size": facts.l2_cache_bytes,
+        "shared_memory_per_core": facts.shared_memory_bytes,
+        "shared_memory_per_block_optin": facts.shared_memory_of_a_block_bytes,
+        "cuda_compute_capability": {"major": major, "minor": minor, "feature_extension": features},
+        "device_interconnect_info": {"active_links": facts.nvlinks},
+    }
+
+
+def _versions() -> dict[str, str]:
+    major, minor, _ = _locked("nvidia-cuda-runtime-cu12")
+    cuda = f"{major}.{minor}.0"
+    cudnn = ".".join(_locked("nvidia-cudnn-cu12"))
+    return {"runtime_version": cuda, "compile_time_toolkit_version": cuda, "dnn_version": cudnn}
+
+
+@cache
+def _locked(package: str) -> tuple[str, ...]:
+    """Major, minor and patch of a package that the compiler's environment is made with."""
+    pin = re.search(rf"^{package}==(\d+)\.(\d+)\.(\d+)", phases.CUDA_LOCK.read_text(), re.MULTILINE)
+    assert pin is not None, f"{phases.CUDA_LOCK.name} has no {package}"
+    return pin.groups()
 
 
 def _lines(fields: Mapping[str, Any]) -> Iterator[str]:

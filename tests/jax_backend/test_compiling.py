@@ -1,13 +1,15 @@
 """What a step is compiled with on a machine without its hardware, and what the report says of that."""
 
 import json
+import re
 
 import pytest
 
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark
 from jax_backend import compiling, planning
-from tests.jax_backend.asked import CONFIGS, resolved, settings_of
+from jax_backend.phases import CUDA_LOCK
+from tests.jax_backend.asked import CONFIGS, refusal, resolved, settings_of
 
 
 def option(asked: Benchmark, name: str) -> str | None:
@@ -29,23 +31,52 @@ def test_a_gpu_s_program_has_the_plan_s_settings_and_flags_but_for_transformer_e
 def test_the_compiler_is_told_of_the_device() -> None:
     text = option(resolved("llama2_70b", gpus=64), "target") or ""
     assert "core_count: 132" in text
-    assert "cuda_compute_capability { major: 9 feature_extension: ACCELERATED_FEATURES }" in text
+    assert "cuda_compute_capability { major: 9 minor: 0 feature_extension: ACCELERATED_FEATURES }" in text
     assert 'device_description_str: "NVIDIA H100 80GB HBM3"' in text
-    assert "dnn_version_info { major: 9 minor: 28 patch: 0 }" in text
 
 
-@pytest.mark.parametrize("name", compiling.targets())
-def test_a_target_has_the_memory_of_its_hardware(name: str) -> None:
+def test_the_compiler_is_told_of_the_versions_that_are_locked() -> None:
+    lock = dict(re.findall(r"(?m)^(nvidia-\S+)==(\S+)", CUDA_LOCK.read_text()))
+    cudnn = lock["nvidia-cudnn-cu12"].rpartition(".")[0]
+    major, minor, patch = cudnn.split(".")
+    text = compiling.target(CONFIGS.hardware("h100"))
+    assert f'dnn_version: "{cudnn}"' in text
+    assert f"dnn_version_info {{ major: {major} minor: {minor} patch: {patch} }}" in text
+    cuda = lock["nvidia-cuda-runtime-cu12"].rpartition(".")[0]
+    assert f'runtime_version: "{cuda}.0" compile_time_toolkit_version: "{cuda}.0"' in text
+
+
+@pytest.mark.parametrize("name", ["a100", "b200", "b300", "gb200", "gb300", "h100", "h100_pcie", "h200"])
+def test_a_target_is_its_hardware(name: str) -> None:
+    """Its memory is counted otherwise: in powers of two, or without what the driver keeps."""
     hardware = CONFIGS.hardware(name)
-    words = compiling.target(hardware).replace("\n", " ").split()
-    memory = int(words[words.index("device_memory_size:") + 1])
-    assert memory / 1e9 == pytest.approx(hardware.memory_gb, rel=0.08)  # decimal GB, and what the driver leaves
+    facts = hardware.compile_target
+    assert facts is not None
+    assert facts.memory_bytes / 1e9 == pytest.approx(hardware.memory_gb, rel=0.08)
+    assert f"device_memory_size: {facts.memory_bytes} " in compiling.target(hardware)
+    rate = hardware.rates.get("memory")
+    assert rate is None or facts.memory_bytes_per_second / 1e9 == pytest.approx(rate.gb_s, rel=0.05)
 
 
-def test_a_device_that_nothing_is_known_of_is_refused_and_a_cpu_s_is_compiled_as_it_is() -> None:
-    with pytest.raises(RequestError, match="not among the GPUs that a program can be compiled for") as refused:
-        compiling.program(resolved("llama3_tiny", hardware="tpu_v5p", gpus=4))
-    assert "h100" in refused.value.why
-    asked = resolved()
-    assert (option(asked, "replaced"), option(asked, "target")) == ("{}", None)
-    assert compiling.program(asked).platform == "cpu"
+@pytest.mark.parametrize("hardware", ["cpu", "mi300x"])
+def test_a_device_without_a_target_is_refused(hardware: str) -> None:
+    with pytest.raises(RequestError, match="not among the devices that a program can be compiled for") as refused:
+        compiling.program(resolved("llama3_tiny", hardware=hardware, gpus=4))
+    assert refused.value.why.endswith("a100, b200, b300, gb200, gb300, h100, h100_pcie, h200")
+    assert "--hardware=h100" in refused.value.next_command
+
+
+@pytest.mark.parametrize(
+    ("chosen", "nodes", "what"),
+    [
+        ({}, 1, "64 h100 do not fit on 1 nodes"),
+        ({"ici_fsdp_parallelism": "64", "dcn_fsdp_parallelism": "1"}, None, "among 1 nodes, MaxText sees 8"),
+        ({"ici_fsdp_parallelism": "16", "dcn_fsdp_parallelism": "4"}, None, "among 4 nodes, MaxText sees 8"),
+        ({"ici_fsdp_parallelism": "5"}, None, "the layout is for 40 devices, 64 are asked for"),
+    ],
+)
+def test_more_gpus_in_a_node_than_it_has_never_reach_the_compiler(
+    chosen: dict[str, str], nodes: int | None, what: str
+) -> None:
+    """XLA takes a node's GPUs for one NVLink domain, and aborts on one of 64 H100s."""
+    assert what in refusal("llama2_70b", chosen, hardware="h100", gpus=64, nodes=nodes).what
