@@ -258,7 +258,7 @@ class CompilesAlone(Protocol):
     """plan.py compile."""
 
     def compile_program(self, benchmark: Benchmark) -> SideProgram:
-        """Compiles the training step for virtual devices, and says what is in it; its report is compiled.Compiled."""
+        """Compiles the training step for GPUs that need not be here; its report is compiled.Compiled."""
 
 
 @runtime_checkable

@@ -56,7 +56,7 @@ class Compiled(Value, frozen=True):
     replaced: dict[str, str] = {}  # settings that cannot be compiled without the hardware -> what stood in
     notes: list[str] = []
     not_counted: list[str] = []  # what may compute or move something, and cannot be counted
-    target: str = ""  # the GPU that it is compiled for; empty: virtual devices of a CPU
+    target: str = ""  # the GPU that it is compiled for
     peak_bytes: float = 0.0  # the most that a device holds at once
     attention_kernels: dict[
         str, int
@@ -73,11 +73,6 @@ class Compiled(Value, frozen=True):
     @property
     def wire_bytes(self) -> float:
         return sum(group.wire_bytes for group in self.collectives)
-
-    @property
-    def program_bytes(self) -> float:
-        """What a device holds while the program runs, by the compiler's account."""
-        return self.argument_bytes + self.temporary_bytes + self.output_bytes - self.aliased_bytes
 
 
 # --- what is held against what ------------------------------------------------------------------

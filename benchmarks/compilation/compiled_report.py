@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from benchmarks.compilation.compiled import Compiled, Line, not_explained
+from benchmarks.planning import capacity
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import Rows, aligned
 from benchmarks.values import Benchmark, json_text
@@ -26,14 +27,15 @@ def comparison_json(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Li
     return json_text({"benchmark": benchmark, "compiled": compiled, "lines": held, "not_explained": problems})
 
 
-def comparison_text(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Line], planned_bytes: float) -> str:
-    """`planned_bytes` is what the plan says that a device holds."""
+def comparison_text(
+    benchmark: Benchmark, storage: capacity.Storage, compiled: Compiled, lines: Sequence[Line]
+) -> str:
     problems = not_explained(lines, compiled)
     within = [f"{line.what} {_signed(line.left_over, line.unit)}" for line in lines if line.left_over]
     rest = f"nothing beyond the tolerance of a line\nleft over within it: {', '.join(within) or 'nothing'}"
     parts = [
-        f"{report.title(benchmark)} · compiled here for {compiled.devices} {compiled.target or 'virtual devices'}",
-        *aligned(_rows(benchmark, compiled, planned_bytes)),
+        f"{report.title(benchmark)} · compiled here for {compiled.devices} {compiled.target}",
+        *aligned(_rows(benchmark, storage, compiled)),
         "",
         "held against the formulas, for a device and step",
         *(text for line in lines for text in _line_texts(line)),
@@ -42,7 +44,7 @@ def comparison_text(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Li
     return "\n".join(parts)
 
 
-def _rows(benchmark: Benchmark, compiled: Compiled, planned_bytes: float) -> Rows:
+def _rows(benchmark: Benchmark, storage: capacity.Storage, compiled: Compiled) -> Rows:
     mesh = " x ".join(f"{axis} {size}" for axis, size in compiled.mesh.items()) or "one device"
     seconds = ", ".join(f"{part} {report.seconds_text(value)}" for part, value in compiled.seconds.items())
     traffic = f"{report.bytes_text(compiled.wire_bytes)} a device and step, sent in rings"
@@ -54,7 +56,7 @@ def _rows(benchmark: Benchmark, compiled: Compiled, planned_bytes: float) -> Row
         ("state", f"{report.bytes_text(compiled.state_bytes)} a device"),
         ("matmuls", f"{compiled.dot_flops:.5g} FLOPs a device and step"),
         ("traffic", traffic),
-        *_finished_program(compiled, planned_bytes),
+        *_finished_program(benchmark, storage, compiled),
         ("loops", ", ".join(f"{name} x {trips}" for name, trips in compiled.loops.items()) or "none"),
         ("took", f"{seconds}; {report.bytes_text(compiled.peak_memory_bytes)} of memory"),
         ("versions", ", ".join(f"{name} {number}" for name, number in list(compiled.versions.items())[:5])),
@@ -63,20 +65,27 @@ def _rows(benchmark: Benchmark, compiled: Compiled, planned_bytes: float) -> Row
     ]
 
 
-def _finished_program(compiled: Compiled, planned_bytes: float) -> Rows:
-    """Its memory and, of a GPU's, its instructions, each once however often a loop runs it."""
-    if not compiled.target:
-        return [("its memory", f"{report.bytes_text(compiled.program_bytes)} a device, as a CPU runs it")]
+def _finished_program(benchmark: Benchmark, storage: capacity.Storage, compiled: Compiled) -> Rows:
+    """Its memory and its instructions, each once however often a loop runs it."""
     peak = f"{report.bytes_text(compiled.peak_bytes)} a device at the peak, without NCCL's buffers and CUDA's own"
+    planned_bytes, usable_bytes = capacity.total_bytes(benchmark, storage), capacity.usable_bytes(benchmark, storage)
     off = planned_bytes / compiled.peak_bytes - 1
     kernels = [f"{compiled.kernels[name]} {text}" for name, text in KERNELS.items() if name in compiled.kernels]
     beside = f"{compiled.overlapped} of {compiled.asynchronous} have a matmul or attention scheduled beside them"
     return [
         ("its memory", peak),
+        *_too_large(compiled.peak_bytes, usable_bytes),
         ("the plan's memory", f"{report.bytes_text(planned_bytes)} ({off:+.1%})"),
         ("kernels", ", ".join(kernels) or "none of a library"),
         ("overlap", f"asynchronous collectives: {beside}"),
     ]
+
+
+def _too_large(peak_bytes: float, usable_bytes: float | None) -> Rows:
+    if usable_bytes is None or peak_bytes <= usable_bytes:
+        return []
+    text = f"{report.bytes_text(peak_bytes)} of {report.bytes_text(usable_bytes)} that a device has for a step"
+    return [("DOES NOT FIT", text)]
 
 
 def _line_texts(line: Line) -> list[str]:

@@ -134,7 +134,6 @@ def _fsdp(benchmark: Benchmark, storage: Storage, groups: list[Collective], tole
             Cause(text="the head is gathered once for forward and backward", amount=-head * per_weight),
             _norms_among_weights(benchmark, storage),
             _gathered_in_fp8(benchmark),
-            _logits_gradient(benchmark, groups),
             _sums(benchmark, groups),
             _token_numbers(benchmark, groups),
         ),
@@ -147,30 +146,6 @@ def _gathered_in_fp8(benchmark: Benchmark) -> Cause:
     matrices = benchmark.model.layers * flops.layer_matmul_weights(benchmark.model)
     amount = -2 * matrices * saved * _sent(benchmark.parallelism.fsdp) * benchmark.gradient_accumulation
     return Cause(text="matrices of layers are gathered in fp8: one byte for two", amount=amount)
-
-
-LOGITS_EXACT = 1e-6  # relative: so near its formula is a gather that is taken for this one
-LAST_NORM_TIMES = 5  # gathered once, and thrice in float32 for the update; its gradient is not summed, which is twice
-
-
-def _logits_gradient(benchmark: Benchmark, groups: list[Collective]) -> Cause:
-    """With few tokens the gradient of the logits is less than the head: it is gathered, and the head stays.
-
-    The hidden states are then shared out by their numbers, forth and back, and so is the last norm.
-    """
-    model, n = benchmark.model, benchmark.parallelism.fsdp
-    tokens = tokens_per_device(benchmark) * benchmark.gradient_accumulation
-    each = compute_bytes(benchmark) * _sent(n)
-    logits = n * tokens * model.vocabulary_size * each
-    gathered = [
-        group
-        for group in groups
-        if (group.kind, group.part, group.in_a_loop) == ("all-gather", "backward", False)
-        and abs(group.wire_bytes - logits) <= LOGITS_EXACT * logits
-    ]
-    states = (2 * tokens + LAST_NORM_TIMES) * model.hidden_size * each
-    text = "the logits' gradient is gathered, and the head's hidden states are shared out by their numbers"
-    return Cause(text=text, amount=logits + states if gathered else 0.0)
 
 
 def _data(benchmark: Benchmark, storage: Storage, groups: list[Collective], tolerance: float) -> Line:

@@ -10,7 +10,6 @@ from benchmarks.compilation import compiled_report
 from benchmarks.compilation.compiled import Compiled, not_explained
 from benchmarks.compilation.compiled_check import compare
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
-from benchmarks.planning import capacity
 from benchmarks.values import Benchmark
 from launch.running.side_program import removed_on_interrupt, run_side_program
 
@@ -25,8 +24,7 @@ def compile_and_show(benchmark: Benchmark, backend: Backend, as_json: bool) -> i
     if as_json:
         print(compiled_report.comparison_json(benchmark, compiled, lines))
     else:
-        planned = capacity.total_bytes(benchmark, storage)
-        print(compiled_report.comparison_text(benchmark, compiled, lines, planned))
+        print(compiled_report.comparison_text(benchmark, storage, compiled, lines))
     return EXIT_INVALID if not_explained(lines, compiled) else EXIT_VALID
 
 
@@ -39,8 +37,7 @@ def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
             next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100, say",
         )
     program = backend.compile_program(benchmark)
-    devices = "virtual devices" if benchmark.hardware.kind == "cpu" else benchmark.hardware.title
-    print(f"compiling for {benchmark.gpus} x {devices}", file=sys.stderr, flush=True)
+    print(f"compiling for {benchmark.gpus} x {benchmark.hardware.title}", file=sys.stderr, flush=True)
     place = Path(tempfile.mkdtemp(prefix="stepmark-"))
     with removed_on_interrupt(place):
         compiled = run_side_program(backend, benchmark.engine, program, place / FOLDER, Compiled)

@@ -1,6 +1,7 @@
 """The real training steps of the recipes, lowered and compiled here for their GPUs, and held against the formulas.
 
-The flagship in bf16 is compiled in every run of the tests. All GPU recipes for pretraining take about half an hour:
+The flagship in bf16 and a tiny model are compiled in every run of the tests. All GPU recipes for pretraining take
+about half an hour:
 
     python -m pytest -m every_program tests/end_to_end/test_compiled.py
 """
@@ -92,23 +93,20 @@ def test_every_gpu_recipe_is_compiled(starter: Starter, flags: tuple[str, ...]) 
     compiled(starter, *flags)
 
 
-@pytest.mark.usefixtures("jax_python")
+@pytest.mark.usefixtures("cuda_python")
 def test_a_small_model_with_two_replicas_and_micro_steps(starter: Starter) -> None:
-    layout = ("--set=ici_fsdp_parallelism=2", "--set=ici_data_parallelism=2")
-    sizes = ("--gpus=4", "--set=gradient_accumulation=2", "--set=micro_batch_size=1")
-    done = compile_it(starter, "--model=llama3_tiny", "--hardware=cpu", *layout, *sizes)
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = {line["what"]: line for line in json.loads(done.stdout)["lines"]}
+    nodes = ("--gpus=4", "--nodes=2", "--set=ici_fsdp_parallelism=2", "--set=dcn_data_parallelism=2")
+    sizes = ("--set=gradient_accumulation=2", "--set=micro_batch_size=1")
+    found = compiled(starter, "--model=llama3_tiny", "--hardware=h100", *nodes, *sizes)
+    lines = {line["what"]: line for line in found["lines"]}
     assert lines["gradients over data"]["counted"] > 0
     assert lines["matmuls of the model"]["counted"] > lines["matmuls of the model"]["expected"]
 
 
 @pytest.mark.every_program
-@pytest.mark.usefixtures("jax_python")
+@pytest.mark.usefixtures("cuda_python")
 def test_one_device_is_compiled_too(starter: Starter) -> None:
     """Nothing is partitioned there: what was lowered is counted."""
-    done = compile_it(starter, "--model=llama2_tiny", "--hardware=cpu", "--gpus=1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)
+    found = compiled(starter, "--model=llama2_tiny", "--hardware=h100", "--gpus=1")
     assert (found["compiled"]["devices"], found["compiled"]["mesh"], found["compiled"]["collectives"]) == (1, {}, [])
     assert sum(group["flops"] for group in found["compiled"]["matmuls"]) > 0
