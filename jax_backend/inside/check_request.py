@@ -3,7 +3,7 @@
 Runs by path inside the framework's environment, on the standard library and jaxlib alone, without a GPU:
 `python -P check_request.py --flags="--xla_a=b --xla_c=d"`. XLA reads its flags once, when a client is made, and
 aborts on what it does not know; so a process of its own makes a CPU client for each set of flags. That client knows
-the flags of GPUs too.
+the flags of GPUs too; a process that compiles for a GPU has jaxlib read them as well, beside the CUDA plugin.
 
 Prints a line for each problem, which begins with the flag. Exit code 0: all is well; 2: something is unknown; 1:
 jaxlib could not be asked.
@@ -21,8 +21,6 @@ EXIT_REFUSED = 2
 SECONDS = 120  # for one client; it takes about one, and its first import from a shared disk longer
 
 MAKE_A_CLIENT = "from jaxlib import xla_client; xla_client.make_cpu_client()"
-# The CPU client refuses these, the CUDA plugin of the same version takes them.
-FALSE_ALARMS = frozenset({"xla_gpu_enable_libnvptxcompiler"})
 
 UNKNOWN = re.compile(r"Unknown flags? in XLA_FLAGS: (.*)")
 BAD_VALUE = re.compile(r"Couldn't interpret value .* for flag (\w+)\.|Illegal value for --(\w+)")
@@ -88,7 +86,7 @@ def problems(words: list[str], python: str = sys.executable) -> dict[str, str]:
         wrong = named(text, left) or _one_by_one(left, text, python)
         found |= wrong
         left = [word for word in left if word not in wrong]
-    return {word: why for word, why in found.items() if name_of(word) not in FALSE_ALARMS or why == HAS_A_BAD_VALUE}
+    return found
 
 
 def _one_by_one(words: list[str], text: str, python: str) -> dict[str, str]:

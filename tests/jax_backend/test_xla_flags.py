@@ -80,7 +80,11 @@ def test_what_is_gone_without_a_successor_says_why_it_may_go() -> None:
         ("xla_gpu_enable_async_all_gather", "false", "--set=xla_gpu_disable_async_collectives=ALLGATHER"),
         ("xla_gpu_enable_async_all_gather", "False", "--set=xla_gpu_disable_async_collectives=ALLGATHER"),
         ("xla_gpu_enable_async_all_gather", "true", "leave out xla_gpu_enable_async_all_gather"),
-        ("xla_gpu_enable_pgle_accuracy_checker", "true", "--set=xla_gpu_pgle_accuracy_checker=ERROR"),
+        (
+            "xla_gpu_enable_pgle_accuracy_checker",
+            "true",
+            "--set=xla_gpu_pgle_accuracy_checker=PGLE_STRICTNESS_LEVEL_ERROR",
+        ),
         ("xla_gpu_enable_triton_softmax_fusion", "false", "leave out xla_gpu_enable_triton_softmax_fusion"),
     ],
 )
@@ -164,6 +168,16 @@ def test_the_table_is_what_the_installed_jaxlib_says() -> None:
         said = list(pool.map(lambda name: check_request.ask([f"--{name}="], str(python)), names))
     known = [name for name, one in zip(names, said, strict=True) if not check_request.UNKNOWN.search(one[1])]
     assert known == [name for name in names if PINNED in TABLE.flags[name].versions]
+
+
+@pytest.mark.slow
+def test_the_pinned_jaxlib_takes_every_value_in_use_and_what_is_to_be_used_instead() -> None:
+    python = str(venvs.ensure(BACKEND.environment("maxtext")))
+    rows = [(name, value) for name, row in TABLE.flags.items() for value in row.successors]
+    instead = [flag for name, value in rows for flag in xla_flags.successors_of(name, value).items()]
+    used = [(name, value) for _, name, value in flags_in_use()]
+    words = {f"--{name}={value}" for name, value in [*used, *instead]}
+    assert check_request.problems(sorted(words), python) == {}
 
 
 def test_the_pinned_jaxlib_was_asked() -> None:
