@@ -11,14 +11,15 @@ from benchmarks.compilation.compiled import Compiled, not_explained
 from benchmarks.compilation.compiled_check import compare
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.values import Benchmark
+from launch.checks.compile_check import refuse_to_compile
 from launch.running.side_program import removed_on_interrupt, run_side_program
 
 FOLDER = "compile"
 
 
-def compile_and_show(benchmark: Benchmark, backend: Backend, as_json: bool) -> int:
+def compile_and_show(benchmark: Benchmark, backend: Backend, *, as_json: bool, make_environment: bool) -> int:
     """The exit code: 3 where the program holds something that no formula and no named cause explains."""
-    compiled = compile_step(benchmark, backend)
+    compiled = compile_step(benchmark, backend, make_environment=make_environment)
     storage = backend.storage(benchmark)
     lines = compare(benchmark, storage, compiled)
     if as_json:
@@ -28,7 +29,7 @@ def compile_and_show(benchmark: Benchmark, backend: Backend, as_json: bool) -> i
     return EXIT_INVALID if not_explained(lines, compiled) else EXIT_VALID
 
 
-def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
+def compile_step(benchmark: Benchmark, backend: Backend, *, make_environment: bool = False) -> Compiled:
     if not isinstance(backend, CompilesAlone):
         raise RequestError(
             f"{backend.title} has no program that can be compiled without its hardware",
@@ -37,6 +38,7 @@ def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
             next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100, say",
         )
     program = backend.compile_program(benchmark)
+    refuse_to_compile(benchmark, backend, program, make_environment=make_environment)
     print(f"compiling for {benchmark.gpus} x {benchmark.hardware.title}", file=sys.stderr, flush=True)
     place = Path(tempfile.mkdtemp(prefix="stepmark-"))
     with removed_on_interrupt(place):

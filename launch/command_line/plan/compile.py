@@ -12,10 +12,14 @@ from launch.command_line import places, request_flags
 from launch.planning.compiling import compile_and_show
 
 JSON = flags.DEFINE_boolean("json", False, "JSON instead of text.")
+MAKE_ENVIRONMENT = flags.DEFINE_boolean(
+    "make_environment", False, "First install the compiler for GPUs where it is missing: about 6 GB."
+)
 flags.adopt_module_key_flags(request_flags)
 
 
 def main(argv: list[str]) -> int:
     configs = places.configs()
     request, backend = request_flags.one(argv[1:], configs)
-    return compile_and_show(resolve(request, configs, backend), backend, JSON.value)
+    benchmark = resolve(request, configs, backend)
+    return compile_and_show(benchmark, backend, as_json=JSON.value, make_environment=MAKE_ENVIRONMENT.value)

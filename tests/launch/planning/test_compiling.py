@@ -24,6 +24,12 @@ def benchmark() -> Benchmark:
     return resolve(Request(backend="jax", model="llama2_70b", gpus=64, dtype="fp8"), Configs(), BACKEND)
 
 
+@pytest.fixture(autouse=True)
+def nothing_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with a compiler and memory (tests/launch/checks/test_compile_check.py)."""
+    monkeypatch.setattr(compiling, "refuse_to_compile", lambda *_, **__: None)
+
+
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Compiled]:
     """What the program is to report; the folder it gets is made and removed as ever."""
@@ -43,7 +49,7 @@ def test_what_is_explained_ends_well(
     benchmark: Benchmark, compiled: list[Compiled], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compiled
-    assert compiling.compile_and_show(benchmark, BACKEND, as_json=False) == 0
+    assert compiling.compile_and_show(benchmark, BACKEND, as_json=False, make_environment=False) == 0
     out, err = capsys.readouterr()
     assert "matrices of layers are gathered in fp8" in out
     assert "92 cuBLASLt matmuls in fp8" in out
@@ -55,13 +61,13 @@ def test_what_is_not_explained_is_exit_code_3(
     benchmark: Benchmark, compiled: list[Compiled], capsys: pytest.CaptureFixture[str]
 ) -> None:
     compiled[0] = msgspec.structs.replace(compiled[0], parameters=7)
-    assert compiling.compile_and_show(benchmark, BACKEND, as_json=True) == 3
+    assert compiling.compile_and_show(benchmark, BACKEND, as_json=True, make_environment=False) == 3
     assert json.loads(capsys.readouterr().out)["not_explained"] == ["parameters: -6.898e+10 parameters of a device"]
 
 
 def test_a_backend_without_such_a_program_names_what_can_be_compiled(benchmark: Benchmark) -> None:
     with pytest.raises(RequestError, match="NeMo") as refused:
-        compiling.compile_and_show(benchmark, nemo_backend.BACKEND, as_json=False)
+        compiling.compile_and_show(benchmark, nemo_backend.BACKEND, as_json=False, make_environment=False)
     assert refused.value.next_command.startswith("python launch/plan.py compile --backend=jax ")
 
 
@@ -74,7 +80,7 @@ def test_the_folder_is_kept_where_its_log_must_be_read(benchmark: Benchmark, mon
 
     monkeypatch.setattr(compiling, "run_side_program", fail)
     with pytest.raises(RunError, match="it failed"):
-        compiling.compile_and_show(benchmark, BACKEND, as_json=False)
+        compiling.compile_and_show(benchmark, BACKEND, as_json=False, make_environment=False)
     assert folders[0].parent.is_dir()
     folders[0].parent.rmdir()
 
