@@ -1,6 +1,6 @@
 """Prints how near each way of predicting a step's time comes to NVIDIA's published MaxText rows, as Markdown.
 
-.venv/bin/python docs/make_step_time_table.py --schedules=DIR
+.venv/bin/python docs/make_step_time_table.py --programs=DIR
 
 - walked: the compiled schedule with published rates, nothing fitted (benchmarks/compilation/walk.py).
 - one rate: the same, with the rates of matmuls and attention times one factor that is fitted on other rows.
@@ -9,8 +9,9 @@
 - lookup: the seconds of the nearest number of GPUs, in log scale, among other rows of the same model and precision.
   Without its model: those of another model at this number of GPUs, times the ratio of the bounds.
 
-Each row is predicted without itself, and again without any row of its model. Schedules are kept in DIR; what is not
-there is compiled, in half a minute to four minutes a row.
+Each row is predicted without itself, and again without any row of its model. First come the rows whose program fits
+the memory of its GPU: a program that does not is not the one that was timed. Then all rows. Programs are kept in DIR;
+what is not there is compiled, in half a minute to four minutes a row.
 """
 
 import argparse
@@ -33,13 +34,20 @@ from benchmarks.errors import StepmarkError  # noqa: E402
 from benchmarks.planning.calibration import Judged  # noqa: E402
 from benchmarks.references.references import Reference  # noqa: E402
 from benchmarks.request.resolve import Request, resolve  # noqa: E402
-from benchmarks.values import Benchmark  # noqa: E402
+from benchmarks.values import Benchmark, Value  # noqa: E402
 from jax_backend import BACKEND  # noqa: E402
 from launch.planning.compiling import compile_step  # noqa: E402
 from launch.planning.planning_calibration import make, published_rows  # noqa: E402
 
 FACTORS = [0.60 + 0.0025 * step for step in range(201)]  # that the one fitted rate is chosen from
 METHODS = ("walked", "one rate", "estimator", "constant x bound", "lookup")
+
+
+class Program(Value, frozen=True):
+    """What is kept of a compiled row."""
+
+    peak_bytes: float
+    schedule: Schedule
 
 
 class Row(NamedTuple):
@@ -49,6 +57,8 @@ class Row(NamedTuple):
     judged: Judged  # by the estimator
     walked: list[float]  # seconds, for each of FACTORS
     textbook: float  # seconds with the rates as they are
+    peak_gb: float
+    fits: bool
 
     @property
     def seconds(self) -> float:
@@ -61,27 +71,35 @@ Predictions = dict[str, tuple[float | None, float | None]]  # method -> seconds 
 # --- the rows -----------------------------------------------------------------------------------
 
 
-def rows_of(configs: Configs, schedules: Path) -> Iterator[Row]:
+def rows_of(configs: Configs, programs: Path) -> Iterator[Row]:
     judged = {one.name: one for one in make(configs, configs.calibration()).judged}
     for row in published_rows(configs)[0]:
         if row.reference.backend != BACKEND.name:
             continue
         try:
-            schedule = schedule_of(row.reference, configs, schedules)
+            program = program_of(row.reference, configs, programs)
         except StepmarkError as error:
             print(f"{row.reference.name} is left out: {error}", file=sys.stderr)
             continue
         rates = rates_of(row.benchmark.hardware)
-        walked = [walk(schedule, scaled(rates, factor)).seconds for factor in FACTORS]
-        yield Row(row.reference, judged[row.reference.name], walked, walk(schedule, rates).seconds)
+        peak_gb = program.peak_bytes / 1e9
+        yield Row(
+            row.reference,
+            judged[row.reference.name],
+            [walk(program.schedule, scaled(rates, factor)).seconds for factor in FACTORS],
+            walk(program.schedule, rates).seconds,
+            peak_gb,
+            fits=peak_gb <= (row.benchmark.hardware.memory_gb or 0),
+        )
 
 
-def schedule_of(row: Reference, configs: Configs, schedules: Path) -> Schedule:
-    kept = schedules / f"{row.model}-{row.dtype}-{row.gpus}.json"
+def program_of(row: Reference, configs: Configs, programs: Path) -> Program:
+    kept = programs / f"{row.model}-{row.dtype}-{row.gpus}.json"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(msgspec.json.encode(compile_step(benchmark_of(row, configs), BACKEND).schedule))
-    return msgspec.json.decode(kept.read_bytes(), type=Schedule)
+        compiled = compile_step(benchmark_of(row, configs), BACKEND)
+        kept.write_bytes(msgspec.json.encode(Program(peak_bytes=compiled.peak_bytes, schedule=compiled.schedule)))
+    return msgspec.json.decode(kept.read_bytes(), type=Program)
 
 
 def benchmark_of(row: Reference, configs: Configs) -> Benchmark:
@@ -173,14 +191,14 @@ def shown(number: float | None) -> str:
 
 def table_of_rows(found: dict[str, tuple[Row, Predictions]]) -> Iterator[str]:
     """Errors in percent of the published seconds: without the row, and without its model."""
-    yield f"| row | published, s | walked, s | {' | '.join(f'{name}, %' for name in METHODS)} |"
-    yield "|---" * (3 + len(METHODS)) + "|"
+    yield f"| row | peak, GB | published, s | walked, s | {' | '.join(f'{name}, %' for name in METHODS)} |"
+    yield "|---" * (4 + len(METHODS)) + "|"
     for name, (row, predicted) in found.items():
         errors = []
         for method in METHODS:
             alone, model = (shown(percent(seconds, row)) for seconds in predicted[method])
             errors.append(alone if method == "walked" else f"{alone} / {model}")
-        yield f"| {name} | {row.seconds:.3f} | {row.textbook:.3f} | {' | '.join(errors)} |"
+        yield f"| {name} | {row.peak_gb:.1f} | {row.seconds:.3f} | {row.textbook:.3f} | {' | '.join(errors)} |"
 
 
 def table_of_errors(found: dict[str, tuple[Row, Predictions]]) -> Iterator[str]:
@@ -199,10 +217,15 @@ def table_of_errors(found: dict[str, tuple[Row, Predictions]]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--schedules", type=Path, required=True, help="the folder in which schedules are kept")
-    rows = list(rows_of(Configs(), parser.parse_args().schedules))
+    parser.add_argument("--programs", type=Path, required=True, help="the folder in which compiled programs are kept")
+    rows = list(rows_of(Configs(), parser.parse_args().programs))
+    fitting = [row for row in rows if row.fits]
+    print(f"{len(fitting)} rows whose program fits\n\n{tables(fitting)}\n\nall {len(rows)} rows\n\n{tables(rows)}")
+
+
+def tables(rows: Sequence[Row]) -> str:
     found = {row.reference.name: (row, predictions(row, rows)) for row in rows}
-    print("\n".join([*table_of_rows(found), "", *table_of_errors(found)]))
+    return "\n".join([*table_of_rows(found), "", *table_of_errors(found)])
 
 
 if __name__ == "__main__":
