@@ -60,10 +60,12 @@ def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
         reordered = outputs if knobs.get("param_scan_axis", 1) == 0 else layer_parameters(model)
     return LayerLoop(
         reordered_parameters=reordered,
-        pipelined_layers=int(trains_all and sharded and _flag(benchmark, DOUBLE_BUFFERING)),
+        # A reduce-scatter is an all-reduce as long as XLA pipelines these: what goes in waits for the next layer.
+        pipelined_layers=int(trains_all and sharded and _flag(benchmark, "xla_gpu_enable_pipelined_all_reduce")),
         gathers_ahead=sharded and _flag(benchmark, "xla_gpu_enable_pipelined_all_gather"),
         one_hot_tokens=trains_all and bool(knobs.get("use_iota_embed", False)),
-        gradient_of_logits_waits=sharded,
+        head_number_bytes=_head_number_bytes(benchmark),
+        gradient_of_logits_waits=sharded or share.tensor > 1,
     )
 
 
@@ -71,10 +73,15 @@ def _flag(benchmark: Benchmark, name: str) -> bool:
     return benchmark.xla_flags.get(name) == "true"
 
 
+def _head_number_bytes(benchmark: Benchmark) -> int:
+    """XLA makes the loss of logits as they come, and their gradient so too."""
+    return FLOAT32_BYTES if benchmark.knobs.get("logits_dot_in_fp32", False) else compute_bytes(benchmark)
+
+
 def _logit_number_bytes(benchmark: Benchmark) -> int:
-    """XLA makes the loss of logits as they come, and their gradient so too: float32 is nowhere written."""
-    in_float32 = benchmark.knobs.get("logits_dot_in_fp32", False)
-    return LOGIT_COPIES * (FLOAT32_BYTES if in_float32 else compute_bytes(benchmark))
+    """On Blackwell, XLA stores each logit's exponential in float32; for other GPUs it computes it twice."""
+    exponential = FLOAT32_BYTES if "nvfp4" in benchmark.hardware.peaks else 0
+    return LOGIT_COPIES * _head_number_bytes(benchmark) + exponential
 
 
 def norm_axes(benchmark: Benchmark) -> tuple[str, ...]:

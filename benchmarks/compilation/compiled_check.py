@@ -11,9 +11,12 @@ from benchmarks.values import Benchmark
 
 
 def compare(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[Line]:
-    """Every figure of the program that a formula predicts."""
+    """Every figure of the program that a formula predicts; where adapters are trained, its devices alone."""
+    devices = _devices(benchmark, compiled)
+    if benchmark.lora:
+        return devices
     return [
-        *_devices(benchmark, compiled),
+        *devices,
         _parameters(benchmark, compiled),
         _state(benchmark, storage, compiled),
         *_matmuls(benchmark, storage, compiled),

@@ -51,6 +51,7 @@ class LayerLoop(Value, frozen=True):
     pipelined_layers: int  # gradients of whole layers that wait to be reduced and scattered
     gathers_ahead: bool  # at the loss, the backward pass's first weights are there, and its first layer's results
     one_hot_tokens: bool  # which token is where, as wide as the vocabulary: kept where the embedding is multiplied
+    head_number_bytes: int  # of a number of the head and of its logits, as they are multiplied
     gradient_of_logits_waits: bool  # the gradient of the head is made of it after the loop, and not before
 
 
@@ -122,12 +123,13 @@ def _at_the_loss(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dic
     tokens = tokens_per_device(benchmark) / benchmark.parallelism.tensor
     ahead = int(loop.gathers_ahead)
     states = (1 + 2 * ahead) * benchmark.model.hidden_size * compute_bytes(benchmark)
+    one_hot = loop.one_hot_tokens * compute_bytes(benchmark)
     last_layer = ahead * _kept_bytes(benchmark, storage, storage.saved_activations)
     return {
         "gradients": _accumulated_bytes(benchmark, storage),
         "gathered_layers": ahead * _gathered_layer_bytes(benchmark, storage),
-        "gathered_head": _head_bytes(benchmark),
-        "logits": logit_bytes(benchmark, storage) + loop.one_hot_tokens * _vocabulary_array_bytes(benchmark),
+        "gathered_head": _head_bytes(benchmark, loop),
+        "logits": logit_bytes(benchmark, storage) + one_hot * _vocabulary_numbers(benchmark),
         "workspace": tokens * (states + last_layer),
     }
 
@@ -136,6 +138,7 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
     """Of gradients, those of embedding and head are not made yet, or in the type of the activations."""
     trains_all = benchmark.lora is None
     waits = trains_all and loop.gradient_of_logits_waits
+    one_hot = loop.one_hot_tokens * compute_bytes(benchmark)
     layers = trained_parameters(benchmark, storage)
     if trains_all:
         layers = benchmark.model.layers * layer_parameters(benchmark.model) / weight_shards(benchmark, storage)
@@ -143,10 +146,10 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
     return {
         "gradients": _accumulated_bytes(benchmark, storage) + storage.gradient_bytes * layers,
         "gathered_layers": _gathered_layer_bytes(benchmark, storage),
-        "gathered_head": _head_bytes(benchmark) if trains_all and not waits else 0.0,
+        "gathered_head": _head_bytes(benchmark, loop) if trains_all and not waits else 0.0,
         "pipelined_layers": loop.pipelined_layers * _layer_bytes(benchmark),
         "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
-        "logits": (loop.one_hot_tokens + waits) * _vocabulary_array_bytes(benchmark),
+        "logits": (one_hot + waits * loop.head_number_bytes) * _vocabulary_numbers(benchmark),
         "workspace": layer_working_bytes(benchmark, storage)
         + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0)
         + waits * last_state / benchmark.parallelism.tensor,
@@ -170,14 +173,14 @@ def _gathered_layer_bytes(benchmark: Benchmark, storage: Storage) -> float:
     return rest * number / benchmark.parallelism.tensor
 
 
-def _head_bytes(benchmark: Benchmark) -> float:
+def _head_bytes(benchmark: Benchmark, loop: LayerLoop) -> float:
     """The head, or its gradient, for the whole vocabulary of a tensor group's device."""
-    return embedding_parameters(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
+    return embedding_parameters(benchmark.model) * loop.head_number_bytes / benchmark.parallelism.tensor
 
 
-def _vocabulary_array_bytes(benchmark: Benchmark) -> float:
-    numbers = tokens_per_device(benchmark) * benchmark.model.vocabulary_size
-    return numbers * compute_bytes(benchmark) / benchmark.parallelism.tensor
+def _vocabulary_numbers(benchmark: Benchmark) -> float:
+    """Of an array as long as a device's tokens and as wide as its vocabulary."""
+    return tokens_per_device(benchmark) * benchmark.model.vocabulary_size / benchmark.parallelism.tensor
 
 
 def total_bytes(benchmark: Benchmark, storage: Storage) -> float:
@@ -310,8 +313,7 @@ def attention_score_bytes(benchmark: Benchmark) -> float:
 
 
 def logit_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    logits = tokens_per_device(benchmark) * benchmark.model.vocabulary_size / benchmark.parallelism.tensor
-    return storage.logit_number_bytes * logits
+    return storage.logit_number_bytes * _vocabulary_numbers(benchmark)
 
 
 def tokens_per_device(benchmark: Benchmark) -> float:

@@ -21,6 +21,7 @@ from pathlib import Path
 DUMPED = "*after_spmd-partitioning*.txt"
 # Of MaxText's weights, those outside the layers. In a layer all are moved alike.
 WEIGHTS = {"token_embedder": "embedding", "logits_dense": "head", "decoder_norm": "last norm"}
+TRAINS_ADAPTERS = "lora.enable_lora=true"
 LOOKUPS = ("gather", "scatter-add")  # only the embedding is looked up, and its gradient added to
 
 
@@ -63,6 +64,8 @@ class Step:
         from maxtext.utils import maxtext_utils, sharding
 
         jax.config.update("jax_default_prng_impl", "unsafe_rbg")
+        if TRAINS_ADAPTERS in settings:
+            kit.load(HERE / "adapters.py").install()
         if gpus is not None:
             settings = [*settings, *gpus.settings()]
         config = pyconfig.initialize(

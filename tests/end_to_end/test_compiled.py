@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-import jax_backend
 from benchmarks.configs import Configs
-from benchmarks.request.resolve import scales
+from benchmarks.planning.capacity import total_bytes
+from benchmarks.request.resolve import Request, resolve, scales
+from jax_backend import BACKEND
 from launch.environments import venvs
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
 
@@ -37,7 +38,7 @@ def compile_it(starter: Starter, *flags: str) -> "subprocess.CompletedProcess[st
 @pytest.fixture(scope="session")
 def cuda_python() -> Path:
     """MaxText's environment with JAX's plugin for CUDA; made here on a fresh machine, which takes minutes."""
-    return venvs.ensure(jax_backend.BACKEND.environment("maxtext", "cuda"))
+    return venvs.ensure(BACKEND.environment("maxtext", "cuda"))
 
 
 def compiled(starter: Starter, *flags: str) -> dict[str, Any]:
@@ -67,14 +68,14 @@ def test_the_flagship_is_compiled_for_64_h100s(starter: Starter, dtype: str) -> 
 
 
 def gpu_recipes() -> Iterator[tuple[str, ...]]:
-    """Every model, hardware, precision and scale of MaxText's GPU recipes; steps of adapters are not compiled.
+    """Every model, hardware, precision and scale of MaxText's GPU recipes.
 
     Of a recipe for one machine its default hardware and scale: the others differ in nothing that is counted.
     """
     configs = Configs()
     for recipe in configs.recipes():
         for hardware in recipe.hardware:
-            if recipe.backend != "jax" or recipe.task == "lora" or hardware == "*":
+            if recipe.backend != "jax" or hardware == "*":
                 continue
             if configs.hardware(hardware).kind == "gpu":
                 sizes = scales(recipe, configs.hardware(hardware))
@@ -83,14 +84,18 @@ def gpu_recipes() -> Iterator[tuple[str, ...]]:
                 for dtype in recipe.dtypes.get(hardware, recipe.dtypes.get("*", [])):
                     for model in recipe.models:
                         for gpus in sizes:
-                            yield (f"--model={model}", f"--hardware={hardware}", f"--dtype={dtype}", f"--gpus={gpus}")
+                            asked = {"model": model, "task": recipe.task, "hardware": hardware, "dtype": dtype}
+                            yield tuple(f"--{name}={value}" for name, value in {**asked, "gpus": gpus}.items())
 
 
 @pytest.mark.every_program
 @pytest.mark.usefixtures("cuda_python")
 @pytest.mark.parametrize("flags", [*gpu_recipes()], ids=" ".join)
 def test_every_gpu_recipe_is_compiled(starter: Starter, flags: tuple[str, ...]) -> None:
-    compiled(starter, *flags)
+    peak_bytes = compiled(starter, *flags)["compiled"]["peak_bytes"]
+    asked: dict[str, Any] = dict(flag.removeprefix("--").split("=") for flag in flags)
+    benchmark = resolve(Request(**{**asked, "backend": "jax", "gpus": int(asked["gpus"])}), Configs(), BACKEND)
+    assert total_bytes(benchmark, BACKEND.storage(benchmark)) == pytest.approx(peak_bytes, rel=0.05)
 
 
 @pytest.mark.usefixtures("cuda_python")

@@ -68,6 +68,7 @@ LOOP = LayerLoop(
     pipelined_layers=1,
     gathers_ahead=True,
     one_hot_tokens=True,
+    head_number_bytes=2,
     gradient_of_logits_waits=True,
 )
 
