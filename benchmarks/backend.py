@@ -32,6 +32,7 @@ from benchmarks.values import (
 if TYPE_CHECKING:
     from benchmarks.assets.assets import Repository
     from benchmarks.assets.datasets import DatasetJob
+    from benchmarks.compilation.compiled import Job
 
 ENTRY_POINT_GROUP = "stepmark.backends"
 
@@ -257,8 +258,16 @@ class ProvesWork(Protocol):
 class CompilesAlone(Protocol):
     """plan.py compile."""
 
-    def compile_program(self, benchmark: Benchmark) -> SideProgram:
-        """Compiles the training step for GPUs that need not be here; its report is compiled.Compiled."""
+    def compile_job(self, name: str, benchmark: Benchmark) -> "Job":
+        """The step to compile; RequestError where it cannot be, such as for a GPU that the compiler does not know."""
+
+    def compile_program(self) -> SideProgram:
+        """Compiles training steps. `{phase_dir}/request.json` is a list of compiled.Job. Of the job at place N it
+        writes N/report.json, a compiled.Compiled, or N/failed.json with its exit code; N/log has its own words.
+        """
+
+    def compile_sources(self) -> list[Path]:
+        """The files that such a report follows from, beside the job."""
 
 
 @runtime_checkable

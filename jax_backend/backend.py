@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +15,9 @@ from benchmarks.request.framework import program
 from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, RunRecord, Scalar, Step
 from jax_backend import layout, lora, memory, phases, planning, xla_flags
+
+if TYPE_CHECKING:
+    from benchmarks.compilation.compiled import Job
 
 HERE = Path(__file__).parent
 # jaxlib itself is for CPUs: what `jax[cuda12]` and `jax[cuda13]` add is in one of these (jax's pyproject.toml).
@@ -118,7 +122,17 @@ class MaxTextBackend:
             platform=benchmark.hardware.platform,
         )
 
-    def compile_program(self, benchmark: Benchmark) -> SideProgram:
+    def compile_job(self, name: str, benchmark: Benchmark) -> "Job":
         from jax_backend import compiling
 
-        return compiling.program(benchmark)
+        return compiling.job(name, benchmark)
+
+    def compile_program(self) -> SideProgram:
+        from jax_backend import compiling
+
+        return compiling.PROGRAM
+
+    def compile_sources(self) -> list[Path]:
+        from jax_backend import compiling
+
+        return compiling.sources()

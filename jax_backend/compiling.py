@@ -1,22 +1,22 @@
-"""A Benchmark -> the program that compiles its training step on this machine, without its hardware.
+"""A Benchmark -> what is asked of the program that compiles its training step on this machine, without its GPUs.
 
 XLA's compiler for CUDA takes the plan's own settings and flags, and what configs/hardware says of the device.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from benchmarks.backend import SideProgram
+from benchmarks.compilation.compiled import Job
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import program as inside
 from benchmarks.values import Benchmark, CompileTarget, Hardware, Scalar
 from jax_backend import layout, phases, planning
 
-ADAPTERS_NOTE = "matmuls and collectives of a step that trains adapters are held against no formula"
 NEEDS_A_DRIVER, STANDS_IN = "cudnn_flash_te", "cudnn_flash_jax"
 
 # JAX itself sees the CPU alone; for CUDA there is a compiler, and no client that would look for a driver.
@@ -28,23 +28,31 @@ ENVIRONMENT = {
 }
 
 
-def program(benchmark: Benchmark) -> SideProgram:
+INSIDE = "jax_backend/inside/compile_program.py"
+PROGRAM = SideProgram(
+    command=[*inside(INSIDE), "--folder={phase_dir}", "--jobs={phase_dir}/request.json"],
+    environment=ENVIRONMENT,
+    platform="cuda",  # of the environment: its plugin has the compiler
+)
+
+
+def sources() -> list[Path]:
+    here = Path(__file__).parent
+    return [here / "requirements-cuda.lock", *sorted((here / "inside").glob("*.py"))]
+
+
+def job(name: str, benchmark: Benchmark) -> Job:
     changed = settings(benchmark)
     why = f"{STANDS_IN} for {NEEDS_A_DRIVER}: Transformer Engine cannot be imported without a driver"
-    return SideProgram(
-        command=[
-            *inside("jax_backend/inside/compile_program.py", "--folder={phase_dir}"),
-            f"--devices={benchmark.gpus}",
-            f"--target={target(benchmark.hardware)}",
-            f"--nodes={benchmark.nodes}",  # as slices: to XLA all GPUs of a slice are of one NVLink domain
-            *([f"--note={ADAPTERS_NOTE}"] if benchmark.lora else []),
-            f"--replaced={json.dumps(dict.fromkeys(changed, why))}",
-            *(f"--word={axis}={word}" for axis, word in {**layout.AXIS_WORDS, "stage": "pipeline"}.items()),
-            "--",
-            *planning.maxtext_argv(benchmark, changed),
-        ],
-        environment={**ENVIRONMENT, "XLA_FLAGS": planning.xla_flags_text(benchmark.xla_flags)},
-        platform=benchmark.hardware.platform,
+    return Job(
+        name=name,
+        settings=[word.replace("{phase_dir}", ".") for word in planning.maxtext_argv(benchmark, changed)],
+        flags=planning.xla_flags_text(benchmark.xla_flags),
+        target=target(benchmark.hardware),
+        devices=benchmark.gpus,
+        nodes=benchmark.nodes,  # as slices: to XLA all GPUs of a slice are of one NVLink domain
+        words={**layout.AXIS_WORDS, "stage": "pipeline"},
+        replaced=dict.fromkeys(changed, why),
     )
 
 

@@ -7,6 +7,7 @@ beyond the line's tolerance is not explained, and the comparison says so.
 
 from collections.abc import Iterable
 
+from benchmarks.compilation.schedule import Schedule
 from benchmarks.values import Benchmark, Value
 
 
@@ -35,11 +36,39 @@ class Collective(Value, frozen=True):
     in_a_loop: bool  # over layers, or over micro-steps
 
 
+class Job(Value, frozen=True):
+    """What a compile_program is asked for: one program."""
+
+    name: str
+    settings: list[str]  # the framework's own, as it takes them
+    flags: str  # XLA_FLAGS
+    target: str  # what the compiler is told of the GPU
+    devices: int
+    nodes: int  # that share the devices
+    words: dict[str, str]  # an axis of the framework's mesh -> Stepmark's word for it
+    replaced: dict[str, str]  # settings that cannot be compiled without the hardware -> what stands in, and why
+
+
+class Held(Value, frozen=True):
+    """Memory of one device that is in use when a step takes the most."""
+
+    bytes: float
+    shape: str
+    name: str  # of the value that it holds
+    instruction: str  # that makes the value
+    op: str  # the framework's own path of it; of an argument, its place in the training state
+    layer: str  # of the framework: MlpBlock, Attention.query_projection
+    part: str  # of the step: forward, backward, recomputed, elsewhere
+    argument: bool  # of the program: weights, optimizer, the batch
+
+
 class Compiled(Value, frozen=True):
     """The report of a compile_program. The bytes from `argument_bytes` on are the compiler's own, of one device."""
 
     versions: dict[str, str]
     devices: int
+    target: str  # the GPU that it is compiled for
+    flags: str  # XLA_FLAGS
     mesh: dict[str, int]
     parameters: int
     state_bytes: float  # of one device: weights and optimizer, before the step
@@ -47,23 +76,22 @@ class Compiled(Value, frozen=True):
     temporary_bytes: float
     output_bytes: float
     aliased_bytes: float  # of the output, that take the place of arguments
+    peak_bytes: float  # the most that a device holds at once
+    held: list[Held]  # at that moment; the largest first, small ones left out
     matmuls: list[Matmuls]
     collectives: list[Collective]
+    schedule: Schedule
     loops: dict[str, int]  # loop -> trip count
     unknown_loops: list[str]
+    step_sha256: str  # of the step as jax hands it to the compiler
+    program_sha256: str  # of the finished program
     seconds: dict[str, float]  # of setting up, lowering, compiling, reading
     peak_memory_bytes: float  # of the compiling process
     replaced: dict[str, str] = {}  # settings that cannot be compiled without the hardware -> what stood in
-    notes: list[str] = []
     not_counted: list[str] = []  # what may compute or move something, and cannot be counted
-    target: str = ""  # the GPU that it is compiled for
-    peak_bytes: float = 0.0  # the most that a device holds at once
     attention_kernels: dict[
         str, int
     ] = {}  # forward, backward -> executions a step; none: attention is made of matmuls
-    kernels: dict[str, int] = {}  # of libraries -> instructions of the finished program
-    asynchronous: int = 0  # collectives of it that other work can go on beside
-    overlapped: int = 0  # of these, those that a matmul or attention is scheduled beside
 
     @property
     def dot_flops(self) -> float:

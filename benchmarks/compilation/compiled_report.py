@@ -4,88 +4,173 @@ from collections.abc import Sequence
 
 import msgspec
 
-from benchmarks.compilation.compiled import Compiled, Line, not_explained
-from benchmarks.planning import capacity
+from benchmarks.compilation.compiled import Compiled, Line
+from benchmarks.compilation.held import kind_of, place_of
+from benchmarks.compilation.overlap import Overlap, kernels, overlap
+from benchmarks.compilation.program import Program
+from benchmarks.compilation.schedule import Schedule
+from benchmarks.compilation.walk import UNKNOWN, Walked
 from benchmarks.rendering import report
-from benchmarks.rendering.columns import Rows, aligned
-from benchmarks.values import Benchmark, json_text
+from benchmarks.rendering.columns import Rows, aligned, columns
+from benchmarks.values import Benchmark
 
-# What a custom call of XLA:GPU is called -> what it is.
-KERNELS = {
-    "__cublas$lt$matmul": "cuBLASLt matmuls",
-    "__cublas$lt$matmul$f8": "cuBLASLt matmuls in fp8",
-    "__cublas$gemm": "cuBLAS matmuls",
-    "__cudnn$fmhaSoftmax": "cuDNN attention forward",
-    "__cudnn$fmhaSoftmaxBackward": "cuDNN attention backward",
-}
+# How many of the largest buffers are shown.
+LARGEST = 10
+ADAPTERS = "matmuls and collectives of a step that trains adapters are compared with no formula"
 
 
-def comparison_json(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Line]) -> str:
-    """What was compiled, the program with every matmul and collective, the lines, and what is not explained."""
-    held = [{**msgspec.to_builtins(line), "left_over": line.left_over, "explained": line.explained} for line in lines]
-    problems = not_explained(lines, compiled)
-    return json_text({"benchmark": benchmark, "compiled": compiled, "lines": held, "not_explained": problems})
+def as_json(name: str, program: Program) -> dict[str, object]:
+    """All of a program: what it holds, sends and takes, and how it compares with the formulas."""
+    lines = [
+        {**msgspec.to_builtins(line), "left_over": line.left_over, "explained": line.explained}
+        for line in program.lines
+    ]
+    sent = {
+        axis: {"exposed_bytes": exposed, "hidden_bytes": hidden}
+        for axis, (exposed, hidden) in program.bytes_by_axis.items()
+    }
+    return {
+        "name": name,
+        "benchmark": program.benchmark,
+        "compiled": program.compiled,
+        "fits": program.fits,
+        "memory": program.memory,
+        "kernels": kernels(program.compiled.schedule),
+        "overlap": overlap(program.compiled.schedule),
+        "sent_per_step": sent,
+        "modelled": msgspec.structs.replace(program.walked, loops={}),
+        "lines": lines,
+        "not_explained": program.not_explained,
+    }
 
 
-def comparison_text(
-    benchmark: Benchmark, storage: capacity.Storage, compiled: Compiled, lines: Sequence[Line]
-) -> str:
-    problems = not_explained(lines, compiled)
-    within = [f"{line.what} {_signed(line.left_over, line.unit)}" for line in lines if line.left_over]
+def text(program: Program) -> str:
+    benchmark, compiled = program.benchmark, program.compiled
+    within = [f"{line.what} {_signed(line.left_over, line.unit)}" for line in program.lines if line.left_over]
     rest = f"nothing beyond the tolerance of a line\nleft over within it: {', '.join(within) or 'nothing'}"
     parts = [
         f"{report.title(benchmark)} · compiled here for {compiled.devices} {compiled.target}",
-        *aligned(_rows(benchmark, storage, compiled)),
+        *aligned(_rows(benchmark, compiled)),
         "",
-        "held against the formulas, for a device and step",
-        *(text for line in lines for text in _line_texts(line)),
-        *aligned([("not explained", "\n".join(problems) or rest)]),
+        *_memory(program),
+        "",
+        *_kernels(compiled.schedule),
+        "",
+        *_collectives(compiled.schedule),
+        "",
+        *_time(program.walked),
+        "",
+        "compared with the formulas, for one device and step",
+        *(text for line in program.lines for text in _line_texts(line)),
+        *aligned([("not explained", "\n".join(program.not_explained) or rest)]),
     ]
     return "\n".join(parts)
 
 
-def _rows(benchmark: Benchmark, storage: capacity.Storage, compiled: Compiled) -> Rows:
+def _rows(benchmark: Benchmark, compiled: Compiled) -> Rows:
     mesh = " x ".join(f"{axis} {size}" for axis, size in compiled.mesh.items()) or "one device"
     seconds = ", ".join(f"{part} {report.seconds_text(value)}" for part, value in compiled.seconds.items())
-    traffic = f"{report.bytes_text(compiled.wire_bytes)} a device and step, sent in rings"
+    traffic = f"{report.bytes_text(compiled.wire_bytes)} per device and step, sent in rings"
     if benchmark.parallelism.tensor * benchmark.parallelism.context > 1:
         traffic += "; beside a tensor or context axis it is not compared"
     return [
         ("mesh", mesh),
         ("parameters", f"{compiled.parameters:,}"),
-        ("state", f"{report.bytes_text(compiled.state_bytes)} a device"),
-        ("matmuls", f"{compiled.dot_flops:.5g} FLOPs a device and step"),
+        ("matmuls", f"{compiled.dot_flops:.5g} FLOPs per device and step"),
         ("traffic", traffic),
-        *_finished_program(benchmark, storage, compiled),
         ("loops", ", ".join(f"{name} x {trips}" for name, trips in compiled.loops.items()) or "none"),
+        ("XLA flags", compiled.flags or "none"),
+        ("program", f"{compiled.program_sha256[:16]}, of step {compiled.step_sha256[:16]} (SHA-256)"),
         ("took", f"{seconds}; {report.bytes_text(compiled.peak_memory_bytes)} of memory"),
         ("versions", ", ".join(f"{name} {number}" for name, number in list(compiled.versions.items())[:5])),
-        *((f"{name} stands in", text) for name, text in compiled.replaced.items()),
-        *(("note", note) for note in compiled.notes),
+        *((f"{name} replaced", text) for name, text in compiled.replaced.items()),
+        *([("note", ADAPTERS)] if benchmark.lora else []),
     ]
 
 
-def _finished_program(benchmark: Benchmark, storage: capacity.Storage, compiled: Compiled) -> Rows:
-    """Its memory and its instructions, each once however often a loop runs it."""
-    peak = f"{report.bytes_text(compiled.peak_bytes)} a device at the peak, without NCCL's buffers and CUDA's own"
-    planned_bytes, usable_bytes = capacity.total_bytes(benchmark, storage), capacity.usable_bytes(benchmark, storage)
-    off = planned_bytes / compiled.peak_bytes - 1
-    kernels = [f"{compiled.kernels[name]} {text}" for name, text in KERNELS.items() if name in compiled.kernels]
-    beside = f"{compiled.overlapped} of {compiled.asynchronous} have a matmul or attention scheduled beside them"
+def _memory(program: Program) -> list[str]:
+    """By kind beside the plan's parts, and the largest buffers."""
+    kinds, compiled = program.memory, program.compiled
+    rows = [(one.name, one.held_bytes, one.planned_bytes) for one in kinds]
+    rows.append(("peak of a device", compiled.peak_bytes, sum(one.planned_bytes for one in kinds)))
+    table = [
+        (name, report.bytes_text(held), report.bytes_text(planned), f"{planned / held - 1:+.1%}" if held else "")
+        for name, held, planned in rows
+    ]
+    largest = [
+        (report.bytes_text(one.bytes), one.shape, kind_of(one, program.benchmark), place_of(one))
+        for one in compiled.held[:LARGEST]
+    ]
     return [
-        ("its memory", peak),
-        *_too_large(compiled.peak_bytes, usable_bytes),
-        ("the plan's memory", f"{report.bytes_text(planned_bytes)} ({off:+.1%})"),
-        ("kernels", ", ".join(kernels) or "none of a library"),
-        ("overlap", f"asynchronous collectives: {beside}"),
+        "memory of a device at the peak of the step, without NCCL's buffers and CUDA's own",
+        *columns([("", "compiled", "plan", ""), *table], numbers=(1, 2, 3)),
+        f"  arguments {report.bytes_text(compiled.argument_bytes)}, temporaries "
+        f"{report.bytes_text(compiled.temporary_bytes)}; {fits_text(program)}",
+        f"  its {len(largest)} largest buffers",
+        *columns(largest, numbers=(0,), indent="    "),
     ]
 
 
-def _too_large(peak_bytes: float, usable_bytes: float | None) -> Rows:
-    if usable_bytes is None or peak_bytes <= usable_bytes:
-        return []
-    text = f"{report.bytes_text(peak_bytes)} of {report.bytes_text(usable_bytes)} that a device has for a step"
-    return [("DOES NOT FIT", text)]
+def fits_text(program: Program) -> str:
+    peak, usable = report.bytes_text(program.compiled.peak_bytes), program.usable_bytes
+    if usable is None:
+        return f"{peak} at the peak"
+    share = f"{program.storage.usable_fraction:.0%} of {program.benchmark.hardware.title}"
+    return f"{'fits' if program.fits else 'DOES NOT FIT'}: {peak} of {report.bytes_text(usable)} ({share})"
+
+
+def _kernels(schedule: Schedule) -> list[str]:
+    """Matmuls by precision, and attention."""
+    rows = [
+        (one.what, one.kind, f"{one.instructions:,}", f"{one.times:,}", f"{one.flops:.4g}")
+        for one in kernels(schedule)
+    ]
+    head = ("", "", "instructions", "per step", "FLOPs per step")
+    return ["matmuls and attention of a device", *columns([head, *rows], numbers=(2, 3, 4))]
+
+
+def _collectives(schedule: Schedule) -> list[str]:
+    """Those of one kind together, and what is scheduled beside them."""
+    found = overlap(schedule)
+    rows: dict[tuple[str, str, str, str], list[Overlap]] = {}
+    for one in found:
+        beside = "hidden" if one.hidden else "exposed" if one.asynchronous else "exposed, synchronous"
+        rows.setdefault((one.kind, " and ".join(one.axes) or "-", one.part, beside), []).append(one)
+    table = [
+        (
+            *key,
+            f"{len(group):,}",
+            f"{sum(one.times for one in group):,}",
+            report.bytes_text(sum(one.wire_bytes * one.times for one in group)),
+            _beside(group),
+        )
+        for key, group in sorted(rows.items(), key=lambda row: -sum(one.wire_bytes * one.times for one in row[1]))
+    ]
+    head = ("", "axis", "part", "", "instructions", "per step", "sent per step", "between start and done, mean")
+    hidden = sum(one.hidden for one in found)
+    return [
+        f"collectives: {hidden} of {len(found)} have a matmul or attention between their start and their done",
+        *columns([head, *table], numbers=(4, 5, 6)),
+    ]
+
+
+def _beside(group: Sequence[Overlap]) -> str:
+    words = (("matmul", "matmuls"), ("attention", "attentions"), ("fusion", "fusions"))
+    means = {word: sum(getattr(one, field) for one in group) / len(group) for word, field in words}
+    return ", ".join(f"{mean:.1f} {word}" for word, mean in means.items() if mean) or "nothing"
+
+
+def _time(walked: Walked) -> list[str]:
+    rows = [(what, f"{seconds / walked.seconds:.1%}") for what, seconds in walked.spent.items()]
+    return [
+        "where the time of a step goes: the schedule walked with published rates (docs/compiling.md), no prediction",
+        *columns(rows, numbers=(1,)),
+        f"  modelled in all: {report.seconds_text(walked.seconds)}; {UNKNOWN}",
+        *(f"  {note}" for note in walked.notes),
+    ]
+
+
+# --- lines of the comparison --------------------------------------------------------------------
 
 
 def _line_texts(line: Line) -> list[str]:

@@ -6,8 +6,8 @@ and an order of variants. It is no prediction of a step's seconds: it knows no a
 collectives and matmuls, no power limit and no slow node.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator
 from math import log2
 
 import msgspec
@@ -31,6 +31,7 @@ TREE_HOP_SECONDS, TREE_NETWORK_HOP_SECONDS = 4.0e-6, 14e-6
 
 STEADY_TRIPS = 4  # of a loop are walked; every further trip takes as long as the last of them
 EXPOSED = "exposed communication"
+UNKNOWN = "autotuning, NCCL's algorithms, contention, power and slow nodes are not in it"
 SIDE = "waiting for the side stream"
 
 
@@ -277,7 +278,10 @@ class _Walker:
             self.run(loop.body)
         self.loops[loop.body] = self._of_the_trip(trip_began, before[-1])
         more = max(0, loop.trips - STEADY_TRIPS)
-        self.now += (self.now - trip_began) * more
+        ahead = (self.now - trip_began) * more
+        self.now, self._communication, self._side = self.now + ahead, self._communication + ahead, self._side + ahead
+        self._ends = {name: end + ahead for name, end in self._ends.items()}
+        self._sent = [(name, start + ahead, end + ahead) for name, start, end in self._sent]
         for sums, was in zip(self._sums, before, strict=True):
             for name in sums:
                 sums[name] += (sums[name] - was.get(name, 0.0)) * more
@@ -310,82 +314,3 @@ def _span(one: Operation, stream: str, start: float, seconds: float) -> Span:
         layer=one.layer,
         part=one.part,
     )
-
-
-# --- overlap, without rates ---------------------------------------------------------------------
-
-
-class Overlap(Value, frozen=True):
-    """One collective of the program, and what lies between its start and its done."""
-
-    name: str
-    kind: str
-    axes: list[str]
-    group_size: int
-    group_nodes: int
-    part: str
-    layer: str
-    wire_bytes: float  # of one execution
-    times: int  # executed in a step
-    asynchronous: bool
-    matmuls: int = 0
-    attentions: int = 0
-    fusions: int = 0
-    flops: float = 0.0
-
-    @property
-    def hidden(self) -> bool:
-        """Whether there is work beside it that takes long: a matmul or attention."""
-        return bool(self.matmuls or self.attentions)
-
-
-def overlap(schedule: Schedule) -> list[Overlap]:
-    times = _executions(schedule)
-    return [
-        _overlap(one, operations[place + 1 :], schedule, times[name])
-        for name, operations in schedule.computations.items()
-        for place, one in enumerate(operations)
-        if one.what == "collective" and one.event != "done"
-    ]
-
-
-def _overlap(one: Operation, after: Sequence[Operation], schedule: Schedule, times: int) -> Overlap:
-    done = next((place for place, later in enumerate(after) if later.of == one.name), 0)
-    between = list(_executed(after[:done], schedule))
-    found = Counter[str]()
-    for operation, often in between:
-        if operation.event != "done":
-            found[operation.what] += often
-    return Overlap(
-        name=one.name,
-        kind=one.kind,
-        axes=one.axes,
-        group_size=one.group_size,
-        group_nodes=one.group_nodes,
-        part=one.part,
-        layer=one.layer,
-        wire_bytes=one.wire_bytes,
-        times=times,
-        asynchronous=one.event == "start",
-        matmuls=found["matmul"],
-        attentions=found["attention"],
-        fusions=found["fusion"],
-        flops=sum(operation.flops * often for operation, often in between),
-    )
-
-
-def _executed(operations: Sequence[Operation], schedule: Schedule, often: int = 1) -> Iterator[tuple[Operation, int]]:
-    """Operations and how often they run, loops multiplied in."""
-    for one in operations:
-        yield one, often
-        if one.what == "loop":
-            yield from _executed(schedule.computations[one.body], schedule, often * one.trips)
-
-
-def _executions(schedule: Schedule) -> Counter[str]:
-    """How often each computation runs in a step."""
-    found = Counter({schedule.entry: 1})
-    for one, often in _executed(schedule.computations[schedule.entry], schedule):
-        if one.what == "loop":
-            found[one.body] += often * one.trips
-    return found

@@ -1,24 +1,32 @@
-"""Lowers and compiles MaxText's training step, and writes down what is in the program.
+"""Lowers and compiles MaxText's training step for GPUs that are not here, and writes down what is in the program.
 
-Runs by path inside MaxText's environment, on the standard library and MaxText alone, without a GPU:
-`python -P compile_program.py --folder=DIR --devices=N [--target=TEXT --nodes=M] -- key=value ...`. With --target
-(XLA's message GpuTargetConfigProto) JAX's plugin for CUDA compiles for that GPU, with the flags in XLA_FLAGS;
-without, XLA compiles for virtual devices of a CPU. Nothing is trained and no weight is made: shapes are all that the
-compiler needs, so a model of 70 billion parameters takes a gigabyte here.
+Runs by path inside MaxText's environment, on the standard library and MaxText alone:
+`python -P compile_program.py --folder=DIR --jobs=FILE`. The file lists the jobs (`Job`): JAX's plugin for CUDA
+compiles each for its GPUs, with its XLA flags, and DIR/NUMBER/report.json says what came of it. Nothing is trained,
+and no weight is made: a compiler needs shapes alone, so a model of 70 billion parameters takes a gigabyte here.
 
-Matmuls and traffic are read from the dump after SPMD partitioning (hlo.py says why); memory, kernels and
-overlap are those of the finished program.
+MaxText is imported once, and each job is compiled in a fork before JAX does anything: XLA reads its flags once in a
+process, and aborts it over an unknown one. A job that fails leaves DIR/NUMBER/failed.json, and its own words in
+DIR/NUMBER/log.
+
+Matmuls and traffic are read from the dump after SPMD partitioning (hlo.py says why); memory, kernels and the schedule
+are those of the finished program.
 """
 
 import argparse
+import hashlib
 import json
 import os
+import re
 import resource
 import sys
 import time
+import traceback
 from pathlib import Path
+from typing import NamedTuple
 
-DUMPED = "*after_spmd-partitioning*.txt"
+PARTITIONED = "*after_spmd-partitioning*.txt"
+FINISHED = "*gpu_after_optimizations"  # -buffer-assignment.txt and others
 # Of MaxText's weights, those outside the layers. In a layer all are moved alike.
 WEIGHTS = {"token_embedder": "embedding", "logits_dense": "head", "decoder_norm": "last norm"}
 TRAINS_ADAPTERS = "lora.enable_lora=true"
@@ -30,7 +38,23 @@ sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package
 import worker_kit as kit  # noqa: E402
 
 hlo = kit.load(HERE / "hlo.py")
+buffers = kit.load(HERE / "buffers.py")
+scheduled = kit.load(HERE / "schedule.py")
+digests = kit.load(HERE / "program_digest.py")
 PACKAGES = ["maxtext", "jax", "jaxlib", "jax-cuda12-plugin", "nvidia-cudnn-cu12", "flax", "optax", "qwix", "aqtp"]
+
+
+class Job(NamedTuple):
+    """One program to compile."""
+
+    name: str
+    settings: list  # MaxText's own key=value settings
+    flags: str  # XLA_FLAGS
+    target: str  # the GPU: a GpuTargetConfigProto as text
+    devices: int
+    nodes: int  # that the GPUs are spread over
+    words: dict  # an axis of MaxText's mesh -> Stepmark's word for it
+    replaced: dict  # a setting -> what stands in for it
 
 
 class Clock:
@@ -50,12 +74,9 @@ class Clock:
 
 
 class Step:
-    """MaxText's training step, lowered and compiled as its own train_compile does, but for the mesh.
+    """MaxText's training step, lowered and compiled as its own train_compile does, but for the mesh."""
 
-    `gpus` are devices that can only be compiled for; without them, those that JAX sees.
-    """
-
-    def __init__(self, settings, clock, gpus=None):
+    def __init__(self, settings, clock, gpus):
         import jax
         import maxtext
         from flax.core.spmd import logical_axis_rules
@@ -66,14 +87,11 @@ class Step:
         jax.config.update("jax_default_prng_impl", "unsafe_rbg")
         if TRAINS_ADAPTERS in settings:
             kit.load(HERE / "adapters.py").install()
-        if gpus is not None:
-            settings = [*settings, *gpus.settings()]
-        config = pyconfig.initialize(
-            ["stepmark", str(Path(maxtext.__file__).parent / "configs" / "base.yml"), *settings]
-        )
+        base = str(Path(maxtext.__file__).parent / "configs" / "base.yml")
+        config = pyconfig.initialize(["stepmark", base, *settings, *gpus.settings()])
         jax.config.update("jax_use_shardy_partitioner", config.shardy)
         jax.config.update("jax_remove_size_one_mesh_axis_from_type", config.remove_size_one_mesh_axis_from_type)
-        self.mesh = maxtext_utils.get_mesh_from_config(config, gpus and gpus.devices)
+        self.mesh = maxtext_utils.get_mesh_from_config(config, gpus.devices)
         arguments, keywords, shardings, _, model = train_compile.get_shaped_inputs(self.mesh, config)
         weights, shardings = sharding.maybe_update_params_sharding_with_opt(config, shardings)
         placed = sharding.build_zero1_input_state_mesh_shardings(config, shardings, weights)
@@ -211,16 +229,15 @@ def what_of(move):
     return weight or ("embedding" if operation in LOOKUPS else operation)
 
 
-def report(step, clock, folder, words):
-    account = hlo.account(text_of(step, folder))
+def report(step, clock, folder, job):
+    account = hlo.account(partitioned(step, folder))
     mesh = {axis: int(size) for axis, size in step.mesh.shape.items() if size > 1}
     memory = step.compiled.memory_analysis()
-    finished = hlo.finished(step.compiled.as_text())
-    clock.stop("read")
-    return {
+    text = dump(folder, f"{FINISHED}.txt")
+    found = {
         "versions": kit.installed_versions(PACKAGES),
         "devices": account.partitions,
-        "mesh": in_words(mesh, words),
+        "mesh": in_words(mesh, job.words),
         "parameters": step.parameters(),
         "state_bytes": step.state_bytes(),
         "argument_bytes": memory.argument_size_in_bytes,
@@ -228,18 +245,55 @@ def report(step, clock, folder, words):
         "output_bytes": memory.output_size_in_bytes,
         "aliased_bytes": memory.alias_size_in_bytes,
         "peak_bytes": memory.peak_memory_in_bytes,
+        "held": held(folder, hlo.layers(text)),
         "attention_kernels": attention_kernels(account.kernels),
-        "kernels": finished.kernels,
-        "asynchronous": finished.asynchronous,
-        "overlapped": finished.overlapped,
         "matmuls": matmuls(account.dots),
-        "collectives": collectives([move for move in account.moves if len(move.group) > 1], mesh, words),
+        "collectives": collectives([move for move in account.moves if len(move.group) > 1], mesh, job.words),
+        "schedule": scheduled.schedule(text, mesh, job.words, job.devices // job.nodes),
         "loops": account.loops,
         "unknown_loops": account.unknown_loops,
         "not_counted": account.not_counted,
+        "step_sha256": digests.of_lowered(step.lowered.compiler_ir("stablehlo").operation),
+        "program_sha256": program_digest(text),
+        "flags": job.flags,
+        "replaced": job.replaced,
+    }
+    clock.stop("read")
+    return found | {
         "seconds": clock.seconds,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
+
+
+_METADATA = re.compile(r", metadata=\{[^}]*\}")
+
+
+def program_digest(text):
+    """Of the instructions alone: not of where in the source they come from."""
+    begin = re.search(r"^(?:%|ENTRY)", text, re.MULTILINE)
+    return hashlib.sha256(_METADATA.sub("", text[begin.start() :]).encode()).hexdigest()
+
+
+SMALLEST = 1024**2  # of a buffer that is listed
+
+
+def held(folder, layers):
+    """Buffers at the peak; small ones are no row of it."""
+    rows = buffers.held_at_the_peak(*(dump(folder, f"{FINISHED}-{name}.txt") for name in buffers.FILES))
+    return [
+        {
+            "bytes": row.bytes,
+            "shape": row.shape,
+            "name": row.name,
+            "instruction": row.opcode,
+            "op": row.op_name,
+            "layer": layers.get(row.frame, ""),
+            "part": hlo.part_of(row.op_name),
+            "argument": row.argument,
+        }
+        for row in rows
+        if row.bytes >= SMALLEST
+    ]
 
 
 def in_words(mesh, words):
@@ -251,57 +305,84 @@ def in_words(mesh, words):
     return found
 
 
-def text_of(step, folder):
+def partitioned(step, folder):
     """For one device nothing is partitioned, and there is no such dump: what was lowered is all."""
     if step.mesh.size == 1:
         return step.lowered.compiler_ir("hlo").get_hlo_module().to_string()
-    found = sorted(folder.rglob(DUMPED), key=lambda path: path.stat().st_size)
+    return dump(folder, PARTITIONED)
+
+
+def dump(folder, pattern):
+    """A program may be compiled in several modules, the step is the largest."""
+    found = sorted(folder.rglob(pattern), key=lambda path: path.stat().st_size)
     if not found:
-        raise SystemExit(f"XLA left no {DUMPED} in {folder}: what the step holds cannot be read")
-    return found[-1].read_text()  # a program may be compiled in several modules, the step is the largest
+        raise SystemExit(f"XLA left no {pattern} in {folder}: what the step holds cannot be read")
+    return found[-1].read_text()
 
 
-def ask_for_dump(folder, devices):
-    """Before jax is imported: XLA reads its flags once. `devices` are those of the CPU."""
-    os.environ["XLA_FLAGS"] = " ".join(
-        [
-            os.environ.get("XLA_FLAGS", ""),
-            f"--xla_force_host_platform_device_count={devices}",
-            f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=spmd-partitioning",
-            "--xla_dump_hlo_module_re=.*train_step.*",
-        ]
+def xla_flags(flags, folder):
+    return (
+        f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=spmd-partitioning"
+        " --xla_dump_hlo_module_re=.*train_step.*"
     ).strip()
 
 
-def main(options):
-    folder = Path(options.folder)
+# --- the jobs -----------------------------------------------------------------------------------
+
+
+def compile_job(job, folder):
+    """In a process of its own, which XLA has seen nothing of."""
     dumps = folder / "hlo"
-    dumps.mkdir(parents=True, exist_ok=True)
-    ask_for_dump(dumps, 1 if options.target else options.devices)
+    dumps.mkdir()
+    os.environ["XLA_FLAGS"] = xla_flags(job.flags, dumps)
     clock = Clock()
-    gpus = AbsentGpus(options.target, options.devices, options.nodes) if options.target else None
-    step = Step(options.settings, clock, gpus)
-    found = report(step, clock, dumps, dict(word.split("=") for word in options.word))
-    found |= {"replaced": json.loads(options.replaced), "notes": options.note}
-    found["target"] = gpus.devices[0].device_kind if gpus else ""
+    gpus = AbsentGpus(job.target, job.devices, job.nodes)
+    step = Step(job.settings, clock, gpus)
+    found = report(step, clock, dumps, job) | {"target": gpus.devices[0].device_kind}
     unfinished = folder / "report.json.part"
     unfinished.write_text(json.dumps(found))
     unfinished.replace(folder / "report.json")
+
+
+def in_a_fork(job, folder):
+    """Its exit code; negative for the signal that ended it."""
+    process = os.fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    code = 1
+    try:
+        if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
+            kit.die_with_parent()
+        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        compile_job(job, folder)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def main(options):
+    import maxtext.trainers.pre_train.train_compile  # noqa: F401  (before the forks, which then need no 10 s for it)
+
+    jobs = [Job(**job) for job in json.loads(Path(options.jobs).read_bytes())]
+    for number, job in enumerate(jobs):
+        folder = Path(options.folder) / str(number)
+        folder.mkdir(parents=True)
+        print(f"compiling {job.name} ({number + 1} of {len(jobs)})", flush=True)
+        code = in_a_fork(job, folder)
+        if code:
+            (folder / "failed.json").write_text(json.dumps({"exit_code": code}))
+    (Path(options.folder) / "report.json").write_text(json.dumps({"jobs": len(jobs)}))
     return 0
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", required=True, help="where report.json is written, and the compiler's dumps")
-    parser.add_argument("--devices", type=int, required=True)
-    parser.add_argument("--target", default="", help="a GpuTargetConfigProto as text; none: a CPU's virtual devices")
-    parser.add_argument("--nodes", type=int, default=1, help="that the GPUs are spread over")
-    parser.add_argument(
-        "--word", action="append", default=[], help="AXIS=WORD: Stepmark's word for an axis of the mesh"
-    )
-    parser.add_argument("--replaced", default="{}", help="JSON: a setting -> what stands in for it")
-    parser.add_argument("--note", action="append", default=[], help="what the report is to say besides")
-    parser.add_argument("settings", nargs="*", help="after --: MaxText's own key=value settings")
+    parser.add_argument("--folder", required=True, help="where each job has a folder of its own")
+    parser.add_argument("--jobs", required=True, help="a JSON file: a list of jobs")
     return parser.parse_args(argv)
 
 

@@ -1,47 +1,166 @@
-"""Compiles a benchmark's training step on this machine, without its hardware, and holds it against the formulas."""
+"""Compiles training steps on this machine, without their hardware; a program that was compiled before is read."""
 
+import hashlib
+import os
+import re
+import shlex
 import shutil
-import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.backend import Backend, CompilesAlone
-from benchmarks.compilation import compiled_report
-from benchmarks.compilation.compiled import Compiled, not_explained
-from benchmarks.compilation.compiled_check import compare
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
-from benchmarks.values import Benchmark
-from launch.checks.compile_check import refuse_to_compile
-from launch.running.side_program import removed_on_interrupt, run_side_program
+from benchmarks.compilation.compiled import Compiled, Job
+from benchmarks.errors import RequestError, RunError, StepmarkError
+from benchmarks.rendering.columns import plural
+from benchmarks.values import Benchmark, Value
+from launch.command_line import places, progress
+from launch.running.side_program import REPORT, removed_on_interrupt, run_side_program
 
-FOLDER = "compile"
-
-
-def compile_and_show(benchmark: Benchmark, backend: Backend, *, as_json: bool, make_environment: bool) -> int:
-    """The exit code: 3 where the program holds something that no formula and no named cause explains."""
-    compiled = compile_step(benchmark, backend, make_environment=make_environment)
-    storage = backend.storage(benchmark)
-    lines = compare(benchmark, storage, compiled)
-    if as_json:
-        print(compiled_report.comparison_json(benchmark, compiled, lines))
-    else:
-        print(compiled_report.comparison_text(benchmark, storage, compiled, lines))
-    return EXIT_INVALID if not_explained(lines, compiled) else EXIT_VALID
+FOLDER, REQUEST, LOG, FAILED = "compile", "request.json", "log", "failed.json"
+Outcome = Compiled | StepmarkError
 
 
-def compile_step(benchmark: Benchmark, backend: Backend, *, make_environment: bool = False) -> Compiled:
+class Ended(Value, frozen=True):
+    """The whole program's own report."""
+
+    jobs: int
+
+
+class Failed(Value, frozen=True):
+    exit_code: int  # of the process that compiled; negative: the signal that ended it
+
+
+def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
+    """The program of one benchmark; its error where it has none."""
+    (outcome,) = compile_steps({"the step": benchmark}, backend).values()
+    if isinstance(outcome, StepmarkError):
+        raise outcome
+    return outcome
+
+
+def compile_steps(benchmarks: Mapping[str, Benchmark], backend: Backend) -> dict[str, Outcome]:
+    """The program of each benchmark by its name, or the error that takes its place."""
     if not isinstance(backend, CompilesAlone):
         raise RequestError(
             f"{backend.title} has no program that can be compiled without its hardware",
-            where=f"compile --backend={benchmark.backend}",
+            where=f"compile --backend={backend.name}",
             why="only a compiler that takes a whole training step at once says what is in it",
             next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100, say",
         )
-    program = backend.compile_program(benchmark)
-    refuse_to_compile(benchmark, backend, program, make_environment=make_environment)
-    print(f"compiling for {benchmark.gpus} x {benchmark.hardware.title}", file=sys.stderr, flush=True)
+    jobs = {name: backend.compile_job(name, benchmark) for name, benchmark in benchmarks.items()}
+    digests = _digests(jobs, backend.compile_sources())
+    found: dict[str, Outcome] = {name: kept for name in jobs if (kept := _kept(digests[name]))}
+    if found:
+        progress.say(f"compiled before, read from {_cache()}: {', '.join(found)}")
+    missing = {name: job for name, job in jobs.items() if name not in found}
+    if missing:
+        found |= _compile(missing, backend, backend, next(iter(benchmarks.values())).engine)
+    for name in missing:
+        _keep(digests[name], found[name])
+    return {name: found[name] for name in jobs}
+
+
+def _compile(jobs: Mapping[str, Job], backend: Backend, compiler: CompilesAlone, engine: str) -> dict[str, Outcome]:
     place = Path(tempfile.mkdtemp(prefix="stepmark-"))
-    with removed_on_interrupt(place):
-        compiled = run_side_program(backend, benchmark.engine, program, place / FOLDER, Compiled)
-    shutil.rmtree(place, ignore_errors=True)  # only of what went well: else its log is what there is to read
-    return compiled
+    folder = place / FOLDER
+    folder.mkdir()
+    (folder / REQUEST).write_bytes(msgspec.json.encode(list(jobs.values())))
+    with removed_on_interrupt(place), progress.shown() as show:
+
+        def look() -> None:
+            under_way = [place for place in range(len(jobs)) if (folder / str(place)).exists()]
+            name = list(jobs)[under_way[-1]] if under_way else "MaxText is imported"
+            show(f"compiling for {plural(next(iter(jobs.values())).devices, 'GPU')}", len(under_way), len(jobs), name)
+
+        run_side_program(backend, engine, compiler.compile_program(), folder, Ended, look=look)
+    found = {name: _outcome(folder / str(place), job) for place, (name, job) in enumerate(jobs.items())}
+    if not any(isinstance(one, StepmarkError) for one in found.values()):
+        shutil.rmtree(place, ignore_errors=True)  # only of what went well: else its log is what there is to read
+    return found
+
+
+# --- what came of a job -------------------------------------------------------------------------
+
+
+UNKNOWN_FLAGS = re.compile(r"Unknown flags? in XLA_FLAGS: (.*)")
+SAID = re.compile(r"^[EF]\d{4} [\d:.]+\s+\d+ [\w./]+:\d+\] (.*)")  # what XLA's own log calls an error
+LINES_SHOWN = 5
+
+
+def _outcome(folder: Path, job: Job) -> Outcome:
+    if (folder / FAILED).exists():
+        return _error(folder, job)
+    try:
+        return msgspec.json.decode((folder / REPORT).read_bytes(), type=Compiled)
+    except (OSError, msgspec.DecodeError) as error:
+        return RunError(
+            f"{job.name}: the compiler left no report that can be read", where=str(folder), why=str(error)
+        )
+
+
+def _error(folder: Path, job: Job) -> StepmarkError:
+    log = folder / LOG
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    for line in lines:
+        if match := UNKNOWN_FLAGS.search(line):
+            return RequestError(
+                f"{job.name}: XLA has no flag {match[1]}",
+                where=str(log),
+                why="this version of its compiler aborts over it",
+                next_command=f'python launch/doctor.py flags "{match[1]}"',
+            )
+    code = msgspec.json.decode((folder / FAILED).read_bytes(), type=Failed).exit_code
+    own = [match[1] for line in lines if (match := SAID.match(line))]
+    return RunError(
+        f"{job.name}: the compiler "
+        + (f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"),
+        where=str(log),
+        why="\n".join((own or lines)[-LINES_SHOWN:]) or "it said nothing",
+        next_command=f"tail -n 40 {shlex.quote(str(log))}",
+    )
+
+
+# --- programs that were compiled before ---------------------------------------------------------
+
+
+def _cache() -> Path:
+    return places.stepmark_home() / "compiled"
+
+
+def _digests(jobs: Mapping[str, Job], sources: list[Path]) -> dict[str, str]:
+    """Equal digests, equal reports: what is asked, the compiler's version, and the code that reads what it says."""
+    made_of = hashlib.sha256()
+    for path in sources:
+        made_of.update(path.read_bytes())
+    found = {}
+    for name, job in jobs.items():
+        whole = made_of.copy()
+        whole.update(msgspec.json.encode(msgspec.structs.replace(job, name="")))
+        found[name] = whole.hexdigest()[:32]
+    return found
+
+
+def _kept(digest: str) -> Compiled | None:
+    """None too where the file is damaged: then it is compiled again."""
+    try:
+        return msgspec.json.decode((_cache() / f"{digest}.json").read_bytes(), type=Compiled)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _keep(digest: str, outcome: Outcome) -> None:
+    """Whole or not at all; a full disk or a folder that cannot be written only means that it is compiled again."""
+    if isinstance(outcome, StepmarkError):
+        return
+    path = _cache() / f"{digest}.json"
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(msgspec.json.encode(outcome))
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        progress.note(f"{path.parent} cannot be written ({error.strerror}): the program will be compiled again")

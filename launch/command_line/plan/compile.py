@@ -1,25 +1,69 @@
-"""Compile the program on this machine: its FLOPs and collectives against the formulas.
+"""Compile the training step for its GPUs on this machine, which needs none: memory, collectives, and flags compared.
 
     python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64
+    python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 \\
+        --flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"
+        variants of XLA's flags beside the plan
+    python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64,512 --set=remat_policy=full,minimal
+        and of settings: every combination of what the flags list with commas
 
-A flag marked * takes one value here. Exit code 3: the program holds what no formula explains.
+Exit codes: 0 compiled, and every figure agrees with the formulas; 3 the program holds what no formula explains; 2 the
+request was wrong, such as an unknown XLA flag; 1 the compiler failed.
 """
+
+import sys
+from collections.abc import Mapping
 
 from absl import flags
 
+from benchmarks.backend import find_backend
+from benchmarks.compilation import compiled_report, variants
+from benchmarks.compilation.program import Program
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, StepmarkError
 from benchmarks.request.resolve import resolve
+from benchmarks.values import json_text
+from launch.cli import refuse_more
 from launch.command_line import places, request_flags
-from launch.planning.compiling import compile_and_show
+from launch.planning.compiling import compile_steps
+from launch.running import machine_gpus
 
+FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
 JSON = flags.DEFINE_boolean("json", False, "JSON instead of text.")
-MAKE_ENVIRONMENT = flags.DEFINE_boolean(
-    "make_environment", False, "First install the compiler for GPUs where it is missing: about 6 GB."
-)
 flags.adopt_module_key_flags(request_flags)
 
 
 def main(argv: list[str]) -> int:
+    refuse_more(argv[1:], "python launch/plan.py compile --help")
     configs = places.configs()
-    request, backend = request_flags.one(argv[1:], configs)
-    benchmark = resolve(request, configs, backend)
-    return compile_and_show(benchmark, backend, as_json=JSON.value, make_environment=MAKE_ENVIRONMENT.value)
+    asked = variants.named(request_flags.requests(configs.site(request_flags.site_name())), FLAGS_AB.value)
+    backend = find_backend(next(iter(asked.values())).backend)
+    benchmarks = {
+        name: resolve(machine_gpus.settled(request, configs, backend), configs, backend)
+        for name, request in asked.items()
+    }
+    outcomes = compile_steps(benchmarks, backend)
+    failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, StepmarkError)}
+    if len(failed) == len(outcomes):
+        raise next(iter(failed.values()))
+    programs = {
+        name: Program(benchmarks[name], backend.storage(benchmarks[name]), outcome)
+        for name, outcome in outcomes.items()
+        if not isinstance(outcome, StepmarkError)
+    }
+    if JSON.value:
+        print(json_text(variants.as_json(programs, failed)))
+    elif len(outcomes) > 1:
+        print(variants.text(programs, failed))
+    else:
+        print(compiled_report.text(next(iter(programs.values()))))
+    for error in failed.values():
+        print(error, file=sys.stderr)
+    return _exit_code(programs, failed)
+
+
+def _exit_code(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> int:
+    """Of what failed first; variants are compared, and only a program alone is held to the formulas."""
+    if failed:
+        return max(error.exit_code for error in failed.values())
+    explained = len(programs) > 1 or not next(iter(programs.values())).not_explained
+    return EXIT_VALID if explained else EXIT_INVALID

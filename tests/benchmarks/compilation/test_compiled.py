@@ -28,9 +28,11 @@ def benchmark(
     dtype: str = "bf16",
     settings: dict[str, str] | None = None,
     model: str = "llama2_70b",
-    hardware: str = "h100",
+    task: str = "pretrain",
 ) -> Benchmark:
-    request = Request(backend="jax", model=model, gpus=gpus, hardware=hardware, dtype=dtype, settings=settings or {})
+    request = Request(
+        backend="jax", model=model, task=task, gpus=gpus, hardware="h100", dtype=dtype, settings=settings or {}
+    )
     return resolve(request, CONFIGS, BACKEND)
 
 
@@ -254,6 +256,13 @@ def test_a_program_reads_the_same(full: tuple[Benchmark, Compiled]) -> None:
     assert parameters["counted"] == 68_976_648_192
     assert (parameters["left_over"], parameters["explained"]) == (0, True)
     assert (found["benchmark"]["model"]["name"], found["benchmark"]["dtype"]) == ("llama2_70b", "bf16")
+
+
+def test_a_step_of_adapters_is_compared_with_no_formula(full: tuple[Benchmark, Compiled]) -> None:
+    asked = benchmark(8, model="llama31_8b", task="lora")
+    assert {line.unit for line in compare(asked, BACKEND.storage(asked), full[1])} == {"devices"}
+    assert compiled_report.ADAPTERS in text_of(asked, full[1])
+    assert compiled_report.ADAPTERS not in text_of(*full)
 
 
 EIGHT_GPUS = {"ici_fsdp_parallelism": "8", "dcn_fsdp_parallelism": "1", "micro_batch_size": "1"}

@@ -1,7 +1,9 @@
-"""What `plan.py compile` says and how it ends; the program itself is run in tests/end_to_end/test_compiled.py."""
+"""What is done with a compiled step, and with one that fails; the compiler itself is in tests/end_to_end."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,13 +12,17 @@ import nemo_backend
 from benchmarks.backend import SideProgram
 from benchmarks.compilation.compiled import Compiled
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from jax_backend import BACKEND
 from launch.planning import compiling
 
-SAMPLE = Path(__file__).parents[2] / "benchmarks" / "compilation" / "compiled" / "llama2_70b_64_fp8.json"
+SAMPLE = (Path(__file__).parents[2] / "benchmarks/compilation/compiled/llama2_70b_64_fp8.json").read_bytes()
+ABORTED = (
+    "F1123 20:10:57.404649   20248 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_gpu_nonsense=1\n"
+)
+CRASHED = "F1123 20:10:57.404649   20248 nvptx_compiler.cc:12] LLVM error: no such symbol\n"
 
 
 @pytest.fixture(scope="module")
@@ -24,76 +30,110 @@ def benchmark() -> Benchmark:
     return resolve(Request(backend="jax", model="llama2_70b", gpus=64, dtype="fp8"), Configs(), BACKEND)
 
 
-@pytest.fixture(autouse=True)
-def nothing_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine with a compiler and memory (tests/launch/checks/test_compile_check.py)."""
-    monkeypatch.setattr(compiling, "refuse_to_compile", lambda *_, **__: None)
+Compiler = Callable[[Path, str], None]
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Compiled]:
-    """What the program is to report; the folder it gets is made and removed as ever."""
-    reports = [msgspec.json.decode(SAMPLE.read_bytes(), type=Compiled)]
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Compiler]:
+    """What it does with each job, by the job's folder and name; its requests are in `asked`."""
+    does: list[Compiler] = [lambda folder, _: folder.joinpath("report.json").write_bytes(SAMPLE) and None]
 
-    def run(_backend: object, engine: str, program: SideProgram, folder: Path, _type: object) -> Compiled:
+    def run(_backend: object, engine: str, program: SideProgram, folder: Path, _type: object, look: Any) -> None:
         assert engine == "maxtext"
         assert "{repository}/jax_backend/inside/compile_program.py" in program.command
-        assert folder.parent.is_dir()
-        return reports[0]
+        for place, job in enumerate(json.loads((folder / "request.json").read_bytes())):
+            (folder / str(place)).mkdir()
+            look()
+            does[0](folder / str(place), job["name"])
 
     monkeypatch.setattr(compiling, "run_side_program", run)
-    return reports
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    return does
 
 
-def test_what_is_explained_ends_well(
-    benchmark: Benchmark, compiled: list[Compiled], capsys: pytest.CaptureFixture[str]
+def fails(said: str, exit_code: int = -6) -> Compiler:
+    def fail(folder: Path, _name: str) -> None:
+        (folder / "log").write_text(said)
+        (folder / "failed.json").write_text(json.dumps({"exit_code": exit_code}))
+
+    return fail
+
+
+def test_a_program_that_was_compiled_before_is_read(benchmark: Benchmark, compiler: list[Compiler]) -> None:
+    first = compiling.compile_step(benchmark, BACKEND)
+    compiler[0] = fails(CRASHED)
+    assert compiling.compile_step(benchmark, BACKEND) == first
+    flags = msgspec.structs.replace(benchmark, xla_flags={**benchmark.xla_flags, "xla_gpu_autotune_level": "0"})
+    with pytest.raises(RunError):
+        compiling.compile_step(flags, BACKEND)
+
+
+def test_a_damaged_file_of_it_is_made_again(benchmark: Benchmark, compiler: list[Compiler], tmp_path: Path) -> None:
+    assert compiler
+    compiling.compile_step(benchmark, BACKEND)
+    (kept,) = (tmp_path / "home" / "compiled").iterdir()
+    kept.write_bytes(SAMPLE[:1000])
+    assert isinstance(compiling.compile_step(benchmark, BACKEND), Compiled)
+    assert msgspec.json.decode(kept.read_bytes(), type=Compiled).devices == 64
+
+
+def test_a_home_that_cannot_be_written_costs_no_program(
+    benchmark: Benchmark, compiler: list[Compiler], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compiled
-    assert compiling.compile_and_show(benchmark, BACKEND, as_json=False, make_environment=False) == 0
-    out, err = capsys.readouterr()
-    assert "matrices of layers are gathered in fp8" in out
-    assert "92 cuBLASLt matmuls in fp8" in out
-    assert "63.49 GB a device at the peak" in out
-    assert "64 x NVIDIA H100" in err
+    assert compiler
+    (tmp_path / "home").write_text("a file")
+    assert compiling.compile_step(benchmark, BACKEND).devices == 64
+    assert "cannot be written" in capsys.readouterr().err
 
 
-def test_what_is_not_explained_is_exit_code_3(
-    benchmark: Benchmark, compiled: list[Compiled], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("fail", "error", "words"),
+    [
+        (fails(ABORTED), RequestError, ["the step: XLA has no flag --xla_gpu_nonsense=1", "doctor.py flags"]),
+        (fails(CRASHED), RunError, ["the step: the compiler was ended by signal 6", "LLVM error: no such symbol"]),
+        (fails("", -9), RunError, ["ended by signal 9", "it said nothing"]),
+        (fails("Traceback\nValueError: 64 does not divide\n", 1), RunError, ["exit code 1", "64 does not divide"]),
+        (lambda folder, _: folder.joinpath("report.json").write_text("{"), RunError, ["no report that can be read"]),
+    ],
+)
+def test_a_failure_is_one_message_and_nothing_is_kept(
+    benchmark: Benchmark,
+    compiler: list[Compiler],
+    tmp_path: Path,
+    fail: Compiler,
+    error: type[StepmarkError],
+    words: list[str],
 ) -> None:
-    compiled[0] = msgspec.structs.replace(compiled[0], parameters=7)
-    assert compiling.compile_and_show(benchmark, BACKEND, as_json=True, make_environment=False) == 3
-    assert json.loads(capsys.readouterr().out)["not_explained"] == ["parameters: -6.898e+10 parameters of a device"]
+    compiler[0] = fail
+    with pytest.raises(error) as raised:
+        compiling.compile_step(benchmark, BACKEND)
+    assert [word for word in words if word not in str(raised.value)] == []
+    assert Path(raised.value.where).exists()  # its log can be read
+    assert not (tmp_path / "home" / "compiled").exists()
+
+
+def test_one_variant_that_fails_leaves_the_others(benchmark: Benchmark, compiler: list[Compiler]) -> None:
+    well = compiler[0]
+    compiler[0] = lambda folder, name: (fails(ABORTED) if name == "wrong" else well)(folder, name)
+    other = msgspec.structs.replace(benchmark, xla_flags={"xla_gpu_nonsense": "1"})
+    found = compiling.compile_steps({"as planned": benchmark, "wrong": other}, BACKEND)
+    assert [type(outcome) for outcome in found.values()] == [Compiled, RequestError]
 
 
 def test_a_backend_without_such_a_program_names_what_can_be_compiled(benchmark: Benchmark) -> None:
     with pytest.raises(RequestError, match="NeMo") as refused:
-        compiling.compile_and_show(benchmark, nemo_backend.BACKEND, as_json=False, make_environment=False)
+        compiling.compile_step(benchmark, nemo_backend.BACKEND)
     assert refused.value.next_command.startswith("python launch/plan.py compile --backend=jax ")
 
 
-def test_the_folder_is_kept_where_its_log_must_be_read(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_compilation_leaves_no_folder(benchmark: Benchmark, compiler: list[Compiler]) -> None:
     folders: list[Path] = []
 
-    def fail(_backend: object, _engine: str, _program: object, folder: Path, _type: object) -> Compiled:
-        folders.append(folder)
-        raise RunError("it failed", where=str(folder / "rank-0.log"))
-
-    monkeypatch.setattr(compiling, "run_side_program", fail)
-    with pytest.raises(RunError, match="it failed"):
-        compiling.compile_and_show(benchmark, BACKEND, as_json=False, make_environment=False)
-    assert folders[0].parent.is_dir()
-    folders[0].parent.rmdir()
-
-
-def test_an_interrupted_compilation_leaves_no_folder(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders: list[Path] = []
-
-    def interrupted(_backend: object, _engine: str, _program: object, folder: Path, _type: object) -> Compiled:
-        assert folder.parent.is_dir()
+    def interrupted(folder: Path, _name: str) -> None:
         folders.append(folder)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compiling, "run_side_program", interrupted)
+    compiler[0] = interrupted
     with pytest.raises(KeyboardInterrupt):
         compiling.compile_step(benchmark, BACKEND)
-    assert not folders[0].parent.exists()
+    assert not folders[0].parents[1].exists()

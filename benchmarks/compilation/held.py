@@ -1,0 +1,72 @@
+"""What a device holds at the peak of a compiled step, by kind, beside the parts of the plan's formula. Pure."""
+
+import re
+
+from benchmarks.compilation.compiled import Compiled, Held
+from benchmarks.values import Benchmark, Value
+
+REST = "the layer at work"
+# Kind of a buffer -> the parts of the formula (capacity.memory_by_part) that stand for it.
+PARTS: dict[str, tuple[str, ...]] = {
+    "weights": ("parameters",),
+    "optimizer": ("optimizer",),
+    "gradients": ("gradients",),
+    "reordered weights": ("reordered_weights",),
+    "kept activations": ("saved_activations",),
+    "gathered weights": ("gathered_layers",),
+    "vocabulary": ("logits",),
+    REST: ("pipelined_layers", "attention_scores", "workspace"),
+}
+MODEL, OPTIMIZER = "state['model']", "state['optimizer']"
+
+
+class Kind(Value, frozen=True):
+    """All buffers of one kind at the peak, of one device."""
+
+    name: str
+    held_bytes: float
+    planned_bytes: float
+
+
+def kinds(benchmark: Benchmark, compiled: Compiled, planned: dict[str, float]) -> list[Kind]:
+    """Together the compiled peak and the plan's total. What no buffer accounts for is of the layer at work."""
+    held = dict.fromkeys(PARTS, 0.0)
+    for buffer in compiled.held:
+        held[kind_of(buffer, benchmark)] += buffer.bytes
+    held[REST] += compiled.peak_bytes - sum(held.values())
+    known = {part for parts in PARTS.values() for part in parts}
+    others = sum(size for part, size in planned.items() if part not in known)
+    return [
+        Kind(
+            name=name,
+            held_bytes=held[name],
+            planned_bytes=sum(planned.get(part, 0.0) for part in parts) + (others if name == REST else 0.0),
+        )
+        for name, parts in PARTS.items()
+    ]
+
+
+def kind_of(buffer: Held, benchmark: Benchmark) -> str:
+    sizes = [int(size) for size in re.findall(r"\d+", buffer.shape.partition("[")[2])]
+    every_layer = benchmark.model.layers in sizes and len(sizes) > 1
+    if buffer.argument:
+        return "optimizer" if buffer.op.startswith(OPTIMIZER) else "weights" if buffer.op.startswith(MODEL) else REST
+    if every_layer and buffer.op.startswith(MODEL):
+        return "reordered weights"
+    if every_layer:
+        return "kept activations" if buffer.part == "forward" else "gradients"
+    if benchmark.model.vocabulary_size in sizes:
+        return "vocabulary"
+    return "gathered weights" if buffer.instruction == "all-gather" else REST
+
+
+def place_of(buffer: Held) -> str:
+    """The layer and operation of the framework that a buffer belongs to, in words."""
+    if buffer.op.startswith("state["):
+        path = [
+            word for word in re.findall(r"'([^']+)'", buffer.op) if word not in ("model", "optimizer", "opt_state")
+        ]
+        return ".".join(path)
+    operation = re.sub(r".*/", "", buffer.op).rstrip(")")
+    where = " ".join(filter(None, [buffer.layer, operation if operation != buffer.layer else ""]))
+    return ", ".join(filter(None, [where or buffer.name.partition("{")[0], buffer.part.replace("elsewhere", "")]))

@@ -1,0 +1,166 @@
+"""Variants of a benchmark that are compiled beside each other: other XLA flags, settings or layouts. Pure."""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from benchmarks.compilation import compiled_report
+from benchmarks.compilation.compiled import Compiled
+from benchmarks.compilation.overlap import overlap
+from benchmarks.compilation.program import Program
+from benchmarks.compilation.walk import UNKNOWN
+from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.rendering import report
+from benchmarks.rendering.columns import columns
+from benchmarks.request.resolve import Request
+from benchmarks.sweeps import sweep
+
+PLANNED = "as planned"
+EXAMPLE = '--flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"'
+# Settings whose own values have commas are no lists.
+WHOLE = re.compile(r"xla_|env\.|.*targets|.*modules")
+
+
+def named(requests: Sequence[Request], flags_ab: str | None) -> dict[str, Request]:
+    """Every combination of the lists in flags and in --set, each as planned and with each set of flags."""
+    found: dict[str, Request] = {}
+    cells = [cell for request in requests for cell in _cells(request)]
+    flags = flag_sets(flags_ab) if flags_ab is not None else {}
+    for words, request in zip(_words(cells), cells, strict=True):
+        for flag_words, more in {"": {}, **flags}.items():
+            name = ", ".join(filter(None, [words, flag_words])) or PLANNED
+            if name in found:
+                raise RequestError(
+                    f"'{name}' is asked for twice", where="--set", why="two variants would differ in nothing"
+                )
+            found[name] = msgspec.structs.replace(request, settings={**request.settings, **more})
+    return found
+
+
+def _cells(request: Request) -> list[Request]:
+    """A request for each combination of values that --set lists with commas, as --set=remat_policy=full,minimal."""
+    lists = [
+        [(key, word) for word in (value.split(",") if "," in value and not WHOLE.match(key) else [value])]
+        for key, value in request.settings.items()
+    ]
+    empty = next((key for words in lists for key, word in words if not word and len(words) > 1), None)
+    if empty is not None:
+        raise RequestError(f"--set={empty}: a value of the list is empty", where=f"--set={empty}")
+    return [msgspec.structs.replace(request, settings=dict(settings)) for settings in itertools.product(*lists)]
+
+
+def _words(requests: Sequence[Request]) -> list[str]:
+    """Each request by the flags and settings in which it differs from the others."""
+    if len(requests) == 1:
+        return [""]
+    keys = dict.fromkeys(key for request in requests for key in request.settings)
+    differing = [key for key in keys if len({request.settings.get(key) for request in requests}) > 1]
+    flags = sweep.labels(requests) if len({*sweep.labels(requests)}) > 1 else [""] * len(requests)
+    return [
+        " ".join(filter(None, [words, *(f"{key}={request.settings[key]}" for key in differing)]))
+        for words, request in zip(flags, requests, strict=True)
+    ]
+
+
+def flag_sets(text: str) -> dict[str, dict[str, str]]:
+    """NAME: --xla_FLAG=VALUE ...; NAME: ... -> each name with its flags."""
+    found: dict[str, dict[str, str]] = {}
+    for part in filter(str.strip, text.split(";")):
+        name, colon, words = (piece.strip() for piece in part.partition(":"))
+        flags = dict(_flag(word) for word in words.split())
+        if not colon or not name or not flags:
+            raise _malformed(
+                part.strip(), "each variant is NAME: and its flags, with a semicolon before the next one"
+            )
+        if name in found:
+            raise _malformed(part.strip(), f"'{name}' is named twice")
+        found[name] = flags
+    if not found:
+        raise _malformed(text, "it names no variant")
+    return found
+
+
+def _flag(word: str) -> tuple[str, str]:
+    name, equals, value = word.removeprefix("--").partition("=")
+    if not word.startswith("--xla_") or not equals:
+        raise _malformed(word, "a flag is written --xla_NAME=VALUE; settings are compared by --set=KEY=A,B")
+    return name, value
+
+
+def _malformed(text: str, why: str) -> RequestError:
+    return RequestError(f"--flags_ab: '{text}' cannot be read", where="--flags_ab", why=why, next_command=EXAMPLE)
+
+
+# --- compiled, beside each other ----------------------------------------------------------------
+
+
+def ranked(programs: Mapping[str, Program]) -> list[str]:
+    """Those that fit first, then by the bytes that nothing hides, then by memory."""
+    return sorted(
+        programs,
+        key=lambda name: (not programs[name].fits, programs[name].exposed_bytes, programs[name].compiled.peak_bytes),
+    )
+
+
+def text(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> str:
+    first = next(iter(programs))
+    rows = [_variant(name, programs[name], first, programs[first]) for name in ranked(programs)]
+    head = (
+        "",
+        "fits",
+        "peak",
+        "exposed bytes per step",
+        "hidden bytes",
+        "collectives",
+        "modelled",
+        f"beside '{first}'",
+    )
+    return "\n".join(
+        [
+            f"{report.title(programs[first].benchmark)} · compiled here in {len(programs)} variants, the best first",
+            *columns([head, *rows]),
+            *(f"  {error.what}" for error in failed.values()),
+            "  Ranked by whether it fits, then by the bytes that no matmul or attention hides.",
+            f"  Modelled: the schedule walked with published rates; {UNKNOWN}.",
+        ]
+    )
+
+
+def _variant(name: str, program: Program, first_name: str, first: Program) -> tuple[str, ...]:
+    by_axis, found = program.bytes_by_axis, overlap(program.compiled.schedule)
+    return (
+        name,
+        "yes" if program.fits else "NO",
+        report.bytes_text(program.compiled.peak_bytes),
+        ", ".join(f"{axis} {report.bytes_text(exposed)}" for axis, (exposed, _) in by_axis.items()) or "none",
+        ", ".join(f"{axis} {report.bytes_text(hidden)}" for axis, (_, hidden) in by_axis.items()) or "none",
+        f"{len(found)}, {sum(one.hidden for one in found)} hidden",
+        report.seconds_text(program.walked.seconds),
+        "" if name == first_name else changed(program.compiled, first.compiled),
+    )
+
+
+def changed(compiled: Compiled, first: Compiled) -> str:
+    """What differs in the finished program, in words."""
+    if compiled.program_sha256 == first.program_sha256:
+        return "the same program"
+    now, before = (Counter(one.kind for one in overlap(program.schedule)) for program in (compiled, first))
+    counts = [f"{before[kind]} -> {now[kind]} {kind}" for kind in sorted(now | before) if now[kind] != before[kind]]
+    synchronous, was = (
+        sum(not one.asynchronous for one in overlap(program.schedule)) for program in (compiled, first)
+    )
+    counts += [f"{was} -> {synchronous} synchronous"] if synchronous != was else []
+    memory = f"peak {compiled.peak_bytes / first.peak_bytes - 1:+.1%}"
+    return ", ".join([memory, *counts])
+
+
+def as_json(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> dict[str, object]:
+    """All variants, the best first."""
+    return {
+        "variants": [compiled_report.as_json(name, programs[name]) for name in ranked(programs)],
+        "failed": {name: error.what for name, error in failed.items()},
+        "cannot_know": UNKNOWN,
+    }

@@ -1,0 +1,161 @@
+"""Reads from XLA's dumps which buffers a device holds when a step takes the most memory.
+
+Pure standard library, loadable by path. XLA writes three files for each program: where each value lies
+(buffer-assignment), which instruction makes it (buffer-assignment-values), and from which to which instruction of
+the schedule it is needed (live-range). Values that share memory are counted once.
+"""
+
+import re
+from typing import NamedTuple
+
+ASSIGNMENT = "buffer-assignment"
+FILES = (ASSIGNMENT, f"{ASSIGNMENT}-values", "live-range")  # as *after_optimizations-NAME.txt ends
+
+_ALLOCATION = re.compile(r"allocation (\d+): size (\d+), page \d+, (.*)")
+_PLACED = re.compile(r" value: <\d+ (\S+) @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")
+_NEEDED = re.compile(r"    (\S+?)(\{[\d,]*\}):(\d+)-(\d+)$")
+_MADE_BY = re.compile(r" from instruction: %(\S+) = (?:\(.*?\)|\S+) ([a-z][a-z0-9-]*)\((?:%([\w.\-]+))?")
+_OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
+_FRAME = re.compile(r"\bstack_frame_id=(\d+)")
+_SHAPE = re.compile(r"[a-z]+\w*\[[\d,]*\]")
+HOPS = 4  # how far back an instruction without a name is followed
+# These only pass a buffer on; another value in the same place says better what it holds.
+_PASSED_ON = frozenset({"parameter", "tuple", "get-tuple-element", "while", "bitcast", "copy", "opt-barrier", "call"})
+
+
+class Placed(NamedTuple):
+    """A value, and where it lies."""
+
+    name: str
+    allocation: int
+    size: int
+    offset: int
+    shape: str
+
+
+class Maker(NamedTuple):
+    """The instruction that makes a value."""
+
+    opcode: str = ""
+    op_name: str = ""
+    frame: int = 0
+    operand: str = ""  # the first one
+
+
+class Held(NamedTuple):
+    """Memory that is in use at the peak."""
+
+    bytes: int
+    shape: str
+    name: str
+    opcode: str
+    op_name: str
+    frame: int  # for hlo.layers
+    argument: bool  # of the program: it is held from the first to the last instruction
+
+
+def held_at_the_peak(assignment, values, live_ranges):
+    """The largest first. The sum is what the device holds then."""
+    allocations, placed = _placed(assignment)
+    makers, needed = _makers(values), _needed(live_ranges)
+    temporary = {number for number, (_, kind) in allocations.items() if kind.startswith("preallocated-temp")}
+    first_of = {value.allocation: value for value in reversed(placed)}  # of an argument: its place in the state
+    begin = [
+        _held(first_of[number], size, makers, argument=True)
+        for number, (size, kind) in allocations.items()
+        if number not in temporary and "thread-local" not in kind and number in first_of
+    ]
+    ranged = [
+        (needed[value.name], value) for value in placed if value.allocation in temporary and value.name in needed
+    ]
+    found = [
+        _held(value, size, makers, argument=False) for value, size in _distinct(_at_the_peak(ranged), makers) if size
+    ]
+    return sorted([*begin, *found], key=lambda one: -one.bytes)
+
+
+def _placed(text):
+    allocations, placed, number = {}, [], -1
+    for line in text.splitlines():
+        if match := _ALLOCATION.match(line):
+            number = int(match[1])
+            allocations[number] = (int(match[2]), match[3])
+        elif match := _PLACED.match(line):
+            shape = _SHAPE.match(match[4])
+            placed.append(Placed(_whole(match[1]), number, int(match[2]), int(match[3]), shape[0] if shape else ""))
+    return allocations, placed
+
+
+def _whole(name):
+    """A value that is no part of a tuple has no index in one file, and an empty one in another."""
+    return name if name.endswith("}") else name + "{}"
+
+
+def _makers(text):
+    found = {}
+    for line in text.splitlines():
+        if match := _MADE_BY.match(line):
+            op, frame = _OP_NAME.search(line, match.end()), _FRAME.search(line, match.end())
+            name = op[1].replace("\\", "") if op else ""
+            found[match[1]] = Maker(match[2], name, int(frame[1]) if frame else 0, match[3] or "")
+    return found
+
+
+def _needed(text):
+    found = {}
+    for line in text.partition("BufferLiveRange:")[2].splitlines()[1:]:
+        match = _NEEDED.match(line)
+        if match is None:
+            break
+        found[match[1] + match[2]] = (int(match[3]), int(match[4]))
+    return found
+
+
+def _at_the_peak(ranged):
+    """The values that are needed when they take the most room; memory is only ever taken where a range begins."""
+    largest, found = 0, []
+    for moment in sorted({first for (first, _), _ in ranged}):
+        alive = [value for (first, last), value in ranged if first <= moment <= last]
+        size = _covered((value.offset, value.offset + value.size) for value in alive)
+        if size > largest:
+            largest, found = size, alive
+    return found
+
+
+def _covered(extents):
+    total = end = 0
+    for start, stop in sorted(extents):
+        if stop > end:
+            total += stop - max(start, end)
+            end = stop
+    return total
+
+
+def _distinct(values, makers):
+    """Each with the bytes that no larger, or more telling, one in the same place has."""
+    taken = []
+    for value in sorted(values, key=lambda one: (one.size, _telling(one, makers)), reverse=True):
+        extent = (value.offset, value.offset + value.size)
+        before = _covered(taken)
+        taken.append(extent)
+        yield value, _covered(taken) - before
+
+
+def _maker(value, makers):
+    """Where XLA does not say what an instruction is of, it is of what goes in."""
+    maker = found = makers.get(value.name.partition("{")[0], Maker())
+    for _ in range(HOPS):
+        if found.op_name or found.operand not in makers:
+            break
+        found = makers[found.operand]
+    return maker._replace(op_name=found.op_name, frame=found.frame)
+
+
+def _telling(value, makers):
+    maker = _maker(value, makers)
+    return (bool(maker.op_name), maker.opcode not in _PASSED_ON)
+
+
+def _held(value, size, makers, argument):
+    maker = _maker(value, makers)
+    return Held(size, value.shape, value.name, maker.opcode, maker.op_name, maker.frame, argument)
