@@ -71,7 +71,7 @@ def overlap(schedule: Schedule) -> list[Overlap]:
 
 
 def _overlap(one: Operation, after: Sequence[Operation], schedule: Schedule, times: int) -> Overlap:
-    done = next((place for place, later in enumerate(after) if later.of == one.name), 0)
+    done = next((place for place, later in enumerate(after) if later.of == one.name), 0) if one.event != "run" else 0
     between = list(_executed(after[:done], schedule))
     found = Counter[str]()
     for operation, often in between:

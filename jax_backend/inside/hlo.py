@@ -469,42 +469,6 @@ def _takes_a_slice(user: Instruction, lines: Mapping[str, Instruction], slice_by
     return user.opcode in _PASSED_ON and _is_sliced(user.name, lines, slice_bytes)
 
 
-# --- the finished program -----------------------------------------------------------------------
-
-
-class Finished(NamedTuple):
-    """The program as it is executed, in the order of its schedule; instructions, without the trips of loops."""
-
-    kernels: dict[str, int]
-    asynchronous: int  # collectives that other work can go on beside
-    overlapped: int  # those of them between whose start and end a kernel of a library is run: a matmul, attention
-
-
-def finished(text: str) -> Finished:
-    computations = parse(text.splitlines()).computations
-    kernels: dict[str, int] = {}
-    asynchronous = overlapped = 0
-    for lines in computations.values():
-        begun: dict[str, bool] = {}  # collective -> whether a kernel has run since
-        for line in lines.values():
-            if line.target:
-                kernels[line.target] = kernels.get(line.target, 0) + 1
-                begun = dict.fromkeys(begun, True)
-            elif _starts_a_collective(line, computations):
-                begun[line.name] = False
-            elif line.opcode.endswith("-done") and line.operands and line.operands[0] in begun:
-                asynchronous += 1
-                overlapped += begun.pop(line.operands[0])
-    return Finished(kernels, asynchronous, overlapped)
-
-
-def _starts_a_collective(line: Instruction, computations: Mapping[str, Mapping[str, Instruction]]) -> bool:
-    if line.opcode == "async-start":
-        called = computations.get(line.called_as.get("calls", ""), {})
-        return any(inner.opcode in SENT for inner in called.values())
-    return line.opcode.endswith("-start") and line.opcode.removesuffix("-start") in SENT
-
-
 # --- groups of devices --------------------------------------------------------------------------
 
 _LISTED = re.compile(r"\breplica_groups=\{\{([\d,]+)\}")

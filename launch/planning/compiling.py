@@ -1,5 +1,6 @@
 """Compiles training steps on this machine, without their hardware; a program that was compiled before is read."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -16,6 +17,7 @@ from benchmarks.compilation.compiled import Compiled, Job
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.rendering.columns import plural
 from benchmarks.values import Benchmark, Value
+from launch.checks.compile_check import refuse_to_compile
 from launch.command_line import places, progress
 from launch.running.side_program import REPORT, removed_on_interrupt, run_side_program
 
@@ -33,15 +35,17 @@ class Failed(Value, frozen=True):
     exit_code: int  # of the process that compiled; negative: the signal that ended it
 
 
-def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
+def compile_step(benchmark: Benchmark, backend: Backend, *, make_environment: bool = False) -> Compiled:
     """The program of one benchmark; its error where it has none."""
-    (outcome,) = compile_steps({"the step": benchmark}, backend).values()
+    (outcome,) = compile_steps({"the step": benchmark}, backend, make_environment=make_environment).values()
     if isinstance(outcome, StepmarkError):
         raise outcome
     return outcome
 
 
-def compile_steps(benchmarks: Mapping[str, Benchmark], backend: Backend) -> dict[str, Outcome]:
+def compile_steps(
+    benchmarks: Mapping[str, Benchmark], backend: Backend, *, make_environment: bool = False
+) -> dict[str, Outcome]:
     """The program of each benchmark by its name, or the error that takes its place."""
     if not isinstance(backend, CompilesAlone):
         raise RequestError(
@@ -56,6 +60,8 @@ def compile_steps(benchmarks: Mapping[str, Benchmark], backend: Backend) -> dict
     if found:
         progress.say(f"compiled before, read from {_cache()}: {', '.join(found)}")
     missing = {name: job for name, job in jobs.items() if name not in found}
+    for name in missing:
+        refuse_to_compile(benchmarks[name], backend, backend.compile_program(), make_environment=make_environment)
     if missing:
         found |= _compile(missing, backend, backend, next(iter(benchmarks.values())).engine)
     for name in missing:
@@ -162,5 +168,6 @@ def _keep(digest: str, outcome: Outcome) -> None:
         unfinished.write_bytes(msgspec.json.encode(outcome))
         unfinished.replace(path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
         progress.note(f"{path.parent} cannot be written ({error.strerror}): the program will be compiled again")

@@ -1,31 +1,24 @@
 """What a step is compiled with on a machine without its hardware, and what the report says of that."""
 
-import json
 import re
 
 import pytest
 
 from benchmarks.errors import RequestError
-from benchmarks.values import Benchmark
 from jax_backend import compiling, planning
 from jax_backend.phases import CUDA_LOCK
 from tests.jax_backend.asked import CONFIGS, refusal, resolved, settings_of
 
 
-def option(asked: Benchmark, name: str) -> str | None:
-    options = (word.partition("=") for word in compiling.program(asked).command)
-    return next((value for key, _, value in options if key == f"--{name}"), None)
-
-
 def test_a_gpu_s_program_has_the_plan_s_settings_and_flags_but_for_transformer_engine() -> None:
     asked = resolved("llama2_70b", gpus=512)
-    program = compiling.program(asked)
+    job = compiling.job("as planned", asked)
     planned = settings_of(["--", *planning.maxtext_argv(asked)])
-    assert settings_of(program.command) == {**planned, "attention": "cudnn_flash_jax"}
-    assert program.environment["XLA_FLAGS"] == planning.xla_flags_text(asked.xla_flags)
-    assert (option(asked, "devices"), option(asked, "nodes")) == ("512", "64")
-    assert "cudnn_flash_te" in json.loads(option(asked, "replaced") or "")["attention"]
-    assert program.platform == "cuda"
+    compiled = settings_of(["--", *job.settings])
+    assert compiled == {**planned, "attention": "cudnn_flash_jax", "base_output_directory": "./maxtext"}
+    assert job.flags == planning.xla_flags_text(asked.xla_flags)
+    assert (job.devices, job.nodes) == (512, 64)
+    assert "cudnn_flash_te" in job.replaced["attention"]
 
 
 def test_a_step_of_adapters_is_compiled_and_held_against_no_formula() -> None:
@@ -35,7 +28,7 @@ def test_a_step_of_adapters_is_compiled_and_held_against_no_formula() -> None:
 
 
 def test_the_compiler_is_told_of_the_device() -> None:
-    text = option(resolved("llama2_70b", gpus=64), "target") or ""
+    text = compiling.job("as planned", resolved("llama2_70b", gpus=64)).target
     assert "core_count: 132" in text
     assert "cuda_compute_capability { major: 9 minor: 0 feature_extension: ACCELERATED_FEATURES }" in text
     assert 'device_description_str: "NVIDIA H100 80GB HBM3"' in text
@@ -67,7 +60,7 @@ def test_a_target_is_its_hardware(name: str) -> None:
 @pytest.mark.parametrize("hardware", ["cpu", "mi300x"])
 def test_a_device_without_a_target_is_refused(hardware: str) -> None:
     with pytest.raises(RequestError, match="not among the devices that a program can be compiled for") as refused:
-        compiling.program(resolved("llama3_tiny", hardware=hardware, gpus=4))
+        compiling.job("as planned", resolved("llama3_tiny", hardware=hardware, gpus=4))
     assert refused.value.why.endswith("a100, b200, b300, gb200, gb300, h100, h100_pcie, h200")
     assert "--hardware=h100" in refused.value.next_command
 

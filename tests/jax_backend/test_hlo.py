@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jax_backend.inside import hlo
-from jax_backend.inside.hlo import Account, Finished, Module, account, axes_along, finished, first_group
+from jax_backend.inside.hlo import Account, Module, account, axes_along, first_group
 
 SAMPLES = Path(__file__).parent / "samples"
 CPU = SAMPLES / "fsdp_cpu_after_optimizations.txt"
@@ -302,40 +302,6 @@ def test_a_conditional_that_computes_is_named() -> None:
 
 
 # --- the finished program -----------------------------------------------------------------------
-
-SCHEDULED = """\
-HloModule jit_train_step, is_scheduled=true, num_partitions=8
-
-%shared_out (part: bf16[32,64]) -> bf16[4,64] {
-  %part = bf16[32,64]{1,0} parameter(0)
-  ROOT %mine = bf16[4,64]{1,0} reduce-scatter(%part), replica_groups=[1,8]<=[8], dimensions={0}, to_apply=%add
-}
-
-%fused (x: bf16[16,32]) -> bf16[16,32] {
-  %x = bf16[16,32]{1,0} parameter(0)
-  ROOT %y = bf16[16,32]{1,0} negate(%x)
-}
-
-ENTRY %main (w: bf16[4,64], x: bf16[16,32]) -> bf16[4,64] {
-  %w = bf16[4,64]{1,0} parameter(0)
-  %x.1 = bf16[16,32]{1,0} parameter(1)
-  %gather = (bf16[4,64]{1,0}, bf16[32,64]{1,0}) all-gather-start(%w), replica_groups=[1,8]<=[8], dimensions={0}
-  %attention = bf16[16,32]{1,0} custom-call(%x.1), custom_call_target="__cudnn$fmhaSoftmax"
-  %whole = bf16[32,64]{1,0} all-gather-done(%gather)
-  %up = bf16[16,64]{1,0} custom-call(%attention, %whole), custom_call_target="__cublas$lt$matmul"
-  %other = ((bf16[16,32]), bf16[16,32]) async-start(%x.1), calls=%fused
-  %scatter = ((bf16[32,64]), bf16[4,64]) async-start(%whole), calls=%shared_out
-  %ended = bf16[16,32]{1,0} async-done(%other)
-  ROOT %out = bf16[4,64]{1,0} async-done(%scatter)
-}
-"""
-
-
-def test_which_collectives_a_kernel_runs_beside() -> None:
-    """The gather has attention beside it; between the start and the end of the scatter no kernel is run."""
-    assert finished(SCHEDULED) == Finished(
-        kernels={"__cudnn$fmhaSoftmax": 1, "__cublas$lt$matmul": 1}, asynchronous=2, overlapped=1
-    )
 
 
 def test_kernels_of_a_loop_are_counted_as_often_as_it_runs() -> None:

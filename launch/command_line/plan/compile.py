@@ -29,6 +29,9 @@ from launch.running import machine_gpus
 
 FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
 JSON = flags.DEFINE_boolean("json", False, "JSON instead of text.")
+MAKE_ENVIRONMENT = flags.DEFINE_boolean(
+    "make_environment", False, "First install the compiler for GPUs where it is missing: about 6 GB."
+)
 flags.adopt_module_key_flags(request_flags)
 
 
@@ -41,7 +44,7 @@ def main(argv: list[str]) -> int:
         name: resolve(machine_gpus.settled(request, configs, backend), configs, backend)
         for name, request in asked.items()
     }
-    outcomes = compile_steps(benchmarks, backend)
+    outcomes = compile_steps(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
     failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, StepmarkError)}
     if len(failed) == len(outcomes):
         raise next(iter(failed.values()))

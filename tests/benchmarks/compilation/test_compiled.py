@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.compilation import compiled_report
 from benchmarks.compilation.compiled import Collective, Compiled, Line, Matmuls, not_explained
 from benchmarks.compilation.compiled_check import compare
-from benchmarks.compilation.compiled_report import comparison_json, comparison_text
+from benchmarks.compilation.program import Program
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Model
@@ -34,6 +35,10 @@ def benchmark(
         backend="jax", model=model, task=task, gpus=gpus, hardware="h100", dtype=dtype, settings=settings or {}
     )
     return resolve(request, CONFIGS, BACKEND)
+
+
+def text_of(asked: Benchmark, compiled: Compiled) -> str:
+    return compiled_report.text(Program(asked, BACKEND.storage(asked), compiled))
 
 
 def lines_of(asked: Benchmark, compiled: Compiled) -> dict[str, Line]:
@@ -102,7 +107,7 @@ def test_beside_other_axes_all_but_the_traffic_is_compared(name: str, axis: str)
     assert not_explained(found.values(), compiled) == []
     assert {"parameters", "state", "matmuls of the model"} <= found.keys()
     assert not [line for line in found.values() if "over" in line.what]
-    text = comparison_text(asked, BACKEND.storage(asked), compiled, list(found.values()))
+    text = text_of(asked, compiled)
     assert "beside a tensor or context axis it is not compared" in text
 
 
@@ -237,7 +242,7 @@ def test_a_planted_difference_is_not_explained(
     assert ", ".join(line.what for line in found.values() if not line.explained) == what
     problem = not_explained(found.values(), planted)[0]
     assert problem.startswith(f"{what.partition(', ')[0]}: ")
-    assert "NOT EXPLAINED" in comparison_text(asked, BACKEND.storage(asked), planted, list(found.values()))
+    assert "NOT EXPLAINED" in text_of(asked, planted)
 
 
 def test_the_wrong_settings_do_not_explain_a_program(full: tuple[Benchmark, Compiled]) -> None:
@@ -249,8 +254,9 @@ def test_the_wrong_settings_do_not_explain_a_program(full: tuple[Benchmark, Comp
 
 def test_a_program_reads_the_same(full: tuple[Benchmark, Compiled]) -> None:
     asked, compiled = full
-    found = msgspec.json.decode(comparison_json(asked, compiled, compare(asked, BACKEND.storage(asked), compiled)))
-    assert list(found) == ["benchmark", "compiled", "lines", "not_explained"]
+    found = msgspec.to_builtins(
+        compiled_report.as_json("as planned", Program(asked, BACKEND.storage(asked), compiled))
+    )
     assert found["not_explained"] == []
     parameters = next(line for line in found["lines"] if line["what"] == "parameters")
     assert parameters["counted"] == 68_976_648_192
@@ -270,9 +276,8 @@ EIGHT_GPUS = {"ici_fsdp_parallelism": "8", "dcn_fsdp_parallelism": "1", "micro_b
 
 def test_a_program_that_is_too_large_for_its_device_is_compiled_and_says_so(full: tuple[Benchmark, Compiled]) -> None:
     asked = benchmark(8, settings={**EIGHT_GPUS, "sequence_length": "512"})
-    too_large = comparison_text(asked, BACKEND.storage(asked), report("llama2_70b_8"), [])
-    assert "177.82 GB of 75.20 GB that a device has" in too_large
-    assert "DOES NOT FIT" not in comparison_text(full[0], BACKEND.storage(full[0]), full[1], [])
+    assert "DOES NOT FIT: 177.82 GB of 75.20 GB" in text_of(asked, report("llama2_70b_8"))
+    assert "DOES NOT FIT" not in text_of(*full)
 
 
 def test_norms_of_another_layout_are_not_explained() -> None:

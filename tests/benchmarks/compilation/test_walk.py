@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.compilation.overlap import overlap
 from benchmarks.compilation.schedule import Operation, Schedule
 from benchmarks.compilation.walk import (
     EXPOSED,
@@ -11,7 +12,6 @@ from benchmarks.compilation.walk import (
     SIDE,
     Rates,
     Walked,
-    overlap,
     profile_text,
     rates_of,
     seconds_of,

@@ -18,7 +18,7 @@ def refusal(flag: str = "", *, make_environment: bool = False) -> RequestError |
     request = Request(backend="jax", model="llama2_70b", gpus=64, settings={name: value} if name else {})
     benchmark = resolve(request, Configs(), BACKEND)
     try:
-        refuse_to_compile(benchmark, BACKEND, BACKEND.compile_program(benchmark), make_environment=make_environment)
+        refuse_to_compile(benchmark, BACKEND, BACKEND.compile_program(), make_environment=make_environment)
     except RequestError as refused:
         return refused
     return None
