@@ -21,12 +21,6 @@ def test_a_gpu_s_program_has_the_plan_s_settings_and_flags_but_for_transformer_e
     assert "cudnn_flash_te" in job.replaced["attention"]
 
 
-def test_a_step_of_adapters_is_compiled_and_held_against_no_formula() -> None:
-    asked = resolved("llama31_8b", task="lora", hardware="h100")
-    assert "no formula" in (option(asked, "note") or "")
-    assert option(resolved("llama31_8b", hardware="h100"), "note") is None
-
-
 def test_the_compiler_is_told_of_the_device() -> None:
     text = compiling.job("as planned", resolved("llama2_70b", gpus=64)).target
     assert "core_count: 132" in text
