@@ -278,10 +278,7 @@ class _Walker:
             self.run(loop.body)
         self.loops[loop.body] = self._of_the_trip(trip_began, before[-1])
         more = max(0, loop.trips - STEADY_TRIPS)
-        ahead = (self.now - trip_began) * more
-        self.now, self._communication, self._side = self.now + ahead, self._communication + ahead, self._side + ahead
-        self._ends = {name: end + ahead for name, end in self._ends.items()}
-        self._sent = [(name, start + ahead, end + ahead) for name, start, end in self._sent]
+        self.now += (self.now - trip_began) * more  # what is still sent from before the loop ends when it would
         for sums, was in zip(self._sums, before, strict=True):
             for name in sums:
                 sums[name] += (sums[name] - was.get(name, 0.0)) * more

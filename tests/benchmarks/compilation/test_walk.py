@@ -164,6 +164,12 @@ def test_a_steady_trip_is_not_the_first_one() -> None:
     assert [one.exposed_seconds for one in walked.exchanged] == [pytest.approx(4.5)]
 
 
+def test_a_collective_beside_a_whole_loop_ends_when_it_would_without_it() -> None:
+    around = gather("around", 5.0)
+    walked = walk(program(around, loop("layer", 10), done(around), layer=[matmul("m", 0.1)]), RATES)
+    assert spent(walked) == {EXPOSED: 4.0, "matmul": 1.0}
+
+
 def test_loops_in_a_loop() -> None:
     walked = walk(program(loop("outer", 6), outer=[loop("inner", 5)], inner=[matmul("m", 0.1)]), RATES)
     assert spent(walked) == {"matmul": 3.0}
