@@ -11,7 +11,7 @@ from benchmarks.compilation.program import Program
 from benchmarks.compilation.schedule import Schedule
 from benchmarks.compilation.walk import UNKNOWN, Walked
 from benchmarks.rendering import report
-from benchmarks.rendering.columns import Rows, aligned, columns
+from benchmarks.rendering.columns import Grid, Rows, aligned
 from benchmarks.values import Benchmark
 
 # How many of the largest buffers are shown.
@@ -50,24 +50,24 @@ def text(program: Program) -> str:
     rest = f"nothing beyond the tolerance of a line\nleft over within it: {', '.join(within) or 'nothing'}"
     parts = [
         f"{report.title(benchmark)} · compiled here for {compiled.devices} {compiled.target}",
-        *aligned(_rows(benchmark, compiled)),
+        *aligned(rows(benchmark, compiled)),
         "",
         *_memory(program),
         "",
-        *_kernels(compiled.schedule),
+        *_lines(kernels_grid(compiled.schedule)),
         "",
-        *_collectives(compiled.schedule),
+        *_lines(collectives_grid(compiled.schedule)),
         "",
         *_time(program.walked),
         "",
         "compared with the formulas, for one device and step",
-        *(text for line in program.lines for text in _line_texts(line)),
+        *(text for line in program.lines for text in line_texts(line)),
         *aligned([("not explained", "\n".join(program.not_explained) or rest)]),
     ]
     return "\n".join(parts)
 
 
-def _rows(benchmark: Benchmark, compiled: Compiled) -> Rows:
+def rows(benchmark: Benchmark, compiled: Compiled) -> Rows:
     mesh = " x ".join(f"{axis} {size}" for axis, size in compiled.mesh.items()) or "one device"
     seconds = ", ".join(f"{part} {report.seconds_text(value)}" for part, value in compiled.seconds.items())
     traffic = f"{report.bytes_text(compiled.wire_bytes)} per device and step, sent in rings"
@@ -88,27 +88,45 @@ def _rows(benchmark: Benchmark, compiled: Compiled) -> Rows:
     ]
 
 
+def _lines(grid: Grid) -> list[str]:
+    return [grid.heading, *grid.lines()]
+
+
 def _memory(program: Program) -> list[str]:
-    """By kind beside the plan's parts, and the largest buffers."""
-    kinds, compiled = program.memory, program.compiled
-    rows = [(one.name, one.held_bytes, one.planned_bytes) for one in kinds]
-    rows.append(("peak of a device", compiled.peak_bytes, sum(one.planned_bytes for one in kinds)))
-    table = [
-        (name, report.bytes_text(held), report.bytes_text(planned), f"{planned / held - 1:+.1%}" if held else "")
-        for name, held, planned in rows
-    ]
-    largest = [
-        (report.bytes_text(one.bytes), one.shape, kind_of(one, program.benchmark), place_of(one))
-        for one in compiled.held[:LARGEST]
-    ]
+    buffers = buffers_grid(program)
     return [
-        "memory of a device at the peak of the step, without NCCL's buffers and CUDA's own",
-        *columns([("", "compiled", "plan", ""), *table], numbers=(1, 2, 3)),
-        f"  arguments {report.bytes_text(compiled.argument_bytes)}, temporaries "
-        f"{report.bytes_text(compiled.temporary_bytes)}; {fits_text(program)}",
-        f"  its {len(largest)} largest buffers",
-        *columns(largest, numbers=(0,), indent="    "),
+        *_lines(memory_grid(program)),
+        f"  {held_text(program)}; {fits_text(program)}",
+        f"  {buffers.heading}",
+        *buffers.lines(indent="    "),
     ]
+
+
+def memory_grid(program: Program) -> Grid:
+    """By kind beside the plan's parts."""
+    kinds, peak = program.memory, program.compiled.peak_bytes
+    found = [(one.name, one.held_bytes, one.planned_bytes) for one in kinds]
+    found.append(("peak of a device", peak, sum(one.planned_bytes for one in kinds)))
+    rows = [
+        (name, report.bytes_text(held), report.bytes_text(planned), f"{planned / held - 1:+.1%}" if held else "")
+        for name, held, planned in found
+    ]
+    heading = "memory of a device at the peak of the step, without NCCL's buffers and CUDA's own"
+    return Grid(heading, ["kind", "#compiled", "#plan", "#difference"], rows)
+
+
+def held_text(program: Program) -> str:
+    compiled = program.compiled
+    arguments, temporaries = report.bytes_text(compiled.argument_bytes), report.bytes_text(compiled.temporary_bytes)
+    return f"arguments {arguments}, temporaries {temporaries}"
+
+
+def buffers_grid(program: Program) -> Grid:
+    rows = [
+        (place_of(one), kind_of(one, program.benchmark), one.shape, report.bytes_text(one.bytes))
+        for one in program.compiled.held[:LARGEST]
+    ]
+    return Grid(f"its {len(rows)} largest buffers", ["of", "kind", "shape", "#size"], rows)
 
 
 def fits_text(program: Program) -> str:
@@ -119,24 +137,24 @@ def fits_text(program: Program) -> str:
     return f"{'fits' if program.fits else 'DOES NOT FIT'}: {peak} of {report.bytes_text(usable)} ({share})"
 
 
-def _kernels(schedule: Schedule) -> list[str]:
+def kernels_grid(schedule: Schedule) -> Grid:
     """Matmuls by precision, and attention."""
     rows = [
         (one.what, one.kind, f"{one.instructions:,}", f"{one.times:,}", f"{one.flops:.4g}")
         for one in kernels(schedule)
     ]
-    head = ("", "", "instructions", "per step", "FLOPs per step")
-    return ["matmuls and attention of a device", *columns([head, *rows], numbers=(2, 3, 4))]
+    titles = ["kernel", "in", "#instructions", "#per step", "#FLOPs per step"]
+    return Grid("matmuls and attention of a device", titles, rows)
 
 
-def _collectives(schedule: Schedule) -> list[str]:
+def collectives_grid(schedule: Schedule) -> Grid:
     """Those of one kind together, and what is scheduled beside them."""
     found = overlap(schedule)
-    rows: dict[tuple[str, str, str, str], list[Overlap]] = {}
+    groups: dict[tuple[str, str, str, str], list[Overlap]] = {}
     for one in found:
         beside = "hidden" if one.hidden else "exposed" if one.asynchronous else "exposed, synchronous"
-        rows.setdefault((one.kind, " and ".join(one.axes) or "-", one.part, beside), []).append(one)
-    table = [
+        groups.setdefault((one.kind, " and ".join(one.axes) or "-", one.part, beside), []).append(one)
+    rows = [
         (
             *key,
             f"{len(group):,}",
@@ -144,14 +162,15 @@ def _collectives(schedule: Schedule) -> list[str]:
             report.bytes_text(sum(one.wire_bytes * one.times for one in group)),
             _beside(group),
         )
-        for key, group in sorted(rows.items(), key=lambda row: -sum(one.wire_bytes * one.times for one in row[1]))
+        for key, group in sorted(groups.items(), key=lambda row: -sum(one.wire_bytes * one.times for one in row[1]))
     ]
-    head = ("", "axis", "part", "", "instructions", "per step", "sent per step", "between start and done, mean")
+    titles = [
+        "collective", "axis", "part", "beside work", "#instructions", "#per step", "#sent per step",
+        "between start and done, mean",
+    ]  # fmt: skip
     hidden = sum(one.hidden for one in found)
-    return [
-        f"collectives: {hidden} of {len(found)} have a matmul or attention between their start and their done",
-        *columns([head, *table], numbers=(4, 5, 6)),
-    ]
+    heading = f"collectives: {hidden} of {len(found)} have a matmul or attention between their start and their done"
+    return Grid(heading, titles, rows)
 
 
 def _beside(group: Sequence[Overlap]) -> str:
@@ -161,19 +180,25 @@ def _beside(group: Sequence[Overlap]) -> str:
 
 
 def _time(walked: Walked) -> list[str]:
+    return [*_lines(time_grid(walked)), *(f"  {note}" for note in time_notes(walked))]
+
+
+def time_grid(walked: Walked) -> Grid:
     rows = [(what, f"{seconds / walked.seconds:.1%}") for what, seconds in walked.spent.items()]
-    return [
-        "where the time of a step goes: the schedule walked with published rates (docs/compiling.md), no prediction",
-        *columns(rows, numbers=(1,)),
-        f"  modelled in all: {report.seconds_text(walked.seconds)}; {UNKNOWN}",
-        *(f"  {note}" for note in walked.notes),
-    ]
+    heading = (
+        "where the time of a step goes: the schedule walked with published rates (docs/compiling.md), no prediction"
+    )
+    return Grid(heading, ["spent on", "#share"], rows)
+
+
+def time_notes(walked: Walked) -> list[str]:
+    return [f"modelled in all: {report.seconds_text(walked.seconds)}; {UNKNOWN}", *walked.notes]
 
 
 # --- lines of the comparison --------------------------------------------------------------------
 
 
-def _line_texts(line: Line) -> list[str]:
+def line_texts(line: Line) -> list[str]:
     state = "" if line.explained else "   NOT EXPLAINED"
     rows = [
         ("at most" if line.at_most else "formula", f"{_amount(line.expected, line.unit)}   {line.formula}"),

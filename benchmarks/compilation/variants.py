@@ -14,7 +14,7 @@ from benchmarks.compilation.program import Program
 from benchmarks.compilation.walk import UNKNOWN
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.rendering import report
-from benchmarks.rendering.columns import columns
+from benchmarks.rendering.columns import Grid
 from benchmarks.request.resolve import Request
 from benchmarks.sweeps import sweep
 
@@ -105,28 +105,28 @@ def ranked(programs: Mapping[str, Program]) -> list[str]:
     )
 
 
-def text(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> str:
+def grid(programs: Mapping[str, Program]) -> Grid:
     first = next(iter(programs))
     rows = [_variant(name, programs[name], first, programs[first]) for name in ranked(programs)]
-    head = (
-        "",
-        "fits",
-        "peak",
-        "exposed bytes per step",
-        "hidden bytes",
-        "collectives",
-        "modelled",
+    titles = [
+        "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives", "#modelled",
         f"beside '{first}'",
-    )
-    return "\n".join(
-        [
-            f"{report.title(programs[first].benchmark)} · compiled here in {len(programs)} variants, the best first",
-            *columns([head, *rows]),
-            *(f"  {error.what}" for error in failed.values()),
-            "  Ranked by whether it fits, then by the bytes that no matmul or attention hides.",
-            f"  Modelled: the schedule walked with published rates; {UNKNOWN}.",
-        ]
-    )
+    ]  # fmt: skip
+    name = report.title(programs[first].benchmark)
+    return Grid(f"{name} · compiled here in {len(programs)} variants, the best first", titles, rows)
+
+
+def notes(failed: Mapping[str, StepmarkError]) -> list[str]:
+    return [
+        *(error.what for error in failed.values()),
+        "Ranked by whether it fits, then by the bytes that no matmul or attention hides.",
+        f"Modelled: the schedule walked with published rates; {UNKNOWN}.",
+    ]
+
+
+def text(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> str:
+    table = grid(programs)
+    return "\n".join([table.heading, *table.lines(), *(f"  {note}" for note in notes(failed))])
 
 
 def _variant(name: str, program: Program, first_name: str, first: Program) -> tuple[str, ...]:

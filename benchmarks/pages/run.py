@@ -90,10 +90,12 @@ def run_part(run: RunMaterial, key: str = "run") -> Part:
     ]  # fmt: skip
     heading = title(run.benchmark).partition(" · ")[0]
     tone = TONES[result.status]
-    return Part(key, "Run", result.run_id, result.status, tone, heading, _under(run.benchmark), result.run_id, blocks)
+    return Part(
+        key, "Run", result.run_id, result.status, tone, heading, described(run.benchmark), result.run_id, blocks
+    )
 
 
-def _under(benchmark: Benchmark) -> str:
+def described(benchmark: Benchmark) -> str:
     nodes = f", {plural(benchmark.nodes, 'node')}" if benchmark.nodes > 1 else ""
     return (
         f"{benchmark.backend} ({benchmark.engine}) on {benchmark.gpus} x {benchmark.hardware.title}{nodes} · "

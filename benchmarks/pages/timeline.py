@@ -115,7 +115,7 @@ def _legend(lines: list[str], bars: Sequence[Bar]) -> float:
         keys.insert(1, ("matmul", RECOMPUTED, True))
     x, y = 0.0, 14.0
     for look, text, recomputed in keys:
-        wide = 20 + _wide(text) + 18
+        wide = 20 + _wide(text) + 26
         if x + wide > WIDTH:
             x, y = 0.0, y + 20
         lines.append(_rect(x, y - 11, 14, 12, look, recomputed))

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 Rows = list[tuple[str, str]]
 
@@ -17,6 +18,18 @@ def columns(table: Sequence[Sequence[str]], numbers: Collection[int] = (), inden
         ).rstrip()
         for row in table
     ]
+
+
+class Grid(NamedTuple):
+    """A table that a screen and a page show alike."""
+
+    heading: str
+    titles: Sequence[str]  # of numbers, if it begins with #
+    rows: Sequence[Sequence[str]]
+
+    def lines(self, indent: str = "  ") -> list[str]:
+        numbers = {place for place, title in enumerate(self.titles) if title.startswith("#")}
+        return columns([[title.removeprefix("#") for title in self.titles], *self.rows], numbers, indent)
 
 
 def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:

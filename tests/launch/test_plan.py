@@ -136,6 +136,7 @@ def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:
         (("layouts", *RECIPE, "--top=0"), "flag --top=0"),
         (("calibration", "--scale=64"), "unknown flag --scale"),
         (("compile", *RECIPE, "--tokens=1T"), "unknown flag --tokens"),
+        (("compile", *RECIPE, "--html=."), "this is a folder"),
         (("layouts", *RECIPE[:-1], "--gpus=100"), "llama2_70b cannot be shared among 100 devices"),
         ((*RECIPE, "--price_=2"), "unknown flag --price_: did you mean 'price'?"),
         (("--backend=jax", "--model=llama9"), "unknown model 'llama9'"),

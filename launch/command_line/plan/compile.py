@@ -6,6 +6,8 @@
         variants of XLA's flags beside the plan
     python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64,512 --set=remat_policy=full,minimal
         and of settings: every combination of what the flags list with commas
+    python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 --html=FILE.html
+        a page with the memory, the collectives and the schedule of a layer
 
 Exit codes: 0 compiled, and every figure agrees with the formulas; 3 the program holds what no formula explains; 2 the
 request was wrong, such as an unknown XLA flag; 1 the compiler failed.
@@ -13,6 +15,7 @@ request was wrong, such as an unknown XLA flag; 1 the compiler failed.
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from absl import flags
 
@@ -32,11 +35,13 @@ JSON = flags.DEFINE_boolean("json", False, "JSON instead of text.")
 MAKE_ENVIRONMENT = flags.DEFINE_boolean(
     "make_environment", False, "First install the compiler for GPUs where it is missing: about 6 GB."
 )
+HTML = flags.DEFINE_string("html", None, "Write a page with all of it to this file too.")
 flags.adopt_module_key_flags(request_flags)
 
 
 def main(argv: list[str]) -> int:
     refuse_more(argv[1:], "python launch/plan.py compile --help")
+    page_file = _page_file()
     configs = places.configs()
     asked = variants.named(request_flags.requests(configs.site(request_flags.site_name())), FLAGS_AB.value)
     backend = find_backend(next(iter(asked.values())).backend)
@@ -59,9 +64,30 @@ def main(argv: list[str]) -> int:
         print(variants.text(programs, failed))
     else:
         print(compiled_report.text(next(iter(programs.values()))))
+    if page_file is not None:
+        _write_page(programs, failed, page_file)
     for error in failed.values():
         print(error, file=sys.stderr)
     return _exit_code(programs, failed)
+
+
+def _page_file() -> Path | None:
+    """Refused before anything is compiled where no page can be written."""
+    if HTML.value is None:
+        return None
+    from launch.reports import html_pages
+
+    html_pages.refuse_place(Path(HTML.value))
+    return Path(HTML.value)
+
+
+def _write_page(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError], place: Path) -> None:
+    from benchmarks.pages.compiled import compiled_parts
+    from benchmarks.pages.page import page
+    from launch.reports import html_pages
+
+    html_pages.write_page(page(*compiled_parts(programs, failed)), place)
+    print(f"stepmark: {place}", file=sys.stderr)
 
 
 def _exit_code(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> int:

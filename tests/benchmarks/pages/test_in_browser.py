@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from benchmarks.pages.comparison import comparison_part
+from benchmarks.pages.compiled import compiled_parts
 from benchmarks.pages.night import night_part
 from benchmarks.pages.page import LogTail, page
 from benchmarks.pages.run import run_part
 from benchmarks.pages.sweep import sweep_part
 from tests.benchmarks.pages import samples
+from tests.benchmarks.pages.test_compiled_page import program
 from tests.benchmarks.pages.test_other_pages import scaling_report
 from tests.browser import DESK, PHONE, assert_accessible, assert_fits, browser, needs_chromium, page_of
 
@@ -47,6 +49,7 @@ PAGES = {
     "comparison": lambda: page(comparison_part(samples.comparison())),
     "night": lambda: page(night_part(samples.night())),
     "sweep": lambda: page(sweep_part(scaling_report())),
+    "compiled": lambda: page(*compiled_parts({"as planned": program(), LONG: program(peak_gb=90.0)}, {})),
     "several": several,
 }
 

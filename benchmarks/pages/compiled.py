@@ -1,0 +1,153 @@
+"""A compiled step's page: what a device holds, what the program exchanges, where its modelled time goes. Pure.
+
+Its tables are those of the text report (benchmarks/compilation/compiled_report.py and variants.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from benchmarks.compilation import compiled_report as report
+from benchmarks.compilation import variants
+from benchmarks.compilation.held import Kind
+from benchmarks.compilation.program import Program
+from benchmarks.compilation.walk import Walked
+from benchmarks.errors import StepmarkError
+from benchmarks.pages.drawing import BLUE, INK, MUTED, Margins, plot
+from benchmarks.pages.layer_schedule import schedule_plot
+from benchmarks.pages.page import (
+    Block,
+    Box,
+    Cell,
+    Facts,
+    Fold,
+    Headline,
+    Headlines,
+    Key,
+    LogTail,
+    Part,
+    Plot,
+    Plots,
+    Section,
+    Table,
+    Tone,
+    Words,
+)
+from benchmarks.pages.run import described
+from benchmarks.rendering.columns import Grid
+from benchmarks.rendering.report import bytes_text, seconds_text, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def compiled_parts(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> list[Part]:
+    """A part for each program; of several, the comparison of them all comes first."""
+    if len(programs) + len(failed) == 1:
+        return [compiled_part(program) for program in programs.values()]
+    several = [
+        compiled_part(program, f"program-{number}", name) for number, (name, program) in enumerate(programs.items())
+    ]
+    return [_variants_part(programs, failed), *several]
+
+
+def _variants_part(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> Part:
+    grid = variants.grid(programs)
+    fitting = sum(program.fits for program in programs.values())
+    verdict = f"{fitting} of {len(programs) + len(failed)} fit"
+    tone: Tone = "good" if fitting == len(programs) + len(failed) else "warm"
+    heading = title(next(iter(programs.values())).benchmark).partition(" · ")[0]
+    blocks: list[Block] = [
+        _table(grid),
+        Words(variants.notes(failed), "list"),
+    ]
+    return Part("variants", "Compiled variants", "All variants", verdict, tone, heading, "", "", blocks)
+
+
+def compiled_part(program: Program, key: str = "program", name: str = "") -> Part:
+    compiled, walked = program.compiled, program.walked
+    lines = [text for line in program.lines for text in report.line_texts(line)]
+    blocks: list[Block] = [
+        Box("bad", "It does not fit", [] if program.fits else [report.fits_text(program)]),
+        Box("warm", "What no formula explains", program.not_explained),
+        Headlines(_headlines(program, walked)),
+        Section("Memory", [
+            Plots(_memory_plot(program.memory, f"{key}-memory")),
+            Words([f"{report.held_text(program)}; {report.fits_text(program)}"], "muted"),
+            _table(report.buffers_grid(program)),
+        ]),
+        Section("Time", [
+            _table(report.time_grid(walked)),
+            Words(report.time_notes(walked), "muted"),
+            Plots(schedule_plot(program.benchmark, compiled.schedule, walked.loops, f"{key}-layer")),
+        ]),
+        Section("Collectives", [_table(report.collectives_grid(compiled.schedule))]),
+        Section("Matmuls and attention", [_table(report.kernels_grid(compiled.schedule))]),
+        Section("The program", [
+            Facts(report.rows(program.benchmark, compiled)),
+            Fold("Compared with the formulas", [LogTail("For one device and step", lines)]),
+        ]),
+    ]  # fmt: skip
+    tone: Tone = "bad" if not program.fits else "warm" if program.not_explained else "good"
+    verdict = "does not fit" if not program.fits else "not explained" if program.not_explained else "fits"
+    heading = title(program.benchmark).partition(" · ")[0]
+    under = described(program.benchmark)
+    return Part(key, "Compiled program", name or heading, verdict, tone, heading, under, name, blocks)
+
+
+def _table(grid: Grid) -> Table:
+    return Table(
+        grid.heading[:1].upper() + grid.heading[1:], grid.titles, [[Cell(text) for text in row] for row in grid.rows]
+    )
+
+
+def _headlines(program: Program, walked: Walked) -> list[Headline]:
+    peak, sent = program.compiled.peak_bytes, program.compiled.wire_bytes
+    planned = sum(one.planned_bytes for one in program.memory)
+    exposed = sum(one.exposed_seconds for one in walked.exchanged)
+    seconds = sum(one.seconds for one in walked.exchanged)
+    found = [
+        Headline(
+            "memory of a device at its peak",
+            bytes_text(peak),
+            peak,
+            "compiled.peak_bytes",
+            f"planned {bytes_text(planned)} ({planned / peak - 1:+.1%})",
+        ),
+        Headline("sent by a device in a step", bytes_text(sent), sent, "compiled.wire_bytes"),
+    ]
+    if seconds:
+        hidden, detail = 1 - exposed / seconds, f"{seconds_text(exposed)} of {seconds_text(seconds)} exposed"
+        found.append(
+            Headline("communication hidden, modelled", f"{hidden:.1%}", hidden, "modelled.exchanged", detail)
+        )
+    return found
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def _memory_plot(kinds: Sequence[Kind], name: str) -> list[Plot]:
+    """Compiled and planned, kind by kind."""
+    kinds = [one for one in kinds if max(one.held_bytes, one.planned_bytes) > 0]
+    says = f"Compiled and planned: {'; '.join(map(_pair, kinds))}."
+    shows = "Two bars for each kind of buffer: the compiled program's above, the plan's below."
+    keys = [Key("━", BLUE, "compiled"), Key("━", MUTED, "planned")]
+    height, margins = 52 * len(kinds) + 34, Margins(left=22, right=22, top=8, bottom=26)
+    heading = "Memory of a device at its peak, by kind"
+    return [plot(name, heading, shows, says, lambda axes: _draw(axes, kinds), height, margins, keys)]
+
+
+def _pair(one: Kind) -> str:
+    return f"{one.name} {bytes_text(one.held_bytes)} and {bytes_text(one.planned_bytes)}"
+
+
+def _draw(axes: "Axes", kinds: Sequence[Kind]) -> None:
+    for place, one in enumerate(kinds):
+        axes.barh([place], [one.held_bytes / 1e9], height=0.24, color=BLUE)
+        axes.barh([place + 0.26], [one.planned_bytes / 1e9], height=0.24, color=MUTED)
+        axes.text(0, place - 0.2, _pair(one), color=INK, va="bottom", fontsize=12)
+    axes.set_ylim(len(kinds) - 0.5, -0.65)
+    axes.set_yticks([])
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", visible=True)
+    axes.xaxis.set_major_formatter("{x:g} GB")

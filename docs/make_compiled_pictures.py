@@ -1,0 +1,45 @@
+"""Makes the pictures of docs/compiling.md: the schedule of a layer of Llama 2 70B, as it is compiled for 64 H100s.
+
+.venv/bin/python docs/make_compiled_pictures.py
+
+Needs MaxText's environment with JAX's CUDA plugin (made by the first plan.py compile), and no GPU. A program takes
+about a minute to compile; one that was compiled before is read.
+"""
+
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+from benchmarks.backend import find_backend  # noqa: E402
+from benchmarks.compilation.compiled import Compiled  # noqa: E402
+from benchmarks.compilation.program import Program  # noqa: E402
+from benchmarks.pages.layer_schedule import schedule_plot  # noqa: E402
+from benchmarks.pages.timeline import standalone  # noqa: E402
+from benchmarks.request.resolve import Request, resolve  # noqa: E402
+from launch.command_line import places  # noqa: E402
+from launch.planning.compiling import compile_steps  # noqa: E402
+
+PICTURES = REPOSITORY / "docs" / "pictures"
+DTYPES = ("bf16", "fp8")
+
+
+def main() -> None:
+    configs, backend = places.configs(), find_backend("jax")
+    benchmarks = {
+        dtype: resolve(Request(backend="jax", model="llama2_70b", dtype=dtype, gpus=64), configs, backend)
+        for dtype in DTYPES
+    }
+    for dtype, outcome in compile_steps(benchmarks, backend).items():
+        if not isinstance(outcome, Compiled):
+            raise outcome
+        program = Program(benchmarks[dtype], backend.storage(benchmarks[dtype]), outcome)
+        (plot,) = schedule_plot(program.benchmark, outcome.schedule, program.walked.loops, "schedule")
+        path = PICTURES / f"schedule-llama2-70b-{dtype}.svg"
+        path.write_text(standalone(plot.svg), encoding="utf-8")
+        print(f"{path.relative_to(REPOSITORY)}: {path.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()
