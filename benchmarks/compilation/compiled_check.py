@@ -121,7 +121,8 @@ def _matmuls(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list
     parts = ledger.recomputed_by_part(model, length, recompute) if recompute else {}
     core = ledger.forward_flops(model, length)["context"] * model.layers * tokens if compiled.attention_kernels else 0
     norm = 2.0 * model.hidden_size * tokens  # a scale for each of a token's numbers, written as a matmul
-    norms = norm * (2 * model.layers + 1)
+    norms = norm * 2 * model.layers
+    as_lowered = compiled.devices == 1  # nothing is partitioned, and what comes before that is not done
 
     def in_kernels(passes: int) -> Cause:
         """Attention that a kernel computes is counted by its calls; `passes` forward passes of it, as FLOPs."""
@@ -153,7 +154,7 @@ def _matmuls(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list
             Cause(text="the embedding is multiplied instead of looked up (use_iota_embed): 4 V h", amount=lookup),
             in_kernels(3),
             # XLA:GPU makes multiplications of all of them but for the gradient of the scale itself.
-            _vectors(benchmark, once, norms),
+            _vectors(benchmark, once, (3 if as_lowered else 1) * (norms + norm)),
         ),
         line(
             "matmuls of the backward pass",
@@ -171,6 +172,7 @@ def _matmuls(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list
             again,
             of_the_model,
             in_kernels(passes_again),
+            _vectors(benchmark, again, norms if recompute and as_lowered else 0.0),
         ),
     ]
     if benchmark.dtype in MULTIPLIED_IN:

@@ -280,6 +280,12 @@ def test_a_program_that_is_too_large_for_its_device_is_compiled_and_says_so(full
     assert "DOES NOT FIT" not in text_of(*full)
 
 
+def test_one_device_s_program_is_counted_as_it_was_lowered() -> None:
+    """Nothing is partitioned, so every scale of a norm is still a matmul by a vector."""
+    asked, compiled = benchmark(1, model="llama2_tiny"), report("llama2_tiny_1")
+    assert not_explained(lines_of(asked, compiled).values(), compiled) == []
+
+
 def test_norms_of_another_layout_are_not_explained() -> None:
     asked = benchmark(gpus=8, model="llama3_tiny")
     as_llama_2 = msgspec.structs.replace(BACKEND.storage(asked), norm_axes=("fsdp",))
