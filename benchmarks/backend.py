@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.planning.capacity import Storage
@@ -223,6 +223,9 @@ class GuidedByProfiles(Protocol):
 
     def profile_key(self, benchmark: Benchmark) -> str | None:
         """What a profile that this benchmark reads is of: equal keys, equal programs. None where it reads none."""
+
+    def simulated_program(self, benchmark: Benchmark, versions: Mapping[str, str]) -> dict[str, Any]:
+        """What --pgle=simulated compiles on this machine, as PgleProfile.made_by has it; `versions` did that."""
 
 
 @runtime_checkable

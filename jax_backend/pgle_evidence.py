@@ -29,13 +29,13 @@ def seen(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen |
     if phase_dir.name != phases.MEASURED or benchmark.pgle == "off" or not record.steps:
         return None
     logs = [phase_dir / f"rank-{rank}.log" for rank in range(benchmark.nodes * planning.tasks_per_node(benchmark))]
-    if benchmark.pgle == "nsys":
+    if benchmark.pgle in ("nsys", phases.SIMULATED):
         return _of_profile(benchmark, phase_dir, logs)
     return _watched(benchmark, record, logs)
 
 
 def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> PgleSeen:
-    """Every rank must say that it has read nsys's profile, whose costs must be those of the program it schedules."""
+    """Every rank must say that it has read the profile, whose costs must be those of the program it schedules."""
     place = Path(phases.profile_folder(benchmark).replace("{phase_dir}", str(phase_dir)))
     try:
         profile = msgspec.json.decode((place / "profile.json").read_bytes(), type=PgleProfile)
@@ -63,7 +63,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
     share = f"{covered} of {len(demanded)} collectives of the measured program have a cost"
     share += f" (not {_some(without)})" if without else ""
     applied = covered >= ENOUGH_COVERED * len(demanded)
-    made = f"made in {profile.made_in}" if profile.made_in else "made in this run"
+    made = f"{profile.origin} in {profile.made_in or 'this run'}"
     words = f"every rank has read the profile of {len(costs)} instructions (key {profile.key[:12]}, {made}); {share}"
     return PgleSeen(
         applied=applied,

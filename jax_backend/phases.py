@@ -4,13 +4,16 @@
 turns its report into costs of instructions, and the measured one, whose scheduler reads them. A profile that was made
 before for the same program lies in the run's folder, and saves the first two.
 
+`--pgle=simulated` needs no GPU for its profile: the launcher compiles the step, and gives each instruction the cost
+that the hardware's rates imply. It lies in the run's folder likewise, and the measured phase reads and proves it.
+
 `--pgle=auto` is jax's own: it profiles the first steps itself, and compiles once more. Nsight Systems cannot run
 beside that: both take the GPU's profiling interface.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,6 +23,7 @@ from benchmarks.rendering.columns import spans_text
 from benchmarks.request import slowdown
 from benchmarks.request.framework import program
 from benchmarks.request.profiling import disturbed_steps, nccl_trace_environment, report_name, under_nsys
+from benchmarks.request.settings import PGLE_PROFILE
 from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar
 from jax_backend import planning, xla_flags
 
@@ -41,8 +45,12 @@ PROFILED_STEPS = 15
 # MaxText starts and stops CUDA's profiler on rank 0 alone.
 RECORDED = Profiling(ranks=[0], start_step=9, stop_step=11)
 
-GROUPS = {"nsys": ("pgle_profile", "pgle_perf"), "auto": ("pgle_auto",)}  # of configs/xla_flags.yml
-PROFILE_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
+SIMULATED = "simulated"
+GROUPS = {  # of configs/xla_flags.yml
+    "nsys": ("pgle_profile", "pgle_perf"),
+    "auto": ("pgle_auto",),
+    SIMULATED: ("pgle_perf",),
+}
 PROFILE_FILE = "profile.pbtxt"
 MADE_HERE = "{phase_dir}/../" + CONVERT
 MADE_BEFORE = "{phase_dir}/../../pgle"  # in the run's folder
@@ -50,6 +58,10 @@ MADE_BEFORE = "{phase_dir}/../../pgle"  # in the run's folder
 # jax's own way: steps 0 to 2 are profiled, step 3 compiles, and the next ones may still carry some of it.
 PROFILING_RUNS = 3
 SETTLING_STEPS = 4
+NOTE_SIMULATED = (
+    "the profile of --pgle=simulated is made before the run: this machine compiles the step for the GPUs, and gives "
+    "each instruction the cost that configs/hardware implies"
+)
 FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # two that can be measured
 
 
@@ -66,14 +78,15 @@ def plan(benchmark: Benchmark) -> Plan:
     profiles = benchmark.pgle == "nsys" and not benchmark.pgle_profile
     before = [_profile(benchmark), _convert(benchmark)] if profiles else []
     phases = [*before, _measured(benchmark)]
-    return Plan(backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=phases)
+    notes = [NOTE_SIMULATED] if benchmark.pgle == SIMULATED else []
+    return Plan(backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=phases, notes=notes)
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
     """The measured phase's worker with --check. It asks jaxlib about XLA_FLAGS: here those of all phases at once."""
     phases, told = plan(benchmark).phases, _told(benchmark)
     group = xla_flags.group("pgle_profile").flags if any(phase.name == PROFILE for phase in phases) else {}
-    flags = {name: value for name, value in {**group, **told.flags}.items() if name != PROFILE_FLAG}
+    flags = {name: value for name, value in {**group, **told.flags}.items() if name != PGLE_PROFILE}
     from benchmarks.jobs import first_check
 
     return first_check.check_phase(
@@ -85,7 +98,7 @@ def check_phase(benchmark: Benchmark) -> Phase:
 
 
 def profile_folder(benchmark: Benchmark) -> str:
-    return MADE_BEFORE if benchmark.pgle_profile else MADE_HERE
+    return MADE_BEFORE if benchmark.pgle_profile or benchmark.pgle == SIMULATED else MADE_HERE
 
 
 def _profile(benchmark: Benchmark) -> Phase:
@@ -134,10 +147,10 @@ def _told(benchmark: Benchmark) -> Told:
 
 
 def _with_pgle(benchmark: Benchmark) -> Told:
-    if benchmark.pgle == "nsys":
+    if benchmark.pgle in ("nsys", SIMULATED):
         group, folder = xla_flags.group("pgle_perf"), profile_folder(benchmark)
         options = [f"--pgle_profile={folder}/profile.json", "--hlo_dir={phase_dir}/hlo"]
-        return Told(options, {}, group.flags | {PROFILE_FLAG: f"{folder}/{PROFILE_FILE}"}, group.environment)
+        return Told(options, {}, group.flags | {PGLE_PROFILE: f"{folder}/{PROFILE_FILE}"}, group.environment)
     if benchmark.pgle == "auto":
         group = xla_flags.group("pgle_auto")
         options = [f"--pgle_runs={PROFILING_RUNS}", f"--pgle_settling={SETTLING_STEPS}"]
@@ -264,12 +277,30 @@ def _beside_auto(benchmark: Benchmark) -> Iterator[RequestError]:
         )
 
 
-# --- profiles that are kept -----------------------------------------------------------------------
+# --- what profiles are of -------------------------------------------------------------------------
+
+
+def compiled_flags(benchmark: Benchmark) -> dict[str, str]:
+    """XLA's, of a step that is compiled without its GPUs: with --pgle=simulated, as the measured phase has them."""
+    more = xla_flags.group("pgle_perf").flags if benchmark.pgle == SIMULATED else {}
+    return {**benchmark.xla_flags, **more}
+
+
+def simulated_program(benchmark: Benchmark, versions: Mapping[str, str]) -> dict[str, Any]:
+    """What is known of the program before it runs: the worker compares this much with what it runs.
+
+    The settings state the mesh, and the worker asserts the device by itself.
+    """
+    from jax_backend.inside.profile_identity import identity
+
+    flags = planning.xla_flags_text(compiled_flags(benchmark))
+    found = identity(planning.maxtext_argv(benchmark), versions, {}, None, benchmark.gpus, flags)
+    return {name: found[name] for name in ("settings", "versions", "devices", "xla_flags")}
 
 
 def profile_key(benchmark: Benchmark) -> str | None:
     """Equal keys, equal programs: what a profile is of, as far as it is known before any of it runs."""
-    if benchmark.pgle != "nsys":
+    if benchmark.pgle not in ("nsys", SIMULATED):
         return None
     lock = CUDA_LOCK if benchmark.hardware.platform == "cuda" else LOCK
     import hashlib

@@ -62,6 +62,13 @@ class Held(Value, frozen=True):
     argument: bool  # of the program: weights, optimizer, the batch
 
 
+class ProfileRead(Value, frozen=True):
+    """What XLA says of the PGLE profile that it scheduled by."""
+
+    found: int | None  # instructions with a cost; None: all
+    missing: int  # instructions without one
+
+
 class Compiled(Value, frozen=True):
     """The report of a compile_program. The bytes from `argument_bytes` on are the compiler's own, of one device."""
 
@@ -92,6 +99,7 @@ class Compiled(Value, frozen=True):
     attention_kernels: dict[
         str, int
     ] = {}  # forward, backward -> executions a step; none: attention is made of matmuls
+    profile: ProfileRead | None = None  # None: the flags name no PGLE profile
 
     @property
     def dot_flops(self) -> float:

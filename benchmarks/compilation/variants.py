@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from benchmarks.compilation import compiled_report
-from benchmarks.compilation.compiled import Compiled
+from benchmarks.compilation.compiled import Compiled, ProfileRead
 from benchmarks.compilation.overlap import overlap
 from benchmarks.compilation.program import Program
 from benchmarks.compilation.walk import UNKNOWN
@@ -147,6 +147,7 @@ def changed(compiled: Compiled, first: Compiled) -> str:
     """What differs in the finished program, in words."""
     if compiled.program_sha256 == first.program_sha256:
         return "the same program"
+    profile = [profile_text(compiled.profile)] if compiled.profile else []
     now, before = (Counter(one.kind for one in overlap(program.schedule)) for program in (compiled, first))
     counts = [f"{before[kind]} -> {now[kind]} {kind}" for kind in sorted(now | before) if now[kind] != before[kind]]
     synchronous, was = (
@@ -154,7 +155,12 @@ def changed(compiled: Compiled, first: Compiled) -> str:
     )
     counts += [f"{was} -> {synchronous} synchronous"] if synchronous != was else []
     memory = f"peak {compiled.peak_bytes / first.peak_bytes - 1:+.1%}"
-    return ", ".join([memory, *counts])
+    return ", ".join([memory, *counts, *profile])
+
+
+def profile_text(profile: ProfileRead) -> str:
+    found = "all instructions" if profile.found is None else f"{profile.found:,} instructions"
+    return f"XLA has read the cost of {found}" + (f", and misses {profile.missing}" if profile.missing else "")
 
 
 def as_json(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> dict[str, object]:

@@ -14,9 +14,10 @@ OWN_SETTINGS = ("sequence_length", "micro_batch_size", "gradient_accumulation", 
 # What Stepmark writes itself, and would otherwise overwrite in silence.
 FILLED_VARIABLES = {"XLA_FLAGS": "--set=xla_FLAG=VALUE for each flag"}
 FLAG_GROUP = "xla_group"  # names several flags of configs/xla_flags.yml
+PGLE_PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 FILLED_XLA_FLAGS = {
     "xla_force_host_platform_device_count": "--gpus",
-    "xla_gpu_pgle_profile_file_or_directory_path": "--pgle=nsys, which proves that the profile is read",
+    PGLE_PROFILE: "--pgle=nsys, which proves that the profile is read",
 }
 
 # Larger than any size of a training run, and exact as a float.

@@ -327,6 +327,26 @@ def xla_flags(flags, folder):
     ).strip()
 
 
+# --- a PGLE profile -----------------------------------------------------------------------------
+
+PROFILE = "--xla_gpu_pgle_profile_file_or_directory_path="
+READ = "Using PGLE profile from "
+COUNTED = re.compile(r"(Found|Missing) (\d+) instructions from the profile")
+
+
+def profile_read(log):
+    """XLA says nothing of a profile that it cannot read, and counts instructions only if some of them have no cost.
+
+    Of several modules, the step is the largest.
+    """
+    if READ not in log:
+        raise SystemExit("XLA does not say that it has read the PGLE profile")
+    counts = {"Found": None, "Missing": 0}
+    for word, number in COUNTED.findall(log):
+        counts[word] = max(counts[word] or 0, int(number))
+    return {"found": counts["Found"], "missing": counts["Missing"]}
+
+
 # --- the jobs -----------------------------------------------------------------------------------
 
 
@@ -335,10 +355,14 @@ def compile_job(job, folder):
     dumps = folder / "hlo"
     dumps.mkdir()
     os.environ["XLA_FLAGS"] = xla_flags(job.flags, dumps)
+    if PROFILE in job.flags:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"  # XLA then says that it reads the profile
     clock = Clock()
     gpus = AbsentGpus(job.target, job.devices, job.nodes)
     step = Step(job.settings, clock, gpus)
     found = report(step, clock, dumps, job) | {"target": gpus.devices[0].device_kind}
+    if PROFILE in job.flags:
+        found["profile"] = profile_read((folder / "log").read_text(errors="replace"))
     unfinished = folder / "report.json.part"
     unfinished.write_text(json.dumps(found))
     unfinished.replace(folder / "report.json")

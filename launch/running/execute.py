@@ -13,7 +13,7 @@ from benchmarks.errors import RequestError
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, KEPT_PROFILE, PLAN, PROVENANCE, RESULT, RunFolder
 from benchmarks.runs.worker_events import follow_evaluations
 from benchmarks.secret_rules import refuse_secrets, shell_secrets
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
@@ -42,7 +42,7 @@ def execute(
             benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
         gpus = machine_gpus.chosen(benchmark)
         plan = on_gpus(backend.plan(benchmark), gpus)
-        begin(folder, benchmark, plan, python, origin, labels, busy_notes(gpus))
+        begin(folder, benchmark, backend, plan, python, origin, labels, busy_notes(gpus))
     except BaseException:
         shutil.rmtree(folder.path)  # nothing was started, so nothing is left
         raise
@@ -57,6 +57,7 @@ def execute(
 def begin(
     folder: RunFolder,
     benchmark: Benchmark,
+    backend: Backend,
     plan: Plan,
     python: str,
     environment: dict[str, str | None],
@@ -69,6 +70,10 @@ def begin(
         from launch.running import kept_profiles
 
         kept_profiles.take(folder, benchmark, folder.path.parent, environment)
+    elif benchmark.pgle == "simulated":
+        from launch.planning import simulated_profile
+
+        simulated_profile.write(benchmark, backend, folder.path / KEPT_PROFILE)
     places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
     said = [*provenance.ignored_variables(), *plan.notes, *notes]
     about = provenance.collect(plan, environment, provenance.command_line(), said, places)

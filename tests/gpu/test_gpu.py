@@ -83,10 +83,11 @@ def test_trace_adds_up(check: Check, here: Here, commands: Commands, backend: st
 
 
 @pytest.mark.gpu(needs="the GPUs, 60 steps")
-def test_pgle_is_applied(check: Check, here: Here, commands: Commands) -> None:
+@pytest.mark.parametrize("way", ["auto", "simulated"])
+def test_pgle_is_applied(check: Check, here: Here, commands: Commands, way: str) -> None:
     if not here.on_gpu:
         pytest.skip("a CPU's trace has no times that XLA could schedule by")
-    check.holds(judged.pgle_applied(run(commands, here, "jax", "bf16", "--pgle=auto", STEPS).result))
+    check.holds(judged.pgle_applied(run(commands, here, "jax", "bf16", f"--pgle={way}", STEPS).result))
 
 
 @pytest.mark.gpu(needs="the backend's own virtual environment, one GPU, 400 steps")

@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -43,9 +44,11 @@ def phase_dir(tmp_path: Path) -> Path:
     return perf
 
 
-def write_profile(place: Path, costs: str) -> None:
+def write_profile(place: Path, costs: str, origin: Literal["recorded", "simulated"] = "recorded") -> None:
     digest = hashlib.sha256(costs.encode()).hexdigest()
-    profile = PgleProfile(key="k" * 32, sha256=digest, instructions=2, collectives=1, covered=1, made_by={})
+    profile = PgleProfile(
+        key="k" * 32, sha256=digest, instructions=2, collectives=1, covered=1, made_by={}, origin=origin
+    )
     (place / "profile.pbtxt").write_text(costs)
     (place / "profile.json").write_text(json_text(profile))
 
@@ -60,7 +63,7 @@ def test_a_profile_that_every_rank_has_read_is_applied(phase_dir: Path) -> None:
     found = seen(benchmark_of(pgle="nsys"), phase_dir, record())
     assert found == PgleSeen(
         applied=True,
-        reason="every rank has read the profile of 2 instructions (key kkkkkkkkkkkk, made in this run); "
+        reason="every rank has read the profile of 2 instructions (key kkkkkkkkkkkk, recorded in this run); "
         "1 of 1 collectives of the measured program have a cost",
         collectives=1,
         covered=1,
@@ -108,11 +111,30 @@ def test_on_a_cpu_no_log_makes_it_true(phase_dir: Path) -> None:
     assert_unproven(seen(on_cpu, phase_dir, record()), "a CPU's compiler uses none")
 
 
-def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
+def lay_in_the_runs_folder(phase_dir: Path) -> Path:
     place = phase_dir.parents[1] / "pgle"
     (phase_dir / "../convert/profile.json").resolve().parent.rename(place)
     for rank in range(RANKS):
         (phase_dir / f"rank-{rank}.log").write_text(READ.replace("attempt-1/convert", "attempt-1/perf/../../pgle"))
+    return place
+
+
+def test_a_simulated_profile_is_proven_like_any_other_and_called_what_it_is(phase_dir: Path) -> None:
+    place, benchmark = lay_in_the_runs_folder(phase_dir), benchmark_of(pgle="simulated")
+    write_profile(place, COSTS, origin="simulated")
+    found = seen(benchmark, phase_dir, record())
+    assert found is not None
+    assert found.applied
+    assert "(key kkkkkkkkkkkk, simulated in this run)" in found.reason
+    write_profile(place, COSTS.replace("all-gather-start.1", "all-gather-start.7"), origin="simulated")
+    words = "0 of 1 collectives of the measured program have a cost (not all-gather-start.1)"
+    assert_unproven(seen(benchmark, phase_dir, record()), words)
+    (phase_dir / "rank-1.log").write_text("nothing\n")
+    assert_unproven(seen(benchmark, phase_dir, record()), "no word of XLA that it has read the profile in rank-1.log")
+
+
+def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
+    lay_in_the_runs_folder(phase_dir)
     benchmark = msgspec.structs.replace(benchmark_of(pgle="nsys"), pgle_profile="k" * 32)
     found = seen(benchmark, phase_dir, record())
     assert found is not None

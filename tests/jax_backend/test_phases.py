@@ -3,7 +3,10 @@
 Whole jobs are in tests/launch/slurm/golden_jobs (pgle_*); here stands what the recipe says, number by number.
 """
 
+import hashlib
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +14,8 @@ import pytest
 
 from benchmarks.values import Phase
 from jax_backend import BACKEND
-from jax_backend.phases import PROFILE_FLAG
+from jax_backend.inside import profile_identity
+from jax_backend.phases import NOTE_SIMULATED, PGLE_PROFILE
 from tests.jax_backend.asked import flags_of, phases, refusal, resolved, settings_of
 
 
@@ -27,9 +31,9 @@ def test_the_profile_phase_differs_by_what_the_recipe_says_and_by_nothing_else()
     profile, perf = flags_of(found["profile"]), flags_of(found["perf"])
     differing = {name for name in profile | perf if profile.get(name) != perf.get(name)}
     scheduler = "xla_gpu_enable_latency_hiding_scheduler"
-    assert differing == {scheduler, "xla_gpu_disable_async_collectives", PROFILE_FLAG}
+    assert differing == {scheduler, "xla_gpu_disable_async_collectives", PGLE_PROFILE}
     assert (profile[scheduler], perf[scheduler]) == ("false", "true")
-    assert perf[PROFILE_FLAG] == "{phase_dir}/../convert/profile.pbtxt"
+    assert perf[PGLE_PROFILE] == "{phase_dir}/../convert/profile.pbtxt"
     own, other = settings_of(found["profile"].command), settings_of(found["perf"].command)
     differing = {name for name in own | other if own.get(name) != other.get(name)}
     assert {name: own[name] for name in sorted(differing)} == {
@@ -66,8 +70,64 @@ def test_the_check_is_the_measured_worker_that_knows_the_flags_and_programs_of_a
     assert found.command.index("--check") < found.command.index("--", ours)
     flags = flags_of(found)
     assert flags["xla_gpu_disable_async_collectives"]  # the profile phase's alone
-    assert PROFILE_FLAG not in flags  # there is no such file yet
-    assert set(flags_of(perf)) <= {*flags, PROFILE_FLAG}
+    assert PGLE_PROFILE not in flags  # there is no such file yet
+    assert set(flags_of(perf)) <= {*flags, PGLE_PROFILE}
+
+
+# --- a simulated profile ------------------------------------------------------------------------------
+
+COMPILED = {"attention": "cudnn_flash_jax"}  # as it can be on a machine without a driver
+
+
+def test_a_simulated_profile_is_read_by_the_one_phase_from_the_runs_folder() -> None:
+    plan = BACKEND.plan(resolved("llama2_70b", COMPILED, gpus=64, pgle="simulated"))
+    (perf,) = plan.phases
+    assert flags_of(perf)[PGLE_PROFILE] == "{phase_dir}/../../pgle/profile.pbtxt"
+    assert flags_of(perf)["xla_gpu_enable_latency_hiding_scheduler"] == "true"
+    assert {"--pgle_profile={phase_dir}/../../pgle/profile.json", "--hlo_dir={phase_dir}/hlo"} <= set(perf.command)
+    assert perf.environment["TF_CPP_MIN_LOG_LEVEL"] == "0"  # XLA's own words are the evidence
+    assert plan.notes == [NOTE_SIMULATED]
+
+
+def test_the_worker_takes_a_simulated_profile_of_what_it_runs_and_of_nothing_else(tmp_path: Path) -> None:
+    benchmark = resolved("llama2_70b", COMPILED, gpus=64, pgle="simulated", profile="xplane")
+    about = {
+        "origin": "simulated",
+        "sha256": hashlib.sha256(b"costs").hexdigest(),
+        "made_by": BACKEND.simulated_program(benchmark, {"jaxlib": "0.12.0.1", "jax-cuda12-plugin": "0.12.0.1"}),
+    }
+    (tmp_path / "profile.json").write_text(json.dumps(about))
+    (tmp_path / "profile.pbtxt").write_text("costs")
+    (perf,) = BACKEND.plan(benchmark).phases
+    facts: dict[str, Any] = {
+        "argv": perf.command[len(perf.command) - perf.command[::-1].index("--") :],
+        "versions": {"jaxlib": "0.12.0.1", "jax-cuda12-pjrt": "0.12.0.1"},
+        "mesh": {"fsdp": 64},
+        "device_kind": "NVIDIA H100 80GB HBM3",
+        "device_count": 64,
+        "xla_flags": perf.environment["XLA_FLAGS"] + " --xla_dump_to=/x",
+    }
+
+    def problem(**changed: Any) -> str | None:
+        return profile_identity.check(tmp_path / "profile.json", profile_identity.of_facts(facts | changed))
+
+    assert problem() is None
+    assert "jaxlib is '0.13', the profile's is '0.12.0.1'" in str(problem(versions={"jaxlib": "0.13"}))
+    assert "the number of devices is 128" in str(problem(device_count=128))
+    assert "remat_policy is 'full'" in str(problem(argv=[*facts["argv"], "remat_policy=full"]))
+    assert "XLA's flag xla_a is 'true'" in str(problem(xla_flags=facts["xla_flags"] + " --xla_a"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cure"),
+    [
+        ({"gpus": 64}, "--set=attention=cudnn_flash_jax"),
+        ({"gpus": 64, "chosen": COMPILED, "site": "example_pyxis"}, "--runtime=venv"),
+        ({"gpus": 8, "hardware": "cpu", "model": "llama2_tiny"}, "--pgle=off"),
+    ],
+)
+def test_what_would_be_compiled_otherwise_than_it_runs_is_refused(wanted: dict[str, Any], cure: str) -> None:
+    assert refusal(**{"model": "llama2_70b", **wanted, "pgle": "simulated"}).next_command == cure
 
 
 # --- jax's own way, and profiles ----------------------------------------------------------------------
@@ -106,16 +166,21 @@ def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(ki
                 {"pgle": way, "model": "llama2_70b", "chosen": {name: "3"}},
                 f"leave --set={name} out, or --pgle=off",
             )
-            for way, name in (("nsys", "xla_dump_to"), ("auto", "env.TF_CPP_MIN_LOG_LEVEL"))
+            for way, name in (
+                ("nsys", "xla_dump_to"),
+                ("auto", "env.TF_CPP_MIN_LOG_LEVEL"),
+                ("simulated", "xla_gpu_enable_latency_hiding_scheduler"),
+            )
         ),
-        ({"model": "llama2_70b", "chosen": {"xla_group": "pgle_perf"}}, "--pgle=nsys|auto"),
-        ({"model": "llama2_70b", "chosen": {PROFILE_FLAG: "x.pbtxt"}}, ""),
+        ({"model": "llama2_70b", "chosen": {"xla_group": "pgle_perf"}}, "--pgle=nsys|auto|simulated"),
+        ({"model": "llama2_70b", "chosen": {PGLE_PROFILE: "x.pbtxt"}}, ""),
         *(
             ({"hardware": hardware, "gpus": 4, flag: way}, cure)
             for hardware in ("mi300x", "tpu_v5p")
             for flag, way, cure in (
                 ("pgle", "nsys", "--pgle=off"),
                 ("pgle", "auto", "--pgle=off"),
+                ("pgle", "simulated", "--pgle=off"),
                 ("profile", "nsys", "--profile=xplane"),
             )
         ),
@@ -167,7 +232,7 @@ def test_a_kept_profile_saves_two_phases() -> None:
     benchmark = msgspec.structs.replace(resolved("llama2_70b", gpus=64, pgle="nsys"), pgle_profile="0" * 32)
     found = {phase.name: phase for phase in BACKEND.plan(benchmark).phases}
     assert list(found) == ["perf"]
-    assert flags_of(found["perf"])[PROFILE_FLAG] == "{phase_dir}/../../pgle/profile.pbtxt"
+    assert flags_of(found["perf"])[PGLE_PROFILE] == "{phase_dir}/../../pgle/profile.pbtxt"
     assert "--pgle_profile={phase_dir}/../../pgle/profile.json" in found["perf"].command
 
 

@@ -4,6 +4,9 @@
     python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 \\
         --flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"
         variants of XLA's flags beside the plan
+    python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=512 --pgle=simulated \\
+        --set=attention=cudnn_flash_jax
+        the program beside itself, scheduled by a PGLE profile of modelled costs
     python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64,512 --set=remat_policy=full,minimal
         and of settings: every combination of what the flags list with commas
     python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 --html=FILE.html
@@ -28,6 +31,7 @@ from benchmarks.values import json_text
 from launch.cli import refuse_more
 from launch.command_line import places, request_flags
 from launch.planning.compiling import compile_steps
+from launch.planning.simulated_profile import beside
 from launch.running import machine_gpus
 
 FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
@@ -49,6 +53,7 @@ def main(argv: list[str]) -> int:
         name: resolve(machine_gpus.settled(request, configs, backend), configs, backend)
         for name, request in asked.items()
     }
+    benchmarks = beside(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
     outcomes = compile_steps(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
     failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, StepmarkError)}
     if len(failed) == len(outcomes):

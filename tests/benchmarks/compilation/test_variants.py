@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from benchmarks.compilation import variants
-from benchmarks.compilation.compiled import Compiled
+from benchmarks.compilation.compiled import Compiled, ProfileRead
 from benchmarks.compilation.program import Program
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
@@ -108,11 +108,14 @@ def test_what_fits_comes_first_and_then_what_hides_most(program: Program) -> Non
 
 def test_the_table_says_what_each_variant_changes_and_what_failed(program: Program) -> None:
     programs = {"planned": program, "alone": synchronous(program), "same": program, "large": too_large(program)}
+    read = msgspec.structs.replace(programs["alone"].compiled, profile=ProfileRead(found=498, missing=24))
+    programs["profile"] = programs["alone"]._replace(compiled=read)
     text = variants.text(programs, {"wrong": RunError("wrong: it aborted")})
     rows = {line.split()[0]: line for line in text.splitlines() if line.strip()}
     assert "17, 12 hidden" in rows["planned"]
     assert "0 -> 17 synchronous" in rows["alone"]
     assert "the same program" in rows["same"]
+    assert "XLA has read the cost of 498 instructions, and misses 24" in rows["profile"]
     assert rows["large"].split()[1] == "NO"
     assert "wrong: it aborted" in text
     assert variants.UNKNOWN in text
