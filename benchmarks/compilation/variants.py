@@ -98,19 +98,21 @@ def _malformed(text: str, why: str) -> RequestError:
 
 
 def ranked(programs: Mapping[str, Program]) -> list[str]:
-    """Those that fit first, then by the bytes that nothing hides, then by memory."""
-    return sorted(
-        programs,
-        key=lambda name: (not programs[name].fits, programs[name].exposed_bytes, programs[name].compiled.peak_bytes),
-    )
+    """Those that fit first, then by the bytes that nothing hides for each token, then by memory."""
+
+    def key(name: str) -> tuple[bool, float, float]:
+        one = programs[name]
+        return (not one.fits, one.exposed_bytes / one.benchmark.tokens_per_step, one.compiled.peak_bytes)
+
+    return sorted(programs, key=key)
 
 
 def grid(programs: Mapping[str, Program]) -> Grid:
     first = next(iter(programs))
     rows = [_variant(name, programs[name], first, programs[first]) for name in ranked(programs)]
     titles = [
-        "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives", "#modelled",
-        f"beside '{first}'",
+        "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives", "#modelled step",
+        "#modelled tokens/s/GPU", f"beside '{first}'",
     ]  # fmt: skip
     name = report.title(programs[first].benchmark)
     return Grid(f"{name} · compiled here in {len(programs)} variants, the best first", titles, rows)
@@ -119,7 +121,7 @@ def grid(programs: Mapping[str, Program]) -> Grid:
 def notes(failed: Mapping[str, StepmarkError]) -> list[str]:
     return [
         *(error.what for error in failed.values()),
-        "Ranked by whether it fits, then by the bytes that no matmul or attention hides.",
+        "Ranked by whether it fits, then by the bytes per token that no matmul or attention hides.",
         f"Modelled: the schedule walked with published rates; {UNKNOWN}.",
     ]
 
@@ -131,6 +133,7 @@ def text(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -
 
 def _variant(name: str, program: Program, first_name: str, first: Program) -> tuple[str, ...]:
     by_axis, found = program.bytes_by_axis, overlap(program.compiled.schedule)
+    seconds = program.walked.seconds
     return (
         name,
         "yes" if program.fits else "NO",
@@ -138,7 +141,8 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
         ", ".join(f"{axis} {report.bytes_text(exposed)}" for axis, (exposed, _) in by_axis.items()) or "none",
         ", ".join(f"{axis} {report.bytes_text(hidden)}" for axis, (_, hidden) in by_axis.items()) or "none",
         f"{len(found)}, {sum(one.hidden for one in found)} hidden",
-        report.seconds_text(program.walked.seconds),
+        report.seconds_text(seconds),
+        f"{program.benchmark.tokens_per_step / seconds / program.benchmark.gpus:,.0f}",
         "" if name == first_name else changed(program.compiled, first.compiled),
     )
 
