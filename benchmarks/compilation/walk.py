@@ -24,8 +24,8 @@ MEASURED_ATTENTION = ("h100", "h200")  # one chip, with different memory
 # NVIDIA's blog, "Getting Started with CUDA Graphs": kernels of 2.9 us take 3.8 us each, launched one behind another.
 KERNEL_GAP_SECONDS = 0.9e-6
 
-# NCCL at June 2026, ncclTunerConstantsDefaults of src/graph/tuning.cc, protocol Simple: the base latency of a ring, and
-# that of each hop in a ring or a tree.
+# NCCL at June 2026, ncclTunerConstantsDefaults of src/graph/tuning.cc, protocol Simple: the base latency of a ring,
+# and of each hop in a ring or a tree.
 RING_SECONDS = 8.4e-6
 RING_HOP_SECONDS, RING_NETWORK_HOP_SECONDS = 3.4e-6, 14e-6
 TREE_HOP_SECONDS, TREE_NETWORK_HOP_SECONDS = 4.0e-6, 14e-6
