@@ -180,7 +180,8 @@ def _beside(group: Sequence[Overlap]) -> str:
 
 
 def _time(walked: Walked) -> list[str]:
-    return [*_lines(time_grid(walked)), *(f"  {note}" for note in time_notes(walked))]
+    grid = _lines(time_grid(walked)) if walked.seconds else []
+    return [*grid, *(f"  {note}" for note in time_notes(walked))]
 
 
 def time_grid(walked: Walked) -> Grid:
@@ -192,7 +193,8 @@ def time_grid(walked: Walked) -> Grid:
 
 
 def time_notes(walked: Walked) -> list[str]:
-    return [f"modelled in all: {report.seconds_text(walked.seconds)}; {UNKNOWN}", *walked.notes]
+    modelled = [f"modelled in all: {report.seconds_text(walked.seconds)}; {UNKNOWN}"] if walked.seconds else []
+    return [*modelled, *walked.notes]
 
 
 # --- lines of the comparison --------------------------------------------------------------------

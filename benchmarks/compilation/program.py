@@ -7,6 +7,7 @@ from benchmarks.compilation.compiled_check import compare
 from benchmarks.compilation.held import Kind, kinds
 from benchmarks.compilation.overlap import overlap
 from benchmarks.compilation.walk import Walked, rates_of, walk
+from benchmarks.errors import RequestError
 from benchmarks.planning import capacity
 from benchmarks.planning.capacity import Storage
 from benchmarks.values import Benchmark
@@ -40,7 +41,12 @@ class Program(NamedTuple):
 
     @property
     def walked(self) -> Walked:
-        return walk(self.compiled.schedule, rates_of(self.benchmark.hardware))
+        """Of no seconds, with the reason, where the device's rates are not known."""
+        try:
+            rates = rates_of(self.benchmark.hardware)
+        except RequestError as unknown:
+            return Walked(seconds=0.0, spent={}, exchanged=[], loops={}, notes=[f"{unknown.what}: {unknown.where}"])
+        return walk(self.compiled.schedule, rates)
 
     @property
     def bytes_by_axis(self) -> dict[str, tuple[float, float]]:

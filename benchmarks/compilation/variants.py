@@ -141,8 +141,8 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
         ", ".join(f"{axis} {report.bytes_text(exposed)}" for axis, (exposed, _) in by_axis.items()) or "none",
         ", ".join(f"{axis} {report.bytes_text(hidden)}" for axis, (_, hidden) in by_axis.items()) or "none",
         f"{len(found)}, {sum(one.hidden for one in found)} hidden",
-        report.seconds_text(seconds),
-        f"{program.benchmark.tokens_per_step / seconds / program.benchmark.gpus:,.0f}",
+        report.seconds_text(seconds) if seconds else "unknown",
+        f"{program.benchmark.tokens_per_step / seconds / program.benchmark.gpus:,.0f}" if seconds else "unknown",
         "" if name == first_name else changed(program.compiled, first.compiled),
     )
 

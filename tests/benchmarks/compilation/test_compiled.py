@@ -286,6 +286,17 @@ def test_one_device_s_program_is_counted_as_it_was_lowered() -> None:
     assert not_explained(lines_of(asked, compiled).values(), compiled) == []
 
 
+def test_where_the_rates_of_a_device_are_not_known_only_the_times_are_missing(
+    full: tuple[Benchmark, Compiled],
+) -> None:
+    asked, compiled = full
+    unknown = msgspec.structs.replace(asked.hardware, achievable={})
+    text = text_of(msgspec.structs.replace(asked, hardware=unknown), compiled)
+    assert "cannot be timed: the rate that its matmuls reach is not known" in text
+    assert "modelled" not in text
+    assert "peak of a device" in text
+
+
 def test_norms_of_another_layout_are_not_explained() -> None:
     asked = benchmark(gpus=8, model="llama3_tiny")
     as_llama_2 = msgspec.structs.replace(BACKEND.storage(asked), norm_axes=("fsdp",))
