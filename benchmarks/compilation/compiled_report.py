@@ -79,7 +79,7 @@ def rows(benchmark: Benchmark, compiled: Compiled) -> Rows:
         ("matmuls", f"{compiled.dot_flops:.5g} FLOPs per device and step"),
         ("traffic", traffic),
         ("loops", ", ".join(f"{name} x {trips}" for name, trips in compiled.loops.items()) or "none"),
-        ("XLA flags", compiled.flags or "none"),
+        ("XLA flags", compiled.flags.replace(" --", "\n--") or "none"),
         ("program", f"{compiled.program_sha256[:16]}, of step {compiled.step_sha256[:16]} (SHA-256)"),
         ("took", f"{seconds}; {report.bytes_text(compiled.peak_memory_bytes)} of memory"),
         ("versions", ", ".join(f"{name} {number}" for name, number in list(compiled.versions.items())[:5])),

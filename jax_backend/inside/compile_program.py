@@ -245,7 +245,7 @@ def report(step, clock, folder, job):
         "output_bytes": memory.output_size_in_bytes,
         "aliased_bytes": memory.alias_size_in_bytes,
         "peak_bytes": memory.peak_memory_in_bytes,
-        "held": held(folder, hlo.layers(text)),
+        "held": held(folder, hlo.parse(text.splitlines()), hlo.layers(text)),
         "attention_kernels": attention_kernels(account.kernels),
         "matmuls": matmuls(account.dots),
         "collectives": collectives([move for move in account.moves if len(move.group) > 1], mesh, job.words),
@@ -277,7 +277,10 @@ def program_digest(text):
 SMALLEST = 1024**2  # of a buffer that is listed
 
 
-def held(folder, layers):
+LAYER_INPUT = "layer input"  # what goes into the body of a loop over layers
+
+
+def held(folder, program, layers):
     """Buffers at the peak; small ones are no row of it."""
     rows = buffers.held_at_the_peak(*(dump(folder, f"{FINISHED}-{name}.txt") for name in buffers.FILES))
     return [
@@ -291,9 +294,17 @@ def held(folder, layers):
             "part": hlo.part_of(row.op_name),
             "argument": row.argument,
         }
+        | origin(hlo.kept(program, row.name.partition("{")[0]), layers)
         for row in rows
         if row.bytes >= SMALLEST
     ]
+
+
+def origin(line, layers):
+    """Where what is kept comes from, rather than where it is kept."""
+    if line is None:
+        return {}
+    return {"op": LAYER_INPUT if line.opcode == "while" else line.op_name, "layer": layers.get(line.frame, "")}
 
 
 def in_words(mesh, words):

@@ -292,6 +292,32 @@ def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape,
     return (shapes[int(part)],) if part else shapes
 
 
+def kept(program: Module, name: str) -> Instruction | None:
+    """What an update in place writes into a larger array, as a loop over layers keeps an activation of each.
+
+    None where the line is not such an update. What goes into the loop's body is of the loop itself.
+    """
+    found = next(((of, lines) for of, lines in program.computations.items() if name in lines), None)
+    if found is None or not found[1][name].op_name.endswith("dynamic_update_slice"):
+        return None
+    computation, lines = found
+    line = lines[name]
+    operands: Sequence[str] = line.operands
+    for around in program.computations.values():
+        for start in around.values():
+            if start.opcode == "async-start" and computation in start.called:
+                inputs = [one.name for one in lines.values() if one.opcode == "parameter"]
+                operands = [start.operands[inputs.index(operand)] for operand in operands if operand in inputs]
+                lines = around
+    parts = [
+        operand
+        for operand in operands
+        if operand.partition("#")[0] in lines
+        and shapes_named(operand, lines)[0].sizes not in ((), line.shapes[0].sizes)
+    ]
+    return lines[parts[0].partition("#")[0]] if parts else None
+
+
 # --- where in the source ------------------------------------------------------------------------
 
 _TABLE_ROW = re.compile(r'(\d+) (?:"([^"]*)"|\{(.*)\})$')

@@ -357,3 +357,31 @@ def test_an_instruction_is_of_the_innermost_layer_that_says_something() -> None:
     assert layers == {0: "", 1: "", 2: "", 3: "MlpBlock", 4: "MlpBlock", 5: query, 6: "", 7: query, 8: query}
     (line,) = hlo.parse(FRAMES.splitlines()).computations["main"].values()
     assert layers[line.frame] == "MlpBlock"
+
+
+KEEPING = """HloModule m
+
+%update (p0: f32[80,4], p1: f32[4]) -> f32[80,4] {
+  %p0 = f32[80,4]{1,0} parameter(0)
+  %p1 = f32[4]{0} parameter(1)
+  ROOT %stacked = f32[80,4]{1,0} fusion(%p1, %p0), calls=%x, metadata={op_name="body/dynamic_update_slice"}
+}
+
+ENTRY %main (a: f32[80,4]) -> f32[80,4] {
+  %a = f32[80,4]{1,0} parameter(0)
+  %at = s32[] constant(79)
+  %loop = (s32[], f32[4]{0}, f32[80,4]{1,0}) while(%a), condition=%c, body=%b
+  %product = f32[4]{0} dot(%loop#1, %loop#1), metadata={op_name="body/dot_general"}
+  %beside = ((f32[80,4]{1,0}, f32[4]{0}), f32[80,4]{1,0}) async-start(%loop#2, %product), calls=%update
+  %input = f32[80,4]{1,0} fusion(%loop#2, %at, %loop#1), calls=%y, metadata={op_name="body/dynamic_update_slice"}
+  ROOT %sum = f32[80,4]{1,0} fusion(%a, %product), calls=%z, metadata={op_name="body/add"}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "writes"), [("stacked", "product"), ("input", "loop"), ("sum", None), ("gone", None)]
+)
+def test_what_is_kept_of_each_layer_is_known_by_what_writes_it(name: str, writes: str | None) -> None:
+    found = hlo.kept(hlo.parse(KEEPING.splitlines()), name)
+    assert (found.name if found else None) == writes
