@@ -3,7 +3,7 @@ and what it computes again instead of keeping it."""
 
 from benchmarks.errors import RequestError
 from benchmarks.measuring.flops import layer_parameters
-from benchmarks.measuring.ledger import LAYER_MATMULS, Recompute
+from benchmarks.measuring.ledger import FORWARD, LAYER_MATMULS, Recompute, forward_flops
 from benchmarks.planning.capacity import FLOAT32_BYTES, LOGIT_COPIES, LayerLoop, Storage, compute_bytes
 from benchmarks.values import Benchmark, Scalar
 
@@ -58,6 +58,11 @@ def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
         # first. What is sharded along its last axis is turned in either case, for its gradient to be scattered.
         outputs = model.hidden_size * (model.ffn_hidden_size + model.attention_heads * model.head_dim)
         reordered = outputs if knobs.get("param_scan_axis", 1) == 0 else layer_parameters(model)
+    elif benchmark.dtype == "fp8" and not _is_blackwell(benchmark):
+        # Hopper multiplies fp8 along the last axis of both factors: a whole weight is turned for the forward pass,
+        # and kept so where that is run again. Gathered ones are turned layer by layer.
+        weights = forward_flops(model, sequence_length=0)
+        reordered = int(sum(weights[name] for name in recompute(benchmark).matmuls) / FORWARD)
     return LayerLoop(
         reordered_parameters=reordered,
         # A reduce-scatter is an all-reduce as long as XLA pipelines these: what goes in waits for the next layer.
@@ -73,6 +78,11 @@ def _flag(benchmark: Benchmark, name: str) -> bool:
     return benchmark.xla_flags.get(name) == "true"
 
 
+def _is_blackwell(benchmark: Benchmark) -> bool:
+    """By what it alone has: numbers of four bits."""
+    return "nvfp4" in benchmark.hardware.peaks
+
+
 def _head_number_bytes(benchmark: Benchmark) -> int:
     """XLA makes the loss of logits as they come, and their gradient so too."""
     return FLOAT32_BYTES if benchmark.knobs.get("logits_dot_in_fp32", False) else compute_bytes(benchmark)
@@ -80,7 +90,7 @@ def _head_number_bytes(benchmark: Benchmark) -> int:
 
 def _logit_number_bytes(benchmark: Benchmark) -> int:
     """On Blackwell, XLA stores each logit's exponential in float32; for other GPUs it computes it twice."""
-    exponential = FLOAT32_BYTES if "nvfp4" in benchmark.hardware.peaks else 0
+    exponential = FLOAT32_BYTES if _is_blackwell(benchmark) else 0
     return LOGIT_COPIES * _head_number_bytes(benchmark) + exponential
 
 

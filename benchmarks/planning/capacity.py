@@ -128,7 +128,7 @@ def _at_the_loss(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dic
     return {
         "gradients": _accumulated_bytes(benchmark, storage),
         "gathered_layers": ahead * _gathered_layer_bytes(benchmark, storage),
-        "gathered_head": _head_bytes(benchmark, loop),
+        "gathered_head": 0.0 if _is_whole(benchmark, storage) else _head_bytes(benchmark, loop),
         "logits": logit_bytes(benchmark, storage) + one_hot * _vocabulary_numbers(benchmark),
         "workspace": tokens * (states + last_layer),
     }
@@ -145,7 +145,7 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
     last_state = tokens_per_device(benchmark) * benchmark.model.hidden_size * compute_bytes(benchmark)
     return {
         "gradients": _accumulated_bytes(benchmark, storage) + storage.gradient_bytes * layers,
-        "gathered_layers": _gathered_layer_bytes(benchmark, storage),
+        "gathered_layers": 0.0 if _is_whole(benchmark, storage) else _gathered_layer_bytes(benchmark, storage),
         "gathered_head": _head_bytes(benchmark, loop) if trains_all and not waits else 0.0,
         "pipelined_layers": loop.pipelined_layers * _layer_bytes(benchmark),
         "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
@@ -160,6 +160,12 @@ def _accumulated_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """The sums over micro-steps, beside the gradients of the one at work."""
     several = benchmark.gradient_accumulation > 1
     return storage.gradient_bytes * trained_parameters(benchmark, storage) if several else 0.0
+
+
+def _is_whole(benchmark: Benchmark, storage: Storage) -> bool:
+    """Whether a device computes with its weights as they are stored, not gathered and of no other type."""
+    gathered = benchmark.parallelism.fsdp * benchmark.parallelism.context > 1
+    return not gathered and storage.weight_bytes == (storage.matrix_bytes or compute_bytes(benchmark))
 
 
 def _layer_bytes(benchmark: Benchmark) -> float:

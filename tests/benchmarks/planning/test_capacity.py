@@ -101,6 +101,13 @@ def test_the_loss_by_hand() -> None:
     assert parts["workspace"] == 2 * TOKENS * (3 * 8192 + 8192 + 10240 + 8192)
 
 
+def test_weights_that_lie_whole_in_the_type_they_are_used_in_are_not_gathered() -> None:
+    run = benchmark(Parallelism(data=64))
+    assert looping(run)["gathered_layers"] > 0  # float32 ones are converted
+    parts = looping(run, weight_bytes=2)
+    assert parts["gathered_layers"] == 0
+
+
 def test_sums_over_micro_steps_stay_beside_the_gradients_of_one() -> None:
     run = benchmark(Parallelism(fsdp=64))
     once, twice = looping(run)["gradients"], looping(accumulated(run, 2))["gradients"]
