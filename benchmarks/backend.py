@@ -224,8 +224,11 @@ class GuidedByProfiles(Protocol):
     def profile_key(self, benchmark: Benchmark) -> str | None:
         """What a profile that this benchmark reads is of: equal keys, equal programs. None where it reads none."""
 
+    def simulated(self, benchmark: Benchmark) -> Benchmark:
+        """What --pgle=simulated compiles for the names and costs of a benchmark's instructions."""
+
     def simulated_program(self, benchmark: Benchmark, versions: Mapping[str, str]) -> dict[str, Any]:
-        """What --pgle=simulated compiles on this machine, as PgleProfile.made_by has it; `versions` did that."""
+        """What the simulated profile of a benchmark is of, as PgleProfile.made_by has it; `versions` compiled it."""
 
 
 @runtime_checkable

@@ -56,6 +56,7 @@ class MaxTextBackend:
     lora = staticmethod(lora.of_knobs)
     schedule_settings = staticmethod(planning.schedule_settings)
     profile_key = staticmethod(phases.profile_key)
+    simulated = staticmethod(phases.simulated)
     simulated_program = staticmethod(phases.simulated_program)
     check_phase = staticmethod(phases.check_phase)
     needs_transformer_engine = staticmethod(planning.needs_transformer_engine)

@@ -286,6 +286,18 @@ def compiled_flags(benchmark: Benchmark) -> dict[str, str]:
     return {**benchmark.xla_flags, **more}
 
 
+# XLA starts every collective while it schedules. This pass then gives another name to each with nothing to hide it,
+# which a profile should tell it to move.
+MADE_SYNCHRONOUS = "gpu-convert-async-collectives-to-sync"
+DISABLED_PASSES = "xla_disable_hlo_passes"
+
+
+def simulated(benchmark: Benchmark) -> Benchmark:
+    """As it is compiled for its profile: with the names that instructions have when XLA schedules them."""
+    passes = ",".join(filter(None, [benchmark.xla_flags.get(DISABLED_PASSES), MADE_SYNCHRONOUS]))
+    return msgspec.structs.replace(benchmark, xla_flags={**benchmark.xla_flags, DISABLED_PASSES: passes})
+
+
 def simulated_program(benchmark: Benchmark, versions: Mapping[str, str]) -> dict[str, Any]:
     """What is known of the program before it runs: the worker compares this much with what it runs.
 

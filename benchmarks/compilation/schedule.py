@@ -10,6 +10,7 @@ class Operation(Value, frozen=True):
     what: str  # matmul, attention, fusion, copy, collective, loop; fusion is any other kernel, bound by memory
     event: str = "run"  # run; start and done where other work can go on between the two
     of: str = ""  # of a done: the name of its start
+    wraps: str = ""  # of a start: the instruction that it wraps, which XLA may also run alone, under its own name
     op: str = ""  # the framework's own path of it (jax's op_name)
     layer: str = ""  # of the framework: MlpBlock, Attention.query_projection
     part: str = "elsewhere"  # of the step: forward, backward, recomputed, elsewhere

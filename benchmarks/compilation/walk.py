@@ -118,12 +118,13 @@ def _collective_seconds(operation: Operation, rates: Rates) -> float:
 
 
 def profile_text(schedule: Schedule, rates: Rates) -> str:
-    """The modelled costs in the form of a PGLE profile. XLA knows what is asynchronous by the name of its start."""
+    """The modelled costs in the form of a PGLE profile; what is asynchronous has both of its names."""
     costs = {
-        one.name: seconds_of(one, rates) * 1e6
+        name: seconds_of(one, rates) * 1e6
         for operations in schedule.computations.values()
         for one in operations
         if one.what != "loop" and one.event != "done"
+        for name in filter(None, (one.name, one.wraps))
     }
     return "".join(f'costs {{ name: "{name}" cost_us: {cost:.3f} }}\n' for name, cost in sorted(costs.items()))
 

@@ -81,9 +81,11 @@ class Reader:
         """A line that runs, or starts what runs on another stream."""
         if not line.opcode.endswith("-start"):
             return self._operation(line, lines)
-        inner, within = self._wrapped(line) if line.opcode == "async-start" else (line, lines)
-        event = "run" if '"is_sync":true' in line.attributes.replace(" ", "") else "start"
-        return self._operation(inner, within) | {"event": event}
+        event = {"event": "run" if '"is_sync":true' in line.attributes.replace(" ", "") else "start"}
+        if line.opcode != "async-start":
+            return self._operation(line, lines) | event
+        inner, within = self._wrapped(line)
+        return self._operation(inner, within) | event | {"wraps": inner.name}
 
     def _wrapped(self, line):
         within = self._program.computations[line.called_as["calls"]]

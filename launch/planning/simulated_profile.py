@@ -63,7 +63,7 @@ def _made(benchmark: Benchmark, backend: Backend, *, make_environment: bool) -> 
             next_command="--backend=jax --pgle=simulated",
         )
     rates = walk.rates_of(benchmark.hardware)
-    compiled = compile_step(benchmark, backend, make_environment=make_environment)
+    compiled = compile_step(backend.simulated(benchmark), backend, make_environment=make_environment)
     text = walk.profile_text(compiled.schedule, rates)
     operations = [one for part in compiled.schedule.computations.values() for one in part]
     collectives = [one for one in operations if one.what == "collective" and one.event != "done"]

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from benchmarks.values import Phase
-from jax_backend import BACKEND
+from jax_backend import BACKEND, compiling
 from jax_backend.inside import profile_identity
 from jax_backend.phases import NOTE_SIMULATED, PGLE_PROFILE
 from tests.jax_backend.asked import flags_of, phases, refusal, resolved, settings_of
@@ -87,6 +87,13 @@ def test_a_simulated_profile_is_read_by_the_one_phase_from_the_runs_folder() -> 
     assert {"--pgle_profile={phase_dir}/../../pgle/profile.json", "--hlo_dir={phase_dir}/hlo"} <= set(perf.command)
     assert perf.environment["TF_CPP_MIN_LOG_LEVEL"] == "0"  # XLA's own words are the evidence
     assert plan.notes == [NOTE_SIMULATED]
+
+
+def test_it_is_made_from_the_program_before_xla_renames_what_it_cannot_hide() -> None:
+    chosen = COMPILED | {"xla_disable_hlo_passes": "rematerialization"}
+    found = BACKEND.simulated(resolved("llama2_70b", chosen, gpus=64, pgle="simulated"))
+    disabled = "--xla_disable_hlo_passes=rematerialization,gpu-convert-async-collectives-to-sync"
+    assert disabled in compiling.job("the step", found).flags
 
 
 def test_the_worker_takes_a_simulated_profile_of_what_it_runs_and_of_nothing_else(tmp_path: Path) -> None:
