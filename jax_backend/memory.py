@@ -65,7 +65,7 @@ def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
         reordered = int(sum(weights[name] for name in recompute(benchmark).matmuls) / FORWARD)
     return LayerLoop(
         reordered_parameters=reordered,
-        # A reduce-scatter is an all-reduce as long as XLA pipelines these: what goes in waits for the next layer.
+        # With this flag, and neither of the other two of its kind, gradients go unreduced into the next layer's turn.
         pipelined_layers=int(trains_all and sharded and _flag(benchmark, "xla_gpu_enable_pipelined_all_reduce")),
         gathers_ahead=sharded and _flag(benchmark, "xla_gpu_enable_pipelined_all_gather"),
         one_hot_tokens=trains_all and bool(knobs.get("use_iota_embed", False)),

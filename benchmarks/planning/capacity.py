@@ -49,7 +49,7 @@ class LayerLoop(Value, frozen=True):
 
     reordered_parameters: int  # of a layer: weights that are copied into another order before the loop
     pipelined_layers: int  # gradients of whole layers that wait to be reduced and scattered
-    gathers_ahead: bool  # at the loss, the backward pass's first weights are there, and its first layer's results
+    gathers_ahead: bool  # over the loss, the last layer's results stay, and its weights come for the backward pass
     one_hot_tokens: bool  # which token is where, as wide as the vocabulary: kept where the embedding is multiplied
     head_number_bytes: int  # of a number of the head and of its logits, as they are multiplied
     gradient_of_logits_waits: bool  # the gradient of the head is made of it after the loop, and not before
