@@ -109,7 +109,8 @@ def standalone(drawing: "Markup", margin: float = 16.0) -> str:
 
 def _legend(lines: list[str], bars: Sequence[Bar]) -> float:
     """Of what is drawn, in as many rows as it takes; where the drawing goes on."""
-    drawn = {bar.look for bar in bars} | {"exposed" for bar in bars if bar.exposed_seconds > 0}
+    drawn = {bar.look for bar in bars if bar.seconds - bar.exposed_seconds > 1e-9}
+    drawn |= {"exposed" for bar in bars if bar.exposed_seconds > 0}
     keys = [(look, text, False) for look, (_, text) in LOOKS.items() if look in drawn]
     if any(bar.recomputed for bar in bars):
         keys.insert(1, ("matmul", RECOMPUTED, True))
@@ -194,7 +195,7 @@ def _bar(bar: Bar, window: Window, y: float, room: float, above: list[Label]) ->
     if right > waits:
         yield _rect(waits, y + top, right - waits, tall, "exposed")
         yield _wash(waits, y, right - waits, LANES["compute"][1])
-        if bar.end_seconds <= window.end:
+        if right - waits >= bar.exposed_seconds * window.scale / 2:  # once, where more of it is seen
             above.append(Label((waits + right) / 2, f"waits {seconds_text(bar.exposed_seconds)}", "--bad", 0))
     yield "</g>"
     if not bar.labels or right - left <= NARROW:

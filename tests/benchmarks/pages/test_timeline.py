@@ -56,6 +56,13 @@ def test_nothing_is_red_where_nothing_is_exposed() -> None:
     assert "--bad" not in drawn(compute(0, 0.01), gather(0.001, 0.005))
 
 
+def test_a_wait_across_two_rows_is_named_once_and_the_legend_has_what_is_drawn() -> None:
+    said = texts(drawn(gather(0.0085, 0.002, exposed=0.002), seconds=0.02))
+    assert [text for text in said if "waits" in text] == ["waits 2 ms"]
+    assert "collective, exposed" in said
+    assert "collective, hidden" not in said
+
+
 def test_a_trip_longer_than_a_row_goes_on_in_the_next_at_the_same_scale() -> None:
     svg = drawn(*(compute(0.003 * number, 0.003) for number in range(8)), seconds=0.024)
     assert sum(wide for _, wide in bars(svg, "--blue")) == pytest.approx(0.024 * SCALE, abs=1)
