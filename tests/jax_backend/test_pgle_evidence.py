@@ -133,6 +133,25 @@ def test_a_simulated_profile_is_proven_like_any_other_and_called_what_it_is(phas
     assert_unproven(seen(benchmark, phase_dir, record()), "no word of XLA that it has read the profile in rank-1.log")
 
 
+def test_a_collective_that_runs_synchronously_after_all_need_not_be_in_a_simulated_profile(phase_dir: Path) -> None:
+    place, benchmark = lay_in_the_runs_folder(phase_dir), benchmark_of(pgle="simulated")
+    alone = "  %all-reduce.9 = f32[8]{0} all-reduce(%p), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=%add\n  ROOT"
+    (phase_dir / DUMP).write_text(PROGRAM.replace("  ROOT", alone))
+    write_profile(place, COSTS, origin="simulated")
+    found = seen(benchmark, phase_dir, record())
+    assert found is not None
+    assert (found.applied, found.covered, found.collectives) == (True, 1, 1)
+    write_profile(place, COSTS)
+    assert_unproven(seen(benchmark, phase_dir, record()), "1 of 2 collectives of the measured program have a cost")
+
+
+def test_only_synchronous_collectives_prove_nothing(phase_dir: Path) -> None:
+    place = lay_in_the_runs_folder(phase_dir)
+    (phase_dir / DUMP).write_text(PROGRAM.replace("-start", "").replace("-done", ""))
+    write_profile(place, COSTS, origin="simulated")
+    assert_unproven(seen(benchmark_of(pgle="simulated"), phase_dir, record()), "0 of ")
+
+
 def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
     lay_in_the_runs_folder(phase_dir)
     benchmark = msgspec.structs.replace(benchmark_of(pgle="nsys"), pgle_profile="k" * 32)
