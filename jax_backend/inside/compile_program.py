@@ -274,7 +274,7 @@ def program_digest(text):
     return hashlib.sha256(_METADATA.sub("", text[begin.start() :]).encode()).hexdigest()
 
 
-SMALLEST = 1024**2  # of a buffer that is listed
+SMALLEST = 1 / 50_000  # of the memory that is held: of a buffer that is listed
 
 
 LAYER_INPUT = "layer input"  # what goes into the body of a loop over layers
@@ -283,6 +283,7 @@ LAYER_INPUT = "layer input"  # what goes into the body of a loop over layers
 def held(folder, program, layers):
     """Buffers at the peak; small ones are no row of it."""
     rows = buffers.held_at_the_peak(*(dump(folder, f"{FINISHED}-{name}.txt") for name in buffers.FILES))
+    smallest = SMALLEST * sum(row.bytes for row in rows)
     return [
         {
             "bytes": row.bytes,
@@ -296,7 +297,7 @@ def held(folder, program, layers):
         }
         | origin(hlo.kept(program, row.name.partition("{")[0]), layers)
         for row in rows
-        if row.bytes >= SMALLEST
+        if row.bytes >= smallest
     ]
 
 

@@ -69,8 +69,10 @@ def test_the_flagship_is_compiled_for_64_h100s(starter: Starter, dtype: str) -> 
     assert program["attention_kernels"] == {"forward": 160, "backward": 80}
     beside = [one["matmuls"] + one["attentions"] > 0 for one in found["overlap"]]
     assert (sum(beside), len(beside)) == (hidden, collectives)
-    off = {kind["name"]: kind["planned_bytes"] / kind["held_bytes"] - 1 for kind in found["memory"]}
-    assert {name: share for name, share in off.items() if abs(share) > 0.03} == {}
+    for kind in found["memory"]:
+        assert kind["planned_bytes"] == pytest.approx(kind["held_bytes"], abs=0.01 * program["peak_bytes"]), kind[
+            "name"
+        ]
     assert program["schedule"]["not_counted"] == []
     assert lines["weights and gradients over fsdp"]["left_over"] == 0
     assert sorted(program["loops"].values()) == [80, 80]
