@@ -34,7 +34,9 @@ def named(requests: Sequence[Request], flags_ab: str | None) -> dict[str, Reques
             name = ", ".join(filter(None, [words, flag_words])) or PLANNED
             if name in found:
                 raise RequestError(
-                    f"'{name}' is asked for twice", where="--set", why="two variants would differ in nothing"
+                    f"two variants are called '{name}'",
+                    where="--flags_ab, or the lists in --set",
+                    next_command="each value once in a list, and a name of its own for each set of flags",
                 )
             found[name] = msgspec.structs.replace(request, settings={**request.settings, **more})
     return found

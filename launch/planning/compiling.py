@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -61,12 +61,26 @@ def compile_steps(
         progress.say(f"compiled before, read from {_cache()}: {', '.join(found)}")
     missing = {name: job for name, job in jobs.items() if name not in found}
     for name in missing:
-        refuse_to_compile(benchmarks[name], backend, backend.compile_program(), make_environment=make_environment)
+        with naming_variant(name, several=len(benchmarks) > 1):
+            refuse_to_compile(benchmarks[name], backend, backend.compile_program(), make_environment=make_environment)
     if missing:
         found |= _compile(missing, backend, backend, next(iter(benchmarks.values())).engine)
     for name in missing:
         _keep(digests[name], found[name])
     return {name: found[name] for name in jobs}
+
+
+@contextlib.contextmanager
+def naming_variant(name: str, *, several: bool) -> Iterator[None]:
+    """A refusal of one of several says which one."""
+    try:
+        yield
+    except RequestError as error:
+        if not several:
+            raise
+        raise RequestError(
+            f"{name}: {error.what}", where=error.where, why=error.why, next_command=error.next_command
+        ) from None
 
 
 def _compile(jobs: Mapping[str, Job], backend: Backend, compiler: CompilesAlone, engine: str) -> dict[str, Outcome]:

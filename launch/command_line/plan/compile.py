@@ -30,7 +30,7 @@ from benchmarks.request.resolve import resolve
 from benchmarks.values import json_text
 from launch.cli import refuse_more
 from launch.command_line import places, request_flags
-from launch.planning.compiling import compile_steps
+from launch.planning.compiling import compile_steps, naming_variant
 from launch.planning.simulated_profile import beside
 from launch.running import machine_gpus
 
@@ -49,10 +49,10 @@ def main(argv: list[str]) -> int:
     configs = places.configs()
     asked = variants.named(request_flags.requests(configs.site(request_flags.site_name())), FLAGS_AB.value)
     backend = find_backend(next(iter(asked.values())).backend)
-    benchmarks = {
-        name: resolve(machine_gpus.settled(request, configs, backend), configs, backend)
-        for name, request in asked.items()
-    }
+    benchmarks = {}
+    for name, request in asked.items():
+        with naming_variant(name, several=len(asked) > 1):
+            benchmarks[name] = resolve(machine_gpus.settled(request, configs, backend), configs, backend)
     benchmarks = beside(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
     outcomes = compile_steps(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
     failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, StepmarkError)}
