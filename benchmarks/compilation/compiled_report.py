@@ -60,7 +60,7 @@ def text(program: Program) -> str:
         "",
         *_time(program.walked),
         "",
-        "compared with the formulas, for one device and step",
+        "compared with the formulas, for one device and step, before XLA drops what is computed twice",
         *(text for line in program.lines for text in line_texts(line)),
         *aligned([("not explained", "\n".join(program.not_explained) or rest)]),
     ]
@@ -144,7 +144,7 @@ def kernels_grid(schedule: Schedule) -> Grid:
         for one in kernels(schedule)
     ]
     titles = ["kernel", "in", "#instructions", "#per step", "#FLOPs per step"]
-    return Grid("matmuls and attention of a device", titles, rows)
+    return Grid("matmuls and attention of the finished program, of a device", titles, rows)
 
 
 def collectives_grid(schedule: Schedule) -> Grid:

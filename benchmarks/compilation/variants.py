@@ -14,7 +14,7 @@ from benchmarks.compilation.program import Program
 from benchmarks.compilation.walk import UNKNOWN
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.rendering import report
-from benchmarks.rendering.columns import Grid
+from benchmarks.rendering.columns import Grid, plural
 from benchmarks.request.resolve import Request
 from benchmarks.sweeps import sweep
 
@@ -113,18 +113,19 @@ def grid(programs: Mapping[str, Program]) -> Grid:
     first = next(iter(programs))
     rows = [_variant(name, programs[name], first, programs[first]) for name in ranked(programs)]
     titles = [
-        "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives", "#modelled step",
-        "#modelled tokens/s/GPU", f"beside '{first}'",
+        "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives", "#modelled tokens/s",
+        f"beside '{first}'",
     ]  # fmt: skip
     name = report.title(programs[first].benchmark)
-    return Grid(f"{name} · compiled here in {len(programs)} variants, the best first", titles, rows)
+    count = plural(len(programs), "variant")
+    return Grid(f"{name} · {count} compiled here, the fewest exposed bytes first", titles, rows)
 
 
 def notes(failed: Mapping[str, StepmarkError]) -> list[str]:
     return [
         *(error.what for error in failed.values()),
         "Ranked by whether it fits, then by the bytes per token that no matmul or attention hides.",
-        f"Modelled: the schedule walked with published rates; {UNKNOWN}.",
+        f"Modelled tokens/s of a GPU, beside the first variant: the schedule walked with published rates; {UNKNOWN}.",
     ]
 
 
@@ -135,7 +136,6 @@ def text(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -
 
 def _variant(name: str, program: Program, first_name: str, first: Program) -> tuple[str, ...]:
     by_axis, found = program.bytes_by_axis, overlap(program.compiled.schedule)
-    seconds = program.walked.seconds
     return (
         name,
         "yes" if program.fits else "NO",
@@ -143,10 +143,15 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
         ", ".join(f"{axis} {report.bytes_text(exposed)}" for axis, (exposed, _) in by_axis.items()) or "none",
         ", ".join(f"{axis} {report.bytes_text(hidden)}" for axis, (_, hidden) in by_axis.items()) or "none",
         f"{len(found)}, {sum(one.hidden for one in found)} hidden",
-        report.seconds_text(seconds) if seconds else "unknown",
-        f"{program.benchmark.tokens_per_step / seconds / program.benchmark.gpus:,.0f}" if seconds else "unknown",
+        f"{_modelled(program) / _modelled(first) - 1:+.1%}" if _modelled(first) and _modelled(program) else "unknown",
         "" if name == first_name else changed(program.compiled, first.compiled),
     )
+
+
+def _modelled(program: Program) -> float:
+    """Tokens/s of a GPU by the walk; 0 where the device's rates are not known. Used as a ratio alone."""
+    seconds = program.walked.seconds
+    return program.benchmark.tokens_per_step / seconds / program.benchmark.gpus if seconds else 0.0
 
 
 def changed(compiled: Compiled, first: Compiled) -> str:

@@ -155,15 +155,6 @@ class Exchanged(Value, frozen=True):
     seconds: float
     exposed_seconds: float  # while compute waited; the rest is hidden
     wire_bytes: float
-    exposed_wire_bytes: float  # in proportion to the seconds
-
-    @property
-    def hidden_seconds(self) -> float:
-        return self.seconds - self.exposed_seconds
-
-    @property
-    def hidden_wire_bytes(self) -> float:
-        return self.wire_bytes - self.exposed_wire_bytes
 
 
 class Walked(Value, frozen=True):
@@ -202,14 +193,13 @@ def _exchanged(schedule: Schedule, walker: "_Walker") -> list[Exchanged]:
             seconds, exposed = walker.busy[one.name], walker.exposed[one.name]
             wire = one.wire_bytes * walker.executed[one.name]
             before = found.get(key) or Exchanged(
-                axes=one.axes, kind=one.kind, seconds=0, exposed_seconds=0, wire_bytes=0, exposed_wire_bytes=0
+                axes=one.axes, kind=one.kind, seconds=0, exposed_seconds=0, wire_bytes=0
             )
             found[key] = msgspec.structs.replace(
                 before,
                 seconds=before.seconds + seconds,
                 exposed_seconds=before.exposed_seconds + exposed,
                 wire_bytes=before.wire_bytes + wire,
-                exposed_wire_bytes=before.exposed_wire_bytes + (wire * exposed / seconds if seconds else 0.0),
             )
     return sorted(found.values(), key=lambda one: -one.wire_bytes)
 

@@ -249,7 +249,7 @@ def report(step, clock, folder, job):
         "attention_kernels": attention_kernels(account.kernels),
         "matmuls": matmuls(account.dots),
         "collectives": collectives([move for move in account.moves if len(move.group) > 1], mesh, job.words),
-        "schedule": scheduled.schedule(text, mesh, job.words, job.devices // job.nodes),
+        "schedule": scheduled.schedule(text, mesh, job.words, nodes_of(step.mesh, job.devices // job.nodes)),
         "loops": account.loops,
         "unknown_loops": account.unknown_loops,
         "not_counted": account.not_counted,
@@ -306,6 +306,11 @@ def origin(line, layers):
     if line is None:
         return {}
     return {"op": LAYER_INPUT if line.opcode == "while" else line.op_name, "layer": layers.get(line.frame, "")}
+
+
+def nodes_of(mesh, devices_per_node):
+    """The node of each device in the order of the mesh, in which the program numbers them."""
+    return [device.id // devices_per_node for device in mesh.devices.flat]
 
 
 def in_words(mesh, words):

@@ -38,16 +38,16 @@ SLIDING_WINDOW = re.compile(r'"sliding_window_length":[1-9]')
 FORWARD_MATMULS, BACKWARD_MATMULS = 2, 5  # of attention: Q K' and P V; the scores again, dV, dP, dQ and dK
 
 
-def schedule(text, mesh, words, devices_per_node):
-    """`mesh`: axis -> size, the last axis fastest; `words`: axis -> its name in Stepmark."""
-    return Reader(hlo.parse(text.splitlines()), hlo.layers(text), mesh, words, devices_per_node).schedule()
+def schedule(text, mesh, words, node_of):
+    """`mesh`: axis -> size, the last axis fastest; `words`: axis -> its name in Stepmark; the node of each device."""
+    return Reader(hlo.parse(text.splitlines()), hlo.layers(text), mesh, words, node_of).schedule()
 
 
 class Reader:
-    def __init__(self, program, layers, mesh, words, devices_per_node):
+    def __init__(self, program, layers, mesh, words, node_of):
         self._program, self._layers = program, layers
         self._mesh, self._words = mesh, words
-        self._devices_per_node = devices_per_node
+        self._node_of = node_of
         self._computations = {}
         self._not_counted = []
 
@@ -180,7 +180,7 @@ class Reader:
             "dtype": given[0].dtype if given else "",
             "axes": list(dict.fromkeys(axes)),
             "group_size": len(group),
-            "group_nodes": len({device // self._devices_per_node for device in group}),
+            "group_nodes": len({self._node_of[device] for device in group}),
             "bytes": buffer,
             "wire_bytes": buffer * hlo.SENT[kind](len(group)) if len(group) > 1 else 0.0,
         }

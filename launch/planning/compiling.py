@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -64,9 +65,7 @@ def compile_steps(
         with naming_variant(name, several=len(benchmarks) > 1):
             refuse_to_compile(benchmarks[name], backend, backend.compile_program(), make_environment=make_environment)
     if missing:
-        found |= _compile(missing, backend, backend, next(iter(benchmarks.values())).engine)
-    for name in missing:
-        _keep(digests[name], found[name])
+        found |= _compile(missing, digests, backend, backend, next(iter(benchmarks.values())).engine)
     return {name: found[name] for name in jobs}
 
 
@@ -83,20 +82,34 @@ def naming_variant(name: str, *, several: bool) -> Iterator[None]:
         ) from None
 
 
-def _compile(jobs: Mapping[str, Job], backend: Backend, compiler: CompilesAlone, engine: str) -> dict[str, Outcome]:
+def _compile(
+    jobs: Mapping[str, Job], digests: Mapping[str, str], backend: Backend, compiler: CompilesAlone, engine: str
+) -> dict[str, Outcome]:
+    """Each program is kept as soon as it is there: whoever interrupts the next one has it."""
     place = Path(tempfile.mkdtemp(prefix="stepmark-"))
     folder = place / FOLDER
     folder.mkdir()
     (folder / REQUEST).write_bytes(msgspec.json.encode(list(jobs.values())))
+    folders = {name: folder / str(number) for number, name in enumerate(jobs)}
+    kept: set[str] = set()
+
+    def keep_finished() -> None:
+        for name in jobs.keys() - kept:
+            if (folders[name] / REPORT).exists():
+                _keep(digests[name], _outcome(folders[name], jobs[name]))
+                kept.add(name)
+
     with removed_on_interrupt(place), progress.shown() as show:
 
         def look() -> None:
-            under_way = [place for place in range(len(jobs)) if (folder / str(place)).exists()]
-            name = list(jobs)[under_way[-1]] if under_way else "MaxText is imported"
-            show(f"compiling for {plural(next(iter(jobs.values())).devices, 'GPU')}", len(under_way), len(jobs), name)
+            keep_finished()
+            begun = [name for name, its in folders.items() if its.exists()]
+            doing = begun[-1] if begun else "importing the framework"
+            show(f"compiling for {plural(next(iter(jobs.values())).devices, 'GPU')}", len(begun), len(jobs), doing)
 
         run_side_program(backend, engine, compiler.compile_program(), folder, Ended, look=look)
-    found = {name: _outcome(folder / str(place), job) for place, (name, job) in enumerate(jobs.items())}
+    keep_finished()
+    found = {name: _outcome(folders[name], job) for name, job in jobs.items()}
     if not any(isinstance(one, StepmarkError) for one in found.values()):
         shutil.rmtree(place, ignore_errors=True)  # only of what went well: else its log is what there is to read
     return found
@@ -135,12 +148,17 @@ def _error(folder: Path, job: Job) -> StepmarkError:
     code = msgspec.json.decode((folder / FAILED).read_bytes(), type=Failed).exit_code
     own = [match[1] for line in lines if (match := SAID.match(line))]
     return RunError(
-        f"{job.name}: the compiler "
-        + (f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"),
+        f"{job.name}: the compiler {_end(code)}",
         where=str(log),
-        why="\n".join((own or lines)[-LINES_SHOWN:]) or "it said nothing",
+        why="\n".join((own or (lines if code > 0 else []))[-LINES_SHOWN:]) or "it said nothing",
         next_command=f"tail -n 40 {shlex.quote(str(log))}",
     )
+
+
+def _end(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "was killed (signal 9), as the kernel does where memory runs out"
+    return f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
 
 
 # --- programs that were compiled before ---------------------------------------------------------

@@ -16,6 +16,7 @@ from benchmarks.values import Benchmark, PgleProfile, json_text, to_builtins
 from launch.command_line import places
 from launch.planning.compiling import compile_step
 
+SIMULATED = "simulated"
 WITH_PROFILE = "with its simulated profile"
 COSTS, ABOUT = "profile.pbtxt", "profile.json"
 
@@ -35,8 +36,14 @@ def beside(
     """What is to be compiled: each benchmark, and with --pgle=simulated also as it is with its profile."""
     found = {}
     for name, benchmark in benchmarks.items():
+        if benchmark.pgle not in ("off", SIMULATED):
+            raise RequestError(
+                f"--pgle={benchmark.pgle} records its profile on a GPU: a program without it would say nothing of it",
+                where=f"--pgle={benchmark.pgle}",
+                next_command=f"--pgle=off, or --pgle={SIMULATED} for a profile of modelled costs",
+            )
         found[name] = benchmark
-        if benchmark.pgle == "simulated":
+        if benchmark.pgle == SIMULATED:
             words = WITH_PROFILE if len(benchmarks) == 1 else f"{name}, {WITH_PROFILE}"
             found[words] = _with_profile(benchmark, backend, make_environment=make_environment)
     return found
@@ -49,8 +56,16 @@ def _with_profile(benchmark: Benchmark, backend: Backend, *, make_environment: b
     """
     text, about = _made(benchmark, backend, make_environment=make_environment)
     path = places.stepmark_home() / "compiled" / f"{about.sha256[:32]}.pbtxt"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(
+            "the simulated profile cannot be written, and XLA reads it from a file",
+            where=str(path),
+            why=error.strerror or str(error),
+            next_command="export STEPMARK_HOME=<a folder that this user can write>",
+        ) from error
     return msgspec.structs.replace(benchmark, xla_flags=benchmark.xla_flags | {PGLE_PROFILE: str(path)})
 
 
@@ -74,7 +89,7 @@ def _made(benchmark: Benchmark, backend: Backend, *, make_environment: bool) -> 
         collectives=len(collectives),
         covered=sum(f'"{one.name}"' in text for one in collectives),
         made_by=backend.simulated_program(benchmark, compiled.versions),
-        origin="simulated",
+        origin=SIMULATED,
         program=compiled.program_sha256,
         rates=to_builtins(rates),
     )

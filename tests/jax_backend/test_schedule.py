@@ -1,5 +1,6 @@
 """The schedule that is read from a finished program: small programs in XLA's words, with amounts computed by hand."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,10 +13,13 @@ MESH = {"data": 2, "fsdp": 16}
 WORDS = {"data": "dp"}
 
 
-def read(entry: str, others: str = "") -> Schedule:
+NODES = [device // 8 for device in range(32)]
+
+
+def read(entry: str, others: str = "", node_of: Sequence[int] = NODES) -> Schedule:
     """A program for 32 devices, 8 to a node, whose entry holds these lines."""
     text = f"HloModule jit_f, is_scheduled=true, num_partitions=32\n{others}\nENTRY %main {{\n{entry}\n}}\n"
-    found: Any = schedule(text, MESH, WORDS, devices_per_node=8)
+    found: Any = schedule(text, MESH, WORDS, node_of)
     return msgspec.convert(found, Schedule)
 
 
@@ -120,6 +124,12 @@ def test_a_collective_without_an_asynchronous_form_and_the_word_of_its_axis() ->
     )
     assert (one.event, one.axes, one.group_size, one.group_nodes) == ("run", ["dp"], 2, 2)
     assert (one.bytes, one.wire_bytes) == (128, 2 * 128 / 2)
+
+
+def test_the_nodes_of_a_group_are_those_of_its_devices_wherever_the_mesh_has_them() -> None:
+    line = "  %x = f32[32]{0} parameter(0)\n  %r = f32[32]{0} all-reduce(%x), replica_groups={{0,1},{2,3}}"
+    assert only(read(line)).group_nodes == 1
+    assert only(read(line, node_of=[device % 4 for device in range(32)])).group_nodes == 2
 
 
 UPDATE = """

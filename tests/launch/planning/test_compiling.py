@@ -92,7 +92,7 @@ def test_a_home_that_cannot_be_written_costs_no_program(
     [
         (fails(ABORTED), RequestError, ["the step: XLA has no flag --xla_gpu_nonsense=1", "doctor.py flags"]),
         (fails(CRASHED), RunError, ["the step: the compiler was ended by signal 6", "LLVM error: no such symbol"]),
-        (fails("", -9), RunError, ["ended by signal 9", "it said nothing"]),
+        (fails("I1123 GetPjrtApi was found\n", -9), RunError, ["killed (signal 9)", "memory", "it said nothing"]),
         (fails("Traceback\nValueError: 64 does not divide\n", 1), RunError, ["exit code 1", "64 does not divide"]),
         (lambda folder, _: folder.joinpath("report.json").write_text("{"), RunError, ["no report that can be read"]),
     ],
@@ -125,6 +125,22 @@ def test_a_backend_without_such_a_program_names_what_can_be_compiled(benchmark: 
     with pytest.raises(RequestError, match="NeMo") as refused:
         compiling.compile_step(benchmark, nemo_backend.BACKEND)
     assert refused.value.next_command.startswith("python launch/plan.py compile --backend=jax ")
+
+
+def test_an_interrupt_keeps_what_is_compiled_by_then(benchmark: Benchmark, compiler: list[Compiler]) -> None:
+    well = compiler[0]
+
+    def interrupted(folder: Path, name: str) -> None:
+        if name == "second":
+            raise KeyboardInterrupt
+        well(folder, name)
+
+    compiler[0] = interrupted
+    other = msgspec.structs.replace(benchmark, xla_flags={})
+    with pytest.raises(KeyboardInterrupt):
+        compiling.compile_steps({"first": benchmark, "second": other}, BACKEND)
+    compiler[0] = fails(CRASHED)
+    assert compiling.compile_step(benchmark, BACKEND).devices == 64
 
 
 def test_an_interrupted_compilation_leaves_no_folder(benchmark: Benchmark, compiler: list[Compiler]) -> None:

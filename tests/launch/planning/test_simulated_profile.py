@@ -53,6 +53,11 @@ def test_what_is_simulated_is_compiled_twice(benchmark: Benchmark, monkeypatch: 
     assert list(simulated_profile.beside(planned, BACKEND)) == ["off", "on", "on, with its simulated profile"]
 
 
+def test_a_profile_that_a_gpu_records_is_not_compiled_with(benchmark: Benchmark) -> None:
+    with pytest.raises(RequestError, match="records its profile on a GPU"):
+        simulated_profile.beside({"auto": msgspec.structs.replace(benchmark, pgle="auto")}, BACKEND)
+
+
 def test_each_instruction_has_the_cost_that_the_rates_imply(benchmark: Benchmark, tmp_path: Path) -> None:
     simulated_profile.write(benchmark, BACKEND, tmp_path / "pgle")
     text = (tmp_path / "pgle/profile.pbtxt").read_text()
