@@ -5,6 +5,7 @@ instruction its cost.
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -16,7 +17,7 @@ from benchmarks.values import Benchmark, PgleProfile, json_text, to_builtins
 from launch.command_line import places
 from launch.planning.compiling import compile_step
 
-SIMULATED = "simulated"
+SIMULATED: Final = "simulated"
 WITH_PROFILE = "with its simulated profile"
 COSTS, ABOUT = "profile.pbtxt", "profile.json"
 
