@@ -14,7 +14,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "reordered weights": ("reordered_weights",),
     "kept activations": ("saved_activations",),
     "gathered weights": ("gathered_layers",),
-    "vocabulary": ("logits",),
+    "vocabulary": ("logits", "gathered_head"),
     REST: ("pipelined_layers", "attention_scores", "workspace"),
 }
 MODEL, OPTIMIZER = "state['model']", "state['optimizer']"

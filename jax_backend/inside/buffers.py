@@ -12,7 +12,7 @@ ASSIGNMENT = "buffer-assignment"
 FILES = (ASSIGNMENT, f"{ASSIGNMENT}-values", "live-range")  # as *after_optimizations-NAME.txt ends
 
 _ALLOCATION = re.compile(r"allocation (\d+): size (\d+), page \d+, (.*)")
-_PLACED = re.compile(r" value: <\d+ (\S+) @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")
+_PLACED = re.compile(r" value: <\d+ (\S+)(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")
 _NEEDED = re.compile(r"    (\S+?)(\{[\d,]*\}):(\d+)-(\d+)$")
 _MADE_BY = re.compile(r" from instruction: %(\S+) = (?:\(.*?\)|\S+) ([a-z][a-z0-9-]*)\((?:%([\w.\-]+))?")
 _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')

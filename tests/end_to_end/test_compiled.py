@@ -69,6 +69,7 @@ def test_the_flagship_is_compiled_for_64_h100s(starter: Starter, dtype: str) -> 
     assert program["attention_kernels"] == {"forward": 160, "backward": 80}
     beside = [one["matmuls"] + one["attentions"] > 0 for one in found["overlap"]]
     assert (sum(beside), len(beside)) == (hidden, collectives)
+    assert sum(row["bytes"] for row in program["held"]) == pytest.approx(program["peak_bytes"], rel=2e-3)
     for kind in found["memory"]:
         assert kind["planned_bytes"] == pytest.approx(kind["held_bytes"], abs=0.01 * program["peak_bytes"]), kind[
             "name"

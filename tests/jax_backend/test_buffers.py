@@ -13,7 +13,7 @@ allocation 0: size 400, page 0, parameter 1, shape |f32[100]| at ShapeIndex {}, 
 allocation 1: size 900, page 0, preallocated-temp:
  value: <3 kept @0> (size=300,offset=0): f32[75]{0}
  value: <4 gathered{0} @0> (size=400,offset=300): bf16[200]{0}
- value: <5 same_place @0> (size=400,offset=300): bf16[200]{0}
+ value: <5 same_place (phi) @0> (size=400,offset=300): bf16[200]{0}
  value: <6 later @0> (size=600,offset=300): f32[150]{0}
  value: <7 inside @0> (size=100,offset=350): f32[25]{0}
  value: <8 unscheduled @0> (size=50,offset=850): f32[12]{0}
@@ -53,6 +53,10 @@ def rows(live_ranges: str) -> list[tuple[Any, ...]]:
 def test_values_in_the_same_place_are_counted_once_at_the_moment_that_takes_the_most() -> None:
     ranges = {"kept{}": "1-5", "gathered_0": "2-3", "same_place{}": "3-4", "later{}": "6-8"}
     assert rows(live(**ranges)) == [("weights", 400, True), ("gathered{0}", 400, False), ("kept", 300, False)]
+
+
+def test_a_value_that_a_loop_carries_is_held() -> None:
+    assert ("same_place", 400, False) in rows(live(**{"same_place{}": "3-4"}))
 
 
 def test_a_value_within_a_larger_one_adds_nothing() -> None:
