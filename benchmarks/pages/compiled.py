@@ -118,7 +118,7 @@ def _headlines(program: Program, walked: Walked) -> list[Headline]:
     if seconds:
         hidden, detail = 1 - exposed / seconds, f"{seconds_text(exposed)} of {seconds_text(seconds)} exposed"
         found.append(
-            Headline("communication hidden, modelled", f"{hidden:.1%}", hidden, "modelled.exchanged", detail)
+            Headline("communication time hidden, modelled", f"{hidden:.1%}", hidden, "modelled.exchanged", detail)
         )
     return found
 

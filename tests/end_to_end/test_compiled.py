@@ -70,10 +70,10 @@ def test_the_flagship_is_compiled_for_64_h100s(starter: Starter, dtype: str) -> 
     beside = [one["matmuls"] + one["attentions"] > 0 for one in found["overlap"]]
     assert (sum(beside), len(beside)) == (hidden, collectives)
     assert sum(row["bytes"] for row in program["held"]) == pytest.approx(program["peak_bytes"], rel=2e-3)
-    for kind in found["memory"]:
-        assert kind["planned_bytes"] == pytest.approx(kind["held_bytes"], abs=0.01 * program["peak_bytes"]), kind[
-            "name"
-        ]
+    off = {
+        kind["name"]: (kind["planned_bytes"] - kind["held_bytes"]) / program["peak_bytes"] for kind in found["memory"]
+    }
+    assert {name: share for name, share in off.items() if abs(share) > 0.01} == {}
     assert program["schedule"]["not_counted"] == []
     assert lines["weights and gradients over fsdp"]["left_over"] == 0
     assert sorted(program["loops"].values()) == [80, 80]
