@@ -117,4 +117,4 @@ def test_without_rates_of_the_device_there_are_no_times_and_the_reason_is_said()
     html = page(*compiled_parts({"": timed._replace(benchmark=changed(timed.benchmark, hardware=hardware))}, {}))
     assert "cannot be timed" in html
     assert "Forward: 2 layers" not in html
-    assert "communication hidden" not in html
+    assert "communication time hidden" not in html
