@@ -12,7 +12,7 @@ from benchmarks.compilation.compiled import Compiled, ProfileRead
 from benchmarks.compilation.overlap import overlap
 from benchmarks.compilation.program import Program
 from benchmarks.compilation.walk import UNKNOWN
-from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.errors import EXIT_INVALID, EXIT_REFUSED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import Grid, plural
 from benchmarks.request.resolve import Request
@@ -116,7 +116,8 @@ def grid(programs: Mapping[str, Program]) -> Grid:
         "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives", "#modelled tokens/s",
         f"beside '{first}'",
     ]  # fmt: skip
-    name = report.title(programs[first].benchmark)
+    names = {report.title(program.benchmark) for program in programs.values()}
+    name = names.pop() if len(names) == 1 else programs[first].benchmark.model.name
     count = plural(len(programs), "variant")
     return Grid(f"{name} · {count} compiled here, the fewest exposed bytes first", titles, rows)
 
@@ -146,6 +147,32 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
         f"{_modelled(program) / _modelled(first) - 1:+.1%}" if _modelled(first) and _modelled(program) else "unknown",
         "" if name == first_name else changed(program.compiled, first.compiled),
     )
+
+
+def too_large(programs: Mapping[str, Program]) -> RequestError | None:
+    """Where none fits: by how much the smallest does not."""
+    if any(program.fits for program in programs.values()):
+        return None
+    name, least = min(programs.items(), key=lambda one: one[1].compiled.peak_bytes)
+    several = f"none of the {len(programs)} programs, of which '{name}' is the smallest, fits"
+    what = "the program does not fit" if len(programs) == 1 else several
+    largest = max(least.memory, key=lambda kind: kind.held_bytes)
+    return RequestError(
+        f"{what} the device",
+        where=compiled_report.fits_text(least),
+        why=f"most of it is {largest.name}: {report.bytes_text(largest.held_bytes)}",
+        next_command="more GPUs (--gpus), a smaller --set=micro_batch_size, or --set=remat_policy=full",
+    )
+
+
+def exit_code(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> int:
+    """Variants are compared with each other; only a program that is alone is held to the formulas."""
+    if failed:
+        return max(error.exit_code for error in failed.values())
+    if too_large(programs):
+        return EXIT_REFUSED
+    explained = len(programs) > 1 or not next(iter(programs.values())).not_explained
+    return EXIT_VALID if explained else EXIT_INVALID
 
 
 def _modelled(program: Program) -> float:

@@ -16,7 +16,6 @@ import msgspec
 from benchmarks.backend import Backend, CompilesAlone
 from benchmarks.compilation.compiled import Compiled, Job
 from benchmarks.errors import RequestError, RunError, StepmarkError
-from benchmarks.rendering.columns import plural
 from benchmarks.values import Benchmark, Value
 from launch.checks.compile_check import refuse_to_compile
 from launch.command_line import places, progress
@@ -105,7 +104,7 @@ def _compile(
             keep_finished()
             begun = [name for name, its in folders.items() if its.exists()]
             doing = begun[-1] if begun else "importing the framework"
-            show(f"compiling for {plural(next(iter(jobs.values())).devices, 'GPU')}", len(begun), len(jobs), doing)
+            show("compiling", len(begun), len(jobs), doing)
 
         run_side_program(backend, engine, compiler.compile_program(), folder, Ended, look=look)
     keep_finished()

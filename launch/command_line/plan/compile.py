@@ -12,8 +12,8 @@
     python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 --html=FILE.html
         a page with the memory, the collectives and the schedule of a layer
 
-Exit codes: 0 compiled; 3 a program that is alone has FLOPs, bytes or weights that no formula explains; 2 the request
-was wrong, such as an unknown XLA flag; 1 the compiler failed.
+Exit codes: 0 compiled, and it fits; 3 a program that is alone has FLOPs, bytes or weights that no formula explains;
+2 no program fits the device, or the request was wrong, such as an unknown XLA flag; 1 the compiler failed.
 """
 
 import sys
@@ -25,7 +25,7 @@ from absl import flags
 from benchmarks.backend import find_backend
 from benchmarks.compilation import compiled_report, variants
 from benchmarks.compilation.program import Program
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID, StepmarkError
+from benchmarks.errors import StepmarkError
 from benchmarks.request.resolve import resolve
 from benchmarks.values import json_text
 from launch.cli import refuse_more
@@ -71,9 +71,10 @@ def main(argv: list[str]) -> int:
         print(compiled_report.text(next(iter(programs.values()))))
     if page_file is not None:
         _write_page(programs, failed, page_file)
-    for error in failed.values():
+    too_large = variants.too_large(programs)
+    for error in [*failed.values(), *([too_large] if too_large else [])]:
         print(error, file=sys.stderr)
-    return _exit_code(programs, failed)
+    return variants.exit_code(programs, failed)
 
 
 def _page_file() -> Path | None:
@@ -93,11 +94,3 @@ def _write_page(programs: Mapping[str, Program], failed: Mapping[str, StepmarkEr
 
     html_pages.write_page(page(*compiled_parts(programs, failed)), place)
     print(f"stepmark: {place}", file=sys.stderr)
-
-
-def _exit_code(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> int:
-    """Of what failed first; variants are compared, and only a program alone is held to the formulas."""
-    if failed:
-        return max(error.exit_code for error in failed.values())
-    explained = len(programs) > 1 or not next(iter(programs.values())).not_explained
-    return EXIT_VALID if explained else EXIT_INVALID

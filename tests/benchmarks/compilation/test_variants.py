@@ -106,6 +106,24 @@ def test_what_fits_comes_first_and_then_what_hides_most(program: Program) -> Non
     assert programs["synchronous"].walked.seconds > 1.1 * programs["planned"].walked.seconds
 
 
+def test_what_no_variant_fits_is_said_and_exit_code_2(program: Program) -> None:
+    assert variants.too_large({"large": too_large(program), "planned": program}) is None
+    assert variants.exit_code({"large": too_large(program), "planned": program}, {}) == 0
+    alone = variants.too_large({"large": too_large(program)})
+    assert alone is not None
+    assert alone.where.startswith("DOES NOT FIT: 90.00 GB of 75.20 GB")
+    assert "kept activations: 34.90 GB" in alone.why
+    assert variants.exit_code({"large": too_large(program)}, {}) == 2
+
+
+def test_a_failed_variant_and_an_unexplained_program_have_exit_codes_of_their_own(program: Program) -> None:
+    unexplained = program._replace(compiled=msgspec.structs.replace(program.compiled, parameters=7))
+    assert variants.exit_code({"planned": program}, {}) == 0
+    assert variants.exit_code({"planned": unexplained}, {}) == 3
+    assert variants.exit_code({"planned": program}, {"wrong": RequestError("wrong")}) == 2
+    assert variants.exit_code({"planned": program}, {"wrong": RunError("wrong")}) == 1
+
+
 def test_the_table_says_what_each_variant_changes_and_what_failed(program: Program) -> None:
     programs = {"planned": program, "alone": synchronous(program), "same": program, "large": too_large(program)}
     read = msgspec.structs.replace(programs["alone"].compiled, profile=ProfileRead(found=498, missing=24))
