@@ -45,6 +45,10 @@ class RequestError(StepmarkError):
     exit_code = EXIT_REFUSED
 
 
+class OtherGpus(RequestError):
+    """The layout is for another number of GPUs than was asked for."""
+
+
 class RunError(StepmarkError):
     """Something that had started failed."""
 

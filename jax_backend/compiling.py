@@ -39,10 +39,18 @@ PROGRAM = SideProgram(
 
 def sources() -> list[Path]:
     here = Path(__file__).parent
-    return [here / "requirements-cuda.lock", *sorted((here / "inside").glob("*.py"))]
+    kit = here.parent / "benchmarks" / "inside" / "worker_kit.py"
+    return [here / "requirements-cuda.lock", kit, *sorted((here / "inside").glob("*.py"))]
 
 
 def job(name: str, benchmark: Benchmark) -> Job:
+    if benchmark.parallelism.context > 1 and benchmark.knobs.get("attention") in (NEEDS_A_DRIVER, STANDS_IN):
+        raise RequestError(
+            "a context axis cannot be compiled without a GPU",
+            where="--set=ici_context_parallelism, dcn_context_parallelism",
+            why="in MaxText it needs Transformer Engine's attention, which cannot be imported without a driver",
+            next_command="a context axis of 1, and the rest along fsdp",
+        )
     changed = settings(benchmark)
     why = f"{STANDS_IN} for {NEEDS_A_DRIVER}: Transformer Engine cannot be imported without a driver"
     return Job(

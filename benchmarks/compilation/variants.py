@@ -50,7 +50,9 @@ def _cells(request: Request) -> list[Request]:
     ]
     empty = next((key for words in lists for key, word in words if not word and len(words) > 1), None)
     if empty is not None:
-        raise RequestError(f"--set={empty}: a value of the list is empty", where=f"--set={empty}")
+        raise RequestError(
+            f"--set={empty}: a value of the list is empty", where="--set", next_command=f"--set={empty}=A,B"
+        )
     return [msgspec.structs.replace(request, settings=dict(settings)) for settings in itertools.product(*lists)]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from benchmarks.backend import Backend, GuidedByProfiles, NeedsTransformerEngine, Profiles
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import OtherGpus, RequestError, nearest
 from benchmarks.measuring.window import check_rule, last_step_wanted
 from benchmarks.request.slowdown import refuse_slowdown
 from benchmarks.values import Benchmark
@@ -86,7 +86,7 @@ def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
     if layout.devices != benchmark.gpus:
         words = " x ".join(f"{size} {word}" for word, size in layout.words())
         axes = " ".join(f"--set={k}={v}" for k, v in benchmark.knobs.items() if k in backend.layout_settings)
-        raise RequestError(
+        raise OtherGpus(
             f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
             where="--gpus and --set",
             why=f"{words or 'one device'} = {layout.devices}",

@@ -3,8 +3,8 @@
 Pure standard library, loadable by path. PGLE asks an optimized program for its collectives by name
 (`Module.collectives`), the compiler's account for the FLOPs of its matmuls and the bytes of its collectives, loops
 multiplied in (`account`). The account is made for a dump after SPMD partitioning: every collective is there, in the
-type in which it was asked for. Later passes of XLA:CPU turn bfloat16 into float32, and reduce-scatters into
-all-reduces with a slice; a partitioner writes them so as well, and they are counted as what they are.
+type in which it was asked for, before later passes join and move them. A partitioner writes some reduce-scatters as
+all-reduces with a slice, and they are counted as what they are.
 """
 
 import re

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.backend import Backend, CompilesAlone
+from benchmarks.backend import Backend, CompilesAlone, SideProgram
 from benchmarks.compilation.compiled import Compiled, Job
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.values import Benchmark, Value
@@ -64,7 +64,9 @@ def compile_steps(
         with naming_variant(name, several=len(benchmarks) > 1):
             refuse_to_compile(benchmarks[name], backend, backend.compile_program(), make_environment=make_environment)
     if missing:
-        found |= _compile(missing, digests, backend, backend, next(iter(benchmarks.values())).engine)
+        found |= _compile(
+            missing, digests, backend, backend.compile_program(), next(iter(benchmarks.values())).engine
+        )
     return {name: found[name] for name in jobs}
 
 
@@ -76,13 +78,12 @@ def naming_variant(name: str, *, several: bool) -> Iterator[None]:
     except RequestError as error:
         if not several:
             raise
-        raise RequestError(
-            f"{name}: {error.what}", where=error.where, why=error.why, next_command=error.next_command
-        ) from None
+        what = f"{name}: {error.what}"
+        raise type(error)(what, where=error.where, why=error.why, next_command=error.next_command) from None
 
 
 def _compile(
-    jobs: Mapping[str, Job], digests: Mapping[str, str], backend: Backend, compiler: CompilesAlone, engine: str
+    jobs: Mapping[str, Job], digests: Mapping[str, str], backend: Backend, program: SideProgram, engine: str
 ) -> dict[str, Outcome]:
     """Each program is kept as soon as it is there: whoever interrupts the next one has it."""
     place = Path(tempfile.mkdtemp(prefix="stepmark-"))
@@ -104,9 +105,9 @@ def _compile(
             keep_finished()
             begun = [name for name, its in folders.items() if its.exists()]
             doing = begun[-1] if begun else "importing the framework"
-            show("compiling", len(begun), len(jobs), doing)
+            show("compiling", len(kept), len(jobs), doing)
 
-        run_side_program(backend, engine, compiler.compile_program(), folder, Ended, look=look)
+        run_side_program(backend, engine, program, folder, Ended, look=look)
     keep_finished()
     found = {name: _outcome(folders[name], job) for name, job in jobs.items()}
     if not any(isinstance(one, StepmarkError) for one in found.values()):
@@ -118,7 +119,8 @@ def _compile(
 
 
 UNKNOWN_FLAGS = re.compile(r"Unknown flags? in XLA_FLAGS: (.*)")
-SAID = re.compile(r"^[EF]\d{4} [\d:.]+\s+\d+ [\w./]+:\d+\] (.*)")  # what XLA's own log calls an error
+# What XLA's own log calls an error, and how a Python exception ends.
+SAID = re.compile(r"^(?:[EF]\d{4} [\d:.]+\s+\d+ [\w./]+:\d+\] )(.*)|^(\w[\w.]*(?:Error|Exception): .*)")
 LINES_SHOWN = 5
 
 
@@ -145,7 +147,7 @@ def _error(folder: Path, job: Job) -> StepmarkError:
                 next_command=f'python launch/doctor.py flags "{match[1]}"',
             )
     code = msgspec.json.decode((folder / FAILED).read_bytes(), type=Failed).exit_code
-    own = [match[1] for line in lines if (match := SAID.match(line))]
+    own = [match[1] or match[2] for line in lines if (match := SAID.match(line))]
     return RunError(
         f"{job.name}: the compiler {_end(code)}",
         where=str(log),

@@ -42,6 +42,13 @@ def test_silence_about_a_profile_is_an_error() -> None:
         compile_program.profile_read("compiling\n")
 
 
+def test_a_context_axis_is_refused() -> None:
+    axes = {"ici_context_parallelism": "8", "ici_fsdp_parallelism": "1"}
+    with pytest.raises(RequestError, match="context axis") as refused:
+        compiling.job("as planned", resolved("llama2_70b", axes, gpus=64))
+    assert "Transformer Engine" in refused.value.why
+
+
 def test_the_compiler_is_told_of_the_device() -> None:
     text = compiling.job("as planned", resolved("llama2_70b", gpus=64)).target
     assert "core_count: 132" in text

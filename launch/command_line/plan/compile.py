@@ -22,14 +22,15 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.backend import find_backend
+from benchmarks.backend import Backend, find_backend
 from benchmarks.compilation import compiled_report, variants
 from benchmarks.compilation.program import Program
-from benchmarks.errors import StepmarkError
-from benchmarks.request.resolve import resolve
-from benchmarks.values import json_text
+from benchmarks.configs import Configs
+from benchmarks.errors import OtherGpus, StepmarkError
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.values import Benchmark, json_text
 from launch.cli import refuse_more
-from launch.command_line import places, request_flags
+from launch.command_line import places, progress, request_flags
 from launch.planning.compiling import compile_steps, naming_variant
 from launch.planning.simulated_profile import beside
 from launch.running import machine_gpus
@@ -49,15 +50,15 @@ def main(argv: list[str]) -> int:
     configs = places.configs()
     asked = variants.named(request_flags.requests(configs.site(request_flags.site_name())), FLAGS_AB.value)
     backend = find_backend(next(iter(asked.values())).backend)
-    benchmarks = {}
-    for name, request in asked.items():
-        with naming_variant(name, several=len(asked) > 1):
-            benchmarks[name] = resolve(machine_gpus.settled(request, configs, backend), configs, backend)
+    benchmarks = _resolved(asked, configs, backend)
     benchmarks = beside(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
     outcomes = compile_steps(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
     failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, StepmarkError)}
     if len(failed) == len(outcomes):
-        raise next(iter(failed.values()))
+        *others, last = failed.values()
+        for error in others:
+            print(error, file=sys.stderr)
+        raise last
     programs = {
         name: Program(benchmarks[name], backend.storage(benchmarks[name]), outcome)
         for name, outcome in outcomes.items()
@@ -75,6 +76,22 @@ def main(argv: list[str]) -> int:
     for error in [*failed.values(), *([too_large] if too_large else [])]:
         print(error, file=sys.stderr)
     return variants.exit_code(programs, failed)
+
+
+def _resolved(asked: Mapping[str, Request], configs: Configs, backend: Backend) -> dict[str, Benchmark]:
+    """Of lists that share out the same GPUs, some combinations are for other numbers: these are left out."""
+    benchmarks, left_out = {}, []
+    for name, request in asked.items():
+        try:
+            with naming_variant(name, several=len(asked) > 1):
+                benchmarks[name] = resolve(machine_gpus.settled(request, configs, backend), configs, backend)
+        except OtherGpus:
+            left_out.append(name)
+            if len(left_out) == len(asked):
+                raise
+    if left_out:
+        progress.say(f"left out, because their layouts are for another number of GPUs: {'; '.join(left_out)}")
+    return benchmarks
 
 
 def _page_file() -> Path | None:
