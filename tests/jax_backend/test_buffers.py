@@ -17,6 +17,7 @@ allocation 1: size 900, page 0, preallocated-temp:
  value: <6 later @0> (size=600,offset=300): f32[150]{0}
  value: <7 inside @0> (size=100,offset=350): f32[25]{0}
  value: <8 unscheduled @0> (size=50,offset=850): f32[12]{0}
+ value: <11 across @0> (size=200,offset=200): f32[50]{0}
 allocation 2: size 8, page 0, thread-local:
  value: <9 scalar @0> (size=8,offset=0): f64[]
 
@@ -53,6 +54,11 @@ def rows(live_ranges: str) -> list[tuple[Any, ...]]:
 def test_values_in_the_same_place_are_counted_once_at_the_moment_that_takes_the_most() -> None:
     ranges = {"kept{}": "1-5", "gathered_0": "2-3", "same_place{}": "3-4", "later{}": "6-8"}
     assert rows(live(**ranges)) == [("weights", 400, True), ("gathered{0}", 400, False), ("kept", 300, False)]
+
+
+def test_of_values_that_overlap_each_byte_is_counted_once() -> None:
+    found = rows(live(**{"kept{}": "1-5", "across{}": "4-5"}))
+    assert found == [("weights", 400, True), ("kept", 300, False), ("across", 100, False)]
 
 
 def test_a_value_that_a_loop_carries_is_held() -> None:

@@ -17,7 +17,7 @@ from jax_backend import BACKEND
 from tests.jax_backend.asked import resolved
 
 RECORDED = Path(__file__).with_name("compiled_memory.yml")
-WORST, MEDIAN = 0.05, 0.02
+WORST, MEDIAN, PART = 0.025, 0.003, 0.02  # promised are 0.05 and 0.02
 
 
 def programs() -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def test_the_peak_and_its_parts_are_those_of_the_compiled_program(number: int) -
     assert off(number) < WORST
     state = {"arguments": parts.pop("parameters") + parts.pop("optimizer")}
     for name, size in compiled.items():
-        assert {**state, **parts}.get(name, 0.0) == pytest.approx(size, abs=MEDIAN * peak), name
+        assert {**state, **parts}.get(name, 0.0) == pytest.approx(size, abs=PART * peak), name
 
 
 def test_half_of_the_programs_are_closer() -> None:
