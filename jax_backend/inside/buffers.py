@@ -69,7 +69,9 @@ def held_at_the_peak(assignment, values, live_ranges):
         (needed[value.name], value) for value in placed if value.allocation in temporary and value.name in needed
     ]
     found = [
-        _held(value, size, makers, argument=False) for value, size in _distinct(_at_the_peak(ranged), makers) if size
+        _held(value, size, makers, argument=False)
+        for value, size in _distinct(_at_the_peak(ranged, makers), makers)
+        if size
     ]
     return sorted([*begin, *found], key=lambda one: -one.bytes)
 
@@ -111,15 +113,26 @@ def _needed(text):
     return found
 
 
-def _at_the_peak(ranged):
-    """The values that are needed when they take the most room; memory is only ever taken where a range begins."""
-    largest, found = 0, []
+NEAR = 1e-2  # of the temporary memory: moments this close to the largest one count as it
+
+
+def _at_the_peak(ranged, makers):
+    """The values that are needed when they take the most room; memory is only ever taken where a range begins.
+
+    Of moments that take as much, the one whose values say best what they are: where a loop begins they have no names.
+    """
+    moments = []
     for moment in sorted({first for (first, _), _ in ranged}):
         alive = [value for (first, last), value in ranged if first <= moment <= last]
-        size = _covered((value.offset, value.offset + value.size) for value in alive)
-        if size > largest:
-            largest, found = size, alive
-    return found
+        named = [value for value in alive if all(_telling(value, makers))]
+        moments.append((_size(alive), _size(named), alive))
+    largest = max((size for size, _, _ in moments), default=0)
+    near = [moment for moment in moments if moment[0] >= (1 - NEAR) * largest]
+    return max(near, key=lambda moment: moment[1], default=(0, 0, []))[2]
+
+
+def _size(values):
+    return _covered((value.offset, value.offset + value.size) for value in values)
 
 
 def _covered(extents):

@@ -69,7 +69,7 @@ def test_the_flagship_is_compiled_for_64_h100s(starter: Starter, dtype: str) -> 
     assert program["attention_kernels"] == {"forward": 160, "backward": 80}
     beside = [one["matmuls"] + one["attentions"] > 0 for one in found["overlap"]]
     assert (sum(beside), len(beside)) == (hidden, collectives)
-    assert sum(row["bytes"] for row in program["held"]) == pytest.approx(program["peak_bytes"], rel=2e-3)
+    assert sum(row["bytes"] for row in program["held"]) == pytest.approx(program["peak_bytes"], rel=1e-2)
     off = {
         kind["name"]: (kind["planned_bytes"] - kind["held_bytes"]) / program["peak_bytes"] for kind in found["memory"]
     }

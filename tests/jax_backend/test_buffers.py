@@ -61,6 +61,11 @@ def test_of_values_that_overlap_each_byte_is_counted_once() -> None:
     assert found == [("weights", 400, True), ("kept", 300, False), ("across", 100, False)]
 
 
+def test_of_equal_moments_the_one_whose_values_have_names_is_shown() -> None:
+    names = [name for name, _, _ in rows(live(**{"kept{}": "1-6", "same_place{}": "1-2", "gathered_0": "4-5"}))]
+    assert names == ["weights", "gathered{0}", "kept"]
+
+
 def test_a_value_that_a_loop_carries_is_held() -> None:
     assert ("same_place", 400, False) in rows(live(**{"same_place{}": "3-4"}))
 
