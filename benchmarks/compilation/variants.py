@@ -204,7 +204,7 @@ def profile_text(profile: ProfileRead) -> str:
 
 
 def as_json(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> dict[str, object]:
-    """All variants, the best first."""
+    """All variants, ranked."""
     return {
         "variants": [compiled_report.as_json(name, programs[name]) for name in ranked(programs)],
         "failed": {name: error.what for name, error in failed.items()},
