@@ -1,0 +1,41 @@
+"""Step times of public MLPerf Training v5.1 result logs, one run of each system and benchmark: real noise to test on.
+
+extract.py says how mlperf_v51_steps.csv.gz was made.
+"""
+
+import csv
+import gzip
+from pathlib import Path
+from typing import NamedTuple
+
+FILE = Path(__file__).with_name("mlperf_v51_steps.csv.gz")
+
+
+class PublicRun(NamedTuple):
+    """The times of one run, in the order they were logged."""
+
+    path: str  # of its log, in mlcommons/training_results_v5.1
+    steps_per_value: int  # 1: each step's own time as logged; else the mean of so many steps, by the log's clock
+    resolution_seconds: float  # what the last digit of a value is worth
+    seconds: list[float]  # of a step
+    ends: list[float]  # seconds from the log's run_start to the end of each value; evaluations lie between some
+
+    @property
+    def name(self) -> str:
+        submitter, _, system, benchmark, _ = self.path.split("/")
+        return f"{submitter} {system} {benchmark}"
+
+
+def public_runs() -> list[PublicRun]:
+    """All of the file."""
+    with gzip.open(FILE, "rt", newline="") as lines:
+        return [
+            PublicRun(
+                path=row["path"],
+                steps_per_value=int(row["steps_per_value"]),
+                resolution_seconds=float(row["resolution_seconds"]),
+                seconds=[float(value) for value in row["seconds"].split()],
+                ends=[int(value) / 1000 for value in row["ends_ms"].split()],
+            )
+            for row in csv.DictReader(lines)
+        ]
