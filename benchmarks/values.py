@@ -649,8 +649,11 @@ class RunRecord(Value, frozen=True):
 # --- summarised -------------------------------------------------------------------------------
 
 
+Settling = Literal["settled", "still moving", "too short", "not judged"]  # not judged: by versions up to 0.9.0
+
+
 class Window(Value, frozen=True):
-    """Which steps count, and for each left out, why."""
+    """Which steps count, and for each left out, why; and whether the step time had settled in them."""
 
     rule: str
     first_step: int | None
@@ -658,6 +661,9 @@ class Window(Value, frozen=True):
     counted: int
     settled: bool
     excluded: dict[str, int]
+    settling: Settling = "not judged"
+    drift_percent_per_minute: float | None = None  # of a run that still moves; above 0: it gets slower
+    median_off_percent: float | None = None  # how far at most, by that drift, the median is from the settled time
 
 
 class TimeToTrain(Value, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from benchmarks.jobs.failures import QueuedEnd, why_failed
 from benchmarks.jobs.job_record import AttemptEnd, Ended
-from benchmarks.measuring import flops, statistics
+from benchmarks.measuring import flops, settling, statistics
 from benchmarks.measuring.figures import Figures, SecondsPerStep, measure, no_figures
 from benchmarks.measuring.ledger import Recompute
 from benchmarks.measuring.utilisation import Mfu, Workload, workload_of
@@ -318,6 +318,8 @@ def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | Non
     found: dict[str, str] = {}
     if not window.counted:
         found |= dict.fromkeys(("window.first_step", "window.last_step"), "no step is counted")
+    if window.settling != "still moving":
+        found |= dict.fromkeys(settling.NULLS, settling.WORDS[window.settling])
     for name in ("first", "last"):
         if getattr(loss, name) is None:
             found[f"loss.{name}"] = f"no finite loss was reported for the {name} step"
@@ -367,9 +369,8 @@ def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: boo
 
 
 def window_notes(window: Window) -> list[str]:
-    if window.counted and not window.settled:
-        return ["not settled: the run is too short to show that its step time has settled, so it may still drift"]
-    return []
+    note = settling.note(window)
+    return [note] if note else []
 
 
 def _benchmark_figures(benchmark: Benchmark) -> BenchmarkFigures:

@@ -4,7 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
+from benchmarks.measuring import settling
 from benchmarks.measuring.summary import Result
+from benchmarks.measuring.window import SETTLING, STEADY
 from benchmarks.values import Step, to_builtins
 
 # Libraries may round the last bits otherwise; a person's edit is never this small.
@@ -17,12 +21,30 @@ def differences(
     stored_result: Result, result: Result, stored_steps: Sequence[Step], steps: Sequence[Step]
 ) -> list[str]:
     """One line a difference: where, what is stored, what the raw files give."""
+    if stored_result.window.settling == "not judged":
+        result = _judged_as_before(result, stored_result)
     found = list(_between("result.json", to_builtins(stored_result), to_builtins(result)))
     if len(stored_steps) != len(steps):
         found.append(f"steps.jsonl: {len(stored_steps)} steps are stored, the raw files hold {len(steps)}")
     for stored, step in zip(stored_steps, steps, strict=False):
         found += _between(f"steps.jsonl step {step.step} rank {step.rank}", to_builtins(stored), to_builtins(step))
     return found
+
+
+def _judged_as_before(result: Result, stored: Result) -> Result:
+    """The result as versions up to 0.11.0 gave it: settled once the first steps were left out, whatever came then.
+
+    Of a recipe's window the rest of the result does not say what they found, so that is taken as stored.
+    """
+    settled = SETTLING in result.window.excluded if result.window.rule == STEADY else stored.window.settled
+    window = msgspec.structs.replace(
+        result.window, settled=settled, settling="not judged", drift_percent_per_minute=None, median_off_percent=None
+    )
+    note = settling.note(result.window)
+    before = [] if settled else [settling.NOTE_BEFORE]
+    notes = [one for said in result.notes for one in (before if said == note else [said])]
+    nulls = {name: why for name, why in result.null_because.items() if name not in settling.NULLS}
+    return msgspec.structs.replace(result, window=window, notes=notes, null_because=nulls)
 
 
 def _between(path: str, stored: Any, computed: Any) -> Iterator[str]:

@@ -14,6 +14,8 @@ from itertools import groupby, pairwise
 import msgspec
 
 from benchmarks.errors import RequestError
+from benchmarks.measuring import settling
+from benchmarks.measuring.settling import Judgement, Timed
 from benchmarks.values import Step, Window
 
 STEADY = "steady"
@@ -25,11 +27,6 @@ NO_TIME = "no_time"
 ARTEFACT = "artefact"
 SETTLING = "settling"
 OUTSIDE_WINDOW = "outside_window"
-
-SETTLING_BIN_SECONDS = 15.0
-SETTLING_AGREEMENT = 0.0025
-SETTLING_LIMIT_SECONDS = 75.0
-FEWEST_SETTLED_STEPS = 5  # a run that settles later is not settled, and all its steps count
 
 ARTEFACT_BELOW_MEDIAN = 0.5
 CARRIER_ABOVE_MEDIAN = 1.05  # within a run, steps vary by 0.04-3%
@@ -67,8 +64,8 @@ def describe_rule(rule: str) -> str:
         return (
             "all steps after the first (compile), in foreign logs without dispatch artefacts, "
             "once step times have settled: "
-            f"two successive {SETTLING_BIN_SECONDS:g} s medians within {SETTLING_AGREEMENT:.2%}, "
-            f"or {SETTLING_LIMIT_SECONDS:g} s of stepping"
+            f"two successive {settling.BIN_SECONDS:g} s medians within {settling.AGREEMENT:.2%}, "
+            f"or {settling.LIMIT_SECONDS:g} s of stepping"
         )
     if rule == LAST:
         return "the last step with a time (a recipe's own rule)"
@@ -88,15 +85,28 @@ def choose_window(
     if len({(step.attempt, step.rank) for step in steps}) > 1:
         raise ValueError("a window is chosen within one attempt of one rank")
     steady = _mark_steady(steps, fastest_possible_seconds)
-    settled_from = _settled_from(steps, steady)
-    if rule == STEADY:
-        settled = settled_from is not None and steady[settled_from:].count(None) >= FEWEST_SETTLED_STEPS
-        marks = _mark_settling(steady, settled_from) if settled_from is not None and settled else steady
-    else:
+    start = _settled_from(steps, steady)
+    if start is not None and steady[start:].count(None) < settling.FEWEST_STEPS:
+        start = None
+    if rule != STEADY:
         marks = _mark_recipe(steps, rule)
-        settled = None in marks and settled_from is not None and marks.index(None) >= settled_from
+    else:
+        marks = steady if start is None else _mark_settling(steady, start)
     marked = [msgspec.structs.replace(step, excluded_because=mark) for step, mark in zip(steps, marks, strict=True)]
-    return _window(marked, rule, settled), marked
+    return _window(marked, rule, _judge(steps, steady, marks, start)), marked
+
+
+def _judge(steps: Sequence[Step], steady: Marks, marks: Marks, start: int | None) -> Judgement:
+    """Whether the run moved after settling. A recipe's window may be short, or lie before it."""
+    if start is None or None not in marks[start:] or marks.index(None) < start:
+        return settling.TOO_SHORT
+    times, ends = _times(steps), _step_ends(steps)
+    began = ends[steady.index(None) - 1] if steady.index(None) else 0.0
+    of_run, counted = (
+        [Timed(times[index], ends[index] - began) for index in range(start, len(steps)) if of[index] is None]
+        for of in (steady, marks)
+    )
+    return settling.judge(of_run, counted)
 
 
 def missing_steps(rule: str, steps: Sequence[Step]) -> int:
@@ -156,15 +166,18 @@ def _times(steps: Sequence[Step]) -> dict[int, float]:
     }
 
 
-def _window(marked: Sequence[Step], rule: str, settled: bool) -> Window:
+def _window(marked: Sequence[Step], rule: str, judgement: Judgement) -> Window:
     counted = [step.step for step in marked if step.excluded_because is None]
     return Window(
         rule=rule,
         first_step=counted[0] if counted else None,
         last_step=counted[-1] if counted else None,
         counted=len(counted),
-        settled=settled,
+        settled=judgement.settling == "settled",
         excluded=dict(Counter(step.excluded_because for step in marked if step.excluded_because is not None)),
+        settling=judgement.settling,
+        drift_percent_per_minute=judgement.drift_percent_per_minute,
+        median_off_percent=judgement.median_off_percent,
     )
 
 
@@ -228,30 +241,10 @@ def _slower_neighbour(
 
 
 def _settled_from(steps: Sequence[Step], marks: Marks) -> int | None:
-    """The position of the first step after settling; None where the run ends before.
-
-    Settling is a matter of seconds (power, thermals), not of steps; the constants were measured on 1,194 public
-    MLPerf logs. Stepping starts with the first step that could count: a device that compiles or collects a profile
-    is not yet under the load that settles it.
-    """
-    from statistics import median
-
-    times, ends = _times(steps), _step_ends(steps)
+    times = _times(steps)
+    countable = [times.get(index) if mark is None else None for index, mark in enumerate(marks)]
     first = marks.index(None) if None in marks else len(marks)
-    started = bin_start = ends[first - 1] if first else 0.0
-    earlier: float | None = None
-    in_bin: list[float] = []
-    for index in range(first, len(steps)):
-        if marks[index] is None and index in times:
-            in_bin.append(times[index])
-        if in_bin and ends[index] - bin_start >= SETTLING_BIN_SECONDS:
-            later = median(in_bin)
-            if earlier is not None and abs(later - earlier) < SETTLING_AGREEMENT * earlier:
-                return index + 1
-            earlier, bin_start, in_bin = later, ends[index], []
-        if ends[index] - started >= SETTLING_LIMIT_SECONDS:
-            return index + 1
-    return None
+    return settling.settled_from(countable, _step_ends(steps), first)
 
 
 def _step_ends(steps: Sequence[Step]) -> list[float]:

@@ -32,7 +32,12 @@ from benchmarks.values import Benchmark, Step, Value, to_builtins
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
 WHY = {"valid": "is valid", "invalid": "is invalid", "failed": "failed"}
-FIRST = ("not settled:", "slowed on purpose:")  # notes that a reader must know before the figures
+FIRST = (
+    "not settled:",
+    "still moving:",
+    "too short to tell",
+    "slowed on purpose:",
+)  # notes that a reader must know before the figures
 ELSEWHERE = ("status", "MFU", "HFU", "notes", "compare")  # rows of the table that are said otherwise
 # In large type, where they are known: label, field of result.json, how it is shown.
 FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (

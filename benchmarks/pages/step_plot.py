@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.measuring.figures import usable_seconds
+from benchmarks.measuring.settling import WORDS
 from benchmarks.measuring.summary import Result
 from benchmarks.pages.drawing import BLUE, MUTED, VIOLET, WARM, plot, seconds_axis
 from benchmarks.pages.page import Key, Plot
@@ -158,9 +159,8 @@ def _steps_in_words(result: Result, groups: Groups, out: Sequence[Step]) -> str:
     window = result.window
     words = ["No step is counted."]
     if window.counted:
-        settled = "settled" if window.settled else "not settled"
         steps = f"{plural(window.counted, 'step')} counted, from {window.first_step} to {window.last_step}"
-        words = [f"{steps} (window: {window.rule}, {settled})."]
+        words = [f"{steps} (window: {window.rule}, {WORDS[window.settling]})."]
     if out:
         named = ", ".join(f"step {step.step} took {seconds_text(step.seconds or 0.0)}" for step in out[:4])
         words.append(f"Off the axis: {named}{f', and {len(out) - 4} more' if len(out) > 4 else ''}.")

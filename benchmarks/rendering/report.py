@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from benchmarks.measuring.settling import WORDS
 from benchmarks.rendering.columns import Rows, aligned, columns
 from benchmarks.values import Benchmark, Parallelism, Recipe, Step
 
@@ -152,8 +153,7 @@ def _window_text(result: "Result") -> str:
     window = result.window
     out = ", ".join(f"{count} {reason}" for reason, count in window.excluded.items()) or "none"
     span = f"steps {window.first_step}-{window.last_step}" if window.counted else "no step"
-    settled = "settled" if window.settled else "not settled"
-    return f"{window.counted} counted ({window.rule}: {span}, {settled}); left out: {out}"
+    return f"{window.counted} counted ({window.rule}: {span}, {WORDS[window.settling]}); left out: {out}"
 
 
 def _number(value: float | None) -> str:

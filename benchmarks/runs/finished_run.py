@@ -16,7 +16,7 @@ from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import SCHEMA_VERSION
 from benchmarks.runs import identity
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
-from benchmarks.values import BenchmarkName, Parallelism
+from benchmarks.values import BenchmarkName, Parallelism, Settling
 
 READING = 3  # what a row means: higher, and every index is made anew
 RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue, or was cut off
@@ -39,6 +39,8 @@ class FinishedRun(BenchmarkName, frozen=True, kw_only=True):
     window: str
     counted: int = 0
     settled: bool = False
+    settling: Settling = "not judged"
+    median_off_percent: float | None = None  # how far its drift may put the median off
     profile: str = "none"
     pgle: str = "off"
     seconds_per_step: float | None = None  # the median
@@ -102,6 +104,8 @@ SOURCES: dict[str, dict[str, tuple[str | int, ...]]] = {
         "first_step": ("window", "first_step"),
         "counted": ("window", "counted"),
         "settled": ("window", "settled"),
+        "settling": ("window", "settling"),
+        "median_off_percent": ("window", "median_off_percent"),
         "seconds_per_step": ("seconds_per_step", "median"),
         "seconds_low": ("seconds_per_step", "ci95", 0),
         "seconds_high": ("seconds_per_step", "ci95", 1),

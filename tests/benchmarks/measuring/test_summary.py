@@ -98,7 +98,7 @@ def test_a_good_run_is_valid() -> None:
     assert result.reported_by_framework["seconds_per_step_median"] == 0.4
     assert [step.excluded_because for step in steps] == ["compile", *[None] * 9]
     assert {step.tokens for step in steps} == {256}
-    assert any("not settled" in note for note in result.notes)
+    assert any("too short to tell" in note for note in result.notes)
 
 
 # --- failed ---------------------------------------------------------------------------------------
@@ -303,7 +303,10 @@ CONTRACT: dict[str, Any] = {
         "backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "sequence_length",
         "global_batch_size", "parallelism",
     ],
-    "window": ["rule", "first_step", "last_step", "counted", "settled", "excluded"],
+    "window": [
+        "rule", "first_step", "last_step", "counted", "settled", "excluded", "settling",
+        "drift_percent_per_minute", "median_off_percent",
+    ],
     "seconds_per_step": ["median", "mean", "stdev", "ci95", "excess"],
     "tokens_per_second": None,
     "tokens_per_second_effective": None,

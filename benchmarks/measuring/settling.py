@@ -1,0 +1,134 @@
+"""Whether a run's step time has settled: from which step it may count, and whether the counted ones still move. Pure.
+
+A drift matters where it puts the median off the settled step time by MATTERS_PERCENT. A trend is taken to go on until
+LONGEST_DRIFT_SECONDS after stepping began, so a short window must see a small trend to rule that out: a run that is
+too short or too noisy for it is neither settled nor moving, but too short to tell.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from benchmarks.values import Settling, Window
+
+BIN_SECONDS = 15.0
+AGREEMENT = 0.0025
+LIMIT_SECONDS = 75.0
+FEWEST_STEPS = 5  # a run that would settle later keeps all its steps
+
+MATTERS_PERCENT = 0.5
+LONGEST_DRIFT_SECONDS = 600.0
+BLOCKS = 8
+QUANTILE = 2.447  # Student's t, 95% two-sided, for a line through 8 blocks
+MEMORY = 1.5  # how much wider the error of a slope is because neighbouring blocks are alike
+CLIP_DEVIATIONS = 3.0  # of the median absolute deviation, scaled as a standard deviation
+
+
+class Timed(NamedTuple):
+    """One counted step: how long it took, and when it ended."""
+
+    seconds: float
+    ended: float  # seconds since stepping began
+
+
+class Judgement(NamedTuple):
+    settling: Settling
+    drift_percent_per_minute: float | None = None  # above 0: it gets slower
+    median_off_percent: float | None = None
+
+
+TOO_SHORT = Judgement("too short")
+WORDS: dict[Settling, str] = {
+    "settled": "settled",
+    "still moving": "still moving",
+    "too short": "too short to tell",
+    "not judged": "settling not judged",
+}
+NULLS = ("window.drift_percent_per_minute", "window.median_off_percent")  # of a run that does not move
+NOTE_BEFORE = "not settled: the run is too short to show that its step time has settled, so it may still drift"
+
+
+def settled_from(seconds: Sequence[float | None], ends: Sequence[float], first: int) -> int | None:
+    """The position of the first step after settling; None where the run ends before.
+
+    Settling is a matter of seconds (power, thermals), not of steps; the constants were measured on 1,194 public
+    MLPerf logs. Stepping starts with the first step that could count: a device that compiles or collects a profile
+    is not yet under the load that settles it. `seconds` is None for a step that cannot count.
+    """
+    from statistics import median
+
+    started = bin_start = ends[first - 1] if first else 0.0
+    earlier: float | None = None
+    in_bin: list[float] = []
+    for index in range(first, len(seconds)):
+        taken = seconds[index]
+        if taken is not None:
+            in_bin.append(taken)
+        if in_bin and ends[index] - bin_start >= BIN_SECONDS:
+            later = median(in_bin)
+            if earlier is not None and abs(later - earlier) < AGREEMENT * earlier:
+                return index + 1
+            earlier, bin_start, in_bin = later, ends[index], []
+        if ends[index] - started >= LIMIT_SECONDS:
+            return index + 1
+    return None
+
+
+def judge(steps: Sequence[Timed], counted: Sequence[Timed]) -> Judgement:
+    """What the steps after settling say of the median of the counted ones.
+
+    A line through the medians of 8 blocks, with the error that the blocks' scatter around it gives.
+    """
+    from statistics import median
+
+    typical = median(step.seconds for step in counted) if counted else 0.0
+    if len(steps) < 2 * BLOCKS or typical <= 0:
+        return TOO_SHORT
+    cut = [len(steps) * block // BLOCKS for block in range(BLOCKS + 1)]
+    blocks = [steps[start:end] for start, end in pairwise(cut)]
+    at = [math.fsum(step.ended for step in block) / len(block) for block in blocks]
+    percent = [100 * (median(step.seconds for step in block) / typical - 1) for block in blocks]
+    slope, error = _line(at, percent)
+    reach = _seconds_to_go(steps, counted)
+    least, most = (abs(slope) + sign * QUANTILE * MEMORY * error for sign in (-1, 1))
+    if most * reach < MATTERS_PERCENT:
+        return Judgement("settled")
+    if least > 0:
+        return Judgement("still moving", 60 * slope, most * reach)
+    return TOO_SHORT
+
+
+def _seconds_to_go(steps: Sequence[Timed], counted: Sequence[Timed]) -> float:
+    """From the middle of the counted steps to where a drift ends: at LONGEST_DRIFT_SECONDS, or later with the run."""
+    middle = (counted[0].ended + counted[-1].ended) / 2
+    return max(LONGEST_DRIFT_SECONDS, steps[-1].ended) - middle
+
+
+def _line(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """Slope of the least squares line, and its standard error."""
+    count = len(at)
+    centre, level = math.fsum(at) / count, math.fsum(values) / count
+    width = math.fsum((x - centre) ** 2 for x in at)
+    if width <= 0:
+        return 0.0, math.inf
+    slope = math.fsum((x - centre) * (y - level) for x, y in zip(at, values, strict=True)) / width
+    left = math.fsum((y - level - slope * (x - centre)) ** 2 for x, y in zip(at, values, strict=True))
+    return slope, math.sqrt(left / (count - 2) / width)
+
+
+def note(window: Window) -> str | None:
+    """What a reader must know before the median; None of a settled run."""
+    if window.settling == "settled" or not window.counted:
+        return None
+    if window.settling == "still moving":
+        drift, off = window.drift_percent_per_minute or 0.0, window.median_off_percent or 0.0
+        pace, side = ("slower", "below") if drift > 0 else ("faster", "above")
+        return (
+            f"still moving: {abs(drift):.2g}% {pace} per minute; "
+            f"the median may be up to {off:.2g}% {side} the settled step time"
+        )
+    return (
+        "too short to tell whether the step time has settled: "
+        f"a drift that puts the median off by {MATTERS_PERCENT:g}% would not show"
+    )
