@@ -139,7 +139,8 @@ def remarks(a: Runs, b: Runs) -> list[str]:
         )
     else:  # runs in turns share what changes with the time; one side after the other does not
         for (first, before), (second, after) in ((("A", a), ("B", b)), (("B", b), ("A", a))):
-            if max(run.started for run in before) < min(run.started for run in after):
+            times = [[run.began or 0.0 for run in runs] for runs in (before, after)]
+            if max(times[0]) < min(times[1]):
                 began = f"all runs of {first} began before those of {second}"
-                found.append(f"{began}: what changed with the time is in the difference")
+                found.append(f"{began}: a sudden change between them would look like a difference")
     return found + [note for run in (*a, *b) for note in run.notes]

@@ -25,6 +25,7 @@ from benchmarks.comparing.intervals import (
     with_noise,
 )  # fmt: skip
 from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
+from benchmarks.comparing.turns import in_turns, times_of
 from benchmarks.comparing.values import Comparison, Difference, Figure
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import FEWEST_PAIRS
@@ -85,9 +86,12 @@ class _Context:
     def __init__(self, a: Runs, b: Runs, history: History, margin_percent: float) -> None:
         self.a, self.b, self.every = a, b, [*a, *b]
         self.margin_percent = margin_percent
-        self.pairs = _pairs(a, b)
-        days = days_of([started_at(run.result.run_id) for run in self.every])
+        began = [run.began for run in self.every]
+        days = days_of(began)
+        times = times_of(began, days)
         self.days = (days[: len(a)], days[len(a) :])
+        self.times = (times[: len(a)], times[len(a) :])
+        self.pairs = _pairs(a, b) if in_turns(self.times) else []  # cells that were run again later are no pairs
         self.notes = [f"{len(self.pairs)} pairs of one sweep: compared run against run"] if self.pairs else []
         self._history = history
 
@@ -113,7 +117,7 @@ class _Context:
             values = [(kind.of_history(one), started_at(one.run_id)) for one in entries]
             groups.append([Timed(math.log(value), started) for value, started in values if value and value > 0])
         for logs, runs in ((logs_a, self.a), (logs_b, self.b)):
-            groups.append([Timed(log, started_at(run.result.run_id)) for log, run in zip(logs, runs, strict=True)])
+            groups.append([Timed(log, run.began) for log, run in zip(logs, runs, strict=True)])
         return noise_of([group for group in groups if len(group) >= FEWEST_RUNS])
 
 
@@ -193,7 +197,7 @@ def _estimate(kind: FigureKind, context: _Context, a: Level, b: Level) -> Estima
         return between_pairs([b.logs[y] - a.logs[x] for x, y in context.pairs])
     if min(len(context.a), len(context.b)) >= FEWEST_RUNS:
         noise = context.noise(kind, a.logs, b.logs) if left_out(*context.days) else None
-        return between_sets_of_days(a.logs, b.logs, context.days, noise)
+        return between_sets_of_days(a.logs, b.logs, context.days, context.times, noise)
     windows = between_windows(a, b) if len(context.a) == len(context.b) == 1 else None
     found = with_noise(a.logs, b.logs, context.days, context.noise(kind, a.logs, b.logs))
     if found.half_width is None:

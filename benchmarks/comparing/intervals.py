@@ -20,6 +20,7 @@ from benchmarks.comparing.days import (
     left_out,
     shared_out,
 )  # fmt: skip
+from benchmarks.comparing.turns import Times, beside_trend, in_turns
 from benchmarks.comparing.values import Direction, Verdict
 from benchmarks.rendering.columns import percent_text
 from benchmarks.sweeps.pairs import CONFIDENCE, FEWEST_PAIRS, POWER, paired, quantile
@@ -32,6 +33,7 @@ OTHER_DAYS = (
     f"A and B were made on different days; {FEWEST_RUNS} runs a side in turns, {FEWEST_OF_SIDE} days a side, or "
     f"other runs of the same kind on {FEWEST_DAYS} days, would show it"
 )
+TAKE_TURNS = "run A and B in turns: one run.py command with both values and --repeats does"
 Days = tuple[Sequence[int], Sequence[int]]  # of the runs of both sides
 
 
@@ -45,6 +47,7 @@ class Estimate(NamedTuple):
     detectable: float = 0.0  # the effect that is seen in 4 of 5 cases
     by: str = ""  # what the interval is made from
     lacks: str = ""  # what would have to be known, where what differs from run to run or day to day is not in it
+    hint: str = ""  # what would make it narrower
 
     @property
     def half_width(self) -> float | None:
@@ -82,11 +85,25 @@ def between_sets(a: Sequence[float], b: Sequence[float]) -> Estimate:
     return _around(*_welch(a, b), f"{len(a)} and {len(b)} runs, Welch's t")
 
 
-def between_sets_of_days(a: Sequence[float], b: Sequence[float], days: Days, noise: Noise | None) -> Estimate:
+def between_sets_in_order(a: Sequence[float], b: Sequence[float], times: Times) -> Estimate:
+    """The same for runs of the same days: if A and B were not run in turns, beside a trend within the day."""
+    if in_turns(times):
+        return between_sets(a, b)
+    found = beside_trend(a, b, times)
+    before, after = ("A", "B") if math.fsum(times[0]) / len(a) < math.fsum(times[1]) / len(b) else ("B", "A")
+    hint = f"{before} was run before {after}, and a trend within the day looks the same: {TAKE_TURNS}"
+    if found is None:
+        return between_sets(a, b)._replace(lacks=hint)
+    return _around(*found, f"{len(a)} and {len(b)} runs beside a common trend, Welch's t")._replace(hint=hint)
+
+
+def between_sets_of_days(
+    a: Sequence[float], b: Sequence[float], days: Days, times: Times, noise: Noise | None
+) -> Estimate:
     """The same, where the days of both sides are known: what differs from day to day is in it, or it says less."""
     missing = left_out(*days)
     if not missing:
-        return between_sets(a, b)
+        return between_sets_in_order(a, b, times)
     runs, counts = f"{len(a)} and {len(b)} runs", [len(set(own)) for own in days]
     if min(counts) >= FEWEST_OF_SIDE:
         means = _welch(day_means(a, days[0]), day_means(b, days[1]))
@@ -175,8 +192,9 @@ def verdict_of(found: Estimate, direction: Direction, margin_percent: float) -> 
     if not outside:
         shows = 100 * math.expm1(found.detectable)
         more = f"; at this noise {percent_text(shows)} or more shows in 4 of 5 cases" if shows else ""
-        return "no difference shown", f"the interval holds 0; {found.by}{more}"
-    why = f"the interval does not hold 0; {found.by}"
+        hint = f"; {found.hint}" if found.hint else ""
+        return "no difference shown", f"the interval contains 0; {found.by}{more}{hint}"
+    why = f"the interval does not contain 0; {found.by}"
     if direction == "same":
         return "changed", why
     return ("better" if (found.centre < 0) == (direction == "lower") else "worse"), why

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from benchmarks.comparing.days import started_at
 from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import PLAN, PROVENANCE, RESULT, RunFolder
@@ -36,9 +37,9 @@ class ComparedRun(NamedTuple):
     notes: Sequence[str] = ()
 
     @property
-    def started(self) -> str:
-        """UTC, as its name has it; names sort by it."""
-        return self.result.run_id[:16]
+    def began(self) -> float | None:
+        """Unix time of its first sample, where its nodes were sampled: a job may have waited in a queue."""
+        return min((node.time for node in self.nodes), default=None) or started_at(self.result.run_id)
 
     @property
     def gpu(self) -> GpuTelemetry | None:

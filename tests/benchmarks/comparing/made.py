@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.comparing.days import started_at
 from benchmarks.comparing.runs import Chosen, ComparedRun, PairPlace, read_run
 from benchmarks.comparing.values import Comparison, Difference
 from benchmarks.measuring.utilisation import Mfu
@@ -64,7 +65,11 @@ def run(name: str = "run", seconds: float | None = None, **changes: Any) -> Comp
     shown = {name: value for name, value in in_benchmark.items() if hasattr(result.benchmark, name)}
     plain = {name: getattr(value, "name", value) for name, value in shown.items() if name != "parallelism"}
     result = msgspec.structs.replace(result, benchmark=msgspec.structs.replace(result.benchmark, **plain))
-    return REAL_RUN._replace(name=name, path=name, result=result, benchmark=benchmark, **changes)
+    began = started_at(name)
+    nodes = [node if began is None else msgspec.structs.replace(node, time=began) for node in REAL_RUN.nodes]
+    return REAL_RUN._replace(
+        **{"name": name, "path": name, "nodes": nodes, **changes}, result=result, benchmark=benchmark
+    )
 
 
 def side(label: str, *runs: ComparedRun, **left_out: str) -> Chosen:

@@ -6,7 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.comparing.days import Timed, days_of, noise_of
-from benchmarks.comparing.intervals import Estimate, between_sets, between_sets_of_days, verdict_of, with_noise
+from benchmarks.comparing.intervals import (
+    Estimate,
+    between_sets,
+    between_sets_in_order,
+    between_sets_of_days,
+    verdict_of,
+    with_noise,
+)
+from benchmarks.comparing.turns import times_of
 
 HOUR, NIGHT = 3600.0, 86400.0
 NIGHT_NOISE = RUN_NOISE = 0.002
@@ -58,8 +66,28 @@ def compared(a: Sequence[Timed], b: Sequence[Timed], earlier: Sequence[Timed] = 
     found = days_of([run.started for run in (*a, *b)])
     days = (found[: len(a)], found[len(a) :])
     both = ([run.log for run in a], [run.log for run in b])
+    times = times_of([run.started for run in (*a, *b)], found)
     noise = noise_of([group for group in (earlier, a, b) if len(group) >= 3])
-    return (between_sets_of_days if min(len(a), len(b)) >= 3 else with_noise)(*both, days, noise)
+    if min(len(a), len(b)) < 3:
+        return with_noise(*both, days, noise)
+    return between_sets_of_days(*both, days, (times[: len(a)], times[len(a) :]), noise)
+
+
+def in_order(
+    random: Random, order: str, trend: float, noise: float = NOISE, effect: float = 0.0, shape: float = 1.0
+) -> Estimate:
+    """Runs one after the other, such as AAABBB, on a machine that slows down by `trend` from the first to the last.
+
+    `shape`: 1 is a line; 0.3 slows down at first and then less; 0 is a sudden change in the middle.
+    """
+    times = np.arange(len(order)) / (len(order) - 1)
+    moved = trend * (times**shape if shape else np.round(times))
+    of_b = np.array([letter == "B" for letter in order])
+    logs = random.normal(0.0, noise, len(order)) + moved + effect * of_b
+    sides = [
+        [float(one) for one in values[chosen]] for values in (logs, NIGHT * 0.3 * times) for chosen in (~of_b, of_b)
+    ]
+    return between_sets_in_order(sides[0], sides[1], (sides[2], sides[3]))
 
 
 class Rates(NamedTuple):

@@ -1,0 +1,77 @@
+"""Whether the two sides were run in turns; and their difference where they were not: beside a trend of the day. Pure.
+
+A machine that slows by 3% over a day makes B worse than A by half of that if all runs of A came first. The runs
+within each side show such a trend, so it can be taken out (an analysis of covariance with the time as covariate). It
+costs precision: with all of A before all of B the interval is about twice as wide. A sudden change between the
+last run of A and the first of B cannot be told from a difference by any rule.
+"""
+
+import math
+from collections.abc import Sequence
+
+from benchmarks.comparing.days import Spread, combined
+from benchmarks.measuring import statistics
+from benchmarks.sweeps.pairs import CLIPPED_SPREAD_CORRECTION, paired
+
+# Welch's t of the starting times, at most. It is also the t of two equal sides under a trend without noise, so that
+# below it a trend widens the interval of Welch's t more than it moves its centre.
+IN_TURNS = 1.0
+
+Times = tuple[Sequence[float], Sequence[float]]  # of the runs of both sides, since the first run of their day
+
+
+def times_of(started: Sequence[float | None], days: Sequence[int]) -> list[float]:
+    """Seconds since the first run of the same day; 0 for those whose time is not known."""
+    known = [(day, time) for day, time in zip(days, started, strict=True) if time is not None]
+    first = {day: min(time for own, time in known if own == day) for day, _ in known}
+    return [0.0 if time is None else time - first[day] for day, time in zip(days, started, strict=True)]
+
+
+def in_turns(times: Times) -> bool:
+    """Whether the sides' starting times are about the same on average."""
+    apart = abs(_mean(times[1]) - _mean(times[0]))
+    variance = math.fsum((statistics.stdev(own) or 0.0) ** 2 / len(own) for own in times)
+    return apart <= IN_TURNS * math.sqrt(variance)
+
+
+def beside_trend(a: Sequence[float], b: Sequence[float], times: Times) -> tuple[float, float, float] | None:
+    """B less A with a linear trend taken out, its standard error and its degrees of freedom.
+
+    One slope for both sides, each with its own variance as in Welch's t, which this is where there is no slope to
+    estimate. None: the runs of each side began at the same time, and show no trend.
+    """
+    sides = [_Side(logs, own) for logs, own in zip((a, b), times, strict=True)]
+    squares = math.fsum(side.squares for side in sides)
+    if not squares:
+        return None
+    slope = math.fsum(side.product for side in sides) / squares
+    apart = sides[1].time - sides[0].time
+    parts = [side.part(slope, squares, apart) for side in sides]
+    whole = combined(parts)
+    return sides[1].mean - sides[0].mean - slope * apart, math.sqrt(whole.variance), whole.freedom
+
+
+class _Side:
+    """One side's sums; a run far off counts as in pairs.py."""
+
+    def __init__(self, logs: Sequence[float], times: Sequence[float]) -> None:
+        found = paired(logs)
+        counted = found.counted if found else list(logs)
+        self.correction = 1.0 if counted == list(logs) else CLIPPED_SPREAD_CORRECTION
+        self.mean, self.time = _mean(counted), _mean(times)
+        self._logs = [log - self.mean for log in counted]
+        self._times = [time - self.time for time in times]
+        self.squares = math.fsum(time**2 for time in self._times)
+        self.product = math.fsum(log * time for log, time in zip(self._logs, self._times, strict=True))
+
+    def part(self, slope: float, squares: float, apart: float) -> Spread:
+        """What its runs' noise adds to the variance: by its mean, and by the slope."""
+        share, count = self.squares / squares, len(self._logs)
+        freedom = count - 1 - share  # both sides together: one less than without the slope
+        off = math.fsum((log - slope * time) ** 2 for log, time in zip(self._logs, self._times, strict=True))
+        variance = self.correction**2 * off / freedom
+        return Spread(variance * (1 / count + apart**2 * share / squares), freedom)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,92 @@
+"""Runs in turns, and runs of one side after the other: a trend within the day is no difference."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+
+from benchmarks.comparing.compare import compare
+from benchmarks.comparing.intervals import between_sets, between_sets_in_order
+from benchmarks.comparing.turns import beside_trend, in_turns, times_of
+from benchmarks.comparing.values import Difference
+from tests.benchmarks.comparing.made import figure, paired_runs, run, side
+from tests.benchmarks.comparing.nights import in_order, rates
+
+DRAWS = 300
+BLOCKS, TURNS = ("AAABBB", "AAAAABBBBB"), ("ABABAB", "ABBAAB", "ABABABABAB")
+
+
+@pytest.mark.parametrize("trend", [0.0, 0.01, 0.03])
+@pytest.mark.parametrize("order", BLOCKS + TURNS)
+def test_a_trend_within_the_day_seldom_makes_a_verdict(order: str, trend: float) -> None:
+    assert rates(partial(in_order, order=order, trend=trend), DRAWS, 3).without <= 0.075  # 5%, two standard errors
+
+
+def test_taken_for_runs_in_turns_the_same_runs_would_nearly_always_make_one() -> None:
+    """The negative control."""
+    random = np.random.RandomState(4)
+    logs = random.normal(0.0, 0.003, (DRAWS, 10)) + np.linspace(0.0, 0.03, 10)
+    false = [between_sets(list(one[:5]), list(one[5:])) for one in logs]
+    assert sum((one.low or 0.0) > 0 for one in false) / DRAWS > 0.9
+
+
+@pytest.mark.parametrize(("order", "seen"), [("AAAAABBBBB", 0.9), ("ABABAB", 0.95)])
+def test_two_percent_is_seen_all_the_same(order: str, seen: float) -> None:
+    assert rates(partial(in_order, order=order, trend=0.0, effect=0.02), DRAWS, 5).without > seen
+
+
+def test_the_difference_beside_a_trend_is_that_of_least_squares() -> None:
+    a, b, times = [0.0, 0.013, 0.018], [0.05, 0.041, 0.066, 0.07], ([0.0, 1.0, 3.0], [4.0, 5.0, 6.0, 9.0])
+    of_b = [0.0] * 3 + [1.0] * 4
+    design = np.column_stack([np.ones(7), of_b, np.concatenate(times)])
+    coefficients, squares, *_ = np.linalg.lstsq(design, np.array(a + b), rcond=None)
+    found = beside_trend(a, b, times)
+    assert found is not None
+    assert found[0] == pytest.approx(coefficients[1])
+    error = math.sqrt(squares[0] / 4 * np.linalg.inv(design.T @ design)[1, 1])
+    assert found[1] == pytest.approx(error, rel=0.2)  # one variance for both sides, there
+    assert found[2] < 4
+
+
+def test_runs_of_each_side_that_all_began_at_once_show_no_trend() -> None:
+    found = between_sets_in_order([0.0, 0.01, 0.02], [1.0, 1.01, 1.02], ([0.0] * 3, [60.0] * 3))
+    assert "A was run before B" in found.lacks
+
+
+def test_the_clock_of_each_day_begins_with_its_first_run() -> None:
+    assert times_of([100.0, 130.0, 90_100.0, None], [1, 1, 2, 0]) == [0.0, 30.0, 0.0, 0.0]
+    assert in_turns(([0.0, 30.0], [10.0, 20.0]))
+    assert not in_turns(([0.0, 10.0, 20.0], [30.0, 40.0, 50.0]))
+
+
+# --- as it is said --------------------------------------------------------------------------------
+
+
+def at(minute: int) -> str:
+    return f"20261122T06{minute:02}00Z-jax-llama2_tiny-pretrain-bf16-1xcpu-00{minute:02}"
+
+
+def seconds_of(order: str, percent_a_run: float = 0.5) -> Difference:
+    """Each run a little slower than the one before."""
+    runs = [run(at(n), 1.0 + percent_a_run / 100 * n + 0.006 * (n % 3 == 1)) for n in range(len(order))]
+    chosen = [[one for one, letter in zip(runs, order, strict=True) if letter == name] for name in "AB"]
+    return figure(compare(side("A", *chosen[0]), side("B", *chosen[1])), "seconds/step")
+
+
+def test_one_side_after_the_other_is_told_to_take_turns() -> None:
+    found = seconds_of("AAAABBBB")
+    assert found.verdict == "no difference shown"
+    assert "A was run before B, and a trend within the day looks the same: run A and B in turns" in found.why
+    assert "B was run before A" in seconds_of("BBBBAAAA").why
+    assert "in turns" not in seconds_of("ABABABAB").why
+
+
+def test_repeats_of_which_one_cell_ran_later_are_no_pairs() -> None:
+    early = [one._replace(nodes=()) for one in paired_runs("a", 0, [1.0, 1.001, 1.002])]
+    late = [one._replace(nodes=()) for one in paired_runs("b", 1, [1.003, 1.004, 1.005])]
+    named = [
+        one._replace(name=at(n), result=run(at(n), 1.0 + 0.001 * n).result) for n, one in enumerate((*early, *late))
+    ]
+    found = figure(compare(side("A", *named[:3]), side("B", *named[3:])), "seconds/step")
+    assert "common trend" in found.why
