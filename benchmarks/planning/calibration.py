@@ -214,7 +214,7 @@ def judge(family: Family, rows: Sequence[Row]) -> list[Judged]:
             Judged(
                 name=row.reference.name,
                 layout=row.reference.parallelism.short(),
-                source=row.reference.source,
+                source=row.reference.citation,
                 family=family.name,
                 dtype=row.reference.dtype,
                 seconds=row.reference.seconds,

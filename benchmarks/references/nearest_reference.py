@@ -43,11 +43,11 @@ def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequ
     ]
     if not same:
         return None, f"nothing is published for {ours.model} {ours.task} {ours.dtype} on {ours.hardware}"
-    row = min(same, key=lambda row: _distance(row, ours))
+    row = min(reversed(same), key=lambda row: _distance(row, ours))  # of equals the last, which is the youngest
     per_gpu = row.tokens_per_step / row.seconds / row.gpus
     found = NearestRow(
         reference=row.name,
-        source=row.source,
+        source=row.citation,
         reference_seconds=row.seconds,
         reference_tokens_per_second_per_gpu=per_gpu,
         ratio=speed / per_gpu,
@@ -66,15 +66,14 @@ def text(found: Nearest) -> str:
     return "\n".join([*lines, *(f"differs: {what}" for what in row.differs)])
 
 
-def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool, tuple[int, ...]]:
-    """The same framework before the nearest scale, then the same work; of equals the youngest source."""
+def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool]:
+    """The same framework before the nearest scale, then the same work."""
     return (
         row.backend != ours.backend,
         row.engine != ours.engine,
         abs(math.log(row.gpus / ours.gpus)),
         row.sequence_length != ours.sequence_length,
         _layout(row) != _words(ours.parallelism),
-        tuple(-ord(letter) for letter in row.source),  # the later of two versions first
     )
 
 

@@ -81,14 +81,15 @@ def test_the_same_engine_goes_before_the_nearest_scale() -> None:
     bridge = msgspec.structs.replace(row, engine="bridge", source="Megatron-Bridge")
     found, _ = foreign([*ROWS, bridge], engine="bridge")
     assert found is not None
-    assert (found.source, found.differs[0]) == ("Megatron-Bridge", "GPUs 2048, here 64")
+    assert found.source.startswith("Megatron-Bridge ")
+    assert found.differs[0] == "GPUs 2048, here 64"
 
 
 def test_what_a_log_does_not_say_is_not_known() -> None:
     found = foreign()
     assert text(found).splitlines() == [
         "1.000 x the tokens/s a GPU of llama31_70b pretrain bf16 64 x h100, 14.66 s/step",
-        "(NVIDIA/dgxc-benchmarking v25.04 llama3.1/README.md)",
+        "(NVIDIA/dgxc-benchmarking v25.04 llama3.1/README.md:98)",
         "differs: engine nemo, here not known",
         "differs: layout context 2 x data 2 x pipeline 4 x tensor 4 x virtual_pipeline 5, here not known",
     ]

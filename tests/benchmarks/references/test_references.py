@@ -1,5 +1,6 @@
 """Published rows: read whole, recomputed from their step times, and the cells that do not follow named, no other."""
 
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -14,23 +15,34 @@ CONFIGS = Configs()
 ROWS = read_references(CONFIGS.root)
 IDS = [f"{number}-{row.name}" for number, row in enumerate(ROWS)]
 
-# Slips of the sources: (row, figure) -> what stands there and what its own step time gives.
+# Slips of the sources: (tag, row, figure) -> what stands there and what its own step time gives.
 SLIPS = {
-    ("llama31_70b pretrain bf16 2048 x h100", "tokens_per_second"): (2248957, 2239948.7),
-    ("llama31_70b pretrain bf16 2048 x h100", "mfu_percent"): (53.38, 53.24),
-    ("llama31_70b pretrain bf16 2048 x h100", "days_per_trillion_tokens"): (5.15, 5.167),
-    ("llama3_70b lora bf16 32 x h100", "mfu_percent"): (47.3, 46.92),
-    ("llama3_70b lora bf16 8 x gb200", "days_per_trillion_tokens"): (373.6, 373.43),
+    ("v24.11.1", "llama31_70b pretrain bf16 2048 x h100", "tokens_per_second"): (2248957, 2239948.7),
+    ("v24.11.1", "llama31_70b pretrain bf16 2048 x h100", "mfu_percent"): (53.38, 53.19),
+    ("v24.11.1", "llama31_70b pretrain bf16 2048 x h100", "days_per_trillion_tokens"): (5.15, 5.167),
+    ("v25.04", "llama3_70b lora bf16 32 x h100", "mfu_percent"): (47.3, 46.92),
+    ("v25.04", "llama3_70b lora bf16 32 x h100", "days_per_trillion_tokens"): (215, 215.7),
+    ("v25.04", "llama3_8b lora bf16 16 x h100", "tokens_per_second"): (284939, 283706),
+    ("v25.04", "llama3_8b lora bf16 16 x h100", "days_per_trillion_tokens"): (40.5, 40.80),
+    ("v25.04", "llama3_8b lora fp8 32 x h100", "tokens_per_second"): (771011, 759838),
+    ("v25.10", "llama3_70b lora bf16 8 x gb200", "days_per_trillion_tokens"): (373.6, 373.43),
 }
+# FLOPs of a sequence that sources compute with and their models do not have: 16 query groups for 8; a sum of rounded
+# parts with more digits than they had.
+FLOPS_SLIPS = {("llama31_405b", 2.17e16): 2.1507e16, ("llama3_70b", 5.8067e14): 5.8035e14}
 
 
 def test_all_rows_are_there_with_their_source() -> None:
-    assert len(ROWS) == 75
-    assert all(row.source and row.date for row in ROWS)
-    scales = {(row.model, row.dtype, row.gpus) for row in ROWS}
-    assert {
-        ("llama2_70b", dtype, 8 * nodes) for dtype in ("bf16", "fp8") for nodes in (8, 16, 32, 64, 128, 256)
-    } <= scales
+    assert len(ROWS) == 128
+    assert all(row.source and row.tag and row.file and row.date for row in ROWS)
+    tables = Counter((row.model, row.hardware, row.tag) for row in ROWS if row.task == "pretrain")
+    assert tables["llama31_8b", "h100", "v24.11.1"] == tables["llama31_8b", "h100", "v25.02"] == 10
+    assert tables["llama31_405b", "h100", "v25.02"] == tables["llama31_405b", "h100", "v25.04"] == 6
+
+
+def test_no_row_is_there_twice() -> None:
+    figures = [msgspec.structs.replace(row, tag="", file="", line=1, date="", where="") for row in ROWS]
+    assert len(set(figures)) == len(ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
@@ -43,11 +55,16 @@ def test_every_row_is_of_a_model_and_a_device_that_are_known(row: Reference) -> 
 
 
 def test_the_cells_that_do_not_follow_are_named_and_no_other() -> None:
-    found = {}
+    found, flops = {}, {}
     for row in ROWS:
         for cell in cells(row, CONFIGS.model(row.model), CONFIGS.hardware(row.hardware)):
-            if not cell.follows:
-                found[row.name, cell.figure] = (cell.printed, cell.computed)
+            if cell.follows:
+                continue
+            if cell.figure == "stated_flops_per_sequence":
+                flops[row.model, cell.printed] = cell.computed
+            else:
+                found[row.tag, row.name, cell.figure] = (cell.printed, cell.computed)
+    assert flops == pytest.approx(FLOPS_SLIPS, rel=1e-4)
     assert found.keys() == SLIPS.keys()
     for key, (printed, computed) in SLIPS.items():
         assert found[key][0] == printed
@@ -57,16 +74,18 @@ def test_the_cells_that_do_not_follow_are_named_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("64,1,2,last", "32,1,2,last", "the layout is for 32 devices, the row for 64"),
-        *(("6.999", value, "at `$.seconds_per_step`") for value in ("fast", "nan", "inf", "0", "0.00", "")),
-        ("74908.99", "-3", "at `$.tokens_per_second`"),
-        ("recipe,,", "stated,,", "flops is stated, and stated_flops_per_sequence is empty"),
-        ("recipe,,", "stated,much,", "at `$.stated_flops_per_sequence`"),
-        ("recipe,,", "recipee,,", "flops is 'recipee', which is none of stated, recipe, causal"),
-        ("4096,128,1,1", "4096,0,1,1", "Expected `int` >= 1"),
-        ("2026-11-22", "2026-11-22,more", "it has more cells than the first line has names"),
-        (",2026-11-22", "", "Expected `str`, got `null`"),
-        ("4096,128", "4096,many", "Expected `int`"),
+        ("4,1,last", "2,1,last", "the layout is for 288 devices, the row for 576"),
+        *(("17.20", value, "at `$.seconds_per_step`") for value in ("fast", "nan", "inf", "0", "0.00")),
+        ("17.20", "", "it has neither seconds_per_step nor tokens_per_second_per_gpu"),
+        ("120022", "-3", "at `$.tokens_per_second`"),
+        ("recipe,2.17e16,", "stated,,", "flops is stated, and stated_flops_per_sequence is empty"),
+        ("recipe,2.17e16,", "stated,much,", "at `$.stated_flops_per_sequence`"),
+        ("recipe,", "recipee,", "flops is 'recipee', which is none of stated, recipe, causal"),
+        ("8192,252,", "8192,0,", "Expected `int` >= 1"),
+        (".md,58,", ".md,0,", "Expected `int` >= 1"),
+        ("2026-11-23", "2026-11-23,more", "it has more cells than the first line has names"),
+        (",2026-11-23", "", "Expected `str`, got `null`"),
+        ("8192,252", "8192,many", "Expected `int`"),
         # of an MFU without a peak
         (",bf16,", ",int8,", "the row has an MFU, and h100 has no int8 peak that it could be of"),
         (",bf16,", ",fp9,", "h100 has no fp9 peak"),
@@ -86,13 +105,25 @@ def test_a_row_that_cannot_be_is_named_by_its_line(tmp_path: Path, old: str, new
 
 def test_a_row_without_an_mfu_needs_no_peak() -> None:
     row = msgspec.structs.replace(ROWS[0], dtype="int8", mfu_percent="")
-    assert len(check([row], CONFIGS.model, CONFIGS.hardware)[0].cells) == 2
+    assert len(check([row], CONFIGS.model, CONFIGS.hardware)[0].cells) == 3
 
 
-def test_the_table_shows_each_source_and_marks_what_does_not_follow() -> None:
+def test_the_step_time_follows_from_tokens_a_gpu_as_they_were_rounded() -> None:
+    row = msgspec.structs.replace(ROWS[0], seconds_per_step="", tokens_per_second_per_gpu="208")
+    assert row.seconds == pytest.approx(252 * 8192 / 576 / 208)
+    quick, slow = row.seconds_range
+    assert (quick / row.seconds, slow / row.seconds) == pytest.approx((208 / 208.5, 208 / 207.5))
+    coarse = msgspec.structs.replace(row, resolution="16")
+    assert coarse.seconds_range[1] / coarse.seconds == pytest.approx(208 / 200)
+
+
+def test_the_table_shows_each_page_and_marks_what_does_not_follow() -> None:
     text = table_text(check(ROWS, CONFIGS.model, CONFIGS.hardware))
-    assert "75 rows, 175 cells recomputed from the step times; 5 do not follow:" in text
-    assert "53.38 (! 53.24)" in text
-    assert text.count("(! ") == 5
-    for source in {row.source for row in ROWS}:
-        assert source in text
+    assert "128 rows, 500 cells recomputed from the step times; 37 do not follow:" in text
+    assert "53.38 (! 53.19)" in text
+    assert text.count("(! ") == 37
+    assert text.count("2.1700e+16 is printed") == 1
+    assert "README_405b.md:58 and 26 more rows)" in text
+    for page in {row.page for row in ROWS}:
+        assert page in text
+    assert text.splitlines()[-2:] == ["rows by source:", "  NVIDIA/dgxc-benchmarking  128"]
