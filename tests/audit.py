@@ -1,0 +1,60 @@
+"""Looks at the product's figures with simulators and arithmetic of its own, and says which claims hold.
+
+    python tests/audit.py [--only=interval,gate] [--size=small] [--seed=1] [--out=FILE]
+
+Not a test: the full size takes some minutes. Prints a table in Markdown. Exit code 1: a claim does not hold.
+tests/test_audit.py runs the small size.
+"""
+
+import argparse
+import sys
+import time
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from tests.auditing import comparing, gating, intervals, settling
+from tests.auditing.table import Line, Size, markdown
+
+PARTS = {module.PART: module.lines for module in (settling, intervals, gating, comparing)}
+SEED = 20261124
+
+
+def audit(parts: Sequence[str], size: Size, seed: int = SEED) -> list[Line]:
+    found: list[Line] = []
+    for part in parts:
+        began = time.monotonic()
+        random = np.random.default_rng([seed, zlib.crc32(part.encode())])  # the same whichever parts are asked for
+        found += PARTS[part](size, random)
+        print(f"{part}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(PARTS), help=f"parts, of {', '.join(PARTS)}")
+    parser.add_argument("--size", choices=("full", "small"), default="full")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--out", type=Path, help="the file for the table; else it is printed")
+    asked = parser.parse_args()
+    parts = asked.only.split(",")
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    lines = audit(parts, Size(asked.size == "full"), asked.seed)
+    text = markdown(lines)
+    if asked.out:
+        asked.out.write_text(text + "\n", encoding="utf-8")
+    else:
+        print(text)
+    failed = sum(line.holds is False for line in lines)
+    print(f"{len(lines)} lines, {failed} fail", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

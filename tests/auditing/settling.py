@@ -1,0 +1,128 @@
+"""Whether `settled` means settled: runs that drift, and how far their median lies from where they end up."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.measuring.window import choose_window
+from benchmarks.values import Step, Window
+from tests.auditing.noise import autoregressive
+from tests.auditing.table import Array, Line, Lines, Random, Share, Size, at_most, share
+
+PART = "settling"
+Drift = Callable[[Array], Array]  # seconds since the start -> step time, as a share of the settled one
+NOISE = autoregressive(0.5, 0.002)
+MATTERS = 0.005  # a bias of the median beyond it
+
+
+class Judged(NamedTuple):
+    """One run."""
+
+    window: Window
+    bias: float  # of the counted steps' median from the settled step time
+
+
+def lines(size: Size, random: Random) -> Lines:
+    for tau in (10, 20, 40, 75):
+        yield _ramp(size, random, tau)
+    yield from _steady(size, random)
+    for what, drift, steps, seconds in DRIFTS:
+        yield _drifting(size, random, what, drift, steps, seconds)
+
+
+# --- drifts ---------------------------------------------------------------------------------------
+
+
+def linear(by: float, over: float) -> Drift:
+    """Slower and slower for so many seconds, then steady."""
+    return lambda at: 1 - by * np.clip(1 - at / over, 0, 1)
+
+
+def exponential(by: float, tau: float) -> Drift:
+    return lambda at: 1 - by * np.exp(-at / tau)
+
+
+def throttled(by: float, from_seconds: float) -> Drift:
+    """Thermal throttling that begins late, and stays."""
+    return lambda at: 1 - by * (at < from_seconds)
+
+
+DRIFTS: tuple[tuple[str, Drift, int, float], ...] = (
+    ("8% slower over 225 s, linear, 50 steps of 4.5 s", linear(0.08, 225), 50, 4.5),
+    ("2% slower over 225 s, linear, 50 steps of 4.5 s", linear(0.02, 225), 50, 4.5),
+    ("1% slower over 300 s, linear, 50 steps of 4.5 s", linear(0.01, 300), 50, 4.5),
+    ("4% slower over 600 s, linear, 500 steps of 1 s", linear(0.04, 600), 500, 1.0),
+    ("3.6% slower, time constant 150 s, 50 steps of 4.5 s", exponential(0.036, 150), 50, 4.5),
+    ("2% slower in the last third, 50 steps of 4.5 s", throttled(0.02, 150), 50, 4.5),
+    ("8% slower over 30 s, linear, 50 steps of 0.5 s", linear(0.08, 30), 50, 0.5),
+)
+
+
+def drawn(random: Random, runs: int, steps: int, seconds: float, drift: Drift) -> list[list[Step]]:
+    """Stamped steps; the first one compiles."""
+    noise = NOISE(random, runs, steps)
+    found = []
+    for row in noise:
+        at, made = 0.0, [Step(step=1, seconds=10 * seconds, loss=1.0, tokens=1, elapsed_seconds=0.0)]
+        for number, one in enumerate(row, start=2):
+            took = seconds * float(one) * float(drift(np.float64(at)))
+            at += took
+            made.append(Step(step=number, seconds=took, loss=1.0, tokens=1, elapsed_seconds=at))
+        found.append(made)
+    return found
+
+
+def judged(random: Random, runs: int, steps: int, seconds: float, drift: Drift) -> list[Judged]:
+    end = seconds * float(drift(np.float64(1e9)))
+    found = []
+    for run in drawn(random, runs, steps, seconds, drift):
+        window, marked = choose_window(run, "steady")
+        counted = [step.seconds or 0.0 for step in marked if step.excluded_because is None]
+        found.append(Judged(window, float(np.median(counted)) / end - 1))
+    return found
+
+
+# --- lines ------------------------------------------------------------------------------------------
+
+
+def _ramp(size: Size, random: Random, tau: float) -> Line:
+    found = judged(random, size.runs(1000, 40), 50, 4.5, exponential(0.036, tau))
+    bias = np.array([one.bias for one in found])
+    off = float(bias.mean())
+    text = f"bias {100 * off:+.2f}% +- {196 * bias.std() / len(bias) ** 0.5:.2f}, settled {_settled(found).text(0)}"
+    hidden = share([one.window.settled and abs(one.bias) > MATTERS for one in found])
+    what = f"ramp of 3.6%, time constant {tau:g} s, 50 steps of 4.5 s: bias beyond 0.5% called settled"
+    return Line(PART, what, "at most 2%", f"{hidden.text()} ({text})", hidden.at_most(0.02))
+
+
+def _steady(size: Size, random: Random) -> Lines:
+    for steps, seconds in ((50, 4.5), (200, 1.0), (500, 0.1), (50, 20.0)):
+        found = judged(random, size.runs(1000, 40), steps, seconds, linear(0.0, 1.0))
+        moving = share([_state(one.window) == "still moving" for one in found])
+        what = f"no drift, {steps} steps of {seconds:g} s: called still moving (settled {_settled(found).text(0)})"
+        yield at_most(PART, what, moving, 0.05)
+
+
+def _drifting(size: Size, random: Random, what: str, drift: Drift, steps: int, seconds: float) -> Line:
+    found = judged(random, size.runs(1000, 40), steps, seconds, drift)
+    off = float(np.mean([one.bias for one in found]))
+    said = f"{what}: called settled (bias {100 * off:+.2f}%{_bounded(found)})"
+    if abs(off) < MATTERS:
+        return Line(PART, said, "", _settled(found).text())
+    return at_most(PART, said, _settled(found), 0.02)
+
+
+def _settled(found: list[Judged]) -> Share:
+    return share([one.window.settled for one in found])
+
+
+def _state(window: Window) -> str:
+    return getattr(window, "settling", "settled" if window.settled else "too short")
+
+
+def _bounded(found: list[Judged]) -> str:
+    """How often the bound that is printed for the median's error holds."""
+    known = [(one, getattr(one.window, "median_off_percent", None)) for one in found]
+    said = [abs(one.bias) * 100 <= bound for one, bound in known if bound is not None]
+    return f"; its printed bound holds in {share(said).text(0)} of {len(said)}" if said else ""
