@@ -17,10 +17,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from tests.auditing import comparing, gating, intervals, settling
+from tests.auditing import comparing, estimating, gating, intervals, settling, work
 from tests.auditing.table import Line, Size, markdown
 
-PARTS = {module.PART: module.lines for module in (settling, intervals, gating, comparing)}
+PARTS = {
+    "flops": work.flops_lines,
+    "rows": work.row_lines,
+    "estimates": estimating.lines,
+    "settling": settling.lines,
+    "interval": intervals.lines,
+    "gate": gating.lines,
+    "compare": comparing.lines,
+}
 SEED = 20261124
 
 

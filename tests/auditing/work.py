@@ -1,0 +1,169 @@
+"""FLOPs a token, written out from the published definitions, against the product's; and the published rows' cells."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from benchmarks.configs import Configs
+from benchmarks.measuring.flops import CONVENTIONS, flops_per_token
+from benchmarks.references.references import cells, read_references
+from tests.auditing.table import Line, Lines, Random, Size
+
+PART, ROWS_PART = "FLOPs", "rows"
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+class Dimensions(NamedTuple):
+    """Of the papers: Touvron et al. 2023, table 1; Llama Team 2024, table 3."""
+
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    groups: int
+    vocabulary: int
+
+    @property
+    def head(self) -> int:
+        return self.hidden // self.heads
+
+
+MODELS = {
+    "llama2_7b": Dimensions(32, 4096, 11008, 32, 32, 32000),
+    "llama2_70b": Dimensions(80, 8192, 28672, 64, 8, 32000),
+    "llama3_70b": Dimensions(80, 8192, 28672, 64, 8, 128256),
+    "llama31_8b": Dimensions(32, 4096, 14336, 32, 8, 128256),
+    "llama31_405b": Dimensions(126, 16384, 53248, 128, 8, 128256),
+}
+LENGTHS = (2048, 4096, 8192, 131072)
+
+
+# --- FLOPs ------------------------------------------------------------------------------------------
+
+
+def parameters(m: Dimensions) -> int:
+    attention = 2 * m.hidden * m.heads * m.head + 2 * m.hidden * m.groups * m.head
+    layer = attention + 3 * m.hidden * m.ffn + 2 * m.hidden
+    return m.layers * layer + 2 * m.vocabulary * m.hidden + m.hidden
+
+
+def own_flops(m: Dimensions, length: int, convention: str) -> Fraction:
+    """Six a weight and token; and the attention core, whole or halved."""
+    projections = 2 * m.hidden * m.heads * m.head * (1 + Fraction(m.groups, m.heads))
+    matmuls = 6 * (m.layers * (projections + 3 * m.hidden * m.ffn) + m.vocabulary * m.hidden)
+    core = 12 * m.layers * m.heads * m.head * length
+    table = m.vocabulary * m.hidden
+    by_name = {
+        "recipe": matmuls + core,
+        "causal": matmuls + Fraction(core, 2),
+        "palm": Fraction(6 * parameters(m) + core),
+        "torchtitan": Fraction(6 * (parameters(m) - table) + core),
+        "lora": Fraction(2, 3) * (matmuls + Fraction(core, 2)),
+    }
+    return by_name[convention]
+
+
+def flops_lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
+    configs = Configs()
+    cases = [(name, length, one) for name in MODELS for length in LENGTHS for one in CONVENTIONS]
+    off = max(
+        abs(Fraction(flops_per_token(configs.model(name), length, one)) / own_flops(MODELS[name], length, one) - 1)
+        for name, length, one in cases
+    )
+    what = f"FLOPs a token, {len(MODELS)} models, {len(LENGTHS)} lengths, {len(CONVENTIONS)} conventions: farthest apart"
+    yield Line(PART, what, "rounding of a float", f"{float(off):.1g} of {len(cases)} cases", off < Fraction(1, 10**14))
+
+
+# --- the published rows -------------------------------------------------------------------------------
+
+
+class Range(NamedTuple):
+    """What a printed number may have been before it was rounded."""
+
+    low: Fraction
+    high: Fraction
+
+    def meets(self, other: "Range") -> bool:
+        return self.low <= other.high and other.low <= self.high
+
+
+def printed(text: str) -> Range:
+    digits = len(text.partition(".")[2]) if "e" not in text else 0
+    half = Fraction(1, 2 * 10**digits)
+    return Range(Fraction(text) - half, Fraction(text) + half)
+
+
+def over(number: Fraction, of: Range) -> Range:
+    return Range(number / of.high, number / of.low)
+
+
+def row_lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
+    with (CONFIGS / "references" / "published.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    own = {(number, figure) for number, row in enumerate(rows) for figure, follows in judged(row) if not follows}
+    configs = Configs()
+    product = {
+        (number, cell.figure)
+        for number, row in enumerate(read_references(configs.root))
+        for cell in cells(row, configs.model(row.model), configs.hardware(row.hardware))
+        if not cell.follows
+    }
+    every = sum(1 for row in rows for _ in judged(row))
+    yield Line(ROWS_PART, f"{len(rows)} published rows, {every} cells: do not follow from their step time", "", f"{len(own)}")
+    apart = "; ".join(f"{rows[number]['source']}, {rows[number]['model']}: {figure}" for number, figure in sorted(own ^ product))
+    yield Line(
+        ROWS_PART, f"the product names {len(product)} of them: cells on which it says otherwise", "0",
+        f"{len(own ^ product)}" + (f" ({apart})" if apart else ""), own == product,
+    )  # fmt: skip
+    placed = sum(all(row.get(name) for name in ("tag", "file", "line")) for row in rows)
+    yield Line(ROWS_PART, "rows with tag, file and line of their source", "all", f"{placed} of {len(rows)}", placed == len(rows))
+    for source, count in Counter(_origin(row) for row in rows).items():
+        yield Line(ROWS_PART, f"rows of {source}", "", f"{count}")
+
+
+def _origin(row: Mapping[str, str]) -> str:
+    tag = row.get("tag")
+    return f"{row['source'].partition(',')[0]} {tag}" if tag else row["source"]
+
+
+def judged(row: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+    """Each printed figure of a row, and whether any step time that rounds to the printed one gives it."""
+    seconds = printed(row["seconds_per_step"])
+    tokens = Fraction(row["sequence_length"]) * Fraction(row["global_batch_size"])
+    if row["tokens_per_second"]:
+        yield "tokens_per_second", printed(row["tokens_per_second"]).meets(over(tokens, seconds))
+    if row["mfu_percent"]:
+        rate = printed(peak(row))
+        slowest, quickest = seconds.high * rate.high, seconds.low * rate.low
+        work = [flops * int(row["global_batch_size"]) / int(row["gpus"]) / 10**10 for flops in step_flops(row)]
+        made = [Range(one / slowest, one / quickest) for one in work]
+        wanted = printed(row["mfu_percent"])
+        yield "mfu_percent", any(one.meets(wanted) for one in made)
+    if row["days_per_trillion_tokens"]:
+        days = Fraction(10**12) / tokens / 86_400
+        found = Range(days * seconds.low, days * seconds.high)
+        yield "days_per_trillion_tokens", printed(row["days_per_trillion_tokens"]).meets(found)
+
+
+def step_flops(row: Mapping[str, str]) -> list[Fraction]:
+    """FLOPs a sequence: exact, and with the three digits that sources compute with."""
+    stated = row["stated_flops_per_sequence"]
+    length = int(row["sequence_length"])
+    exact = Fraction(stated) if row["flops"] == "stated" else own_flops(MODELS[alike(row["model"])], length, row["flops"]) * length
+    return [exact, Fraction(f"{float(exact):.2e}")]
+
+
+def alike(model: str) -> str:
+    """Llama 3, 3.1 and 3.3 of one size have the same dimensions."""
+    return {"llama31_70b": "llama3_70b", "llama33_70b": "llama3_70b", "llama3_8b": "llama31_8b"}.get(model, model)
+
+
+def peak(row: Mapping[str, str]) -> str:
+    """Dense TFLOP/s as the datasheet prints it, so it was rounded too: sources compute with 989.4 where they say 989."""
+    path = CONFIGS / "hardware" / f"{row['hardware']}.yml"
+    return f"{yaml.safe_load(path.read_text(encoding='utf-8'))['peaks'][row['dtype']]['tflops']:g}"
