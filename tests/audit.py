@@ -17,16 +17,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from tests.auditing import comparing, estimating, gating, intervals, settling, work
-from tests.auditing.table import Line, Size, markdown
+from tests.auditing import comparing, estimating, gating, histories, intervals, ranking, settling, work
+from tests.auditing.table import Line, Size, found_in, markdown
 
 PARTS = {
     "flops": work.flops_lines,
     "rows": work.row_lines,
     "estimates": estimating.lines,
+    "layouts": ranking.lines,
     "settling": settling.lines,
     "interval": intervals.lines,
     "gate": gating.lines,
+    "histories": histories.lines,
     "compare": comparing.lines,
 }
 SEED = 20261124
@@ -48,13 +50,14 @@ def main() -> int:
     parser.add_argument("--size", choices=("full", "small"), default="full")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--out", type=Path, help="the file for the table; else it is printed")
+    parser.add_argument("--before", type=Path, help="an earlier table, to be shown beside")
     asked = parser.parse_args()
     parts = asked.only.split(",")
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     lines = audit(parts, Size(asked.size == "full"), asked.seed)
-    text = markdown(lines)
+    text = markdown(lines, found_in(asked.before.read_text(encoding="utf-8")) if asked.before else None)
     if asked.out:
         asked.out.write_text(text + "\n", encoding="utf-8")
     else:

@@ -1,1 +1,1 @@
-"""An audit of the product's figures: its own simulators and its own arithmetic, with the product as what is tested."""
+"""An audit of the product's figures: its own simulators and its own arithmetic, the product is what is tested."""

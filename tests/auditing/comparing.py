@@ -1,16 +1,17 @@
-"""Comparisons of sets of runs: nothing is different, or the day itself drifts, and how often that is called a change."""
+"""Comparisons of sets of runs: nothing differs, or the day drifts, and how often that is called a change."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.comparing.compare import compare
 from benchmarks.comparing.runs import ComparedRun
 from benchmarks.comparing.values import Comparison
-from tests.auditing.table import Array, Lines, Random, Size, at_least, at_most, share
-from tests.benchmarks.comparing.made import run, side
+from tests.auditing.table import Line, Lines, Random, Share, Size, at_least, at_most, share
+from tests.benchmarks.comparing.made import REAL_RUN, run, side
 
 PART = "compare"
 NOISE = 0.003
@@ -27,47 +28,74 @@ class Order(NamedTuple):
 
 
 def blocks(runs: int) -> Order:
-    return Order("A's runs, then B's", [False] * runs + [True] * runs)
+    return Order(f"{runs} runs of A, then {runs} of B", [False] * runs + [True] * runs)
 
 
 def in_turns(runs: int) -> Order:
-    return Order("in turns", [number % 4 in (1, 2) for number in range(2 * runs)])
+    return Order(f"{runs} a side in turns", [number % 4 in (1, 2) for number in range(2 * runs)])
 
 
 def lines(size: Size, random: Random) -> Lines:
     many = size.runs(1000, 40)
     for runs in (3, 4, 5):
-        claimed = _claimed(random, many, in_turns(runs), 0.0)
-        yield at_most(PART, f"A/A, {runs} runs a side in turns: step time called better or worse", claimed[0], 0.05)
-        yield at_most(PART, f"A/A, {runs} runs a side in turns: any figure called so", claimed[1], 0.05)
+        found = _compared(random, many, in_turns(runs))
+        yield at_most(PART, f"A/A, {runs} runs a side in turns: step time called better or worse", _step(found), 0.05)
+        yield at_most(
+            PART, f"A/A, {runs} runs a side in turns: any of four independent figures called so", _any(found), 0.05
+        )
     for trend in (0.01, 0.03):
-        for runs in (3, 5, 10):
-            for order in (blocks(runs), in_turns(runs)):
-                what = f"A/A, a trend of {100 * trend:g}% over the day, {runs} runs a side, {order.name}: called so"
-                yield at_most(PART, what, _claimed(random, many, order, trend)[0], 0.05)
-    for order in (in_turns(5), blocks(5)):
-        seen = _claimed(random, many, order, 0.0, 0.02)[0]
-        what = f"B is 2% slower, no trend, 5 runs a side, {order.name}: called worse"
-        yield at_least(PART, what, seen, 0.90 if order == in_turns(5) else 0.0)
+        for order in (blocks(3), in_turns(3), blocks(5), in_turns(5), blocks(10), in_turns(10)):
+            what = f"A/A, a trend of {100 * trend:g}% over the day, {order.name}: step time called so"
+            yield at_most(PART, what, _step(_compared(random, many, order, trend=trend)), 0.05)
+    seen = _step(_compared(random, many, in_turns(5), effect=0.02))
+    yield at_least(PART, f"B is 2% slower, {in_turns(5).name}: called so", seen, 0.90)
+    for order in (blocks(5), blocks(10)):
+        found = _step(_compared(random, many, order, effect=0.02))
+        yield Line(PART, f"B is 2% slower, no trend, {order.name}: called so", "", found.text())
+    yield from _singles(random, many)
 
 
-def _claimed(random: Random, many: int, order: Order, trend: float, effect: float = 0.0) -> tuple:
-    """How often the step time, and how often any figure, is called changed."""
-    found = [_compared(random, order, trend, effect) for _ in range(many)]
-    step = share([one.differences[0].verdict in CLAIMS for one in found])
-    return step, share([any(two.verdict in CLAIMS for two in one.differences) for one in found])
+def _singles(random: Random, many: int) -> Lines:
+    """One run a side, and no other of the kind."""
+    one_each = Order("one run a side", [False, True])
+    what = "one run a side, nothing differs: called better or worse"
+    yield at_most(PART, what, _step(_compared(random, many, one_each)), 0.01)
+    what = "one run a side, B takes twice as long: called worse"
+    yield at_least(PART, what, _step(_compared(random, many, one_each, effect=float(np.log(2)))), 0.99)
 
 
-def _compared(random: Random, order: Order, trend: float, effect: float) -> Comparison:
-    count = len(order.of_b)
-    day = np.linspace(0.0, 1.0, count)
-    logs: Array = NOISE * random.standard_normal(count) + trend * day + effect * np.array(order.of_b)
-    made = [_run(number, HOURS * float(at), float(log)) for number, (at, log) in enumerate(zip(day, logs, strict=True))]
-    a = [one for one, of_b in zip(made, order.of_b, strict=True) if not of_b]
-    b = [one for one, of_b in zip(made, order.of_b, strict=True) if of_b]
-    return compare(side("A", *a), side("B", *b), margin_percent=0.0)
+def _step(found: Sequence[Comparison]) -> Share:
+    """How often the step time is called another."""
+    return share([one.differences[0].verdict in CLAIMS for one in found])
 
 
-def _run(number: int, hour: float, log: float) -> ComparedRun:
+def _any(found: Sequence[Comparison]) -> Share:
+    return share([any(two.verdict in CLAIMS for two in one.differences) for one in found])
+
+
+def _compared(random: Random, many: int, order: Order, trend: float = 0.0, effect: float = 0.0) -> list[Comparison]:
+    return [_one(random, order, trend, effect) for _ in range(many)]
+
+
+def _one(random: Random, order: Order, trend: float, effect: float) -> Comparison:
+    """Runs at equal distances over the day."""
+    day = np.linspace(0.0, 1.0, len(order.of_b))
+    logs = NOISE * random.standard_normal(len(day)) + trend * day + effect * np.array(order.of_b)
+    runs: tuple[list[ComparedRun], list[ComparedRun]] = ([], [])
+    for number, (at, log, of_b) in enumerate(zip(day, logs, order.of_b, strict=True)):
+        runs[of_b].append(_run(random, number, HOURS * float(at), float(log)))
+    return compare(side("A", *runs[False]), side("B", *runs[True]), margin_percent=0.0)
+
+
+def _run(random: Random, number: int, hour: float, log: float) -> ComparedRun:
+    """Effective throughput, loss and memory vary each by itself."""
     started = MORNING + timedelta(hours=hour)
-    return run(f"{started:%Y%m%dT%H%M%SZ}-run-{number}", float(np.exp(log)))
+    real = REAL_RUN.result
+    effective, last, held = (float(np.exp(NOISE * one)) for one in random.standard_normal(3))
+    changed = {
+        "tokens_per_second_effective": (real.tokens_per_second_effective or 1.0) * effective,
+        "loss": replace(real.loss, last=(real.loss.last or 1.0) * last),
+        "telemetry": real.telemetry
+        and replace(real.telemetry, host_memory_bytes_max=int((real.telemetry.host_memory_bytes_max or 1e9) * held)),
+    }
+    return run(f"{started:%Y%m%dT%H%M%SZ}-run-{number}", float(np.exp(log)), result=changed)

@@ -36,7 +36,9 @@ LEFT_OUT: dict[str, Key] = {"row": same_work, "whole series": series, "whole mod
 def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
     configs = Configs()
     rows, _ = published_rows(configs)
-    families = {family.name: [row for row in rows if family.holds(row.benchmark)] for family in configs.calibration().families}
+    families = {
+        family.name: [row for row in rows if family.holds(row.benchmark)] for family in configs.calibration().families
+    }
     for name, own in families.items():
         for what, key in LEFT_OUT.items():
             yield from _line(name, own, what, key)
@@ -53,12 +55,14 @@ def _line(name: str, rows: Sequence[Row], what: str, key: Key) -> Lines:
             if seconds is not None:
                 errors[by].append(100 * abs(seconds / row.reference.seconds - 1))
     groups = len({key(row) for row in rows})
-    said = f"{name}, {len(rows)} rows, each {what} left out ({groups})"
+    said = f"{name}: each {what} left out"
     if groups < 2:
         yield Line(PART, said, "", "there is no other")
         return
     best = min(median(errors[by]) for by in ("lookup", "constant") if errors[by])
-    found = ", ".join(f"{by} {median(of):.2f}% (worst {max(of):.1f}%)" for by, of in errors.items() if of)
+    found = f"{len(rows)} rows, {groups} groups: " + ", ".join(
+        f"{by} {median(of):.2f}% (worst {max(of):.1f}%)" for by, of in errors.items() if of
+    )
     yield Line(PART, said, "no worse than a baseline", found, median(errors["model"]) <= best)
 
 
@@ -84,4 +88,6 @@ def lookup(row: Row, others: Sequence[Row]) -> float | None:
 
 
 def constant(row: Row, others: Sequence[Row]) -> float | None:
-    return (row.bound.seconds or 0.0) * median(other.reference.seconds / (other.bound.seconds or 1.0) for other in others)
+    return (row.bound.seconds or 0.0) * median(
+        other.reference.seconds / (other.bound.seconds or 1.0) for other in others
+    )

@@ -35,10 +35,10 @@ def _seen(world: World, random: Random, histories: int) -> list[bool]:
 def watched(nights: Nights) -> list[list[Verdict]]:
     """The verdicts of every history, night by night; nobody accepts anything."""
     rows = zip(np.exp(nights.runs).tolist(), np.exp(nights.reruns).tolist(), strict=True)
-    return [_verdicts(runs, reruns) for runs, reruns in rows]
+    return [verdicts(runs, reruns) for runs, reruns in rows]
 
 
-def _verdicts(runs: Sequence[float], reruns: Sequence[Sequence[float]]) -> list[Verdict]:
+def verdicts(runs: Sequence[float], reruns: Sequence[Sequence[float]]) -> list[Verdict]:
     past: list[PastNight] = []
     for tonight, again in zip(runs, reruns, strict=True):
         parts = divide([*past, PastNight(value=tonight)], G3)

@@ -1,6 +1,7 @@
 """Whether `settled` means settled: runs that drift, and how far their median lies from where they end up."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from benchmarks.measuring.window import choose_window
 from benchmarks.values import Step, Window
 from tests.auditing.noise import autoregressive
-from tests.auditing.table import Array, Line, Lines, Random, Share, Size, at_most, share
+from tests.auditing.table import Array, Line, Lines, Random, Size, at_most, share
 
 PART = "settling"
 Drift = Callable[[Array], Array]  # seconds since the start -> step time, as a share of the settled one
@@ -87,42 +88,38 @@ def judged(random: Random, runs: int, steps: int, seconds: float, drift: Drift) 
 
 
 def _ramp(size: Size, random: Random, tau: float) -> Line:
+    """A run from a cold start is settled once its median is."""
     found = judged(random, size.runs(1000, 40), 50, 4.5, exponential(0.036, tau))
-    bias = np.array([one.bias for one in found])
-    off = float(bias.mean())
-    text = f"bias {100 * off:+.2f}% +- {196 * bias.std() / len(bias) ** 0.5:.2f}, settled {_settled(found).text(0)}"
     hidden = share([one.window.settled and abs(one.bias) > MATTERS for one in found])
-    what = f"ramp of 3.6%, time constant {tau:g} s, 50 steps of 4.5 s: bias beyond 0.5% called settled"
-    return Line(PART, what, "at most 2%", f"{hidden.text()} ({text})", hidden.at_most(0.02))
+    what = f"ramp of 3.6%, time constant {tau:g} s, 50 steps of 4.5 s: off by over 0.5% and called settled"
+    return at_most(PART, what, hidden, 0.02, also=_also(found))
 
 
 def _steady(size: Size, random: Random) -> Lines:
     for steps, seconds in ((50, 4.5), (200, 1.0), (500, 0.1), (50, 20.0)):
         found = judged(random, size.runs(1000, 40), steps, seconds, linear(0.0, 1.0))
         moving = share([_state(one.window) == "still moving" for one in found])
-        what = f"no drift, {steps} steps of {seconds:g} s: called still moving (settled {_settled(found).text(0)})"
-        yield at_most(PART, what, moving, 0.05)
+        what = f"no drift, {steps} steps of {seconds:g} s: called still moving"
+        yield at_most(PART, what, moving, 0.05, also=_also(found))
 
 
 def _drifting(size: Size, random: Random, what: str, drift: Drift, steps: int, seconds: float) -> Line:
     found = judged(random, size.runs(1000, 40), steps, seconds, drift)
-    off = float(np.mean([one.bias for one in found]))
-    said = f"{what}: called settled (bias {100 * off:+.2f}%{_bounded(found)})"
-    if abs(off) < MATTERS:
-        return Line(PART, said, "", _settled(found).text())
-    return at_most(PART, said, _settled(found), 0.02)
-
-
-def _settled(found: list[Judged]) -> Share:
-    return share([one.window.settled for one in found])
+    settled = share([one.window.settled for one in found])
+    if abs(float(np.mean([one.bias for one in found]))) < MATTERS:
+        return Line(PART, f"{what}: called settled", "", f"{settled.text()} ({_also(found)})")
+    return at_most(PART, f"{what}: called settled", settled, 0.02, also=_also(found))
 
 
 def _state(window: Window) -> str:
     return getattr(window, "settling", "settled" if window.settled else "too short")
 
 
-def _bounded(found: list[Judged]) -> str:
-    """How often the bound that is printed for the median's error holds."""
-    known = [(one, getattr(one.window, "median_off_percent", None)) for one in found]
-    said = [abs(one.bias) * 100 <= bound for one, bound in known if bound is not None]
-    return f"; its printed bound holds in {share(said).text(0)} of {len(said)}" if said else ""
+def _also(found: Sequence[Judged]) -> str:
+    """Bias, states, and how often the bound that is printed for the median's error holds."""
+    states = Counter(_state(one.window) for one in found)
+    said = ", ".join(f"{state} {100 * count / len(found):.0f}%" for state, count in states.most_common())
+    known = [(abs(one.bias) * 100, getattr(one.window, "median_off_percent", None)) for one in found]
+    held = [bias <= bound for bias, bound in known if bound is not None]
+    kept = f"; the bound it prints holds in {share(held).text(0)} of {len(held)}" if held else ""
+    return f"bias {100 * float(np.mean([one.bias for one in found])):+.2f}%; {said}{kept}"

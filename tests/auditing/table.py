@@ -1,7 +1,7 @@
 """Lines of the audit's table, and when a simulated share breaks its goal."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -72,15 +72,36 @@ def share(histories: Sequence[Sequence[bool]] | Array) -> Share:
     return Share(found, math.sqrt(max(plain, seen)), found * cases, cases)
 
 
-def at_most(part: str, what: str, found: Share, bound: float, digits: int = 1) -> Line:
-    return Line(part, what, f"at most {100 * bound:g}%", found.text(digits), found.at_most(bound))
+def at_most(part: str, what: str, found: Share, bound: float, digits: int = 1, also: str = "") -> Line:
+    return Line(
+        part, what, f"at most {100 * bound:g}%", found.text(digits) + _in_brackets(also), found.at_most(bound)
+    )
 
 
-def at_least(part: str, what: str, found: Share, bound: float, digits: int = 1) -> Line:
-    return Line(part, what, f"at least {100 * bound:g}%", found.text(digits), found.at_least(bound))
+def at_least(part: str, what: str, found: Share, bound: float, digits: int = 1, also: str = "") -> Line:
+    return Line(
+        part, what, f"at least {100 * bound:g}%", found.text(digits) + _in_brackets(also), found.at_least(bound)
+    )
 
 
-def markdown(lines: Sequence[Line]) -> str:
-    rows = ["| part | claim | goal | found | verdict |", "|---|---|---|---|---|"]
-    rows += [f"| {line.part} | {line.what} | {line.goal} | {line.found} | {line.verdict} |" for line in lines]
-    return "\n".join(rows)
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def markdown(lines: Sequence[Line], earlier: Mapping[tuple[str, str], str] | None = None) -> str:
+    """A table; with a column of what an earlier one found."""
+    names = ["part", "claim", "goal", *(["before"] if earlier else []), "found", "verdict"]
+    rows = [names, ["---"] * len(names)]
+    for line in lines:
+        before = [earlier.get((line.part, line.what), "")] if earlier else []
+        rows.append([line.part, line.what, line.goal, *before, line.found, line.verdict])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+def found_in(table: str) -> dict[tuple[str, str], str]:
+    """What a table that was printed earlier found."""
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines() if line[:1] == "|"
+    ]
+    place = rows[0].index("found") if rows else 0
+    return {(row[0], row[1]): row[place] for row in rows[2:]}

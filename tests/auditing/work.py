@@ -75,8 +75,12 @@ def flops_lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing 
         abs(Fraction(flops_per_token(configs.model(name), length, one)) / own_flops(MODELS[name], length, one) - 1)
         for name, length, one in cases
     )
-    what = f"FLOPs a token, {len(MODELS)} models, {len(LENGTHS)} lengths, {len(CONVENTIONS)} conventions: farthest apart"
-    yield Line(PART, what, "rounding of a float", f"{float(off):.1g} of {len(cases)} cases", off < Fraction(1, 10**14))
+    what = (
+        f"FLOPs a token, {len(MODELS)} models, {len(LENGTHS)} lengths, {len(CONVENTIONS)} conventions: farthest apart"
+    )
+    yield Line(
+        PART, what, "rounding of a float", f"{float(off):.1g} of {len(cases)} cases", off < Fraction(1, 10**14)
+    )
 
 
 # --- the published rows -------------------------------------------------------------------------------
@@ -114,14 +118,27 @@ def row_lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is
         if not cell.follows
     }
     every = sum(1 for row in rows for _ in judged(row))
-    yield Line(ROWS_PART, f"{len(rows)} published rows, {every} cells: do not follow from their step time", "", f"{len(own)}")
-    apart = "; ".join(f"{rows[number]['source']}, {rows[number]['model']}: {figure}" for number, figure in sorted(own ^ product))
     yield Line(
-        ROWS_PART, f"the product names {len(product)} of them: cells on which it says otherwise", "0",
-        f"{len(own ^ product)}" + (f" ({apart})" if apart else ""), own == product,
+        ROWS_PART,
+        "published cells that do not follow from their step time",
+        "",
+        f"{len(own)} of {every} in {len(rows)} rows",
+    )
+    apart = "; ".join(
+        f"{rows[number]['source']}, {rows[number]['model']}: {figure}" for number, figure in sorted(own ^ product)
+    )
+    yield Line(
+        ROWS_PART, "cells on which the product says otherwise", "0",
+        f"{len(own ^ product)}; the product names {len(product)}" + (f" ({apart})" if apart else ""), own == product,
     )  # fmt: skip
     placed = sum(all(row.get(name) for name in ("tag", "file", "line")) for row in rows)
-    yield Line(ROWS_PART, "rows with tag, file and line of their source", "all", f"{placed} of {len(rows)}", placed == len(rows))
+    yield Line(
+        ROWS_PART,
+        "rows with tag, file and line of their source",
+        "all",
+        f"{placed} of {len(rows)}",
+        placed == len(rows),
+    )
     for source, count in Counter(_origin(row) for row in rows).items():
         yield Line(ROWS_PART, f"rows of {source}", "", f"{count}")
 
@@ -154,7 +171,11 @@ def step_flops(row: Mapping[str, str]) -> list[Fraction]:
     """FLOPs a sequence: exact, and with the three digits that sources compute with."""
     stated = row["stated_flops_per_sequence"]
     length = int(row["sequence_length"])
-    exact = Fraction(stated) if row["flops"] == "stated" else own_flops(MODELS[alike(row["model"])], length, row["flops"]) * length
+    exact = (
+        Fraction(stated)
+        if row["flops"] == "stated"
+        else own_flops(MODELS[alike(row["model"])], length, row["flops"]) * length
+    )
     return [exact, Fraction(f"{float(exact):.2e}")]
 
 
@@ -164,6 +185,6 @@ def alike(model: str) -> str:
 
 
 def peak(row: Mapping[str, str]) -> str:
-    """Dense TFLOP/s as the datasheet prints it, so it was rounded too: sources compute with 989.4 where they say 989."""
+    """Dense TFLOP/s as the datasheet prints it, so rounded too: sources say 989 and compute with 989.4."""
     path = CONFIGS / "hardware" / f"{row['hardware']}.yml"
     return f"{yaml.safe_load(path.read_text(encoding='utf-8'))['peaks'][row['dtype']]['tflops']:g}"

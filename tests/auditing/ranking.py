@@ -1,0 +1,79 @@
+"""Where the published layouts come among all layouts of their benchmark."""
+
+import math
+from typing import NamedTuple
+
+from benchmarks.backend import find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.planning.layouts import Ranking, rank
+from benchmarks.references.references import Reference, read_references
+from benchmarks.request.resolve import Request
+from tests.auditing.table import Line, Lines, Random, Size
+
+PART = "layouts"
+FIRST = 0.05  # of the candidates
+
+
+class Placed(NamedTuple):
+    """A published layout among the candidates for the same work."""
+
+    row: Reference
+    place: int
+    of: int
+    by: str
+
+    @property
+    def in_front(self) -> bool:
+        return self.place <= max(1, math.ceil(FIRST * self.of))
+
+
+def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
+    configs, missing = Configs(), []
+    for name, rows in groups(configs).items():
+        scales = rows if size.full else rows[:1]
+        found = [placed(row, configs) for row in scales]
+        missing += [one for one in found if isinstance(one, str)]
+        known = [one for one in found if isinstance(one, Placed)]
+        if not known:
+            continue
+        places = ", ".join(f"{one.place} of {one.of} on {one.row.gpus}" for one in known)
+        goal = f"the first {100 * FIRST:g}%, or its tie"
+        what = f"{name}: place among its candidates"
+        yield Line(PART, what, goal, f"{places} (by {known[0].by})", all(one.in_front for one in known))
+    what = "published layouts that are no candidate, or whose model or scale no recipe has"
+    yield Line(PART, what, "", "; ".join(missing) or "none")
+
+
+def groups(configs: Configs) -> dict[str, list[Reference]]:
+    """By series and the layout of a replica: the smallest and the largest scale."""
+    found: dict[str, dict[int, Reference]] = {}
+    for row in read_references(configs.root):
+        one = row.parallelism
+        layout = f"TP{one.tensor} PP{one.pipeline} CP{one.context} VP{one.virtual_pipeline}"
+        work = f"{row.model} {row.task} {row.dtype} on {row.hardware}, {row.engine}"
+        name = f"{work}, {layout}, micro batch {row.micro_batch_size}"
+        found.setdefault(name, {})[row.gpus] = row
+    return {name: [rows[gpus] for gpus in sorted({min(rows), max(rows)})] for name, rows in found.items()}
+
+
+def placed(row: Reference, configs: Configs) -> Placed | str:
+    request = Request(
+        backend=row.backend, engine=row.engine, model=row.model, task=row.task, dtype=row.dtype,
+        hardware=row.hardware, gpus=row.gpus, settings={"global_batch_size": str(row.global_batch_size)},
+    )  # fmt: skip
+    try:
+        ranking = rank(request, configs, find_backend(row.backend), configs.calibration())
+    except RequestError as error:
+        return f"{row.name}: {error.what}"
+    place = place_of(row, ranking)
+    return f"{row.name}: no candidate" if place is None else Placed(row, place, len(ranking.layouts), ranking.by)
+
+
+def place_of(row: Reference, ranking: Ranking) -> int | None:
+    same = [
+        one.rank
+        for one in ranking.layouts
+        if (one.parallelism, one.micro_batch_size) == (row.parallelism, row.micro_batch_size)
+    ]
+    return min(same, default=None)
