@@ -11,12 +11,17 @@ from benchmarks.comparing.intervals import FEWEST_RUNS
 from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
 from benchmarks.comparing.values import Side
 from benchmarks.rendering.columns import plural
+from benchmarks.values import Window
 
 # What all runs of a side share; else its figures would be those of a mixture.
 OF_THE_WORK = (
     "backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "parallelism", "sequence_length",
     "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "window", "pgle", "inject_slowdown",
 )  # fmt: skip
+NOT_SETTLED = {
+    "still moving": "the intervals have room for what the drift may add on one side more than on the other",
+    "too short": "whether step times had settled is not known, and the difference may hold some of a drift",
+}
 # What else was asked for. Named at the top where the sides differ in it.
 ALSO_ASKED = {"steps": "", "data": "", "knobs": "setting", "environment": "variable", "xla_flags": "XLA flag"}
 
@@ -120,6 +125,11 @@ def shown(value: object) -> str:
     return str(short()) if callable(short) else str(getattr(value, "name", value))
 
 
+def _settling(window: Window) -> str:
+    """Results of older versions say no more than that a run had not settled."""
+    return "too short" if window.settling == "not judged" and not window.settled else window.settling
+
+
 def remarks(a: Runs, b: Runs) -> list[str]:
     """What a reader must know beside the figures, the most important first."""
     found = []
@@ -129,10 +139,10 @@ def remarks(a: Runs, b: Runs) -> list[str]:
     if spans[0] != spans[1]:
         one, other = (" or ".join(f"{first} to {last}" for first, last in sorted(span, key=str)) for span in spans)
         found.append(f"the counted steps differ: A {one}, B {other}")
-    counts = [sum(not run.result.window.settled for run in runs) for runs in (a, b)]
-    if any(counts):
-        of = f"{counts[0]} of {len(a)} runs of A, {counts[1]} of {len(b)} of B"
-        found.append(f"not settled: {of}: where step times still drift, the difference holds some of that")
+    for settling, what in NOT_SETTLED.items():
+        counts = [sum(_settling(run.result.window) == settling for run in runs) for runs in (a, b)]
+        if any(counts):
+            found.append(f"{settling}: {counts[0]} of {len(a)} runs of A, {counts[1]} of {len(b)} of B: {what}")
     if min(len(a), len(b)) < FEWEST_RUNS:
         found.append(
             "fewer than 3 runs on a side: a run that was disturbed looks like a change; more runs tell them apart"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.comparing.runs import ComparedRun, Runs
+from benchmarks.comparing.together import STEP_TIME
 from benchmarks.comparing.values import Direction
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.request import lora_words
@@ -29,6 +30,17 @@ class FigureKind(NamedTuple):
     window: int = 0  # 1, -1: it is, or is the inverse of, seconds/step, whose interval its window gives
     of_ratio: bool = False  # it is a share above 1, which the ratio of 1 + share says
     note: str = ""
+    effective: bool = False  # it is the inverse of the mean seconds/step
+
+    @property
+    def of_seconds(self) -> int:
+        """1, -1: it goes with, or against, the seconds of a step; 0: neither."""
+        return -1 if self.effective else self.window
+
+    @property
+    def family(self) -> str:
+        """Figures of one family are one figure in other units."""
+        return STEP_TIME if self.window else self.name
 
     def log(self, value: float) -> float | None:
         """None: it has no logarithm, and no ratio."""
@@ -62,7 +74,7 @@ def figure_kinds(a: Runs, b: Runs) -> list[FigureKind]:
         _utilisation("HFU", a, b, lambda run: run.result.hfu or []),
         FigureKind(
             "effective tokens/s", "tokens/s", "higher", lambda r: r.result.tokens_per_second_effective,
-            lambda entry: entry.seconds_mean, work,
+            lambda entry: entry.seconds_mean, work, effective=True,
         ),
         FigureKind(
             "excess", "%", "lower", lambda r: r.result.seconds_per_step.excess,
@@ -146,7 +158,7 @@ def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequ
     if without:
         runs = {"A": a[0], "B": b[0]}
         why = {runs[side].result.null_because.get(name.lower(), "unknown") for side in without}
-        refused = f"{' and '.join(without)} without {name}: {'; '.join(sorted(why))}"
+        refused = f"{' and '.join(without)} {'has' if len(without) == 1 else 'have'} none: {'; '.join(sorted(why))}"
     else:
         sides = (f"{side}: {one[0].percent:.1f}% ({_convention(one[0])})" for side, one in first.items())
         refused = f"no convention and peak in common: {'; '.join(sides)}"

@@ -20,6 +20,7 @@ from benchmarks.comparing.days import (
     left_out,
     shared_out,
 )  # fmt: skip
+from benchmarks.comparing.together import CHANCE
 from benchmarks.comparing.turns import Times, beside_trend, in_turns
 from benchmarks.comparing.values import Direction, Verdict
 from benchmarks.rendering.columns import percent_text
@@ -34,6 +35,7 @@ OTHER_DAYS = (
     f"other runs of the same kind on {FEWEST_DAYS} days, would show it"
 )
 TAKE_TURNS = "run A and B in turns: one run.py command with both values and --repeats does"
+TOO_LIKELY = "among all figures compared, one that far off is too likely by chance"
 Days = tuple[Sequence[int], Sequence[int]]  # of the runs of both sides
 
 
@@ -48,6 +50,10 @@ class Estimate(NamedTuple):
     by: str = ""  # what the interval is made from
     lacks: str = ""  # what would have to be known, where what differs from run to run or day to day is not in it
     hint: str = ""  # what would make it narrower
+    error: float = 0.0  # the standard error
+    freedom: float = math.inf
+    moves: float = 0.0  # what drifts of step times that have not settled may add, at most
+    by_far: str = ""  # why it needs no interval
 
     @property
     def half_width(self) -> float | None:
@@ -55,6 +61,26 @@ class Estimate(NamedTuple):
         if self.low is None or self.high is None:
             return None
         return max(self.high - self.centre, self.centre - self.low)
+
+    @property
+    def chance(self) -> float | None:
+        """The p value; None where what runs differ by is not known."""
+        from scipy.special import stdtr  # --help needs none
+
+        if self.lacks or self.by_far or self.low is None:
+            return None
+        against = -self.moves if self.centre > 0 else self.moves  # a drift that may make it less
+        beyond = abs(self.centre) - max(against, 0.0)
+        if beyond <= 0:
+            return 1.0
+        return 2 * float(stdtr(self.freedom, -beyond / self.error)) if self.error else 0.0
+
+    def moved(self, by: float) -> "Estimate":
+        """With room on the side to which unsettled step times still move."""
+        low, high = (
+            None if end is None else end + part for end, part in ((self.low, min(by, 0.0)), (self.high, max(by, 0.0)))
+        )
+        return self._replace(low=low, high=high, moves=by)
 
 
 class Level(NamedTuple):
@@ -163,7 +189,7 @@ def between_windows(a: Level, b: Level) -> Estimate:
 def _around(centre: float, error: float, freedom: float, by: str) -> Estimate:
     half = quantile(CONFIDENCE, freedom) * error
     equal, detectable = quantile(EQUALITY, freedom) * error, half + quantile(POWER, freedom) * error
-    return Estimate(centre, centre - half, centre + half, equal, detectable, by)
+    return Estimate(centre, centre - half, centre + half, equal, detectable, by, error=error, freedom=freedom)
 
 
 def _mean(logs: Sequence[float]) -> float:
@@ -177,24 +203,48 @@ def _described(spread: Spread) -> str:
 # --- verdicts -----------------------------------------------------------------------------------
 
 
-def verdict_of(found: Estimate, direction: Direction, margin_percent: float) -> tuple[Verdict, str]:
-    """Whether a difference is shown, or shown to be small; and the sentence that says why."""
-    if found.low is None or found.high is None:
-        return "no verdict", f"how much such runs differ by chance is not known; {found.lacks}"
+def verdict_of(
+    found: Estimate, direction: Direction, margin_percent: float, together: float | None = None
+) -> tuple[Verdict, str]:
+    """Whether a difference is shown, or shown to be small; and the sentence that says why.
+
+    `together`: its p value with all figures of the comparison; None where it is the only one.
+    """
+    if found.by_far:
+        return _named(found, direction), found.by_far
+    if found.low is None or found.high is None or found.lacks:
+        return (
+            "no verdict",
+            f"how much such runs differ by chance is not known, and is in no interval here; {found.lacks}",
+        )
     outside = found.low > 0 or found.high < 0
-    if found.lacks:
-        words = "differ" if outside else "do not differ beyond their own noise"
-        return "no verdict", f"{found.by} {words}; more than that is not known: {found.lacks}"
-    low, high = (100 * math.expm1(found.centre + side * found.equal) for side in (-1, 1))
+    shown = outside and (together is None or together <= CHANCE)
+    moved = (
+        f"; the interval has room for {percent_text(100 * math.expm1(abs(found.moves)))} of drift"
+        if found.moves
+        else ""
+    )
+    by = f"{found.by}{moved}"
+    low, high = (100 * math.expm1(end) for end in _equality(found))
     if -margin_percent < low and high < margin_percent:
-        also = ", though a difference is shown" if outside else ""
-        return "equal within the margin", f"the 90% interval lies within +-{margin_percent:g}%{also}; {found.by}"
+        also = ", though a difference is shown" if shown else ""
+        return "equal within the margin", f"the 90% interval lies within +-{margin_percent:g}%{also}; {by}"
+    if outside and not shown:
+        return "no difference shown", f"the interval does not contain 0, but {TOO_LIKELY}; {by}"
     if not outside:
         shows = 100 * math.expm1(found.detectable)
         more = f"; at this noise {percent_text(shows)} or more shows in 4 of 5 cases" if shows else ""
         hint = f"; {found.hint}" if found.hint else ""
-        return "no difference shown", f"the interval contains 0; {found.by}{more}{hint}"
-    why = f"the interval does not contain 0; {found.by}"
+        return "no difference shown", f"the interval contains 0; {by}{more}{hint}"
+    return _named(found, direction), f"the interval does not contain 0; {by}"
+
+
+def _equality(found: Estimate) -> tuple[float, float]:
+    """The 90% interval."""
+    return found.centre - found.equal + min(found.moves, 0.0), found.centre + found.equal + max(found.moves, 0.0)
+
+
+def _named(found: Estimate, direction: Direction) -> Verdict:
     if direction == "same":
-        return "changed", why
-    return ("better" if (found.centre < 0) == (direction == "lower") else "worse"), why
+        return "changed"
+    return "better" if (found.centre < 0) == (direction == "lower") else "worse"

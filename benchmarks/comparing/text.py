@@ -23,18 +23,30 @@ def table_text(comparison: Comparison) -> str:
     if comparison.refused:
         return "\n".join([*lines, "not comparable:", *map(_wrapped, comparison.refused)])
     lines += _section("asked otherwise:", _cut(comparison.asked, MOST_ASKED))
-    lines += ["", *columns([HEADINGS, *map(_row, comparison.differences)])]
-    reasons: dict[str, list[str]] = {}
-    for one in comparison.differences:
-        reasons.setdefault(one.why, []).append(one.name)
-    lines += _section("why:", [f"{', '.join(names)}: {why}" for why, names in reasons.items()])
-    lines += _section("notes:", comparison.notes)
+    lines += ["", comparison.summary] if comparison.summary else []
+    rows = [HEADINGS, *map(_row, comparison.differences)]
+    judged = any(one.verdict != "no verdict" for one in comparison.differences)
+    lines += ["", *columns(rows if judged else [row[:-1] for row in rows])]
+    lines += _section("why:", reasons(comparison.differences))
+    lines += _section("notes:", [*comparison.notes, *figure_notes(comparison.differences)])
     if comparison.causes is not None:
         lines += [] if comparison.causes else ["", "nothing that is recorded of these runs differs"]
         lines += _section(_causes_heading(comparison), _cut(list(map(_cause, comparison.causes)), MOST_CAUSES))
         lines += [_wrapped(f"alike: {', '.join(comparison.same)}")] if comparison.same else []
         lines += [_wrapped(f"not known: {'; '.join(comparison.not_known)}")] if comparison.not_known else []
     return "\n".join(lines)
+
+
+def reasons(differences: Sequence[Difference]) -> list[str]:
+    """Why each verdict is what it is; a reason that figures share is given once."""
+    found: dict[str, list[str]] = {}
+    for one in differences:
+        found.setdefault(one.why, []).append(one.name)
+    return list(found) if len(found) == 1 else [f"{', '.join(names)}: {why}" for why, names in found.items()]
+
+
+def figure_notes(differences: Sequence[Difference]) -> list[str]:
+    return [f"{one.name}: {one.note}" for one in differences if one.note]
 
 
 def _section(heading: str, texts: Sequence[str]) -> list[str]:
@@ -66,7 +78,7 @@ def _row(one: Difference) -> tuple[str, ...]:
     values = ["-" if figure is None else value_text(figure.value, one.unit) for figure in (one.a, one.b)]
     percent = "-" if one.percent is None else f"{one.percent:+.2f}%"
     interval = "-" if one.low is None or one.high is None else f"{one.low:+.2f}% to {one.high:+.2f}%"
-    return (one.name, *values, percent, interval, one.verdict)
+    return (one.name, *values, percent, interval, "-" if one.percent is None else one.verdict)
 
 
 def value_text(value: float, unit: str) -> str:

@@ -37,8 +37,11 @@ class Difference(Value, frozen=True, kw_only=True):
     percent: float | None = None  # None: not compared, or not known
     low: float | None = None  # 95%
     high: float | None = None
+    chance: float | None = None  # the p value of this figure alone; None: not known
+    chance_together: float | None = None  # with all figures of the comparison (Holm): the verdict's
     verdict: Verdict = "no verdict"
     why: str  # of the verdict, in one sentence
+    note: str = ""  # what the figure is
 
 
 class Cause(Value, frozen=True):
@@ -57,6 +60,7 @@ class Comparison(Value, frozen=True, kw_only=True):
     a: Side
     b: Side
     refused: list[str]  # why these two may not be compared; then there are no differences
+    summary: str = ""  # how far apart the sides are, and how many figures differ with all of them together
     differences: list[Difference] = []
     causes: list[Cause] | None = None  # None: not asked for
     same: list[str] = []  # the kinds of provenance that were looked at and do not differ

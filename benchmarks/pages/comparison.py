@@ -1,6 +1,6 @@
 """Two sides on a page: how they differ, whether that is shown, what may have caused it, what was refused. Pure."""
 
-from benchmarks.comparing.text import value_text
+from benchmarks.comparing.text import figure_notes, reasons, value_text
 from benchmarks.comparing.values import Comparison, Difference, Figure, Side
 from benchmarks.pages.drawing import Interval, forest_plot
 from benchmarks.pages.page import (
@@ -40,7 +40,7 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
     equal = f" Within {margin:g}% either way counts as equal." if margin else ""
     blocks: list[Block] = [
         Box("warm", "Not comparable", comparison.refused),
-        Words([lead] if lead else [], "lead"),
+        Words([text for text in (lead, comparison.summary and f"{comparison.summary}.") if text], "lead"),
         Plots(
             forest_plot(
                 [
@@ -55,10 +55,10 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
             )
         ),
         Section("The figures", [_table(differences)]),
-        Section("Verdicts explained", [Words([f"{d.name}, {d.verdict}: {d.why}" for d in differences], "list")]),
+        Section("Verdicts explained", [Words(reasons(differences), "list")]),
         Section("Requested differences", [Words(comparison.asked, "list")]),
         Section("Possible causes", _causes(comparison)),
-        Section("Notes", [Words(comparison.notes, "list")]),
+        Section("Notes", [Words([*comparison.notes, *figure_notes(differences)], "list")]),
         Section("The two sides", [_sides(a, b)]),
     ]
     verdict = "not comparable" if comparison.refused else first.verdict if first else "nothing to compare"

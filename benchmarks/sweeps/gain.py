@@ -160,9 +160,16 @@ def _far_off(pairs: Sequence[Pair], logs: Sequence[float]) -> list[str]:
 
 
 def _drifting(base: CellRuns, arm: CellRuns, pairs: Sequence[Pair]) -> list[str]:
-    drifting = sum(not one.counted[pair.repeat].settled for one in (base, arm) for pair in pairs)
-    why = "where step times still drift, the gain holds some of that"
-    return [f"not settled: {drifting} of {2 * len(pairs)} runs: {why}"] if drifting else []
+    runs = [one.counted[pair.repeat] for one in (base, arm) for pair in pairs]
+    moving = [run.median_off_percent or 0.0 for run in runs if run.settling == "still moving"]
+    short = sum(not run.settled for run in runs) - len(moving)
+    of, notes = plural(len(runs), "run"), []
+    if moving:
+        off = f"their medians may be off by up to {max(moving):.2g}%, less what both runs of a pair have in common"
+        notes.append(f"still moving: {len(moving)} of {of}: {off}")
+    if short:
+        notes.append(f"too short to tell whether it had settled: {short} of {of}: the gain may hold some of a drift")
+    return notes
 
 
 # --- the table ----------------------------------------------------------------------------------

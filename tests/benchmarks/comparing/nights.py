@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
+from benchmarks.comparing.context import still_moves
 from benchmarks.comparing.days import Timed, days_of, noise_of
 from benchmarks.comparing.intervals import (
     Estimate,
@@ -14,11 +16,15 @@ from benchmarks.comparing.intervals import (
     verdict_of,
     with_noise,
 )
+from benchmarks.comparing.together import CHANCE, adjusted
 from benchmarks.comparing.turns import times_of
+from benchmarks.measuring import settling
+from benchmarks.values import Window
 
 HOUR, NIGHT = 3600.0, 86400.0
 NIGHT_NOISE = RUN_NOISE = 0.002
 NOISE = 0.003  # of run medians, as logarithms
+WINDOW = Window(rule="steady", first_step=25, last_step=59, counted=35, settled=False, excluded={})
 Random = np.random.RandomState
 
 
@@ -109,3 +115,58 @@ def rates(draw: Callable[[Random], Estimate], draws: int, seed: int = 20) -> Rat
         claims = ("better", "worse")
         said.append((held, margin in claims, verdict in claims, verdict == "no verdict"))
     return Rates(*(sum(column) / draws for column in zip(*said, strict=True)))
+
+
+class TogetherRates(NamedTuple):
+    """How often 5 figures of two sides differ."""
+
+    any_alone: float  # one of them or more, each at 95% by itself
+    any_together: float
+    step_alone: float
+    step_together: float
+
+
+def of_all_figures(random: Random, runs: int, draws: int, effect: float = 0.0) -> TogetherRates:
+    """Step time of 0.3% noise with an effect; effective tokens/s follow it, with noise of their own."""
+    said = []
+    for _ in range(draws):
+        chances: dict[str, float] = {}
+        sides = [[random.normal(0.0, noise, runs) for noise in (NOISE, 0.002, 0.001, 0.001)] for _ in "AB"]
+        for place, name in enumerate(("step time", "excess", "last loss", "memory", "effective")):
+            a, b = (side[0] + side[1] if name == "effective" else side[place] for side in sides)
+            moved = effect if name in ("step time", "effective") else 0.0
+            chances[name] = between_sets([float(one) for one in a], [float(one) + moved for one in b]).chance or 0.0
+        together = adjusted(chances)
+        said.append(
+            [min(chances.values()), min(together.values()), chances["step time"], together["step time"]],
+        )
+    return TogetherRates(*(float(share) for share in (np.array(said) <= CHANCE).mean(axis=0)))
+
+
+class Drift(NamedTuple):
+    """Step times approach 1 from 1 - `size`, by a time constant."""
+
+    size: float = 0.0
+    seconds: float = 1.0
+
+
+def drifting(random: Random, a: Drift, b: Drift, runs: int, effect: float = 0.0, room: bool = True) -> Estimate:
+    """Runs of 60 steps of 3 s, of which those after 75 s count; `room`: as compare.py does it."""
+    sides = [[_drifted(random, drift) for _ in range(runs)] for drift in (a, b)]
+    found = between_sets([log for log, _ in sides[0]], [log + effect for log, _ in sides[1]])
+    moves = [sum(moves for _, moves in side) / runs for side in sides]
+    return found.moved(moves[1] - moves[0]) if room else found
+
+
+def _drifted(random: Random, drift: Drift) -> tuple[float, float]:
+    seconds = np.exp(random.normal(0.0, RUN_NOISE) + random.normal(0.0, NOISE, 60))
+    ends = 3.0 * np.arange(1, 61)
+    seconds = seconds * (1 - drift.size * np.exp(-ends / drift.seconds))
+    counted = [settling.Timed(float(one), float(end)) for one, end in zip(seconds, ends, strict=True) if end > 75]
+    found = settling.judge(counted, counted)
+    window = msgspec.structs.replace(
+        WINDOW,
+        drift_percent_per_minute=found.drift_percent_per_minute,
+        median_off_percent=found.median_off_percent,
+    )
+    return float(np.log(np.median(seconds[ends > 75]))), still_moves(window)

@@ -118,7 +118,10 @@ def test_a_run_that_has_no_speed_makes_no_pair() -> None:
 
 def test_runs_that_have_not_settled_are_counted() -> None:
     (note,) = gained(off(1.0, 1.0, 1.0), auto(0.9, 0.9, 0.9, settled=False)).notes
-    assert note.startswith("not settled: 3 of 6 runs")
+    assert note.startswith("too short to tell whether it had settled: 3 of 6 runs")
+    moving = auto(0.9, 0.9, 0.9, settled=False, settling="still moving", median_off_percent=1.23)
+    (note,) = gained(off(1.0, 1.0, 1.0), moving).notes
+    assert note.startswith("still moving: 3 of 6 runs: their medians may be off by up to 1.2%")
 
 
 def test_an_outlier_among_six_pairs_counts_less_and_is_named() -> None:
