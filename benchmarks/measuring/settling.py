@@ -1,8 +1,9 @@
-"""Whether a run's step time has settled: from which step it may count, and whether the counted ones still move. Pure.
+"""Whether a run's step time has settled: which steps come before, and whether those after still move. Pure.
 
-A drift matters where it puts the median off the settled step time by MATTERS_PERCENT. A trend is taken to go on until
-LONGEST_DRIFT_SECONDS after stepping began, so a short window must see a small trend to rule that out: a run that is
-too short or too noisy for it is neither settled nor moving, but too short to tell.
+Steps move by a trend, or as a machine throttles late. A trend is taken to go on until LONGEST_DRIFT_SECONDS after
+stepping began. A run is settled if its steps rule out that this puts the median off by MATTERS_PERCENT, and still
+moving if they show movement; otherwise it is too short, or too noisy, to tell. The rule was chosen by simulation:
+tests/benchmarks/measuring/test_settling.py.
 """
 
 import math
@@ -20,9 +21,10 @@ FEWEST_STEPS = 5  # a run that would settle later keeps all its steps
 MATTERS_PERCENT = 0.5
 LONGEST_DRIFT_SECONDS = 600.0
 BLOCKS = 8
-QUANTILE = 2.447  # Student's t, 95% two-sided, for a line through 8 blocks
-MEMORY = 1.5  # how much wider the error of a slope is because neighbouring blocks are alike
-CLIP_DEVIATIONS = 3.0  # of the median absolute deviation, scaled as a standard deviation
+LATE_BLOCKS = 2
+# Of a 95% interval, in standard errors: Student's t for a line through 8 blocks, and half as much again because
+# neighbouring blocks are alike (step times have long memory).
+WIDTH = 2.447 * 1.5
 
 
 class Timed(NamedTuple):
@@ -30,6 +32,14 @@ class Timed(NamedTuple):
 
     seconds: float
     ended: float  # seconds since stepping began
+
+
+class Movement(NamedTuple):
+    """How far the step time moves in so many seconds, above 0: it gets slower; and the standard error of that."""
+
+    percent: float
+    error: float
+    seconds: float
 
 
 class Judgement(NamedTuple):
@@ -76,37 +86,48 @@ def settled_from(seconds: Sequence[float | None], ends: Sequence[float], first: 
 
 
 def judge(steps: Sequence[Timed], counted: Sequence[Timed]) -> Judgement:
-    """What the steps after settling say of the median of the counted ones.
-
-    A line through the medians of 8 blocks, with the error that the blocks' scatter around it gives.
-    """
+    """What all steps after settling say of the median of the counted ones: by the medians of 8 blocks of them."""
     from statistics import median
 
     typical = median(step.seconds for step in counted) if counted else 0.0
-    if len(steps) < 2 * BLOCKS or typical <= 0:
+    if len(steps) < 2 * BLOCKS or steps[-1].ended - steps[0].ended < LIMIT_SECONDS or typical <= 0:
         return TOO_SHORT
     cut = [len(steps) * block // BLOCKS for block in range(BLOCKS + 1)]
     blocks = [steps[start:end] for start, end in pairwise(cut)]
     at = [math.fsum(step.ended for step in block) / len(block) for block in blocks]
     percent = [100 * (median(step.seconds for step in block) / typical - 1) for block in blocks]
-    slope, error = _line(at, percent)
-    reach = _seconds_to_go(steps, counted)
-    least, most = (abs(slope) + sign * QUANTILE * MEMORY * error for sign in (-1, 1))
-    if most * reach < MATTERS_PERCENT:
-        return Judgement("settled")
-    if least > 0:
-        return Judgement("still moving", 60 * slope, most * reach)
-    return TOO_SHORT
+    return _verdict([_trend(at, percent, steps, counted), _late_step(at, percent)])
 
 
-def _seconds_to_go(steps: Sequence[Timed], counted: Sequence[Timed]) -> float:
+def _trend(
+    at: Sequence[float], percent: Sequence[float], steps: Sequence[Timed], counted: Sequence[Timed]
+) -> Movement:
     """From the middle of the counted steps to where a drift ends: at LONGEST_DRIFT_SECONDS, or later with the run."""
     middle = (counted[0].ended + counted[-1].ended) / 2
-    return max(LONGEST_DRIFT_SECONDS, steps[-1].ended) - middle
+    seconds = max(LONGEST_DRIFT_SECONDS, steps[-1].ended) - middle
+    slope, error = _line(at, percent)
+    return Movement(slope * seconds, error * seconds, seconds)
+
+
+def _late_step(at: Sequence[float], percent: Sequence[float]) -> Movement:
+    """From the first blocks to the last quarter, as where a machine gets too hot."""
+    late = [float(block >= BLOCKS - LATE_BLOCKS) for block in range(BLOCKS)]
+    return Movement(*_line(late, percent), at[-1] - at[0])
+
+
+def _verdict(movements: Sequence[Movement]) -> Judgement:
+    median_off_percent = max(abs(movement.percent) + WIDTH * movement.error for movement in movements)
+    if median_off_percent < MATTERS_PERCENT:
+        return Judgement("settled")
+    seen = [movement for movement in movements if abs(movement.percent) > WIDTH * movement.error]
+    if not seen:
+        return TOO_SHORT
+    most = max(seen, key=lambda movement: abs(movement.percent))
+    return Judgement("still moving", 60 * most.percent / most.seconds, median_off_percent)
 
 
 def _line(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Slope of the least squares line, and its standard error."""
+    """Slope of the least squares line, and its standard error by the scatter around it."""
     count = len(at)
     centre, level = math.fsum(at) / count, math.fsum(values) / count
     width = math.fsum((x - centre) ** 2 for x in at)
