@@ -3,6 +3,7 @@
 import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -87,7 +88,7 @@ def flops_lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing 
 
 
 class Range(NamedTuple):
-    """What a printed number may have been before it was rounded."""
+    """What a printed number may have been before it was rounded; and what follows from such."""
 
     low: Fraction
     high: Fraction
@@ -95,15 +96,22 @@ class Range(NamedTuple):
     def meets(self, other: "Range") -> bool:
         return self.low <= other.high and other.low <= self.high
 
+    def times(self, other: "Range") -> "Range":
+        return Range(self.low * other.low, self.high * other.high)
 
-def printed(text: str) -> Range:
-    digits = len(text.partition(".")[2]) if "e" not in text else 0
-    half = Fraction(1, 2 * 10**digits)
+    def over(self, other: "Range") -> "Range":
+        return Range(self.low / other.high, self.high / other.low)
+
+
+def exactly(number: int | str | Fraction) -> Range:
+    return Range(Fraction(number), Fraction(number))
+
+
+def printed(text: str, resolution: str = "") -> Range:
+    """Of the last digit, or of what the source rounds to."""
+    digits = Decimal(text).as_tuple().exponent
+    half = (Fraction(resolution) if resolution else Fraction(10) ** int(digits)) / 2
     return Range(Fraction(text) - half, Fraction(text) + half)
-
-
-def over(number: Fraction, of: Range) -> Range:
-    return Range(number / of.high, number / of.low)
 
 
 def row_lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
@@ -149,34 +157,42 @@ def _origin(row: Mapping[str, str]) -> str:
 
 
 def judged(row: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Each printed figure of a row, and whether any step time that rounds to the printed one gives it."""
-    seconds = printed(row["seconds_per_step"])
-    tokens = Fraction(row["sequence_length"]) * Fraction(row["global_batch_size"])
-    if row["tokens_per_second"]:
-        yield "tokens_per_second", printed(row["tokens_per_second"]).meets(over(tokens, seconds))
+    """Each printed figure of a row, and whether it can follow from the others as they were before rounding."""
+    tokens = exactly(int(row["sequence_length"]) * int(row["global_batch_size"]))
+    gpus, speed = exactly(row["gpus"]), row.get("tokens_per_second_per_gpu", "")
+    made: dict[str, Range] = {}
+    if row["seconds_per_step"]:
+        seconds = printed(row["seconds_per_step"])
+        made["tokens_per_second_per_gpu"] = tokens.over(seconds).over(gpus)
+    else:
+        seconds = tokens.over(gpus).over(printed(speed, row["resolution"]))
+    made["tokens_per_second"] = tokens.over(seconds)
+    made["days_per_trillion_tokens"] = seconds.times(exactly(Fraction(10**12, 86_400))).over(tokens)
+    if row["flops"] != "stated":
+        made["stated_flops_per_sequence"] = exactly(model_flops(row))
+    if row.get("tflops_per_gpu"):
+        made["tflops_per_gpu"] = rate(row, exactly(model_flops(row)), seconds)
     if row["mfu_percent"]:
-        rate = printed(peak(row))
-        slowest, quickest = seconds.high * rate.high, seconds.low * rate.low
-        work = [flops * int(row["global_batch_size"]) / int(row["gpus"]) / 10**10 for flops in step_flops(row)]
-        made = [Range(one / slowest, one / quickest) for one in work]
-        wanted = printed(row["mfu_percent"])
-        yield "mfu_percent", any(one.meets(wanted) for one in made)
-    if row["days_per_trillion_tokens"]:
-        days = Fraction(10**12) / tokens / 86_400
-        found = Range(days * seconds.low, days * seconds.high)
-        yield "days_per_trillion_tokens", printed(row["days_per_trillion_tokens"]).meets(found)
+        stated = row["stated_flops_per_sequence"]
+        used = printed(stated) if stated else exactly(model_flops(row))
+        made["mfu_percent"] = rate(row, used, seconds).over(peak(row)).times(exactly(100))
+    for figure, found in made.items():
+        if row.get(figure):
+            yield figure, printed(row[figure]).meets(found)
 
 
-def step_flops(row: Mapping[str, str]) -> list[Fraction]:
-    """FLOPs a sequence: exact, and with the three digits that sources compute with."""
-    stated = row["stated_flops_per_sequence"]
+def rate(row: Mapping[str, str], flops: Range, seconds: Range) -> Range:
+    """TFLOP/s of a GPU."""
+    share = exactly(Fraction(int(row["global_batch_size"]), int(row["gpus"]) * 10**12))
+    return flops.times(share).over(seconds)
+
+
+def model_flops(row: Mapping[str, str]) -> Fraction:
+    """Of a sequence."""
+    if row["flops"] == "stated":
+        return Fraction(row["stated_flops_per_sequence"])
     length = int(row["sequence_length"])
-    exact = (
-        Fraction(stated)
-        if row["flops"] == "stated"
-        else own_flops(MODELS[alike(row["model"])], length, row["flops"]) * length
-    )
-    return [exact, Fraction(f"{float(exact):.2e}")]
+    return own_flops(MODELS[alike(row["model"])], length, row["flops"]) * length
 
 
 def alike(model: str) -> str:
@@ -184,7 +200,7 @@ def alike(model: str) -> str:
     return {"llama31_70b": "llama3_70b", "llama33_70b": "llama3_70b", "llama3_8b": "llama31_8b"}.get(model, model)
 
 
-def peak(row: Mapping[str, str]) -> str:
+def peak(row: Mapping[str, str]) -> Range:
     """Dense TFLOP/s as the datasheet prints it, so rounded too: sources say 989 and compute with 989.4."""
     path = CONFIGS / "hardware" / f"{row['hardware']}.yml"
-    return f"{yaml.safe_load(path.read_text(encoding='utf-8'))['peaks'][row['dtype']]['tflops']:g}"
+    return printed(f"{yaml.safe_load(path.read_text(encoding='utf-8'))['peaks'][row['dtype']]['tflops']:g}")
