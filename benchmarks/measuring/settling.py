@@ -1,9 +1,9 @@
 """Whether a run's step time has settled: which steps come before, and whether those after still move. Pure.
 
-Steps move by a trend, or as a machine throttles late. A trend is taken to go on until LONGEST_DRIFT_SECONDS after
-stepping began. A run is settled if its steps rule out that this puts the median off by MATTERS_PERCENT, and still
-moving if they show movement; otherwise it is too short, or too noisy, to tell. The rule was chosen by simulation:
-tests/benchmarks/measuring/test_settling.py.
+Step times move by a trend, or at once, as where a machine gets too hot. A trend is taken to go on until
+LONGEST_DRIFT_SECONDS after stepping began. A run is settled if its steps rule out that this puts the median off by
+MATTERS_PERCENT, still moving if they show movement, and otherwise too short, or too noisy, to tell. The rule was
+chosen by simulation: tests/benchmarks/measuring/test_settling.py.
 """
 
 import math
@@ -21,10 +21,12 @@ FEWEST_STEPS = 5  # a run that would settle later keeps all its steps
 MATTERS_PERCENT = 0.5
 LONGEST_DRIFT_SECONDS = 600.0
 BLOCKS = 8
-LATE_BLOCKS = 2
-# Of a 95% interval, in standard errors: Student's t for a line through 8 blocks, and half as much again because
-# neighbouring blocks are alike (step times have long memory).
-WIDTH = 2.447 * 1.5
+END_BLOCKS = 2  # on either side of a jump that is looked for
+STUDENT_T = 2.447  # of a 95% interval, for a line through 8 blocks
+# Both in standard errors, and wider than Student's t: neighbouring blocks are alike, for step times have long memory;
+# and a movement is looked for in several places.
+BOUND = 1.25 * STUDENT_T
+SEEN = 2 * STUDENT_T
 
 
 class Timed(NamedTuple):
@@ -96,7 +98,8 @@ def judge(steps: Sequence[Timed], counted: Sequence[Timed]) -> Judgement:
     blocks = [steps[start:end] for start, end in pairwise(cut)]
     at = [math.fsum(step.ended for step in block) / len(block) for block in blocks]
     percent = [100 * (median(step.seconds for step in block) / typical - 1) for block in blocks]
-    return _verdict([_trend(at, percent, steps, counted), _late_step(at, percent)])
+    jumps = [_jump(block, at, percent) for block in range(END_BLOCKS, BLOCKS - END_BLOCKS + 1)]
+    return _verdict([_trend(at, percent, steps, counted), *jumps])
 
 
 def _trend(
@@ -109,17 +112,17 @@ def _trend(
     return Movement(slope * seconds, error * seconds, seconds)
 
 
-def _late_step(at: Sequence[float], percent: Sequence[float]) -> Movement:
-    """From the first blocks to the last quarter, as where a machine gets too hot."""
-    late = [float(block >= BLOCKS - LATE_BLOCKS) for block in range(BLOCKS)]
-    return Movement(*_line(late, percent), at[-1] - at[0])
+def _jump(block: int, at: Sequence[float], percent: Sequence[float]) -> Movement:
+    """From the blocks before this one to those from it on."""
+    after = [float(other >= block) for other in range(BLOCKS)]
+    return Movement(*_line(after, percent), at[-1] - at[0])
 
 
 def _verdict(movements: Sequence[Movement]) -> Judgement:
-    median_off_percent = max(abs(movement.percent) + WIDTH * movement.error for movement in movements)
+    median_off_percent = max(abs(movement.percent) + BOUND * movement.error for movement in movements)
     if median_off_percent < MATTERS_PERCENT:
         return Judgement("settled")
-    seen = [movement for movement in movements if abs(movement.percent) > WIDTH * movement.error]
+    seen = [movement for movement in movements if abs(movement.percent) > SEEN * movement.error]
     if not seen:
         return TOO_SHORT
     most = max(seen, key=lambda movement: abs(movement.percent))
