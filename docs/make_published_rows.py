@@ -302,6 +302,14 @@ EXAMPLES: dict[tuple[str, str], Row] = {
         **{"mfu_percent": "46.75", "days_per_trillion_tokens": "209.12", "flops": "recipe"},
         **{"stated_flops_per_sequence": "2.17e16"},
     },
+    ("llama3.1/README.md", "5.74"): {
+        **{"model": "llama31_405b", "backend": "nemo", "engine": "bridge", "task": "pretrain", "hardware": "gb200"},
+        **{"gpus": "128", "dtype": "fp8", "precision": "FP8-CS", "sequence_length": "8192"},
+        **{"global_batch_size": "64", "tensor": "2", "pipeline": "1", "context": "1", "virtual_pipeline": "1"},
+        **{"fsdp": "64", "data": "1", "micro_batch_size": "1", "window": "35-44", "seconds_per_step": "5.74"},
+        **{"tokens_per_second": "91339", "tflops_per_gpu": "1636.80", "days_per_trillion_tokens": "126.72"},
+        **{"flops": "causal"},
+    },
     ("llama3/finetune/README.md", "4.229"): {
         **{"model": "llama3_70b", "backend": "nemo", "engine": "nemo", "task": "lora", "hardware": "gb200"},
         **{"gpus": "8", "dtype": "bf16", "precision": "BF16", "sequence_length": "2048", "global_batch_size": "64"},
@@ -313,6 +321,134 @@ EXAMPLES: dict[tuple[str, str], Row] = {
 }
 
 
+# --- Megatron-Bridge ------------------------------------------------------------------------------
+
+BRIDGE_FILES = r"docs/performance-summary(-archive)?\.md"
+DENSE = {"LLAMA3_8B": "llama3_8b", "LLAMA3_70B": "llama3_70b", "LLAMA3.1_405B": "llama31_405b"}
+PAIR = r"([^ ()]+) \(([^()]+)\)"
+
+
+def bridge(clone: Path) -> Iterator[Found]:
+    releases = [tag for tag in git(clone, "tag", "--sort=version:refname").split() if re.fullmatch(r"v[\d.]+", tag)]
+    for place in places(clone, "NVIDIA-NeMo/Megatron-Bridge", releases, BRIDGE_FILES):
+        for table in tables(place.text):
+            if "Tokens / sec / GPU" in table.header:
+                for line in table.lines:
+                    yield from bridge_line(place, table, line, whole_sequences(table))
+
+
+def container(table: Table) -> str:
+    return next(heading for heading in table.headings if heading.endswith("NeMo Container"))
+
+
+def whole_sequences(table: Table) -> bool:
+    """All its speeds are of a whole number of sequences/s: that is what they were rounded to."""
+    places = [table.header.index(name) for name in ("Tokens / sec / GPU", "#-GPUs", "Sequence Length")]
+    found = [[int(line.cells[place].split()[0]) for place in places] for line in table.lines]
+    return all(speed * gpus % length == 0 for speed, gpus, length in found)
+
+
+def bridge_line(place: Place, table: Table, line: Line, whole: bool) -> Iterator[Found]:
+    """One row, or two where a second precision stands in parentheses beside the first."""
+    cells = dict(zip(table.header, line.cells, strict=False))
+    above = " ".join(table.headings)
+    named = re.search(r"(?:Model: |\| )?\b(LLAMA3[\w.]*)", cells.get("Model", above))
+    if named is None:
+        return
+    cells["System"] = cells.get("System") or re.findall(r"System: (\S+)", above)[-1]
+    cells.setdefault("Precision", "FP8 (FP8-MX)" if "(" in cells["Tokens / sec / GPU"] else "FP8")
+    for which in (1, 2):
+        one = {name: chosen(cell, which) for name, cell in cells.items()}
+        if which == 2 and "(" not in cells["Tokens / sec / GPU"]:
+            return
+        what = f"{container(table)} {' '.join(one.values())}"
+        try:
+            row = bridge_row(DENSE[named[1]], one, above, whole)
+        except LeftOut as reason:
+            yield Found(what, None, str(reason), place, line.number)
+        else:
+            yield Found(what, row, "", place, line.number)
+
+
+def chosen(cell: str, which: int) -> str:
+    pair = re.fullmatch(PAIR, cell)
+    return pair[which] if pair else cell
+
+
+def bridge_row(model: str, cells: Row, above: str, whole: bool) -> Row:
+    if "SFT Performance" in above:
+        raise LeftOut("full fine-tuning, which is no task here")
+    precision = cells["Precision"]
+    if precision == "NVFP4":
+        raise LeftOut("NVFP4, a precision that no device here has a peak of")
+    task = "lora" if "LoRA Performance" in above else "pretrain"
+    gpus = int(cells["#-GPUs"])
+    sizes = {name: number(cells.get(key, "")) for key, name in LAYOUT_NAMES.items()}
+    replicas = gpus // (sizes["tensor"] * sizes["pipeline"] * sizes["context"])
+    shards = cells.get("FSDP", "0") != "0"
+    return {
+        **{name: str(size) for name, size in sizes.items()},
+        "model": model,
+        "backend": "nemo",
+        "engine": "bridge",
+        "task": task,
+        "hardware": cells["System"].removeprefix("DGX-").lower(),
+        "gpus": str(gpus),
+        "dtype": "bf16" if precision == "BF16" else "fp8",
+        "precision": precision,
+        "sequence_length": cells["Sequence Length"],
+        "global_batch_size": cells["GBS"],
+        "micro_batch_size": cells["MBS"],
+        "window": "not stated",
+        "fsdp": str(replicas if shards else 1),
+        "data": str(1 if shards else replicas),
+        "tokens_per_second_per_gpu": cells["Tokens / sec / GPU"],
+        "resolution": str(int(cells["Sequence Length"]) // gpus) if whole else "",
+        "tflops_per_gpu": cells["Model TFLOP / sec / GPU"],
+        "flops": "lora" if task == "lora" else "causal",
+    }
+
+
+# --- MaxText's own pages, and JAX-Toolbox's ---------------------------------------------------------
+
+MAXTEXT_FILES = r"(docs/reference/models/tiering|.*/a3/llama_2_7b/README)\.md"
+
+
+def maxtext(clone: Path) -> Iterator[Found]:
+    """What they publish for Llama is no row, as it stands."""
+    releases = [tag for tag in git(clone, "tag").split() if tag.startswith(("maxtext-v", "tpu-recipes"))]
+    for place in places(clone, "AI-Hypercomputer/maxtext", releases, MAXTEXT_FILES):
+        on_tpus = place.file.endswith("tiering.md")
+        why = "on TPUs, with about so many tokens/s and no batch" if on_tpus else "TFLOP/s alone, with no batch"
+        for table in tables(place.text):
+            for line in table.lines:
+                if not on_tpus or "Llama" in line.cells[0]:
+                    yield Found(
+                        " ".join(line.cells[:1] + line.cells[2 if on_tpus else 1 :]), None, why, place, line.number
+                    )
+
+
+def toolbox(clone: Path) -> Iterator[Found]:
+    """The repository has no tags: its commit is cited."""
+    commit = git(clone, "rev-parse", "--short=8", "HEAD").strip()
+    for place in places(clone, "NVIDIA/JAX-Toolbox", [commit], r"docs/frameworks/maxtext/README\.md"):
+        for table in tables(place.text):
+            if "Step Time (s)" not in table.header:
+                continue
+            for line in table.lines:
+                cells = dict(zip(table.header, line.cells, strict=True))
+                row = {
+                    **{"model": f"llama2_{cells['Size'].lower()}", "backend": "jax", "engine": "maxtext"},
+                    **{"task": "pretrain", "hardware": cells["GPU"].split()[0].lower(), "gpus": cells["#GPUs"]},
+                    **{"dtype": cells["Precision"].lower(), "precision": cells["Precision"]},
+                    **{"sequence_length": cells["Sequence Length"], "global_batch_size": cells["GBS"]},
+                    **{"tensor": cells["TP"], "pipeline": "1", "context": "1", "virtual_pipeline": "1"},
+                    **{"fsdp": cells["FSDP"], "data": cells["DP"], "micro_batch_size": cells["BS / GPU"]},
+                    **{"window": "not stated", "seconds_per_step": cells["Step Time (s)"], "flops": "recipe"},
+                }
+                yield Found(" ".join(line.cells), row, "", place, line.number)
+
+
 # --- writing ------------------------------------------------------------------------------------
 
 
@@ -322,7 +458,12 @@ def identity(row: Row) -> tuple[str, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    readers: dict[str, Callable[[Path], Iterator[Found]]] = {"dgxc": dgxc}
+    readers: dict[str, Callable[[Path], Iterator[Found]]] = {
+        "dgxc": dgxc,
+        "bridge": bridge,
+        "maxtext": maxtext,
+        "toolbox": toolbox,
+    }
     for name in readers:
         parser.add_argument(f"--{name}", type=Path, required=True)
     given = vars(parser.parse_args())

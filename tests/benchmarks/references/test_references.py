@@ -25,7 +25,20 @@ SLIPS = {
     ("v25.04", "llama3_8b lora bf16 16 x h100", "tokens_per_second"): (284939, 283706),
     ("v25.04", "llama3_8b lora bf16 16 x h100", "days_per_trillion_tokens"): (40.5, 40.80),
     ("v25.04", "llama3_8b lora fp8 32 x h100", "tokens_per_second"): (771011, 759838),
+    ("v25.10", "llama31_405b pretrain FP8-CS 128 x gb200", "tflops_per_gpu"): (1636.8, 1801.1),
     ("v25.10", "llama3_70b lora bf16 8 x gb200", "days_per_trillion_tokens"): (373.6, 373.43),
+    ("v0.3.0", "llama31_405b pretrain fp8 256 x gb200", "tflops_per_gpu"): (2004, 2001.5),
+    ("v0.4.0", "llama3_70b pretrain MXFP8 64 x gb300", "tflops_per_gpu"): (2157, 2155.4),
+    ("v0.4.0", "llama3_70b pretrain fp8 64 x gb300", "tflops_per_gpu"): (2353, 2355.3),
+    ("v0.4.0", "llama3_70b pretrain fp8 64 x gb200", "tflops_per_gpu"): (1956, 1957.3),
+    ("v0.4.2", "llama3_70b pretrain MXFP8 64 x gb300", "tflops_per_gpu"): (2131, 2130.2),
+    ("v0.4.2", "llama3_70b pretrain MXFP8 64 x gb200", "tflops_per_gpu"): (1721, 1719.6),
+    # Megatron-Bridge counts the FLOPs of LoRA by the lengths of the sequences that its data set packs.
+    ("v0.5.0", "llama3_70b lora fp8 8 x gb300", "tflops_per_gpu"): (2086, 2160.1),
+    ("v0.5.0", "llama3_70b lora MXFP8 8 x gb300", "tflops_per_gpu"): (2072, 2150.3),
+    ("v0.5.0", "llama3_70b lora fp8 8 x gb200", "tflops_per_gpu"): (1731, 1791.9),
+    ("v0.5.0", "llama3_70b lora MXFP8 8 x gb200", "tflops_per_gpu"): (1663, 1720.3),
+    ("v0.5.0", "llama3_70b lora fp8 8 x h100", "tflops_per_gpu"): (735, 763.2),
 }
 # FLOPs of a sequence that sources compute with and their models do not have: 16 query groups for 8; a sum of rounded
 # parts with more digits than they had.
@@ -33,11 +46,12 @@ FLOPS_SLIPS = {("llama31_405b", 2.17e16): 2.1507e16, ("llama3_70b", 5.8067e14): 
 
 
 def test_all_rows_are_there_with_their_source() -> None:
-    assert len(ROWS) == 128
+    assert len(ROWS) == 206
     assert all(row.source and row.tag and row.file and row.date for row in ROWS)
     tables = Counter((row.model, row.hardware, row.tag) for row in ROWS if row.task == "pretrain")
     assert tables["llama31_8b", "h100", "v24.11.1"] == tables["llama31_8b", "h100", "v25.02"] == 10
     assert tables["llama31_405b", "h100", "v25.02"] == tables["llama31_405b", "h100", "v25.04"] == 6
+    assert {row.hardware for row in ROWS} == {"h100", "b200", "gb200", "gb300"}
 
 
 def test_no_row_is_there_twice() -> None:
@@ -119,11 +133,15 @@ def test_the_step_time_follows_from_tokens_a_gpu_as_they_were_rounded() -> None:
 
 def test_the_table_shows_each_page_and_marks_what_does_not_follow() -> None:
     text = table_text(check(ROWS, CONFIGS.model, CONFIGS.hardware))
-    assert "128 rows, 500 cells recomputed from the step times; 37 do not follow:" in text
+    assert "206 rows, 579 cells recomputed from the step times; 49 do not follow:" in text
     assert "53.38 (! 53.19)" in text
-    assert text.count("(! ") == 37
+    assert text.count("(! ") == 49
     assert text.count("2.1700e+16 is printed") == 1
     assert "README_405b.md:58 and 26 more rows)" in text
     for page in {row.page for row in ROWS}:
         assert page in text
-    assert text.splitlines()[-2:] == ["rows by source:", "  NVIDIA/dgxc-benchmarking  128"]
+    assert [line.split() for line in text.splitlines()[-3:]] == [
+        ["NVIDIA/dgxc-benchmarking", "129"],
+        ["NVIDIA-NeMo/Megatron-Bridge", "76"],
+        ["NVIDIA/JAX-Toolbox", "1"],
+    ]
