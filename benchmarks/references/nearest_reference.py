@@ -66,14 +66,16 @@ def text(found: Nearest) -> str:
     return "\n".join([*lines, *(f"differs: {what}" for what in row.differs)])
 
 
-def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool]:
-    """The same framework before the nearest scale, then the same work."""
+def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool, bool, bool]:
+    """The same framework before the nearest scale, then the same work; then what was not rounded coarsely."""
     return (
         row.backend != ours.backend,
         row.engine != ours.engine,
         abs(math.log(row.gpus / ours.gpus)),
         row.sequence_length != ours.sequence_length,
         _layout(row) != _words(ours.parallelism),
+        row.global_batch_size != ours.global_batch_size,
+        row.resolution != "",
     )
 
 

@@ -93,3 +93,19 @@ def test_what_a_log_does_not_say_is_not_known() -> None:
         "differs: engine nemo, here not known",
         "differs: layout context 2 x data 2 x pipeline 4 x tensor 4 x virtual_pipeline 5, here not known",
     ]
+
+
+def test_of_equals_the_youngest_is_taken_that_was_not_rounded_coarsely() -> None:
+    layout = {"data": 8, "tensor": 2, "pipeline": 4, "virtual_pipeline": 5}
+    found, _ = foreign(
+        engine="bridge",
+        model="llama3_70b",
+        dtype="fp8",
+        hardware="gb200",
+        parallelism=layout,
+        global_batch_size=256,
+    )
+    assert found is not None
+    assert found.reference == "llama3_70b pretrain MXFP8 64 x gb200"
+    assert found.source == "NVIDIA-NeMo/Megatron-Bridge v0.4.2 docs/performance-summary-archive.md:53"
+    assert found.differs == ["window not stated, here last"]
