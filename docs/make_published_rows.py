@@ -276,15 +276,19 @@ def flops_of(stated: str, task: str) -> str:
     return f"{float(stated) * 2 / 3:.5g}" if task == "lora" else stated
 
 
+EXAMPLE = r"E\.g\. \d+ \* \d+ / ([\d.]+) +=|train_step_timing in s(?:=|: )([\d.]+)|Success +([\d.]+)"
+
+
 def dgxc_examples(place: Place) -> Iterator[Found]:
     """Worked examples and sample outputs beside the tables. The few that are rows are written out in EXAMPLES."""
     lines = place.text.splitlines()
     for at, line in enumerate(lines, 1):
-        example = re.search(r"E\.g\. (\d+) \* (\d+) / ([\d.]+) +=", line)
+        example = re.search(EXAMPLE, line)
         if example is None:
             continue
-        what = f"{place.file} example of {example[3]} s"
-        row = EXAMPLES.get((place.file, example[3]))
+        seconds = next(found for found in example.groups() if found)
+        what = f"{place.file} example of {seconds} s"
+        row = EXAMPLES.get((place.file, seconds)) if example[1] else None
         if row is None:
             yield Found(what, None, "a worked example beside a table, or of a run that is not stated", place, at)
         else:
