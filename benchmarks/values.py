@@ -438,7 +438,7 @@ class Nightly(Value, frozen=True):
     suite: str
     cell: str
     night: str  # the night's name, which sorts by time
-    role: Literal["night", "rerun"]
+    role: Literal["night", "rerun", "control", "rerun control"]  # a control runs right after one of the others
 
 
 class Labels(Value, frozen=True):

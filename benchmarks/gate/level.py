@@ -53,9 +53,7 @@ def level(values: Sequence[float], rule: Rule) -> Level:
     counts as if it lay no further than the clip. Where many are far off, the machine is like that: all count, as far
     off as they are, since clipping would take the very spread away that tonight has too.
     """
-    middle = median(values)
-    # Where more than half of the nights are equal, the least noise says what is far.
-    unit = max(statistics.DEVIATIONS_PER_MAD * median([abs(value - middle) for value in values]), rule.least_noise)
+    middle, unit = _middle_and_unit(values, rule)
     clip = rule.clip_deviations * unit
     beyond = [value for value in values if abs(value - middle) > clip]
     near = [value for value in values if abs(value - middle) <= rule.outlier_deviations * unit]
@@ -68,6 +66,19 @@ def level(values: Sequence[float], rule: Rule) -> Level:
     centre = math.fsum(counted) / len(counted)
     odd = tuple(value - centre for value in beyond)
     return Level(centre, max(deviation, rule.least_noise), len(counted), odd)
+
+
+def beyond_clip(values: Sequence[float], rule: Rule) -> list[bool]:
+    """Which of them lie further off than the clip."""
+    middle, unit = _middle_and_unit(values, rule)
+    return [abs(value - middle) > rule.clip_deviations * unit for value in values]
+
+
+def _middle_and_unit(values: Sequence[float], rule: Rule) -> tuple[float, float]:
+    middle = median(values)
+    # Where more than half of the nights are equal, the least noise says what is far.
+    unit = max(statistics.DEVIATIONS_PER_MAD * median([abs(value - middle) for value in values]), rule.least_noise)
+    return middle, unit
 
 
 def median(values: Sequence[float]) -> float:

@@ -3,6 +3,7 @@
 The rule is rule.py, which nights are held against which nights.py, the earlier nights of a cell series.py.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,10 +11,11 @@ from msgspec.structs import asdict, replace
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.gate.change_points import Change
+from benchmarks.gate.control import Control, own_change
 from benchmarks.gate.nights import Division, PastNight, divide
 from benchmarks.gate.rule import G3, Rule, judge, stands
 from benchmarks.gate.series import MOST_SHOWN, Series, left_out_points
-from benchmarks.gate.suites import Cell, Watched, value_of
+from benchmarks.gate.suites import CONTROLLED, Cell, Watched, value_of
 from benchmarks.gate.values import (
     CellReport,
     ChangePoint,
@@ -25,6 +27,7 @@ from benchmarks.gate.values import (
     UsedAs,
     Verdict,
 )
+from benchmarks.measuring import statistics
 from benchmarks.runs.finished_run import FinishedRun
 
 # The later, the worse. A cell that could not be judged is worse than one that has too little history yet.
@@ -64,6 +67,8 @@ class Tonight(NamedTuple):
     series: Series
     reruns: Sequence[FinishedRun] | None  # None: none was made yet
     notes: Sequence[str] = ()
+    control: FinishedRun | None = None  # tonight's
+    rerun_controls: Mapping[str, FinishedRun] = {}  # by the re-run that each is beside
 
 
 # --- one figure -----------------------------------------------------------------------------------
@@ -82,13 +87,21 @@ def _line(tonight: Tonight, metric: Metric, memory: Memory, value: float) -> lis
                 accepted=(cell, past.night) in memory.accepted,
                 left_out=past.left_out,
                 suspect=told is not None and told.suspect,
+                control=_control_value(past.control, metric),
             )
-            line.append((_point(past.night, past.entry, found), seen))
-    return [*line, (_point(tonight.night, tonight.entry, value), PastNight(value=value))]
+            line.append((_point(past.night, past.entry, seen), seen))
+    now = PastNight(value=value, control=_control_value(tonight.control, metric))
+    return [*line, (_point(tonight.night, tonight.entry, now), now)]
 
 
-def _point(night: str, entry: FinishedRun, value: float) -> NightPoint:
-    return NightPoint(night=night, run_id=entry.run_id, value=value, used_as="recent")
+def _point(night: str, entry: FinishedRun, seen: PastNight) -> NightPoint:
+    return NightPoint(night=night, run_id=entry.run_id, value=seen.value, used_as="recent", control=seen.control)
+
+
+def _control_value(entry: FinishedRun | None, metric: Metric) -> float | None:
+    if entry is None or entry.status != "valid" or metric.name not in CONTROLLED:
+        return None
+    return value_of(entry, metric)
 
 
 def judge_metric(
@@ -107,15 +120,20 @@ def judge_metric(
     points, nights = [point for point, _ in line], [night for _, night in line]
     divided = divide(nights, rule)
     baseline, recent, since = ([nights[n].value for n in part] for part in divided[:3])
-    reruns = _values(tonight.reruns, metric)
-    seen = judge(baseline, recent, metric.direction, None, since, rule)
-    judged = judge(baseline, recent, metric.direction, reruns, since, rule)
+    again = _values(tonight, metric)
+    reruns = None if again is None else [value for value, _ in again]
+    others = [other for _, other in again or []]
+    control = Control([nights[n].control for n in divided.baseline], nights[-1].control, others)
+    seen = judge(baseline, recent, metric.direction, None, since, rule, control)
+    judged = judge(baseline, recent, metric.direction, reruns, since, rule, control)
     if not reruns and seen.verdict == "suspect":  # those that another figure has caused say more
-        found = stands(baseline, value, metric.direction, _verdict_before(nights), rule)
+        found = stands(baseline, value, metric.direction, _verdict_before(nights), rule, control)
         why = f"{seen.why.partition(': ')[0]}: it stands, as confirmed before"
         judged = replace(seen, verdict=found, why=why) if found else judged
     if divided.alarm is not None and judged.verdict == "inconclusive":
         judged = replace(judged, why=f"{judged.why}; the alarm of night {points[divided.alarm].night} is open")
+    judged = _withheld(judged, _settling(tonight, divided.baseline, points))
+    moved = own_change(control, rule)
     open_yet = judged.verdict in ("suspect", "inconclusive")
     told = {
         shift.night
@@ -131,9 +149,46 @@ def judge_metric(
         tonight=value,
         confirmations=reruns or [],
         points=_used(points, divided),
+        control_percent=moved and 100 * math.expm1(moved.distance),
+        control_p=moved and moved.p,
         change_points=_shifts([point for point, night in line if not night.left_out], sweep, told),
         suspect=seen.verdict == "suspect" and open_yet and len(reruns or []) < rule.confirmations,
     ), _urgency(judged, watched)
+
+
+class _Settling(NamedTuple):
+    """Of the runs that decide tonight, and of the baseline."""
+
+    tonight_moves: bool
+    baseline_moves: bool
+    off_percent: float | None  # how far the drift of those that move may have put the medians off; None: not known
+
+
+def _settling(tonight: Tonight, baseline: Sequence[int], points: Sequence[NightPoint]) -> _Settling:
+    deciding = [one for one in tonight.reruns or () if one.status == "valid"] or [tonight.entry]
+    of_nights = {past.entry.run_id: past.entry for past in tonight.series.nights}
+    before = [of_nights[points[n].run_id] for n in baseline]
+    now, then = (2 * sum(map(_moves, runs)) > len(runs) for runs in (deciding, before))
+    known = [one.median_off_percent for one in (deciding if now else before) if _moves(one)]
+    off = None if not known or None in known else statistics.median([one for one in known if one is not None])
+    return _Settling(now, then, off)
+
+
+def _moves(run: FinishedRun) -> bool:
+    return run.settling == "still moving"
+
+
+def _withheld(judged: Judged, settling: _Settling) -> Judged:
+    """A verdict that the settling of a run may have made is none. Where all nights are alike, none is withheld."""
+    if settling.tonight_moves == settling.baseline_moves or judged.verdict in ("suspect", "inconclusive"):
+        return judged
+    off = settling.off_percent
+    if judged.verdict != "no change" and off is not None and abs(judged.effect_percent or 0.0) > off:
+        return judged
+    who, other = ("tonight's run", "the baseline") if settling.tonight_moves else ("the baseline", "tonight's run")
+    by = "" if off is None else f" (its median may be off by {off:.2g}%)"
+    why = f"{judged.why}; but {who} was still moving{by}, and {other} was not: {judged.verdict} is not said"
+    return replace(judged, verdict="inconclusive", why=why)
 
 
 def _urgency(judged: Judged, watched: Watched) -> Suspicion | None:
@@ -156,11 +211,16 @@ def _used(points: Sequence[NightPoint], divided: Division) -> list[NightPoint]:
     ][-MOST_SHOWN:]
 
 
-def _values(entries: Sequence[FinishedRun] | None, metric: Metric) -> list[float] | None:
-    if entries is None:
+def _values(tonight: Tonight, metric: Metric) -> list[tuple[float, float | None]] | None:
+    """Of the re-runs, each with the control's beside it."""
+    if tonight.reruns is None:
         return None
-    found = (value_of(entry, metric) for entry in entries if entry.status == "valid")
-    return [value for value in found if value is not None]
+    found = [
+        (value_of(entry, metric), _control_value(tonight.rerun_controls.get(entry.run_id), metric))
+        for entry in tonight.reruns
+        if entry.status == "valid"
+    ]
+    return [(value, control) for value, control in found if value is not None]
 
 
 def _shifts(kept: Sequence[NightPoint], sweep: Sweep | None, told: Collection[str]) -> list[ChangePoint]:

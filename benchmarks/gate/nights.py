@@ -37,6 +37,7 @@ class PastNight(Value, frozen=True):
     accepted: bool = False  # somebody said: this is the level from now on
     left_out: str = ""  # why it counts nowhere, such as a slowdown on purpose
     suspect: bool = False  # neither confirmed nor refuted that night
+    control: float | None = None  # the control's value beside it
 
 
 class Division(NamedTuple):

@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
-from benchmarks.gate.values import CellReport, Metric, MetricJudgement, NightReport
+from benchmarks.gate.noise import FEWEST_NIGHTS, false_alarm_share
+from benchmarks.gate.rule import G3
+from benchmarks.gate.values import CellReport, Metric, MetricJudgement, NightReport, SharedNoise
 from benchmarks.rendering.columns import Rows, aligned, columns, percent_text, plural
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
@@ -88,12 +90,24 @@ def details(cell: CellReport) -> Rows:
     rows += _under("new baseline", cell.new_baseline)
     for one in cell.judgements:
         again = ", ".join(value_text(one.metric, value) for value in one.confirmations)
-        rows += _under(one.metric.title, [one.why, *([f"re-runs: {again}"] if again else [])])
+        rows += _under(one.metric.title, [one.why, *([f"re-runs: {again}"] if again else []), *control_text(one)])
     left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
     more = len(left_out) - SHOWN_LEFT_OUT
     earlier = [f"{more} earlier ones, in the night's record"] if more > 0 else []
     rows += _under("left out", [*earlier, *left_out[-SHOWN_LEFT_OUT:]])
     return rows + _under("note", cell.notes)
+
+
+def control_text(one: MetricJudgement) -> list[str]:
+    if one.control_percent is None or one.control_p is None:
+        return []
+    found = f"control: {one.control_percent:+.2f}% from its usual level (p = {one.control_p:.2g})"
+    return [f"{found}: the night or its nodes are off" if _control_is_off(one) else found]
+
+
+def _control_is_off(one: MetricJudgement) -> bool:
+    far = one.control_percent is not None and abs(one.control_percent) >= 100 * G3.relevant
+    return far and one.control_p is not None and one.control_p < G3.confirm_p
 
 
 def end(report: NightReport) -> Rows:
@@ -124,31 +138,44 @@ def markdown(report: NightReport) -> str:
 
 # --- what the night could not see -------------------------------------------------------------------
 
-# Of one cell, one gating figure, one night, simulated (docs/gate.md): the mean over noises of 0.1% to 2%, where 3% of
-# the runs are outliers and re-runs have other nodes.
-FALSE_ALARM_SHARE = 0.001  # at most
-SLOW_NODES_SHARE = 0.005  # at most, where up to 40% of the runs meet nodes that are 2% slow
-SAME_NODES_SHARE = 0.003  # at most, where re-runs run on the very nodes of the first run
-SLOW_NIGHTS_SHARE = 0.04  # at most, where 1 night in 20 is 2% slow as a whole
+SLOW_NODES_SHARE = 0.005  # at most, where up to 40% of the runs meet nodes that are 2% slow (docs/gate.md)
+SLOW_NIGHTS_SHARE = 0.03  # where 3% of nights are slow by 2% as a whole, without a control
 NO_NIGHTS_WOULD_DO = "at this noise no number of nights shows that nothing changed by 1%"
 WEAK_POINTS = [
-    "a night on which everything is slow, the re-runs too, looks like a regression, a whole slow week like a level",
+    "without a control, a night on which everything is slow looks like a regression, a whole slow week like a level",
     "re-runs on the nodes of the first run share what is wrong with these nodes: no proof against the software",
     "a shift below 0.5% is left to the weekly search for change points, which needs nights on both sides of it",
 ]
 
 
-def false_alarms(gated: int) -> str:
-    """`gated`: cells times gating figures."""
+def false_alarms(gated: int, noise: SharedNoise | None, *, controlled: bool) -> str:
+    """`gated`: cells times gating figures; `controlled`: whether each has a control."""
     if not gated:
         return "nothing was judged, so nothing could be a false alarm"
-    share = 1 - (1 - FALSE_ALARM_SHARE) ** gated
+    rate = false_alarm_share(noise.high if noise else 1.0, controlled=controlled)
+    one_in = 1 / (1 - (1 - rate) ** gated)
+    unseen = (
+        ""
+        if controlled
+        else f"; {SLOW_NIGHTS_SHARE:.0%} where 3% of whole nights are 2% slow: a control removes them"
+    )
     return (
-        f"false alarms: if this machine is as simulated (3% of runs outliers, re-runs on other nodes), at most "
-        f"{FALSE_ALARM_SHARE:.1%} a cell and night; with {plural(gated, 'gated figure')} one false regression in "
-        f"{1 / share:,.0f} nights or more. A cell and night, where it is not: {SAME_NODES_SHARE:.1%} with re-runs on "
-        f"the same nodes, {SLOW_NODES_SHARE:.1%} with some nodes 2% slow, {SLOW_NIGHTS_SHARE:.0%} with 1 whole night "
-        "in 20 slow"
+        f"false alarms: {_noise_text(noise)}, which makes at most {rate:.1%} a cell and night (simulated); with "
+        f"{plural(gated, 'gated figure')} one false regression in {one_in:,.0f} nights or more. "
+        f"{SLOW_NODES_SHARE:.1%} where some nodes are 2% slow{unseen}"
+    )
+
+
+def _noise_text(noise: SharedNoise | None) -> str:
+    if noise is None:
+        return (
+            f"how much of the noise re-runs share with the first run is not known before {FEWEST_NIGHTS} nights have "
+            "had re-runs; all of it at worst"
+        )
+    nodes = "" if noise.nodes is None else f", {noise.nodes:.0%} of it by their nodes"
+    return (
+        f"re-runs share {noise.share:.0%} of the variance from night to night with the first run ({noise.low:.0%} to "
+        f"{noise.high:.0%}, by {plural(noise.nights, 'night')} with re-runs{nodes})"
     )
 
 
@@ -179,6 +206,9 @@ def night_notes(cells: Sequence[CellReport]) -> list[str]:
     notes = []
     if len(judged) > 1 and all(cell.verdict == "regression" for cell in judged):
         notes.append("every cell is a regression: look first at what all share (machine, network, container)")
+    off = [cell.cell for cell in judged if any(map(_control_is_off, cell.judgements))]
+    if off:
+        notes.append(f"the control was off beside {', '.join(off)}: look first at the night and the nodes")
     for cell in cells:
         for one in cell.judgements:
             notes += [

@@ -4,7 +4,8 @@ Which nights are held against which is nights.py; settings and their sources are
 are simulated in simulation.py and tabled in docs/gate.md.
 
 1. Screen: tonight, and the median of the last 3 nights, by a t test against the baseline. Far enough: suspect.
-2. Confirm: the median of the re-runs, by the same test with a smaller p, the screen's nights left aside.
+2. Confirm: the median of the re-runs, by the same test with a smaller p, the screen's nights left aside. With a
+   control (control.py), the difference to it must have changed too: else it is the night, and inconclusive.
 3. No change: the interval of the nights since the last decision lies within the margin on both sides, tonight is near
    the level too, and there are nights enough for this test.
 4. Inconclusive otherwise, with the nights it takes, or that no number of nights would do.
@@ -16,6 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from benchmarks.gate.control import Compared, Control, compare, usual_nights
 from benchmarks.gate.level import Level, level, logarithms, median, median_of, middle_of
 from benchmarks.gate.rule_settings import G3, Rule
 from benchmarks.gate.sensitivity import nights_needed, shows_no_change, smallest_detectable, unreachable
@@ -24,7 +26,7 @@ from benchmarks.rendering.columns import plural
 
 __all__ = ["G3", "Decision", "Judged", "Rule", "decide", "judge", "stands"]
 
-Because = Literal["short", "screen", "confirmed", "unconfirmed", "usual", "not re-run", "wide", "same"]
+Because = Literal["short", "screen", "confirmed", "unconfirmed", "usual", "control", "not re-run", "wide", "same"]
 RECENT = 3
 
 
@@ -46,6 +48,7 @@ class Decision(NamedTuple):
     test: Test | None
     reruns: int = 0
     nights: int = 0  # that the decision is about
+    compared: Compared | None = None  # with the control, where a change was to be confirmed
 
 
 def judge(
@@ -55,12 +58,13 @@ def judge(
     confirmations: Sequence[float] | None = None,
     since: Sequence[float] = (),
     rule: Rule = G3,
+    control: Control | None = None,
 ) -> Judged:
     """Tonight (`recent[-1]`, and `since[-1]` where there is a `since`) against the baseline nights, newest last.
 
     `confirmations` are the values of tonight's re-runs: None where none was made yet, empty where none can be.
     """
-    decided = decide(baseline, recent, direction, confirmations, since, rule)
+    decided = decide(baseline, recent, direction, confirmations, since, rule, control)
     found, test, count = decided.level, decided.test, len(baseline)
     if found is None or test is None:
         return Judged(
@@ -96,8 +100,13 @@ def decide(
     confirmations: Sequence[float] | None,
     since: Sequence[float],
     rule: Rule,
+    control: Control | None = None,
 ) -> Decision:
     """The rule without its sentence: what a simulation of many nights needs."""
+    if control is not None:
+        usual = usual_nights(control, rule)
+        baseline = [baseline[n] for n in usual]
+        control = control._replace(baseline=[control.baseline[n] for n in usual])
     base = logarithms(baseline, "the baseline")
     last = logarithms(recent, "the recent nights")[-RECENT:]
     reruns = None if confirmations is None else logarithms(confirmations, "the re-runs")
@@ -116,16 +125,23 @@ def decide(
     # Their median counts as one night however many they are: re-runs of one night share what the night has.
     confirmed = _test(f"the median of {len(reruns)} re-runs is", found, (median(reruns), 1.0), sides)
     if _passes(confirmed, rule.confirm_p, rule) and confirmed.distance * suspicion.distance > 0:
-        usual = _happens(found, confirmed, [last[-1], *reruns]) >= rule.confirm_p
-        outcome: Outcome = "inconclusive" if usual else _to_which_side(confirmed, direction)
-        return Decision(outcome, "usual" if usual else "confirmed", found, confirmed, len(reruns), len(nights))
+        often = _happens(found, confirmed, [last[-1], *reruns]) >= rule.confirm_p
+        said = control and compare(base, reruns, control.baseline, control.reruns, confirmed.distance, rule)
+        refuted: Because | None = "usual" if often else "control" if said and not said.confirms else None
+        outcome: Outcome = "inconclusive" if refuted else _to_which_side(confirmed, direction)
+        return Decision(outcome, refuted or "confirmed", found, confirmed, len(reruns), len(nights), said or None)
     # Tonight was picked because it is far off; its re-runs were not picked.
     nights = [*nights[:-1], found.centre + confirmed.distance]
     return _same_or_not(found, nights, "unconfirmed", len(reruns), sides, rule)
 
 
 def stands(
-    baseline: Sequence[float], tonight: float, direction: Direction, before: Verdict | None, rule: Rule = G3
+    baseline: Sequence[float],
+    tonight: float,
+    direction: Direction,
+    before: Verdict | None,
+    rule: Rule = G3,
+    control: Control | None = None,
 ) -> Literal["regression", "improvement"] | None:
     """What the night before was confirmed to be, where tonight alone looks the same: it needs no re-runs again.
 
@@ -133,9 +149,12 @@ def stands(
     """
     if before not in ("regression", "improvement"):
         return None
-    decided = decide(baseline, [tonight], direction, None, (), rule)
-    same = decided.outcome == "suspect" and decided.test and _to_which_side(decided.test, direction) == before
-    return before if same else None
+    decided = decide(baseline, [tonight], direction, None, (), rule, control)
+    if decided.outcome != "suspect" or decided.test is None or _to_which_side(decided.test, direction) != before:
+        return None
+    base, now = logarithms(baseline, "the baseline"), logarithms([tonight], "tonight")
+    said = control and compare(base, now, control.baseline, [control.tonight], decided.test.distance, rule)
+    return before if not said or said.confirms else None
 
 
 def _screen(found: Level, last: Sequence[float], sides: float, rule: Rule) -> Test | None:
@@ -207,16 +226,29 @@ def _why(decided: Decision, found: Level, test: Test, rule: Rule, until: str) ->
     seen, margin = _seen(found, test, rule), _share_text(rule.same_within)
     if decided.because == "screen":
         return f"{seen}: {rule.confirmations} re-runs must confirm it"
-    if decided.because == "confirmed":
-        return f"{seen}, which confirms what the screen suspected"
-    if decided.because == "not re-run":
-        return f"{seen}, but only {decided.reruns} of {rule.confirmations} re-runs to confirm it were made"
-    if decided.because == "usual":
-        return f"{seen}, but so are now and then nights of the baseline ({_as_far(found, test, found.odd)} of them)"
+    compared = decided.compared
+    ends: dict[Because, str] = {
+        "confirmed": ", which confirms what the screen suspected",
+        "control": f", but {_control_text(compared)}" if compared else "",
+        "not re-run": f", but only {decided.reruns} of {rule.confirmations} re-runs to confirm it were made",
+        "usual": f", but so are now and then nights of the baseline ({_as_far(found, test, found.odd)} of them)",
+    }
+    if decided.because in ends:
+        return seen + ends[decided.because]
     lead = f"{decided.reruns} re-runs did not confirm a suspicion; with them, " if decided.reruns else ""
     if decided.outcome == "no change":
         return f"{lead}{seen}: all of the interval lies within {margin}"
     return f"{lead}{seen}: a change of {margin} is not ruled out, {until}"
+
+
+def _control_text(compared: Compared) -> str:
+    if not compared.moved:
+        return f"the difference to the control does not confirm it (p = {compared.p:.2g})"
+    change = _share_text(abs(math.expm1(compared.distance)))
+    return (
+        f"it is the night or its nodes, not the cell: the control changed by {change} to the same side, and the "
+        f"difference to it is as usual (p = {compared.p:.2g})"
+    )
 
 
 def _seen(found: Level, test: Test, rule: Rule) -> str:

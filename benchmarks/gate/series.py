@@ -22,6 +22,7 @@ class Past(NamedTuple):
     night: str
     entry: FinishedRun
     left_out: str  # why it counts nowhere; empty: it counts
+    control: FinishedRun | None = None  # the control's run beside it
 
 
 class Series(NamedTuple):
@@ -43,8 +44,11 @@ def series(
     own: Iterable[FinishedRun],
     replayed: Iterable[FinishedRun],
     across: Collection[str],
+    control: FinishedRun | None = None,
 ) -> Series:
     """The earlier nights. `own`: the runs beside tonight's; `replayed`: of other folders (--history).
+
+    `control`: tonight's; those of earlier nights count where they are comparable with it.
 
     Of other folders a run counts where it is of the same suite and cell, or of the same benchmark.
     """
@@ -57,16 +61,25 @@ def series(
         if (entry.suite, entry.cell) == (suite, cell) or entry.identity.get("benchmark") == benchmark
     ]
     runs = [*own_cell, *(entry for entry in others if entry.run_id not in known)]
-    # Of a night that was begun twice, its newest valid run: it comes last, and takes the place of the others.
-    runs = sorted((one for one in runs if one.role != "rerun"), key=lambda one: (one.status == "valid", one.started))
-    earlier = {night_of(entry): entry for entry in runs if night_of(entry) < night_of(tonight)}
+    controls = _by_night([one for one in runs if one.role == "control"])
+    runs = [one for one in runs if one.role in (None, "night")]
+    earlier = {night: entry for night, entry in _by_night(runs).items() if night < night_of(tonight)}
     kinds = [kind for kind in identity.KINDS if kind not in across]
     nights = [
-        Past(night, entry, _why_left_out(entry, tonight, kinds))
+        Past(night, entry, _why_left_out(entry, tonight, kinds), _comparable(controls.get(night), control, kinds))
         for night, entry in sorted(earlier.items())[-MOST_NIGHTS:]
     ]
     comparable = [past.entry for past in nights if past.entry.status == "valid" and not past.entry.slowed_by]
     return Series(nights, changes(comparable[-1], tonight, kinds) if comparable else [])
+
+
+def _by_night(runs: Iterable[FinishedRun]) -> dict[str, FinishedRun]:
+    # Of a night that was begun twice, its newest valid run: it comes last, and takes the place of the others.
+    return {night_of(one): one for one in sorted(runs, key=lambda one: (one.status == "valid", one.started))}
+
+
+def _comparable(entry: FinishedRun | None, control: FinishedRun | None, kinds: Sequence[str]) -> FinishedRun | None:
+    return entry if entry and control and not _why_left_out(entry, control, kinds) else None
 
 
 def _why_left_out(entry: FinishedRun, tonight: FinishedRun, kinds: Sequence[str]) -> str:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from benchmarks.errors import RequestError, nearest
 from benchmarks.gate.rule_settings import G3
 from benchmarks.gate.values import Matrix, Metric, Suite
@@ -32,6 +34,8 @@ METRICS: Mapping[str, Metric] = {
         Metric(name="memory_bytes", title="memory", unit="bytes", direction="lower"),
     )
 }
+# Figures of which a slow night or node changes the control's in the same proportion.
+CONTROLLED = (SECONDS, "tokens_per_second_per_gpu")
 USUAL = {SECONDS: "gate", EXCESS: "watch"}
 
 
@@ -41,6 +45,7 @@ class Cell(NamedTuple):
     name: str
     title: str
     request: Request
+    control: Request | None = None  # what runs after each of its runs, on the same nodes
 
 
 class Watched(NamedTuple):
@@ -73,6 +78,8 @@ def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
     """Every cell, in order, at a site. RequestError where the suite cannot be meant so."""
     refuse_budget(suite.rerun_budget, f"{_file(suite)}: rerun_budget")
     every = [cell for block in suite.matrix for cell in _cells_of(suite, block, site, slowdown)]
+    if suite.control is not None:
+        every = [cell._replace(control=_control(suite, suite.control, cell, site)) for cell in every]
     for rule in suite.exclude:
         _refuse_idle(suite, rule, [cell.request for cell in every])
     found = [cell for cell in every if not any(_matches(cell.request, rule) for rule in suite.exclude)]
@@ -116,6 +123,17 @@ def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterat
             why = "letters, digits and _ . - are valid, 100 at most: it is a part of file names and of filters"
             raise _refusal(suite, "matrix", f"makes '{name}', which cannot be the name of a cell", why)
         yield Cell(name, " ".join([*titles, *([f"({block.label})"] if block.label else [])]), request)
+
+
+def _control(suite: Suite, block: Matrix, cell: Cell, site: str) -> Request:
+    """On the cell's own GPUs, unless it names others; never slowed on purpose."""
+    if block.gpus is None and block.nodes is None:
+        block = replace(block, gpus=cell.request.gpus, nodes=cell.request.nodes)
+    block = replace(block, hardware=block.hardware or cell.request.hardware)
+    found = list(_cells_of(suite, block, site, 0.0))
+    if len(found) != 1:
+        raise _refusal(suite, "control", f"has a control of {len(found)} cells: it is one, without lists")
+    return found[0].request
 
 
 def _refuse_idle(suite: Suite, rule: Mapping[str, str | int], asked: Sequence[Request]) -> None:

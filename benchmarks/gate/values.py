@@ -44,6 +44,7 @@ class Suite(Value, frozen=True):
     source: str
     date: str
     site: str | None = None  # where --site is not given
+    control: Matrix | None = None  # one small cell: run after each run of every cell, on that cell's nodes
     exclude: list[dict[str, str | int]] = []  # cells that match all of one of these are none
     metrics: dict[str, Watch] = {}  # beside what is always watched
     rerun_budget: Annotated[int, msgspec.Meta(ge=0)] = 12  # confirmation runs of one night, of all cells
@@ -67,6 +68,7 @@ class NightPoint(Value, frozen=True):
     value: float
     used_as: UsedAs
     why: str = ""  # of what is left out
+    control: float | None = None  # the same figure of the control beside it
 
 
 class ChangePoint(Value, frozen=True):
@@ -103,7 +105,19 @@ class MetricJudgement(Judged, frozen=True, kw_only=True):
     confirmations: list[float] = []
     points: list[NightPoint] = []
     change_points: list[ChangePoint] = []
+    control_percent: float | None = None  # how far tonight's control was from its own usual level
+    control_p: float | None = None
     suspect: bool = False  # far off, and neither confirmed nor refuted: no later baseline holds such a night
+
+
+class SharedNoise(Value, frozen=True):
+    """The share of the night-to-night variance that re-runs share with the run they confirm: a site's own figure."""
+
+    share: float
+    low: float  # 90% interval
+    high: float
+    nights: int  # with re-runs, that it is from
+    nodes: float | None = None  # of the share, what is the nodes'; None: not known
 
 
 class CellReport(Value, frozen=True):
@@ -118,6 +132,8 @@ class CellReport(Value, frozen=True):
     judgements: list[MetricJudgement] = []
     notes: list[str] = []
     left_out: list[NightPoint] = []  # runs that no metric may be compared with, each with the reason
+    controls: dict[str, str] = {}  # run -> the control's run beside it
+    fresh_nodes: bool | None = None  # whether the re-runs had other nodes than the first run
     failed_reruns: list[str] = []  # that left a suspicion of a gating figure unconfirmed
 
 
@@ -140,7 +156,8 @@ class NightReport(Value, frozen=True):
     exit_code: int = 0
     cells: list[CellReport] = []
     budget: Budget = Budget(allowed=0, used=0, refused=[])
-    false_alarms: str = ""  # what the rule's simulation says of a suite of this size, in one sentence
+    false_alarms: str = ""  # what the rule's simulation says of a suite of this size and noise, in one sentence
+    shared_noise: SharedNoise | None = None  # None: too few nights with re-runs
     could_not_see: list[str] = []
     history: list[str] = []  # the folders that earlier nights were read from
     notes: list[str] = []

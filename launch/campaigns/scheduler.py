@@ -65,6 +65,7 @@ class Scheduler:
         self._sleep = sleep
         self._quiet = quiet
         self._going: dict[str, Work] = {}
+        self._todo: list[Work] = []
         self._failed_starts = 0  # in a row
         self.start_failed = False
 
@@ -77,9 +78,14 @@ class Scheduler:
         self._going |= {work.run_id: work for work in going}
         self.take_ended()
 
+    def start_next(self, work: Work) -> None:
+        """Before what else is still to be started; for `ended`, of a run that wants another one after it."""
+        self._todo.insert(0, work)
+
     def run(self, wanted: Sequence[Work], *, wait: bool = True) -> list[Work]:
         """Start them and wait until all have ended; those that were not started."""
-        todo = list(wanted)
+        todo = self._todo
+        todo += wanted
         dropped: list[Work] = []
         while todo or self._going:
             while todo and len(self._going) < self._max_jobs and self._failed_starts < FAILED_STARTS:
@@ -88,9 +94,12 @@ class Scheduler:
                 break
             if todo and self._failed_starts >= FAILED_STARTS:
                 say(f"{FAILED_STARTS} starts in a row failed: the other {plural(len(todo), 'run')} are not started")
-                dropped, todo = todo, []
+                dropped += todo
+                todo.clear()
             self._wait_for_one()
-        return dropped + todo
+        left_out = dropped + todo
+        todo.clear()
+        return left_out
 
     def take_ended(self) -> bool:
         """Whether any has ended. StepmarkError: the site does not answer."""

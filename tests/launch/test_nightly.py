@@ -171,6 +171,45 @@ def test_an_accepted_level_begins_a_new_baseline(naps: Naps) -> None:
     assert naps.night("--accept=nothing", "--because=x").returncode == 2
 
 
+# --- a control ------------------------------------------------------------------------------------------
+
+CONTROL = "control: {backend: toy, model: llama2_tiny, steps: 8, label: c, settings: {nap_seconds: 0.02}}\n"
+
+
+def test_a_control_runs_beside_every_run_and_is_no_night_of_the_cell(fresh: Naps) -> None:
+    fresh.write_suite(SUITE + CONTROL)
+    for _ in range(2):
+        assert fresh.night().returncode == 0
+    report = fresh.last()
+    for name, nap in ((SHORT, 0.01), (LONG, 0.03)):
+        found = cell(report, name)
+        assert list(found["controls"]) == [found["run_id"]]
+        first, second = judged(report, name)["points"]
+        assert first["value"] == pytest.approx(nap, rel=0.05)
+        assert (first["control"], second["control"]) == pytest.approx((0.02, 0.02), rel=0.05)
+    lines = fresh.machine.started.read_text().splitlines()
+    starts = [Path(line).relative_to(fresh.results).parts[0] for line in lines]
+    beside = {**cell(report, SHORT)["controls"], **cell(report, LONG)["controls"]}
+    assert len(starts) == 8
+    assert [(run, starts[starts.index(run) + 1]) for run in beside] == list(beside.items())  # right after it
+    assert "the control after each, on the same nodes: twice as many runs" in fresh.night("--dry_run").stdout
+
+
+@pytest.mark.slow
+def test_a_slow_night_of_the_machine_is_no_regression_where_a_control_sees_it(fresh: Naps) -> None:
+    fresh.write_suite(SUITE.replace("rerun_budget: 6", "rerun_budget: 3") + CONTROL)
+    for _ in range(NIGHTS):
+        assert fresh.night().returncode == 0
+    fresh.nap_longer(1.1)
+    done = fresh.night()
+    assert done.returncode == 0, done.stdout
+    reruns = next(one for one in fresh.last()["cells"] if one["rerun_ids"])
+    assert {*reruns["controls"]} == {reruns["run_id"], *reruns["rerun_ids"]}
+    assert "it is the night or its nodes, not the cell" in done.stdout
+    fresh.nap_longer(1.0)
+    assert fresh.night("--inject_slowdown=0.1").returncode == 3
+
+
 # --- re-runs that end otherwise ------------------------------------------------------------------------
 
 

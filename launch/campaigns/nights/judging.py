@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from benchmarks.gate import night as gate
 from benchmarks.gate import report_text
 from benchmarks.gate.change_points import FEWEST_NIGHTS, Change, change_points
+from benchmarks.gate.noise import reruns_of, shared_noise
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, watched
-from benchmarks.gate.values import Budget, CellReport, NightReport, Suite
+from benchmarks.gate.values import Budget, CellReport, MetricJudgement, NightReport, SharedNoise, Suite
 from launch.campaigns.nights.records import NIGHT_FORMAT, SCHEMA_VERSION, Earlier, Records, check_folders
 
 SWEEP_EVERY = timedelta(days=7)
@@ -51,6 +52,7 @@ class Judge:
             accepted += [(one.cell, one.night) for one in decisions]
             self._notes += [*problems, *unread]
         before = [report for name, report in sorted(known.items()) if name < frame.night]
+        self._before = before
         self._memory = gate.memory_of(before, accepted, frame.night)
         self._sweeps = sweep_is_due(sweep, frame.night, before, slowed=frame.slowed_by > 0)
         self._swept = False  # whether any cell had nights enough to search
@@ -76,9 +78,13 @@ class Judge:
             for run_id in runs.rerun_ids
         ]
         asked = reruns if reruns or final else None
-        tonight = gate.Tonight(cell, self._frame.night, entry, self._earlier.series(entry, cell), asked, runs.notes)
+        controls = {run_id: found for run_id, other in runs.controls.items() if (found := self._earlier.run(other))}
+        control = controls.get(entry.run_id)
+        past = self._earlier.series(entry, cell, control)
+        tonight = gate.Tonight(cell, self._frame.night, entry, past, asked, runs.notes, control, controls)
         sweep = self._sweep if self._sweeps and final else None
-        return gate.judge_cell(tonight, self._watched, self._memory, G3, sweep)
+        report, suspicion = gate.judge_cell(tonight, self._watched, self._memory, G3, sweep)
+        return replace(report, controls=runs.controls, fresh_nodes=runs.fresh_nodes), suspicion
 
     def _sweep(self, values: Sequence[float]) -> Sequence[Change]:
         self._swept = self._swept or len(values) >= 2 * FEWEST_NIGHTS
@@ -90,7 +96,8 @@ class Judge:
         cells, _ = self.judge(runs, final=True)
         told = [*notes, *self._notes, *self._earlier.notes()]
         frame = replace(self._frame, history=self._earlier.places(), notes=told)
-        return report_of(frame, cells, budget, finished, swept=self._swept)
+        noise = shared_noise(reruns_of([*self._before, replace(self._frame, cells=cells)]))
+        return report_of(frame, cells, budget, finished, noise, swept=self._swept)
 
 
 def _gone(run_id: str | None) -> str:
@@ -119,10 +126,17 @@ def new_report(suite: Suite, night: str, started: str, site: str, slowed_by: flo
 
 
 def report_of(
-    frame: NightReport, cells: list[CellReport], budget: Budget, finished: str | None, *, swept: bool
+    frame: NightReport,
+    cells: list[CellReport],
+    budget: Budget,
+    finished: str | None,
+    noise: SharedNoise | None = None,
+    *,
+    swept: bool,
 ) -> NightReport:
     """`frame` with what its cells came to."""
-    gated = sum(one.gates and one.baseline is not None for cell in cells for one in cell.judgements)
+    controlled = all(one.control_p is not None for cell in cells for one in cell.judgements if _is_gated(one))
+    gated = sum(_is_gated(one) for cell in cells for one in cell.judgements)
     return replace(
         frame,
         finished=finished,
@@ -130,11 +144,16 @@ def report_of(
         exit_code=gate.exit_code(cells),
         cells=cells,
         budget=budget,
-        false_alarms=report_text.false_alarms(gated),
+        false_alarms=report_text.false_alarms(gated, noise, controlled=controlled),
+        shared_noise=noise,
         could_not_see=report_text.could_not_see(cells),
         notes=[*frame.notes, *report_text.night_notes(cells)],
         swept=swept,
     )
+
+
+def _is_gated(one: MetricJudgement) -> bool:
+    return one.gates and one.baseline is not None
 
 
 def judged_again(

@@ -36,6 +36,7 @@ class RunOf(NamedTuple):
 
     cell: str
     rerun: int = 0  # from 1; 0: its one run
+    beside: str = ""  # of the control: the run that it is beside
 
 
 class Asked(NamedTuple):
@@ -67,6 +68,7 @@ class Launcher:
     ) -> None:
         self._asked, self._runners, self._records, self._sleep = asked, runners, records, sleep
         self._benchmarks: dict[str, Benchmark] = {}
+        self._controls: dict[str, Benchmark] = {}  # by cell
         self._runs = {cell.name: not_run(cell) for cell in asked.cells}
         self._refused: list[str] = []  # suspects without re-runs
         self._frame = new_report(asked.suite, "", now(), asked.site.name, asked.slowdown)
@@ -127,6 +129,8 @@ class Launcher:
         runner = self._runners(Labels(), {})
         for cell in self._asked.cells:
             try:
+                if cell.control is not None:
+                    self._controls[cell.name] = runner.resolve(cell.control)
                 self._benchmarks[cell.name] = runner.resolve(cell.request)
             except RequestError as error:
                 errors[cell.name] = error
@@ -146,6 +150,7 @@ class Launcher:
                 note = f"{runs.run_id} was cut off with its launcher, and run again"
                 self._change(name, run_id=None, status=MISSING, reasons=[], notes=[*runs.notes, note])
         self._run_all([self._work(name) for name in self._benchmarks if self._runs[name].status == MISSING])
+        self._run_all([work for name in self._controls for work in self._controls_cut_off(name)])
 
     def _run_all(self, wanted: list[Work]) -> bool:
         """Whether all were started."""
@@ -189,6 +194,7 @@ class Launcher:
             self._scheduler.follow(going)
             if not (going or wanted) or not self._run_all(wanted):
                 break
+        self._run_all([work for name in self._controls for work in self._controls_cut_off(name)])
         for name in [*begun, *granted]:
             self._note_nodes(name)
 
@@ -197,7 +203,7 @@ class Launcher:
         known, benchmark = self._runs[name].rerun_ids, self._benchmarks[name]
         nodes = night_runs.nodes_of(self._folder(self._runs[name].run_id))
         exclude = night_runs.excluding(benchmark, nodes, self._asked.typed, self._asked.output_dir)
-        runner = self._runner(name, "rerun", {"exclude": exclude} if exclude else {})
+        runner = self._runner(name, "rerun", exclude)
         ended = runner.ended(known) if known else set()
         valid = sum(run_id in ended and self._is_valid(run_id) for run_id in known)
         missing = max(min(G3.confirmations - valid - (len(known) - len(ended)), most), 0)
@@ -206,6 +212,29 @@ class Launcher:
             for number, run_id in enumerate([*known, *[""] * missing], start=1)
         ]
         return [work for work in works if work.run_id and work.run_id not in ended], works[len(known) :]
+
+    def _control_work(self, name: str, rerun: int, run_id: str) -> Work | None:
+        """The control beside a run that has ended, on the same nodes; None where it cannot have them."""
+        asked, benchmark = self._asked, self._controls[name]
+        nodes = night_runs.nodes_of(self._folder(run_id))
+        there = night_runs.on_nodes(benchmark, nodes, asked.typed, asked.output_dir)
+        if nodes and not there:
+            note = f"no control beside {run_id}: it could not have the same nodes"
+            self._change(name, notes=list(dict.fromkeys([*self._runs[name].notes, note])))
+            return None
+        runner = self._runner(name, "rerun control" if rerun else "control", there)
+        return Work(RunOf(name, rerun, run_id), f"{name}, control", runner, benchmark)
+
+    def _controls_cut_off(self, name: str) -> list[Work]:
+        """Of a night that is resumed: those that had not ended, or not begun, beside valid runs."""
+        runs = self._runs[name]
+        runs_of = [(number, run_id) for number, run_id in enumerate([runs.run_id, *runs.rerun_ids]) if run_id]
+        wanted = [
+            self._control_work(name, number, run_id)
+            for number, run_id in runs_of
+            if self._is_valid(run_id) and not (run_id in runs.controls and self._result(runs.controls[run_id]))
+        ]
+        return [work for work in wanted if work]
 
     def _left(self) -> int:
         return self._asked.budget - self._budget().used
@@ -225,24 +254,34 @@ class Launcher:
     # --- what is written down ---
 
     def _started(self, work: Work) -> None:
-        name, rerun = work.key
-        if rerun:
+        name, rerun, beside = work.key
+        if beside:
+            self._change(name, controls={**self._runs[name].controls, beside: work.run_id})
+        elif rerun:
             self._change(name, rerun_ids=[*self._runs[name].rerun_ids, work.run_id])
         else:
             self._change(name, run_id=work.run_id, status=RUNNING, reasons=[])
         self._keep()
 
     def _ended(self, work: Work, trouble: str | None) -> None:
-        name, rerun = work.key
+        name, rerun, beside = work.key
         result = self._result(work.run_id)
         if trouble and work.run_id:
             trouble = f"could not be started: {trouble}"
-        if rerun and trouble:
+        if beside:
+            if not self._is_valid(work.run_id):
+                note = f"the control beside {beside} says nothing: {trouble or end_text(result)}"
+                self._change(name, notes=[*self._runs[name].notes, note])
+        elif rerun and trouble:
             self._change(name, notes=[*self._runs[name].notes, f"re-run {work.run_id or rerun} {trouble}"])
         elif not rerun:
             why = result.reasons if result else [trouble or "it ended and left no result"]
             self._change(name, status=result.status if result else "failed", reasons=why)
         say(f"{work.label}: {f'{work.run_id} {trouble or end_text(result)}'.strip()}")
+        if name in self._controls and not beside and self._is_valid(work.run_id):
+            control = self._control_work(name, rerun, work.run_id)
+            if control is not None:
+                self._scheduler.start_next(control)
         self._keep()
 
     def _result(self, run_id: str) -> FinishedRun | None:
@@ -259,11 +298,13 @@ class Launcher:
         runs = self._runs[name]
         first = {*night_runs.nodes_of(self._folder(runs.run_id))}
         again = {node for run_id in runs.rerun_ids for node in night_runs.nodes_of(self._folder(run_id))}
-        if first and again:
+        if self._asked.site.slurm is None:
+            self._change(name, fresh_nodes=False)
+        elif first and again:
             shared = first & again
             which = f"{len(shared)} of the same nodes" if shared else "fresh nodes"
             note = f"ran on {len(first)} nodes, its re-runs on {len(again)}: {which}"
-            self._change(name, notes=list(dict.fromkeys([*runs.notes, note])))
+            self._change(name, notes=list(dict.fromkeys([*runs.notes, note])), fresh_nodes=not shared)
 
     def _change(self, name: str, **what: Any) -> None:
         self._runs[name] = replace(self._runs[name], **what)

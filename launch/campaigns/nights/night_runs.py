@@ -56,24 +56,39 @@ def nodes_of(folder: RunFolder) -> list[str]:
     return []
 
 
-def excluding(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], output_dir: Path) -> str | None:
-    """What --exclude must say for these nodes to be left out; None where the job would then wait, or never run."""
+def excluding(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], output_dir: Path) -> dict[str, str]:
+    """The job options that leave these nodes out; none where the job would then wait, or never run."""
+    from launch.slurm import options
+
+    if benchmark.site.slurm is None or not nodes:
+        return {}
+    given = options.choose(benchmark.site, typed, os.environ).exclude or ""
+    if "/" in given:  # a file of names: that one stays as it is
+        return {}
+    exclude = {"exclude": ",".join([*([given] if given else []), *nodes])}
+    return exclude if _would_run(benchmark, {**typed, **exclude}, output_dir) else {}
+
+
+def on_nodes(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], output_dir: Path) -> dict[str, str]:
+    """The job options for a run on these nodes, or on as many of them as it takes; none where it could not run."""
+    if benchmark.site.slurm is None or not nodes:
+        return {}
+    there = {"nodelist": ",".join(nodes[: benchmark.nodes])}
+    return there if _would_run(benchmark, {**typed, **there}, output_dir) else {}
+
+
+def _would_run(benchmark: Benchmark, typed: Mapping[str, Any], output_dir: Path) -> bool:
+    """Whether a job with these options would neither be refused nor wait for nodes that are down."""
     from launch.running import runtimes
     from launch.slurm import options, refusals
     from launch.slurm.client import Slurm
 
-    if benchmark.site.slurm is None or not nodes:
-        return None
-    given = options.choose(benchmark.site, typed, os.environ).exclude or ""
-    if "/" in given:  # a file of names: that one stays as it is
-        return None
-    exclude = ",".join([*([given] if given else []), *nodes])
     try:
-        wanted = options.choose(benchmark.site, {**typed, "exclude": exclude}, os.environ)
+        wanted = options.choose(benchmark.site, typed, os.environ)
         spec = find_backend(benchmark.backend).environment(benchmark.engine, benchmark.hardware.platform)
         image = runtimes.image_of(benchmark, spec)
         slurm, waits_for = Slurm(benchmark.site), list[str]()
         refused = [*refusals.of_the_cluster(benchmark, wanted, slurm, output_dir.absolute(), image, waits_for)]
     except StepmarkError:
-        return None
-    return None if refused or waits_for else exclude
+        return False
+    return not (refused or waits_for)

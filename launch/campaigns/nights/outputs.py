@@ -103,7 +103,7 @@ def plan_text(
 
     RequestError where a cell cannot work: the night itself would run the others.
     """
-    rows = [(cell.name, _meaning(cell, understand)) for cell in cells]
+    rows = [(cell.name, _meaning(cell, cell.request, understand)) for cell in cells]
     gated = ", ".join(one.metric.title for one in watched if one.gates)
     beside = ", ".join(one.metric.title for one in watched if not one.gates) or "nothing else"
     return "\n".join(
@@ -112,6 +112,7 @@ def plan_text(
             *aligned(rows),
             "",
             _cost(len(cells), budget),
+            *_control_cost(cells, understand),
             f"gates {gated}; watches {beside}",
             "nothing was started (--dry_run)",
         ]
@@ -128,11 +129,19 @@ def _cost(cells: int, budget: int) -> str:
     )
 
 
-def _meaning(cell: Cell, understand: Callable[[Request], Benchmark]) -> str:
+def _control_cost(cells: Sequence[Cell], understand: Callable[[Request], Benchmark]) -> list[str]:
+    """RequestError where the control of a cell cannot work."""
+    found = [_meaning(cell, cell.control, understand) for cell in cells if cell.control is not None]
+    each = f"the control after each, on the same nodes: twice as many runs in all; each {found[0]}" if found else ""
+    return [each] if found else []
+
+
+def _meaning(cell: Cell, request: Request, understand: Callable[[Request], Benchmark]) -> str:
     try:
-        benchmark = understand(cell.request)
+        benchmark = understand(request)
     except RequestError as error:
-        what = f"cell {cell.name} cannot work: {error.what}"
+        who = f"cell {cell.name}" if request is cell.request else f"the control of cell {cell.name}"
+        what = f"{who} cannot work: {error.what}"
         raise RequestError(what, where=error.where, why=error.why, next_command=error.next_command) from None
     work = f"{benchmark.dtype}, {benchmark.steps} steps, window {benchmark.window}"
     return f"{scale_text(scale_of(benchmark))}, {work}"

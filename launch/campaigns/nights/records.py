@@ -145,11 +145,11 @@ class Earlier:
         self._own = open_index(output_dir)
         self._replayed = [open_index(folder) for folder in history if folder.resolve() != output_dir.resolve()]
 
-    def series(self, tonight: FinishedRun, cell: Cell) -> Series:
+    def series(self, tonight: FinishedRun, cell: Cell, control: FinishedRun | None) -> Series:
         own = self._own.select([parse_condition(f"suite={self._suite.name}"), parse_condition(f"cell={cell.name}")])
         same = [parse_condition(f"backend={tonight.backend}"), parse_condition(f"model={tonight.model}")]
         replayed = [entry for index in self._replayed for entry in index.select(same)]
-        return series(tonight, self._suite.name, cell.name, own, replayed, self._suite.baseline_across)
+        return series(tonight, self._suite.name, cell.name, own, replayed, self._suite.baseline_across, control)
 
     def run(self, run_id: str) -> FinishedRun | None:
         """One of the folder of runs, as its own folder has it now; None: it is gone, or cannot be read."""

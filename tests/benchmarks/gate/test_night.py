@@ -1,12 +1,13 @@
 """A cell judged from its nights, and a night from its cells."""
 
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.gate.change_points import Change
 from benchmarks.gate.night import Memory, exit_code, grant, judge_cell, memory_of, unjudged
-from benchmarks.gate.report_text import could_not_see, false_alarms, night_notes
+from benchmarks.gate.report_text import could_not_see, night_notes
 from benchmarks.gate.suites import METRICS, Watched
-from benchmarks.gate.values import ChangePoint, Verdict
+from benchmarks.gate.values import ChangePoint, MetricJudgement, Verdict
 from tests.benchmarks.gate.nights_made import (
     CELL,
     GATED,
@@ -169,10 +170,27 @@ def test_what_could_not_be_seen_is_said_of_every_cell() -> None:
     assert any("7 more nights needed" in line for line in said)
 
 
-def test_false_alarms_are_those_of_a_suite_of_this_size() -> None:
-    assert "one false regression in 50 nights" in false_alarms(20)
-    assert "one false regression in 1,000 nights" in false_alarms(1)
-    assert "nothing was judged" in false_alarms(0)
+# --- runs that were still moving ---
+
+
+def settling(state: str, baseline: str, off: float | None, tonight_off: float = 1.5) -> MetricJudgement:
+    past = [replace(one, settling=baseline, median_off_percent=off) for one in history()]
+    now = tonight(1.02, past, settling=state, median_off_percent=tonight_off)
+    runs = [replace(now.entry, run_id=f"rerun-{n}") for n in range(3)]
+    return judge_cell(now._replace(reruns=runs), GATED, NO_MEMORY)[0].judgements[0]
+
+
+def test_an_effect_that_an_unsettled_run_may_have_made_is_inconclusive() -> None:
+    found = settling("still moving", "settled", None, 2.5)
+    assert found.verdict == "inconclusive"
+    assert "tonight's run was still moving (its median may be off by 2.5%)" in found.why
+    assert settling("settled", "still moving", 2.5).verdict == "inconclusive"
+
+
+def test_an_effect_beyond_what_the_drift_may_do_or_where_all_nights_are_alike_is_judged() -> None:
+    assert settling("still moving", "settled", None, 1.5).verdict == "regression"
+    assert settling("still moving", "still moving", 2.5, 2.5).verdict == "regression"
+    assert settling("too short", "not judged", None).verdict == "regression"
 
 
 def test_where_all_cells_are_slower_the_machine_comes_to_mind() -> None:

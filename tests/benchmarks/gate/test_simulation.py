@@ -22,6 +22,7 @@ from benchmarks.gate.self_test import (
     SEED,
     SLOW_NODES,
     USUAL,
+    WORLDS,
     Bound,
     Count,
     Seen,
@@ -33,6 +34,7 @@ from benchmarks.gate.self_test import (
     self_test,
     settings_line,
     tables,
+    world_of,
 )
 from benchmarks.gate.simulation import Case, World, draw, gated, generator
 from tests.benchmarks.gate import controls
@@ -130,7 +132,7 @@ def test_no_change_is_said_where_the_noise_allows_it() -> None:
 def test_no_change_is_not_said_of_a_change() -> None:
     assert keeps(row(0.005, 0.02).at(1, "no change"), most=0.005)
     for noise in NOISES:
-        assert row(noise, 0.01).at(1, "no change").share <= 0.09  # as large as the margin itself: nominally 5%
+        assert keeps(row(noise, 0.01).at(1, "no change"), most=0.07)  # as large as the margin itself: nominally 5%
 
 
 def test_what_a_lasting_change_at_the_margin_is_called_once_in_ten_nights_is_as_documented() -> None:
@@ -171,14 +173,20 @@ def test_steps_of_one_run_are_not_nights_and_the_rule_on_their_medians_is_right(
 # --- what is weak, as documented ------------------------------------------------------------------
 
 
-def test_re_runs_on_the_same_nodes_raise_false_alarms() -> None:
-    same = row_of(Case(USUAL._replace(fresh_nodes=False)), G3, SEED, RUNS).alarms
-    assert 0.001 < same.share < 0.006  # at most 0.001 on fresh ones
+def test_slow_nights_and_a_drifting_machine_need_a_control() -> None:
+    for what in ("3% of nights are slow by 2%", "the machine drifts by +1% a month"):
+        without = row_of(Case(WORLDS[what]), G3, SEED, HISTORIES).alarms
+        assert 0.01 < without.share < 0.05
 
 
-def test_a_slow_night_that_all_re_runs_share_is_not_covered() -> None:
-    slow = row_of(Case(USUAL._replace(slow_nights=0.05)), G3, SEED, HISTORIES).alarms
-    assert 0.01 < slow.share < 0.05
+# --- with a control ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", WORLDS)
+def test_with_a_control_false_alarms_are_rare_in_every_world(what: str) -> None:
+    alarms, power = world_of(WORLDS[what]._replace(control=True), G3, SEED, HISTORIES)
+    assert keeps(alarms, most=0.003)
+    assert keeps(power, least=0.9)
 
 
 def test_a_steady_creep_is_found_late_and_the_sweep_takes_it_for_steps() -> None:

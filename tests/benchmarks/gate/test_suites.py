@@ -51,6 +51,21 @@ def test_lists_make_every_combination_of_every_block_less_what_is_excluded() -> 
     ]
 
 
+def test_a_control_runs_on_the_gpus_of_each_cell_and_is_never_slowed() -> None:
+    small = {"backend": "nemo", "model": "llama3_tiny", "steps": 30}
+    made = suite({**BLOCK, "gpus": [64, 128], "hardware": "h100"}, control=small)
+    found = [cell.control for cell in suites.cells(made, "dev", 0.5)]
+    assert [(one.model, one.gpus, one.hardware, one.steps, one.inject_slowdown) for one in found if one] == [
+        ("llama3_tiny", 64, "h100", 30, 0.0),
+        ("llama3_tiny", 128, "h100", 30, 0.0),
+    ]
+    (fixed, _) = suites.cells(suite({**BLOCK, "gpus": [64, 128]}, control={**small, "gpus": 8}), "dev")
+    assert fixed.control is not None
+    assert fixed.control.gpus == 8
+    with pytest.raises(RequestError, match="control of 2 cells"):
+        suites.cells(suite(BLOCK, control={**small, "dtype": ["bf16", "fp8"]}), "dev")
+
+
 def test_steps_settings_site_and_slowdown_reach_the_request() -> None:
     made = suite({**BLOCK, "steps": 20, "settings": {"micro_batch_size": 16, "scan_layers": True}})
     (cell,) = suites.cells(made, "dev", 0.5)

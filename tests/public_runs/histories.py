@@ -1,0 +1,176 @@
+"""Real runs in the place of nights: the result sets of mlperf_v51_runs.csv as histories, and the gate on them.
+
+A history is all runs of one submitter on one kind of machine, set after set in the order of their starts. Sets differ
+in benchmark and number of nodes, so each run counts as a ratio to its own set's median. Runs were minutes apart, not
+nights; a suspect run's re-runs are the three runs that followed it.
+"""
+
+import csv
+import math
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.gate.nights import PastNight, divide
+from benchmarks.gate.rule import G3, Rule, decide, stands
+from benchmarks.gate.values import Verdict
+
+RUNS = Path(__file__).with_name("mlperf_v51_runs.csv")
+FAMILIES = {  # those with 30 runs or more on one kind of GPU: submitter, and what its systems are called
+    "AMD MI300X, MI350X": ("AMD", "^MI3"),
+    "Cisco hpf": ("Cisco", "^hpf"),
+    "Dell XE9680L B200": ("Dell", "XE9680Lx8B200"),
+    "Lenovo B300": ("Lenovo", "B300"),
+    "MangoBoost MI300X, MI325X": ("MangoBoost", "^MI3"),
+    "Nebius B200, B300": ("Nebius", "b[23]00"),
+    "NVIDIA theia": ("NVIDIA", "^theia"),
+    "NVIDIA tyche": ("NVIDIA", "^tyche"),
+    "Oracle B200": ("Oracle", "B200"),
+    "University of Florida B200": ("University-of-Florida", "^hpg"),
+}
+FOUND_WITHIN = 3
+OUTLIER_DEVIATIONS = 5.0
+DEVIATIONS_PER_MAD = 1.4826
+
+
+class RunSet(NamedTuple):
+    """The runs of one submitter, system and benchmark, in the order of their starts."""
+
+    submitter: str
+    system: str
+    benchmark: str
+    started: list[datetime]
+    logs: list[float]  # of seconds/step over the set's median
+
+
+def read_sets() -> list[RunSet]:
+    found: dict[tuple[str, str, str], list[tuple[datetime, float]]] = defaultdict(list)
+    with RUNS.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            key = (row["submitter"], row["system"], row["benchmark"])
+            found[key].append((datetime.fromisoformat(row["started"]), math.log(float(row["seconds_per_step"]))))
+    sets = []
+    for key, runs in found.items():
+        runs.sort()
+        middle = statistics.median(value for _, value in runs)
+        sets.append(RunSet(*key, [started for started, _ in runs], [value - middle for _, value in runs]))
+    return sorted(sets, key=lambda one: one.started[0])
+
+
+# --- how they vary --------------------------------------------------------------------------------
+
+
+def deviation(one: RunSet) -> float:
+    return statistics.stdev(one.logs)
+
+
+def autocorrelation(one: RunSet) -> float:
+    """Lag 1, from run to run; its bias in a set of n runs is about -1/n."""
+    mean = statistics.fmean(one.logs)
+    off = [value - mean for value in one.logs]
+    return sum(a * b for a, b in pairwise(off)) / sum(value**2 for value in off)
+
+
+def outliers(one: RunSet) -> int:
+    """Runs that lie further from the set's median than 5 robust deviations, and than half a percent."""
+    unit = max(DEVIATIONS_PER_MAD * statistics.median(map(abs, one.logs)), G3.least_noise)
+    return sum(abs(value) > max(OUTLIER_DEVIATIONS * unit, G3.relevant) for value in one.logs)
+
+
+def share_of_day(sets: Sequence[RunSet]) -> tuple[float, int]:
+    """Of the variance between runs, what is between days (UTC): an analysis of variance of the sets that span some.
+
+    And how many sets these are.
+    """
+    within = between = 0.0
+    counted = 0
+    for one in sets:
+        days: dict[object, list[float]] = defaultdict(list)
+        for started, value in zip(one.started, one.logs, strict=True):
+            days[started.date()].append(value)
+        total = deviation(one) ** 2
+        freedom = len(one.logs) - len(days)
+        if len(days) < 2 or freedom < 2:
+            continue
+        mean_within = sum(_squares(values) for values in days.values()) / freedom
+        mean_between = sum(len(v) * statistics.fmean(v) ** 2 for v in days.values()) - len(one.logs) * (
+            statistics.fmean(one.logs) ** 2
+        )
+        size = (len(one.logs) - sum(len(v) ** 2 for v in days.values()) / len(one.logs)) / (len(days) - 1)
+        part = max((mean_between / (len(days) - 1) - mean_within) / size, 0.0)
+        within += mean_within / total
+        between += part / total
+        counted += 1
+    return between / (within + between), counted
+
+
+def _squares(values: Sequence[float]) -> float:
+    mean = statistics.fmean(values)
+    return sum((value - mean) ** 2 for value in values)
+
+
+# --- the gate on them -----------------------------------------------------------------------------
+
+
+class Replay(NamedTuple):
+    """What the gate says of one history."""
+
+    nights: int  # that were judged
+    noise: float  # standard deviation of its runs
+    false_alarms: int  # regressions, of which none was made
+    improvements: int
+    found: dict[float, tuple[int, int]]  # planted shift -> found within 3 nights, of so many nights to begin on
+
+
+def histories(sets: Sequence[RunSet]) -> dict[str, list[float]]:
+    """The runs of each family, set after set."""
+    return {
+        name: [
+            value
+            for one in sets
+            if one.submitter == submitter and re.search(system, one.system)
+            for value in one.logs
+        ]
+        for name, (submitter, system) in FAMILIES.items()
+    }
+
+
+def replay(logs: Sequence[float], effects: Sequence[float], rule: Rule = G3) -> Replay:
+    first = rule.fewest_baseline_nights
+    verdicts = _verdicts(logs, rule)[first:]
+    found: dict[float, tuple[int, int]] = {}
+    for effect in effects:
+        begins = range(first, len(logs) - rule.confirmations - FOUND_WITHIN + 1)
+        seen = 0
+        for begin in begins:
+            shifted = [value + (math.log1p(effect) if n >= begin else 0.0) for n, value in enumerate(logs)]
+            cut = shifted[: begin + FOUND_WITHIN + rule.confirmations]
+            seen += "regression" in _verdicts(cut, rule)[begin : begin + FOUND_WITHIN]
+        found[effect] = (seen, len(begins))
+    alarms, better = verdicts.count("regression"), verdicts.count("improvement")
+    return Replay(len(verdicts), statistics.stdev(logs), alarms, better, found)
+
+
+def _verdicts(logs: Sequence[float], rule: Rule) -> list[Verdict]:
+    """Of all but the last runs, which have too few after them to be their re-runs."""
+    values = [math.exp(value) for value in logs]
+    past: list[PastNight] = []
+    for n in range(len(values) - rule.confirmations):
+        before = past[-1].verdict if past else None
+        past.append(PastNight(value=values[n]))
+        parts = divide(past, rule)
+        baseline, recent, since = ([values[k] for k in part] for part in parts[:3])
+        outcome = decide(baseline, recent, "lower", None, since, rule).outcome
+        if outcome == "suspect":
+            outcome = stands(baseline, values[n], "lower", before, rule) or outcome
+        if outcome == "suspect":
+            again = values[n + 1 : n + 1 + rule.confirmations]
+            outcome = decide(baseline, recent, "lower", again, since, rule).outcome
+        assert outcome != "suspect"
+        past[-1] = PastNight(value=values[n], verdict=outcome)
+    return [night.verdict or "inconclusive" for night in past]
