@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.measuring.window import choose_window
 from benchmarks.values import Step, Window
-from tests.auditing.noise import autoregressive
+from tests.auditing.noise import Process, autoregressive, spiked, two_scales
 from tests.auditing.table import Array, Line, Lines, Random, Size, at_most, share
 
 PART = "settling"
@@ -60,9 +60,8 @@ DRIFTS: tuple[tuple[str, Drift, int, float], ...] = (
 )
 
 
-def drawn(random: Random, runs: int, steps: int, seconds: float, drift: Drift) -> list[list[Step]]:
+def drawn(noise: Array, seconds: float, drift: Drift) -> list[list[Step]]:
     """Stamped steps; the first one compiles."""
-    noise = NOISE(random, runs, steps)
     found = []
     for row in noise:
         at, made = 0.0, [Step(step=1, seconds=10 * seconds, loss=1.0, tokens=1, elapsed_seconds=0.0)]
@@ -74,10 +73,12 @@ def drawn(random: Random, runs: int, steps: int, seconds: float, drift: Drift) -
     return found
 
 
-def judged(random: Random, runs: int, steps: int, seconds: float, drift: Drift) -> list[Judged]:
+def judged(
+    random: Random, runs: int, steps: int, seconds: float, drift: Drift, noise: Process | None = None
+) -> list[Judged]:
     end = seconds * float(drift(np.float64(1e9)))
     found = []
-    for run in drawn(random, runs, steps, seconds, drift):
+    for run in drawn((noise or NOISE)(random, runs, steps), seconds, drift):
         window, marked = choose_window(run, "steady")
         counted = [step.seconds or 0.0 for step in marked if step.excluded_because is None]
         found.append(Judged(window, float(np.median(counted)) / end - 1))
@@ -96,11 +97,19 @@ def _ramp(size: Size, random: Random, tau: float) -> Line:
 
 
 def _steady(size: Size, random: Random) -> Lines:
-    for steps, seconds in ((50, 4.5), (200, 1.0), (500, 0.1), (50, 20.0)):
-        found = judged(random, size.runs(1000, 40), steps, seconds, linear(0.0, 1.0))
-        moving = share([_state(one.window) == "still moving" for one in found])
-        what = f"no drift, {steps} steps of {seconds:g} s: called still moving"
-        yield at_most(PART, what, moving, 0.05, also=_also(found))
+    """Nothing drifts: the noise of a usual run, and the noises that look most like a drift."""
+    for steps, seconds in ((50, 4.5), (200, 1.0), (500, 0.1), (50, 20.0), (300, 4.5), (1000, 1.0)):
+        yield _standing(size, random, "", steps, seconds, NOISE)
+    for name, noise in (("two scales", two_scales), ("spikes", spiked), ("AR(1) 0.9, 0.3%", autoregressive(0.9))):
+        yield _standing(size, random, f", {name}", 50, 20.0, noise)
+
+
+def _standing(size: Size, random: Random, name: str, steps: int, seconds: float, noise: Process) -> Line:
+    runs = size.runs(1000, 40) if steps < 100 else size.runs(300, 20)
+    found = judged(random, runs, steps, seconds, linear(0.0, 1.0), noise)
+    moving = share([_state(one.window) == "still moving" for one in found])
+    what = f"no drift, {steps} steps of {seconds:g} s{name}: called still moving"
+    return at_most(PART, what, moving, 0.05, also=_also(found))
 
 
 def _drifting(size: Size, random: Random, what: str, drift: Drift, steps: int, seconds: float) -> Line:
