@@ -119,9 +119,11 @@ def _run(random: Random, number: int, hour: float, log: float, gpu: bool) -> Com
     """Effective throughput, loss and memory vary each by itself."""
     started = MORNING + timedelta(hours=hour)
     real = REAL_RUN.result
+    middle = real.seconds_per_step.median or 1.0
     effective, last, held = (float(np.exp(NOISE * one)) for one in random.standard_normal(3))
     changed = {
         "tokens_per_second_effective": (real.tokens_per_second_effective or 1.0) * effective,
+        "seconds_per_step": replace(real.seconds_per_step, ci95=[middle * (1 - NOISE), middle * (1 + NOISE)]),
         "loss": replace(real.loss, last=(real.loss.last or 1.0) * last),
         "telemetry": real.telemetry
         and replace(real.telemetry, host_memory_bytes_max=int((real.telemetry.host_memory_bytes_max or 1e9) * held)),
