@@ -1,4 +1,7 @@
-"""Nights of one cell in worlds of different kinds: each night one run, and the re-runs that it would have had."""
+"""Nights of one cell in worlds of different kinds: each night one run, and the re-runs that it would have had.
+
+Beside each of these runs a control: a small program on the same nodes in the same night, with noise of its own.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,7 +20,7 @@ class Nights(NamedTuple):
 
     runs: Array  # histories x nights
     reruns: Array  # histories x nights x re-runs
-    whole: Array  # histories x nights: what all runs of the night share, the control's too
+    controls: Array  # histories x nights x (the run's, and its re-runs')
 
 
 Draw = Callable[[Random, tuple[int, ...]], Array]  # values with a variance of 1
@@ -34,7 +37,8 @@ class World(NamedTuple):
     bad_nights: float = 0.0  # share of nights that are slow as a whole
     bad_by: float = 0.02
     drift_a_month: float = 0.0
-    drift_is_shared: bool = True  # by the control cell too
+    outliers: float = 0.0  # share of runs, and of controls, that are slow by 2 to 10%
+    control_sees: float = 1.0  # of what the night and its nodes do
 
 
 def student(random: Random, shape: tuple[int, ...]) -> Array:
@@ -52,24 +56,36 @@ WORLDS: dict[str, World] = {
     "skewed noise": World(draw=skewed),
     "half of the noise is the whole night's": World(of_night=0.5, of_nodes=0.2),
     "one machine: re-runs on the same nodes": World(one_machine=True),
+    "3% of runs are slow by 2 to 10%": World(outliers=0.03),
+}
+# In these the night itself changes, and no number of re-runs in the same night tells that from a change of the cell.
+NIGHTS_THAT_CHANGE: dict[str, World] = {
     "nights remember each other (AR(1) 0.8, half of the noise)": World(of_night=0.5, of_nodes=0.2, remembers=0.8),
     "3% of nights are slow by 2% as a whole": World(bad_nights=0.03),
     "a drift of 1% a month, the machine's": World(drift_a_month=0.01),
 }
+HALF_SEEN = {"3% of nights are slow by 2%, and the control sees half": World(bad_nights=0.03, control_sees=0.5)}
 
 
 def draw(world: World, random: Random, histories: int, nights: int, noise: float = NOISE) -> Nights:
     shape = (histories, nights)
     whole = noise * world.of_night**0.5 * _remembering(world.draw(random, shape), world.remembers)
     whole += np.log1p(world.bad_by) * (random.random(shape) < world.bad_nights)
-    drift = world.drift_a_month / MONTH * np.arange(nights)[None, :]
-    whole += drift if world.drift_is_shared else 0.0
+    whole += world.drift_a_month / MONTH * np.arange(nights)[None, :]
     nodes = noise * world.of_nodes**0.5 * world.draw(random, (*shape, 1 + RERUNS))
     if world.one_machine:
         nodes[:] = nodes[:, :, :1]
-    own = noise * (1 - world.of_night - world.of_nodes) ** 0.5 * world.draw(random, (*shape, 1 + RERUNS))
-    every = whole[:, :, None] + nodes + own + (0.0 if world.drift_is_shared else drift[:, :, None])
-    return Nights(every[:, :, 0], every[:, :, 1:], whole)
+    shared = whole[:, :, None] + nodes
+    cell = shared + _own(world, random, shared.shape, noise)
+    return Nights(
+        cell[:, :, 0], cell[:, :, 1:], world.control_sees * shared + _own(world, random, shared.shape, noise)
+    )
+
+
+def _own(world: World, random: Random, shape: tuple[int, ...], noise: float) -> Array:
+    """Of one run, shared with nothing."""
+    slow = np.log1p(random.uniform(0.02, 0.10, shape)) * (random.random(shape) < world.outliers)
+    return noise * (1 - world.of_night - world.of_nodes) ** 0.5 * world.draw(random, shape) + slow
 
 
 def _remembering(values: Array, r: float) -> Array:
