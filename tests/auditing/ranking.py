@@ -1,6 +1,7 @@
 """Where the published layouts come among all layouts of their benchmark."""
 
 import math
+from collections import Counter
 from typing import NamedTuple
 
 from benchmarks.backend import find_backend
@@ -41,8 +42,9 @@ def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is dra
         goal = f"the first {100 * FIRST:g}%, or its tie"
         what = f"{name}: place among its candidates"
         yield Line(PART, what, goal, f"{places} (by {known[0].by})", all(one.in_front for one in known))
-    what = "published layouts that are no candidate, or whose model or scale no recipe has"
-    yield Line(PART, what, "", "; ".join(missing) or "none")
+    what = "published layouts that are not ranked, by reason"
+    reasons = Counter(missing).most_common()
+    yield Line(PART, what, "", "; ".join(f"{count}: {why}" for why, count in reasons) or "none")
 
 
 def groups(configs: Configs) -> dict[str, list[Reference]]:
@@ -65,9 +67,9 @@ def placed(row: Reference, configs: Configs) -> Placed | str:
     try:
         ranking = rank(request, configs, find_backend(row.backend), configs.calibration())
     except RequestError as error:
-        return f"{row.name}: {error.what}"
+        return error.what
     place = place_of(row, ranking)
-    return f"{row.name}: no candidate" if place is None else Placed(row, place, len(ranking.layouts), ranking.by)
+    return "it is none of the candidates" if place is None else Placed(row, place, len(ranking.layouts), ranking.by)
 
 
 def place_of(row: Reference, ranking: Ranking) -> int | None:
