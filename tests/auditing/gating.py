@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from benchmarks.gate.control import Control
 
+from benchmarks.gate.control import Control
 from benchmarks.gate.nights import PastNight, divide
 from benchmarks.gate.rule import G3, decide, stands
 from benchmarks.gate.values import Verdict

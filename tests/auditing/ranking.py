@@ -31,8 +31,10 @@ class Placed(NamedTuple):
 
 def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
     configs, missing = Configs(), []
-    for name, rows in groups(configs).items():
-        scales = rows if size.full else rows[:1]
+    every = groups(configs)
+    few = {(rows[0].engine, rows[0].task): name for name, rows in every.items()}  # the small size: one of each
+    for name in every if size.full else few.values():
+        scales = every[name] if size.full else every[name][:1]
         found = [placed(row, configs) for row in scales]
         missing += [one for one in found if isinstance(one, str)]
         known = [one for one in found if isinstance(one, Placed)]
