@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from tests.auditing import comparing, estimating, gating, histories, intervals, ranking, settling, work
+from tests.auditing import comparing, counting, estimating, gating, histories, intervals, published, ranking, settling
 from tests.auditing.table import Line, Size, found_in, markdown
 
 PARTS = {
-    "flops": work.flops_lines,
-    "rows": work.row_lines,
+    "flops": counting.lines,
+    "rows": published.lines,
     "estimates": estimating.lines,
     "layouts": ranking.lines,
     "settling": settling.lines,
@@ -51,12 +51,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--out", type=Path, help="the file for the table; else it is printed")
     parser.add_argument("--before", type=Path, help="an earlier table, to be shown beside")
+    parser.add_argument(
+        "--clone", action="append", default=[], metavar="OWNER/NAME=PATH", help="to look up cited lines in"
+    )
     asked = parser.parse_args()
     parts = asked.only.split(",")
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    lines = audit(parts, Size(asked.size == "full"), asked.seed)
+    clones = {name: Path(path) for name, _, path in (one.partition("=") for one in asked.clone)}
+    lines = audit(parts, Size(asked.size == "full", clones), asked.seed)
     text = markdown(lines, found_in(asked.before.read_text(encoding="utf-8")) if asked.before else None)
     if asked.out:
         asked.out.write_text(text + "\n", encoding="utf-8")

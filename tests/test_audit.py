@@ -6,6 +6,8 @@ import pytest
 from tests.audit import PARTS, audit
 from tests.auditing.table import Line, Size, at_least, at_most, found_in, markdown, share
 
+pytestmark = pytest.mark.slow(seconds=10)  # simulations
+
 HOLDING = ("flops", "rows", "settling", "gate", "histories", "compare")  # of these every claim holds
 
 

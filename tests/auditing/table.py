@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -30,9 +31,10 @@ Lines = Iterator[Line]
 
 
 class Size(NamedTuple):
-    """How much is simulated."""
+    """How much is simulated; and clones of repositories that rows cite, by their names."""
 
     full: bool
+    clones: Mapping[str, Path] = {}
 
     def runs(self, full: int, small: int) -> int:
         return full if self.full else small

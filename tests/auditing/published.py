@@ -1,90 +1,25 @@
-"""FLOPs a token, written out from the published definitions, against the product's; and the published rows' cells."""
+"""Published rows: whether each printed figure follows from the row's own step time, in exact arithmetic."""
 
 import csv
+import re
+import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
 from benchmarks.configs import Configs
-from benchmarks.measuring.flops import CONVENTIONS, flops_per_token
 from benchmarks.references.references import cells, read_references
+from tests.auditing.counting import dimensions, own_flops
 from tests.auditing.table import Line, Lines, Random, Size
 
-PART, ROWS_PART = "FLOPs", "rows"
+PART = "rows"
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-
-
-class Dimensions(NamedTuple):
-    """Of the papers: Touvron et al. 2023, table 1; Llama Team 2024, table 3."""
-
-    layers: int
-    hidden: int
-    ffn: int
-    heads: int
-    groups: int
-    vocabulary: int
-
-    @property
-    def head(self) -> int:
-        return self.hidden // self.heads
-
-
-MODELS = {
-    "llama2_7b": Dimensions(32, 4096, 11008, 32, 32, 32000),
-    "llama2_70b": Dimensions(80, 8192, 28672, 64, 8, 32000),
-    "llama3_70b": Dimensions(80, 8192, 28672, 64, 8, 128256),
-    "llama31_8b": Dimensions(32, 4096, 14336, 32, 8, 128256),
-    "llama31_405b": Dimensions(126, 16384, 53248, 128, 8, 128256),
-}
-LENGTHS = (2048, 4096, 8192, 131072)
-
-
-# --- FLOPs ------------------------------------------------------------------------------------------
-
-
-def parameters(m: Dimensions) -> int:
-    attention = 2 * m.hidden * m.heads * m.head + 2 * m.hidden * m.groups * m.head
-    layer = attention + 3 * m.hidden * m.ffn + 2 * m.hidden
-    return m.layers * layer + 2 * m.vocabulary * m.hidden + m.hidden
-
-
-def own_flops(m: Dimensions, length: int, convention: str) -> Fraction:
-    """Six a weight and token; and the attention core, whole or halved."""
-    projections = 2 * m.hidden * m.heads * m.head * (1 + Fraction(m.groups, m.heads))
-    matmuls = 6 * (m.layers * (projections + 3 * m.hidden * m.ffn) + m.vocabulary * m.hidden)
-    core = 12 * m.layers * m.heads * m.head * length
-    table = m.vocabulary * m.hidden
-    by_name = {
-        "recipe": matmuls + core,
-        "causal": matmuls + Fraction(core, 2),
-        "palm": Fraction(6 * parameters(m) + core),
-        "torchtitan": Fraction(6 * (parameters(m) - table) + core),
-        "lora": Fraction(2, 3) * (matmuls + Fraction(core, 2)),
-    }
-    return by_name[convention]
-
-
-def flops_lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
-    configs = Configs()
-    cases = [(name, length, one) for name in MODELS for length in LENGTHS for one in CONVENTIONS]
-    off = max(
-        abs(Fraction(flops_per_token(configs.model(name), length, one)) / own_flops(MODELS[name], length, one) - 1)
-        for name, length, one in cases
-    )
-    what = (
-        f"FLOPs a token, {len(MODELS)} models, {len(LENGTHS)} lengths, {len(CONVENTIONS)} conventions: farthest apart"
-    )
-    yield Line(
-        PART, what, "rounding of a float", f"{float(off):.1g} of {len(cases)} cases", off < Fraction(1, 10**14)
-    )
-
-
-# --- the published rows -------------------------------------------------------------------------------
 
 
 class Range(NamedTuple):
@@ -114,7 +49,7 @@ def printed(text: str, resolution: str = "") -> Range:
     return Range(Fraction(text) - half, Fraction(text) + half)
 
 
-def row_lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
+def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
     with (CONFIGS / "references" / "published.csv").open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     own = {(number, figure) for number, row in enumerate(rows) for figure, follows in judged(row) if not follows}
@@ -127,7 +62,7 @@ def row_lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is
     }
     every = sum(1 for row in rows for _ in judged(row))
     yield Line(
-        ROWS_PART,
+        PART,
         "published cells that do not follow from their step time",
         "",
         f"{len(own)} of {every} in {len(rows)} rows",
@@ -136,19 +71,49 @@ def row_lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is
         f"{rows[number]['source']}, {rows[number]['model']}: {figure}" for number, figure in sorted(own ^ product)
     )
     yield Line(
-        ROWS_PART, "cells on which the product says otherwise", "0",
+        PART, "cells on which the product says otherwise", "0",
         f"{len(own ^ product)}; the product names {len(product)}" + (f" ({apart})" if apart else ""), own == product,
     )  # fmt: skip
     placed = sum(all(row.get(name) for name in ("tag", "file", "line")) for row in rows)
     yield Line(
-        ROWS_PART,
+        PART,
         "rows with tag, file and line of their source",
         "all",
         f"{placed} of {len(rows)}",
         placed == len(rows),
     )
+    yield from _cited(rows, size.clones)
     for source, count in Counter(_origin(row) for row in rows).items():
-        yield Line(ROWS_PART, f"rows of {source}", "", f"{count}")
+        yield Line(PART, f"rows of {source}", "", f"{count}")
+
+
+def _cited(rows: Sequence[Mapping[str, str]], clones: Mapping[str, Path]) -> Lines:
+    """The figure that a row is computed from is in the very line that it cites."""
+    for source, clone in clones.items():
+        own = [row for row in rows if row["source"] == source]
+        missing = [
+            row for row in own if _figure(row) not in _numbers(clone, row["tag"], row["file"], int(row["line"]))
+        ]
+        found = f"{len(own) - len(missing)} of {len(own)}"
+        also = "".join(f"; not {row['tag']} {row['file']}:{row['line']}" for row in missing[:5])
+        yield Line(
+            PART, f"rows of {source} whose line has their step time or speed", "all", found + also, not missing
+        )
+
+
+def _figure(row: Mapping[str, str]) -> float:
+    return float(row["seconds_per_step"] or row["tokens_per_second_per_gpu"])
+
+
+@cache
+def _text(clone: Path, tag: str, file: str) -> list[str]:
+    command = ["git", "-C", str(clone), "show", f"{tag}:{file}"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def _numbers(clone: Path, tag: str, file: str, line: int) -> set[float]:
+    text = _text(clone, tag, file)[line - 1].replace(",", "")
+    return {float(number) for number in re.findall(r"[0-9]+(?:\.[0-9]+)?", text)}
 
 
 def _origin(row: Mapping[str, str]) -> str:
@@ -192,12 +157,7 @@ def model_flops(row: Mapping[str, str]) -> Fraction:
     if row["flops"] == "stated":
         return Fraction(row["stated_flops_per_sequence"])
     length = int(row["sequence_length"])
-    return own_flops(MODELS[alike(row["model"])], length, row["flops"]) * length
-
-
-def alike(model: str) -> str:
-    """Llama 3, 3.1 and 3.3 of one size have the same dimensions."""
-    return {"llama31_70b": "llama3_70b", "llama33_70b": "llama3_70b", "llama3_8b": "llama31_8b"}.get(model, model)
+    return own_flops(dimensions(row["model"]), length, row["flops"]) * length
 
 
 def peak(row: Mapping[str, str]) -> Range:
