@@ -80,6 +80,8 @@ def _notes(entry: FinishedRun) -> list[str]:
     """What must be known before a figure of the row is used, and what the run is called."""
     notes = [f"{entry.status}: {entry.reasons[0]}"] if entry.reasons and entry.status != "valid" else []
     notes += [f"never to be compared: {reason}" for reason in entry.not_comparable]
+    if entry.settling == "still moving":
+        notes.append(f"still moving: the median may be off by up to {entry.median_off_percent or 0:.2g}%")
     if entry.slowed_by:
         notes.append(f"slowed on purpose by {entry.slowed_by:.0%}")
     called = [f"tag {tag}" for tag in entry.tags]

@@ -27,6 +27,7 @@ STUDENT_T = 2.447  # of a 95% interval, for a line through 8 blocks
 # and a movement is looked for in several places.
 BOUND = 1.25 * STUDENT_T
 SEEN = 2 * STUDENT_T
+SMALLEST_ERROR = 1e-9  # percent; of step times that do not vary
 
 
 class Timed(NamedTuple):
@@ -42,6 +43,13 @@ class Movement(NamedTuple):
     percent: float
     error: float
     seconds: float
+
+    def bound(self) -> float:
+        return abs(self.percent) + BOUND * self.error
+
+    def clearness(self) -> float:
+        """In standard errors."""
+        return abs(self.percent) / max(self.error, SMALLEST_ERROR)
 
 
 class Judgement(NamedTuple):
@@ -88,7 +96,7 @@ def settled_from(seconds: Sequence[float | None], ends: Sequence[float], first: 
 
 
 def judge(steps: Sequence[Timed], counted: Sequence[Timed]) -> Judgement:
-    """What all steps after settling say of the median of the counted ones: by the medians of 8 blocks of them."""
+    """Whether the median of the counted steps may be off, by the medians of 8 blocks of all steps after settling."""
     from statistics import median
 
     typical = median(step.seconds for step in counted) if counted else 0.0
@@ -119,13 +127,13 @@ def _jump(block: int, at: Sequence[float], percent: Sequence[float]) -> Movement
 
 
 def _verdict(movements: Sequence[Movement]) -> Judgement:
-    median_off_percent = max(abs(movement.percent) + BOUND * movement.error for movement in movements)
-    if median_off_percent < MATTERS_PERCENT:
+    if all(movement.bound() < MATTERS_PERCENT for movement in movements):
         return Judgement("settled")
-    seen = [movement for movement in movements if abs(movement.percent) > SEEN * movement.error]
-    if not seen:
+    most = max(movements, key=Movement.clearness)
+    if most.clearness() <= SEEN:
         return TOO_SHORT
-    most = max(seen, key=lambda movement: abs(movement.percent))
+    plausible = [movement for movement in movements if movement.clearness() >= most.clearness() / 2]
+    median_off_percent = max(MATTERS_PERCENT, *(movement.bound() for movement in plausible))
     return Judgement("still moving", 60 * most.percent / most.seconds, median_off_percent)
 
 

@@ -63,7 +63,7 @@ def describe_rule(rule: str) -> str:
     if rule == STEADY:
         return (
             "all steps after the first (compile), in foreign logs without dispatch artefacts, "
-            "once step times have settled: "
+            "once step times may have settled: "
             f"two successive {settling.BIN_SECONDS:g} s medians within {settling.AGREEMENT:.2%}, "
             f"or {settling.LIMIT_SECONDS:g} s of stepping"
         )

@@ -206,8 +206,12 @@ def _notes(cells: Sequence[CellRuns]) -> list[str]:
             "the devices are virtual and share the cores of this machine (several nodes on one machine too): "
             "the efficiency says nothing of a cluster"
         )
-    if drifting := sum(not run.settled for run in runs):
-        found.append(f"not settled: {drifting} of {len(runs)} valid runs; their step times may still drift")
+    moving = [run.median_off_percent or 0.0 for run in runs if run.settling == "still moving"]
+    if moving:
+        off = f"their medians may be off by up to {max(moving):.2g}%"
+        found.append(f"still moving: {len(moving)} of {len(runs)} valid runs: {off}")
+    if short := sum(not run.settled for run in runs) - len(moving):
+        found.append(f"too short to tell whether it had settled: {short} of {len(runs)} valid runs")
     if any(len(cell.counted) == 1 for cell in cells):
         found.append("a scale with one valid run has no spread: a difference may be chance (--repeats=3 or more)")
     return found

@@ -19,7 +19,15 @@ ENTRIES = [
     an_entry(run_id="a", path="a", tags=["x", "y"], **NIGHT),
     an_entry(run_id="b", path="b", status="failed", reasons=["rank 3 died", "more"], **dict.fromkeys(NULLS)),
     an_entry(run_id="c", path="c", seconds_per_step=0.0125, seconds_low=0.012, seconds_high=0.013, dtype="fp8"),
-    an_entry(run_id="d", path="team/d|e", not_comparable=["profiled"], slowed_by=0.5, started=""),
+    an_entry(
+        run_id="d",
+        path="team/d|e",
+        not_comparable=["profiled"],
+        slowed_by=0.5,
+        started="",
+        settling="still moving",
+        median_off_percent=0.8,
+    ),
 ]
 
 
@@ -61,6 +69,7 @@ def test_the_table_says_which_mfu_which_interval_and_what_must_be_known() -> Non
     assert "failed: rank 3 died" in shown
     assert "never to be compared: profiled" in shown
     assert "slowed on purpose by 50%" in shown
+    assert "still moving: the median may be off by up to 0.8%" in shown
     assert "tag x; tag y; suite smoke, cell jax, night 20261122T020000Z, rerun" in shown
     assert "4 runs in results with gpus>=64: 3 valid, 1 failed" in shown
     assert lines.count("llama2_70b pretrain bf16 · jax (maxtext) · 64 x h100 · eos") == 1  # of three runs

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.scaling import CellRuns, Scale, Series, scaling, scaling_kind, table_text
-from benchmarks.values import BenchmarkName
+from benchmarks.values import BenchmarkName, Settling
 from tests.benchmarks.history.made_runs import an_entry
 
 TOKENS_A_SEQUENCE = 100
@@ -23,14 +23,22 @@ def scale(gpus: int, batch: int | None = None, **changes: Any) -> Scale:
     return Scale(**{**words, **changes}, gpus=gpus, global_batch_size=batch or gpus)
 
 
-def result(where: Scale, seconds: float | None, settled: bool = True, mfu: float | None = None) -> FinishedRun:
+def result(
+    where: Scale,
+    seconds: float | None,
+    settling: Settling = "settled",
+    mfu: float | None = None,
+    off: float | None = None,
+) -> FinishedRun:
     """A valid run; without seconds, one whose speed is not claimed."""
     tokens = where.global_batch_size * TOKENS_A_SEQUENCE
     speed = tokens / seconds if seconds else None
     return an_entry(
         run_id="run",
         **{name: getattr(where, name) for name in BenchmarkName.__struct_fields__},
-        settled=settled,
+        settled=settling == "settled",
+        settling=settling,
+        median_off_percent=off,
         first_step=2,
         seconds_per_step=seconds,
         tokens_per_second=speed,
@@ -159,9 +167,10 @@ def test_a_series_is_named_by_its_way_of_pgle_where_one_has_any() -> None:
 
 def test_what_must_be_known_of_a_series_is_noted() -> None:
     where = scale(1, virtual_devices=True)
-    runs = [result(where, 0.1, settled=settled) for settled in (True, False, False)]
-    virtual, drifting = only(measured(where, *runs)).notes
+    runs = [result(where, 0.1), result(where, 0.1, "still moving", off=1.25), result(where, 0.1, "too short")]
+    virtual, moving, short = only(measured(where, *runs)).notes
     assert "says nothing of a cluster" in virtual
-    assert "not settled: 2 of 3 valid runs" in drifting
+    assert moving == "still moving: 1 of 3 valid runs: their medians may be off by up to 1.2%"
+    assert short == "too short to tell whether it had settled: 1 of 3 valid runs"
     (alone,) = only(measured(scale(1), 0.1)).notes
     assert "one valid run has no spread" in alone

@@ -1,0 +1,141 @@
+"""Simulated runs that drift, jump or only vary, and what is said of each: for tests and docs/make_settling_table."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.measuring.window import choose_window
+from benchmarks.values import Step, Window
+
+Array = npt.NDArray[np.float64]
+Random = np.random.RandomState
+Noise = Callable[[Random, int, int], Array]  # runs x steps, logarithms
+Drift = Callable[[Random, int, int, float], Array]  # runs, steps and seconds of a step -> runs x steps, settled: 1
+
+MATTERS = 0.5  # percent
+
+
+class Length(NamedTuple):
+    steps: int
+    seconds: float  # of a step
+
+    def text(self) -> str:
+        return f"{self.steps} x {self.seconds:g} s"
+
+
+class Judged(NamedTuple):
+    """One run: what is said of it, and how far its drift really puts its median off the settled step time."""
+
+    window: Window
+    off_percent: float
+
+
+# --- noise ----------------------------------------------------------------------------------------
+
+
+def _remembering(random: Random, runs: int, steps: int, r: float) -> Array:
+    values: Array = random.standard_normal((runs, steps))
+    values[:, 1:] *= (1 - r * r) ** 0.5
+    for step in range(1, steps):
+        values[:, step] += r * values[:, step - 1]
+    return values
+
+
+def _spikes(random: Random, runs: int, steps: int) -> Array:
+    """1.7% of the steps take 7 to 25% longer."""
+    spiked = random.random_sample((runs, steps)) < 0.017
+    heights: Array = np.where(spiked, np.log1p(random.uniform(0.07, 0.25, (runs, steps))), 0.0)
+    return heights
+
+
+def varying(percent: float, r: float = 0.5) -> Noise:
+    """AR(1), with spikes."""
+    return lambda random, runs, steps: (
+        percent / 100 * _remembering(random, runs, steps, r) + _spikes(random, runs, steps)
+    )
+
+
+def two_scales(random: Random, runs: int, steps: int) -> Array:
+    """As in public MLPerf logs: 0.2% from step to step, and 0.1% that lasts for some fifty steps."""
+    fast = 0.002 * _remembering(random, runs, steps, 0.3)
+    slow = 0.001 * _remembering(random, runs, steps, 0.98)
+    both: Array = fast + slow + _spikes(random, runs, steps)
+    return both
+
+
+NOISES: dict[str, Noise] = {
+    "0.04%": varying(0.04),
+    "0.1%": varying(0.1),
+    "0.3%": varying(0.3),
+    "1%": varying(1.0),
+    "3%": varying(3.0),
+    "two scales": two_scales,
+    "0.3%, AR 0.9": varying(0.3, 0.9),
+}
+
+
+# --- drifts ---------------------------------------------------------------------------------------
+
+
+def _of_time(level: Callable[[Array], Array]) -> Drift:
+    def drawn(random: Random, runs: int, steps: int, seconds: float) -> Array:  # noqa: ARG001 - the same in each run
+        return np.tile(level(seconds * np.arange(steps)), (runs, 1))
+
+    return drawn
+
+
+def no_drift() -> Drift:
+    return _of_time(np.ones_like)
+
+
+def linear(percent: float, over: float) -> Drift:
+    """Slower for so many seconds, then steady."""
+    return _of_time(lambda at: (1 + percent / 100 * np.minimum(at / over, 1)) / (1 + percent / 100))
+
+
+def exponential(percent: float, over: float) -> Drift:
+    """95% of it in so many seconds."""
+    return _of_time(lambda at: (1 + percent / 100 * (1 - np.exp(-3 * at / over))) / (1 + percent / 100))
+
+
+def throttled(percent: float, share: float) -> Drift:
+    """Slower from one step to the next, for the last share of the run."""
+    return _of_time(lambda at: np.where(at < (1 - share) * (at[-1] + at[1]), 1 / (1 + percent / 100), 1.0))
+
+
+def two_states(percent: float, dwell_steps: float) -> Drift:
+    """Two speeds, each for so many steps on average. What is settled is between them."""
+
+    def drawn(random: Random, runs: int, steps: int, seconds: float) -> Array:  # noqa: ARG001 - in steps
+        changes = random.random_sample((runs, steps)) < 1 / dwell_steps
+        state = (random.randint(2, size=(runs, 1)) + changes.cumsum(1)) % 2
+        return 1 + percent / 100 * (state - 0.5)
+
+    return drawn
+
+
+# --- judged ---------------------------------------------------------------------------------------
+
+
+def judged(drift: Drift, noise: Noise, length: Length, runs: int, random: Random) -> list[Judged]:
+    levels = drift(random, runs, length.steps, length.seconds)
+    seconds = length.seconds * levels * np.exp(noise(random, runs, length.steps))
+    found = []
+    for level, row in zip(levels, seconds.tolist(), strict=True):
+        steps = [Step(step=n, seconds=value, loss=None, tokens=None) for n, value in enumerate([30.0, *row])]
+        window, marked = choose_window(steps, "steady")
+        counts = np.array([step.excluded_because is None for step in marked[1:]])
+        found.append(Judged(window, 100 * abs(float(np.median(level[counts])) - 1)))
+    return found
+
+
+def share(found: Sequence[Judged], settling: str) -> float:
+    return sum(one.window.settling == settling for one in found) / len(found) if found else 0.0
+
+
+def bound_holds(found: Sequence[Judged]) -> tuple[int, int]:
+    """In how many of the runs that still move the median is no farther off than is said; and how many those are."""
+    moving = [one for one in found if one.window.median_off_percent is not None]
+    return sum(one.off_percent <= (one.window.median_off_percent or 0.0) for one in moving), len(moving)

@@ -1,0 +1,102 @@
+"""How often a run that drifts is called settled, and one that only varies still moving: simulated, with fixed seeds.
+
+docs/measurements/2026-11-24-settling.md has the whole grid (docs/make_settling_table.py).
+"""
+
+import zlib
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.measuring.settling_worlds import (
+    MATTERS,
+    NOISES,
+    Drift,
+    Judged,
+    Length,
+    bound_holds,
+    exponential,
+    judged,
+    linear,
+    no_drift,
+    share,
+    throttled,
+    two_states,
+)
+
+pytestmark = pytest.mark.slow(seconds=3)  # simulations
+
+SHORT, LONG, SLOW = Length(50, 4.5), Length(120, 4.5), Length(50, 20.0)
+HIDING: dict[str, Drift] = {
+    "8% over 225 s": linear(8, 225),
+    "1% over 300 s": linear(1, 300),
+    "1% over 600 s": linear(1, 600),
+    "4%, exponential over 600 s": exponential(4, 600),
+    "1% in the last third": throttled(1, 1 / 3),
+    "3% in the last sixth": throttled(3, 1 / 6),
+}
+
+
+def drawn(name: str, drift: Drift, noise: str, length: Length, runs: int = 100) -> list[Judged]:
+    random = np.random.RandomState(zlib.crc32(f"{name} {noise} {length}".encode()))
+    return judged(drift, NOISES[noise], length, runs, random)
+
+
+@pytest.mark.parametrize("noise", ["0.04%", "0.3%", "3%", "two scales"])
+def test_noise_alone_does_not_move(noise: str) -> None:
+    found = [one for length in (SHORT, LONG, SLOW) for one in drawn("none", no_drift(), noise, length)]
+    assert share(found, "still moving") <= 0.05
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_a_run_whose_drift_puts_its_median_off_is_not_settled(name: str) -> None:
+    found = [
+        one
+        for noise, length in product(("0.04%", "0.3%", "two scales"), (SHORT, LONG, SLOW))
+        for one in drawn(name, HIDING[name], noise, length, runs=40)
+        if one.off_percent >= MATTERS
+    ]
+    assert found
+    assert share(found, "settled") <= 0.02
+    holds, moving = bound_holds(found)
+    assert holds >= 0.95 * moving
+    # The negative control: settled as soon as the first steps are left out, as up to version 0.11.0.
+    assert all(one.window.excluded.get("settling") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("drift", "noise", "length"),
+    [
+        (linear(8, 225), "0.3%", SHORT),
+        (linear(2, 225), "0.1%", SHORT),
+        (linear(2, 600), "0.3%", LONG),
+        (throttled(1, 1 / 3), "0.3%", SHORT),
+    ],
+)
+def test_what_can_be_seen_is_seen(drift: Drift, noise: str, length: Length) -> None:
+    assert share(drawn("seen", drift, noise, length), "still moving") >= 0.85
+
+
+@pytest.mark.parametrize(("noise", "length"), [("0.04%", SHORT), ("0.1%", LONG), ("0.3%", Length(300, 4.5))])
+def test_a_run_that_is_long_enough_for_its_noise_is_settled(noise: str, length: Length) -> None:
+    assert share(drawn("none", no_drift(), noise, length), "settled") >= 0.9
+
+
+def test_a_run_that_is_too_short_for_its_noise_is_neither() -> None:
+    for noise, length in (("0.3%", SHORT), ("0.04%", Length(500, 0.1)), ("3%", LONG)):
+        assert share(drawn("none", no_drift(), noise, length), "too short") >= 0.95
+
+
+def test_a_machine_with_two_speeds_is_not_settled() -> None:
+    found = drawn("two", two_states(3, 5), "0.1%", SHORT)
+    assert share(found, "settled") <= 0.02
+
+
+def test_what_is_said_of_a_run_that_moves() -> None:
+    """2% in 600 s is 0.2% a minute; at the middle of what counts, after 315 s, 0.95% of it are to come."""
+    (one,) = drawn("said", linear(2, 600), "0.04%", Length(120, 5.0), runs=1)
+    assert one.window.drift_percent_per_minute == pytest.approx(0.2, rel=0.1)
+    assert one.window.median_off_percent == pytest.approx(0.95, rel=0.2)
+    faster = drawn("said", linear(-2, 600), "0.04%", Length(120, 5.0), runs=1)[0].window
+    assert faster.drift_percent_per_minute == pytest.approx(-0.2, rel=0.1)
