@@ -123,7 +123,9 @@ def usable_seconds(steps: Sequence[Step]) -> list[float]:
 def _seconds_per_step(seconds: list[float], resolution: float, nulls: dict[str, str]) -> SecondsPerStep:
     interval = statistics.median_interval(seconds, resolution)
     if interval is None:
-        nulls["seconds_per_step.ci95"] = f"an interval needs 3 counted steps or more, there are {len(seconds)}"
+        nulls["seconds_per_step.ci95"] = (
+            f"an interval needs {statistics.FEWEST_VALUES} counted steps or more, there are {len(seconds)}"
+        )
     if len(seconds) < 2:
         nulls["seconds_per_step.stdev"] = "one counted step has no spread"
     return SecondsPerStep(

@@ -1,8 +1,6 @@
 """Figures of one run's step times: median with its interval, mean, spread, excess. Pure functions.
 
-Which steps count is decided in window.py. An interval here speaks of the window it was computed
-from, not of the machine: step times have long memory, and on real logs it holds the median of the
-surrounding steps in 50-93% of windows.
+Which steps count is decided in window.py.
 """
 
 import math
@@ -10,23 +8,22 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-FEWEST_VALUES = 3
+FEWEST_VALUES = 9  # three in each third, so that one slow step does not set its median
 CONFIDENCE = 0.95
 CLIP_DEVIATIONS = 3.0
 DEVIATIONS_PER_MAD = 1.4826  # of a normal distribution
-MEDIAN_ERROR_PER_MEAN_ERROR = 1.2533  # sqrt(pi / 2): standard error of a normal median over that of the mean
-CLIPPED_SPREAD_CORRECTION = 1.02  # clipping at 3 deviations takes some spread away
 HIGHEST_AUTOCORRELATION = 0.95
+THIRDS = 3
+QUANTILE_OF_THIRDS = 4.303  # Student's t with 2 degrees of freedom, two-sided 95%
+MEMORY = 1.5  # how much more the level of a run moves than its thirds show: what public runs ask for at 50 steps
 
 
 class MedianInterval(NamedTuple):
-    """A median and its 95% interval, with the dependence between steps that the interval allows for."""
+    """A median and its 95% interval."""
 
     median: float
     low: float
     high: float
-    autocorrelation: float  # lag 1; one standard error above its estimate, so that the interval errs wide
-    effective_n: float  # the number of independent values worth as much as these
 
 
 def median(values: Sequence[float]) -> float | None:
@@ -53,14 +50,17 @@ def stdev(values: Sequence[float]) -> float | None:
 
 
 def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -> MedianInterval | None:
-    """The 95% interval of the median of successive step times; None for fewer than 3.
+    """The 95% interval of the median of successive step times; None for fewer than 9.
 
-    The union of two intervals, both widened for autocorrelation: a normal one around the median from
-    the clipped spread, and one between order statistics. The variance inflation is that of the signs
-    of a Gaussian AR(1) process, 1 + (4 / pi) sum asin(r^k), from P(both above the median) =
-    1/4 + asin(r) / (2 pi) (Sheppard 1899); r is corrected for bias (Kendall 1954) and raised by its
-    standard error. At 50 steps it covers 95% or more for AR(1) up to 0.6, spikes, drift and periodic
-    slow steps, and 91% or more at 0.8 (tests/benchmarks/measuring/test_coverage_simulation.py).
+    The union of two intervals, because step times have a short memory and a long one:
+
+    - Order statistics of the steps, widened for the autocorrelation from one step to the next.
+    - Student's t interval of the medians of the window's three thirds, times MEMORY. Thirds grow with the window, so
+      more steps narrow the interval only as far as the level of the run holds still (batch means with few, long
+      batches: Schmeiser 1982; Ibragimov and Mueller 2010).
+
+    docs/measurements/2026-11-24-interval.md has how often it holds the truth. A window cannot show a memory that is
+    much longer than itself: with fewer than 50 steps the interval holds the median of its run less often than 95%.
 
     `resolution_seconds` is the last digit of a printed figure; rounding moves a median by up to half
     of it, so the interval is wider by that on either side.
@@ -69,26 +69,33 @@ def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -
         return None
     if not all(math.isfinite(value) and value >= 0 for value in seconds):
         raise ValueError("step seconds must be finite and not negative")
-    count, ordered = len(seconds), sorted(seconds)
-    middle = _at_rank(ordered, (count + 1) / 2)
-    clipped = _clipped_deviations(seconds, middle, resolution_seconds)
-    autocorrelation = _autocorrelation_bound(clipped)
-    inflation = _variance_inflation(autocorrelation)
-    effective_n = max(count / inflation, 1.0)
-    quantile = _t_quantile(effective_n)
-    half_width = (
-        quantile * MEDIAN_ERROR_PER_MEAN_ERROR * CLIPPED_SPREAD_CORRECTION * (stdev(clipped) or 0.0)
-    ) / math.sqrt(effective_n)
-    half_ranks = quantile * math.sqrt(count * inflation) / 2
-    low = min(middle - half_width, _at_rank(ordered, (count + 1) / 2 - half_ranks))
-    high = max(middle + half_width, _at_rank(ordered, (count + 1) / 2 + half_ranks))
-    return MedianInterval(
-        median=middle,
-        low=max(low - resolution_seconds / 2, 0.0),  # no step takes negative time
-        high=high + resolution_seconds / 2,
-        autocorrelation=autocorrelation,
-        effective_n=effective_n,
-    )
+    ordered = sorted(seconds)
+    middle_rank = (len(ordered) + 1) / 2
+    middle = _at_rank(ordered, middle_rank)
+    half_ranks = _half_ranks(_clipped_deviations(seconds, middle, resolution_seconds))
+    half_width = min(_half_width_of_thirds(seconds), ordered[-1] - ordered[0])
+    # The lower end is as many times below the median as the upper one is above it: a step cannot take no time.
+    below = middle * middle / (middle + half_width) if middle > 0 else 0.0
+    low = min(below, _at_rank(ordered, middle_rank - half_ranks))
+    high = max(middle + half_width, _at_rank(ordered, middle_rank + half_ranks))
+    return MedianInterval(middle, max(low - resolution_seconds / 2, 0.0), high + resolution_seconds / 2)
+
+
+def _half_width_of_thirds(seconds: Sequence[float]) -> float:
+    cut = [len(seconds) * third // THIRDS for third in range(THIRDS + 1)]
+    medians = [median(seconds[start:end]) or 0.0 for start, end in pairwise(cut)]
+    return MEMORY * QUANTILE_OF_THIRDS * (stdev(medians) or 0.0) / math.sqrt(THIRDS)
+
+
+def _half_ranks(deviations: Sequence[float]) -> float:
+    """How many ranks below and above the middle the order statistics lie.
+
+    The variance inflation is that of the signs of a Gaussian AR(1) process, 1 + (4 / pi) sum asin(r^k), from
+    P(both above the median) = 1/4 + asin(r) / (2 pi) (Sheppard 1899); r is corrected for bias (Kendall 1954) and
+    raised by its standard error.
+    """
+    inflation = _variance_inflation(_autocorrelation_bound(deviations))
+    return _t_quantile(len(deviations) / inflation) * math.sqrt(len(deviations) * inflation) / 2
 
 
 def _clipped_deviations(seconds: Sequence[float], middle: float, resolution_seconds: float) -> list[float]:
@@ -106,8 +113,6 @@ def _clipped_deviations(seconds: Sequence[float], middle: float, resolution_seco
 def _autocorrelation_bound(values: Sequence[float]) -> float:
     """Lag-1 autocorrelation, corrected for its bias in short series, plus one standard error."""
     count = len(values)
-    if count == 3:  # the correction divides by 1 - 3/n: three values say nothing of dependence
-        return HIGHEST_AUTOCORRELATION
     centred = _centred(values)
     total = _sum_of_squares(centred)
     raw = math.fsum(a * b for a, b in pairwise(centred)) / total if total > 0 else 0.0

@@ -15,6 +15,7 @@ from benchmarks.values import Step, to_builtins
 RELATIVE_TOLERANCE = 1e-9
 
 ABSENT = "(absent)"
+INTERVAL = "seconds_per_step.ci95"
 
 
 def differences(
@@ -34,7 +35,8 @@ def differences(
 def _judged_as_before(result: Result, stored: Result) -> Result:
     """The result as versions up to 0.11.0 gave it: settled once the first steps were left out, whatever came then.
 
-    Of a recipe's window the rest of the result does not say what they found, so that is taken as stored.
+    Of a recipe's window the rest of the result does not say what they found, so that is taken as stored; so is the
+    interval, which had another rule.
     """
     settled = SETTLING in result.window.excluded if result.window.rule == STEADY else stored.window.settled
     window = msgspec.structs.replace(
@@ -43,8 +45,11 @@ def _judged_as_before(result: Result, stored: Result) -> Result:
     note = settling.note(result.window)
     before = [] if settled else [settling.NOTE_BEFORE]
     notes = [one for said in result.notes for one in (before if said == note else [said])]
-    nulls = {name: why for name, why in result.null_because.items() if name not in settling.NULLS}
-    return msgspec.structs.replace(result, window=window, notes=notes, null_because=nulls)
+    spread = msgspec.structs.replace(result.seconds_per_step, ci95=stored.seconds_per_step.ci95)
+    nulls = {name: why for name, why in result.null_because.items() if name not in (*settling.NULLS, INTERVAL)}
+    if INTERVAL in stored.null_because:
+        nulls[INTERVAL] = stored.null_because[INTERVAL]
+    return msgspec.structs.replace(result, window=window, notes=notes, null_because=nulls, seconds_per_step=spread)
 
 
 def _between(path: str, stored: Any, computed: Any) -> Iterator[str]:

@@ -109,7 +109,7 @@ def test_few_steps_have_no_interval_and_say_so(empty_run: RunFolder, add_attempt
     add_attempt(empty_run, steps=2)
     benchmark = msgspec.structs.replace(empty_run.benchmark(), steps=2)
     empty_run.write("benchmark.json", benchmark)
-    assert "an interval needs 3 counted steps or more, there are 1" in table(recompute(empty_run, BACKEND)[0])
+    assert "an interval needs 9 counted steps or more, there are 1" in table(recompute(empty_run, BACKEND)[0])
 
 
 def entry(convention: str, tflops: float, percent: float, precision: str = "bf16") -> Mfu:
