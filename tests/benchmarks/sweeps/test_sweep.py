@@ -1,10 +1,12 @@
 """What cannot work is refused as a whole; what is left to do follows."""
 
+from itertools import combinations
 from typing import Any
 
 import msgspec
 import pytest
 
+from benchmarks.comparing.turns import in_turns
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request import flag_lists
@@ -175,6 +177,20 @@ def test_repeats_are_outermost_and_turn_round() -> None:
         (2, 2), (1, 2), (0, 2),
         (0, 3), (1, 3), (2, 3),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "lists", [{"dtype": "fp32,bf16"}, {"backend": "jax,nemo"}, {"gpus": "1,2", "dtype": "fp32,bf16"}]
+)
+@pytest.mark.parametrize("repeats", [3, 4, 6])
+def test_any_two_cells_are_run_in_turns(lists: dict[str, str | None], repeats: int) -> None:
+    """As compare.py judges it, whichever lists make the cells."""
+    requests = cells(**lists)
+    order = sweep.slots(len(requests), repeats)
+    times = [[float(place) for place, slot in enumerate(order) if slot.cell == cell] for cell in range(len(requests))]
+    assert all(in_turns((one, other)) for one, other in combinations(times, 2))
+    one_after_the_other = [float(place) for place in range(2 * repeats)]
+    assert not in_turns((one_after_the_other[:repeats], one_after_the_other[repeats:]))
 
 
 def test_valid_and_going_runs_are_kept_and_all_others_run_again() -> None:

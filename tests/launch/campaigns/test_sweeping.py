@@ -141,10 +141,11 @@ def only_sweep(queue: Queue) -> Sweep:
 # --- from the first to the last run ----------------------------------------------------------
 
 
+@pytest.mark.parametrize("max_jobs", [1, 8])  # one machine; a queue that takes them all at once, and in their order
 def test_every_cell_runs_so_often_in_order_and_a_table_ends_it(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
+    queue: Queue, capsys: pytest.CaptureFixture[str], max_jobs: int
 ) -> None:
-    assert run(queue, repeats=3, gpus="1,2,4") == 0
+    assert run(queue, repeats=3, max_jobs=max_jobs, gpus="1,2,4") == 0
     assert queue.started == [1, 2, 4, 4, 2, 1, 1, 2, 4]
     shown = capsys.readouterr()
     assert shown.out.count("3 of 3") == 3
