@@ -102,8 +102,8 @@ class Rates(NamedTuple):
     without: float  # the same without a margin
     none: float  # no verdict
 
-    def text(self, *names: str) -> str:
-        return " | ".join(f"{100 * getattr(self, name):.1f}%" for name in names)
+    def texts(self, *names: str) -> list[str]:
+        return [f"{100 * getattr(self, name):.1f}%" for name in names]
 
 
 def rates(draw: Callable[[Random], Estimate], draws: int, seed: int = 20) -> Rates:
@@ -124,6 +124,7 @@ class TogetherRates(NamedTuple):
     any_together: float
     step_alone: float
     step_together: float
+    step_equal_shares: float  # were all figures given the same share
 
 
 def of_all_figures(random: Random, runs: int, draws: int, effect: float = 0.0) -> TogetherRates:
@@ -137,9 +138,9 @@ def of_all_figures(random: Random, runs: int, draws: int, effect: float = 0.0) -
             moved = effect if name in ("step time", "effective") else 0.0
             chances[name] = between_sets([float(one) for one in a], [float(one) + moved for one in b]).chance or 0.0
         together = adjusted(chances)
-        said.append(
-            [min(chances.values()), min(together.values()), chances["step time"], together["step time"]],
-        )
+        equal = adjusted({f"any {name}": chance for name, chance in chances.items()})
+        least = [min(chances.values()), min(together.values())]
+        said.append([*least, chances["step time"], together["step time"], equal["any step time"]])
     return TogetherRates(*(float(share) for share in (np.array(said) <= CHANCE).mean(axis=0)))
 
 
