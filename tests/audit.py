@@ -17,7 +17,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from tests.auditing import comparing, counting, estimating, gating, histories, intervals, published, ranking, settling
+from tests.auditing import (
+    comparing,
+    counting,
+    estimating,
+    gating,
+    histories,
+    intervals,
+    published,
+    ranking,
+    settling,
+    sharing,
+)
 from tests.auditing.table import Line, Size, found_in, markdown
 
 PARTS = {
@@ -28,6 +39,7 @@ PARTS = {
     "settling": settling.lines,
     "interval": intervals.lines,
     "gate": gating.lines,
+    "shared": sharing.lines,
     "histories": histories.lines,
     "compare": comparing.lines,
 }
