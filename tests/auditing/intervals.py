@@ -13,6 +13,8 @@ PART = "interval"
 COUNTS = (20, 50, 200)
 SETTLED_AFTER = 180.0  # seconds; nine in ten public runs have settled by then
 FEWEST = 60  # values of a real run after that
+PROMISED_FROM = {"a state 1% slower for 25 steps in 100": 100}  # steps; a shorter window may lie in one state
+OF_HALVES = 0.83  # an exact 95% interval holds the median of as many further steps so often
 
 
 def lines(size: Size, random: Random) -> Lines:
@@ -21,9 +23,15 @@ def lines(size: Size, random: Random) -> Lines:
         for steps in COUNTS:
             runs = process(random, size.runs(2000, 100), steps)
             held, also = coverage(runs.tolist(), middle)
-            yield at_least(PART, f"{name}, {steps} steps: holds the true median", held, 0.95, also=also)
+            line = at_least(PART, f"{name}, {steps} steps: holds the true median", held, goal(steps), also=also)
+            yield line if steps >= PROMISED_FROM.get(name, 0) else line._replace(goal="", holds=None)
     yield from _real(size)
     yield _reaching_zero(size, random)
+
+
+def goal(steps: int) -> float:
+    """Fewer than 50 steps cannot show a memory that is longer than they are."""
+    return 0.95 if steps >= 50 else 0.90
 
 
 def coverage(runs: Sequence[Sequence[float]], middle: float) -> tuple[Share, str]:
@@ -45,14 +53,17 @@ def _real(size: Size) -> Lines:
     every = [run for run in public_runs() if len(_settled(run)) >= FEWEST]
     runs = every if size.full else every[::6]
     for steps in (20, 50):
-        held = [_windows(run, steps) for run in runs]
-        rates = [float(np.mean(one)) for one in held if one]
-        found = f"{100 * np.mean(rates):.0f}% of the windows of a run (worst run {100 * min(rates):.0f}%)"
-        what = f"{len(rates)} public runs, {steps} values: the interval holds the median of all other values"
-        yield Line(PART, what, "", found)
-    halves = [_halves(run) for run in runs]
-    what = f"{len(halves)} public runs: the interval of the first half holds the median of the second"
-    yield Line(PART, what, "", share(halves).text(0))
+        rates = np.array([float(np.mean(held)) for run in runs if (held := _windows(run, steps))])
+        error = float(rates.std(ddof=1)) / len(rates) ** 0.5
+        found = Share(float(rates.mean()), error, 0, 0).text(0) + f" of {len(rates)} runs' windows"
+        what = f"public runs, {steps} values: the interval holds the median of all other values"
+        holds = bool(rates.mean() + 2.33 * error >= 0.90) if steps >= 50 else None
+        yield Line(
+            PART, what, "at least 90%" if steps >= 50 else "", f"{found} (worst run {100 * min(rates):.0f}%)", holds
+        )
+    halves = share([_halves(run) for run in runs])
+    what = "public runs: the interval of the first half holds the median of the second"
+    yield at_least(PART, what, halves, OF_HALVES, 0, also=f"{len(runs)} runs")
 
 
 def _settled(run: PublicRun) -> list[float]:

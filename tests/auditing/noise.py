@@ -48,10 +48,14 @@ def spiked(random: Random, runs: int, steps: int) -> Array:
 
 
 def two_states(random: Random, runs: int, steps: int) -> Array:
-    """The machine changes between two speeds 1% apart, and stays in one for 50 steps on average."""
-    changes = random.random((runs, steps)) < 1 / 50
-    state = (random.integers(0, 2, (runs, 1)) + changes.cumsum(1)) % 2
-    return independent(random, runs, steps) + 0.01 * state
+    """The machine is 1% slower for 25 steps on average, after 75 at its usual speed."""
+    state = random.random(runs) < 0.25
+    slow = np.empty((runs, steps), dtype=bool)
+    for step in range(steps):
+        ends = random.random(runs) < np.where(state, 1 / 25, 1 / 75)
+        state = state ^ ends
+        slow[:, step] = state
+    return independent(random, runs, steps) + 0.01 * slow
 
 
 PROCESSES: dict[str, Process] = {
@@ -61,7 +65,7 @@ PROCESSES: dict[str, Process] = {
     "two scales": two_scales,
     "every tenth step 10% slow": every_tenth,
     "spikes": spiked,
-    "two states 1% apart": two_states,
+    "a state 1% slower for 25 steps in 100": two_states,
 }
 
 
