@@ -78,6 +78,9 @@ Percent of the runs: settled / still moving / too short to tell.
 
 {noise}
 
+More are called still moving where noise outlasts the run (AR 0.9, two scales in a short one): there the
+step time does move, and comes back.
+
 ## Runs whose median is off
 
 All lengths and noises above; of them the runs whose drift puts the median of the counted steps {matters:g}% or
@@ -189,7 +192,7 @@ def of_public(runs: Sequence[PublicRun]) -> Iterator[Sequence[str]]:
         "cut off after",
         *STATES,
         "settled: off later",
-        "at most",
+        "at worst",
         "still moving: off later",
         "within what is said",
     ]
