@@ -129,7 +129,7 @@ def verify(folder: RunFolder) -> int:
     result, steps = recompute(folder, backend)
     found = [
         *folder.changed_since_sealed(),
-        *differences(stored, result, stored_steps, steps),
+        *differences(stored, result, stored_steps, steps, folder.made_by()),
         *_mllog_differs(folder, backend),
     ]
     if not found:

@@ -1,6 +1,7 @@
 """How a stored result differs from the one its raw files give. Pure."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,13 +17,14 @@ RELATIVE_TOLERANCE = 1e-9
 
 ABSENT = "(absent)"
 INTERVAL = "seconds_per_step.ci95"
+LAST_THAT_DID_NOT_JUDGE = (0, 11)
 
 
 def differences(
-    stored_result: Result, result: Result, stored_steps: Sequence[Step], steps: Sequence[Step]
+    stored_result: Result, result: Result, stored_steps: Sequence[Step], steps: Sequence[Step], made_by: str = ""
 ) -> list[str]:
-    """One line a difference: where, what is stored, what the raw files give."""
-    if stored_result.window.settling == "not judged":
+    """One line a difference: where, what is stored, what the raw files give. `made_by` is Stepmark's version."""
+    if stored_result.window.settling == "not judged" and _judged_otherwise(made_by):
         result = _judged_as_before(result, stored_result)
     found = list(_between("result.json", to_builtins(stored_result), to_builtins(result)))
     if len(stored_steps) != len(steps):
@@ -30,6 +32,12 @@ def differences(
     for stored, step in zip(stored_steps, steps, strict=False):
         found += _between(f"steps.jsonl step {step.step} rank {step.rank}", to_builtins(stored), to_builtins(step))
     return found
+
+
+def _judged_otherwise(version: str) -> bool:
+    """A version that judges settling can't have left it out."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is None or (int(numbers[1]), int(numbers[2])) <= LAST_THAT_DID_NOT_JUDGE
 
 
 def _judged_as_before(result: Result, stored: Result) -> Result:

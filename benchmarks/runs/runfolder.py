@@ -207,6 +207,10 @@ class RunFolder:
         """The name the run was given; its folder may have been renamed or copied since."""
         return str(self._provenance_or_none().get("run_id") or self.run_id)
 
+    def made_by(self) -> str:
+        """The version of Stepmark that ran it; empty: not recorded."""
+        return str(self._provenance_or_none().get("stepmark") or "")
+
     def provenance_notes(self) -> list[str]:
         return list(self._provenance_or_none().get("notes", []))
 

@@ -132,7 +132,8 @@ def test_a_result_whose_version_judged_settling_otherwise_still_agrees() -> None
     off = {"drift_percent_per_minute": 1.2, "median_off_percent": 0.8}
     note = "still moving: 1.2% slower per minute; the median may be up to 0.8% below the settled step time"
     before, today = moving("not judged", "a note", settled=True), moving("still moving", "a note", note, **off)
-    assert differences(before, today, [], []) == []
+    assert differences(before, today, [], [], "0.11.0") == differences(before, today, [], []) == []
+    assert differences(before, today, [], [], "0.12.0") != []  # a version that judges has said what it found
     assert differences(moving("not judged", "a note"), today, [], []) != []  # that version said settled
     assert differences(today, moving("settled", "a note", settled=True), [], []) != []
 
