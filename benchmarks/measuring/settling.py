@@ -162,5 +162,5 @@ def note(window: Window) -> str | None:
         )
     return (
         "too short to tell whether the step time has settled: "
-        f"a drift that puts the median off by {MATTERS_PERCENT:g}% would not show"
+        f"at its noise, a drift that puts the median off by {MATTERS_PERCENT:g}% would not show"
     )
