@@ -15,7 +15,7 @@ DEVIATIONS_PER_MAD = 1.4826  # of a normal distribution
 HIGHEST_AUTOCORRELATION = 0.95
 THIRDS = 3
 QUANTILE_OF_THIRDS = 4.303  # Student's t with 2 degrees of freedom, two-sided 95%
-MEMORY = 1.5  # how much more the level of a run moves than its thirds show: what public runs ask for at 50 steps
+MEMORY = 1.75  # how much more the level of a run moves than its thirds show: what public runs ask for at 50 steps
 
 
 class MedianInterval(NamedTuple):
@@ -60,7 +60,7 @@ def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -
       batches: Schmeiser 1982; Ibragimov and Mueller 2010).
 
     docs/measurements/2026-11-24-interval.md has how often it holds the truth. A window cannot show a memory that is
-    much longer than itself: with fewer than 50 steps the interval holds the median of its run less often than 95%.
+    much longer than itself: with fewer than 50 steps the interval is less than a 95% one where steps take seconds.
 
     `resolution_seconds` is the last digit of a printed figure; rounding moves a median by up to half
     of it, so the interval is wider by that on either side.

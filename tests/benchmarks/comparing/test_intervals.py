@@ -115,4 +115,4 @@ def test_two_single_runs_have_no_verdict_and_their_windows_differ_far_too_often(
 
     found = rates(drawn, 300, 13)
     assert found.none == 1.0
-    assert found.held < 0.8
+    assert found.held < 0.9

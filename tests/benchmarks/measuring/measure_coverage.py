@@ -10,7 +10,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import NormalDist, fmean, median
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -30,12 +30,15 @@ SHORT_ROWS = {  # rows of the long tables, and what they are called in the short
     "AR(1) 0.9": "AR(1) 0.9",
     "two scales: 0.2% AR 0.3, 0.1% AR 0.98": "a memory of 50 steps",
     "two scales: 0.2% AR 0.3, 0.1% AR 0.995": "a memory of 200 steps",
-    "all, 57 runs": "57 public runs",
+    "slower by 1% for 50 steps, and back": "two speeds 1% apart, each for 50 steps",
+    "all, 57 runs": "57 public runs, the rest of each",
     "steps above 2 s, 8 runs": "8 of them, with steps above 2 s",
+    "exact": "an exact interval of the rest",
 }
 STEP_SECONDS = 4.0
 SETTLED_AFTER_SECONDS = 180.0  # nine in ten public runs hold still within 0.5% from there on
 COUNTS = (20, 30, 50, 100, 200, 500)
+FEWEST_OF_HALF = 20
 FEWEST_WINDOWS = 30  # for a cell of the short table
 LONG = 200_000  # steps that give the median of a process
 
@@ -93,6 +96,13 @@ def periodic(every: int) -> Process:
     return draw
 
 
+def two_speeds(random: Random, steps: int) -> Array:
+    """1% apart, each for 50 steps on average."""
+    changes = random.random_sample(steps) < 1 / 50
+    slow = (random.randint(2) + changes.cumsum()) % 2
+    return independent(0.003)(random, steps) + 0.01 * slow
+
+
 GATE_NOISE = two_scales(0.002, 0.001, 0.98)  # as in tests/benchmarks/gate/controls.py
 PROCESSES: dict[str, Process] = {
     "independent, 0.3%": independent(0.003),
@@ -103,6 +113,7 @@ PROCESSES: dict[str, Process] = {
     "two scales: 0.2% AR 0.3, 0.1% AR 0.995": two_scales(0.002, 0.001, 0.995),
     "1.7% of steps slower by 7-25%": spikes,
     **{f"every {n}th step slower by 10%": periodic(n) for n in (7, 10, 25)},
+    "slower by 1% for 50 steps, and back": two_speeds,
 }
 
 
@@ -153,8 +164,16 @@ def settled_runs() -> list[Settled]:
 
 
 def windows_held(runs: Sequence[Settled], steps: int) -> Held | None:
-    """Windows of so many values against the median of their whole run, which has two or more; runs count alike."""
+    """Windows of so many values against the median of the rest of their run, no shorter; runs count alike."""
     return _over_runs(runs, lambda run: _cut(run.seconds, steps), 2 * steps)
+
+
+def exact(runs: Sequence[Settled], steps: int | None) -> float | None:
+    """How often an exact 95% interval holds the median of the rest, uncertain too; None: of the other half."""
+    lengths = [len(run.seconds) for run in runs if len(run.seconds) >= 2 * (steps or FEWEST_OF_HALF)]
+    errors = [math.sqrt(1 + (steps / (length - steps) if steps else 1)) for length in lengths]
+    normal = NormalDist()
+    return fmean(2 * normal.cdf(normal.inv_cdf(0.975) / error) - 1 for error in errors) if errors else None
 
 
 def halves_held(runs: Sequence[Settled]) -> Held | None:
@@ -165,7 +184,7 @@ def halves_held(runs: Sequence[Settled]) -> Held | None:
         one, other = run.seconds[:middle], run.seconds[middle:]
         return [(one, median(other)), (other, median(one))]
 
-    return _over_runs(runs, halves, 40)
+    return _over_runs(runs, halves, 2 * FEWEST_OF_HALF)
 
 
 def shuffled(runs: Sequence[Settled]) -> list[Settled]:
@@ -174,8 +193,8 @@ def shuffled(runs: Sequence[Settled]) -> list[Settled]:
 
 
 def _cut(seconds: list[float], steps: int) -> list[tuple[list[float], float]]:
-    truth = median(seconds)
-    return [(seconds[at : at + steps], truth) for at in range(0, len(seconds) - steps + 1, steps)]
+    starts = range(0, len(seconds) - steps + 1, steps)
+    return [(seconds[at : at + steps], median(seconds[:at] + seconds[at + steps :])) for at in starts]
 
 
 def _over_runs(
@@ -236,13 +255,12 @@ PUBLIC = """
 
 {count} runs of MLPerf Training v5.1, one of each system and benchmark (`tests/public_runs`), from {settled:g} s of
 stepping on. A value is a step's time where the log has each; else the mean of 10 or 32 steps by a clock of 1 ms
-(0.08% of a step or finer; the interval is widened by half of that). The truth is the median of the whole run, in
-which the window lies; runs count alike. *Shuffled*: the same values without their order, which is what the interval
-does where steps have no memory.
+(0.08% of a step or finer; the interval is widened by half of that). The truth is the median of the rest of the run,
+which is no shorter than the window; runs count alike. That median is uncertain too: *exact* is how often an exact 95%
+interval would hold it. *Shuffled*: the same values without their order, as if steps had no memory.
 """
 HALVES = """
-The other half's median is as uncertain as the first's: an exact 95% interval would hold it in 83%. Few runs have
-steps above 2 s: 40 windows of 8 runs leave an uncertainty of 7 points and more.
+Few runs have steps above 2 s: 40 windows of 8 runs leave an uncertainty of 7 points and more.
 
 Autocorrelation at lags of 1, 5, 20 and 50 values, median (lowest to highest). The gate's simulated steps (two scales,
 AR 0.98) have 0.44, 0.18, 0.13 and 0.07.
@@ -250,10 +268,10 @@ AR 0.98) have 0.44, 0.18, 0.13 and 0.07.
 FACTOR = """
 MaxText's public repository holds no log of more than a few steps; the logs in `tests/` have 20 at most.
 
-## The choice of 1.5
+## The choice of 1.75
 
-The interval of the thirds is widened by a factor, because neighbouring thirds are alike. 1.5 is the least of these
-that holds 95% of the windows of 50 values or more in every second run of the list (*even*); the others are *odd*.
+The interval of the thirds is widened by a factor, because neighbouring thirds are alike. 1.75 is the least of these
+that holds the rest of public runs, from 50 values on, as often as an exact interval: of all, and of steps above 2 s.
 The last column is the half width of 50 independent steps of 0.3% noise, in percent.
 """
 
@@ -272,7 +290,7 @@ def document(runs: int) -> Iterator[str]:
     yield HALVES
     yield from _table(["values", "1", "5", "20", "50"], [_lags("each step", each), _lags("means of steps", means)])
     yield FACTOR
-    titles = [f"{half}, {steps}" for half in ("even", "odd") for steps in COUNTS[:-1]]
+    titles = [f"{group}, {steps}" for group in ("all", "above 2 s") for steps in COUNTS[:4]]
     yield from _table(["factor", *titles, "half width"], _factor_rows(real, runs))
 
 
@@ -312,18 +330,21 @@ def _real_rows(each: Sequence[Settled], means: Sequence[Settled]) -> Iterator[li
     for name, runs in groups.items():
         cells = [windows_held(runs, steps) for steps in COUNTS[:-1]]
         yield [f"{name}, {len(runs)} runs", *map(_real_cell, [*cells, halves_held(runs)])]
+    yield ["exact", *(_percent(exact(real, steps)) for steps in (*COUNTS[:-1], None))]
     with patch.object(statistics, "MEMORY", 0.0):
         cells = [windows_held(real, steps) for steps in COUNTS[:-1]]
         yield ["all, without the thirds", *map(_real_cell, [*cells, halves_held(real)])]
 
 
 def _factor_rows(real: Sequence[Settled], runs: int) -> Iterator[list[str]]:
-    for factor in (0.0, 1.0, 1.25, 1.5, 2.0):
+    groups = (real, [run for run in real if run.median >= 2])
+    for factor in (0.0, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5):
         with patch.object(statistics, "MEMORY", factor):
-            found = [windows_held(real[part::2], steps) for part in (0, 1) for steps in COUNTS[:-1]]
+            found = [windows_held(group, steps) for group in groups for steps in COUNTS[:4]]
             quiet = held("independent, 0.3%", independent(0.003), 50, runs)
-        shares = (f"{100 * one.share:.1f}" if one else "" for one in found)
+        shares = (_percent(one and one.share) for one in found)
         yield [f"{factor:g}", *shares, f"{100 * quiet.half_width:.2f}"]
+    yield ["exact", *(_percent(exact(group, steps)) for group in groups for steps in COUNTS[:4]), ""]
 
 
 def _lags(name: str, runs: Sequence[Settled]) -> list[str]:
@@ -336,6 +357,10 @@ def _lags(name: str, runs: Sequence[Settled]) -> list[str]:
 
 def _cell(found: Held) -> str:
     return f"{100 * found.share:.1f} ({100 * found.half_width:.2f})"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}"
 
 
 def _real_cell(found: Held | None) -> str:

@@ -16,6 +16,7 @@ from tests.benchmarks.measuring.measure_coverage import (
     PROCESSES,
     Settled,
     autoregressive,
+    exact,
     halves_held,
     held,
     independent,
@@ -26,6 +27,7 @@ from tests.benchmarks.measuring.measure_coverage import (
 pytestmark = pytest.mark.slow(seconds=5)  # simulations
 
 RUNS = 400
+WANDERING = {case for case in PROCESSES if case.startswith(("two scales", "slower"))}  # over tens of steps
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def real() -> list[Settled]:
 
 
 @pytest.mark.parametrize("steps", [20, 50])
-@pytest.mark.parametrize("case", [case for case in PROCESSES if "two scales" not in case])
+@pytest.mark.parametrize("case", [case for case in PROCESSES if case not in WANDERING])
 def test_the_interval_holds_the_true_median(case: str, steps: int) -> None:
     least = 0.92 if (case, steps) == ("AR(1) 0.9", 20) else 0.97
     assert held(case, PROCESSES[case], steps, RUNS).share >= least
@@ -52,23 +54,25 @@ def test_printed_figures_keep_their_coverage() -> None:
 
 def test_the_interval_is_narrow_enough_to_be_of_use() -> None:
     """An interval of everything would cover too."""
-    assert held("width", independent(0.003), 50, RUNS).half_width < 0.003
-    assert held("width", independent(0.003), 200, RUNS).half_width < 0.0016
-    assert held("width", autoregressive(0.9), 50, RUNS).half_width < 0.008
+    assert held("width", independent(0.003), 50, RUNS).half_width < 0.0035
+    assert held("width", independent(0.003), 200, RUNS).half_width < 0.0018
+    assert held("width", autoregressive(0.9), 50, RUNS).half_width < 0.009
 
 
-@pytest.mark.parametrize(("steps", "least"), [(20, 0.92), (50, 0.94), (200, 0.95)])
-def test_windows_of_public_runs_hold_the_median_of_their_run(real: list[Settled], steps: int, least: float) -> None:
-    found = windows_held(real, steps)
+@pytest.mark.parametrize("steps", [50, 100])
+def test_windows_of_public_runs_hold_the_median_of_the_rest(real: list[Settled], steps: int) -> None:
+    """As often as an exact interval would: the rest is uncertain too."""
+    found, wanted = windows_held(real, steps), exact(real, steps)
     assert found is not None
-    assert found.share >= least
+    assert wanted is not None
+    assert found.share >= wanted >= 0.9
 
 
 def test_one_half_of_a_public_run_holds_the_median_of_the_other(real: list[Settled]) -> None:
-    """An exact 95% interval would in 83%: the other half is as uncertain as this one."""
-    found = halves_held(real)
+    found, wanted = halves_held(real), exact(real, None)
     assert found is not None
-    assert found.share >= 0.83
+    assert wanted == pytest.approx(0.834, abs=0.001)
+    assert found.share >= wanted
 
 
 def test_neighbouring_steps_alone_do_not_tell_of_a_long_memory(

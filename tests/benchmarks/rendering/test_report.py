@@ -85,7 +85,7 @@ def table(result: Result) -> str:
 def test_a_result_for_people(whole_run: RunFolder) -> None:
     text = table(whole_run.stored_result())
     assert "valid" in text.splitlines()[0]
-    assert "252 ms median, 95% interval 250 ms to 254 ms" in text
+    assert "252 ms median, 95% interval 249.8 ms to 254.2 ms" in text
     assert "at the median; " in text
     assert "tokens/s" in text
     assert "effective (mean over median " in text
