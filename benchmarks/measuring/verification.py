@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.measuring import settling
+from benchmarks.measuring.figures import interval_notes
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.window import SETTLING, STEADY
 from benchmarks.values import Step, to_builtins
@@ -52,7 +53,8 @@ def _judged_as_before(result: Result, stored: Result) -> Result:
     )
     note = settling.note(result.window)
     before = [] if settled else [settling.NOTE_BEFORE]
-    notes = [one for said in result.notes for one in (before if said == note else [said])]
+    of_interval = interval_notes(result.seconds_per_step.median or 0.0, result.window.counted)
+    notes = [one for said in result.notes if said not in of_interval for one in (before if said == note else [said])]
     spread = msgspec.structs.replace(result.seconds_per_step, ci95=stored.seconds_per_step.ci95)
     nulls = {name: why for name, why in result.null_because.items() if name not in (*settling.NULLS, INTERVAL)}
     if INTERVAL in stored.null_because:

@@ -38,6 +38,7 @@ SHORT_ROWS = {  # rows of the long tables, and what they are called in the short
 STEP_SECONDS = 4.0
 SETTLED_AFTER_SECONDS = 180.0  # nine in ten public runs hold still within 0.5% from there on
 COUNTS = (20, 30, 50, 100, 200, 500)
+FEW = (10, 15, 20, 25, 30, 35, 40, 45, 50)  # counts of long steps
 FEWEST_OF_HALF = 20
 FEWEST_WINDOWS = 30  # for a cell of the short table
 LONG = 200_000  # steps that give the median of a process
@@ -259,6 +260,9 @@ stepping on. A value is a step's time where the log has each; else the mean of 1
 which is no shorter than the window; runs count alike. That median is uncertain too: *exact* is how often an exact 95%
 interval would hold it. *Shuffled*: the same values without their order, as if steps had no memory.
 """
+FEW_STEPS = """
+Few steps, in brackets what an exact interval would do:
+"""
 HALVES = """
 Few runs have steps above 2 s: 40 windows of 8 runs leave an uncertainty of 7 points and more.
 
@@ -287,6 +291,9 @@ def document(runs: int) -> Iterator[str]:
     yield from _table(titles, _made_rows(runs, 0.0))
     yield PUBLIC.format(count=len(real), settled=SETTLED_AFTER_SECONDS)
     yield from _table(["values", *map(str, COUNTS[:-1]), "half against half"], _real_rows(each, means))
+    long, others = ([run for run in real if (run.median >= 2) is wanted] for wanted in (True, False))
+    yield FEW_STEPS
+    yield from _table(["values", *map(str, FEW)], [_few("of more than 2 s", long), _few("shorter", others)])
     yield HALVES
     yield from _table(["values", "1", "5", "20", "50"], [_lags("each step", each), _lags("means of steps", means)])
     yield FACTOR
@@ -345,6 +352,11 @@ def _factor_rows(real: Sequence[Settled], runs: int) -> Iterator[list[str]]:
         shares = (_percent(one and one.share) for one in found)
         yield [f"{factor:g}", *shares, f"{100 * quiet.half_width:.2f}"]
     yield ["exact", *(_percent(exact(group, steps)) for group in groups for steps in COUNTS[:4]), ""]
+
+
+def _few(name: str, runs: Sequence[Settled]) -> list[str]:
+    found = [(windows_held(runs, steps), exact(runs, steps)) for steps in FEW]
+    return [name, *(f"{_percent(one and one.share)} ({_percent(wanted)})" for one, wanted in found)]
 
 
 def _lags(name: str, runs: Sequence[Settled]) -> list[str]:
