@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,7 +101,6 @@ def tables(text: str) -> Iterator[Table]:
             headings = [one for one in headings if (len(one) - len(one.lstrip("#")) or 9) < depth] + [line]
         if line.strip():
             before = line
-    return
 
 
 # --- NVIDIA's dgxc-benchmarking -----------------------------------------------------------------
@@ -151,12 +150,9 @@ def layout_lines(table: Table) -> Iterator[Row]:
     above = " ".join(table.headings)
     devices = re.findall(r"\b(H100|B200|GB200|GB300|B300)\b", above)
     tasks = {task.lower() for task in re.findall(r"\b(SFT|LoRA|LORA)\b", table.headings[-1])}
+    purpose = {"device": devices[-1].lower() if devices else "", "task": "".join(tasks) if len(tasks) == 1 else ""}
     for line in table.lines:
-        cells = dict(zip(table.header, line.cells, strict=False))
-        cells["device"] = devices[-1].lower() if devices else ""
-        cells["task"] = tasks.pop() if len(tasks) == 1 else ""
-        tasks = {cells["task"]} if cells["task"] else tasks
-        yield cells
+        yield {**dict(zip(table.header, line.cells, strict=False)), **purpose}
 
 
 def dgxc_table(place: Place, table: Table, layouts: Sequence[Row], flops: Flops) -> Iterator[Found]:
@@ -420,16 +416,19 @@ MAXTEXT_FILES = r"(docs/reference/models/tiering|.*/a3/llama_2_7b/README)\.md"
 
 def maxtext(clone: Path) -> Iterator[Found]:
     """What they publish for Llama is no row, as it stands."""
-    releases = [tag for tag in git(clone, "tag").split() if tag.startswith(("maxtext-v", "tpu-recipes"))]
-    for place in places(clone, "AI-Hypercomputer/maxtext", releases, MAXTEXT_FILES):
+    tags = git(clone, "tag", "--sort=creatordate").split()
+    for place in places(clone, "AI-Hypercomputer/maxtext", tags, MAXTEXT_FILES):
         on_tpus = place.file.endswith("tiering.md")
-        why = "on TPUs, with about so many tokens/s and no batch" if on_tpus else "TFLOP/s alone, with no batch"
+        why = (
+            "on TPUs, with about so many tokens/s and no batch"
+            if on_tpus
+            else "TFLOP/s alone, with no batch and no FLOPs"
+        )
         for table in tables(place.text):
             for line in table.lines:
                 if not on_tpus or "Llama" in line.cells[0]:
-                    yield Found(
-                        " ".join(line.cells[:1] + line.cells[2 if on_tpus else 1 :]), None, why, place, line.number
-                    )
+                    what = " ".join([line.cells[0], *line.cells[2 if on_tpus else 1 :]])
+                    yield Found(what, None, why, place, line.number)
 
 
 def toolbox(clone: Path) -> Iterator[Found]:
@@ -453,6 +452,14 @@ def toolbox(clone: Path) -> Iterator[Found]:
                 yield Found(" ".join(line.cells), row, "", place, line.number)
 
 
+READERS: dict[str, Callable[[Path], Iterator[Found]]] = {
+    "dgxc": dgxc,
+    "bridge": bridge,
+    "maxtext": maxtext,
+    "toolbox": toolbox,
+}
+
+
 # --- writing ------------------------------------------------------------------------------------
 
 
@@ -460,34 +467,34 @@ def identity(row: Row) -> tuple[str, ...]:
     return tuple(row.get(name, "") for name in COLUMNS if name not in ("tag", "file", "line", "date"))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    readers: dict[str, Callable[[Path], Iterator[Found]]] = {
-        "dgxc": dgxc,
-        "bridge": bridge,
-        "maxtext": maxtext,
-        "toolbox": toolbox,
-    }
-    for name in readers:
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    given = vars(parser.parse_args())
+def collected(published: Iterable[Found]) -> tuple[list[Row], list[Found]]:
+    """Every row once, and what is left out of them, once too."""
     rows: dict[tuple[str, ...], Row] = {}
     out: dict[tuple[str, str], Found] = {}
-    published = set()
-    for name, read in readers.items():
-        for found in read(given[name]):
-            if found.row is None:
-                out.setdefault((found.place.repository, found.what), found)
-                continue
-            cited = {"source": found.place.repository, "tag": found.place.tag, "file": found.place.file}
-            row = {**found.row, **cited, "line": str(found.line), "date": READ_ON}
-            rows.setdefault(identity(row), row)
-            published.add((found.place.repository, found.what))
+    taken = set()
+    for found in published:
+        key = (found.place.repository, found.what)
+        if found.row is None:
+            out.setdefault(key, found)
+            continue
+        cited = {"source": found.place.repository, "tag": found.place.tag, "file": found.place.file}
+        row = {**found.row, **cited, "line": str(found.line), "date": READ_ON}
+        rows.setdefault(identity(row), row)
+        taken.add(key)
+    return list(rows.values()), [found for key, found in out.items() if key not in taken]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in READERS:
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    given = vars(parser.parse_args())
+    rows, out = collected(found for name, read in READERS.items() for found in read(given[name]))
     with TABLE.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows.values())
-    report(rows.values(), [found for key, found in out.items() if key not in published])
+        writer.writerows(rows)
+    report(rows, out)
 
 
 def report(rows: Sequence[Row], out: Sequence[Found]) -> None:
