@@ -195,6 +195,20 @@ def test_a_control_runs_beside_every_run_and_is_no_night_of_the_cell(fresh: Naps
     assert "the control after each, on the same nodes: twice as many runs" in fresh.night("--dry_run").stdout
 
 
+def test_a_control_that_was_cut_off_with_its_launcher_is_run_again(fresh: Naps) -> None:
+    fresh.write_suite(SUITE + CONTROL)
+    fresh.let_kill(2)
+    assert fresh.night().returncode == -signal.SIGKILL
+    (left,) = fresh.reports()
+    assert fresh.night().returncode == 0
+    (report,) = fresh.reports()
+    ours = cell(report, SHORT)
+    assert ours["run_id"] == cell(left, SHORT)["run_id"]
+    assert ours["controls"].keys() == cell(left, SHORT)["controls"].keys()
+    assert ours["controls"] != cell(left, SHORT)["controls"]
+    assert judged(report, SHORT)["points"][0]["control"] == pytest.approx(0.02, rel=0.05)
+
+
 @pytest.mark.slow
 def test_a_slow_night_of_the_machine_is_no_regression_where_a_control_sees_it(fresh: Naps) -> None:
     fresh.write_suite(SUITE.replace("rerun_budget: 6", "rerun_budget: 3") + CONTROL)

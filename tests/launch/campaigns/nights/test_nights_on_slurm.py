@@ -27,6 +27,7 @@ rerun_budget: 3
 source: a test
 date: "2026-11-22"
 """
+CONTROL = "control: {backend: toy, model: llama2_tiny, steps: 8, settings: {nap_seconds: 0.05}}\n"
 EARLIER = [(1 + part / 400, 1.0) for part in range(-4, 5)]
 
 
@@ -36,7 +37,7 @@ def cluster(cluster: ClusterOfTests) -> ClusterOfTests:
     if suites.is_symlink():
         suites.unlink()
     suites.mkdir(exist_ok=True)
-    (suites / "naps.yml").write_text(SUITE)
+    (suites / "naps.yml").write_text(SUITE + CONTROL)
     return cluster
 
 
@@ -66,10 +67,15 @@ def test_a_launcher_that_was_killed_goes_on_with_the_job_it_has_submitted(cluste
     assert cell(report, SHORT)["status"] == "valid"
     runs = [path for path in (cluster.folder / "results").glob("2*") if path.is_dir()]
     submitted = [path for path in runs if RunFolder(path).job_ids()]
-    assert len(submitted) in (1, 2)  # killed before Slurm had answered, its run is made anew
+    assert len(submitted) in (2, 3)  # with the control; killed before Slurm had answered, its run is made anew
+    ((run_id, control),) = cell(report, SHORT)["controls"].items()
+    assert nodes(cluster, control) == nodes(cluster, run_id)
+    script = (cluster.folder / "results" / control / "job.sbatch").read_text()
+    assert f"--nodelist={nodes(cluster, run_id)}" in script
 
 
 def test_re_runs_are_on_other_nodes_than_the_first_run(cluster: ClusterOfTests) -> None:
+    (cluster.folder / "configs/suites/naps.yml").write_text(SUITE)
     copy_to_earlier_days(cluster.folder / "results", "naps", EARLIER)
     done = cluster.call("nightly.py", *flags(cluster), "--inject_slowdown=0.5")
     assert done.returncode == 3, done.stdout + done.stderr
@@ -80,3 +86,4 @@ def test_re_runs_are_on_other_nodes_than_the_first_run(cluster: ClusterOfTests) 
     first = nodes(cluster, found["run_id"])
     assert first not in {nodes(cluster, run_id) for run_id in found["rerun_ids"]}
     assert any(note.endswith("fresh nodes") for note in found["notes"])
+    assert found["fresh_nodes"] is True
