@@ -104,8 +104,8 @@ WORLDS: dict[str, World] = {
     "one machine: re-runs on the same nodes": USUAL._replace(fresh_nodes=False),
     "the machine drifts by +1% a month": USUAL._replace(trend=0.01),
     "3% of nights are slow by 2%": USUAL._replace(slow_nights=0.03),
-    "as above; the control sees half of night and nodes": USUAL._replace(control_sees=0.5),
-    "as above; the control sees nothing of them": USUAL._replace(control_sees=0.0),
+    "as in the first row; the control sees half of night and nodes": USUAL._replace(control_sees=0.5),
+    "as in the first row; the control sees nothing of them": USUAL._replace(control_sees=0.0),
 }
 WORLD_EFFECT, WORLD_NIGHTS = 0.02, 3
 SHARES = tuple(FALSE_ALARMS)
