@@ -55,12 +55,11 @@ def _real(size: Size) -> Lines:
     for steps in (20, 50):
         rates = np.array([float(np.mean(held)) for run in runs if (held := _windows(run, steps))])
         error = float(rates.std(ddof=1)) / len(rates) ** 0.5
-        found = Share(float(rates.mean()), error, 0, 0).text(0) + f" of {len(rates)} runs' windows"
+        found = f"{100 * rates.mean():.0f}% +- {196 * error:.0f} of windows in {len(rates)} runs"
+        worst = f" (worst run {100 * min(rates):.0f}%)"
         what = f"public runs, {steps} values: the interval holds the median of all other values"
         holds = bool(rates.mean() + 2.33 * error >= 0.90) if steps >= 50 else None
-        yield Line(
-            PART, what, "at least 90%" if steps >= 50 else "", f"{found} (worst run {100 * min(rates):.0f}%)", holds
-        )
+        yield Line(PART, what, "" if holds is None else "at least 90%", found + worst, holds)
     halves = share([_halves(run) for run in runs])
     what = "public runs: the interval of the first half holds the median of the second"
     yield at_least(PART, what, halves, OF_HALVES, 0, also=f"{len(runs)} runs")
