@@ -147,13 +147,14 @@ class Configs:
         return self._row("assets", name, Needs)
 
     def calibration(self) -> "Calibration":
-        """The kept fits, as they are written. Configs of one's own need neither file: then there are bounds alone."""
-        from benchmarks.planning.calibration import FAMILIES_FILE, FILE, Calibration, Families, Fits
+        """The kept fit, and the published rows. Configs of one's own need neither: then there are bounds alone."""
+        from benchmarks.planning.calibration import FILE, Calibration
+        from benchmarks.planning.covered import Fit
+        from benchmarks.references.references import read_references
 
-        families, fits = self.root / FAMILIES_FILE, self.root / FILE
-        of_families = read_yaml(families, Families).families if families.exists() else []
-        made = read_yaml(fits, Fits).fits if fits.exists() and of_families else []
-        return Calibration(families=of_families, fits=made)
+        kept = self.root / FILE
+        fit = read_yaml(kept, Fit) if kept.exists() else None
+        return Calibration(fit=fit, published=read_references(self.root))
 
     def suite(self, name: str) -> "Suite":
         from benchmarks.gate.values import Suite

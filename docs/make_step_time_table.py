@@ -4,7 +4,7 @@
 
 - walked: the compiled schedule with published rates, nothing fitted (benchmarks/compilation/walk.py).
 - one rate: the same, with the rates of matmuls and attention times one factor that is fitted on other rows.
-- estimator: that of plan.py (benchmarks/planning/calibration.py), fitted on other rows of the same precision.
+- model: that of plan.py across series (benchmarks/planning/calibration.py), fitted on other rows of MaxText.
 - constant x bound: the bound of plan.py times one constant, fitted on other rows of the same precision.
 - lookup: the seconds of the nearest number of GPUs, in log scale, among other rows of the same model and precision.
   Without its model: those of another model at this number of GPUs, times the ratio of the bounds.
@@ -15,6 +15,7 @@ what is not there is compiled, in half a minute to four minutes a row.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from math import log2
@@ -31,16 +32,16 @@ from benchmarks.compilation.schedule import Schedule  # noqa: E402
 from benchmarks.compilation.walk import Rates, rates_of, walk  # noqa: E402
 from benchmarks.configs import Configs  # noqa: E402
 from benchmarks.errors import StepmarkError  # noqa: E402
-from benchmarks.planning.calibration import Judged  # noqa: E402
+from benchmarks.planning import calibration  # noqa: E402
 from benchmarks.references.references import Reference  # noqa: E402
 from benchmarks.request.resolve import Request, resolve  # noqa: E402
 from benchmarks.values import Benchmark, Value  # noqa: E402
 from jax_backend import BACKEND  # noqa: E402
 from launch.planning.compiling import compile_step  # noqa: E402
-from launch.planning.planning_calibration import make, published_rows  # noqa: E402
+from launch.planning.planning_calibration import published_rows  # noqa: E402
 
 FACTORS = [0.60 + 0.0025 * step for step in range(201)]  # that the one fitted rate is chosen from
-METHODS = ("walked", "one rate", "estimator", "constant x bound", "lookup")
+METHODS = ("walked", "one rate", "model", "constant x bound", "lookup")
 
 
 class Program(Value, frozen=True):
@@ -54,7 +55,7 @@ class Row(NamedTuple):
     """A published row, with all that is predicted from."""
 
     reference: Reference
-    judged: Judged  # by the estimator
+    calibrated: calibration.Row  # with its bound and the terms of plan.py's model
     walked: list[float]  # seconds, for each of FACTORS
     textbook: float  # seconds with the rates as they are
     peak_gb: float
@@ -62,7 +63,11 @@ class Row(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        return float(self.reference.seconds_per_step)
+        return self.reference.seconds
+
+    @property
+    def bound_seconds(self) -> float:
+        return self.calibrated.bound.seconds or math.nan
 
 
 Predictions = dict[str, tuple[float | None, float | None]]  # method -> seconds without the row, without its model
@@ -72,7 +77,6 @@ Predictions = dict[str, tuple[float | None, float | None]]  # method -> seconds 
 
 
 def rows_of(configs: Configs, programs: Path) -> Iterator[Row]:
-    judged = {one.name: one for one in make(configs, configs.calibration()).judged}
     for row in published_rows(configs)[0]:
         if row.reference.backend != BACKEND.name:
             continue
@@ -85,7 +89,7 @@ def rows_of(configs: Configs, programs: Path) -> Iterator[Row]:
         peak_gb = program.peak_bytes / 1e9
         yield Row(
             row.reference,
-            judged[row.reference.name],
+            row,
             [walk(program.schedule, scaled(rates, factor)).seconds for factor in FACTORS],
             walk(program.schedule, rates).seconds,
             peak_gb,
@@ -140,12 +144,10 @@ def predictions(row: Row, rows: Sequence[Row]) -> Predictions:
     def both(predict: Callable[[Row, Sequence[Row]], float | None]) -> tuple[float | None, float | None]:
         return predict(row, without_row), predict(row, without_model)
 
-    estimates = (row.judged.error_percent, row.judged.model_left_out_percent)
-    alone, model_left_out = (None if error is None else row.seconds * (1 + error / 100) for error in estimates)
     return {
         "walked": (row.textbook, row.textbook),
         "one rate": both(one_rate),
-        "estimator": (alone, model_left_out),
+        "model": both(modelled),
         "constant x bound": both(constant_times_bound),
         "lookup": both(looked_up),
     }
@@ -160,9 +162,14 @@ def one_rate(row: Row, others: Sequence[Row]) -> float | None:
     return row.walked[errors.index(min(errors))]
 
 
+def modelled(row: Row, others: Sequence[Row]) -> float | None:
+    shares = calibration.fit_shares([other.calibrated for other in others])
+    return calibration.modelled(row.calibrated, shares) if shares else None
+
+
 def constant_times_bound(row: Row, others: Sequence[Row]) -> float | None:
-    ratios = [one.seconds / one.judged.bound_seconds for one in others if one.reference.dtype == row.reference.dtype]
-    return fmean(ratios) * row.judged.bound_seconds if ratios else None
+    ratios = [one.calibrated.ratio for one in others if one.reference.dtype == row.reference.dtype]
+    return fmean(ratios) * row.bound_seconds if ratios else None
 
 
 def looked_up(row: Row, others: Sequence[Row]) -> float | None:
@@ -175,7 +182,7 @@ def looked_up(row: Row, others: Sequence[Row]) -> float | None:
         return abs(log2(one.reference.gpus / row.reference.gpus))
 
     nearest = [one for one in candidates if distance(one) == min(map(distance, candidates))]
-    return fmean(one.seconds * row.judged.bound_seconds / one.judged.bound_seconds for one in nearest)
+    return fmean(one.calibrated.ratio * row.bound_seconds for one in nearest)
 
 
 # --- tables -------------------------------------------------------------------------------------

@@ -1,80 +1,61 @@
-"""From a bound to an estimate: what published runs took longer than their bounds, fitted by family. Pure.
+"""From a bound to an estimate: by the nearest scale of a published series, else by a model fitted to all rows. Pure.
 
-A step's estimate is what no run gets around (matmuls, bubble, optimizer) and four terms, each a share that is fitted
-and never below 0: passes over a layer's activations, which no fp8 makes shorter; attention that context ranks share;
-traffic; and what grows with the nodes. configs/calibration_families.yml says which rows are fitted together, and
-configs/calibration.yml keeps what came out, so that an estimate needs no fit. How good it is, leaving out tells: each
-row is estimated by a fit that has seen neither it nor its twins, rows of the same run published again in another
-version.
+The model adds to what no run gets around (matmuls, bubble, optimizer) terms with a physical reason, each times a
+share that is fitted and never below 0. One fit serves all frameworks and precisions, for that predicts unseen series
+best. configs/calibration.yml keeps what came out, with the errors by leaving out (leaving_out.py).
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
+from benchmarks.backend import find_backend
 from benchmarks.planning.bounds import Bound, bound
-from benchmarks.planning.capacity import DISTINCT, Storage, activation_widths, compute_bytes
-from benchmarks.planning.covered import Errors, Fit, beyond_rows, layout_kind, sizes_of, worst_percent
-from benchmarks.planning.traffic import tokens_per_step
+from benchmarks.planning.capacity import Storage, total_bytes, usable_bytes
+from benchmarks.planning.covered import (
+    ASPECTS,
+    BETWEEN,
+    BEYOND,
+    REPUBLISHED,
+    Errors,
+    Fit,
+    Ratio,
+    Traits,
+    beyond_rows,
+    family_of,
+    kind_of,
+    new_aspects,
+    series_of,
+    series_of_benchmark,
+    traits_of,
+    version,
+)
+from benchmarks.planning.published import SETTINGS
 from benchmarks.values import Benchmark, Value
 
 if TYPE_CHECKING:
     from benchmarks.references.references import Reference
 
-FAMILIES_FILE = "calibration_families.yml"
 FILE = "calibration.yml"
 MAKE_ANEW = "python launch/plan.py calibration --write"
-TERMS = ("memory_passes", "context_attention", "traffic", "growth")
+TERMS = ("slower_matmuls", "fp8_matmuls", "kernels", "context_attention", "layer_traffic")
 MEANING: Mapping[str, str] = {
-    "memory_passes": "times that all activations of a layer go through memory",
+    "slower_matmuls": "of the layers' matmuls, which are slower than the fastest known",
+    "fp8_matmuls": "more of them in fp8, whose operands are cast and scaled",
+    "kernels": "ms for each layer and micro-batch: what starts, and what is too small for the device",
     "context_attention": "of attention's time, for the part of a sequence that other ranks hold",
-    "traffic": "of the traffic's time, over all connections",
-    "growth": "of the matmuls' time, for each doubling of the nodes",
+    "layer_traffic": "of the traffic of tensor, context and pipeline axes, which layers wait for",
 }
-
-
-class Family(Value, frozen=True):
-    """Rows that are fitted together."""
-
-    name: str
-    backend: str
-    engine: str
-    task: str
-    dtypes: list[str]
-    reason: str
-
-    def holds(self, benchmark: Benchmark) -> bool:
-        key = (benchmark.backend, benchmark.engine, benchmark.task)
-        return key == (self.backend, self.engine, self.task) and benchmark.dtype in self.dtypes
-
-
-class Families(Value, frozen=True):
-    """configs/calibration_families.yml, which a person writes."""
-
-    families: list[Family]
-    source: str
-    date: str
-
-
-class Fits(Value, frozen=True):
-    """configs/calibration.yml, which is made."""
-
-    fits: list[Fit]
+STIFFNESS = 0.1  # draws all shares but the first to 0: with few series the model becomes a constant times the matmuls
+LAYER_AXES = ("tensor", "context", "pipeline")
+BATCH = ("micro_batch_size", "gradient_accumulation", "global_batch_size")
 
 
 class Calibration(Value, frozen=True):
-    """Families with what came out of their rows."""
+    """The kept fit, and the rows to look up in."""
 
-    families: list[Family]
-    fits: list[Fit]
-
-    def family_of(self, benchmark: Benchmark) -> Family | None:
-        return next((family for family in self.families if family.holds(benchmark)), None)
-
-    def fit_of(self, family: Family) -> Fit | None:
-        return next((fit for fit in self.fits if fit.family == family.name), None)
+    fit: Fit | None
+    published: list["Reference"]
 
 
 class Row(NamedTuple):
@@ -85,23 +66,16 @@ class Row(NamedTuple):
     bound: Bound
     floor: float  # seconds that no share is taken of
     terms: tuple[float, ...]
+    traits: Traits
+    memory_percent: float  # of what is usable
 
+    @property
+    def seconds(self) -> float:
+        return self.reference.seconds
 
-class Judged(Value, frozen=True):
-    """A published row beside the estimate of a fit that has not seen it."""
-
-    name: str
-    layout: str
-    source: str
-    family: str
-    dtype: str
-    seconds: float
-    bound_seconds: float
-    estimate_seconds: float | None  # None: without it and its twins, nothing of the family remains
-    error_percent: float | None
-    model_left_out_percent: float | None
-    layout_left_out_percent: float | None
-    twins: int  # rows that were left out with it
+    @property
+    def ratio(self) -> float:
+        return self.seconds / (self.bound.seconds or math.nan)
 
 
 class Estimate(Value, frozen=True):
@@ -109,13 +83,24 @@ class Estimate(Value, frozen=True):
 
     seconds: float | None
     why_none: str = ""
-    family: str = ""
-    parts: dict[str, float] = {}  # seconds: the floor, and each term
-    shares: dict[str, float] = {}  # of the terms, by the family's fit
-    errors: Errors | None = None
-    beyond: list[str] = []  # in what the benchmark goes beyond the family's rows
-    worst_percent: float | None = None  # how far off it may be; None: nobody measured that so far beyond the rows
-    tells_layouts_apart: bool = True  # False: no run of the family was in another kind of layout
+    by: str = ""  # the published row, the model or a baseline
+    kind: str = ""  # of prediction: which leaving out its errors are of
+    parts: dict[str, float] = {}  # of the model, seconds: the floor, and each term
+    shares: dict[str, float] = {}  # of the terms
+    errors: Errors | None = None  # None: not known
+    beyond: list[str] = []  # in what the benchmark goes beyond the rows
+
+    @property
+    def worst_percent(self) -> float | None:
+        return None if self.errors is None else self.errors.estimate.worst
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """In which 90% of the series lay that were predicted so; None: not known."""
+        if self.seconds is None or self.errors is None or self.errors.within_percent is None:
+            return None
+        factor = 1 + self.errors.within_percent / 100
+        return self.seconds / factor, self.seconds * factor
 
 
 # --- the terms ----------------------------------------------------------------------------------
@@ -130,22 +115,16 @@ def floor_seconds(found: Bound) -> float | None:
 
 def terms(benchmark: Benchmark, found: Bound) -> tuple[float, ...]:
     """Seconds of each of TERMS at a share of 1."""
-    context = benchmark.parallelism.context
+    share = benchmark.parallelism
+    matmuls = found.seconds_of("linear") + found.seconds_of("recompute")
     attention = found.seconds_of("attention") + found.seconds_of("recompute attention")
     return (
-        memory_pass_seconds(benchmark),
-        attention * (1 - 1 / context),
-        found.traffic_seconds(),
-        (found.compute_seconds or 0.0) * math.log2(max(1, benchmark.nodes)),
+        matmuls,
+        matmuls if benchmark.dtype == "fp8" else 0.0,
+        1e-3 * benchmark.model.layers / share.pipeline * benchmark.gradient_accumulation,
+        attention * (1 - 1 / share.context),
+        sum(found.traffic_seconds(axis) for axis in LAYER_AXES),
     )
-
-
-def memory_pass_seconds(benchmark: Benchmark) -> float:
-    """All activations of a device's layers, once through its memory."""
-    share, widths = benchmark.parallelism, activation_widths(benchmark.model)
-    numbers = sum(widths[name] for name in DISTINCT) * benchmark.model.layers / (share.tensor * share.pipeline)
-    rate = benchmark.hardware.rates["memory"]
-    return numbers * tokens_per_step(benchmark) * compute_bytes(benchmark) / (rate.gb_s * 1e9)
 
 
 def row_of(reference: "Reference", benchmark: Benchmark, storage: Storage) -> Row | None:
@@ -154,174 +133,133 @@ def row_of(reference: "Reference", benchmark: Benchmark, storage: Storage) -> Ro
     floor = floor_seconds(found)
     if floor is None or found.unknown:
         return None
-    return Row(reference, benchmark, found, floor, terms(benchmark, found))
+    usable = usable_bytes(benchmark, storage)
+    memory = 100 * total_bytes(benchmark, storage) / usable if usable else 0.0
+    return Row(reference, benchmark, found, floor, terms(benchmark, found), traits_of(benchmark), memory)
 
 
 # --- fitting ------------------------------------------------------------------------------------
 
 
-def fit(rows: Sequence[Row]) -> dict[str, float]:
-    """The shares that come nearest to the published times, relatively; none is below 0."""
+def fit_shares(rows: Sequence[Row]) -> dict[str, float]:
+    """The shares that come nearest to the published times, relatively; none is below 0. Every series counts once."""
     import numpy
     from scipy.optimize import nnls
 
     if not rows:
         return {}
-    matrix = numpy.array([[term / row.reference.seconds for term in row.terms] for row in rows])
-    wanted = numpy.array([1 - row.floor / row.reference.seconds for row in rows])
-    shares, _ = nnls(matrix, wanted)
+    names = [series_of(row.reference) for row in rows]
+    weight = numpy.array([names.count(name) ** -0.5 for name in names])
+    seconds = numpy.array([row.seconds for row in rows])
+    matrix = numpy.array([row.terms for row in rows]) * (weight / seconds)[:, None]
+    wanted = (1 - numpy.array([row.floor for row in rows]) / seconds) * weight
+    # Ridge regression, each share in units of what its term usually takes of a step.
+    stiff = numpy.sqrt(STIFFNESS * (matrix**2).sum(axis=0))
+    stiff[0] = 0.0
+    shares, _ = nnls(numpy.vstack([matrix, numpy.diag(stiff)]), numpy.concatenate([wanted, numpy.zeros(len(TERMS))]))
     return {name: float(share) for name, share in zip(TERMS, shares, strict=True)}
 
 
-def estimated(row: Row, shares: Mapping[str, float]) -> float:
+def modelled(row: Row, shares: Mapping[str, float]) -> float:
     seconds = row.floor + sum(shares[name] * term for name, term in zip(TERMS, row.terms, strict=True))
     return max(seconds, row.bound.seconds or 0.0)
 
 
-def same_run(row: Row) -> Hashable:
-    """What makes rows twins: the same work in the same layout, published by several versions of a recipe."""
-    one = row.reference
-    work = (one.model, one.task, one.dtype, one.hardware, one.gpus, one.sequence_length, one.global_batch_size)
-    return (*work, one.micro_batch_size, one.parallelism)
+# --- looking up ---------------------------------------------------------------------------------
 
 
-def same_model(row: Row) -> Hashable:
-    return row.reference.model
+def doublings(gpus: int, other: int) -> float:
+    return abs(math.log2(gpus / other))
 
 
-def same_layout(row: Row) -> Hashable:
-    return layout_kind(row.reference.parallelism)
-
-
-def left_out(rows: Sequence[Row], together: Callable[[Row], Hashable]) -> list[float | None]:
-    """Each row's estimate by a fit without it, and without those that are left out together with it."""
-    fits = {
-        key: fit([other for other in rows if together(other) != key]) for key in dict.fromkeys(map(together, rows))
-    }
-    return [estimated(row, shares) if (shares := fits[together(row)]) else None for row in rows]
-
-
-# --- judging ------------------------------------------------------------------------------------
-
-
-def judge(family: Family, rows: Sequence[Row]) -> list[Judged]:
-    """Every row of a family beside its estimate by leaving out."""
-    alone, without_model = left_out(rows, same_run), left_out(rows, same_model)
-    without_layout = left_out(rows, same_layout)
-    judged = []
-    for row, estimate, other, elsewhere in zip(rows, alone, without_model, without_layout, strict=True):
-        judged.append(
-            Judged(
-                name=row.reference.name,
-                layout=row.reference.parallelism.short(),
-                source=row.reference.citation,
-                family=family.name,
-                dtype=row.reference.dtype,
-                seconds=row.reference.seconds,
-                bound_seconds=row.bound.seconds or 0.0,
-                estimate_seconds=estimate,
-                error_percent=_percent(estimate, row),
-                model_left_out_percent=_percent(other, row),
-                layout_left_out_percent=_percent(elsewhere, row),
-                twins=sum(same_run(other_row) == same_run(row) for other_row in rows) - 1,
-            )
-        )
-    return judged
-
-
-def _percent(estimate: float | None, row: Row) -> float | None:
-    return None if estimate is None else 100 * (estimate / row.reference.seconds - 1)
-
-
-def errors_of(judged: Sequence[Judged]) -> Errors | None:
-    """None where no row could be judged."""
-    from statistics import median
-
-    found = [abs(one.error_percent) for one in judged if one.error_percent is not None]
-    models = [abs(one.model_left_out_percent) for one in judged if one.model_left_out_percent is not None]
-    layouts = [abs(one.layout_left_out_percent) for one in judged if one.layout_left_out_percent is not None]
-    if not found:
-        return None
-    return Errors(
-        rows=len(found),
-        median=median(found),
-        worst=max(found),
-        model_left_out_median=median(models) if models else None,
-        model_left_out_worst=max(models) if models else None,
-        layout_left_out_median=median(layouts) if layouts else None,
-        layout_left_out_worst=max(layouts) if layouts else None,
+def nearest_scale(asked: Benchmark, published: Sequence["Reference"]) -> "Reference | None":
+    """The nearest scale in the newest version of the series; None: no row is of its series."""
+    needed = SETTINGS.get((asked.engine, asked.task), {})
+    if set(asked.overrides) - {*BATCH, *needed, *find_backend(asked.backend).layout_settings}:
+        return None  # it is another program than its recipe's
+    key = series_of_benchmark(asked)
+    rows = [row for row in published if series_of(row) == key]
+    return min(
+        rows, key=lambda row: (doublings(asked.gpus, row.gpus), [-number for number in version(row)]), default=None
     )
 
 
-def fitted(family: Family, rows: Sequence[Row], judged: Sequence[Judged]) -> Fit:
-    """The fit of all rows, with its errors and what it covers."""
-    by_dtype = {dtype: errors_of([one for one in judged if one.dtype == dtype]) for dtype in family.dtypes}
-    on = {row.reference.hardware for row in rows}
-    sizes = [sizes_of(row.benchmark) for row in rows]
-    named = {name: [one[name] for one in sizes if name in one] for name in sorted({n for one in sizes for n in one})}
-    return Fit(
-        family=family.name,
-        shares=fit(rows),
-        errors={dtype: errors for dtype, errors in by_dtype.items() if errors},
-        hardware={
-            name: sorted({r.reference.dtype for r in rows if r.reference.hardware == name}) for name in sorted(on)
-        },
-        models=sorted({row.reference.model for row in rows}),
-        layouts=sorted({layout_kind(row.reference.parallelism) for row in rows}),
-        ranges={name: [min(found), max(found)] for name, found in named.items()},
-        computed_twice=sorted({tuple(row.bound.computed_twice): row.bound.computed_twice for row in rows}.values()),
-    )
+def nearest_ratio(traits: Traits, gpus: int, ratios: Sequence[Ratio]) -> float:
+    """Seconds over the bound: of the same precision, then the same framework, then what has the most else in common,
+    then the nearest scale; the mean of equals. The order is the one in which such a lookup is best."""
 
+    def distance(one: Ratio) -> tuple[bool, bool, int, float]:
+        unlike = {name: getattr(traits, name) != getattr(one.traits, name) for name in ASPECTS}
+        return unlike["precision"], unlike["framework"], sum(unlike.values()), doublings(gpus, one.gpus)
 
-DIGITS = 5  # that are kept of a fit: more would differ from machine to machine
-
-
-def rounded(found: Fit) -> Fit:
-    """As it is kept."""
-    errors = {
-        dtype: msgspec.structs.replace(
-            one, **{name: _digits(number) for name, number in msgspec.structs.asdict(one).items()}
-        )
-        for dtype, one in found.errors.items()
-    }
-    shares = {name: _digits(share) or 0.0 for name, share in found.shares.items()}
-    return msgspec.structs.replace(found, shares=shares, errors=errors)
-
-
-def _digits(number: float | None) -> float | None:
-    return number if number is None or isinstance(number, int) else float(f"{number:.{DIGITS}g}")
+    distances = [distance(one) for one in ratios]
+    least = min(distances)
+    near = [one.ratio for one, far in zip(ratios, distances, strict=True) if far == least]
+    return sum(near) / len(near)
 
 
 # --- estimating ---------------------------------------------------------------------------------
 
 
-def estimate(benchmark: Benchmark, found: Bound, calibration: Calibration) -> Estimate:
-    """What a step should take, by the kept fit of its family."""
-    family = calibration.family_of(benchmark)
-    if family is None:
-        words = f"{benchmark.backend} ({benchmark.engine}) {benchmark.task} {benchmark.dtype}"
-        return Estimate(seconds=None, why_none=f"nothing is published for {words}")
-    kept = calibration.fit_of(family)
+def estimate(asked: Benchmark, found: Bound, calibration: Calibration) -> Estimate:
+    """By the nearest scale of its series where one is published, else across series."""
+    row = nearest_scale(asked, calibration.published)
+    if row is None or calibration.fit is None:
+        return estimate_across(asked, found, calibration)
+    key = series_of(row)
+    scales = [one.gpus for one in calibration.published if series_of(one) == key]
+    if row.gpus == asked.gpus:
+        kind, how = REPUBLISHED, "this scale"
+    else:
+        kind, how = (BETWEEN if min(scales) < asked.gpus < max(scales) else BEYOND), "the nearest scale"
+    far = doublings(asked.gpus, row.gpus) > calibration.fit.most_doublings
+    limit = f"{asked.gpus} GPUs are more than {calibration.fit.most_doublings} doublings from a published scale"
+    return Estimate(
+        seconds=row.seconds,
+        by=f"the published row {row.name}, {how} ({row.citation})",
+        kind=kind,
+        errors=None if far else calibration.fit.errors_of(kind),
+        beyond=[limit] if far else [],
+    )
+
+
+def estimate_across(asked: Benchmark, found: Bound, calibration: Calibration, *, by_model: bool = False) -> Estimate:
+    """Without rows of its own series: by the model, or a baseline where that was nearer."""
+    kept = calibration.fit
     if kept is None:
-        why = f"the rows of {family.name} are not fitted ({MAKE_ANEW})"
-        return Estimate(seconds=None, why_none=why)
-    if benchmark.hardware.name not in kept.hardware:
-        why = f"the published runs of {family.name} are on {', '.join(kept.hardware)}, not {benchmark.hardware.name}"
+        return Estimate(seconds=None, why_none=f"nothing is fitted ({MAKE_ANEW})")
+    if asked.hardware.platform != PLATFORM:
+        why = f"all published runs are on GPUs of {PLATFORM}, not {asked.hardware.platform}"
         return Estimate(seconds=None, why_none=why)
     floor = floor_seconds(found)
-    if floor is None or found.unknown:
+    if floor is None or found.unknown or found.seconds is None:
         return Estimate(seconds=None, why_none=f"a part of its bound is not known ({found.unknown[0]})")
-    parts = {name: kept.shares[name] * term for name, term in zip(TERMS, terms(benchmark, found), strict=True)}
+    traits = traits_of(asked)
+    aspects = new_aspects(traits, kept.covered.traits)
+    beyond = list(beyond_rows(asked, found, kept.covered))
+    parts = {name: kept.shares[name] * term for name, term in zip(TERMS, terms(asked, found), strict=True)}
     parts = {"floor": floor, **{name: seconds for name, seconds in parts.items() if seconds}}
-    errors = kept.errors.get(benchmark.dtype)
-    beyond = list(beyond_rows(benchmark, found, kept))
+    seconds, by = max(sum(parts.values()), found.seconds), "the model, from published rows of other series"
+    baseline = [] if aspects or by_model else kept.baselines.get(family_of(traits), [])
+    if baseline:
+        ratio = nearest_ratio(traits, asked.gpus, baseline)
+        seconds, by, parts = ratio * found.seconds, f"{ratio:.3f} x the bound, as published rows are near it", {}
     return Estimate(
-        seconds=max(sum(parts.values()), found.seconds or 0.0),
-        family=family.name,
+        seconds=seconds,
+        by=by,
+        kind=kind_of(aspects),
         parts=parts,
-        shares=kept.shares,
-        errors=errors,
-        beyond=[text for _, text in beyond],
-        worst_percent=worst_percent(errors, {what for what, _ in beyond}),
-        tells_layouts_apart=kept.tells_layouts_apart,
+        shares=kept.shares if parts else {},
+        errors=None if beyond else kept.errors_of(kind_of(aspects)),
+        beyond=[f"no row {WITHOUT[name]} {getattr(traits, name)}" for name in aspects] + beyond,
     )
+
+
+PLATFORM = "cuda"
+WITHOUT = {
+    "framework": "is of",
+    "model": "is of a model of",
+    "device": "is on",
+    "precision": "is in",
+    "layout": "is in the layout",
+}

@@ -1,45 +1,115 @@
-"""What the rows of a fit cover, and how far beyond them a benchmark is. Pure.
+"""How far a benchmark is from the published rows, and which error holds there. Pure.
 
-An error by leaving out holds for what is as far from the rows as the row that was left out: one like them, one of
-another model, or one in another kind of layout. Farther out nobody measured it, and it is not known.
+An error is one of leaving out. It holds for what is as far from the rows as the row that was left out: another scale
+of a published series, another series, or a model, device, precision, layout or framework that no row has. Beyond the
+rows in another way, nobody measured it, and it is not known.
 """
 
+import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from benchmarks.measuring.flops import parameter_count
 from benchmarks.planning.bounds import Bound
 from benchmarks.values import Benchmark, Parallelism, Value
 
+if TYPE_CHECKING:
+    from benchmarks.references.references import Reference
+
+# Kinds of prediction. The first three are made from rows of the same series, all others across series.
+REPUBLISHED, BETWEEN, BEYOND, SERIES = "published", "between scales", "beyond scales", "series"
+FRAMEWORK = "framework"
+ASPECTS = (FRAMEWORK, "model", "device", "precision", "layout")
+
+
+class Traits(Value, frozen=True):
+    """What rows are left out by; one field for each of ASPECTS."""
+
+    framework: str
+    model: str  # by its size: Llama 3 70B and Llama 3.1 70B are one
+    device: str
+    precision: str
+    layout: str
+
+
+class Error(Value, frozen=True):
+    """In percent of the published time. Every series counts once, whatever its number of rows."""
+
+    median: float  # of the series' medians
+    worst: float  # of all rows
+
 
 class Errors(Value, frozen=True):
-    """By leaving out, in percent of the published time."""
+    """What came of leaving out in one way, over all series."""
 
+    kind: str
     rows: int
-    median: float
-    worst: float
-    model_left_out_median: float | None  # with all rows of a model left out; None: there is no other model
-    model_left_out_worst: float | None
-    layout_left_out_median: float | None  # with all rows of a kind of layout left out; None: there is no other kind
-    layout_left_out_worst: float | None
+    series: int
+    estimate: Error  # by what is used: the model, or a baseline where that is nearer
+    model: Error
+    lookup: Error
+    constant: Error
+    within_percent: float | None  # so far off were 90% of the series at most; None: too few series
+    covered_percent: float | None  # of the series, by the figure above when it is made without them
+
+
+class Ratio(Value, frozen=True):
+    """Seconds over the bound that a baseline uses, of one published row or of many."""
+
+    traits: Traits
+    gpus: int
+    ratio: float
+
+
+class Covered(Value, frozen=True):
+    """What the rows are like."""
+
+    traits: list[Traits]
+    ranges: dict[str, dict[str, list[int]]]  # by framework, of all that sizes_of names: the least and the most
+    computed_twice: list[list[str]]  # what rows compute again in the backward pass
+    most_memory_percent: dict[str, float]  # of what is usable, that rows of a framework need which fit
 
 
 class Fit(Value, frozen=True):
-    """What came out of a family's rows, and what those rows cover."""
+    """What came out of the rows."""
 
-    family: str
     shares: dict[str, float]  # by TERMS
-    errors: dict[str, Errors]  # by precision
-    hardware: dict[str, list[str]]  # with the precisions that rows have on it
-    models: list[str]
-    layouts: list[str]  # the kinds, see layout_kind
-    ranges: dict[str, list[int]]  # of all that sizes_of names: the least and the most
-    computed_twice: list[list[str]]  # what rows compute again in the backward pass
+    rows: int
+    series: int
+    covered: Covered
+    errors: list[Errors]
+    baselines: dict[str, list[Ratio]]  # of the frameworks and precisions in which the model is no better than one
+    most_doublings: int  # between two scales of a series
+    layouts_apart: "LayoutsApart | None"
 
-    @property
-    def tells_layouts_apart(self) -> bool:
-        """Shares that were fitted to one kind of layout say nothing of how kinds differ."""
-        return len(self.layouts) > 1
+    def errors_of(self, kind: str) -> Errors | None:
+        return next((errors for errors in self.errors if errors.kind == kind), None)
+
+
+class LayoutsApart(Value, frozen=True):
+    """How far the model was off in comparing two layouts of one model, device, precision and batch."""
+
+    pairs: int
+    median: float
+    worst: float
+
+
+def traits_of(benchmark: Benchmark) -> Traits:
+    model = benchmark.model
+    return Traits(
+        framework=f"{benchmark.engine} {benchmark.task}",
+        model=model.name if model.uncounted else f"{parameter_count(model) / 1e9:.1f}B",
+        device=benchmark.hardware.name,
+        precision=benchmark.dtype,
+        layout=layout_kind(benchmark.parallelism),
+    )
+
+
+def family_of(traits: Traits) -> str:
+    """What errors are shown by, and a baseline chosen for."""
+    return f"{traits.framework} {traits.precision}"
 
 
 def layout_kind(share: Parallelism) -> str:
@@ -48,56 +118,90 @@ def layout_kind(share: Parallelism) -> str:
 
 
 def sizes_of(benchmark: Benchmark) -> dict[str, int]:
-    """What a row must be like in size. Pieces of a stage only count where there are stages."""
+    """What rows must span. Pieces of a stage only count where there are stages."""
     share = benchmark.parallelism
-    found = {name: getattr(share, name) for name in ("tensor", "pipeline", "context", "fsdp", "data")}
-    if share.pipeline > 1:
-        found["virtual_pipeline"] = share.virtual_pipeline
     return {
-        **found,
+        **{name: getattr(share, name) for name in ("tensor", "pipeline", "context")},
+        **({"virtual_pipeline": share.virtual_pipeline} if share.pipeline > 1 else {}),
         "gpus": benchmark.gpus,
         "sequence_length": benchmark.sequence_length,
         "micro_batch_size": benchmark.micro_batch_size,
-        "gradient_accumulation": benchmark.gradient_accumulation,
     }
 
 
-MODEL, LAYOUT, OTHER = "model", "layout", "other"
+# --- a published series -------------------------------------------------------------------------
 
 
-def worst_percent(errors: Errors | None, beyond: set[str]) -> float | None:
-    """Of the leaving out that was as far from the rows as this is."""
-    if errors is None:
-        return None
-    if not beyond:
-        return errors.worst
-    judged = {MODEL: errors.model_left_out_worst, LAYOUT: errors.layout_left_out_worst}
-    return judged.get(beyond.pop()) if len(beyond) == 1 else None
+Series = tuple[object, ...]
 
 
-def beyond_rows(benchmark: Benchmark, bound: Bound, kept: Fit) -> Iterator[tuple[str, str]]:
-    """In what no row of the family is like it: there the errors by leaving each row out say little."""
-    if benchmark.model.name not in kept.models:
-        yield MODEL, f"its rows are of {', '.join(kept.models)}"
-    kind = layout_kind(benchmark.parallelism)
-    if kind not in kept.layouts:
-        yield LAYOUT, f"no row is in {kind}, but in {' or '.join(kept.layouts)}"
+def series_of(row: "Reference") -> Series:
+    """The same program and work of a GPU at several scales, in any version."""
+    program = (row.backend, row.engine, row.model, row.task, row.dtype, row.hardware)
+    return (
+        *program,
+        *_work(row.sequence_length, row.micro_batch_size, row.global_batch_size / row.gpus, row.parallelism),
+    )
+
+
+def series_of_benchmark(asked: Benchmark) -> Series:
+    program = (asked.backend, asked.engine, asked.model.name, asked.task, asked.dtype, asked.hardware.name)
+    batch = asked.global_batch_size / asked.gpus
+    return (*program, *_work(asked.sequence_length, asked.micro_batch_size, batch, asked.parallelism))
+
+
+def _work(sequence_length: int, micro_batch_size: int, batch_per_gpu: float, share: Parallelism) -> Series:
+    return sequence_length, micro_batch_size, round(batch_per_gpu, 6), layout_kind(share)
+
+
+def version(row: "Reference") -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", row.tag)))
+
+
+# --- beyond the rows ----------------------------------------------------------------------------
+
+
+def new_aspects(traits: Traits, rows: Sequence[Traits]) -> list[str]:
+    """In what no row is like it. A framework is new as a whole: what its rows are like is then not asked."""
+    own = [row for row in rows if row.framework == traits.framework]
+    found = [] if own else [FRAMEWORK]
+    names = ASPECTS[1:]
+    return found + [
+        name for name in names if getattr(traits, name) not in {getattr(row, name) for row in own or rows}
+    ]
+
+
+def kind_of(aspects: Sequence[str]) -> str:
+    return " + ".join(aspects) or SERIES
+
+
+def made_so(kind: str) -> str:
+    """In words: what was left out."""
+    within = {
+        REPUBLISHED: "from the same run in another version",
+        BETWEEN: "from the nearest scale, with rows on both sides",
+        BEYOND: "from one other scale of its series",
+        SERIES: "without its series",
+    }
+    return within.get(kind) or f"without any row of its {kind.replace(' + ', ' or its ')}"
+
+
+def beyond_rows(benchmark: Benchmark, bound: Bound, kept: Covered) -> Iterator[str]:
+    """What makes an error unknown: no leaving out goes as far."""
+    framework = traits_of(benchmark).framework
+    ranges = [kept.ranges[framework]] if framework in kept.ranges else list(kept.ranges.values())
     for name, size in sizes_of(benchmark).items():
-        least, most = kept.ranges.get(name, [size, size])
+        spans = [span[name] for span in ranges if name in span] or [[1, 1]]
+        least, most = min(low for low, _ in spans), max(high for _, high in spans)
         if not least <= size <= most:
             rows = f"{least}" if least == most else f"{least} to {most}"
-            yield OTHER, f"{name.replace('_', ' ')} {size}: its rows have {rows}"
-    if benchmark.dtype not in kept.hardware[benchmark.hardware.name]:
-        yield OTHER, f"no row is {benchmark.dtype} on {benchmark.hardware.name}"
+            yield f"{name.replace('_', ' ')} {size}: rows have {rows}"
     if bound.computed_twice not in kept.computed_twice:
-        yield OTHER, f"it computes {_twice(bound.computed_twice)} twice, its rows {_rows_twice(kept)}"
+        rows = " or ".join(map(_twice, kept.computed_twice))
+        yield f"it computes {_twice(bound.computed_twice)} twice, rows {rows}"
     if benchmark.measured_peaks:
-        yield OTHER, "matmuls run at a peak that was measured here, its rows at those of configs/hardware"
+        yield "matmuls run at a peak that was measured here, those of rows at configs/hardware's"
 
 
 def _twice(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing"
-
-
-def _rows_twice(kept: Fit) -> str:
-    return " or ".join(map(_twice, kept.computed_twice))

@@ -1,13 +1,13 @@
-"""A forecast, a ranking of layouts and a calibration, for people. Pure; lines of text."""
+"""A forecast and a ranking of layouts, for people. Pure; lines of text."""
 
 from collections.abc import Sequence
 
 from benchmarks.planning.bounds import Bound
-from benchmarks.planning.calibration import MEANING, Calibration, Estimate, Judged
-from benchmarks.planning.covered import Errors, Fit
+from benchmarks.planning.calibration import MEANING, Estimate
+from benchmarks.planning.covered import BETWEEN, BEYOND, REPUBLISHED, Error, made_so
 from benchmarks.planning.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
 from benchmarks.planning.layouts import RankedLayout, Ranking, alike
-from benchmarks.rendering.columns import Rows, aligned, columns, percent_text
+from benchmarks.rendering.columns import Rows, aligned, columns
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text, title
 from benchmarks.request.resolve import command_of, request_of
 from benchmarks.values import Benchmark
@@ -16,6 +16,7 @@ GB = 1e9
 BOUND = "bound (the least, at the fastest matmul rate known)"
 NEXT_WHERE_TOO_LARGE = "`plan.py layouts` ranks the layouts that fit; or more GPUs by --gpus"
 ESTIMATE = "estimate (calibrated on published runs)"
+WITHIN_SERIES = (REPUBLISHED, BETWEEN, BEYOND)
 
 
 def words(name: str) -> str:
@@ -97,26 +98,34 @@ def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
     if estimate.seconds is None:
         return [("step", f"no estimate: {estimate.why_none}")]
     over = f"; {estimate.seconds / bound.seconds:.2f} x the bound" if bound.seconds else ""
-    rows: Rows = [("step", f"{seconds_text(estimate.seconds)}{over}, by the published runs of {estimate.family}")]
+    rows: Rows = [("step", f"{seconds_text(estimate.seconds)}{over}"), ("by", estimate.by)]
     for name, seconds in estimate.parts.items():
         share = f" = {estimate.shares[name]:.4g} {MEANING[name]}" if name in estimate.shares else ""
         what = "the matmuls, the bubble and the optimizer of the bound" if name == "floor" else ""
         rows.append((words(name), f"{seconds_text(seconds)}{share}{what and f' = {what}'}"))
-    errors = estimate.errors
-    if errors is not None:
-        text = f"median {errors.median:.1f}%, worst {errors.worst:.1f}% over {errors.rows} rows, each left out"
-        for what, median, worst in (
-            ("of a model", errors.model_left_out_median, errors.model_left_out_worst),
-            ("in a layout", errors.layout_left_out_median, errors.layout_left_out_worst),
-        ):
-            text += "" if median is None else f"; {what} that no row has {median:.1f}%, worst {worst:.1f}%"
-        rows.append(("errors of rows", text))
-    far = "not known" + (": it goes beyond the rows in more than was judged" if estimate.beyond else "")
-    near = f"{estimate.worst_percent or 0:.1f}% at worst, as far as rows were off that were as unlike the others"
-    rows.append(("its error", far if estimate.worst_percent is None else near))
+    rows.append(("its error", error_text(estimate)))
     if estimate.beyond:
-        rows.append(("beyond them", "\n".join(estimate.beyond)))
+        rows.append(("beyond the rows", "\n".join(estimate.beyond)))
     return rows
+
+
+def error_text(estimate: Estimate) -> str:
+    """Of predictions of its kind, with what a baseline would have had."""
+    errors = estimate.errors
+    if errors is None:
+        return "not known: no rows were predicted from as far away"
+    so = f"{errors.series} series, each predicted {made_so(errors.kind)}"
+    text = f"median {_pair(errors.estimate)} worst over {so}"
+    if errors.kind not in WITHIN_SERIES:
+        text += f"\nthe nearest row would have {_pair(errors.lookup)}, a constant x bound {_pair(errors.constant)}"
+    if estimate.interval:
+        low, high = map(seconds_text, estimate.interval)
+        text += f"\n90% of the series lie within {low} to {high} ({errors.covered_percent:.0f}% when left out)"
+    return text
+
+
+def _pair(error: Error) -> str:
+    return f"{error.median:.1f}%, {error.worst:.1f}%"
 
 
 def scaling_lines(points: Sequence[ScalePoint]) -> list[str]:
@@ -161,7 +170,7 @@ def cost_rows(cost: Cost | None, found: Forecast) -> Rows:
 def _spread(hours: float, worst_percent: float | None) -> str:
     if worst_percent is None:
         return "and the error of that is not known here"
-    return f"give or take {hours * worst_percent / 100:,.0f} (the worst error of such estimates)"
+    return f"give or take {hours * worst_percent / 100:,.0f} (the worst error of such predictions)"
 
 
 # --- layouts ------------------------------------------------------------------------------------
@@ -187,17 +196,16 @@ def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]
 
 def _how_far(ranking: Ranking) -> list[str]:
     """What the order is worth."""
-    if ranking.by == "traffic":
-        return [
-            "estimates cannot tell these layouts apart: the published runs are in one kind of layout",
-            "they are in the order of their bounds with what the framework really moves, then of all that they move",
-        ]
-    errors = ranking.errors
-    if errors is None or errors.layout_left_out_median is None:
+    apart = ranking.apart
+    if ranking.by != "estimate" or apart is None:
         return []
+    unknown = sum(one.worst_percent is None for one in ranking.layouts)
+    tied = sum(one.tied for one in ranking.layouts)
     return [
-        f"estimates in a layout that no row has are off by {errors.layout_left_out_median:.1f}% in the median and "
-        f"{errors.layout_left_out_worst:.1f}% at worst: what is closer is as good as the same"
+        f"by the model, whose comparisons of {apart.pairs} pairs of published layouts of one model were "
+        f"{apart.median:.1f}% off in the median, {apart.worst:.1f}% at worst",
+        *([f"the first {tied} lie within that {apart.worst:.1f}%: they are tied"] if tied else []),
+        *([f"{unknown} of the {len(ranking.layouts)} come last: their error is not known"] if unknown else []),
     ]
 
 
@@ -209,57 +217,3 @@ def _beyond(one: RankedLayout) -> str:
 def _time(one: RankedLayout) -> str:
     bound = f"bound {_dash(one.bound_seconds)}, traffic {_seconds(one.traffic_seconds)}"
     return bound if one.estimate_seconds is None else f"estimate {seconds_text(one.estimate_seconds)}, {bound}"
-
-
-# --- calibration --------------------------------------------------------------------------------
-
-
-def calibration_lines(judged: Sequence[Judged], calibration: Calibration) -> list[str]:
-    """Every published row beside the estimate of a fit that has not seen it, and the errors by family."""
-    lines = [
-        "each row is estimated by a fit that has seen neither it nor its twins (the same run, published again)",
-        "model left out: by a fit that has seen no row of its model; layout left out: none in its kind of layout",
-        "",
-    ]
-    for family in calibration.families:
-        rows = [one for one in judged if one.family == family.name]
-        lines += [f"{family.name}: {family.reason}", *columns([HEADINGS, *map(_judged_row, rows)]), ""]
-    lines += ["shares that are fitted"]
-    lines += columns([("family", *map(words, MEANING)), *map(_shares_row, calibration.fits)])
-    lines += aligned([(words(name), meaning) for name, meaning in MEANING.items()])
-    lines += ["", "error by leaving out, percent of the published time"]
-    names = Errors.__struct_fields__
-    table: list[tuple[str, ...]] = [("family", "precision", *map(words, names))]
-    for fit in calibration.fits:
-        for dtype, errors in fit.errors.items():
-            percents = (percent_text(getattr(errors, name), ".2f") for name in names if name != "rows")
-            table.append((fit.family, dtype, str(errors.rows), *percents))
-    lines += columns(table)
-    return lines
-
-
-HEADINGS = (
-    "", "layout", "published", "bound", "estimate", "error %", "model left out %", "layout left out %", "twins",
-)  # fmt: skip
-
-
-def _judged_row(one: Judged) -> tuple[str, ...]:
-    return (
-        one.name,
-        one.layout,
-        f"{one.seconds:g} s",
-        f"{one.bound_seconds:.3f} s",
-        "none" if one.estimate_seconds is None else f"{one.estimate_seconds:.3f} s",
-        _signed(one.error_percent),
-        _signed(one.model_left_out_percent),
-        _signed(one.layout_left_out_percent),
-        str(one.twins),
-    )
-
-
-def _signed(percent: float | None) -> str:
-    return "-" if percent is None else f"{percent:+.2f}"
-
-
-def _shares_row(fit: Fit) -> tuple[str, ...]:
-    return (fit.family, *(f"{fit.shares[name]:.4g}" for name in MEANING))

@@ -12,17 +12,15 @@ import msgspec
 from benchmarks.backend import Backend, RanksLayouts
 from benchmarks.errors import RequestError
 from benchmarks.planning.bounds import Bound, bound
-from benchmarks.planning.calibration import Calibration, Estimate, estimate
-from benchmarks.planning.capacity import fits, total_bytes
-from benchmarks.planning.covered import Errors
+from benchmarks.planning.calibration import BATCH, Calibration, Estimate, estimate_across
+from benchmarks.planning.capacity import fits, total_bytes, usable_bytes
+from benchmarks.planning.covered import LayoutsApart, traits_of
 from benchmarks.request.resolve import ConfigSource, Request, resolve
 from benchmarks.values import Benchmark, Parallelism, Value
 
 MICRO_BATCHES = (1, 2, 4)
-# Settings that say a batch: of the request, they give way to what a layout needs.
-BATCH = ("micro_batch_size", "gradient_accumulation", "global_batch_size")
 
-RankedBy = Literal["estimate", "traffic", "bound", "memory"]
+RankedBy = Literal["estimate", "bound", "memory"]
 
 
 class Candidate(NamedTuple):
@@ -33,6 +31,12 @@ class Candidate(NamedTuple):
     bound: Bound
     estimate: Estimate
     asked: bool  # the layout of the request itself
+    tight: str  # in what it leaves less memory free than published runs of its framework; empty: it does not
+
+    @property
+    def proven(self) -> bool:
+        """As near to published runs as rows are that were left out."""
+        return self.estimate.errors is not None and not self.tight
 
     def seconds(self, by: RankedBy) -> float | None:
         """A bound that ranks is one with the traffic that the framework really has."""
@@ -53,6 +57,7 @@ class RankedLayout(Value, frozen=True):
     estimate_seconds: float | None
     beyond: list[str]  # in what the estimate goes beyond the runs it was fitted to
     worst_percent: float | None  # how far off the estimate may be; None: not known
+    tied: bool  # with the first: closer than the model is known to tell layouts apart
     traffic_seconds: float  # over all connections, hidden or not
     settings: dict[str, str]
 
@@ -62,7 +67,7 @@ class Ranking(Value, frozen=True):
 
     by: RankedBy
     layouts: list[RankedLayout]
-    errors: Errors | None  # of the estimates, where it is by them
+    apart: LayoutsApart | None  # how far the model is off between two layouts; None: not known, or not by it
     tried: int
     refused: int  # by the model's sizes or by the framework
     too_large: int  # for a device's memory
@@ -77,10 +82,14 @@ def rank(request: Request, configs: ConfigSource, backend: Backend, calibration:
     found = [_candidate(benchmark, backend, calibration, asked) for benchmark in fitting]
     by = _ranked_by(found)
     ordered = sorted(found, key=lambda one: _place(one, by))
+    apart = calibration.fit.layouts_apart if calibration.fit and by == "estimate" else None
+    if by == "estimate":  # of an error that is not known nobody can say that it is smaller than a difference
+        ordered.sort(key=lambda one: not one.proven)
+    tied = _tied(ordered, apart)
     return Ranking(
         by=by,
-        errors=ordered[0].estimate.errors if ordered and by == "estimate" else None,
-        layouts=[_ranked(number, one) for number, one in enumerate(ordered, start=1)],
+        apart=apart,
+        layouts=[_ranked(number, one, tied=number <= tied) for number, one in enumerate(ordered, start=1)],
         tried=len(tried),
         refused=len(tried) - len(working),
         too_large=len(working) - len(fitting),
@@ -157,8 +166,18 @@ def settings_of(request: Request, global_batch_size: int, layout: Mapping[str, o
 def _candidate(benchmark: Benchmark, backend: Backend, calibration: Calibration, asked: Benchmark) -> Candidate:
     storage = backend.storage(benchmark)
     found = bound(benchmark, storage)
-    guess = estimate(benchmark, found, calibration)
-    return Candidate(benchmark, total_bytes(benchmark, storage), found, guess, asked=alike(benchmark, asked))
+    guess = estimate_across(benchmark, found, calibration, by_model=True)
+    size = total_bytes(benchmark, storage)
+    tight = _tight(benchmark, size, usable_bytes(benchmark, storage), calibration)
+    return Candidate(benchmark, size, found, guess, asked=alike(benchmark, asked), tight=tight)
+
+
+def _tight(benchmark: Benchmark, size: float, usable: float | None, calibration: Calibration) -> str:
+    kept, framework = calibration.fit, traits_of(benchmark).framework
+    most = kept.covered.most_memory_percent.get(framework) if kept else None
+    if most is None or not usable or 100 * size / usable <= most:
+        return ""
+    return f"{100 * size / usable:.0f}% of the usable memory: rows need {most:.0f}% at most"
 
 
 def alike(one: Benchmark | RankedLayout, other: Benchmark) -> bool:
@@ -170,20 +189,25 @@ def alike(one: Benchmark | RankedLayout, other: Benchmark) -> bool:
 
 
 def _ranked_by(found: Sequence[Candidate]) -> RankedBy:
-    """By one measure for all: estimates and bounds cannot be held against each other.
-
-    An estimate that was fitted to one kind of layout has no say in which kind is better. What is known of that is
-    what each one moves.
-    """
+    """By one measure for all: estimates and bounds cannot be held against each other."""
     if found and all(one.estimate.seconds is not None for one in found):
-        return "estimate" if all(one.estimate.tells_layouts_apart for one in found) else "traffic"
+        return "estimate"
     return "bound" if found and all(one.bound.seconds is not None for one in found) else "memory"
+
+
+def _tied(ordered: Sequence[Candidate], apart: LayoutsApart | None) -> int:
+    """How many the model cannot tell from the first."""
+    known = [one for one in ordered if one.proven]
+    if not known or apart is None:
+        return 0
+    limit = (known[0].estimate.seconds or 0.0) * (1 + apart.worst / 100)
+    return sum((one.estimate.seconds or 0.0) <= limit for one in known)
 
 
 def _place(one: Candidate, by: RankedBy) -> tuple[float, ...]:
     """Of layouts of the same time the one with less traffic, which can only show; then what was asked for, and then
     the smaller one."""
-    traffic = _moved(one, by)
+    traffic = _rounded(one.bound.traffic_seconds())
     if by == "memory":
         return (one.bytes_needed, traffic)
     return (_rounded(one.seconds(by) or 0.0), traffic, not one.asked, one.bytes_needed)
@@ -194,12 +218,7 @@ def _rounded(seconds: float, digits: int = 3) -> float:
     return float(f"{seconds:.{digits}g}")
 
 
-def _moved(one: Candidate, by: RankedBy) -> float:
-    """Seconds of traffic. Where no run was in another kind of layout, some percent less are no reason for one."""
-    return _rounded(one.bound.traffic_seconds(), digits=2 if by == "traffic" else 3)
-
-
-def _ranked(number: int, one: Candidate) -> RankedLayout:
+def _ranked(number: int, one: Candidate, *, tied: bool) -> RankedLayout:
     return RankedLayout(
         rank=number,
         layout=one.benchmark.parallelism.short(),
@@ -210,8 +229,9 @@ def _ranked(number: int, one: Candidate) -> RankedLayout:
         bound_seconds=one.bound.seconds,
         really_seconds=one.bound.really_seconds,
         estimate_seconds=one.estimate.seconds,
-        beyond=one.estimate.beyond,
-        worst_percent=one.estimate.worst_percent,
+        beyond=[*one.estimate.beyond, *([one.tight] if one.tight else [])],
+        worst_percent=one.estimate.worst_percent if one.proven else None,
+        tied=tied,
         traffic_seconds=one.bound.traffic_seconds(),
         settings=one.benchmark.overrides,
     )

@@ -6,77 +6,80 @@ import yaml
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.planning.calibration import (
-    FAMILIES_FILE,
-    FILE,
-    MAKE_ANEW,
-    Calibration,
-    Fits,
-    Judged,
-    Row,
-    fitted,
-    judge,
-    rounded,
-    row_of,
-)
-from benchmarks.planning.forecast_report import calibration_lines
+from benchmarks.planning.calibration import FILE, MAKE_ANEW, Row, row_of
+from benchmarks.planning.calibration_report import calibration_lines
+from benchmarks.planning.covered import Fit
+from benchmarks.planning.leaving_out import Left, fitted, leave_out
+from benchmarks.planning.predictions import outcomes, read_predictions
 from benchmarks.planning.published import as_benchmark
 from benchmarks.references.references import read_references
 from benchmarks.values import Value, json_text, to_builtins
+from launch.planning.published_layouts import placed_lines
 
 HEADER = """\
-# What came out of the published rows, by family (calibration_families.yml): estimates are made of it, without a fit.
+# What came out of the published rows: estimates are made of it, without a fit.
 # Made by python launch/plan.py calibration --write; without --write it shows how good it is.
 """
+DIGITS = 5  # that are kept of a number: more would differ from machine to machine
 
 
 class Made(Value, frozen=True):
     """A calibration made anew, with what it was judged by."""
 
-    calibration: Calibration
-    judged: list[Judged]
-    outside: list[str]  # rows of no family, or that nothing can be computed of
+    fit: Fit
+    rows: list[Row]
+    left: list[Left]
+    outside: list[str]  # rows that nothing can be computed of
 
 
-def show(configs: Configs, as_json: bool, write: bool) -> int:
-    found = configs.calibration()
-    if not found.families:
-        raise RequestError(
-            f"{configs.root / FAMILIES_FILE} is missing",
-            where=str(configs.root),
-            why="it says which published rows are fitted together",
-            next_command="the file of Stepmark's own configs is one to begin with",
-        )
-    made = make(configs, found)
+def show(configs: Configs, *, as_json: bool, write: bool, layouts: bool) -> int:
+    made = make(configs)
     if write:
-        text = yaml.safe_dump(to_builtins(Fits(fits=made.calibration.fits)), sort_keys=False, width=118)
-        (configs.root / FILE).write_text(HEADER + text, encoding="utf-8")
+        (configs.root / FILE).write_text(HEADER + _yaml(made.fit), encoding="utf-8")
     if as_json:
-        print(json_text(made))
+        print(json_text(made.fit))
         return EXIT_VALID
-    print("\n".join(calibration_lines(made.judged, made.calibration)))
+    print("\n".join(calibration_lines(made.left, made.fit)))
     for text in made.outside:
         print(f"not judged: {text}")
-    if not write and found != made.calibration:
+    held = list(outcomes(read_predictions(configs.root), read_references(configs.root)))
+    print("\n".join(["", "predictions of which a row was published since:", *(held or ["none"])]))
+    if layouts:
+        print("\n" + "\n".join(placed_lines(made.rows, made.fit, configs)))
+    if not write and configs.calibration().fit != made.fit:
         print(f"\n{configs.root / FILE} keeps another calibration, or none\n  next:  {MAKE_ANEW}")
     return EXIT_VALID
 
 
-def make(configs: Configs, found: Calibration) -> Made:
-    """Every published row as its benchmark, in its family; then the fits."""
+def make(configs: Configs) -> Made:
+    """Every published row as its benchmark, each left out; then the fit of all."""
     rows, outside = published_rows(configs)
-    judged: list[Judged] = []
-    fits = []
-    for family in found.families:
-        own = [row for row in rows if family.holds(row.benchmark)]
-        if not own:
-            continue
-        of_family = judge(family, own)
-        judged += of_family
-        fits.append(rounded(fitted(family, own, of_family)))
-    homeless = [row for row in rows if found.family_of(row.benchmark) is None]
-    outside += [f"{row.reference.name}: no family holds it" for row in homeless]
-    return Made(calibration=msgspec.structs.replace(found, fits=fits), judged=judged, outside=outside)
+    if not rows:
+        raise RequestError(
+            "no published row can be computed",
+            where=str(configs.root / "references"),
+            why="a calibration is fitted to published rows",
+            next_command="the folder of Stepmark's own configs is one to begin with",
+        )
+    left = leave_out(rows)
+    return Made(rows=rows, fit=rounded(fitted(rows, left)), left=left, outside=outside)
+
+
+def rounded(fit: Fit) -> Fit:
+    """As it is kept."""
+    return msgspec.convert(_rounded(to_builtins(fit)), Fit)
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def _yaml(fit: Fit) -> str:
+    return yaml.safe_dump(to_builtins(fit), sort_keys=False, width=118, default_flow_style=None)
 
 
 def published_rows(configs: Configs) -> tuple[list[Row], list[str]]:

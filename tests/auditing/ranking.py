@@ -7,7 +7,7 @@ from typing import NamedTuple
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.planning.layouts import Ranking, rank
+from benchmarks.planning.layouts import rank
 from benchmarks.references.references import Reference, read_references
 from benchmarks.request.resolve import Request
 from tests.auditing.table import Line, Lines, Random, Size
@@ -23,10 +23,17 @@ class Placed(NamedTuple):
     place: int
     of: int
     by: str
+    tied: bool  # with the first, by what the product knows of its own errors
+    tie: int  # how many are
 
     @property
     def in_front(self) -> bool:
-        return self.place <= max(1, math.ceil(FIRST * self.of))
+        return self.tied or self.place <= max(1, math.ceil(FIRST * self.of))
+
+    @property
+    def text(self) -> str:
+        tie = f" (in the first's tie of {self.tie})" if self.tied else ""
+        return f"{self.place} of {self.of} on {self.row.gpus}{tie}"
 
 
 def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
@@ -40,7 +47,7 @@ def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is dra
         known = [one for one in found if isinstance(one, Placed)]
         if not known:
             continue
-        places = ", ".join(f"{one.place} of {one.of} on {one.row.gpus}" for one in known)
+        places = ", ".join(one.text for one in known)
         goal = f"the first {100 * FIRST:g}%, or its tie"
         what = f"{name}: place among its candidates"
         yield Line(PART, what, goal, f"{places} (by {known[0].by})", all(one.in_front for one in known))
@@ -70,14 +77,12 @@ def placed(row: Reference, configs: Configs) -> Placed | str:
         ranking = rank(request, configs, find_backend(row.backend), configs.calibration())
     except RequestError as error:
         return error.what
-    place = place_of(row, ranking)
-    return "it is none of the candidates" if place is None else Placed(row, place, len(ranking.layouts), ranking.by)
-
-
-def place_of(row: Reference, ranking: Ranking) -> int | None:
     same = [
-        one.rank
+        one
         for one in ranking.layouts
         if (one.parallelism, one.micro_batch_size) == (row.parallelism, row.micro_batch_size)
     ]
-    return min(same, default=None)
+    if not same:
+        return "it is none of the candidates"
+    tie = sum(one.tied for one in ranking.layouts)
+    return Placed(row, same[0].rank, len(ranking.layouts), ranking.by, same[0].tied, tie)

@@ -1,9 +1,8 @@
-"""The connections of the devices, and the families of the calibration: each with its source, and none impossible."""
+"""The connections of the devices: each with its source, and none impossible."""
 
 import pytest
 
-from benchmarks.configs import Configs, read_yaml
-from benchmarks.planning import calibration
+from benchmarks.configs import Configs
 from benchmarks.references.references import read_references
 from benchmarks.values import Hardware
 
@@ -30,14 +29,3 @@ def test_rates_are_sourced_and_above_what_is_reached(hardware: Hardware) -> None
         assert 0.7 < (rate.achievable_gb_s or rate.gb_s) / rate.gb_s <= 1
     memory, node, network = (hardware.rates[name].gb_s for name in ("memory", "node", "network"))  # type: ignore[index]
     assert memory > node >= network
-
-
-def test_families_name_what_there_is() -> None:
-    written = read_yaml(CONFIGS.root / calibration.FAMILIES_FILE, calibration.Families)
-    made = read_yaml(CONFIGS.root / calibration.FILE, calibration.Fits)
-    assert [fit.family for fit in made.fits] == [family.name for family in written.families]
-    for fit in made.fits:
-        assert set(fit.hardware) <= set(CONFIGS.names("hardware"))
-        assert set(fit.models) <= set(CONFIGS.names("models"))
-        assert all(share >= 0 for share in fit.shares.values())
-    assert all(family.reason for family in written.families)

@@ -1,0 +1,75 @@
+"""Predictions: what a line holds, that none is changed, and how a row is held against one."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.configs import DEFAULT_ROOT, Configs
+from benchmarks.planning.calibration import estimate, nearest_scale
+from benchmarks.planning.predictions import FILE, Prediction, as_csv, outcomes, predicted, read_predictions
+from benchmarks.references.references import Reference, read_references
+from benchmarks.values import Benchmark
+from launch.planning.registering import register, unpublished
+from tests.benchmarks.planned import CONFIGS, bound_of, changed, recipe
+
+KEPT = CONFIGS.calibration()
+REGISTERED = read_predictions(CONFIGS.root)
+ROWS = read_references(CONFIGS.root)
+NEMO = recipe("nemo", "llama31_70b", hardware="h100")
+
+
+def prediction_of(benchmark: Benchmark) -> Prediction:
+    found = estimate(benchmark, bound_of(benchmark), KEPT)
+    assert found.seconds is not None
+    return predicted(benchmark, found, found.seconds, "2026-11-24", "0.11.0", "abc")
+
+
+def published(seconds: str) -> Reference:
+    row = next(row for row in ROWS if row.model == "llama31_70b" and row.gpus == 64 and row.dtype == "bf16")
+    return msgspec.structs.replace(row, seconds_per_step=seconds)
+
+
+def test_unpublished_recipes_are_registered() -> None:
+    assert len({one.cell for one in REGISTERED}) == len(REGISTERED) > 50
+    known = {one.cell for one in REGISTERED}
+    for benchmark in unpublished(CONFIGS):
+        assert nearest_scale(benchmark, KEPT.published) is None
+        name = (benchmark.recipe.name, benchmark.model.name, benchmark.dtype, benchmark.hardware.name, benchmark.gpus)
+        has_estimate = estimate(benchmark, bound_of(benchmark), KEPT).seconds is not None
+        assert name in known or not has_estimate
+
+
+def test_each_has_its_date_and_an_interval_or_why_there_is_none() -> None:
+    for one in REGISTERED:
+        assert len(one.commit) == 40
+        assert one.date.startswith("20")
+        if one.low_seconds:
+            assert float(one.low_seconds) < float(one.seconds) < float(one.high_seconds)
+            assert "left out" in one.interval
+        else:
+            assert one.interval.startswith("no interval: ")
+    assert any(one.low_seconds for one in REGISTERED)
+
+
+def test_what_is_registered_is_never_changed(tmp_path: Path) -> None:
+    root = tmp_path / "configs"
+    shutil.copytree(DEFAULT_ROOT, root)
+    first, *rest = REGISTERED
+    old = msgspec.structs.replace(first, seconds="99", date="2020-01-01")
+    (root / FILE).write_text(as_csv([old, *rest[:-1]]))
+    said = register(Configs(root))
+    after = read_predictions(root)
+    assert after[: len(REGISTERED) - 1] == [old, *rest[:-1]]
+    assert {one.cell for one in after} >= {one.cell for one in REGISTERED}
+    assert said.startswith(f"{len(after) - len(REGISTERED) + 1} predictions registered")
+
+
+@pytest.mark.parametrize(("seconds", "words"), [("14.7", "inside"), ("30.0", "OUTSIDE")])
+def test_a_row_is_held_against_the_prediction_of_its_series(seconds: str, words: str) -> None:
+    one = prediction_of(NEMO)
+    found = list(outcomes([one], [published(seconds)]))
+    assert len(found) == 1
+    assert f"{words} {one.low_seconds} to {one.high_seconds} s" in found[0]
+    assert list(outcomes([prediction_of(changed(NEMO, micro_batch_size=2))], [published(seconds)])) == []
