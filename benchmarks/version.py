@@ -1,3 +1,3 @@
 """The version of the suite; result.json carries it in its provenance."""
 
-VERSION = "0.11.0"
+VERSION = "0.12.0"
