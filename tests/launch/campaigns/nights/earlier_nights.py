@@ -45,7 +45,7 @@ def slower(result: dict[str, Any], factor: float, mean_factor: float) -> dict[st
         "median": times["median"] * factor,
         "mean": mean,
         "stdev": times["stdev"] * factor,
-        "ci95": [end * factor for end in times["ci95"]],
+        "ci95": times["ci95"] and [end * factor for end in times["ci95"]],  # None below 9 counted steps
         "excess": mean / (times["median"] * factor) - 1,
     }
     return {**result, "seconds_per_step": {**times, **scaled}}
