@@ -649,7 +649,7 @@ class RunRecord(Value, frozen=True):
 # --- summarised -------------------------------------------------------------------------------
 
 
-Settling = Literal["settled", "still moving", "too short", "not judged"]  # not judged: by versions up to 0.9.0
+Settling = Literal["settled", "still moving", "too short", "not judged"]  # not judged: by versions up to 0.11.0
 
 
 class Window(Value, frozen=True):
@@ -664,6 +664,7 @@ class Window(Value, frozen=True):
     settling: Settling = "not judged"
     drift_percent_per_minute: float | None = None  # of a run that still moves; above 0: it gets slower
     median_off_percent: float | None = None  # how far at most, by that drift, the median is from the settled time
+    steps_to_tell: int | None = None  # of a run too short to tell: how many might do
 
 
 class TimeToTrain(Value, frozen=True):

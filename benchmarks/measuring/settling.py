@@ -28,6 +28,7 @@ STUDENT_T = 2.447  # of a 95% interval, for a line through 8 blocks
 BOUND = 1.25 * STUDENT_T
 SEEN = 2 * STUDENT_T
 SMALLEST_ERROR = 1e-9  # percent; of step times that do not vary
+LONGER = [math.pow(1.2, power) for power in range(1, 60)]  # times the steps
 
 
 class Timed(NamedTuple):
@@ -56,6 +57,7 @@ class Judgement(NamedTuple):
     settling: Settling
     drift_percent_per_minute: float | None = None  # above 0: it gets slower
     median_off_percent: float | None = None
+    steps_to_tell: int | None = None  # of a run too short to tell: how many might do
 
 
 TOO_SHORT = Judgement("too short")
@@ -65,7 +67,8 @@ WORDS: dict[Settling, str] = {
     "too short": "too short to tell",
     "not judged": "settling not judged",
 }
-NULLS = ("window.drift_percent_per_minute", "window.median_off_percent")  # of a run that does not move
+OF_DRIFT = ("window.drift_percent_per_minute", "window.median_off_percent")
+STEPS_TO_TELL = "window.steps_to_tell"
 NOTE_BEFORE = "not settled: the run is too short to show that its step time has settled, so it may still drift"
 
 
@@ -95,27 +98,67 @@ def settled_from(seconds: Sequence[float | None], ends: Sequence[float], first: 
     return None
 
 
-def judge(steps: Sequence[Timed], counted: Sequence[Timed]) -> Judgement:
-    """Whether the median of the counted steps may be off, by the medians of 8 blocks of all steps after settling."""
+def before_settling(seconds: Sequence[float]) -> Judgement:
+    """Of a run that ended before it can have settled."""
+    from statistics import median
+
+    typical = median(seconds) if seconds else 0.0
+    return Judgement(
+        "too short", steps_to_tell=_rounded(_fewest(2 * LIMIT_SECONDS, typical)) if typical > 0 else None
+    )
+
+
+def judge(steps: Sequence[Timed], counted: Sequence[Timed], before: int) -> Judgement:
+    """Whether the median of the counted steps may be off, by the medians of 8 blocks of all steps after settling.
+
+    `before` is how many steps the run has before them.
+    """
     from statistics import median
 
     typical = median(step.seconds for step in counted) if counted else 0.0
-    if len(steps) < 2 * BLOCKS or steps[-1].ended - steps[0].ended < LIMIT_SECONDS or typical <= 0:
+    if typical <= 0:
         return TOO_SHORT
+    if len(steps) < 2 * BLOCKS or steps[-1].ended - steps[0].ended < LIMIT_SECONDS:
+        return Judgement("too short", steps_to_tell=_rounded(before + _fewest(LIMIT_SECONDS, typical)))
     cut = [len(steps) * block // BLOCKS for block in range(BLOCKS + 1)]
     blocks = [steps[start:end] for start, end in pairwise(cut)]
     at = [math.fsum(step.ended for step in block) / len(block) for block in blocks]
     percent = [100 * (median(step.seconds for step in block) / typical - 1) for block in blocks]
+    trend = _trend(at, percent, _seconds_left(steps, counted))
     jumps = [_jump(block, at, percent) for block in range(END_BLOCKS, BLOCKS - END_BLOCKS + 1)]
-    return _verdict([_trend(at, percent, steps, counted), *jumps])
+    found = _verdict([trend, *jumps])
+    if found.settling != "too short":
+        return found
+    error = max(jump.error for jump in jumps)
+    longer = next((one for one in LONGER if _would_tell(trend, error, steps, counted, one)), None)
+    return found._replace(steps_to_tell=_rounded(before + longer * len(steps)) if longer else None)
 
 
-def _trend(
-    at: Sequence[float], percent: Sequence[float], steps: Sequence[Timed], counted: Sequence[Timed]
-) -> Movement:
+def _fewest(seconds: float, typical: float) -> float:
+    return max(2 * BLOCKS, seconds / typical + 1)
+
+
+def _rounded(steps: float) -> int:
+    """Up, to two digits."""
+    unit: int = 10 ** max(0, math.floor(math.log10(steps)) - 1)
+    return math.ceil(steps / unit) * unit
+
+
+def _seconds_left(steps: Sequence[Timed], counted: Sequence[Timed], longer: float = 1.0) -> float:
     """From the middle of the counted steps to where a drift ends: at LONGEST_DRIFT_SECONDS, or later with the run."""
     middle = (counted[0].ended + counted[-1].ended) / 2
-    seconds = max(LONGEST_DRIFT_SECONDS, steps[-1].ended) - middle
+    return max(LONGEST_DRIFT_SECONDS, longer * steps[-1].ended) - longer * middle
+
+
+def _would_tell(
+    trend: Movement, jump_error: float, steps: Sequence[Timed], counted: Sequence[Timed], longer: float
+) -> bool:
+    """Whether so many times the steps, as noisy as these, would rule out that the median is off."""
+    trend_error = trend.error / trend.seconds * _seconds_left(steps, counted, longer) / math.pow(longer, 1.5)
+    return (1 + BOUND) * max(trend_error, jump_error / math.sqrt(longer)) < MATTERS_PERCENT
+
+
+def _trend(at: Sequence[float], percent: Sequence[float], seconds: float) -> Movement:
     slope, error = _line(at, percent)
     return Movement(slope * seconds, error * seconds, seconds)
 
@@ -160,7 +203,7 @@ def note(window: Window) -> str | None:
             f"still moving: {abs(drift):.2g}% {pace} per minute; "
             f"the median may be up to {off:.2g}% {side} the settled step time"
         )
-    return (
-        "too short to tell whether the step time has settled: "
-        f"at its noise, a drift that puts the median off by {MATTERS_PERCENT:g}% would not show"
-    )
+    short = "too short to tell whether the step time has settled"
+    if window.steps_to_tell is None:
+        return f"{short}: at its noise, a drift that puts the median off by {MATTERS_PERCENT:g}% would not show"
+    return f"{short}: that would take about {window.steps_to_tell:,} steps or more"

@@ -319,7 +319,11 @@ def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | Non
     if not window.counted:
         found |= dict.fromkeys(("window.first_step", "window.last_step"), "no step is counted")
     if window.settling != "still moving":
-        found |= dict.fromkeys(settling.NULLS, settling.WORDS[window.settling])
+        found |= dict.fromkeys(settling.OF_DRIFT, settling.WORDS[window.settling])
+    if window.steps_to_tell is None:
+        is_short = window.settling == "too short"
+        why = "the window has no step, or begins before the step time may have settled"
+        found[settling.STEPS_TO_TELL] = why if is_short else settling.WORDS[window.settling]
     for name in ("first", "last"):
         if getattr(loss, name) is None:
             found[f"loss.{name}"] = f"no finite loss was reported for the {name} step"

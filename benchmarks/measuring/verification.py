@@ -19,6 +19,7 @@ RELATIVE_TOLERANCE = 1e-9
 ABSENT = "(absent)"
 INTERVAL = "seconds_per_step.ci95"
 LAST_THAT_DID_NOT_JUDGE = (0, 11)
+NEW_NULLS = (*settling.OF_DRIFT, settling.STEPS_TO_TELL, INTERVAL)
 
 
 def differences(
@@ -48,15 +49,14 @@ def _judged_as_before(result: Result, stored: Result) -> Result:
     interval, which had another rule.
     """
     settled = SETTLING in result.window.excluded if result.window.rule == STEADY else stored.window.settled
-    window = msgspec.structs.replace(
-        result.window, settled=settled, settling="not judged", drift_percent_per_minute=None, median_off_percent=None
-    )
+    not_judged = dict.fromkeys(("drift_percent_per_minute", "median_off_percent", "steps_to_tell"))
+    window = msgspec.structs.replace(result.window, settled=settled, settling="not judged", **not_judged)
     note = settling.note(result.window)
     before = [] if settled else [settling.NOTE_BEFORE]
     of_interval = interval_notes(result.seconds_per_step.median or 0.0, result.window.counted)
     notes = [one for said in result.notes if said not in of_interval for one in (before if said == note else [said])]
     spread = msgspec.structs.replace(result.seconds_per_step, ci95=stored.seconds_per_step.ci95)
-    nulls = {name: why for name, why in result.null_because.items() if name not in (*settling.NULLS, INTERVAL)}
+    nulls = {name: why for name, why in result.null_because.items() if name not in NEW_NULLS}
     if INTERVAL in stored.null_because:
         nulls[INTERVAL] = stored.null_because[INTERVAL]
     return msgspec.structs.replace(result, window=window, notes=notes, null_because=nulls, seconds_per_step=spread)

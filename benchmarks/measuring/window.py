@@ -98,15 +98,17 @@ def choose_window(
 
 def _judge(steps: Sequence[Step], steady: Marks, marks: Marks, start: int | None) -> Judgement:
     """Whether the run moved after settling. A recipe's window may be short, or lie before it."""
-    if start is None or None not in marks[start:] or marks.index(None) < start:
-        return settling.TOO_SHORT
     times, ends = _times(steps), _step_ends(steps)
+    if start is None:
+        return settling.before_settling([times[index] for index, mark in enumerate(steady) if mark is None])
+    if None not in marks[start:] or marks.index(None) < start:
+        return settling.TOO_SHORT
     began = ends[steady.index(None) - 1] if steady.index(None) else 0.0
     of_run, counted = (
         [Timed(times[index], ends[index] - began) for index in range(start, len(steps)) if of[index] is None]
         for of in (steady, marks)
     )
-    return settling.judge(of_run, counted)
+    return settling.judge(of_run, counted, len(steps) - len(of_run))
 
 
 def missing_steps(rule: str, steps: Sequence[Step]) -> int:
@@ -178,6 +180,7 @@ def _window(marked: Sequence[Step], rule: str, judgement: Judgement) -> Window:
         settling=judgement.settling,
         drift_percent_per_minute=judgement.drift_percent_per_minute,
         median_off_percent=judgement.median_off_percent,
+        steps_to_tell=judgement.steps_to_tell,
     )
 
 

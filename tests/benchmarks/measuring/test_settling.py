@@ -88,6 +88,18 @@ def test_a_run_that_is_too_short_for_its_noise_is_neither() -> None:
         assert share(drawn("none", no_drift(), noise, length), "too short") >= 0.95
 
 
+@pytest.mark.parametrize(
+    ("noise", "length"), [("0.1%", SHORT), ("0.3%", SHORT), ("0.3%", LONG), ("1%", LONG), ("0.1%", Length(500, 0.1))]
+)
+def test_as_many_steps_as_a_run_too_short_asks_for_mostly_tell(noise: str, length: Length) -> None:
+    """Within a factor of two: the noise is known from 8 blocks."""
+    short = [one.window for one in drawn("none", no_drift(), noise, length) if one.window.settling == "too short"]
+    asked = int(np.median([window.steps_to_tell or 0 for window in short]))
+    assert asked > length.steps
+    assert share(drawn("more", no_drift(), noise, Length(2 * asked, length.seconds), runs=20), "settled") >= 0.7
+    assert share(drawn("less", no_drift(), noise, Length(asked // 2, length.seconds), runs=20), "settled") <= 0.5
+
+
 def test_a_machine_with_two_speeds_is_not_settled() -> None:
     found = drawn("two", two_states(3, 5), "0.1%", SHORT)
     assert share(found, "settled") <= 0.02

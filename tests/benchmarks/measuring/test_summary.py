@@ -305,7 +305,7 @@ CONTRACT: dict[str, Any] = {
     ],
     "window": [
         "rule", "first_step", "last_step", "counted", "settled", "excluded", "settling",
-        "drift_percent_per_minute", "median_off_percent",
+        "drift_percent_per_minute", "median_off_percent", "steps_to_tell",
     ],
     "seconds_per_step": ["median", "mean", "stdev", "ci95", "excess"],
     "tokens_per_second": None,

@@ -119,7 +119,7 @@ def test_an_edit_of_any_figure_of_the_result_is_found(path: Path, value: Any) ->
 
 
 def moving(settling: str, *notes: str, nulls: dict[str, str] | None = None, **window: Any) -> Result:
-    of_window = {"settled": False, "settling": settling, "excluded": {"settling": 3}, **window}
+    of_window = {"settled": False, "settling": settling, "excluded": {"settling": 3}, "steps_to_tell": None, **window}
     return msgspec.structs.replace(
         RESULT_VALUE,
         window=msgspec.structs.replace(RESULT_VALUE.window, **of_window),

@@ -60,6 +60,7 @@ def test_a_short_run_keeps_all_steps_after_compile_and_says_that_it_is_too_short
         settled=False,
         excluded={"compile": 1},
         settling="too short",
+        steps_to_tell=160,
     )
 
 
