@@ -29,7 +29,7 @@ from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
 from benchmarks.comparing.summary import slower, summary
 from benchmarks.comparing.together import adjusted
 from benchmarks.comparing.values import Comparison, Difference, Figure
-from benchmarks.sweeps.pairs import CONFIDENCE, quantile
+from benchmarks.measuring.clipped_mean import CONFIDENCE, quantile
 
 DEFAULT_MARGIN_PERCENT = 1.0
 EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats

@@ -10,8 +10,8 @@ from benchmarks.comparing.figures import FigureKind
 from benchmarks.comparing.intervals import FEWEST_RUNS, Level, between_windows
 from benchmarks.comparing.runs import Runs
 from benchmarks.comparing.turns import in_turns, times_of
+from benchmarks.measuring.clipped_mean import FEWEST_PAIRS
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.sweeps.pairs import FEWEST_PAIRS
 from benchmarks.values import Window
 
 History = Callable[[], Sequence[FinishedRun]]

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from benchmarks.gate.change_points import FEWEST_NIGHTS, change_points
 from benchmarks.measuring import statistics
+from benchmarks.measuring.clipped_mean import CLIP_DEVIATIONS, CLIPPED_SPREAD_CORRECTION, DEFAULT_PAIRS, FEW_VALUES
 from benchmarks.rendering.columns import plural
-from benchmarks.sweeps.pairs import CLIP_DEVIATIONS, CLIPPED_SPREAD_CORRECTION, DEFAULT_PAIRS, FEW_VALUES
 
 SECONDS_OF_A_DAY = 12 * 3600  # what began so long after the first run of a day is of the next: a night is one day
 FEWEST_DAYS = 5  # of one kind, before their spread is taken for that of others
@@ -131,7 +131,7 @@ def _levels(days: Sequence[Sequence[float]]) -> list[list[float]]:
 def spread(groups: Sequence[Sequence[float]]) -> Spread | None:
     """The variance around each group's own mean; a few values that are far off count as less far.
 
-    As in pairs.py, beyond 4 robust deviations; not where many are: that is how the machine is.
+    As in clipped_mean.py, beyond 4 robust deviations; not where many are: that is how the machine is.
     """
     counted = [group for group in groups if len(group) > 1]
     if not counted:

@@ -23,8 +23,8 @@ from benchmarks.comparing.days import (
 from benchmarks.comparing.together import CHANCE
 from benchmarks.comparing.turns import Times, beside_trend, in_turns
 from benchmarks.comparing.values import Direction, Verdict
+from benchmarks.measuring.clipped_mean import CONFIDENCE, FEWEST_PAIRS, POWER, clipped_mean, quantile
 from benchmarks.rendering.columns import percent_text
-from benchmarks.sweeps.pairs import CONFIDENCE, FEWEST_PAIRS, POWER, paired, quantile
 
 FEWEST_RUNS = FEWEST_PAIRS  # of a side that is a set: two have an interval that holds nearly everything
 FEWEST_OF_SIDE = 3  # days of a side, before its days alone say how much days differ
@@ -95,7 +95,7 @@ class Level(NamedTuple):
 
 def level(logs: Sequence[float], window: tuple[float, float] | None = None) -> Level:
     """The mean over runs, with its interval from 3 runs on; of one run its own, with its window's interval."""
-    found = paired(logs)
+    found = clipped_mean(logs)
     if found is None:
         low, high = window or (None, None)
         return Level(_mean(logs), low, high, logs=logs)
@@ -107,7 +107,7 @@ def level(logs: Sequence[float], window: tuple[float, float] | None = None) -> L
 
 
 def between_sets(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """Welch's t on the means of logarithms; from 6 runs a side on, a run far off counts as in pairs.py."""
+    """Welch's t on the means of logarithms; from 6 runs a side on, a run far off counts as in clipped_mean.py."""
     return _around(*_welch(a, b), f"{len(a)} and {len(b)} runs, Welch's t")
 
 
@@ -145,7 +145,7 @@ def between_sets_of_days(
 
 def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
     """The difference, its standard error and its degrees of freedom."""
-    one, other = paired(a), paired(b)
+    one, other = clipped_mean(a), clipped_mean(b)
     if one is None or other is None:
         raise ValueError(f"a set has {FEWEST_RUNS} runs or more")
     # Satterthwaite: as many degrees of freedom as the noisier side leaves.
@@ -156,7 +156,7 @@ def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]
 
 def between_pairs(logs: Sequence[float]) -> Estimate:
     """Student's t on the ratios of pairs: what slows both runs of a pair falls out."""
-    found = paired(logs)
+    found = clipped_mean(logs)
     if found is None:
         raise ValueError(f"an interval needs {FEWEST_PAIRS} pairs")
     error = found.deviation / math.sqrt(len(logs))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from benchmarks.comparing.days import Spread, combined
 from benchmarks.measuring import statistics
-from benchmarks.sweeps.pairs import CLIPPED_SPREAD_CORRECTION, paired
+from benchmarks.measuring.clipped_mean import CLIPPED_SPREAD_CORRECTION, clipped_mean
 
 # Welch's t of the starting times, at most. It is also the t of two equal sides under a trend without noise, so that
 # below it a trend widens the interval of Welch's t more than it moves its centre.
@@ -52,10 +52,10 @@ def beside_trend(a: Sequence[float], b: Sequence[float], times: Times) -> tuple[
 
 
 class _Side:
-    """One side's sums; a run far off counts as in pairs.py."""
+    """One side's sums; a run far off counts as in clipped_mean.py."""
 
     def __init__(self, logs: Sequence[float], times: Sequence[float]) -> None:
-        found = paired(logs)
+        found = clipped_mean(logs)
         counted = found.counted if found else list(logs)
         self.correction = 1.0 if counted == list(logs) else CLIPPED_SPREAD_CORRECTION
         self.mean, self.time = _mean(counted), _mean(times)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from benchmarks.errors import RequestError
 from benchmarks.gate.rule_settings import Rule
 from benchmarks.measuring import statistics
-from benchmarks.sweeps.pairs import quantile
+from benchmarks.measuring.clipped_mean import quantile
 
 # Variance of the mean of n normal values without their smallest and largest (from 3 on), in units of one value's.
 # Simulated; tests/benchmarks/gate/test_rule.py holds it to a fresh simulation.

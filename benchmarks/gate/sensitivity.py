@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarks.gate.level import MEAN_VARIANCE, Level
 from benchmarks.gate.rule_settings import Rule
 from benchmarks.gate.values import Direction
-from benchmarks.sweeps.pairs import quantile
+from benchmarks.measuring.clipped_mean import quantile
 
 if TYPE_CHECKING:
     import numpy as np

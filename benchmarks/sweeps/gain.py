@@ -9,9 +9,9 @@ from typing import Literal
 
 from benchmarks.comparing.intervals import Estimate, between_pairs
 from benchmarks.measuring import statistics
+from benchmarks.measuring.clipped_mean import FEWEST_PAIRS, clipped_mean
 from benchmarks.rendering.columns import aligned, columns, plural
 from benchmarks.rendering.report import seconds_text
-from benchmarks.sweeps.pairs import FEWEST_PAIRS, paired
 from benchmarks.sweeps.scaling import CellRuns
 from benchmarks.values import Value
 
@@ -150,7 +150,7 @@ def _verdict(
 
 
 def _far_off(pairs: Sequence[Pair], logs: Sequence[float]) -> list[str]:
-    found = paired(logs)
+    found = clipped_mean(logs)
     return [
         f"repeat {pair.repeat} lies far from the others ({pair.speedup_percent:+.2f}%) and counts as "
         f"{_percent(counted):+.2f}%"

@@ -13,7 +13,7 @@ from benchmarks.gate.level import MEAN_VARIANCE, Level, level
 from benchmarks.gate.rule import G3, Judged, judge, stands
 from benchmarks.gate.sensitivity import smallest_detectable
 from benchmarks.gate.values import Direction
-from benchmarks.sweeps.pairs import quantile
+from benchmarks.measuring.clipped_mean import quantile
 
 
 def nights(count: int = 20, noise: float = 0.002, seed: int = 7, centre: float = 4.0) -> list[float]:

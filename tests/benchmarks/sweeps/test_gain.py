@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pytest
 
 from benchmarks.comparing.intervals import between_pairs
+from benchmarks.measuring import clipped_mean as clipping
+from benchmarks.measuring.clipped_mean import clipped_mean
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.sweeps import gain, pairs
+from benchmarks.sweeps import gain
 from benchmarks.sweeps.gain import Gain
-from benchmarks.sweeps.pairs import paired
 from benchmarks.sweeps.scaling import CellRuns
 from tests.benchmarks.sweeps.test_scaling import result, scale
 
@@ -199,21 +200,21 @@ def differences(case: str, count: int, noise: Noise) -> Array:
 def test_the_interval_holds_the_truth(case: str, count: int) -> None:
     held = 0
     for logs in differences(case, count, CASES[case]):
-        found = paired(logs.tolist())
+        found = clipped_mean(logs.tolist())
         assert found is not None
         held += abs(found.centre) <= found.half_width
     assert held / DRAWS >= 0.94
 
 
 def test_a_machine_of_two_states_is_held_less_often_as_the_docs_say() -> None:
-    held = [paired(logs.tolist()) for logs in differences("two states", 6, two_states)]
+    held = [clipped_mean(logs.tolist()) for logs in differences("two states", 6, two_states)]
     assert 0.90 <= np.mean([found is not None and abs(found.centre) <= found.half_width for found in held]) < 0.94
 
 
 def power(case: str, count: int, effect: float) -> float:
     shown = 0
     for logs in differences(case, count, CASES[case]):
-        found = paired((logs + effect).tolist())
+        found = clipped_mean((logs + effect).tolist())
         assert found is not None
         shown += found.centre > found.half_width
     return shown / DRAWS
@@ -227,13 +228,13 @@ def test_the_interval_is_narrow_enough_to_be_of_use() -> None:
 
 
 def test_without_clipping_one_run_in_thirty_hides_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "DEFAULT_PAIRS", 10**9)
+    monkeypatch.setattr(clipping, "DEFAULT_PAIRS", 10**9)
     assert power("3% outlier runs", 6, 0.02) < 0.87
 
 
 def test_clipping_so_few_that_none_can_be_told_would_hold_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "DEFAULT_PAIRS", 3)
-    held = [paired(logs.tolist()) for logs in differences("normal", 3, normal)]
+    monkeypatch.setattr(clipping, "DEFAULT_PAIRS", 3)
+    held = [clipped_mean(logs.tolist()) for logs in differences("normal", 3, normal)]
     assert np.mean([found is not None and abs(found.centre) <= found.half_width for found in held]) < 0.92
 
 

@@ -1,7 +1,7 @@
-"""Pairs of runs -> how far one way is from the other, with an interval. Pure.
+"""The mean of a few runs or pairs of runs, outliers clipped, with its interval. Pure.
 
-All in logarithms of ratios. Between the runs of one day the medians differ by 0.1% (one cluster in ten: 0.5%), and
-some runs are far off (MLPerf's public logs).
+All in logarithms. Medians of runs of one day differ by 0.1% (one cluster in ten: 0.5%), and some runs are far off
+(MLPerf's public logs).
 """
 
 import math
@@ -21,17 +21,15 @@ CONFIDENCE = 0.975  # two-sided 95%
 POWER = 0.8  # a detectable effect is seen so often
 
 
-class Paired(NamedTuple):
-    """Of the logarithms of the pairs' ratios."""
-
+class ClippedMean(NamedTuple):
     centre: float
     half_width: float
-    deviation: float  # of one pair
-    counted: list[float]  # what each pair counts as
+    deviation: float  # of one value
+    counted: list[float]  # what each value counts as
 
 
-def paired(logs: Sequence[float]) -> Paired | None:
-    """The mean over pairs with its 95% interval by Student's t (n - 1); None for fewer than 3.
+def clipped_mean(logs: Sequence[float]) -> ClippedMean | None:
+    """The mean of runs, or of pairs, with its 95% interval by Student's t (n - 1); None for fewer than 3.
 
     From 6 pairs on, a pair beyond 4 robust deviations (MAD) of the median counts as if it lay there: one run that was
     disturbed would else make the interval useless. Of fewer pairs none can be told to be the odd one, and all count;
@@ -51,7 +49,7 @@ def paired(logs: Sequence[float]) -> Paired | None:
     counted, correction = _clipped(logs)
     deviation = correction * (statistics.stdev(counted) or 0.0)
     half_width = quantile(CONFIDENCE, len(logs) - 1) * deviation / math.sqrt(len(logs))
-    return Paired(math.fsum(counted) / len(counted), half_width, deviation, counted)
+    return ClippedMean(math.fsum(counted) / len(counted), half_width, deviation, counted)
 
 
 def _clipped(logs: Sequence[float]) -> tuple[list[float], float]:
