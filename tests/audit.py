@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("--size", choices=("full", "small"), default="full")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--out", type=Path, help="the file for the table; else it is printed")
-    parser.add_argument("--before", type=Path, help="an earlier table, to be shown beside")
+    parser.add_argument("--before", type=Path, help="an earlier table, to be shown beside this one")
     parser.add_argument(
         "--clone", action="append", default=[], metavar="OWNER/NAME=PATH", help="to look up cited lines in"
     )

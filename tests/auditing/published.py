@@ -3,7 +3,6 @@
 import csv
 import re
 import subprocess
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -83,8 +82,6 @@ def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is dra
         placed == len(rows),
     )
     yield from _cited(rows, size.clones)
-    for source, count in Counter(_origin(row) for row in rows).items():
-        yield Line(PART, f"rows of {source}", "", f"{count}")
 
 
 def _cited(rows: Sequence[Mapping[str, str]], clones: Mapping[str, Path]) -> Lines:
@@ -114,11 +111,6 @@ def _text(clone: Path, tag: str, file: str) -> list[str]:
 def _numbers(clone: Path, tag: str, file: str, line: int) -> set[float]:
     text = _text(clone, tag, file)[line - 1].replace(",", "")
     return {float(number) for number in re.findall(r"[0-9]+(?:\.[0-9]+)?", text)}
-
-
-def _origin(row: Mapping[str, str]) -> str:
-    tag = row.get("tag")
-    return f"{row['source'].partition(',')[0]} {tag}" if tag else row["source"]
 
 
 def judged(row: Mapping[str, str]) -> Iterator[tuple[str, bool]]:

@@ -101,9 +101,9 @@ def markdown(lines: Sequence[Line], earlier: Mapping[tuple[str, str], str] | Non
 
 
 def found_in(table: str) -> dict[tuple[str, str], str]:
-    """What a table that was printed earlier found."""
+    """What an earlier table found; its own column of an earlier one, where it has that: the start is kept."""
     rows = [
-        [cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines() if line[:1] == "|"
+        [cell.strip() for cell in line.strip()[1:-1].split(" | ")] for line in table.splitlines() if line[:1] == "|"
     ]
-    place = rows[0].index("found") if rows else 0
+    place = rows[0].index("before" if "before" in rows[0] else "found") if rows else 0
     return {(row[0], row[1]): row[place] for row in rows[2:]}
