@@ -7,13 +7,15 @@ what the gate says of public runs.
 import argparse
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from benchmarks.gate.self_test import RUNS, self_test, tables  # noqa: E402
+from benchmarks.rendering.columns import markdown_table  # noqa: E402
+from tests.documents import replace_part  # noqa: E402
 from tests.public_runs import histories  # noqa: E402
 
 DOCUMENTS = REPOSITORY / "docs"
@@ -32,53 +34,39 @@ def replayed(_: int) -> str:
     off, runs = sum(map(histories.outliers, sets)), sum(len(one.logs) for one in sets)
     middle = statistics.median(map(histories.autocorrelation, sets))
     tenth = deviations[round(0.9 * (len(deviations) - 1))]
-    lines = [
-        f"{runs:,} runs of {len(sets)} result sets. Standard deviation between the runs of a set:",
-        f"{statistics.median(deviations):.2f}% in the middle set, {tenth:.2f}% in one of ten, at most "
-        f"{deviations[-1]:.1f}%. "
-        f"{off} runs ({100 * off / runs:.1f}%) lie beyond",
-        f"5 robust deviations and half a percent. Lag-1 autocorrelation of runs in the middle set: {middle:.2f}.",
-        f"In the {days} sets that span several days, {100 * share:.0f}% of the variance is between days.",
-        "",
-        "| history | runs | noise | judged | false regressions | improvements | "
-        + " | ".join(f"{100 * effect:g}% found" for effect in EFFECTS)
-        + " |",
-        "| --- " * (6 + len(EFFECTS)) + "|",
-    ]
+    rows = []
     total = [0] * (3 + 2 * len(EFFECTS))
     for name, logs in histories.histories(sets).items():
         found = histories.replay(logs, EFFECTS)
-        counts = [number for effect in EFFECTS for number in found.found[effect]]
-        total = [a + b for a, b in zip(total, [*found[:1], *found[2:4], *counts], strict=True)]
-        lines.append(_row(name, len(logs), f"{100 * found.noise:.2f}%", found.nights, found.false_alarms,
-                          found.improvements, *_shares(counts)))  # fmt: skip
-    lines.append(_row("all", "", "", *total[:3], *_shares(total[3:])))
-    return "\n".join(lines)
+        planted = [number for effect in EFFECTS for number in found.found[effect]]
+        counts = [found.nights, found.false_alarms, found.improvements, *planted]
+        total = [a + b for a, b in zip(total, counts, strict=True)]
+        rows.append([name, str(len(logs)), f"{100 * found.noise:.2f}%", *_cells(counts)])
+    titles = ["history", "runs", "noise", "judged", "false regressions", "improvements"]
+    table = markdown_table(
+        [*titles, *(f"{100 * effect:g}% found" for effect in EFFECTS)], [*rows, ["all", "", "", *_cells(total)]]
+    )
+    return f"""{runs:,} runs of {len(sets)} result sets. Standard deviation between the runs of a set:
+{statistics.median(deviations):.2f}% in the middle set, {tenth:.2f}% in one of ten, at most {deviations[-1]:.1f}%. \
+{off} runs ({100 * off / runs:.1f}%) lie beyond
+5 robust deviations and half a percent. Lag-1 autocorrelation of runs in the middle set: {middle:.2f}.
+In the {days} sets that span several days, {100 * share:.0f}% of the variance is between days.
+
+{table}"""
 
 
-def _shares(counts: list[int]) -> list[str]:
-    """Found, of so many."""
-    return [f"{found} of {of}" for found, of in zip(counts[::2], counts[1::2], strict=True)]
-
-
-def _row(*cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
+def _cells(counts: Sequence[int]) -> list[str]:
+    """Judged, false regressions and improvements; then, of each effect, found of so many."""
+    return [
+        *map(str, counts[:3]),
+        *(f"{found} of {of}" for found, of in zip(counts[3::2], counts[4::2], strict=True)),
+    ]
 
 
 PARTS: dict[str, tuple[str, Callable[[int], str]]] = {
     "simulated": ("gate.md", simulated),
     "replayed": ("measurements/2026-11-24-gate.md", replayed),
 }
-
-
-def between(document: Path, name: str, new: str) -> str:
-    """The document with what is between the two markers of this name replaced."""
-    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-    before, found, rest = document.read_text(encoding="utf-8").partition(begin)
-    _, ended, after = rest.partition(end)
-    if not (found and ended):
-        raise SystemExit(f"{document.name} lacks the markers of '{name}'")
-    return f"{before}{begin}\n{new.strip()}\n\n{end}{after}"
 
 
 def main() -> None:
@@ -89,11 +77,11 @@ def main() -> None:
     asked = parser.parse_args()
     for name, (place, make) in PARTS.items():
         if asked.only in (None, name):
-            text, document = make(asked.runs), DOCUMENTS / place
+            text = make(asked.runs)
             if asked.print:
                 print(text)
             else:
-                document.write_text(between(document, name, text), encoding="utf-8")
+                replace_part(DOCUMENTS / place, name, text)
 
 
 if __name__ == "__main__":

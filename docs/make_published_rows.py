@@ -20,6 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from benchmarks.references.references import Reference  # noqa: E402
+from benchmarks.rendering.columns import markdown_table  # noqa: E402
 
 TABLE = REPOSITORY / "configs/references/published.csv"
 COLUMNS = [name for name in Reference.__struct_fields__ if name != "where"]
@@ -498,12 +499,11 @@ def main() -> None:
 
 
 def report(rows: Sequence[Row], out: Sequence[Found]) -> None:
-    print("| source | rows |\n|---|---|")
-    for source, count in Counter(row["source"] for row in rows).items():
-        print(f"| {source} | {count} |")
-    print("\n| left out of | because | figures |\n|---|---|---|")
-    for (source, reason), count in Counter((found.place.repository, found.reason) for found in out).items():
-        print(f"| {source} | {reason} | {count} |")
+    sources = Counter(row["source"] for row in rows)
+    print(markdown_table(["source", "rows"], [[source, str(count)] for source, count in sources.items()]), end="\n\n")
+    reasons = Counter((found.place.repository, found.reason) for found in out)
+    titles = ["left out of", "because", "figures"]
+    print(markdown_table(titles, [[source, reason, str(count)] for (source, reason), count in reasons.items()]))
 
 
 if __name__ == "__main__":

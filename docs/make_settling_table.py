@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from benchmarks.measuring.window import choose_window  # noqa: E402
+from benchmarks.rendering.columns import markdown_table  # noqa: E402
 from benchmarks.values import Step, Window  # noqa: E402
 from tests.benchmarks.measuring.settling_worlds import (  # noqa: E402
     MATTERS,
@@ -133,9 +134,7 @@ def main() -> None:
 
 
 def table(rows: Iterator[Sequence[str]]) -> str:
-    heading, *others = rows
-    lines = [heading, ["---"] * len(heading), *others]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_table(next(rows), rows)
 
 
 def drawn(name: str, drift: Drift, noise: str, length: Length, runs: int) -> list[Judged]:

@@ -5,6 +5,7 @@ assert the bounds.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from benchmarks.gate.noise import FALSE_ALARMS
 from benchmarks.gate.rule import G3, Rule
 from benchmarks.gate.simulation import BEFORE, HISTORY, SINCE, Case, Watched, World, sweep_finds, watch
+from benchmarks.rendering.columns import markdown_table
 from benchmarks.values import Value
 
 SEED = 20261101
@@ -86,9 +88,7 @@ class SelfTest(Value, frozen=True):
     seed: int
     runs: int  # histories a row
     rows: dict[At, Seen]
-    worlds: dict[
-        tuple[str, bool], tuple[Count, Count]
-    ]  # without and with a control: false alarms; 2% found in 3 nights
+    worlds: dict[tuple[str, bool], tuple[Count, Count]]  # by world and control: false alarms; 2% found in 3 nights
     shares: dict[tuple[float, bool], Count]  # false alarms by the share of the noise that re-runs share
     weak: dict[str, Count]
     sweeps: dict[At, Count]
@@ -145,18 +145,11 @@ def self_test(
             for on in (False, True)
         ),
         *(("shares", (share, on), partial(alarms_at, share, on, *of)) for share in SHARES for on in (False, True)),
-        *(("weak", what, partial(_alarms_of, case, *of)) for what, case in _WEAK.items()),
+        *(("weak", what, partial(alarms_of, case, *of)) for what, case in _WEAK.items()),
         *(("sweeps", at, partial(_sweep, *at, seed, runs)) for at in _SWEEPS),
         *(("courses", at, partial(course_of, *at, rule, seed, runs)) for at in _COURSES),
     ]
-    found: dict[str, dict[Any, Any]] = {
-        "rows": {},
-        "worlds": {},
-        "shares": {},
-        "weak": {},
-        "sweeps": {},
-        "courses": {},
-    }
+    found: dict[str, dict[Any, Any]] = defaultdict(dict)
     for part, at, work in tracked(tasks):
         found[part][at] = work()
     return SelfTest(rule=rule, seed=seed, runs=runs, **found)
@@ -166,23 +159,23 @@ def row_of(case: Case, rule: Rule, seed: int, runs: int) -> Seen:
     return Seen(watch(case, rule, seed, runs))
 
 
+def alarms_of(case: Case, rule: Rule, seed: int, runs: int) -> Count:
+    return row_of(case, rule, seed, runs).alarms
+
+
 def world_of(world: World, rule: Rule, seed: int, runs: int) -> tuple[Count, Count]:
     """False alarms where nothing changes, and how often a change is found in the first nights."""
     changed = row_of(Case(world, WORLD_EFFECT, nights=WORLD_NIGHTS), rule, seed, runs)
-    return row_of(Case(world), rule, seed, runs).alarms, changed.within(WORLD_NIGHTS, "regression")
+    return alarms_of(Case(world), rule, seed, runs), changed.within(WORLD_NIGHTS, "regression")
 
 
 def alarms_at(share: float, controlled: bool, rule: Rule, seed: int, runs: int) -> Count:
     world = USUAL._replace(of_night=share, of_nodes=0.0, control=controlled)
-    return row_of(Case(world), rule, seed, SHARE_RUNS * runs).alarms
+    return alarms_of(Case(world), rule, seed, SHARE_RUNS * runs)
 
 
 def course_of(noise: float, effect: float, rule: Rule, seed: int, runs: int) -> Seen:
     return row_of(Case(World(noise), effect, nights=LASTS + MENDED_NIGHTS[-1], lasts=LASTS), rule, seed, runs)
-
-
-def _alarms_of(case: Case, rule: Rule, seed: int, runs: int) -> Count:
-    return row_of(case, rule, seed, runs).alarms
 
 
 def _sweep(noise: float, effect: float, seed: int, runs: int) -> Count:
@@ -278,18 +271,17 @@ def tables(found: SelfTest) -> str:
     parts = [settings_line(found.rule, found.seed, found.runs), _power(found), _said(found), _worlds(found)]
     parts += [_shares(found), _after(found)]
     weak = [[what, count.text(2)] for what, count in found.weak.items()]
-    parts.append(
-        f"What raises false alarms, at {_percent(USUAL.noise)} noise where no other is said:\n\n"
-        f"{_table(['where', 'false alarms a night'], weak)}"
-    )
+    what = f"What raises false alarms, at {_percent(USUAL.noise)} noise where no other is said:"
+    parts.append(_table(what, ["where", "false alarms a night"], weak))
     sweeps = [
         [_percent(noise), _percent(effect) if effect else "none", count.text()]
         for (noise, effect), count in found.sweeps.items()
     ]
-    parts.append(
-        f"The weekly sweep, {SINCE} nights after a lasting change ({BEFORE} before it; "
-        f"{max(found.runs // SWEEP_HISTORIES, 1)} histories a row):\n\n{_table(['noise', 'change', 'told'], sweeps)}"
+    histories = max(found.runs // SWEEP_HISTORIES, 1)
+    what = (
+        f"The weekly sweep, {SINCE} nights after a lasting change ({BEFORE} before it; {histories} histories a row):"
     )
+    parts.append(_table(what, ["noise", "change", "told"], sweeps))
     broken = [f"- {text}" for text in broken_bounds(found)]
     lead = "BROKEN BOUNDS: the gate is not as good as it says\n"
     parts.append("\n".join([lead, *broken]) if broken else f"All {len(bounds(found))} bounds hold.")
@@ -309,7 +301,7 @@ def _power(found: SelfTest) -> str:
     heading = ["noise", *(f"{_percent(effect)} slower" for effect in EFFECTS[1:])]
     rows = [[_percent(noise), *(found_text(found.rows[noise, effect]) for effect in EFFECTS[1:])] for noise in NOISES]
     nights = " / ".join(map(str, NIGHTS))
-    return f"Called a regression within {nights} nights of the change:\n\n{_table(heading, rows)}"
+    return _table(f"Called a regression within {nights} nights of the change:", heading, rows)
 
 
 def _said(found: SelfTest) -> str:
@@ -327,11 +319,12 @@ def _said(found: SelfTest) -> str:
         rows.append([_percent(noise), quiet.alarms.text(2), one_in, *same, f"{quiet.runs:.2f}"])
     every = [found.rows[noise, 0.0].alarms for noise in NOISES]
     total = Count(count=sum(one.count for one in every), of=sum(one.of for one in every))
-    return (
+    what = (
         "Where nothing changed, by cell (*said* on the third night). Of what is 1% slower, as much as the margin, it "
-        f"should be said rarely: on the first night, and at least once within 10 nights:\n\n{_table(heading, rows)}"
-        f"\n\nFalse alarms over all of these: {total.text(2)} a cell and night, each night of an alarm counted."
+        "should be said rarely: on the first night, and at least once within 10 nights:"
     )
+    of_all = f"False alarms over all of these: {total.text(2)} a cell and night, each night of an alarm counted."
+    return f"{_table(what, heading, rows)}\n\n{of_all}"
 
 
 def _worlds(found: SelfTest) -> str:
@@ -340,7 +333,7 @@ def _worlds(found: SelfTest) -> str:
     for what in WORLDS:
         (alarms, power), (controlled, power_controlled) = (found.worlds[what, on] for on in (False, True))
         rows.append([what, alarms.text(2), controlled.text(2), power.text(), power_controlled.text()])
-    return f"Other worlds, without and with a control on the nodes of each run:\n\n{_table(heading, rows)}"
+    return _table("Other worlds, without and with a control on the nodes of each run:", heading, rows)
 
 
 def _shares(found: SelfTest) -> str:
@@ -349,7 +342,7 @@ def _shares(found: SelfTest) -> str:
         [name, *(found.shares[share, on].text(2) for share in SHARES)]
         for on, name in ((False, "false alarms a night"), (True, "with a control"))
     ]
-    return f"By the share of the noise that re-runs share with the first run:\n\n{_table(heading, rows)}"
+    return _table("By the share of the noise that re-runs share with the first run:", heading, rows)
 
 
 def _after(found: SelfTest) -> str:
@@ -368,10 +361,8 @@ def _after(found: SelfTest) -> str:
         ]
         for at, one in found.courses.items()
     ]
-    return (
-        f"A lasting regression that nobody accepts, and that is mended after {LASTS} nights:\n\n"
-        f"{_table(heading, rows)}"
-    )
+    what = f"A lasting regression that nobody accepts, and that is mended after {LASTS} nights:"
+    return _table(what, heading, rows)
 
 
 def found_text(seen: Seen) -> str:
@@ -382,9 +373,8 @@ def _each(counts: Iterable[Count]) -> str:
     return " / ".join(count.text() for count in counts)
 
 
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+def _table(what: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return f"{what}\n\n{markdown_table(heading, rows)}"
 
 
 def _percent(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Text in columns: tables, and labels beside their texts. Every table on a screen is written here. Pure."""
+"""Text in columns: tables, and labels beside their texts. Every table of text is written here. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
@@ -38,6 +38,10 @@ def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
         [(label if place == 0 else "", line) for label, text in rows for place, line in enumerate(text.split("\n"))],
         indent=indent,
     )
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows))
 
 
 def percent_text(percent: float | None, digits: str = ".2g") -> str:

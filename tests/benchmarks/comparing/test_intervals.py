@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy import stats
 
@@ -12,9 +11,9 @@ from benchmarks.comparing.days import Noise, Spread
 from benchmarks.comparing.intervals import Estimate, Level, between_pairs, between_sets, between_windows, with_noise
 from benchmarks.measuring.statistics import median_interval
 from tests.benchmarks.comparing.nights import NOISE, Random, rates, sets, singles
+from tests.benchmarks.made_steps import Array, autoregressive
 
 DRAWS = 2000
-Array = npt.NDArray[np.float64]
 
 
 # --- arithmetic ---------------------------------------------------------------------------------
@@ -84,10 +83,9 @@ def test_single_runs_beside_a_known_noise(earlier: int, outliers: float, false_a
 
 def steps(random: Random, count: int = 50) -> Array:
     """One run: its own level, and steps that depend on each other."""
-    noise = random.normal(0.0, NOISE, count)
-    for place in range(1, count):
-        noise[place] = 0.5 * noise[place - 1] + math.sqrt(1 - 0.25) * noise[place]
-    return np.exp(random.normal(0.0, NOISE) + noise)
+    noise = NOISE * autoregressive(random, (count,), 0.5)
+    seconds: Array = np.exp(random.normal(0.0, NOISE) + noise)
+    return seconds
 
 
 def test_steps_taken_as_if_independent_are_wrong_most_of_the_time() -> None:

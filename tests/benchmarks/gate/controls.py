@@ -3,18 +3,14 @@
 Negative controls: a simulation in which a bad rule looks good would prove nothing.
 """
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.gate.nights import PastNight, divide
 from benchmarks.gate.rule import Decision, Rule, decide
 from benchmarks.gate.simulation import Drawn, World, draw, generator
 from benchmarks.measuring import statistics
-
-Array = npt.NDArray[np.float64]
-Random = np.random.RandomState
+from tests.benchmarks import made_steps
+from tests.benchmarks.made_steps import Array, Random
 
 STEPS = 50
 BASELINE = 20
@@ -44,7 +40,7 @@ def decided(runs: list[float], reruns: list[float] | None, rule: Rule) -> Decisi
 def steps_as_independent(rule: Rule, world: World, effect: float, seed: int, histories: int) -> int:
     """How often a t test of all steps, each counted as if it were a night, calls tonight a regression."""
     drawn = _first_night(rule, world, effect, seed, histories)
-    seconds = draw_steps(drawn.runs, StepNoise(), generator(seed, "steps"))
+    seconds = draw_steps(drawn.runs, generator(seed, "steps"))
     return _pooled_alarms(rule, np.log(seconds))
 
 
@@ -52,8 +48,8 @@ def gate_on_steps(rule: Rule, world: World, effect: float, seed: int, histories:
     """How often the gate's own rule does, on the medians of the very same steps, in one night."""
     drawn = _first_night(rule, world, effect, seed, histories, rule.confirmations)
     random = generator(seed, "steps")
-    runs = np.exp(medians(draw_steps(drawn.runs, StepNoise(), random))).tolist()
-    reruns = np.exp(medians(draw_steps(drawn.reruns[:, -1], StepNoise(), random))).tolist()
+    runs = np.exp(medians(draw_steps(drawn.runs, random))).tolist()
+    reruns = np.exp(medians(draw_steps(drawn.reruns[:, -1], random))).tolist()
     both = zip(runs, reruns, strict=True)
     return sum(decided(values, again, rule).outcome == "regression" for values, again in both)
 
@@ -81,39 +77,14 @@ def _pooled_alarms(rule: Rule, logs: Array) -> int:
 # --- the step level -------------------------------------------------------------------------------
 
 
-class StepNoise(NamedTuple):
-    """Of the steps of a run. Measured: lag-1 autocorrelation 0.11-0.78, 0.05-0.3 at lag 20; spikes of 7-25%."""
-
-    fast: float = 0.002
-    fast_autocorrelation: float = 0.3
-    slow: float = 0.001
-    slow_autocorrelation: float = 0.98
-    spikes: float = 0.017
-    spike_from: float = 0.07
-    spike_to: float = 0.25
-    settling: float = 0.01  # how much faster the first counted step is than the settled ones
-    settling_steps: float = 8.0
-
-
-def draw_steps(levels: Array, noise: StepNoise, random: Random) -> Array:
-    """Seconds of the steps of a run at each of the levels (logarithms): the last axis is the steps."""
+def draw_steps(levels: Array, random: Random) -> Array:
+    """Seconds of the steps of a run at each of the levels (logarithms), the first ones 1% faster."""
     shape = (*levels.shape, STEPS)
-    logs = noise.fast * _autoregressive(random, shape, noise.fast_autocorrelation)
-    logs += noise.slow * _autoregressive(random, shape, noise.slow_autocorrelation)
-    logs -= noise.settling * np.exp(-np.arange(STEPS) / noise.settling_steps)
-    spiked = random.random_sample(shape) < noise.spikes
-    logs += np.where(spiked, np.log1p(random.uniform(noise.spike_from, noise.spike_to, shape)), 0.0)
+    logs = made_steps.two_scales(random, shape)
+    logs -= 0.01 * np.exp(-np.arange(STEPS) / 8)
+    logs += made_steps.spikes(random, shape)
     seconds: Array = np.exp(logs + levels[..., None])
     return seconds
-
-
-def _autoregressive(random: Random, shape: tuple[int, ...], r: float) -> Array:
-    """Each step remembers a share of the one before; the variance is 1."""
-    values: Array = random.standard_normal(shape)
-    values[..., 1:] *= (1 - r * r) ** 0.5
-    for step in range(1, shape[-1]):
-        values[..., step] += r * values[..., step - 1]
-    return values
 
 
 def medians(seconds: Array) -> Array:

@@ -15,16 +15,18 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.measuring import statistics
 from benchmarks.measuring.statistics import median_interval
+from benchmarks.rendering.columns import markdown_table
+from tests.benchmarks import made_steps
+from tests.benchmarks.made_steps import Array, Random
+from tests.documents import replace_part
 from tests.public_runs import PublicRun, public_runs
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 DOCUMENT = DOCS / "measurements" / "2026-11-24-interval.md"
 SHORT_DOCUMENT = DOCS / "figures.md"
-SHORT_BEGIN, SHORT_END = "<!-- interval -->\n", "<!-- end of interval -->\n"
 SHORT_ROWS = {  # rows of the long tables, and what they are called in the short one
     "independent, 0.3%": "independent steps",
     "AR(1) 0.9": "AR(1) 0.9",
@@ -43,8 +45,6 @@ FEWEST_OF_HALF = 20
 FEWEST_WINDOWS = 30  # for a cell of the short table
 LONG = 200_000  # steps that give the median of a process
 
-Array = npt.NDArray[np.float64]
-Random = np.random.RandomState
 Process = Callable[[Random, int], Array]
 
 
@@ -63,22 +63,13 @@ def independent(noise: float) -> Process:
     return lambda random, steps: 1 + noise * random.standard_normal(steps)
 
 
-def memory(random: Random, steps: int, r: float) -> Array:
-    """Each step remembers a share of the one before; the variance is 1."""
-    values: Array = random.standard_normal(steps)
-    values[1:] *= math.sqrt(1 - r * r)
-    for step in range(1, steps):
-        values[step] += r * values[step - 1]
-    return values
-
-
 def autoregressive(r: float, noise: float = 0.003) -> Process:
-    return lambda random, steps: 1 + noise * memory(random, steps, r)
+    return lambda random, steps: 1 + noise * made_steps.autoregressive(random, (steps,), r)
 
 
 def two_scales(fast: float, slow: float, r: float) -> Process:
     """A memory of a step, and one of some 1 / (1 - r) steps."""
-    return lambda random, steps: 1 + fast * memory(random, steps, 0.3) + slow * memory(random, steps, r)
+    return lambda random, steps: 1 + made_steps.two_scales(random, (steps,), fast, slow, r)
 
 
 def spikes(random: Random, steps: int) -> Array:
@@ -99,12 +90,11 @@ def periodic(every: int) -> Process:
 
 def two_speeds(random: Random, steps: int) -> Array:
     """1% apart, each for 50 steps on average."""
-    changes = random.random_sample(steps) < 1 / 50
-    slow = (random.randint(2) + changes.cumsum()) % 2
+    slow = made_steps.two_speeds(random, (steps,), 50)
     return independent(0.003)(random, steps) + 0.01 * slow
 
 
-GATE_NOISE = two_scales(0.002, 0.001, 0.98)  # as in tests/benchmarks/gate/controls.py
+GATE_NOISE = two_scales(0.002, 0.001, 0.98)
 PROCESSES: dict[str, Process] = {
     "independent, 0.3%": independent(0.003),
     "independent, 1%": independent(0.01),
@@ -231,10 +221,7 @@ def main() -> None:
         print(text)
     else:
         DOCUMENT.write_text(text + "\n")
-        before, _, rest = SHORT_DOCUMENT.read_text().partition(SHORT_BEGIN)
-        after = rest.partition(SHORT_END)[2]
-        short = "\n".join(short_table(text.splitlines()))
-        SHORT_DOCUMENT.write_text(f"{before}{SHORT_BEGIN}\n{short}\n\n{SHORT_END}{after}")
+        replace_part(SHORT_DOCUMENT, "interval", short_table(text.splitlines()))
 
 
 INTRODUCTION = """
@@ -286,27 +273,27 @@ def document(runs: int) -> Iterator[str]:
     means = [run for run in real if run.run.steps_per_value > 1]
     titles = ["step times", *map(str, COUNTS)]
     yield INTRODUCTION.format(runs=runs).lstrip()
-    yield from _table(titles, _made_rows(runs, 1.0))
+    yield markdown_table(titles, _made_rows(runs, 1.0))
     yield WITHOUT_THIRDS
-    yield from _table(titles, _made_rows(runs, 0.0))
+    yield markdown_table(titles, _made_rows(runs, 0.0))
     yield PUBLIC.format(count=len(real), settled=SETTLED_AFTER_SECONDS)
-    yield from _table(["values", *map(str, COUNTS[:-1]), "half against half"], _real_rows(each, means))
+    yield markdown_table(["values", *map(str, COUNTS[:-1]), "half against half"], _real_rows(each, means))
     long, others = ([run for run in real if (run.median >= 2) is wanted] for wanted in (True, False))
     yield FEW_STEPS
-    yield from _table(["values", *map(str, FEW)], [_few("of more than 2 s", long), _few("shorter", others)])
+    yield markdown_table(["values", *map(str, FEW)], [_few("of more than 2 s", long), _few("shorter", others)])
     yield HALVES
-    yield from _table(["values", "1", "5", "20", "50"], [_lags("each step", each), _lags("means of steps", means)])
+    yield markdown_table(["values", "1", "5", "20", "50"], [_lags("each step", each), _lags("means of steps", means)])
     yield FACTOR
     titles = [f"{group}, {steps}" for group in ("all", "above 2 s") for steps in COUNTS[:4]]
-    yield from _table(["factor", *titles, "half width"], _factor_rows(real, runs))
+    yield markdown_table(["factor", *titles, "half width"], _factor_rows(real, runs))
 
 
-def short_table(lines: Sequence[str]) -> list[str]:
+def short_table(lines: Sequence[str]) -> str:
     """The shares alone, in percent, of a few rows; few windows say nothing."""
     rows = [line.strip("| ").split(" | ") for line in lines]
     found = {name: next(row for row in rows if row[0] == name) for name in SHORT_ROWS}
     shares = [[title, *map(_share, found[name][1:6])] for name, title in SHORT_ROWS.items()]
-    return _table(["steps in the window", *map(str, COUNTS[:5])], shares)
+    return markdown_table(["steps in the window", *map(str, COUNTS[:5])], shares)
 
 
 def _share(cell: str) -> str:
@@ -377,10 +364,6 @@ def _percent(share: float | None) -> str:
 
 def _real_cell(found: Held | None) -> str:
     return "" if found is None else f"{_cell(found)}, {found.windows} windows"
-
-
-def _table(titles: Sequence[str], rows: Iterator[list[str]] | list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |" for cells in (titles, ["---"] * len(titles), *rows)]
 
 
 if __name__ == "__main__":

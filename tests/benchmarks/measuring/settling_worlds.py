@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.measuring.window import choose_window
 from benchmarks.values import Step, Window
+from tests.benchmarks import made_steps
+from tests.benchmarks.made_steps import Array, Random
 
-Array = npt.NDArray[np.float64]
-Random = np.random.RandomState
 Noise = Callable[[Random, int, int], Array]  # runs x steps, logarithms
 Drift = Callable[[Random, int, int, float], Array]  # runs, steps and seconds of a step -> runs x steps, settled: 1
 
@@ -35,34 +34,16 @@ class Judged(NamedTuple):
 # --- noise ----------------------------------------------------------------------------------------
 
 
-def _remembering(random: Random, runs: int, steps: int, r: float) -> Array:
-    values: Array = random.standard_normal((runs, steps))
-    values[:, 1:] *= (1 - r * r) ** 0.5
-    for step in range(1, steps):
-        values[:, step] += r * values[:, step - 1]
-    return values
-
-
-def _spikes(random: Random, runs: int, steps: int) -> Array:
-    """1.7% of the steps take 7 to 25% longer."""
-    spiked = random.random_sample((runs, steps)) < 0.017
-    heights: Array = np.where(spiked, np.log1p(random.uniform(0.07, 0.25, (runs, steps))), 0.0)
-    return heights
-
-
 def varying(percent: float, r: float = 0.5) -> Noise:
     """AR(1), with spikes."""
     return lambda random, runs, steps: (
-        percent / 100 * _remembering(random, runs, steps, r) + _spikes(random, runs, steps)
+        percent / 100 * made_steps.autoregressive(random, (runs, steps), r) + made_steps.spikes(random, (runs, steps))
     )
 
 
 def two_scales(random: Random, runs: int, steps: int) -> Array:
     """As in public MLPerf logs: 0.2% from step to step, and 0.1% that lasts for some fifty steps."""
-    fast = 0.002 * _remembering(random, runs, steps, 0.3)
-    slow = 0.001 * _remembering(random, runs, steps, 0.98)
-    both: Array = fast + slow + _spikes(random, runs, steps)
-    return both
+    return made_steps.two_scales(random, (runs, steps)) + made_steps.spikes(random, (runs, steps))
 
 
 NOISES: dict[str, Noise] = {
@@ -109,9 +90,7 @@ def two_states(percent: float, dwell_steps: float) -> Drift:
     """Two speeds, each for so many steps on average. What is settled is between them."""
 
     def drawn(random: Random, runs: int, steps: int, seconds: float) -> Array:  # noqa: ARG001 - in steps
-        changes = random.random_sample((runs, steps)) < 1 / dwell_steps
-        state = (random.randint(2, size=(runs, 1)) + changes.cumsum(1)) % 2
-        return 1 + percent / 100 * (state - 0.5)
+        return 1 + percent / 100 * (made_steps.two_speeds(random, (runs, steps), dwell_steps) - 0.5)
 
     return drawn
 
