@@ -16,9 +16,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.gate.nights import PastNight, divide
-from benchmarks.gate.rule import G3, Rule, decide, stands
+import numpy as np
+
+from benchmarks.gate.rule import G3, Rule
+from benchmarks.gate.simulation import Case, Drawn, World, gated
 from benchmarks.gate.values import Verdict
+from benchmarks.measuring.statistics import DEVIATIONS_PER_MAD
 
 RUNS = Path(__file__).with_name("mlperf_v51_runs.csv")
 FAMILIES = {  # those with 30 runs or more on one kind of GPU: submitter, and what its systems are called
@@ -34,8 +37,6 @@ FAMILIES = {  # those with 30 runs or more on one kind of GPU: submitter, and wh
     "University of Florida B200": ("University-of-Florida", "^hpg"),
 }
 FOUND_WITHIN = 3
-OUTLIER_DEVIATIONS = 5.0
-DEVIATIONS_PER_MAD = 1.4826
 
 
 class RunSet(NamedTuple):
@@ -79,7 +80,7 @@ def autocorrelation(one: RunSet) -> float:
 def outliers(one: RunSet) -> int:
     """Runs that lie further from the set's median than 5 robust deviations, and than half a percent."""
     unit = max(DEVIATIONS_PER_MAD * statistics.median(map(abs, one.logs)), G3.least_noise)
-    return sum(abs(value) > max(OUTLIER_DEVIATIONS * unit, G3.relevant) for value in one.logs)
+    return sum(abs(value) > max(G3.outlier_deviations * unit, G3.relevant) for value in one.logs)
 
 
 def share_of_day(sets: Sequence[RunSet]) -> tuple[float, int]:
@@ -97,12 +98,10 @@ def share_of_day(sets: Sequence[RunSet]) -> tuple[float, int]:
         freedom = len(one.logs) - len(days)
         if len(days) < 2 or freedom < 2:
             continue
-        mean_within = sum(_squares(values) for values in days.values()) / freedom
-        mean_between = sum(len(v) * statistics.fmean(v) ** 2 for v in days.values()) - len(one.logs) * (
-            statistics.fmean(one.logs) ** 2
-        )
+        squares = sum(map(_squares, days.values()))
+        mean_within, mean_between = squares / freedom, (_squares(one.logs) - squares) / (len(days) - 1)
         size = (len(one.logs) - sum(len(v) ** 2 for v in days.values()) / len(one.logs)) / (len(days) - 1)
-        part = max((mean_between / (len(days) - 1) - mean_within) / size, 0.0)
+        part = max((mean_between - mean_within) / size, 0.0)
         within += mean_within / total
         between += part / total
         counted += 1
@@ -158,19 +157,5 @@ def replay(logs: Sequence[float], effects: Sequence[float], rule: Rule = G3) -> 
 
 def _verdicts(logs: Sequence[float], rule: Rule) -> list[Verdict]:
     """Of all but the last runs, which have too few after them to be their re-runs."""
-    values = [math.exp(value) for value in logs]
-    past: list[PastNight] = []
-    for n in range(len(values) - rule.confirmations):
-        before = past[-1].verdict if past else None
-        past.append(PastNight(value=values[n]))
-        parts = divide(past, rule)
-        baseline, recent, since = ([values[k] for k in part] for part in parts[:3])
-        outcome = decide(baseline, recent, "lower", None, since, rule).outcome
-        if outcome == "suspect":
-            outcome = stands(baseline, values[n], "lower", before, rule) or outcome
-        if outcome == "suspect":
-            again = values[n + 1 : n + 1 + rule.confirmations]
-            outcome = decide(baseline, recent, "lower", again, since, rule).outcome
-        assert outcome != "suspect"
-        past[-1] = PastNight(value=values[n], verdict=outcome)
-    return [night.verdict or "inconclusive" for night in past]
+    after = np.lib.stride_tricks.sliding_window_view(np.array(logs), 1 + rule.confirmations)
+    return gated(Drawn(after[None, :, 0], after[None, :, 1:]), Case(World(0.0), history=0), rule)[0].verdicts
