@@ -1,6 +1,6 @@
 """Step times of public MLPerf Training v5.1 result logs, one run of each system and benchmark: real noise to test on.
 
-extract.py says how mlperf_v51_steps.csv.gz was made.
+make.py says how mlperf_v51_steps.csv.gz was made.
 """
 
 import csv
