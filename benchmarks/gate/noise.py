@@ -20,15 +20,10 @@ from benchmarks.gate.values import NightReport, SharedNoise
 
 FEWEST_NIGHTS = 10  # with re-runs, of all cells: with fewer, the interval of the share is most of 0 to 1
 _CONFIDENCE = 0.90
-# Share -> false alarms a cell and night without and with a control: at 0.5% noise, 3% of the runs outliers. Simulated
+# Share -> false alarms a cell and night without a control: at 0.5% noise, 3% of the runs outliers. Simulated
 # (docs/gate.md, tests/benchmarks/gate/test_simulation.py).
-FALSE_ALARMS = {
-    0.0: (0.001, 0.001),
-    0.25: (0.0015, 0.001),
-    0.5: (0.003, 0.001),
-    0.75: (0.006, 0.001),
-    1.0: (0.01, 0.001),
-}
+FALSE_ALARMS = {0.0: 0.001, 0.25: 0.0015, 0.5: 0.003, 0.75: 0.006, 1.0: 0.01}
+CONTROLLED_FALSE_ALARMS = 0.001  # with one, at any share
 
 
 class Reruns(NamedTuple):
@@ -87,16 +82,12 @@ def shared_noise(found: Sequence[Reruns], rule: Rule = G3) -> SharedNoise | None
 
 
 def false_alarm_share(shared: float, *, controlled: bool) -> float:
-    """Of one gated figure and night, between the shares that were simulated."""
-    (below, low), (above, high) = _neighbours(shared)
-    part = (min(shared, above) - below) / (above - below)
-    return low[controlled] + part * (high[controlled] - low[controlled])
+    """Of one gated figure and night, interpolated between the shares that were simulated."""
+    from numpy import interp
 
-
-def _neighbours(shared: float) -> tuple[tuple[float, tuple[float, float]], tuple[float, tuple[float, float]]]:
-    known = list(FALSE_ALARMS.items())
-    place = next((n for n, (share, _) in enumerate(known) if n and shared <= share), len(known) - 1)
-    return known[place - 1], known[place]
+    if controlled:
+        return CONTROLLED_FALSE_ALARMS
+    return float(interp(shared, list(FALSE_ALARMS), list(FALSE_ALARMS.values())))
 
 
 def _has_outlier(one: Reruns, rule: Rule) -> bool:

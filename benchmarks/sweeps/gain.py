@@ -12,7 +12,7 @@ from benchmarks.measuring import statistics
 from benchmarks.measuring.clipped_mean import FEWEST_PAIRS, clipped_mean
 from benchmarks.rendering.columns import aligned, columns, plural
 from benchmarks.rendering.report import seconds_text
-from benchmarks.sweeps.scaling import CellRuns
+from benchmarks.sweeps.scaling import CellRuns, settling_notes
 from benchmarks.values import Value
 
 OFF = "off"
@@ -161,15 +161,8 @@ def _far_off(pairs: Sequence[Pair], logs: Sequence[float]) -> list[str]:
 
 def _drifting(base: CellRuns, arm: CellRuns, pairs: Sequence[Pair]) -> list[str]:
     runs = [one.counted[pair.repeat] for one in (base, arm) for pair in pairs]
-    moving = [run.median_off_percent or 0.0 for run in runs if run.settling == "still moving"]
-    short = sum(not run.settled for run in runs) - len(moving)
-    of, notes = plural(len(runs), "run"), []
-    if moving:
-        off = f"their medians may be off by up to {max(moving):.2g}%, less what both runs of a pair have in common"
-        notes.append(f"still moving: {len(moving)} of {of}: {off}")
-    if short:
-        notes.append(f"too short to tell whether it had settled: {short} of {of}: the gain may hold some of a drift")
-    return notes
+    in_common = ", less what both runs of a pair have in common"
+    return settling_notes(runs, plural(len(runs), "run"), in_common, ": the gain may hold some of a drift")
 
 
 # --- the table ----------------------------------------------------------------------------------
