@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,6 +64,13 @@ class Found(NamedTuple):
     reason: str
     place: Place
     line: int
+
+
+def figure(what: str, row: Callable[[], Row], place: Place, line: int) -> Found:
+    try:
+        return Found(what, row(), "", place, line)
+    except LeftOut as reason:
+        return Found(what, None, str(reason), place, line)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -169,12 +177,8 @@ def dgxc_table(place: Place, table: Table, layouts: Sequence[Row], flops: Flops)
         cells = {name: line.cells[column] for name, line in by_name.items() if column < len(line.cells)}
         printed = step_time.cells[column]
         what = f"{configuration(title)} {scale[0]} {printed} s"
-        try:
-            row = dgxc_row(place, f"{title} {heading}", scale[1], scale[2].lower(), cells, layouts, flops)
-        except LeftOut as reason:
-            yield Found(what, None, str(reason), place, step_time.number)
-        else:
-            yield Found(what, row, "", place, step_time.number)
+        row = partial(dgxc_row, place, f"{title} {heading}", scale[1], scale[2].lower(), cells, layouts, flops)
+        yield figure(what, row, place, step_time.number)
 
 
 def dgxc_row(
@@ -286,40 +290,37 @@ def dgxc_examples(place: Place) -> Iterator[Found]:
         seconds = next(found for found in example.groups() if found)
         what = f"{place.file} example of {seconds} s"
         row = EXAMPLES.get((place.file, seconds)) if example[1] else None
-        if row is None:
-            yield Found(what, None, "a worked example beside a table, or of a run that is not stated", place, at)
-        else:
-            yield Found(what, row, "", place, at)
+        why = "" if row else "a worked example beside a table, or of a run that is not stated"
+        yield Found(what, row, why, place, at)
 
 
 # (file, seconds): what its page states in sentences and in tables of layouts. The LoRA page names no framework; it is
 # taken for NeMo, whose script its sample output is of.
 EXAMPLES: dict[tuple[str, str], Row] = {
     ("llama3.1/README.md", "9.473"): {
-        **{"model": "llama31_405b", "backend": "nemo", "engine": "nemo", "task": "pretrain", "hardware": "gb200"},
-        **{"gpus": "128", "dtype": "bf16", "precision": "BF16", "sequence_length": "8192", "global_batch_size": "64"},
-        **{"tensor": "4", "pipeline": "8", "context": "2", "virtual_pipeline": "8", "fsdp": "1", "data": "2"},
-        **{"micro_batch_size": "1", "window": "35-44", "seconds_per_step": "9.473", "tokens_per_second": "55346"},
-        **{"mfu_percent": "46.75", "days_per_trillion_tokens": "209.12", "flops": "recipe"},
-        **{"stated_flops_per_sequence": "2.17e16"},
+        "model": "llama31_405b", "backend": "nemo", "engine": "nemo", "task": "pretrain", "hardware": "gb200",
+        "gpus": "128", "dtype": "bf16", "precision": "BF16", "sequence_length": "8192", "global_batch_size": "64",
+        "micro_batch_size": "1", "tensor": "4", "pipeline": "8", "context": "2", "virtual_pipeline": "8", "fsdp": "1",
+        "data": "2", "window": "35-44", "seconds_per_step": "9.473", "tokens_per_second": "55346",
+        "mfu_percent": "46.75", "days_per_trillion_tokens": "209.12", "flops": "recipe",
+        "stated_flops_per_sequence": "2.17e16",
     },
     ("llama3.1/README.md", "5.74"): {
-        **{"model": "llama31_405b", "backend": "nemo", "engine": "bridge", "task": "pretrain", "hardware": "gb200"},
-        **{"gpus": "128", "dtype": "fp8", "precision": "FP8-CS", "sequence_length": "8192"},
-        **{"global_batch_size": "64", "tensor": "2", "pipeline": "1", "context": "1", "virtual_pipeline": "1"},
-        **{"fsdp": "64", "data": "1", "micro_batch_size": "1", "window": "35-44", "seconds_per_step": "5.74"},
-        **{"tokens_per_second": "91339", "tflops_per_gpu": "1636.80", "days_per_trillion_tokens": "126.72"},
-        **{"flops": "causal"},
+        "model": "llama31_405b", "backend": "nemo", "engine": "bridge", "task": "pretrain", "hardware": "gb200",
+        "gpus": "128", "dtype": "fp8", "precision": "FP8-CS", "sequence_length": "8192", "global_batch_size": "64",
+        "micro_batch_size": "1", "tensor": "2", "pipeline": "1", "context": "1", "virtual_pipeline": "1",
+        "fsdp": "64", "data": "1", "window": "35-44", "seconds_per_step": "5.74", "tokens_per_second": "91339",
+        "tflops_per_gpu": "1636.80", "days_per_trillion_tokens": "126.72", "flops": "causal",
     },
     ("llama3/finetune/README.md", "4.229"): {
-        **{"model": "llama3_70b", "backend": "nemo", "engine": "nemo", "task": "lora", "hardware": "gb200"},
-        **{"gpus": "8", "dtype": "bf16", "precision": "BF16", "sequence_length": "2048", "global_batch_size": "64"},
-        **{"tensor": "1", "pipeline": "4", "context": "1", "virtual_pipeline": "20", "fsdp": "1", "data": "2"},
-        **{"micro_batch_size": "1", "window": "35-44", "seconds_per_step": "4.229", "tokens_per_second": "30991.25"},
-        **{"mfu_percent": "44.84", "days_per_trillion_tokens": "373.6", "flops": "lora"},
-        **{"stated_flops_per_sequence": "5.8067e14"},
+        "model": "llama3_70b", "backend": "nemo", "engine": "nemo", "task": "lora", "hardware": "gb200", "gpus": "8",
+        "dtype": "bf16", "precision": "BF16", "sequence_length": "2048", "global_batch_size": "64",
+        "micro_batch_size": "1", "tensor": "1", "pipeline": "4", "context": "1", "virtual_pipeline": "20",
+        "fsdp": "1", "data": "2", "window": "35-44", "seconds_per_step": "4.229", "tokens_per_second": "30991.25",
+        "mfu_percent": "44.84", "days_per_trillion_tokens": "373.6", "flops": "lora",
+        "stated_flops_per_sequence": "5.8067e14",
     },
-}
+}  # fmt: skip
 
 
 # --- Megatron-Bridge ------------------------------------------------------------------------------
@@ -363,12 +364,7 @@ def bridge_line(place: Place, table: Table, line: Line, whole: bool) -> Iterator
         if which == 2 and "(" not in cells["Tokens / sec / GPU"]:
             return
         what = f"{container(table)} {' '.join(one.values())}"
-        try:
-            row = bridge_row(DENSE[named[1]], one, above, whole)
-        except LeftOut as reason:
-            yield Found(what, None, str(reason), place, line.number)
-        else:
-            yield Found(what, row, "", place, line.number)
+        yield figure(what, partial(bridge_row, DENSE[named[1]], one, above, whole), place, line.number)
 
 
 def chosen(cell: str, which: int) -> str:
@@ -420,16 +416,12 @@ def maxtext(clone: Path) -> Iterator[Found]:
     tags = git(clone, "tag", "--sort=creatordate").split()
     for place in places(clone, "AI-Hypercomputer/maxtext", tags, MAXTEXT_FILES):
         on_tpus = place.file.endswith("tiering.md")
-        why = (
-            "on TPUs, with about so many tokens/s and no batch"
-            if on_tpus
-            else "TFLOP/s alone, with no batch and no FLOPs"
-        )
+        on, alone = "on TPUs, with about so many tokens/s and no batch", "TFLOP/s alone, with no batch and no FLOPs"
         for table in tables(place.text):
             for line in table.lines:
                 if not on_tpus or "Llama" in line.cells[0]:
                     what = " ".join([line.cells[0], *line.cells[2 if on_tpus else 1 :]])
-                    yield Found(what, None, why, place, line.number)
+                    yield Found(what, None, on if on_tpus else alone, place, line.number)
 
 
 def toolbox(clone: Path) -> Iterator[Found]:
@@ -442,23 +434,20 @@ def toolbox(clone: Path) -> Iterator[Found]:
             for line in table.lines:
                 cells = dict(zip(table.header, line.cells, strict=True))
                 row = {
-                    **{"model": f"llama2_{cells['Size'].lower()}", "backend": "jax", "engine": "maxtext"},
-                    **{"task": "pretrain", "hardware": cells["GPU"].split()[0].lower(), "gpus": cells["#GPUs"]},
-                    **{"dtype": cells["Precision"].lower(), "precision": cells["Precision"]},
-                    **{"sequence_length": cells["Sequence Length"], "global_batch_size": cells["GBS"]},
-                    **{"tensor": cells["TP"], "pipeline": "1", "context": "1", "virtual_pipeline": "1"},
-                    **{"fsdp": cells["FSDP"], "data": cells["DP"], "micro_batch_size": cells["BS / GPU"]},
-                    **{"window": "not stated", "seconds_per_step": cells["Step Time (s)"], "flops": "recipe"},
-                }
+                    "model": f"llama2_{cells['Size'].lower()}", "backend": "jax", "engine": "maxtext",
+                    "task": "pretrain", "hardware": cells["GPU"].split()[0].lower(), "gpus": cells["#GPUs"],
+                    "dtype": cells["Precision"].lower(), "precision": cells["Precision"],
+                    "sequence_length": cells["Sequence Length"], "global_batch_size": cells["GBS"],
+                    "tensor": cells["TP"], "pipeline": "1", "context": "1", "virtual_pipeline": "1",
+                    "fsdp": cells["FSDP"], "data": cells["DP"], "micro_batch_size": cells["BS / GPU"],
+                    "window": "not stated", "seconds_per_step": cells["Step Time (s)"], "flops": "recipe",
+                }  # fmt: skip
                 yield Found(" ".join(line.cells), row, "", place, line.number)
 
 
 READERS: dict[str, Callable[[Path], Iterator[Found]]] = {
-    "dgxc": dgxc,
-    "bridge": bridge,
-    "maxtext": maxtext,
-    "toolbox": toolbox,
-}
+    "dgxc": dgxc, "bridge": bridge, "maxtext": maxtext, "toolbox": toolbox,
+}  # fmt: skip
 
 
 # --- writing ------------------------------------------------------------------------------------

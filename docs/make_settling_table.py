@@ -5,15 +5,12 @@
 
 import argparse
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
-
-import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
@@ -28,8 +25,8 @@ from tests.benchmarks.measuring.settling_worlds import (  # noqa: E402
     Judged,
     Length,
     bound_holds,
+    drawn,
     exponential,
-    judged,
     linear,
     no_drift,
     share,
@@ -135,11 +132,6 @@ def main() -> None:
 
 def table(rows: Iterator[Sequence[str]]) -> str:
     return markdown_table(next(rows), rows)
-
-
-def drawn(name: str, drift: Drift, noise: str, length: Length, runs: int) -> list[Judged]:
-    random = np.random.RandomState(zlib.crc32(f"{name} {noise} {length}".encode()))
-    return judged(drift, NOISES[noise], length, runs, random)
 
 
 def states(found: Sequence[Judged]) -> str:

@@ -1,5 +1,6 @@
 """Simulated runs that drift, jump or only vary, and what is said of each: for tests and docs/make_settling_table."""
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -98,9 +99,11 @@ def two_states(percent: float, dwell_steps: float) -> Drift:
 # --- judged ---------------------------------------------------------------------------------------
 
 
-def judged(drift: Drift, noise: Noise, length: Length, runs: int, random: Random) -> list[Judged]:
+def drawn(name: str, drift: Drift, noise: str, length: Length, runs: int = 100) -> list[Judged]:
+    """The same for the same names."""
+    random = Random(zlib.crc32(f"{name} {noise} {length}".encode()))
     levels = drift(random, runs, length.steps, length.seconds)
-    seconds = length.seconds * levels * np.exp(noise(random, runs, length.steps))
+    seconds = length.seconds * levels * np.exp(NOISES[noise](random, runs, length.steps))
     found = []
     for level, row in zip(levels, seconds.tolist(), strict=True):
         steps = [Step(step=n, seconds=value, loss=None, tokens=None) for n, value in enumerate([30.0, *row])]

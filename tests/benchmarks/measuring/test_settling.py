@@ -3,7 +3,6 @@
 docs/measurements/2026-11-24-settling.md has the whole grid (docs/make_settling_table.py).
 """
 
-import zlib
 from itertools import product
 
 import numpy as np
@@ -11,13 +10,11 @@ import pytest
 
 from tests.benchmarks.measuring.settling_worlds import (
     MATTERS,
-    NOISES,
     Drift,
-    Judged,
     Length,
     bound_holds,
+    drawn,
     exponential,
-    judged,
     linear,
     no_drift,
     share,
@@ -36,11 +33,6 @@ HIDING: dict[str, Drift] = {
     "1% in the last third": throttled(1, 1 / 3),
     "3% in the last sixth": throttled(3, 1 / 6),
 }
-
-
-def drawn(name: str, drift: Drift, noise: str, length: Length, runs: int = 100) -> list[Judged]:
-    random = np.random.RandomState(zlib.crc32(f"{name} {noise} {length}".encode()))
-    return judged(drift, NOISES[noise], length, runs, random)
 
 
 @pytest.mark.parametrize("noise", ["0.04%", "0.3%", "3%", "two scales"])
