@@ -32,14 +32,15 @@ class History(NamedTuple):
 def histories() -> list[History]:
     with FILE.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    sets: dict[tuple[str, str], dict[str, list[tuple[str, float]]]] = {}
+    sets: dict[tuple[str, str], list[list[tuple[str, float]]]] = {}
     for row in rows:
-        of_set = sets.setdefault((row["submitter"], row["benchmark"]), {}).setdefault(row["system"], [])
-        of_set.append((row["started"], math.log(float(row["seconds_per_step"]))))
+        seconds = [math.log(float(one)) for one in row["seconds_per_step"].split()]
+        runs = sorted(zip(row["started"].split(), seconds, strict=True))
+        sets.setdefault((row["submitter"], row["benchmark"]), []).append(runs)
     found = []
     for (submitter, benchmark), systems in sets.items():
         logs, reruns = [], []
-        for runs in sorted(sorted(runs) for runs in systems.values()):
+        for runs in sorted(systems):
             middle = median(log for _, log in runs)
             of_set = [log - middle for _, log in runs]
             logs += of_set

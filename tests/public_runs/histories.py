@@ -10,7 +10,7 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ from benchmarks.gate.simulation import Case, Drawn, World, gated
 from benchmarks.gate.values import Verdict
 from benchmarks.measuring.statistics import DEVIATIONS_PER_MAD
 
-RUNS = Path(__file__).with_name("mlperf_v51_runs.csv")
+FILE = Path(__file__).with_name("mlperf_v51_runs.csv")
 FAMILIES = {  # those with 30 runs or more on one kind of GPU: submitter, and what its systems are called
     "AMD MI300X, MI350X": ("AMD", "^MI3"),
     "Cisco hpf": ("Cisco", "^hpf"),
@@ -50,17 +50,16 @@ class RunSet(NamedTuple):
 
 
 def read_sets() -> list[RunSet]:
-    found: dict[tuple[str, str, str], list[tuple[datetime, float]]] = defaultdict(list)
-    with RUNS.open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            key = (row["submitter"], row["system"], row["benchmark"])
-            found[key].append((datetime.fromisoformat(row["started"]), math.log(float(row["seconds_per_step"]))))
-    sets = []
-    for key, runs in found.items():
-        runs.sort()
-        middle = statistics.median(value for _, value in runs)
-        sets.append(RunSet(*key, [started for started, _ in runs], [value - middle for _, value in runs]))
+    with FILE.open(encoding="utf-8", newline="") as stream:
+        sets = [_read(row) for row in csv.DictReader(stream)]
     return sorted(sets, key=lambda one: one.started[0])
+
+
+def _read(row: Mapping[str, str]) -> RunSet:
+    logs = [math.log(float(seconds)) for seconds in row["seconds_per_step"].split()]
+    runs = sorted(zip(map(datetime.fromisoformat, row["started"].split()), logs, strict=True))
+    started, middle = [start for start, _ in runs], statistics.median(logs)
+    return RunSet(row["submitter"], row["system"], row["benchmark"], started, [log - middle for _, log in runs])
 
 
 # --- how they vary --------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 .venv/bin/python tests/public_runs/make.py CLONE
 
-mlperf_v51_runs.csv: one row for each run of the language and image generation results, in sets of one submitter,
-system and benchmark; sets of fewer than 5 runs and runs without times are left out. A run's seconds/step is the
-median of the times that its log gives (`median_of`): of steps as they were printed; where it prints none, of steps by
-the log's own clock; or of the throughputs that were printed for each block, the first block left out.
+mlperf_v51_runs.csv: one row for each set (one submitter, system and benchmark) of the language and image generation
+results; runs without times and sets of fewer than 5 runs are left out. A run's seconds/step is the median of the
+times that its log gives (`median_of`, and how many in `times`): of steps as they were printed; where it prints none,
+of steps by the log's own clock; or of the throughputs that were printed for each block, the first block left out.
 
 mlperf_v51_steps.csv.gz: of each set the first run that yields 60 values or more, and its first 1,000. A value is a
 step's own time where each step's is logged (`train_step_time`; the clock says whether a step lies between two lines);
@@ -19,8 +19,7 @@ import io
 import re
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -33,10 +32,10 @@ from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.records import Record, read_records
 from benchmarks.mlperf.run_log import LOSS_KEYS, LoggedRun, read_runs
 from tests.public_runs import FILE as STEPS
-from tests.public_runs.histories import RUNS
+from tests.public_runs.histories import FILE as SETS
 
 RESULT = re.compile(r"(.*)/result_(\d+)\.txt")
-OF_RUNS = ["submitter", "system", "benchmark", "run", "started", "seconds_per_step", "times", "median_of"]
+OF_SETS = ["submitter", "system", "benchmark", "median_of", "runs", "started", "seconds_per_step", "times"]
 OF_STEPS = ["path", "steps_per_value", "resolution_seconds", "seconds", "ends_ms"]
 BENCHMARKS = ("llama2_70b_lora", "llama31_8b", "llama31_405b", "flux1")
 FEWEST_RUNS, FEWEST_TIMES = 5, 10
@@ -60,15 +59,14 @@ def main() -> None:
     clone = sys.argv[1]
     results = _results(clone)
     rows = [row for result in results if result.set.split("/")[3] in BENCHMARKS for row in _run(clone, result)]
-    sets = Counter(tuple(row[:3]) for row in rows)
-    kept = [row for row in rows if sets[tuple(row[:3])] >= FEWEST_RUNS]
-    RUNS.write_bytes(_written([OF_RUNS, *kept]))
+    sets = [[*key, *map(" ".join, zip(*(row[4:] for row in runs), strict=True))] for key, runs in _sets(rows)]
+    SETS.write_bytes(_written([OF_SETS, *sets]))
     lines = []
     for _, of_set in groupby(results, key=lambda result: result.set):
         lines += next(filter(None, (_steps(clone, result) for result in of_set)), [])
     with STEPS.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
         packed.write(_written([OF_STEPS, *lines]))
-    print(f"{len(kept)} runs of {len({tuple(row[:3]) for row in kept})} sets; steps of {len(lines)} runs")
+    print(f"{len(sets)} sets; steps of {len(lines)} runs")
 
 
 def _results(clone: str) -> list[Result]:
@@ -107,8 +105,15 @@ def _run(clone: str, result: Result) -> list[Cells]:
         return []
     started = datetime.fromtimestamp((run.start_ms or 0) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     submitter, _, system, benchmark = result.set.split("/")
-    figures = [started, f"{median(times):.6g}", str(len(times)), of]
-    return [[submitter, system, benchmark, str(result.number), *figures]]
+    figures = [str(result.number), started, f"{median(times):.6g}", str(len(times))]
+    return [[submitter, system, benchmark, of, *figures]]
+
+
+def _sets(rows: Sequence[Cells]) -> Iterator[tuple[Cells, list[Cells]]]:
+    for key, of_set in groupby(rows, key=lambda row: row[:4]):
+        runs = list(of_set)
+        if len(runs) >= FEWEST_RUNS:
+            yield key, runs
 
 
 def _seconds_per_step(run: LoggedRun, log: io.BytesIO) -> tuple[list[float], str]:
