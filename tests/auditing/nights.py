@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tests.auditing.noise import remembering
 from tests.auditing.table import Array, Random
 
 RERUNS = 3
@@ -69,7 +70,7 @@ HALF_SEEN = {"3% of nights are slow by 2%, and the control sees half": World(bad
 
 def draw(world: World, random: Random, histories: int, nights: int, noise: float = NOISE) -> Nights:
     shape = (histories, nights)
-    whole = noise * world.of_night**0.5 * _remembering(world.draw(random, shape), world.remembers)
+    whole = noise * world.of_night**0.5 * remembering(world.draw(random, shape), world.remembers)
     whole += np.log1p(world.bad_by) * (random.random(shape) < world.bad_nights)
     whole += world.drift_a_month / MONTH * np.arange(nights)[None, :]
     nodes = noise * world.of_nodes**0.5 * world.draw(random, (*shape, 1 + RERUNS))
@@ -86,12 +87,3 @@ def _own(world: World, random: Random, shape: tuple[int, ...], noise: float) -> 
     """Of one run, shared with nothing."""
     slow = np.log1p(random.uniform(0.02, 0.10, shape)) * (random.random(shape) < world.outliers)
     return noise * (1 - world.of_night - world.of_nodes) ** 0.5 * world.draw(random, shape) + slow
-
-
-def _remembering(values: Array, r: float) -> Array:
-    """AR(1) with the variance of its values."""
-    made = values.copy()
-    made[:, 1:] *= np.sqrt(1 - r * r)
-    for night in range(1, made.shape[1]):
-        made[:, night] += r * made[:, night - 1]
-    return made

@@ -20,13 +20,15 @@ def independent(random: Random, runs: int, steps: int, deviation: float = 0.003)
 def autoregressive(r: float, deviation: float = 0.003) -> Process:
     """Each step remembers a share of the one before."""
 
-    def made(random: Random, runs: int, steps: int) -> Array:
-        values = random.standard_normal((runs, steps))
-        values[:, 1:] *= np.sqrt(1 - r * r)
-        for step in range(1, steps):
-            values[:, step] += r * values[:, step - 1]
-        return 1 + deviation * values
+    return lambda random, runs, steps: 1 + deviation * remembering(random.standard_normal((runs, steps)), r)
 
+
+def remembering(values: Array, r: float) -> Array:
+    """AR(1) along the second axis, with the variance of its values."""
+    made = values.copy()
+    made[:, 1:] *= np.sqrt(1 - r * r)
+    for place in range(1, made.shape[1]):
+        made[:, place] += r * made[:, place - 1]
     return made
 
 

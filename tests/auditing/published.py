@@ -116,25 +116,25 @@ def _numbers(clone: Path, tag: str, file: str, line: int) -> set[float]:
 def judged(row: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
     """Each printed figure of a row, and whether it can follow from the others as they were before rounding."""
     tokens = exactly(int(row["sequence_length"]) * int(row["global_batch_size"]))
-    gpus, speed = exactly(row["gpus"]), row.get("tokens_per_second_per_gpu", "")
+    gpus = exactly(row["gpus"])
     made: dict[str, Range] = {}
     if row["seconds_per_step"]:
         seconds = printed(row["seconds_per_step"])
         made["tokens_per_second_per_gpu"] = tokens.over(seconds).over(gpus)
     else:
-        seconds = tokens.over(gpus).over(printed(speed, row["resolution"]))
+        seconds = tokens.over(gpus).over(printed(row["tokens_per_second_per_gpu"], row["resolution"]))
     made["tokens_per_second"] = tokens.over(seconds)
     made["days_per_trillion_tokens"] = seconds.times(exactly(Fraction(10**12, 86_400))).over(tokens)
     if row["flops"] != "stated":
         made["stated_flops_per_sequence"] = exactly(model_flops(row))
-    if row.get("tflops_per_gpu"):
+    if row["tflops_per_gpu"]:
         made["tflops_per_gpu"] = rate(row, exactly(model_flops(row)), seconds)
     if row["mfu_percent"]:
         stated = row["stated_flops_per_sequence"]
         used = printed(stated) if stated else exactly(model_flops(row))
         made["mfu_percent"] = rate(row, used, seconds).over(peak(row)).times(exactly(100))
     for figure, found in made.items():
-        if row.get(figure):
+        if row[figure]:
             yield figure, printed(row[figure]).meets(found)
 
 

@@ -107,7 +107,7 @@ def _steady(size: Size, random: Random) -> Lines:
 def _standing(size: Size, random: Random, name: str, steps: int, seconds: float, noise: Process) -> Line:
     runs = size.runs(1000, 40) if steps < 100 else size.runs(300, 20)
     found = judged(random, runs, steps, seconds, linear(0.0, 1.0), noise)
-    moving = share([_state(one.window) == "still moving" for one in found])
+    moving = share([one.window.settling == "still moving" for one in found])
     what = f"no drift, {steps} steps of {seconds:g} s{name}: called still moving"
     return at_most(PART, what, moving, 0.05, also=_also(found))
 
@@ -120,15 +120,11 @@ def _drifting(size: Size, random: Random, what: str, drift: Drift, steps: int, s
     return at_most(PART, f"{what}: called settled", settled, 0.02, also=_also(found))
 
 
-def _state(window: Window) -> str:
-    return getattr(window, "settling", "settled" if window.settled else "too short")
-
-
 def _also(found: Sequence[Judged]) -> str:
     """Bias, states, and how often the bound that is printed for the median's error holds."""
-    states = Counter(_state(one.window) for one in found)
+    states = Counter(one.window.settling for one in found)
     said = ", ".join(f"{state} {100 * count / len(found):.0f}%" for state, count in states.most_common())
-    known = [(abs(one.bias) * 100, getattr(one.window, "median_off_percent", None)) for one in found]
-    held = [bias <= bound for bias, bound in known if bound is not None]
+    bounds = [(abs(one.bias) * 100, one.window.median_off_percent) for one in found]
+    held = [bias <= bound for bias, bound in bounds if bound is not None]
     kept = f"; the bound it prints holds in {share(held).text(0)} of {len(held)}" if held else ""
     return f"bias {100 * float(np.mean([one.bias for one in found])):+.2f}%; {said}{kept}"

@@ -75,19 +75,15 @@ def share(histories: Sequence[Sequence[bool]] | Array) -> Share:
 
 
 def at_most(part: str, what: str, found: Share, bound: float, digits: int = 1, also: str = "") -> Line:
-    return Line(
-        part, what, f"at most {100 * bound:g}%", found.text(digits) + _in_brackets(also), found.at_most(bound)
-    )
+    return Line(part, what, f"at most {100 * bound:g}%", _text(found, digits, also), found.at_most(bound))
 
 
 def at_least(part: str, what: str, found: Share, bound: float, digits: int = 1, also: str = "") -> Line:
-    return Line(
-        part, what, f"at least {100 * bound:g}%", found.text(digits) + _in_brackets(also), found.at_least(bound)
-    )
+    return Line(part, what, f"at least {100 * bound:g}%", _text(found, digits, also), found.at_least(bound))
 
 
-def _in_brackets(text: str) -> str:
-    return f" ({text})" if text else ""
+def _text(found: Share, digits: int, also: str) -> str:
+    return found.text(digits) + (f" ({also})" if also else "")
 
 
 def markdown(lines: Sequence[Line], earlier: Mapping[tuple[str, str], str] | None = None) -> str:

@@ -235,9 +235,6 @@ of the step (median). The rule is in `benchmarks/measuring/statistics.py`.
 
 {runs:,} windows each; the truth is the median of the process.
 """
-WITHOUT_THIRDS = """
-The same without the thirds, as an interval that knows the autocorrelation of neighbouring steps alone:
-"""
 PUBLIC = """
 ## Public runs
 
@@ -246,6 +243,7 @@ stepping on. A value is a step's time where the log has each; else the mean of 1
 (0.08% of a step or finer; the interval is widened by half of that). The truth is the median of the rest of the run,
 which is no shorter than the window; runs count alike. That median is uncertain too: *exact* is how often an exact 95%
 interval would hold it. *Shuffled*: the same values without their order, as if steps had no memory.
+*Without the thirds*: an interval that knows the autocorrelation of neighbouring steps alone.
 """
 FEW_STEPS = """
 Few steps, in brackets what an exact interval would do:
@@ -273,9 +271,7 @@ def document(runs: int) -> Iterator[str]:
     means = [run for run in real if run.run.steps_per_value > 1]
     titles = ["step times", *map(str, COUNTS)]
     yield INTRODUCTION.format(runs=runs).lstrip()
-    yield markdown_table(titles, _made_rows(runs, 1.0))
-    yield WITHOUT_THIRDS
-    yield markdown_table(titles, _made_rows(runs, 0.0))
+    yield markdown_table(titles, _made_rows(runs))
     yield PUBLIC.format(count=len(real), settled=SETTLED_AFTER_SECONDS)
     yield markdown_table(["values", *map(str, COUNTS[:-1]), "half against half"], _real_rows(each, means))
     long, others = ([run for run in real if (run.median >= 2) is wanted] for wanted in (True, False))
@@ -302,12 +298,11 @@ def _share(cell: str) -> str:
     return "" if windows and int(windows) < FEWEST_WINDOWS else share
 
 
-def _made_rows(runs: int, share_of_memory: float) -> Iterator[list[str]]:
-    with patch.object(statistics, "MEMORY", statistics.MEMORY * share_of_memory):
-        for case, process in PROCESSES.items():
-            yield [case, *(_cell(held(case, process, steps, runs)) for steps in COUNTS)]
-        case = "AR(1) 0.7, 4 s printed with 2 digits"
-        yield [case, *(_cell(held(case, autoregressive(0.7), steps, runs, 0.01)) for steps in COUNTS)]
+def _made_rows(runs: int) -> Iterator[list[str]]:
+    for case, process in PROCESSES.items():
+        yield [case, *(_cell(held(case, process, steps, runs)) for steps in COUNTS)]
+    case = "AR(1) 0.7, 4 s printed with 2 digits"
+    yield [case, *(_cell(held(case, autoregressive(0.7), steps, runs, 0.01)) for steps in COUNTS)]
 
 
 def _real_rows(each: Sequence[Settled], means: Sequence[Settled]) -> Iterator[list[str]]:
