@@ -19,8 +19,8 @@ OF_THE_WORK = (
     "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "window", "pgle", "inject_slowdown",
 )  # fmt: skip
 NOT_SETTLED = {
-    "still moving": "the intervals have room for what the drift may add on one side more than on the other",
-    "too short": "whether step times had settled is not known, and the difference may hold some of a drift",
+    "still moving": "the intervals allow for what the drift may add to one side more than to the other",
+    "too short": "it is not known whether step times had settled, so the difference may include drift",
 }
 # What else was asked for. Named at the top where the sides differ in it.
 ALSO_ASKED = {"steps": "", "data": "", "knobs": "setting", "environment": "variable", "xla_flags": "XLA flag"}

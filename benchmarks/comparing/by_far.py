@@ -1,6 +1,6 @@
-"""A difference in speed that needs no statistics: ten times what runs of one kind have been seen to differ by. Pure.
+"""A difference in speed that needs no statistics: ten times the largest seen between runs of one kind. Pure.
 
-It is for sides of which the noise is not known, such as two single runs.
+It is for sides whose noise is not known, such as two single runs.
 """
 
 import math
@@ -14,7 +14,7 @@ TIMES = 10
 MOST_APART_PERCENT = 4.95
 
 
-def enough(kinds: Collection[str], runs: Sequence[Sequence[float]], windows: float | None) -> float | None:
+def threshold(kinds: Collection[str], runs: Sequence[Sequence[float]], windows: float | None) -> float | None:
     """How far the logarithms of two sides must be apart. None: no bound is known.
 
     `kinds` of the devices; `runs`: figures of runs that are alike, as logarithms; `windows`: how far the windows of
@@ -28,5 +28,5 @@ def enough(kinds: Collection[str], runs: Sequence[Sequence[float]], windows: flo
 
 def reason(a: int, b: int) -> str:
     each = "one run each" if a == b == 1 else f"{a} and {b} runs"
-    apart = f"{percent_text(MOST_APART_PERCENT, '.3g')} on GPUs (MLPerf Training v5.1)"
-    return f"{each}; more than {TIMES} times as far apart as runs of one kind have been seen to be, {apart}"
+    largest = f"{percent_text(MOST_APART_PERCENT, '.3g')} on GPUs, MLPerf Training v5.1"
+    return f"{each}; more than {TIMES} times the largest difference seen between runs of one kind ({largest})"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from statistics import fmean
 
 from benchmarks.comparing import by_far
 from benchmarks.comparing.days import Noise, Timed, days_of, noise_of, started_at
@@ -55,16 +56,16 @@ class Context:
         devices = {run.benchmark.hardware.kind for run in self.every}
         alike = [[one.log for one in group] for group in self._alike(kind, a.logs, b.logs)]
         windows = between_windows(a, b).half_width if kind.window and len(self.every) == 2 else 0.0
-        return by_far.enough(devices, alike, windows)
+        return by_far.threshold(devices, alike, windows)
 
     @cached_property
     def moves(self) -> float:
-        """How far drifts of step times that have not settled may still move B from A, as a logarithm.
+        """By how much drifts that have not ended may still change B against A, as a logarithm.
 
-        What both sides have in common moves neither.
+        What both sides have in common cancels.
         """
         moves = [[still_moves(run.result.window) for run in runs] for runs in (self.a, self.b)]
-        return math.fsum(moves[1]) / len(moves[1]) - math.fsum(moves[0]) / len(moves[0])
+        return fmean(moves[1]) - fmean(moves[0])
 
     def _alike(self, kind: FigureKind, logs_a: Sequence[float], logs_b: Sequence[float]) -> list[list[Timed]]:
         groups = []

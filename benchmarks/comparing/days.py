@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 from benchmarks.gate.change_points import FEWEST_NIGHTS, change_points
@@ -91,7 +92,7 @@ def by_day(logs: Sequence[float], days: Sequence[int]) -> list[list[float]]:
 
 
 def day_means(logs: Sequence[float], days: Sequence[int]) -> list[float]:
-    return [math.fsum(found) / len(found) for found in by_day(logs, days)]
+    return [fmean(found) for found in by_day(logs, days)]
 
 
 # --- the noise of one kind of run ---------------------------------------------------------------
@@ -162,7 +163,7 @@ def _clipped(groups: Sequence[Sequence[float]]) -> tuple[Sequence[Sequence[float
 
 def _single(between: Spread, within: Spread | None, counts: Sequence[int]) -> Spread:
     """One run of any day: a median of several has less of their noise in it than one run has."""
-    part = math.fsum(1 / count for count in counts) / len(counts)
+    part = fmean(1 / count for count in counts)
     if within is None:
         return between._replace(variance=between.variance / part)
     return combined([between, Spread((1 - part) * within.variance, within.freedom)])._replace(of=between.of)

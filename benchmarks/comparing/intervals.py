@@ -8,6 +8,7 @@ one day share that day: sides of different days have one only where it is known 
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from benchmarks.comparing.days import (
@@ -21,7 +22,7 @@ from benchmarks.comparing.days import (
     shared_out,
 )  # fmt: skip
 from benchmarks.comparing.together import CHANCE
-from benchmarks.comparing.turns import Times, beside_trend, in_turns
+from benchmarks.comparing.turns import Times, adjusted_for_trend, in_turns
 from benchmarks.comparing.values import Direction, Verdict
 from benchmarks.measuring.clipped_mean import CONFIDENCE, FEWEST_PAIRS, POWER, clipped_mean, quantile
 from benchmarks.rendering.columns import percent_text
@@ -98,7 +99,7 @@ def level(logs: Sequence[float], window: tuple[float, float] | None = None) -> L
     found = clipped_mean(logs)
     if found is None:
         low, high = window or (None, None)
-        return Level(_mean(logs), low, high, logs=logs)
+        return Level(fmean(logs), low, high, logs=logs)
     clipped = [place for place, (given, kept) in enumerate(zip(logs, found.counted, strict=True)) if given != kept]
     return Level(found.centre, found.centre - found.half_width, found.centre + found.half_width, clipped, logs)
 
@@ -112,15 +113,15 @@ def between_sets(a: Sequence[float], b: Sequence[float]) -> Estimate:
 
 
 def between_sets_in_order(a: Sequence[float], b: Sequence[float], times: Times) -> Estimate:
-    """The same for runs of the same days: if A and B were not run in turns, beside a trend within the day."""
+    """The same for runs of the same days; if A and B were not run in turns, adjusted for a trend within the day."""
     if in_turns(times):
         return between_sets(a, b)
-    found = beside_trend(a, b, times)
-    before, after = ("A", "B") if math.fsum(times[0]) / len(a) < math.fsum(times[1]) / len(b) else ("B", "A")
+    found = adjusted_for_trend(a, b, times)
+    before, after = ("A", "B") if fmean(times[0]) < fmean(times[1]) else ("B", "A")
     hint = f"{before} was run before {after}, and a trend within the day looks the same: {TAKE_TURNS}"
     if found is None:
         return between_sets(a, b)._replace(lacks=hint)
-    return _around(*found, f"{len(a)} and {len(b)} runs beside a common trend, Welch's t")._replace(hint=hint)
+    return _around(*found, f"{len(a)} and {len(b)} runs, adjusted for a common trend, Welch's t")._replace(hint=hint)
 
 
 def between_sets_of_days(
@@ -165,7 +166,7 @@ def between_pairs(logs: Sequence[float]) -> Estimate:
 
 def with_noise(a: Sequence[float], b: Sequence[float], days: Days, noise: Noise) -> Estimate:
     """Fewer runs than a set has, beside a known noise: of runs of one day where they are, else of any days."""
-    centre, parts = _mean(b) - _mean(a), shared_out(*days)
+    centre, parts = fmean(b) - fmean(a), shared_out(*days)
     same_day = len({*days[0], *days[1]}) == 1
     each = 1 / len(a) + 1 / len(b)
     one = (noise.within if same_day else None) or noise.single
@@ -192,10 +193,6 @@ def _around(centre: float, error: float, freedom: float, by: str) -> Estimate:
     return Estimate(centre, centre - half, centre + half, equal, detectable, by, error=error, freedom=freedom)
 
 
-def _mean(logs: Sequence[float]) -> float:
-    return math.fsum(logs) / len(logs)
-
-
 def _described(spread: Spread) -> str:
     return f"{percent_text(100 * math.expm1(math.sqrt(spread.variance)))}, {spread.of}"
 
@@ -215,7 +212,7 @@ def verdict_of(
     if found.low is None or found.high is None or found.lacks:
         return (
             "no verdict",
-            f"how much such runs differ by chance is not known, and is in no interval here; {found.lacks}",
+            f"the noise between such runs is not known, so the intervals leave it out; {found.lacks}",
         )
     outside = found.low > 0 or found.high < 0
     shown = outside and (together is None or together <= CHANCE)

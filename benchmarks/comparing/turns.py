@@ -1,13 +1,14 @@
-"""Whether the two sides were run in turns; and their difference where they were not: beside a trend of the day. Pure.
+"""Whether the sides were run in turns; where they were not, their difference adjusted for a trend of the day. Pure.
 
-A machine that slows by 3% over a day makes B worse than A by half of that if all runs of A came first. The runs
-within each side show such a trend, so it can be taken out (an analysis of covariance with the time as covariate). It
-costs precision: with all of A before all of B the interval is about twice as wide. A sudden change between the
-last run of A and the first of B cannot be told from a difference by any rule.
+If a machine slows by 3% over a day and all runs of A came first, B looks worse than A by half of that. The runs
+within each side show such a trend, so it can be taken out (an analysis of covariance with the time as covariate). The
+price is precision: with all of A before all of B the interval is about twice as wide. No rule can tell a sudden
+change between the last run of A and the first of B from a difference.
 """
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from benchmarks.comparing.days import Spread, combined
 from benchmarks.measuring import statistics
@@ -29,16 +30,16 @@ def times_of(started: Sequence[float | None], days: Sequence[int]) -> list[float
 
 def in_turns(times: Times) -> bool:
     """Whether the sides' starting times are about the same on average."""
-    apart = abs(_mean(times[1]) - _mean(times[0]))
+    apart = abs(fmean(times[1]) - fmean(times[0]))
     variance = math.fsum((statistics.stdev(own) or 0.0) ** 2 / len(own) for own in times)
     return apart <= IN_TURNS * math.sqrt(variance)
 
 
-def beside_trend(a: Sequence[float], b: Sequence[float], times: Times) -> tuple[float, float, float] | None:
-    """B less A with a linear trend taken out, its standard error and its degrees of freedom.
+def adjusted_for_trend(a: Sequence[float], b: Sequence[float], times: Times) -> tuple[float, float, float] | None:
+    """B minus A with a linear trend taken out, its standard error and its degrees of freedom.
 
-    One slope for both sides, each with its own variance as in Welch's t, which this is where there is no slope to
-    estimate. None: the runs of each side began at the same time, and show no trend.
+    Both sides have one slope, and each its own variance as in Welch's t. None: the runs of each side began at the
+    same time, so they show no trend.
     """
     sides = [_Side(logs, own) for logs, own in zip((a, b), times, strict=True)]
     squares = math.fsum(side.squares for side in sides)
@@ -58,7 +59,7 @@ class _Side:
         found = clipped_mean(logs)
         counted = found.counted if found else list(logs)
         self.correction = 1.0 if counted == list(logs) else CLIPPED_SPREAD_CORRECTION
-        self.mean, self.time = _mean(counted), _mean(times)
+        self.mean, self.time = fmean(counted), fmean(times)
         self._logs = [log - self.mean for log in counted]
         self._times = [time - self.time for time in times]
         self.squares = math.fsum(time**2 for time in self._times)
@@ -71,7 +72,3 @@ class _Side:
         off = math.fsum((log - slope * time) ** 2 for log, time in zip(self._logs, self._times, strict=True))
         variance = self.correction**2 * off / freedom
         return Spread(variance * (1 / count + apart**2 * share / squares), freedom)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

@@ -179,7 +179,7 @@ def _moves(run: FinishedRun) -> bool:
 
 
 def _withheld(judged: Judged, settling: _Settling) -> Judged:
-    """A verdict that the settling of a run may have made is none. Where all nights are alike, none is withheld."""
+    """Inconclusive where a drift in one of the two may have made the verdict; not where both or neither drift."""
     if settling.tonight_moves == settling.baseline_moves or judged.verdict in ("suspect", "inconclusive"):
         return judged
     off = settling.off_percent
@@ -187,7 +187,7 @@ def _withheld(judged: Judged, settling: _Settling) -> Judged:
         return judged
     who, other = ("tonight's run", "the baseline") if settling.tonight_moves else ("the baseline", "tonight's run")
     by = "" if off is None else f" (its median may be off by {off:.2g}%)"
-    why = f"{judged.why}; but {who} was still moving{by}, and {other} was not: {judged.verdict} is not said"
+    why = f"{judged.why}; but {who} was still moving{by} and {other} was not, which may be all of the difference"
     return replace(judged, verdict="inconclusive", why=why)
 
 

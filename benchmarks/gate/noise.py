@@ -12,6 +12,7 @@ the re-runs count, and a cell's noise is that of all its nights.
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from benchmarks.gate.level import median
@@ -53,7 +54,7 @@ def reruns_of(reports: Sequence[NightReport]) -> list[Reruns]:
         Reruns(
             name,
             one.confirmations,
-            math.sqrt(math.fsum(variances[name]) / len(variances[name])),
+            math.sqrt(fmean(variances[name])),
             one.baseline_nights + len(variances[name]) - 2,
             fresh,
         )
@@ -99,7 +100,7 @@ def _has_outlier(one: Reruns, rule: Rule) -> bool:
 def _squares(one: Reruns) -> float:
     """Of the distances from the night's mean, in variances from night to night."""
     logs = [math.log(value) for value in one.values]
-    mean = math.fsum(logs) / len(logs)
+    mean = fmean(logs)
     # The mean of 1 / variance is larger than 1 / mean variance.
     return math.fsum((value - mean) ** 2 for value in logs) / one.deviation**2 * (1 - 2 / one.freedom)
 

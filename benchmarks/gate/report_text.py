@@ -172,10 +172,10 @@ def _noise_text(noise: SharedNoise | None) -> str:
             f"how much of the noise re-runs share with the first run is not known before {FEWEST_NIGHTS} nights have "
             "had re-runs; all of it at worst"
         )
-    nodes = "" if noise.nodes is None else f", {noise.nodes:.0%} of it by their nodes"
+    nodes = "" if noise.nodes is None else f"; {noise.nodes:.0%} more if they run on its nodes"
     return (
-        f"re-runs share {noise.share:.0%} of the variance from night to night with the first run ({noise.low:.0%} to "
-        f"{noise.high:.0%}, by {plural(noise.nights, 'night')} with re-runs{nodes})"
+        f"re-runs share {noise.share:.0%} of the night-to-night variance with the first run (90% interval "
+        f"{noise.low:.0%} to {noise.high:.0%}, from {plural(noise.nights, 'night')} with re-runs{nodes})"
     )
 
 
@@ -208,7 +208,7 @@ def night_notes(cells: Sequence[CellReport]) -> list[str]:
         notes.append("every cell is a regression: look first at what all share (machine, network, container)")
     off = [cell.cell for cell in judged if any(map(_control_is_off, cell.judgements))]
     if off:
-        notes.append(f"the control was off beside {', '.join(off)}: look first at the night and the nodes")
+        notes.append(f"the control was off too for {', '.join(off)}: look first at the night and the nodes")
     for cell in cells:
         for one in cell.judgements:
             notes += [

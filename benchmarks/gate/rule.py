@@ -246,7 +246,7 @@ def _control_text(compared: Compared) -> str:
         return f"the difference to the control does not confirm it (p = {compared.p:.2g})"
     change = _share_text(abs(math.expm1(compared.distance)))
     return (
-        f"it is the night or its nodes, not the cell: the control changed by {change} to the same side, and the "
+        f"it is the night or its nodes, not the cell: the control changed by {change} in the same direction, and the "
         f"difference to it is as usual (p = {compared.p:.2g})"
     )
 

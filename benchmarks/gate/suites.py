@@ -132,7 +132,7 @@ def _control(suite: Suite, block: Matrix, cell: Cell, site: str) -> Request:
     block = replace(block, hardware=block.hardware or cell.request.hardware)
     found = list(_cells_of(suite, block, site, 0.0))
     if len(found) != 1:
-        raise _refusal(suite, "control", f"has a control of {len(found)} cells: it is one, without lists")
+        raise _refusal(suite, "control", f"makes a control of {len(found)} cells; it is one, without lists")
     return found[0].request
 
 

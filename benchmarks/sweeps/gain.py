@@ -162,7 +162,7 @@ def _far_off(pairs: Sequence[Pair], logs: Sequence[float]) -> list[str]:
 def _drifting(base: CellRuns, arm: CellRuns, pairs: Sequence[Pair]) -> list[str]:
     runs = [one.counted[pair.repeat] for one in (base, arm) for pair in pairs]
     in_common = ", less what both runs of a pair have in common"
-    return settling_notes(runs, plural(len(runs), "run"), in_common, ": the gain may hold some of a drift")
+    return settling_notes(runs, plural(len(runs), "run"), in_common, ": the gain may include drift")
 
 
 # --- the table ----------------------------------------------------------------------------------

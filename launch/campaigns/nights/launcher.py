@@ -219,7 +219,7 @@ class Launcher:
         nodes = night_runs.nodes_of(self._folder(run_id))
         there = night_runs.on_nodes(benchmark, nodes, asked.typed, asked.output_dir)
         if nodes and not there:
-            note = f"no control beside {run_id}: it could not have the same nodes"
+            note = f"no control for {run_id}: it could not have the same nodes"
             self._change(name, notes=list(dict.fromkeys([*self._runs[name].notes, note])))
             return None
         runner = self._runner(name, "rerun control" if rerun else "control", there)
@@ -270,7 +270,7 @@ class Launcher:
             trouble = f"could not be started: {trouble}"
         if beside:
             if not self._is_valid(work.run_id):
-                note = f"the control beside {beside} says nothing: {trouble or end_text(result)}"
+                note = f"the control for {beside} has no figures: {trouble or end_text(result)}"
                 self._change(name, notes=[*self._runs[name].notes, note])
         elif rerun and trouble:
             self._change(name, notes=[*self._runs[name].notes, f"re-run {work.run_id or rerun} {trouble}"])

@@ -79,7 +79,7 @@ def test_two_single_runs_have_an_interval_of_their_windows_and_no_verdict() -> N
     one = figure(compare(*sides([1.0], [2.0])), "seconds/step")
     assert (one.verdict, one.percent) == ("no verdict", pytest.approx(100.0))
     assert (one.low or 0) > 50
-    assert "how much such runs differ by chance is not known, and is in no interval here; 3 runs a side" in one.why
+    assert "the noise between such runs is not known, so the intervals leave it out; 3 runs a side" in one.why
     assert one.a is not None
     assert (one.a.of, one.a.n) == ("steps", REAL_RUN.result.window.counted)
     assert (one.a.low or 1) < 1.0

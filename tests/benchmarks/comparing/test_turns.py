@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.comparing.compare import compare
 from benchmarks.comparing.intervals import between_sets, between_sets_in_order
-from benchmarks.comparing.turns import beside_trend, in_turns, times_of
+from benchmarks.comparing.turns import adjusted_for_trend, in_turns, times_of
 from benchmarks.comparing.values import Difference
 from tests.benchmarks.comparing.made import figure, paired_runs, run, side
 from tests.benchmarks.comparing.nights import in_order, rates
@@ -36,12 +36,12 @@ def test_two_percent_is_seen_all_the_same(order: str, seen: float) -> None:
     assert rates(partial(in_order, order=order, trend=0.0, effect=0.02), DRAWS, 5).without > seen
 
 
-def test_the_difference_beside_a_trend_is_that_of_least_squares() -> None:
+def test_the_difference_adjusted_for_a_trend_is_that_of_least_squares() -> None:
     a, b, times = [0.0, 0.013, 0.018], [0.05, 0.041, 0.066, 0.07], ([0.0, 1.0, 3.0], [4.0, 5.0, 6.0, 9.0])
     of_b = [0.0] * 3 + [1.0] * 4
     design = np.column_stack([np.ones(7), of_b, np.concatenate(times)])
     coefficients, squares, *_ = np.linalg.lstsq(design, np.array(a + b), rcond=None)
-    found = beside_trend(a, b, times)
+    found = adjusted_for_trend(a, b, times)
     assert found is not None
     assert found[0] == pytest.approx(coefficients[1])
     error = math.sqrt(squares[0] / 4 * np.linalg.inv(design.T @ design)[1, 1])

@@ -45,7 +45,7 @@ def test_a_night_that_slows_the_control_as_well_is_no_regression_and_is_said() -
     assert found.control_percent == pytest.approx(2, abs=0.05)
     assert "the night or its nodes are off" in control_text(found)[0]
     assert night_notes([night(1.02, 0.102)]) == [
-        "the control was off beside tiny: look first at the night and the nodes"
+        "the control was off too for tiny: look first at the night and the nodes"
     ]
 
 

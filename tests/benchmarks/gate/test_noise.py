@@ -89,9 +89,7 @@ def test_false_alarms_grow_with_the_share_and_a_control_removes_them() -> None:
 def test_the_sentence_states_the_rate_at_the_upper_end_of_the_measured_share() -> None:
     noise = SharedNoise(share=0.3, low=0.1, high=0.5, nights=40)
     text = false_alarms(20, noise, controlled=False)
-    assert (
-        "re-runs share 30% of the variance from night to night with the first run (10% to 50%, by 40 nights" in text
-    )
+    assert "re-runs share 30% of the night-to-night variance with the first run (90% interval 10% to 50%" in text
     assert "at most 0.3% a cell and night" in text
     assert "one false regression in 17 nights" in text
     assert "a control removes them" in text
