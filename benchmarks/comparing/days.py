@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from benchmarks.gate.change_points import FEWEST_NIGHTS, change_points
 from benchmarks.measuring import statistics
-from benchmarks.measuring.clipped_mean import CLIP_DEVIATIONS, CLIPPED_SPREAD_CORRECTION, DEFAULT_PAIRS, FEW_VALUES
+from benchmarks.measuring.clipped_mean import CLIPPED_SPREAD_CORRECTION, clip, clip_reach
 from benchmarks.rendering.columns import plural
 
 SECONDS_OF_A_DAY = 12 * 3600  # what began so long after the first run of a day is of the next: a night is one day
@@ -146,19 +146,16 @@ def spread(groups: Sequence[Sequence[float]]) -> Spread | None:
 def _clipped(groups: Sequence[Sequence[float]]) -> tuple[Sequence[Sequence[float]], float]:
     middles = [statistics.median(group) or 0.0 for group in groups]
     off = [abs(value - middle) for group, middle in zip(groups, middles, strict=True) for value in group]
-    count, robust = len(off), statistics.median(off)
-    if count < DEFAULT_PAIRS or not robust:
+    reach = clip_reach(off)
+    if reach is None:
         return groups, 1.0
-    few = FEW_VALUES.get(count, count / (count - 0.8)) * math.sqrt((count - 1) / (count - len(groups)))
-    reach = CLIP_DEVIATIONS * statistics.DEVIATIONS_PER_MAD * few * robust
+    reach *= math.sqrt((len(off) - 1) / (len(off) - len(groups)))
     far = sum(one > reach for one in off)
-    if not far or far > MOST_FAR * count:
+    if not far or far > MOST_FAR * len(off):
         return groups, 1.0
-    kept = [
-        [min(max(value, middle - reach), middle + reach) for value in group]
-        for group, middle in zip(groups, middles, strict=True)
-    ]
-    return kept, CLIPPED_SPREAD_CORRECTION
+    return [
+        clip(group, middle, reach) for group, middle in zip(groups, middles, strict=True)
+    ], CLIPPED_SPREAD_CORRECTION
 
 
 def _single(between: Spread, within: Spread | None, counts: Sequence[int]) -> Spread:

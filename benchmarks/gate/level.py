@@ -11,7 +11,7 @@ from typing import NamedTuple
 from benchmarks.errors import RequestError
 from benchmarks.gate.rule_settings import Rule
 from benchmarks.measuring import statistics
-from benchmarks.measuring.clipped_mean import quantile
+from benchmarks.measuring.clipped_mean import clip, quantile
 
 # Variance of the mean of n normal values without their smallest and largest (from 3 on), in units of one value's.
 # Simulated; tests/benchmarks/gate/test_rule.py holds it to a fresh simulation.
@@ -54,12 +54,12 @@ def level(values: Sequence[float], rule: Rule) -> Level:
     off as they are, since clipping would take the very spread away that tonight has too.
     """
     middle, unit = _middle_and_unit(values, rule)
-    clip = rule.clip_deviations * unit
-    beyond = [value for value in values if abs(value - middle) > clip]
+    reach = rule.clip_deviations * unit
+    beyond = [value for value in values if abs(value - middle) > reach]
     near = [value for value in values if abs(value - middle) <= rule.outlier_deviations * unit]
     few_left_out = len(values) - len(near) <= rule.most_outliers * len(values)
     if few_left_out and len(beyond) <= rule.most_clipped * len(values):
-        counted = [min(max(value, middle - clip), middle + clip) for value in near]
+        counted = clip(near, middle, reach)
     else:
         counted = list(values)
     deviation = _correction(len(values)) * (statistics.stdev(counted) or 0.0)

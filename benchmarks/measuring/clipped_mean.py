@@ -53,14 +53,23 @@ def clipped_mean(logs: Sequence[float]) -> ClippedMean | None:
 
 
 def _clipped(logs: Sequence[float]) -> tuple[list[float], float]:
-    count = len(logs)
-    middle = statistics.median(logs)
-    robust = None if middle is None else statistics.median([abs(value - middle) for value in logs])
-    if count < DEFAULT_PAIRS or middle is None or not robust:
+    middle = statistics.median(logs) or 0.0
+    reach = clip_reach([abs(value - middle) for value in logs])
+    if reach is None:
         return list(logs), 1.0
-    few = FEW_VALUES.get(count, count / (count - 0.8))
-    reach = CLIP_DEVIATIONS * statistics.DEVIATIONS_PER_MAD * few * robust
-    return [min(max(value, middle - reach), middle + reach) for value in logs], CLIPPED_SPREAD_CORRECTION
+    return clip(logs, middle, reach), CLIPPED_SPREAD_CORRECTION
+
+
+def clip_reach(distances: Sequence[float]) -> float | None:
+    """How far from the median a value may lie; None: too few to say, or more than half of them are equal."""
+    count, robust = len(distances), statistics.median(distances)
+    if count < DEFAULT_PAIRS or not robust:
+        return None
+    return CLIP_DEVIATIONS * statistics.DEVIATIONS_PER_MAD * FEW_VALUES.get(count, count / (count - 0.8)) * robust
+
+
+def clip(values: Sequence[float], middle: float, reach: float) -> list[float]:
+    return [min(max(value, middle - reach), middle + reach) for value in values]
 
 
 @lru_cache(maxsize=1024)

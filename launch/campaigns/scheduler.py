@@ -84,22 +84,20 @@ class Scheduler:
 
     def run(self, wanted: Sequence[Work], *, wait: bool = True) -> list[Work]:
         """Start them and wait until all have ended; those that were not started."""
-        todo = self._todo
-        todo += wanted
+        self._todo += wanted
         dropped: list[Work] = []
-        while todo or self._going:
-            while todo and len(self._going) < self._max_jobs and self._failed_starts < FAILED_STARTS:
-                self._start(todo.pop(0))
+        while self._todo or self._going:
+            while self._todo and len(self._going) < self._max_jobs and self._failed_starts < FAILED_STARTS:
+                self._start(self._todo.pop(0))
             if not wait:
                 break
-            if todo and self._failed_starts >= FAILED_STARTS:
-                say(f"{FAILED_STARTS} starts in a row failed: the other {plural(len(todo), 'run')} are not started")
-                dropped += todo
-                todo.clear()
+            if self._todo and self._failed_starts >= FAILED_STARTS:
+                others = plural(len(self._todo), "run")
+                say(f"{FAILED_STARTS} starts in a row failed: the other {others} are not started")
+                dropped, self._todo = dropped + self._todo, []
             self._wait_for_one()
-        left_out = dropped + todo
-        todo.clear()
-        return left_out
+        dropped, self._todo = dropped + self._todo, []
+        return dropped
 
     def take_ended(self) -> bool:
         """Whether any has ended. StepmarkError: the site does not answer."""

@@ -29,7 +29,6 @@ SITES = [CONFIGS.site(name) for name in CONFIGS.names("sites")]
 RECIPES = CONFIGS.recipes()
 JAX_RECIPES = [recipe for recipe in RECIPES if recipe.backend == "jax"]
 NEMO_RECIPES = [recipe for recipe in RECIPES if recipe.backend == "nemo"]
-NEMO_MODELS = [model for model in MODELS if "nemo" in model.backend_settings]
 LAYOUTS = [(recipe, layout) for recipe in JAX_RECIPES for layout in recipe.layouts]
 SUBMISSIONS = [recipe for recipe in NEMO_RECIPES if recipe.engine.startswith(SUBMISSION_ENGINE)]
 NEMO_LAYOUTS = [(recipe, layout) for recipe in NEMO_RECIPES if recipe not in SUBMISSIONS for layout in recipe.layouts]

@@ -32,7 +32,6 @@ SERIES = "series/jax-maxtext 1xcpu pretrain seq128 batch2 one_device"
 SERIES_OF_TWO = "series/jax-maxtext 2xcpu pretrain seq128 batch4 data_2"
 NIGHTS = {f"2026-11-0{n}": 0.5 + 0.1 * (n > 3) for n in range(1, 7)}
 CHANGE = ChangePoint(night="2026-11-04", percent=20.0, p=0.001)
-NIGHT_TAG = "perf/night_seconds_per_step/smoke/tiny"
 
 
 def run_name(number: int, devices: int = 1) -> str:

@@ -147,10 +147,10 @@ class Launcher:
         for name in begun:
             runs = self._runs[name]
             if runs.status not in (RUNNING, "valid") and not night_runs.was_submitted(self._folder(runs.run_id)):
-                note = f"{runs.run_id} was cut off with its launcher, and run again"
-                self._change(name, run_id=None, status=MISSING, reasons=[], notes=[*runs.notes, note])
+                self._note(name, f"{runs.run_id} was cut off with its launcher, and run again")
+                self._change(name, run_id=None, status=MISSING, reasons=[])
         self._run_all([self._work(name) for name in self._benchmarks if self._runs[name].status == MISSING])
-        self._run_all([work for name in self._controls for work in self._controls_cut_off(name)])
+        self._run_missing_controls()
 
     def _run_all(self, wanted: list[Work]) -> bool:
         """Whether all were started."""
@@ -167,8 +167,8 @@ class Launcher:
             *kept, last = runs.rerun_ids
             ended = last in self._runner(name, "rerun").ended([last]) and not self._is_valid(last)
             if ended and not night_runs.was_submitted(self._folder(last)):
-                note = f"re-run {last} was cut off with its launcher, and is not counted"
-                self._change(name, rerun_ids=kept, notes=[*runs.notes, note])
+                self._note(name, f"re-run {last} was cut off with its launcher, and is not counted")
+                self._change(name, rerun_ids=kept)
 
     def _reruns(self, suspicions: Mapping[str, Suspicion]) -> None:
         """Fresh runs of what is suspect; those of a night that is resumed are completed."""
@@ -194,7 +194,7 @@ class Launcher:
             self._scheduler.follow(going)
             if not (going or wanted) or not self._run_all(wanted):
                 break
-        self._run_all([work for name in self._controls for work in self._controls_cut_off(name)])
+        self._run_missing_controls()
         for name in [*begun, *granted]:
             self._note_nodes(name)
 
@@ -219,22 +219,21 @@ class Launcher:
         nodes = night_runs.nodes_of(self._folder(run_id))
         there = night_runs.on_nodes(benchmark, nodes, asked.typed, asked.output_dir)
         if nodes and not there:
-            note = f"no control for {run_id}: it could not have the same nodes"
-            self._change(name, notes=list(dict.fromkeys([*self._runs[name].notes, note])))
+            self._note(name, f"no control for {run_id}: it could not have the same nodes")
             return None
         runner = self._runner(name, "rerun control" if rerun else "control", there)
         return Work(RunOf(name, rerun, run_id), f"{name}, control", runner, benchmark)
 
-    def _controls_cut_off(self, name: str) -> list[Work]:
+    def _run_missing_controls(self) -> None:
         """Of a night that is resumed: those that had not ended, or not begun, beside valid runs."""
-        runs = self._runs[name]
-        runs_of = [(number, run_id) for number, run_id in enumerate([runs.run_id, *runs.rerun_ids]) if run_id]
-        wanted = [
-            self._control_work(name, number, run_id)
-            for number, run_id in runs_of
-            if self._is_valid(run_id) and not (run_id in runs.controls and self._result(runs.controls[run_id]))
-        ]
-        return [work for work in wanted if work]
+        wanted = []
+        for name in self._controls:
+            runs = self._runs[name]
+            for number, run_id in enumerate([runs.run_id or "", *runs.rerun_ids]):
+                ended = run_id in runs.controls and self._result(runs.controls[run_id])
+                if self._is_valid(run_id) and not ended:
+                    wanted.append(self._control_work(name, number, run_id))
+        self._run_all([work for work in wanted if work])
 
     def _left(self) -> int:
         return self._asked.budget - self._budget().used
@@ -270,10 +269,9 @@ class Launcher:
             trouble = f"could not be started: {trouble}"
         if beside:
             if not self._is_valid(work.run_id):
-                note = f"the control for {beside} has no figures: {trouble or end_text(result)}"
-                self._change(name, notes=[*self._runs[name].notes, note])
+                self._note(name, f"the control for {beside} has no figures: {trouble or end_text(result)}")
         elif rerun and trouble:
-            self._change(name, notes=[*self._runs[name].notes, f"re-run {work.run_id or rerun} {trouble}"])
+            self._note(name, f"re-run {work.run_id or rerun} {trouble}")
         elif not rerun:
             why = result.reasons if result else [trouble or "it ended and left no result"]
             self._change(name, status=result.status if result else "failed", reasons=why)
@@ -303,8 +301,12 @@ class Launcher:
         elif first and again:
             shared = first & again
             which = f"{len(shared)} of the same nodes" if shared else "fresh nodes"
-            note = f"ran on {len(first)} nodes, its re-runs on {len(again)}: {which}"
-            self._change(name, notes=list(dict.fromkeys([*runs.notes, note])), fresh_nodes=not shared)
+            self._note(name, f"ran on {len(first)} nodes, its re-runs on {len(again)}: {which}")
+            self._change(name, fresh_nodes=not shared)
+
+    def _note(self, name: str, note: str) -> None:
+        """Once: a night that is resumed finds some again."""
+        self._change(name, notes=[*dict.fromkeys([*self._runs[name].notes, note])])
 
     def _change(self, name: str, **what: Any) -> None:
         self._runs[name] = replace(self._runs[name], **what)
