@@ -6,6 +6,7 @@ best. configs/calibration.yml keeps what came out, with the errors by leaving ou
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,15 +17,19 @@ from benchmarks.planning.covered import (
     ASPECTS,
     BETWEEN,
     BEYOND,
+    FURTHER,
     REPUBLISHED,
+    Error,
     Errors,
     Fit,
     Ratio,
+    Series,
     Traits,
     beyond_rows,
     family_of,
     kind_of,
     new_aspects,
+    out_of_reach,
     series_of,
     series_of_benchmark,
     traits_of,
@@ -68,6 +73,7 @@ class Row(NamedTuple):
     terms: tuple[float, ...]
     traits: Traits
     memory_percent: float  # of what is usable
+    series: Series
 
     @property
     def seconds(self) -> float:
@@ -88,18 +94,19 @@ class Estimate(Value, frozen=True):
     parts: dict[str, float] = {}  # of the model, seconds: the floor, and each term
     shares: dict[str, float] = {}  # of the terms
     errors: Errors | None = None  # None: not known
+    error: Error | None = None  # of them, that of the method
     beyond: list[str] = []  # in what the benchmark goes beyond the rows
 
     @property
     def worst_percent(self) -> float | None:
-        return None if self.errors is None else self.errors.estimate.worst
+        return None if self.error is None else self.error.worst
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """In which 90% of the series lay that were predicted so; None: not known."""
-        if self.seconds is None or self.errors is None or self.errors.within_percent is None:
+        if self.seconds is None or self.error is None or self.error.within_percent is None:
             return None
-        factor = 1 + self.errors.within_percent / 100
+        factor = 1 + self.error.within_percent / 100
         return self.seconds / factor, self.seconds * factor
 
 
@@ -135,7 +142,8 @@ def row_of(reference: "Reference", benchmark: Benchmark, storage: Storage) -> Ro
         return None
     usable = usable_bytes(benchmark, storage)
     memory = 100 * total_bytes(benchmark, storage) / usable if usable else 0.0
-    return Row(reference, benchmark, found, floor, terms(benchmark, found), traits_of(benchmark), memory)
+    known = terms(benchmark, found), traits_of(benchmark), memory, series_of(reference)
+    return Row(reference, benchmark, found, floor, *known)
 
 
 # --- fitting ------------------------------------------------------------------------------------
@@ -148,8 +156,8 @@ def fit_shares(rows: Sequence[Row]) -> dict[str, float]:
 
     if not rows:
         return {}
-    names = [series_of(row.reference) for row in rows]
-    weight = numpy.array([names.count(name) ** -0.5 for name in names])
+    count = Counter(row.series for row in rows)
+    weight = numpy.array([count[row.series] ** -0.5 for row in rows])
     seconds = numpy.array([row.seconds for row in rows])
     matrix = numpy.array([row.terms for row in rows]) * (weight / seconds)[:, None]
     wanted = (1 - numpy.array([row.floor for row in rows]) / seconds) * weight
@@ -213,18 +221,22 @@ def estimate(asked: Benchmark, found: Bound, calibration: Calibration) -> Estima
     else:
         kind, how = (BETWEEN if min(scales) < asked.gpus < max(scales) else BEYOND), "the nearest scale"
     far = doublings(asked.gpus, row.gpus) > calibration.fit.most_doublings
+    errors = None if far else calibration.fit.errors_of(kind)
     limit = f"{asked.gpus} GPUs are more than {calibration.fit.most_doublings} doublings from a published scale"
     return Estimate(
         seconds=row.seconds,
         by=f"the published row {row.name}, {how} ({row.citation})",
         kind=kind,
-        errors=None if far else calibration.fit.errors_of(kind),
+        errors=errors,
+        error=None if errors is None else errors.estimate,
         beyond=[limit] if far else [],
     )
 
 
 def estimate_across(asked: Benchmark, found: Bound, calibration: Calibration, *, by_model: bool = False) -> Estimate:
-    """Without rows of its own series: by the model, or a baseline where that was nearer."""
+    """Without rows of its own series: by the model, or a baseline where that was nearer.
+
+    by_model: for layouts that are held against each other. Far from the rows their error is not known."""
     kept = calibration.fit
     if kept is None:
         return Estimate(seconds=None, why_none=f"nothing is fitted ({MAKE_ANEW})")
@@ -240,22 +252,31 @@ def estimate_across(asked: Benchmark, found: Bound, calibration: Calibration, *,
     parts = {name: kept.shares[name] * term for name, term in zip(TERMS, terms(asked, found), strict=True)}
     parts = {"floor": floor, **{name: seconds for name, seconds in parts.items() if seconds}}
     seconds, by = max(sum(parts.values()), found.seconds), "the model, from published rows of other series"
-    baseline = [] if aspects or by_model else kept.baselines.get(family_of(traits), [])
-    if baseline:
-        ratio = nearest_ratio(traits, asked.gpus, baseline)
-        seconds, by, parts = ratio * found.seconds, f"{ratio:.3f} x the bound, as published rows are near it", {}
+    unreached = any(out_of_reach(asked, found, kept.covered))
+    kind = FURTHER if kept.errors_of(kind_of(aspects)) is None else kind_of(aspects)
+    method = "model" if by_model or unreached else kept.method(kind, family_of(traits))
+    if method != "model":
+        ratio = nearest_ratio(traits, asked.gpus, kept.ratios if method == "lookup" else kept.constants)
+        seconds, by, parts = ratio * found.seconds, f"{ratio:.3f} x the bound, {AS[method]}", {}
+    kind = FURTHER if beyond else kind
+    errors = None if kind == FURTHER and (by_model or unreached) else kept.errors_of(kind)
+    error = None
+    if errors:  # far from the rows, and of layouts, all series were judged by one method; else each family by its own
+        error = errors.of(method) if by_model or kind == FURTHER else errors.estimate
     return Estimate(
         seconds=seconds,
         by=by,
-        kind=kind_of(aspects),
+        kind=kind,
         parts=parts,
         shares=kept.shares if parts else {},
-        errors=None if beyond else kept.errors_of(kind_of(aspects)),
+        errors=errors,
+        error=error,
         beyond=[f"no row {WITHOUT[name]} {getattr(traits, name)}" for name in aspects] + beyond,
     )
 
 
 PLATFORM = "cuda"
+AS = {"lookup": "as the nearest published rows", "constant": "the mean of published series"}
 WITHOUT = {
     "framework": "is of",
     "model": "is of a model of",

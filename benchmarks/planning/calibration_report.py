@@ -1,9 +1,9 @@
 """How good estimates are, for people. Pure; lines of text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.planning.calibration import MEANING
-from benchmarks.planning.covered import SERIES, Error, Errors, Fit, family_of, made_so
+from benchmarks.planning.covered import SERIES, Error, Errors, Fit, Method, family_of, made_so
 from benchmarks.planning.leaving_out import Left, by_series, error_of, mean_error
 from benchmarks.rendering.columns import aligned, columns
 
@@ -31,6 +31,7 @@ def calibration_lines(left: Sequence[Left], fit: Fit) -> list[str]:
     ]
 
 
+NAMES: Mapping[Method, str] = {"model": "model", "lookup": "nearest row", "constant": "constant"}
 KINDS = (
     "predicted",
     "series",
@@ -52,8 +53,8 @@ def _kind_row(errors: Errors) -> tuple[str, ...]:
         str(errors.series),
         str(errors.rows),
         *map(_both, (errors.estimate, errors.model, errors.lookup, errors.constant)),
-        "-" if errors.within_percent is None else f"{errors.within_percent:.1f}",
-        "-" if errors.covered_percent is None else f"{errors.covered_percent:.0f}%",
+        "-" if errors.estimate.within_percent is None else f"{errors.estimate.within_percent:.1f}",
+        "-" if errors.estimate.covered_percent is None else f"{errors.estimate.covered_percent:.0f}%",
     )
 
 
@@ -69,12 +70,10 @@ def family_rows(left: Sequence[Left], fit: Fit) -> list[tuple[str, ...]]:
         if not own:
             continue
         errors = [
-            f"{mean_error(own, method):.1f} / {error_of(by_series(own, method)).worst:.1f}"
+            f"{mean_error(own, method):.1f} / {error_of(own, method).worst:.1f}"
             for method in ("model", "lookup", "constant")
         ]
-        ratios = fit.baselines.get(family)
-        chosen = "model" if ratios is None else "constant" if not ratios[0].traits.model else "nearest row"
-        table.append((family, str(len(by_series(own, "model"))), *errors, chosen))
+        table.append((family, str(len(by_series(own, "model"))), *errors, NAMES[fit.method(SERIES, family)]))
     return table
 
 

@@ -1,13 +1,15 @@
 """How far a benchmark is from the published rows, and which error holds there. Pure.
 
 An error is one of leaving out. It holds for what is as far from the rows as the row that was left out: another scale
-of a published series, another series, or a model, device, precision, layout or framework that no row has. Beyond the
-rows in another way, nobody measured it, and it is not known.
+of a published series, another series, or a model, device, precision, layout or framework that no row has. What is new
+in more ways has the error of rows that were predicted with as much left out as can be. Out of the reach of all rows
+no error is known.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -20,8 +22,15 @@ if TYPE_CHECKING:
 
 # Kinds of prediction. The first three are made from rows of the same series, all others across series.
 REPUBLISHED, BETWEEN, BEYOND, SERIES = "published", "between scales", "beyond scales", "series"
+WITHIN_SERIES = (REPUBLISHED, BETWEEN, BEYOND)
+FURTHER = "further"  # new in more ways than those that have a kind of their own
 FRAMEWORK = "framework"
 ASPECTS = (FRAMEWORK, "model", "device", "precision", "layout")
+OF_FAMILY = (SERIES, "model", "layout", "model + layout")  # kinds in which a family chooses its method for itself
+REACH = 2  # the factor by which a size may be beyond all rows: they are left out by no more
+LAYER_REACH = 4  # and by which a layer's work may be smaller
+
+Method = Literal["model", "lookup", "constant"]
 
 
 class Traits(Value, frozen=True):
@@ -39,6 +48,8 @@ class Error(Value, frozen=True):
 
     median: float  # of the series' medians
     worst: float  # of all rows
+    within_percent: float | None = None  # so far off were 90% of the series at most; None: too few series
+    covered_percent: float | None = None  # of the series, by the figure above when it is made without them
 
 
 class Errors(Value, frozen=True):
@@ -51,8 +62,9 @@ class Errors(Value, frozen=True):
     model: Error
     lookup: Error
     constant: Error
-    within_percent: float | None  # so far off were 90% of the series at most; None: too few series
-    covered_percent: float | None  # of the series, by the figure above when it is made without them
+
+    def of(self, method: Method) -> Error:
+        return {"model": self.model, "lookup": self.lookup, "constant": self.constant}[method]
 
 
 class Ratio(Value, frozen=True):
@@ -69,6 +81,7 @@ class Covered(Value, frozen=True):
     traits: list[Traits]
     ranges: dict[str, dict[str, list[int]]]  # by framework, of all that sizes_of names: the least and the most
     computed_twice: list[list[str]]  # what rows compute again in the backward pass
+    least_layer_seconds: float  # by layer_seconds
     most_memory_percent: dict[str, float]  # of what is usable, that rows of a framework need which fit
 
 
@@ -80,12 +93,17 @@ class Fit(Value, frozen=True):
     series: int
     covered: Covered
     errors: list[Errors]
-    baselines: dict[str, list[Ratio]]  # of the frameworks and precisions in which the model is no better than one
+    chosen: dict[str, Method]  # by family; by kind where the family has no rows that are near enough
+    ratios: list[Ratio]  # of the newest rows, to look up in
+    constants: list[Ratio]  # one for each family
     most_doublings: int  # between two scales of a series
     layouts_apart: "LayoutsApart | None"
 
     def errors_of(self, kind: str) -> Errors | None:
         return next((errors for errors in self.errors if errors.kind == kind), None)
+
+    def method(self, kind: str, family: str) -> Method:
+        return self.chosen.get(family if kind in OF_FAMILY else kind, "model")
 
 
 class LayoutsApart(Value, frozen=True):
@@ -127,6 +145,12 @@ def sizes_of(benchmark: Benchmark) -> dict[str, int]:
         "sequence_length": benchmark.sequence_length,
         "micro_batch_size": benchmark.micro_batch_size,
     }
+
+
+def layer_seconds(benchmark: Benchmark, bound: Bound) -> float:
+    """Of a layer's matmuls and attention for a micro-batch. With less, more of a step goes into starting kernels."""
+    layers = benchmark.model.layers / benchmark.parallelism.pipeline
+    return (bound.compute_seconds or math.nan) / layers / benchmark.gradient_accumulation
 
 
 # --- a published series -------------------------------------------------------------------------
@@ -182,12 +206,13 @@ def made_so(kind: str) -> str:
         BETWEEN: "from the nearest scale, with rows on both sides",
         BEYOND: "from one other scale of its series",
         SERIES: "without its series",
+        FURTHER: "with as much left out as can be",
     }
     return within.get(kind) or f"without any row of its {kind.replace(' + ', ' or its ')}"
 
 
 def beyond_rows(benchmark: Benchmark, bound: Bound, kept: Covered) -> Iterator[str]:
-    """What makes an error unknown: no leaving out goes as far."""
+    """In what the rows of its framework are not like it."""
     framework = traits_of(benchmark).framework
     ranges = [kept.ranges[framework]] if framework in kept.ranges else list(kept.ranges.values())
     for name, size in sizes_of(benchmark).items():
@@ -197,11 +222,22 @@ def beyond_rows(benchmark: Benchmark, bound: Bound, kept: Covered) -> Iterator[s
             rows = f"{least}" if least == most else f"{least} to {most}"
             yield f"{name.replace('_', ' ')} {size}: rows have {rows}"
     if bound.computed_twice not in kept.computed_twice:
-        rows = " or ".join(map(_twice, kept.computed_twice))
-        yield f"it computes {_twice(bound.computed_twice)} twice, rows {rows}"
+        yield f"no row recomputes {', '.join(bound.computed_twice) or 'nothing'}"
+    layer = layer_seconds(benchmark, bound)
+    if layer < kept.least_layer_seconds:
+        rows = f"rows {1e3 * kept.least_layer_seconds:.2g} ms or more"
+        yield f"a layer has {1e3 * layer:.2g} ms of matmuls and attention for a micro-batch: {rows}"
+    yield from out_of_reach(benchmark, bound, kept)
+
+
+def out_of_reach(benchmark: Benchmark, bound: Bound, kept: Covered) -> Iterator[str]:
+    """What makes an error unknown: no leaving out goes as far."""
+    for name, size in sizes_of(benchmark).items():
+        spans = [span[name] for span in kept.ranges.values() if name in span] or [[1, 1]]
+        least, most = min(low for low, _ in spans), max(high for _, high in spans)
+        if not least / REACH <= size <= most * REACH:
+            yield f"{name.replace('_', ' ')} {size} is more than {REACH} times beyond all rows"
+    if layer_seconds(benchmark, bound) < kept.least_layer_seconds / LAYER_REACH:
+        yield f"that is less than 1/{LAYER_REACH} of what any row has"
     if benchmark.measured_peaks:
         yield "matmuls run at a peak that was measured here, those of rows at configs/hardware's"
-
-
-def _twice(names: Sequence[str]) -> str:
-    return ", ".join(names) or "nothing"

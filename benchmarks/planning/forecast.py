@@ -94,6 +94,7 @@ class PlanReport(Forecast, frozen=True, kw_only=True):
     scaling: list[ScalePoint]
     cost: Cost | None  # None: neither a bound nor an estimate is known
     layouts: Ranking | None = None  # None: not asked for
+    other_recipes: list[str] = []  # that train this too, with their sequences, where none was asked for
 
 
 def planned(b: Benchmark) -> Planned:

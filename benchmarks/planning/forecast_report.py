@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.planning.bounds import Bound
 from benchmarks.planning.calibration import MEANING, Estimate
-from benchmarks.planning.covered import BETWEEN, BEYOND, REPUBLISHED, Error, made_so
+from benchmarks.planning.covered import WITHIN_SERIES, Error, made_so
 from benchmarks.planning.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
 from benchmarks.planning.layouts import RankedLayout, Ranking, alike
 from benchmarks.rendering.columns import Rows, aligned, columns
@@ -16,7 +16,6 @@ GB = 1e9
 BOUND = "bound (the least, at the fastest matmul rate known)"
 NEXT_WHERE_TOO_LARGE = "`plan.py layouts` ranks the layouts that fit; or more GPUs by --gpus"
 ESTIMATE = "estimate (calibrated on published runs)"
-WITHIN_SERIES = (REPUBLISHED, BETWEEN, BEYOND)
 
 
 def words(name: str) -> str:
@@ -29,7 +28,7 @@ def words(name: str) -> str:
 def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
     """All that launch/plan.py shows of one benchmark."""
     parts = [
-        [title(benchmark), *aligned(_what(benchmark))],
+        [title(benchmark), *aligned(_what(benchmark, report.other_recipes))],
         memory_lines(report.memory),
         forecast_lines(report),
         ["scaling", *scaling_lines(report.scaling)],
@@ -39,12 +38,13 @@ def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
     return "\n\n".join("\n".join(lines) for lines in parts).split("\n")
 
 
-def _what(benchmark: Benchmark) -> Rows:
+def _what(benchmark: Benchmark, other_recipes: Sequence[str]) -> Rows:
     share = benchmark.parallelism.short()
     batch = f"MBS{benchmark.micro_batch_size} GBS{benchmark.global_batch_size} GA{benchmark.gradient_accumulation}"
     return [
         ("layout", f"{share} {batch}, {benchmark.sequence_length} tokens a sequence"),
         ("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})"),
+        *([("others", f"{', '.join(other_recipes)}: --recipe")] if other_recipes else []),
     ]
 
 
@@ -111,16 +111,16 @@ def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
 
 def error_text(estimate: Estimate) -> str:
     """Of predictions of its kind, with what a baseline would have had."""
-    errors = estimate.errors
-    if errors is None:
+    errors, error = estimate.errors, estimate.error
+    if errors is None or error is None:
         return "not known: no rows were predicted from as far away"
     so = f"{errors.series} series, each predicted {made_so(errors.kind)}"
-    text = f"median {_pair(errors.estimate)} worst over {so}"
+    text = f"median {_pair(error)} worst over {so}"
     if errors.kind not in WITHIN_SERIES:
         text += f"\nthe nearest row would have {_pair(errors.lookup)}, a constant x bound {_pair(errors.constant)}"
     if estimate.interval:
         low, high = map(seconds_text, estimate.interval)
-        text += f"\n90% of the series lie within {low} to {high} ({errors.covered_percent:.0f}% when left out)"
+        text += f"\n90% of the series lie within {low} to {high} ({error.covered_percent:.0f}% when left out)"
     return text
 
 
@@ -182,11 +182,12 @@ def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]
     lines += [f"  {text}" for text in _how_far(ranking)]
     if not ranking.layouts:
         return [*lines, "  none fits: more GPUs (--gpus), or a smaller batch (--set=global_batch_size)"]
+    common = _beyond_in_common(ranking)
     for one in ranking.layouts[:top]:
         mark = "   <- as asked" if alike(one, benchmark) else ""
         batch = f"MBS{one.micro_batch_size} GA{one.gradient_accumulation}"
         lines.append(f"  {one.rank}. {one.layout} {batch}: {_time(one)}, {bytes_text(one.bytes_needed)} a GPU{mark}")
-        lines += [f"     {_beyond(one)}"] if one.beyond else []
+        lines += [f"     {_beyond(one, common)}"] if set(one.beyond) - set(common) else []
         lines.append(f"     {command_of(request_of(benchmark, one.settings), 'run.py')}")
     own = next((one for one in ranking.layouts if alike(one, benchmark)), None)
     if own is not None and own.rank > top:
@@ -201,17 +202,27 @@ def _how_far(ranking: Ranking) -> list[str]:
         return []
     unknown = sum(one.worst_percent is None for one in ranking.layouts)
     tied = sum(one.tied for one in ranking.layouts)
+    last = "have no known error" if unknown == len(ranking.layouts) else "come last: their error is not known"
+    common = _beyond_in_common(ranking)
     return [
         f"by the model, whose comparisons of {apart.pairs} pairs of published layouts of one model were "
         f"{apart.median:.1f}% off in the median, {apart.worst:.1f}% at worst",
         *([f"the first {tied} lie within that {apart.worst:.1f}%: they are tied"] if tied else []),
-        *([f"{unknown} of the {len(ranking.layouts)} come last: their error is not known"] if unknown else []),
+        *([f"{unknown} of the {len(ranking.layouts)} {last}"] if unknown else []),
+        *([f"all are beyond the rows: {'; '.join(common)}"] if common else []),
     ]
 
 
-def _beyond(one: RankedLayout) -> str:
+def _beyond_in_common(ranking: Ranking) -> list[str]:
+    """What the header says once."""
+    if ranking.by != "estimate" or ranking.apart is None:
+        return []
+    return [text for text in ranking.layouts[0].beyond if all(text in one.beyond for one in ranking.layouts)]
+
+
+def _beyond(one: RankedLayout, common: Sequence[str]) -> str:
     error = "its error is not known" if one.worst_percent is None else f"{one.worst_percent:.1f}% off at worst"
-    return f"beyond the rows ({error}): {'; '.join(one.beyond)}"
+    return f"beyond the rows ({error}): {'; '.join(text for text in one.beyond if text not in common)}"
 
 
 def _time(one: RankedLayout) -> str:

@@ -1,15 +1,15 @@
 """How good estimates are: every published row predicted without itself and what is as near to it. Pure.
 
 Beside the model stand two baselines: a lookup of the nearest row, its seconds times the ratio of the bounds, and one
-constant times the bound, the mean of the framework's and precision's other series. Where one of them is nearer to the
-series of a framework and precision that were left out, it is what estimates further series of them.
+constant times the bound, the mean of the framework's and precision's other series. Where one of them was nearer to
+what was left out, by more than chance, it takes the model's place.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, permutations
-from statistics import fmean, median
-from typing import Literal, NamedTuple
+from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,26 +18,31 @@ from benchmarks.planning.covered import (
     ASPECTS,
     BETWEEN,
     BEYOND,
+    FURTHER,
+    LAYER_REACH,
+    OF_FAMILY,
     REPUBLISHED,
     SERIES,
+    WITHIN_SERIES,
     Covered,
     Error,
     Errors,
     Fit,
     LayoutsApart,
+    Method,
     Ratio,
     Series,
     family_of,
     kind_of,
+    layer_seconds,
     series_of,
     sizes_of,
     version,
 )
 
-Method = Literal["model", "lookup", "constant"]
 BASELINES: tuple[Method, ...] = ("lookup", "constant")
 FEWEST_SERIES = 3  # that are left to predict from, or an error is of
-MOST_ASPECTS = 2  # that are left out together: what is new in more ways has no error
+MOST_ASPECTS = 2  # that are left out together as a kind of their own
 WITHIN = 0.9  # of the series lie in an interval
 
 
@@ -52,7 +57,7 @@ class Left(NamedTuple):
 
     @property
     def series(self) -> Series:
-        return series_of(self.row.reference)
+        return self.row.series
 
     def error(self, method: Method) -> float:
         return {"model": self.model, "lookup": self.lookup, "constant": self.constant}[method]
@@ -67,33 +72,66 @@ def leave_out(rows: Sequence[Row]) -> list[Left]:
     for number in range(1, MOST_ASPECTS + 1):
         for aspects in combinations(ASPECTS, number):
             found += across(rows, aspects)
-    return found
+    return [*found, *furthest(rows)]
 
 
 def across(rows: Sequence[Row], aspects: Sequence[str] = ()) -> Iterator[Left]:
     """Each series by the others that share none of these aspects with it."""
     kind, too_near = kind_of(aspects), _shares_one_of(aspects)
-    for series in dict.fromkeys(series_of(row.reference) for row in rows):
-        own = [row for row in rows if series_of(row.reference) == series]
-        others = [row for row in rows if series_of(row.reference) != series and not too_near(own[0], row)]
-        if len({series_of(row.reference) for row in others}) < FEWEST_SERIES:
-            continue
-        shares, ratios = fit_shares(others), ratios_of(others)
-        constant = nearest_ratio(own[0].traits, 1, constants(others))
-        for row in own:
-            looked_up = nearest_ratio(row.traits, row.reference.gpus, ratios)
-            bound = row.bound.seconds or math.nan
-            yield _left(row, kind, modelled(row, shares), looked_up * bound, constant * bound)
+    for series in dict.fromkeys(row.series for row in rows):
+        own = [row for row in rows if row.series == series]
+        others = [row for row in rows if row.series != series and not too_near(own[0], row)]
+        if len({row.series for row in others}) >= FEWEST_SERIES:
+            yield from _predicted(own, others, kind)
+
+
+def _predicted(own: Sequence[Row], others: Sequence[Row], kind: str) -> Iterator[Left]:
+    shares, ratios = fit_shares(others), ratios_of(others)
+    constant = nearest_ratio(own[0].traits, 1, constants(others))
+    for row in own:
+        looked_up = nearest_ratio(row.traits, row.reference.gpus, ratios)
+        bound = row.bound.seconds or math.nan
+        yield _left(row, kind, modelled(row, shares), looked_up * bound, constant * bound)
 
 
 def _shares_one_of(aspects: Sequence[str]) -> Callable[[Row, Row], bool]:
     return lambda row, other: any(getattr(row.traits, name) == getattr(other.traits, name) for name in aspects)
 
 
+def furthest(rows: Sequence[Row]) -> Iterator[Left]:
+    """Each series without all that is like it in any of so many ways that one more would leave too few series."""
+    for series in dict.fromkeys(row.series for row in rows):
+        own = [row for row in rows if row.series == series]
+        alike = [(row, _alike(own, row)) for row in rows if row.series != series]
+        enough: list[int] = []
+        for ways in sorted(range(1 << WAYS), key=int.bit_count, reverse=True):
+            left = {row.series for row, shared in alike if not shared & ways}
+            if len(left) >= FEWEST_SERIES and not any(ways & more == ways for more in enough):
+                enough.append(ways)
+        for ways in enough:
+            yield from _predicted(own, [row for row, shared in alike if not shared & ways], FURTHER)
+
+
+def _alike(own: Sequence[Row], other: Row) -> int:
+    """In which ways, a bit for each: aspects, sizes, recomputation, no larger scale, hardly more work for a layer."""
+    one = own[0]
+    same = [getattr(one.traits, name) == getattr(other.traits, name) for name in ASPECTS]
+    same += [getattr(one.reference, name) == getattr(other.reference, name) for name in SIZES]
+    same.append(one.bound.computed_twice == other.bound.computed_twice)
+    same.append(other.reference.gpus <= min(row.reference.gpus for row in own))
+    work = layer_seconds(one.benchmark, one.bound)
+    same.append(layer_seconds(other.benchmark, other.bound) <= LAYER_REACH * work)
+    return sum(1 << place for place, is_same in enumerate(same) if is_same)
+
+
+SIZES = ("sequence_length", "micro_batch_size")
+WAYS = len(ASPECTS) + len(SIZES) + 3
+
+
 def within_series(rows: Sequence[Row]) -> Iterator[Left]:
     """By another scale of the same version, and by the same scale of another version."""
-    for series in dict.fromkeys(series_of(row.reference) for row in rows):
-        own = [row for row in rows if series_of(row.reference) == series]
+    for series in dict.fromkeys(row.series for row in rows):
+        own = [row for row in rows if row.series == series]
         for row in own:
             again = [other for other in own if other.reference.gpus == row.reference.gpus and other is not row]
             rest = [other for other in own if other.reference.gpus != row.reference.gpus]
@@ -131,7 +169,7 @@ def constants(rows: Sequence[Row]) -> list[Ratio]:
     """One for each framework and precision: the mean of its series' means."""
     families: dict[str, dict[Series, list[Row]]] = {}
     for row in rows:
-        families.setdefault(family_of(row.traits), {}).setdefault(series_of(row.reference), []).append(row)
+        families.setdefault(family_of(row.traits), {}).setdefault(row.series, []).append(row)
     found = []
     for of_series in families.values():
         first = next(iter(of_series.values()))[0].traits
@@ -142,14 +180,24 @@ def constants(rows: Sequence[Row]) -> list[Ratio]:
 
 
 def choose(left: Sequence[Left]) -> dict[str, Method]:
-    """The method of each framework and precision: the model where it is nearer than both baselines."""
-    families = dict.fromkeys(family_of(one.row.traits) for one in left)
-    chosen: dict[str, Method] = {}
-    for family in families:
-        own = [one for one in left if one.kind == SERIES and family_of(one.row.traits) == family]
-        methods: tuple[Method, ...] = ("model", *BASELINES)
-        chosen[family] = min(methods, key=lambda method: mean_error(own, method)) if own else "model"
-    return chosen
+    """The method of each family, by its series; of other kinds, by all series."""
+    groups: dict[str, list[Left]] = {}
+    for one in left:
+        if one.kind == SERIES:
+            groups.setdefault(family_of(one.row.traits), []).append(one)
+        elif one.kind not in (*OF_FAMILY, *WITHIN_SERIES):
+            groups.setdefault(one.kind, []).append(one)
+    return {name: _nearest_method(own) for name, own in groups.items()}
+
+
+def _nearest_method(left: Sequence[Left]) -> Method:
+    """A baseline takes the model's place where it leads by more than a standard error; few series are no evidence."""
+    best = min(BASELINES, key=lambda method: mean_error(left, method))
+    errors = zip(by_series(left, "model"), by_series(left, best), strict=True)
+    leads = [median(model) - median(baseline) for model, baseline in errors]
+    if len(leads) < FEWEST_SERIES:
+        return "model"
+    return best if fmean(leads) > stdev(leads) / math.sqrt(len(leads)) else "model"
 
 
 def mean_error(left: Sequence[Left], method: Method) -> float:
@@ -167,44 +215,47 @@ def by_series(left: Sequence[Left], method: Method) -> list[list[float]]:
     return list(found.values())
 
 
-def error_of(series: Sequence[Sequence[float]]) -> Error:
-    return Error(median=median(median(errors) for errors in series), worst=max(map(max, series)))
+def error_of(left: Sequence[Left], method: Method) -> Error:
+    series, far = by_series(left, method), _farthest(left, method)
+    limit = quantile(far)
+    return Error(
+        median=median(median(errors) for errors in series),
+        worst=max(map(max, series)),
+        within_percent=None if limit is None else 100 * math.expm1(limit),
+        covered_percent=None if limit is None else 100 * _covered(far),
+    )
 
 
 def errors_of(left: Sequence[Left], kind: str, chosen: dict[str, Method]) -> Errors | None:
     """Of one kind; None where too few series were judged so."""
     own = [one for one in left if one.kind == kind]
-    used = [_as_used(one, chosen) for one in own]
-    estimates = by_series(used, "model")
-    if len(estimates) < FEWEST_SERIES:
+    series = len({one.series for one in own})
+    if series < FEWEST_SERIES:
         return None
-    furthest = _furthest(used)
-    limit = quantile(furthest)
     return Errors(
         kind=kind,
         rows=len({id(one.row) for one in own}),
-        series=len(estimates),
-        estimate=error_of(estimates),
-        model=error_of(by_series(own, "model")),
-        lookup=error_of(by_series(own, "lookup")),
-        constant=error_of(by_series(own, "constant")),
-        within_percent=None if limit is None else 100 * math.expm1(limit),
-        covered_percent=None if limit is None else 100 * _covered(furthest),
+        series=series,
+        estimate=error_of([_as_used(one, chosen) for one in own], "model"),
+        model=error_of(own, "model"),
+        lookup=error_of(own, "lookup"),
+        constant=error_of(own, "constant"),
     )
 
 
 def _as_used(one: Left, chosen: dict[str, Method]) -> Left:
-    """With what an estimate is made by in place of the model: a baseline only where nothing but the series is new."""
-    if one.kind in (REPUBLISHED, BETWEEN, BEYOND):
+    """With what an estimate is made by in place of the model."""
+    if one.kind in WITHIN_SERIES:
         return one._replace(model=one.lookup)
-    return one._replace(model=one.error(chosen[family_of(one.row.traits)])) if one.kind == SERIES else one
+    name = family_of(one.row.traits) if one.kind in OF_FAMILY else one.kind
+    return one._replace(model=one.error(chosen.get(name, "model")))
 
 
-def _furthest(left: Sequence[Left]) -> list[float]:
+def _farthest(left: Sequence[Left], method: Method) -> list[float]:
     """The largest error of each series, as the logarithm of a factor."""
     found: dict[Series, float] = {}
     for one in left:
-        found[one.series] = max(found.get(one.series, 0.0), abs(math.log1p(one.model / 100)))
+        found[one.series] = max(found.get(one.series, 0.0), abs(math.log1p(one.error(method) / 100)))
     return list(found.values())
 
 
@@ -256,10 +307,12 @@ def fitted(rows: Sequence[Row], left: Sequence[Left]) -> Fit:
     return Fit(
         shares=fit_shares(rows),
         rows=len(rows),
-        series=len({series_of(row.reference) for row in rows}),
+        series=len({row.series for row in rows}),
         covered=covered_by(rows),
         errors=[errors for kind in kinds if (errors := errors_of(left, kind, chosen))],
-        baselines={family: _baseline(rows, family, method) for family, method in chosen.items() if method != "model"},
+        chosen=chosen,
+        ratios=ratios_of(_newest(rows)),
+        constants=constants(rows),
         most_doublings=_most_doublings(rows),
         layouts_apart=layouts_apart(left),
     )
@@ -270,16 +323,13 @@ def covered_by(rows: Sequence[Row]) -> Covered:
         traits=sorted({row.traits for row in rows}, key=msgspec.structs.astuple),
         ranges=_ranges(rows),
         computed_twice=sorted({tuple(row.bound.computed_twice): row.bound.computed_twice for row in rows}.values()),
+        least_layer_seconds=0.999 * min(layer_seconds(row.benchmark, row.bound) for row in rows),  # it is rounded
         most_memory_percent=_most_memory(rows),
     )
 
 
-def _baseline(rows: Sequence[Row], family: str, method: Method) -> list[Ratio]:
-    own = [row for row in rows if family_of(row.traits) == family]
-    if method == "constant":
-        return constants(own)
-    newest = {(series_of(row.reference), row.reference.gpus): row for row in sorted(own, key=_age)}
-    return ratios_of(list(newest.values()))
+def _newest(rows: Sequence[Row]) -> list[Row]:
+    return list({(row.series, row.reference.gpus): row for row in sorted(rows, key=_age)}.values())
 
 
 def _age(row: Row) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """What recipes should take that nobody has published, written down before anybody does. Pure but for one file.
 
-A prediction is dated, with the version and commit that made it, and is never changed: a row that is published later
-is held against it. Its interval is that of its kind of prediction (covered.py), by leaving series out.
+A prediction is dated, with the version and commit that made it, and is never changed: where a later version predicts
+otherwise, it adds a line. A row that is published later is held against every line of its cell. The interval is that
+of the kind of prediction (covered.py), by leaving series out.
 """
 
 import csv
@@ -12,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.planning.calibration import Estimate
-from benchmarks.planning.covered import Series, layout_kind, made_so, series_of
+from benchmarks.planning.covered import FURTHER, Series, layout_kind, made_so, series_of
 from benchmarks.references.references import Reference
 from benchmarks.values import Benchmark, Value
 
@@ -47,6 +48,10 @@ class Prediction(Value, frozen=True):
     def cell(self) -> tuple[object, ...]:
         return self.recipe, self.model, self.dtype, self.hardware, self.gpus
 
+    @property
+    def figures(self) -> tuple[str, str, str]:
+        return self.seconds, self.low_seconds, self.high_seconds
+
 
 def predicted(
     benchmark: Benchmark, estimate: Estimate, seconds: float, date: str, version: str, commit: str
@@ -77,13 +82,14 @@ def predicted(
 
 
 def _interval(estimate: Estimate) -> str:
-    errors = estimate.errors
-    if errors is None:
+    errors, error = estimate.errors, estimate.error
+    if errors is None or error is None:
         return f"no interval: {'; '.join(estimate.beyond) or 'too few series were predicted so'}"
-    if estimate.interval is None or errors.covered_percent is None:
+    if error.covered_percent is None:
         return f"no interval: only {errors.series} series were predicted {made_so(errors.kind)}"
-    covered = f"{errors.covered_percent:.0f}% of {errors.series} series"
-    return f"90% of series predicted {made_so(errors.kind)}; it held {covered} that were left out of it"
+    covered = f"{error.covered_percent:.0f}% of {errors.series} series"
+    beyond = f": {'; '.join(estimate.beyond)}" if errors.kind == FURTHER else ""
+    return f"90% of series predicted {made_so(errors.kind)}; it held {covered} that were left out of it{beyond}"
 
 
 # --- the file -----------------------------------------------------------------------------------

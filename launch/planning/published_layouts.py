@@ -8,7 +8,7 @@ from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.planning.calibration import Calibration, Row, fit_shares
-from benchmarks.planning.covered import Fit, series_of, version
+from benchmarks.planning.covered import Fit, version
 from benchmarks.planning.layouts import alike, rank
 from benchmarks.planning.leaving_out import covered_by
 from benchmarks.planning.seeding import with_layout
@@ -53,8 +53,8 @@ def _line(one: Placed) -> tuple[str, ...]:
 
 
 def placed(rows: Sequence[Row], fit: Fit, configs: Configs) -> Iterator[Placed]:
-    for series in dict.fromkeys(series_of(row.reference) for row in rows):
-        own = [row for row in rows if series_of(row.reference) == series]
+    for series in dict.fromkeys(row.series for row in rows):
+        own = [row for row in rows if row.series == series]
         newest = min(own, key=lambda row: ([-number for number in version(row.reference)], row.reference.gpus))
         others = [row for row in rows if row.traits.layout != newest.traits.layout]
         unfitted = msgspec.structs.replace(fit, shares=fit_shares(others))

@@ -1,4 +1,4 @@
-"""Where the published layouts come among all layouts of their benchmark."""
+"""Where the published layouts come among all layouts of their benchmark: of the recipe that has its sequences."""
 
 import math
 from collections import Counter
@@ -8,6 +8,7 @@ from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.planning.layouts import rank
+from benchmarks.planning.seeding import with_layout
 from benchmarks.references.references import Reference, read_references
 from benchmarks.request.resolve import Request
 from tests.auditing.table import Line, Lines, Random, Size
@@ -68,13 +69,32 @@ def groups(configs: Configs) -> dict[str, list[Reference]]:
     return {name: [rows[gpus] for gpus in sorted({min(rows), max(rows)})] for name, rows in found.items()}
 
 
+def recipe_of(row: Reference, configs: Configs) -> str | None:
+    """Of several that train the model so, the one with as long sequences: others do other work."""
+    work = (row.engine, row.task, row.sequence_length)
+    return next(
+        (
+            one.name
+            for one in configs.recipes(row.backend)
+            if (one.engine, one.task, one.sequence_length) == work
+            and row.model in one.models
+            and row.dtype in one.dtypes.get(row.hardware, [])
+        ),
+        None,
+    )
+
+
 def placed(row: Reference, configs: Configs) -> Placed | str:
+    recipe, backend = recipe_of(row, configs), find_backend(row.backend)
+    if recipe is None:
+        return "no recipe has its model, precision, device and sequences"
     request = Request(
         backend=row.backend, engine=row.engine, model=row.model, task=row.task, dtype=row.dtype,
-        hardware=row.hardware, gpus=row.gpus, settings={"global_batch_size": str(row.global_batch_size)},
+        hardware=row.hardware, gpus=row.gpus, recipe=recipe,
+        settings={"global_batch_size": str(row.global_batch_size)},
     )  # fmt: skip
     try:
-        ranking = rank(request, configs, find_backend(row.backend), configs.calibration())
+        ranking = rank(with_layout(request, configs, backend), configs, backend, configs.calibration())
     except RequestError as error:
         return error.what
     same = [

@@ -79,6 +79,12 @@ def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     assert "nothing was started" in shown(*flags, "--dry_run", script="run", cwd=tmp_path)
 
 
+def test_other_recipes_for_the_same_are_named_where_none_was_asked_for(tmp_path: Path) -> None:
+    asked = ("--backend=nemo", "--model=llama31_8b", "--hardware=h100", "--gpus=8")
+    assert report(*asked, cwd=tmp_path)["other_recipes"] == ["nemo_llama31_8b_pretrain (8192 tokens a sequence)"]
+    assert report(*asked, "--recipe=nemo_llama31_8b_pretrain", cwd=tmp_path)["other_recipes"] == []
+
+
 def test_the_calibration_shows_every_row_and_the_errors(tmp_path: Path) -> None:
     text = shown("calibration", cwd=tmp_path)
     kept = Configs().calibration().fit

@@ -72,7 +72,18 @@ def _report(
         ),
         cost=forecast.cost(benchmark, found, tokens, PRICE.value),
         layouts=rank(laid_out, configs, backend, calibration) if ranked else None,
+        other_recipes=[] if request.recipe else _other_recipes(benchmark, configs),
     )
+
+
+def _other_recipes(benchmark: Benchmark, configs: Configs) -> list[str]:
+    work = (benchmark.engine, benchmark.task)
+    return [
+        f"{one.name} ({one.sequence_length} tokens a sequence)"
+        for one in configs.recipes(benchmark.backend)
+        if (one.engine, one.task) == work and one.name != benchmark.recipe.name
+        if benchmark.model.name in one.models and benchmark.dtype in one.dtypes.get(benchmark.hardware.name, [])
+    ]
 
 
 def _scales(request: Request, benchmark: Benchmark, configs: Configs, backend: Backend) -> list[int]:

@@ -48,6 +48,15 @@ def test_an_error_that_is_not_known_comes_last_and_is_said_in_the_header(found: 
     assert f"{known.count(False)} of the {len(known)} come last: their error is not known" in header
 
 
+def test_what_makes_every_error_unknown_is_said_once() -> None:
+    """The recipe for one machine has sequences and recomputation that no published row of NeMo has."""
+    found = ranking("nemo", "llama31_8b", gpus=8)
+    assert all(one.worst_percent is None for one in found.layouts)
+    text = "\n".join(ranking_lines(found, recipe(), 3))
+    assert f"{len(found.layouts)} of the {len(found.layouts)} have no known error" in text
+    assert text.count("sequence length 4096: rows have 8192") == 1
+
+
 def test_what_the_model_cannot_tell_from_the_first_is_tied_with_it() -> None:
     assert MEGATRON.apart is not None
     first = MEGATRON.layouts[0].estimate_seconds or 0.0
