@@ -12,6 +12,7 @@ from benchmarks.comparing.intervals import FEWEST_RUNS, Level, between_windows
 from benchmarks.comparing.runs import Runs
 from benchmarks.comparing.turns import in_turns, times_of
 from benchmarks.measuring.clipped_mean import FEWEST_PAIRS
+from benchmarks.measuring.settling import Judgement
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Window
 
@@ -77,10 +78,10 @@ class Context:
         return groups
 
 
-def still_moves(window: Window) -> float:
-    """Above 0: its median is below the step time that it would settle at."""
-    off = math.log1p((window.median_off_percent or 0.0) / 100)
-    return math.copysign(off, window.drift_percent_per_minute or 0.0)
+def still_moves(found: Window | Judgement) -> float:
+    """Above 0: the median is below the step time that the run would settle at."""
+    off = math.log1p((found.median_off_percent or 0.0) / 100)
+    return math.copysign(off, found.drift_percent_per_minute or 0.0)
 
 
 def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from benchmarks.comparing.context import still_moves
@@ -19,12 +18,10 @@ from benchmarks.comparing.intervals import (
 from benchmarks.comparing.together import CHANCE, adjusted
 from benchmarks.comparing.turns import times_of
 from benchmarks.measuring import settling
-from benchmarks.values import Window
 
 HOUR, NIGHT = 3600.0, 86400.0
 NIGHT_NOISE = RUN_NOISE = 0.002
 NOISE = 0.003  # of run medians, as logarithms
-WINDOW = Window(rule="steady", first_step=25, last_step=59, counted=35, settled=False, excluded={})
 Random = np.random.RandomState
 
 
@@ -164,10 +161,5 @@ def _drifted(random: Random, drift: Drift) -> tuple[float, float]:
     ends = 3.0 * np.arange(1, 61)
     seconds = seconds * (1 - drift.size * np.exp(-ends / drift.seconds))
     counted = [settling.Timed(float(one), float(end)) for one, end in zip(seconds, ends, strict=True) if end > 75]
-    found = settling.judge(counted, counted)
-    window = msgspec.structs.replace(
-        WINDOW,
-        drift_percent_per_minute=found.drift_percent_per_minute,
-        median_off_percent=found.median_off_percent,
-    )
-    return float(np.log(np.median(seconds[ends > 75]))), still_moves(window)
+    found = settling.judge(counted, counted, len(ends) - len(counted))
+    return float(np.log(np.median(seconds[ends > 75]))), still_moves(found)
