@@ -96,6 +96,7 @@ class Estimate(Value, frozen=True):
     errors: Errors | None = None  # None: not known
     error: Error | None = None  # of them, that of the method
     beyond: list[str] = []  # in what the benchmark goes beyond the rows
+    least_seconds: float = 0.0  # the bound
 
     @property
     def worst_percent(self) -> float | None:
@@ -103,11 +104,11 @@ class Estimate(Value, frozen=True):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """In which 90% of the series lay that were predicted so; None: not known."""
+        """In which 90% of the series lay that were predicted so, and none below its bound; None: not known."""
         if self.seconds is None or self.error is None or self.error.within_percent is None:
             return None
         factor = 1 + self.error.within_percent / 100
-        return self.seconds / factor, self.seconds * factor
+        return max(self.seconds / factor, self.least_seconds), self.seconds * factor
 
 
 # --- the terms ----------------------------------------------------------------------------------
@@ -272,6 +273,7 @@ def estimate_across(asked: Benchmark, found: Bound, calibration: Calibration, *,
         errors=errors,
         error=error,
         beyond=[f"no row {WITHOUT[name]} {getattr(traits, name)}" for name in aspects] + beyond,
+        least_seconds=found.seconds,
     )
 
 

@@ -49,8 +49,8 @@ class Prediction(Value, frozen=True):
         return self.recipe, self.model, self.dtype, self.hardware, self.gpus
 
     @property
-    def figures(self) -> tuple[str, str, str]:
-        return self.seconds, self.low_seconds, self.high_seconds
+    def predicts(self) -> tuple[str, ...]:
+        return self.seconds, self.low_seconds, self.high_seconds, self.interval
 
 
 def predicted(

@@ -23,8 +23,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 def register(configs: Configs) -> str:
     """Adds each prediction that its cell's last line differs from; what is there stays as it was."""
     before = read_predictions(configs.root)
-    last = {one.cell: one.figures for one in before}
-    new = [one for one in predictions(configs) if one.figures != last.get(one.cell)]
+    last = {one.cell: one.predicts for one in before}
+    new = [one for one in predictions(configs) if one.predicts != last.get(one.cell)]
     (configs.root / FILE).write_text(as_csv([*before, *new]), encoding="utf-8")
     return f"{len(new)} predictions registered in {configs.root / FILE}, {len(before)} were there"
 

@@ -272,6 +272,7 @@ def test_further_from_the_rows_the_interval_is_that_of_leaving_out_as_much_as_ca
     assert (found.kind, found.errors) == (FURTHER, errors)
     assert errors is not None
     assert found.interval is not None
+    assert (bound_of(benchmark).seconds or 0) <= found.interval[0]
     nearer = [FIT.errors_of(kind) for kind in OF_FAMILY]
     assert all((one.estimate.within_percent or 0) < (errors.estimate.within_percent or 0) for one in nearer if one)
     by_model = estimate_across(benchmark, bound_of(benchmark), KEPT, by_model=True)

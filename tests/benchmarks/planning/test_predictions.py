@@ -65,7 +65,7 @@ def test_what_is_registered_is_never_changed_and_superseded_by_a_further_line(tm
     assert said.startswith("2 predictions registered")
     *before, first, second = read_predictions(root)
     assert before == [old, *others]
-    assert {first.figures, second.figures} == {last.figures, missing.figures}
+    assert {first.predicts, second.predicts} == {last.predicts, missing.predicts}
     assert register(Configs(root)).startswith("0 predictions registered")
 
 
