@@ -50,7 +50,8 @@ def test_each_has_its_date_and_an_interval_or_why_there_is_none() -> None:
             assert "left out" in one.interval
         else:
             assert one.interval.startswith("no interval: ")
-    assert any(one.low_seconds for one in REGISTERED)
+    last = {one.cell: one for one in REGISTERED}.values()
+    assert sum(bool(one.low_seconds) for one in last) > 0.9 * len(last)
 
 
 def test_what_is_registered_is_never_changed_and_superseded_by_a_further_line(tmp_path: Path) -> None:
