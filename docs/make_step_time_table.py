@@ -4,7 +4,6 @@
 
 - walked: the compiled schedule with published rates, nothing fitted (benchmarks/compilation/walk.py).
 - one rate: the same, with the rates of matmuls and attention times one factor that is fitted on other rows.
-- model: that of plan.py across series (benchmarks/planning/calibration.py), fitted on other rows of MaxText.
 - constant x bound: the bound of plan.py times one constant, fitted on other rows of the same precision.
 - lookup: the seconds of the nearest number of GPUs, in log scale, among other rows of the same model and precision.
   Without its model: those of another model at this number of GPUs, times the ratio of the bounds.
@@ -41,7 +40,7 @@ from launch.planning.compiling import compile_step  # noqa: E402
 from launch.planning.planning_calibration import published_rows  # noqa: E402
 
 FACTORS = [0.60 + 0.0025 * step for step in range(201)]  # that the one fitted rate is chosen from
-METHODS = ("walked", "one rate", "model", "constant x bound", "lookup")
+METHODS = ("walked", "one rate", "constant x bound", "lookup")
 
 
 class Program(Value, frozen=True):
@@ -55,7 +54,7 @@ class Row(NamedTuple):
     """A published row, with all that is predicted from."""
 
     reference: Reference
-    calibrated: calibration.Row  # with its bound and the terms of plan.py's model
+    calibrated: calibration.Row  # with its bound
     walked: list[float]  # seconds, for each of FACTORS
     textbook: float  # seconds with the rates as they are
     peak_gb: float
@@ -147,7 +146,6 @@ def predictions(row: Row, rows: Sequence[Row]) -> Predictions:
     return {
         "walked": (row.textbook, row.textbook),
         "one rate": both(one_rate),
-        "model": both(modelled),
         "constant x bound": both(constant_times_bound),
         "lookup": both(looked_up),
     }
@@ -160,11 +158,6 @@ def one_rate(row: Row, others: Sequence[Row]) -> float | None:
         sum((other.walked[place] / other.seconds - 1) ** 2 for other in others) for place in range(len(FACTORS))
     ]
     return row.walked[errors.index(min(errors))]
-
-
-def modelled(row: Row, others: Sequence[Row]) -> float | None:
-    shares = calibration.fit_shares([other.calibrated for other in others])
-    return calibration.modelled(row.calibrated, shares) if shares else None
 
 
 def constant_times_bound(row: Row, others: Sequence[Row]) -> float | None:

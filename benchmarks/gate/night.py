@@ -153,7 +153,7 @@ def judge_metric(
         control_p=moved and moved.p,
         change_points=_shifts([point for point, night in line if not night.left_out], sweep, told),
         suspect=seen.verdict == "suspect" and open_yet and len(reruns or []) < rule.confirmations,
-    ), _urgency(judged, watched)
+    ), (not watched.gates, judged.p or 0.0) if judged.verdict == "suspect" else None
 
 
 class _Settling(NamedTuple):
@@ -189,10 +189,6 @@ def _withheld(judged: Judged, settling: _Settling) -> Judged:
     by = "" if off is None else f" (its median may be off by {off:.2g}%)"
     why = f"{judged.why}; but {who} was still moving{by} and {other} was not, which may be all of the difference"
     return replace(judged, verdict="inconclusive", why=why)
-
-
-def _urgency(judged: Judged, watched: Watched) -> Suspicion | None:
-    return (not watched.gates, judged.p or 0.0) if judged.verdict == "suspect" else None
 
 
 def _verdict_before(nights: Sequence[PastNight]) -> Verdict | None:

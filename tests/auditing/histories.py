@@ -11,8 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import numpy as np
-
 from tests.auditing.gating import BEFORE, SEEN_WITHIN, verdicts
 from tests.auditing.nights import RERUNS
 from tests.auditing.table import Line, Lines, Random, Size, at_most, share
@@ -24,7 +22,6 @@ SHIFTS = (0.01, 0.02, 0.03)
 
 
 class History(NamedTuple):
-    name: str
     logs: list[float]  # in the order of their start
     reruns: list[list[float]]
 
@@ -38,7 +35,7 @@ def histories() -> list[History]:
         runs = sorted(zip(row["started"].split(), seconds, strict=True))
         sets.setdefault((row["submitter"], row["benchmark"]), []).append(runs)
     found = []
-    for (submitter, benchmark), systems in sets.items():
+    for systems in sets.values():
         logs, reruns = [], []
         for runs in sorted(systems):
             middle = median(log for _, log in runs)
@@ -46,7 +43,7 @@ def histories() -> list[History]:
             logs += of_set
             reruns += [[of_set[(n + k) % len(of_set)] for k in range(1, RERUNS + 1)] for n in range(len(of_set))]
         if len(logs) >= FEWEST_NIGHTS:
-            found.append(History(f"{submitter} {benchmark}", logs, reruns))
+            found.append(History(logs, reruns))
     return found
 
 
@@ -60,11 +57,6 @@ def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is dra
         seen = [one for history in found for one in _seen(history, shift)]
         what = f"the same, {100 * shift:g}% slower from a night on: seen within {SEEN_WITHIN} nights"
         yield Line(PART, what, "", share(seen).text())
-    for one, alarms_of in zip(found, calm, strict=True):
-        spread = 1.4826 * median(abs(log) for log in one.logs)
-        seen = [f"{100 * shift:g}% {100 * np.mean(_seen(one, shift)):.0f}%" for shift in SHIFTS]
-        text = f"{sum(alarms_of)} of {len(alarms_of)}; planted and seen: {', '.join(seen)}"
-        yield Line(PART, f"{one.name}, {len(one.logs)} runs that vary by {100 * spread:.2g}%: false alarms", "", text)
 
 
 def _seen(one: History, shift: float) -> list[bool]:

@@ -20,11 +20,6 @@ class PublicRun(NamedTuple):
     seconds: list[float]  # of a step
     ends: list[float]  # seconds from the log's run_start to the end of each value; evaluations lie between some
 
-    @property
-    def name(self) -> str:
-        submitter, _, system, benchmark, _ = self.path.split("/")
-        return f"{submitter} {system} {benchmark}"
-
 
 def public_runs() -> list[PublicRun]:
     """All of the file."""
