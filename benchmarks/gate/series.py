@@ -46,11 +46,8 @@ def series(
     across: Collection[str],
     control: FinishedRun | None = None,
 ) -> Series:
-    """The earlier nights. `own`: the runs beside tonight's; `replayed`: of other folders (--history).
-
-    `control`: tonight's; those of earlier nights count where they are comparable with it.
-
-    Of other folders a run counts where it is of the same suite and cell, or of the same benchmark.
+    """`own`: runs of tonight's folder; `replayed`: of other folders (--history), where a run counts if it is of the
+    same suite and cell, or of the same benchmark. Controls of earlier nights count if comparable with tonight's.
     """
     own_cell = [entry for entry in own if (entry.suite, entry.cell) == (suite, cell)]
     known = {entry.run_id for entry in own_cell} | {tonight.run_id}

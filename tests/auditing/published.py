@@ -51,7 +51,8 @@ def printed(text: str, resolution: str = "") -> Range:
 def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
     with (CONFIGS / "references" / "published.csv").open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    own = {(number, figure) for number, row in enumerate(rows) for figure, follows in judged(row) if not follows}
+    every = [(number, figure, follows) for number, row in enumerate(rows) for figure, follows in judged(row)]
+    own = {(number, figure) for number, figure, follows in every if not follows}
     configs = Configs()
     product = {
         (number, cell.figure)
@@ -59,28 +60,14 @@ def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is dra
         for cell in cells(row, configs.model(row.model), configs.hardware(row.hardware))
         if not cell.follows
     }
-    every = sum(1 for row in rows for _ in judged(row))
-    yield Line(
-        PART,
-        "published cells that do not follow from their step time",
-        "",
-        f"{len(own)} of {every} in {len(rows)} rows",
-    )
-    apart = "; ".join(
-        f"{rows[number]['source']}, {rows[number]['model']}: {figure}" for number, figure in sorted(own ^ product)
-    )
-    yield Line(
-        PART, "cells on which the product says otherwise", "0",
-        f"{len(own ^ product)}; the product names {len(product)}" + (f" ({apart})" if apart else ""), own == product,
-    )  # fmt: skip
-    placed = sum(all(row.get(name) for name in ("tag", "file", "line")) for row in rows)
-    yield Line(
-        PART,
-        "rows with tag, file and line of their source",
-        "all",
-        f"{placed} of {len(rows)}",
-        placed == len(rows),
-    )
+    found = f"{len(own)} of {len(every)} in {len(rows)} rows"
+    yield Line(PART, "published cells that do not follow from their step time", "", found)
+    apart = "; ".join(f"{rows[n]['source']}, {rows[n]['model']}: {figure}" for n, figure in sorted(own ^ product))
+    found = f"{len(own ^ product)}; the product names {len(product)}" + (f" ({apart})" if apart else "")
+    yield Line(PART, "cells on which the product says otherwise", "0", found, own == product)
+    placed = sum(all(row[name] for name in ("tag", "file", "line")) for row in rows)
+    found = f"{placed} of {len(rows)}"
+    yield Line(PART, "rows with tag, file and line of their source", "all", found, placed == len(rows))
     yield from _cited(rows, size.clones)
 
 
@@ -93,9 +80,8 @@ def _cited(rows: Sequence[Mapping[str, str]], clones: Mapping[str, Path]) -> Lin
         ]
         found = f"{len(own) - len(missing)} of {len(own)}"
         also = "".join(f"; not {row['tag']} {row['file']}:{row['line']}" for row in missing[:5])
-        yield Line(
-            PART, f"rows of {source} whose line has their step time or speed", "all", found + also, not missing
-        )
+        what = f"rows of {source} whose line has their step time or speed"
+        yield Line(PART, what, "all", found + also, not missing)
 
 
 def _figure(row: Mapping[str, str]) -> float:
