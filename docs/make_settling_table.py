@@ -46,6 +46,9 @@ DRIFTS: dict[str, list[Drift]] = {
     "exponential, 0.5 to 8%, 95% of it in 30 to 600 s": [exponential(*one) for one in product(PERCENT, OVER)],
     "1 to 8% slower in the last third": [throttled(percent, 1 / 3) for percent in PERCENT[1:]],
     "1 to 8% slower in the last sixth": [throttled(percent, 1 / 6) for percent in PERCENT[1:]],
+    "1 to 8% slower in the last twelfth": [throttled(percent, 1 / 12) for percent in PERCENT[1:]],
+    "1 to 8% slower in the last twentieth": [throttled(percent, 1 / 20) for percent in PERCENT[1:]],
+    "linear, 1 to 8% in 30 minutes": [linear(percent, 1800) for percent in PERCENT[1:]],
 }
 SHOWN: dict[str, Drift] = {
     "none": no_drift(),
@@ -101,8 +104,8 @@ that of the steps 5 to 40 minutes later, where a run has 20 or more.
 
 {public}
 
-A run says nothing of what comes after it: a drift that takes longer than ten minutes and has not shown yet is
-not seen, and neither is a machine that changes its speed later.
+A run says nothing of what comes after it: a machine that changes its speed later is not seen, or that did so in the
+last sixteenth of the run. A drift is taken to end ten minutes after stepping began, or with the run.
 """
 
 

@@ -22,7 +22,7 @@ from benchmarks.comparing.days import (
     shared_out,
 )  # fmt: skip
 from benchmarks.comparing.together import CHANCE
-from benchmarks.comparing.turns import Times, adjusted_for_trend, in_turns
+from benchmarks.comparing.turns import Times, adjusted_for_trend, in_turns, ran_first
 from benchmarks.comparing.values import Direction, Verdict
 from benchmarks.measuring.clipped_mean import CONFIDENCE, FEWEST_PAIRS, POWER, clipped_mean, quantile
 from benchmarks.rendering.columns import percent_text
@@ -36,6 +36,13 @@ OTHER_DAYS = (
     f"other runs of the same kind on {FEWEST_DAYS} days, would show it"
 )
 TAKE_TURNS = "run A and B in turns: one run.py command with both values and --repeats does"
+ORDERS = {
+    "A": "A was run before B",
+    "B": "B was run before A",
+    "": "one side was run in the middle of the other",
+}
+LOOKS_THE_SAME = "a trend within the day looks the same"
+MOVES = "each side moves within the day in its own way, so that no common trend can be taken out"
 TOO_LIKELY = "among all figures compared, one that far off is too likely by chance"
 Days = tuple[Sequence[int], Sequence[int]]  # of the runs of both sides
 
@@ -117,11 +124,12 @@ def between_sets_in_order(a: Sequence[float], b: Sequence[float], times: Times) 
     if in_turns(times):
         return between_sets(a, b)
     found = adjusted_for_trend(a, b, times)
-    before, after = ("A", "B") if fmean(times[0]) < fmean(times[1]) else ("B", "A")
-    hint = f"{before} was run before {after}, and a trend within the day looks the same: {TAKE_TURNS}"
-    if found is None:
-        return between_sets(a, b)._replace(lacks=hint)
-    return _around(*found, f"{len(a)} and {len(b)} runs, adjusted for a common trend, Welch's t")._replace(hint=hint)
+    order = ORDERS[ran_first(times)]
+    if found is None or not found.common:
+        return between_sets(a, b)._replace(lacks=f"{order}, and {MOVES if found else LOOKS_THE_SAME}: {TAKE_TURNS}")
+    by = f"{len(a)} and {len(b)} runs, adjusted for a common trend, Welch's t"
+    hint = f"{order}, and {LOOKS_THE_SAME}: {TAKE_TURNS}"
+    return _around(found.difference, found.error, found.freedom, by)._replace(hint=hint)
 
 
 def between_sets_of_days(

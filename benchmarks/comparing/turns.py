@@ -1,22 +1,33 @@
 """Whether the sides were run in turns; where they were not, their difference adjusted for a trend of the day. Pure.
 
 If a machine slows by 3% over a day and all runs of A came first, B looks worse than A by half of that. The runs
-within each side show such a trend, so it can be taken out (an analysis of covariance with the time as covariate). The
-price is precision: with all of A before all of B the interval is about twice as wide. No rule can tell a sudden
-change between the last run of A and the first of B from a difference.
+within each side show such a trend, so it can be taken out (an analysis of covariance with the time as covariate, and
+its square where one side ran in the middle of the other). The price is precision: with all of A before all of B the
+interval is about twice as wide. Where the two sides do not show one common trend, it cannot be taken out. No rule can
+tell a sudden change between the last run of A and the first of B from a difference.
 """
 
 import math
 from collections.abc import Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.comparing.days import Spread, combined
 from benchmarks.measuring import statistics
 from benchmarks.measuring.clipped_mean import CLIPPED_SPREAD_CORRECTION, clipped_mean
 
-# Welch's t of the starting times, at most. It is also the t of two equal sides under a trend without noise, so that
-# below it a trend widens the interval of Welch's t more than it moves its centre.
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.floating[Any]]
+
+# Welch's t of the starting times, at most, and of their squares. It is also the t of two equal sides under a trend
+# without noise, so that below it a trend widens the interval of Welch's t more than it moves its centre.
 IN_TURNS = 1.0
+OWN_TRENDS = 0.05  # p of trends of the sides' own, against one that they share
+FEWEST_FOR_A_CURVE = 4  # runs of a side
+LEAST_FREEDOM = 0.5
 
 Times = tuple[Sequence[float], Sequence[float]]  # of the runs of both sides, since the first run of their day
 
@@ -29,46 +40,97 @@ def times_of(started: Sequence[float | None], days: Sequence[int]) -> list[float
 
 
 def in_turns(times: Times) -> bool:
-    """Whether the sides' starting times are about the same on average."""
+    """Whether the sides' starting times are about the same on average, and as far from the middle of the day."""
+    return _balanced(times) and _balanced(_squares(times))
+
+
+def ran_first(times: Times) -> str:
+    """The side that ran before the other, A or B; none, if one ran in the middle of the other."""
+    if _balanced(times):
+        return ""
+    return "A" if fmean(times[0]) < fmean(times[1]) else "B"
+
+
+def _balanced(times: Times) -> bool:
     apart = abs(fmean(times[1]) - fmean(times[0]))
     variance = math.fsum((statistics.stdev(own) or 0.0) ** 2 / len(own) for own in times)
     return apart <= IN_TURNS * math.sqrt(variance)
 
 
-def adjusted_for_trend(a: Sequence[float], b: Sequence[float], times: Times) -> tuple[float, float, float] | None:
-    """B minus A with a linear trend taken out, its standard error and its degrees of freedom.
+def _squares(times: Times) -> Times:
+    middle = fmean([*times[0], *times[1]])
+    first, second = ([(time - middle) ** 2 for time in own] for own in times)
+    return first, second
 
-    Both sides have one slope, and each its own variance as in Welch's t. None: the runs of each side began at the
-    same time, so they show no trend.
-    """
-    sides = [_Side(logs, own) for logs, own in zip((a, b), times, strict=True)]
-    squares = math.fsum(side.squares for side in sides)
-    if not squares:
+
+class Adjusted(NamedTuple):
+    """B minus A with a trend taken out, its standard error and its degrees of freedom."""
+
+    difference: float
+    error: float
+    freedom: float
+    common: bool  # whether the sides show one trend, as is taken for granted
+
+
+def adjusted_for_trend(a: Sequence[float], b: Sequence[float], times: Times) -> Adjusted | None:
+    """Both sides have one trend, and each its own variance as in Welch's t. None: their runs show no trend."""
+    import numpy as np
+
+    covariates = [times] if _balanced(_squares(times)) else [times, _squares(times)]
+    sides = [_Side.of(logs, [covariate[side] for covariate in covariates]) for side, logs in enumerate((a, b))]
+    inverse: Array = np.linalg.pinv(sum(side.within.T @ side.within for side in sides), rcond=1e-12, hermitian=True)
+    trend = inverse @ sum(side.within.T @ side.logs for side in sides)
+    apart: Array = sides[1].at - sides[0].at
+    parts = [side.part(trend, inverse, apart) for side in sides]
+    if not inverse.any() or any(part.freedom < LEAST_FREEDOM for part in parts):
         return None
-    slope = math.fsum(side.product for side in sides) / squares
-    apart = sides[1].time - sides[0].time
-    parts = [side.part(slope, squares, apart) for side in sides]
     whole = combined(parts)
-    return sides[1].mean - sides[0].mean - slope * apart, math.sqrt(whole.variance), whole.freedom
+    difference = sides[1].mean - sides[0].mean - float(apart @ trend)
+    return Adjusted(difference, math.sqrt(whole.variance), whole.freedom, _is_common(sides, times, trend))
 
 
-class _Side:
-    """One side's sums; a run far off counts as in clipped_mean.py."""
+class _Side(NamedTuple):
+    """One side's runs; a run far off counts as in clipped_mean.py."""
 
-    def __init__(self, logs: Sequence[float], times: Sequence[float]) -> None:
+    mean: float
+    logs: "Array"  # less their mean
+    at: "Array"  # the mean of each covariate
+    within: "Array"  # runs x covariates, less that
+    correction: float
+
+    @classmethod
+    def of(cls, logs: Sequence[float], covariates: Sequence[Sequence[float]]) -> "_Side":
+        import numpy as np
+
         found = clipped_mean(logs)
-        counted = found.counted if found else list(logs)
-        self.correction = 1.0 if counted == list(logs) else CLIPPED_SPREAD_CORRECTION
-        self.mean, self.time = fmean(counted), fmean(times)
-        self._logs = [log - self.mean for log in counted]
-        self._times = [time - self.time for time in times]
-        self.squares = math.fsum(time**2 for time in self._times)
-        self.product = math.fsum(log * time for log, time in zip(self._logs, self._times, strict=True))
+        counted = np.array(found.counted if found else logs)
+        correction = 1.0 if list(counted) == list(logs) else CLIPPED_SPREAD_CORRECTION
+        table = np.array(covariates, dtype=float).T
+        mean, at = float(counted.mean()), table.mean(axis=0)
+        return cls(mean, counted - mean, at, table - at, correction)
 
-    def part(self, slope: float, squares: float, apart: float) -> Spread:
-        """What its runs' noise adds to the variance: by its mean, and by the slope."""
-        share, count = self.squares / squares, len(self._logs)
-        freedom = count - 1 - share  # both sides together: one less than without the slope
-        off = math.fsum((log - slope * time) ** 2 for log, time in zip(self._logs, self._times, strict=True))
-        variance = self.correction**2 * off / freedom
-        return Spread(variance * (1 / count + apart**2 * share / squares), freedom)
+    def part(self, trend: "Array", inverse: "Array", apart: "Array") -> Spread:
+        """What its runs' noise adds to the variance: by its mean, and by the trend."""
+        taken = float(((self.within @ inverse) * self.within).sum())  # degrees of freedom; of both sides, the trend's
+        freedom = len(self.logs) - 1 - taken
+        off = self.correction**2 * float(((self.logs - self.within @ trend) ** 2).sum())
+        by_trend = float(((self.within @ (inverse @ apart)) ** 2).sum())
+        return Spread(off / max(freedom, LEAST_FREEDOM) * (1 / len(self.logs) + by_trend), freedom)
+
+
+def _is_common(sides: Sequence[_Side], times: Times, trend: "Array") -> bool:
+    """Whether curves of the sides' own would describe them no better than chance makes them."""
+    import numpy as np
+    from scipy.special import fdtrc
+
+    count, own = sum(len(side.logs) for side in sides), 3 * len(sides)
+    if min(len(side.logs) for side in sides) < FEWEST_FOR_A_CURVE or count - own < 2:
+        return True
+    shared = math.fsum(float(((side.logs - side.within @ trend) ** 2).sum()) for side in sides)
+    curves = [np.polynomial.Polynomial.fit(at, side.logs, 2) for at, side in zip(times, sides, strict=True)]
+    each = math.fsum(
+        float(((side.logs - curve(np.array(at))) ** 2).sum())
+        for at, side, curve in zip(times, sides, curves, strict=True)
+    )
+    more = own - len(sides) - len(trend)
+    return each <= 0 or float(fdtrc(more, count - own, (shared - each) / more / (each / (count - own)))) > OWN_TRENDS

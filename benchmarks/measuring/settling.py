@@ -21,7 +21,7 @@ FEWEST_STEPS = 5  # a run that would settle later keeps all its steps
 MATTERS_PERCENT = 0.5
 LONGEST_DRIFT_SECONDS = 600.0
 BLOCKS = 8
-END_BLOCKS = 2  # on either side of a jump that is looked for
+END_BLOCKS = 2  # on either side of a jump that is ruled out; one nearer to an end is only looked for
 STUDENT_T = 2.447  # of a 95% interval, for a line through 8 blocks
 # Both in standard errors, and wider than Student's t: neighbouring blocks are alike, for step times have long memory;
 # and a movement is looked for in several places.
@@ -125,11 +125,12 @@ def judge(steps: Sequence[Timed], counted: Sequence[Timed], before: int) -> Judg
     at = [math.fsum(step.ended for step in block) / len(block) for block in blocks]
     percent = [100 * (median(step.seconds for step in block) / typical - 1) for block in blocks]
     trend = _trend(at, percent, _seconds_left(steps, counted))
-    jumps = [_jump(block, at, percent) for block in range(END_BLOCKS, BLOCKS - END_BLOCKS + 1)]
-    found = _verdict([trend, *jumps])
+    jumps = [_jump(block, at, percent) for block in range(1, BLOCKS)]
+    inner = jumps[END_BLOCKS - 1 : 1 - END_BLOCKS]
+    found = _verdict([trend, *inner], [jumps[0], jumps[-1]])
     if found.settling != "too short":
         return found
-    error = max(jump.error for jump in jumps)
+    error = max(jump.error for jump in inner)
     longer = next((one for one in LONGER if _would_tell(trend, error, steps, counted, one)), None)
     return found._replace(steps_to_tell=_rounded(before + longer * len(steps)) if longer else None)
 
@@ -169,13 +170,12 @@ def _jump(block: int, at: Sequence[float], percent: Sequence[float]) -> Movement
     return Movement(*_line(after, percent), at[-1] - at[0])
 
 
-def _verdict(movements: Sequence[Movement]) -> Judgement:
-    if all(movement.bound() < MATTERS_PERCENT for movement in movements):
-        return Judgement("settled")
-    most = max(movements, key=Movement.clearness)
-    if most.clearness() <= SEEN:
-        return TOO_SHORT
-    plausible = [movement for movement in movements if movement.clearness() >= most.clearness() / 2]
+def _verdict(movements: Sequence[Movement], at_ends: Sequence[Movement]) -> Judgement:
+    most = max([*movements, *at_ends], key=Movement.clearness)
+    if most.clearness() <= SEEN or most.bound() < MATTERS_PERCENT:
+        is_settled = all(one.bound() < MATTERS_PERCENT for one in movements)
+        return Judgement("settled") if is_settled else TOO_SHORT
+    plausible = [one for one in (*movements, *at_ends) if one.clearness() >= most.clearness() / 2]
     median_off_percent = max(MATTERS_PERCENT, *(movement.bound() for movement in plausible))
     return Judgement("still moving", 60 * most.percent / most.seconds, median_off_percent)
 
@@ -201,9 +201,9 @@ def note(window: Window) -> str | None:
         pace, side = ("slower", "below") if drift > 0 else ("faster", "above")
         return (
             f"still moving: {abs(drift):.2g}% {pace} per minute; "
-            f"the median may be up to {off:.2g}% {side} the settled step time"
+            f"the median may be up to {off:.2g}% {side} the settled step time, or more if that takes over ten minutes"
         )
     short = "too short to tell whether the step time has settled"
     if window.steps_to_tell is None:
-        return f"{short}: at its noise, a drift that puts the median off by {MATTERS_PERCENT:g}% would not show"
+        return f"{short}: the window begins before it may have"
     return f"{short}: that would take about {window.steps_to_tell:,} steps or more"

@@ -39,6 +39,17 @@ def early(day: Array) -> Array:
     return 1 - np.exp(-day / 0.2)
 
 
+def noon(day: Array) -> Array:
+    """Up to noon, and down again."""
+    return np.sin(np.pi * day)
+
+
+def inside(runs: int) -> Order:
+    return Order(
+        f"{runs} runs of B between those of A", [runs <= 2 * number < 3 * runs for number in range(2 * runs)]
+    )
+
+
 def blocks(runs: int) -> Order:
     return Order(f"{runs} runs of A, then {runs} of B", [False] * runs + [True] * runs)
 
@@ -63,6 +74,9 @@ def lines(size: Size, random: Random) -> Lines:
         found = _step(_compared(random, many, order, trend=0.03, shape=early))
         what = f"A/A, 3% early in the day and steady later, {order.name}: step time called so"
         yield at_most(PART, what, found, 0.05)
+    for order in (inside(6), blocks(6), inside(10), blocks(10)):
+        found = _step(_compared(random, many, order, trend=0.01, shape=noon))
+        yield at_most(PART, f"A/A, 1% slower at noon, {order.name}: step time called so", found, 0.05)
     seen = _step(_compared(random, many, in_turns(5), effect=0.02))
     yield at_least(PART, f"B is 2% slower, {in_turns(5).name}: called so", seen, 0.90)
     for order in (blocks(5), blocks(10)):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.comparing.context import still_moves
 from benchmarks.comparing.days import Timed, days_of, noise_of
@@ -23,6 +24,7 @@ HOUR, NIGHT = 3600.0, 86400.0
 NIGHT_NOISE = RUN_NOISE = 0.002
 NOISE = 0.003  # of run medians, as logarithms
 Random = np.random.RandomState
+Array = npt.NDArray[np.float64]
 
 
 def logs(random: Random, runs: int, outliers: float = 0.0, noise: float = NOISE) -> list[float]:
@@ -76,17 +78,23 @@ def compared(a: Sequence[Timed], b: Sequence[Timed], earlier: Sequence[Timed] = 
     return between_sets_of_days(*both, days, (times[: len(a)], times[len(a) :]), noise)
 
 
-def in_order(
-    random: Random, order: str, trend: float, noise: float = NOISE, effect: float = 0.0, shape: float = 1.0
-) -> Estimate:
-    """Runs one after the other, such as AAABBB, on a machine that slows down by `trend` from the first to the last.
+Shape = Callable[[Array], Array]
+SHAPES: dict[str, Shape] = {  # of what the machine does over the day
+    "a line": lambda times: times,
+    "steep at first": lambda times: times**0.3,
+    "a jump in the middle": np.round,
+    "up and down again": lambda times: np.sin(np.pi * times),
+    "a wave": lambda times: np.sin(2 * np.pi * times),
+}
 
-    `shape`: 1 is a line; 0.3 slows down at first and then less; 0 is a sudden change in the middle.
-    """
+
+def in_order(
+    random: Random, order: str, trend: float, noise: float = NOISE, effect: float = 0.0, shape: str = "a line"
+) -> Estimate:
+    """Runs one after the other, such as AAABBB, on a machine that slows down by as much as `trend` over the day."""
     times = np.arange(len(order)) / (len(order) - 1)
-    moved = trend * (times**shape if shape else np.round(times))
     of_b = np.array([letter == "B" for letter in order])
-    logs = random.normal(0.0, noise, len(order)) + moved + effect * of_b
+    logs = random.normal(0.0, noise, len(order)) + trend * SHAPES[shape](times) + effect * of_b
     sides = [
         [float(one) for one in values[chosen]] for values in (logs, NIGHT * 0.3 * times) for chosen in (~of_b, of_b)
     ]

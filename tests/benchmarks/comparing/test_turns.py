@@ -23,6 +23,20 @@ def test_a_trend_within_the_day_seldom_makes_a_verdict(order: str, trend: float)
     assert rates(partial(in_order, order=order, trend=trend), DRAWS, 3).without <= 0.075  # 5%, two standard errors
 
 
+@pytest.mark.parametrize("order", ["AAABBBBBAA", "BBBAAAAAABBB"])
+def test_one_side_in_the_middle_of_the_other_is_not_in_turns(order: str) -> None:
+    """Slower in the middle of the day: taken for runs in turns, nearly half of these would make a verdict."""
+    humps = rates(partial(in_order, order=order, trend=0.01, shape="up and down again"), DRAWS, 3)
+    assert humps.without <= 0.085
+    assert rates(partial(in_order, order=order, trend=0.0, effect=0.02), DRAWS, 3).without > 0.85
+
+
+def test_sides_that_move_each_in_its_own_way_have_no_verdict() -> None:
+    order = 10 * "A" + 10 * "B"
+    assert rates(partial(in_order, order=order, trend=0.01, shape="a wave"), DRAWS, 3).none > 0.9
+    assert rates(partial(in_order, order=order, trend=0.01), DRAWS, 3).none <= 0.08
+
+
 def test_taken_for_runs_in_turns_the_same_runs_would_nearly_always_make_one() -> None:
     """The negative control."""
     random = np.random.RandomState(4)
@@ -56,7 +70,8 @@ def test_runs_of_each_side_that_all_began_at_once_show_no_trend() -> None:
 
 def test_the_clock_of_each_day_begins_with_its_first_run() -> None:
     assert times_of([100.0, 130.0, 90_100.0, None], [1, 1, 2, 0]) == [0.0, 30.0, 0.0, 0.0]
-    assert in_turns(([0.0, 30.0], [10.0, 20.0]))
+    assert in_turns(([0.0, 30.0, 40.0, 70.0], [10.0, 20.0, 50.0, 60.0]))
+    assert not in_turns(([0.0, 10.0, 50.0, 60.0], [20.0, 30.0, 40.0]))
     assert not in_turns(([0.0, 10.0, 20.0], [30.0, 40.0, 50.0]))
 
 
@@ -74,11 +89,12 @@ def seconds_of(order: str, percent_a_run: float = 0.5) -> Difference:
     return figure(compare(side("A", *chosen[0]), side("B", *chosen[1])), "seconds/step")
 
 
-def test_one_side_after_the_other_is_told_to_take_turns() -> None:
+def test_one_side_after_or_within_the_other_is_told_to_take_turns() -> None:
     found = seconds_of("AAAABBBB")
     assert found.verdict == "no difference shown"
     assert "A was run before B, and a trend within the day looks the same: run A and B in turns" in found.why
     assert "B was run before A" in seconds_of("BBBBAAAA").why
+    assert "one side was run in the middle of the other" in seconds_of("AAABBBBAA").why
     assert "in turns" not in seconds_of("ABABABAB").why
 
 

@@ -64,6 +64,7 @@ def test_a_run_whose_drift_puts_its_median_off_is_not_settled(name: str) -> None
         (linear(2, 225), "0.1%", SHORT),
         (linear(2, 600), "0.3%", LONG),
         (throttled(1, 1 / 3), "0.3%", SHORT),
+        (throttled(3, 1 / 12), "0.3%", LONG),
     ],
 )
 def test_what_can_be_seen_is_seen(drift: Drift, noise: str, length: Length) -> None:

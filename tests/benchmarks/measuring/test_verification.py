@@ -130,7 +130,10 @@ def moving(settling: str, *notes: str, nulls: dict[str, str] | None = None, **wi
 
 def test_a_result_whose_version_judged_settling_otherwise_still_agrees() -> None:
     off = {"drift_percent_per_minute": 1.2, "median_off_percent": 0.8}
-    note = "still moving: 1.2% slower per minute; the median may be up to 0.8% below the settled step time"
+    note = (
+        "still moving: 1.2% slower per minute; "
+        "the median may be up to 0.8% below the settled step time, or more if that takes over ten minutes"
+    )
     before, today = moving("not judged", "a note", settled=True), moving("still moving", "a note", note, **off)
     assert differences(before, today, [], [], "0.11.0") == differences(before, today, [], []) == []
     assert differences(before, today, [], [], "0.12.0") != []  # a version that judges has said what it found
