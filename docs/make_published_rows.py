@@ -416,7 +416,7 @@ def maxtext(clone: Path) -> Iterator[Found]:
     tags = git(clone, "tag", "--sort=creatordate").split()
     for place in places(clone, "AI-Hypercomputer/maxtext", tags, MAXTEXT_FILES):
         on_tpus = place.file.endswith("tiering.md")
-        on, alone = "on TPUs, with about so many tokens/s and no batch", "TFLOP/s alone, with no batch and no FLOPs"
+        on, alone = "on TPUs, with about so many tokens/s", "TFLOP/s alone, by FLOPs that are not stated"
         for table in tables(place.text):
             for line in table.lines:
                 if not on_tpus or "Llama" in line.cells[0]:

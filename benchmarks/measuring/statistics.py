@@ -73,12 +73,13 @@ def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -
     middle_rank = (len(ordered) + 1) / 2
     middle = _at_rank(ordered, middle_rank)
     half_ranks = _half_ranks(_clipped_deviations(seconds, middle, resolution_seconds))
-    half_width = min(_half_width_of_thirds(seconds), ordered[-1] - ordered[0])
+    rounding = resolution_seconds / 2
+    half_width = min(_half_width_of_thirds(seconds), ordered[-1] - ordered[0]) + rounding
     # The lower end is as many times below the median as the upper one is above it: a step cannot take no time.
     below = middle * middle / (middle + half_width) if middle > 0 else 0.0
-    low = min(below, _at_rank(ordered, middle_rank - half_ranks))
-    high = max(middle + half_width, _at_rank(ordered, middle_rank + half_ranks))
-    return MedianInterval(middle, max(low - resolution_seconds / 2, 0.0), high + resolution_seconds / 2)
+    low = min(below, max(_at_rank(ordered, middle_rank - half_ranks) - rounding, 0.0))
+    high = max(middle + half_width, _at_rank(ordered, middle_rank + half_ranks) + rounding)
+    return MedianInterval(middle, low, high)
 
 
 def _half_width_of_thirds(seconds: Sequence[float]) -> float:

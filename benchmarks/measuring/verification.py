@@ -26,7 +26,7 @@ def differences(
     stored_result: Result, result: Result, stored_steps: Sequence[Step], steps: Sequence[Step], made_by: str = ""
 ) -> list[str]:
     """One line a difference: where, what is stored, what the raw files give. `made_by` is Stepmark's version."""
-    if stored_result.window.settling == "not judged" and _did_not_judge(made_by):
+    if has_older_rules(stored_result, made_by):
         result = _judged_as_before(result, stored_result)
     found = list(_between("result.json", to_builtins(stored_result), to_builtins(result)))
     if len(stored_steps) != len(steps):
@@ -36,10 +36,11 @@ def differences(
     return found
 
 
-def _did_not_judge(version: str) -> bool:
-    """Whether that version had no judgement of settling; a later one cannot have left it out."""
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    return numbers is None or (int(numbers[1]), int(numbers[2])) <= LAST_THAT_DID_NOT_JUDGE
+def has_older_rules(stored: Result, made_by: str) -> bool:
+    """Whether it was made before settling was judged; a later version cannot have left that out."""
+    numbers = re.match(r"(\d+)\.(\d+)", made_by)
+    before = numbers is None or (int(numbers[1]), int(numbers[2])) <= LAST_THAT_DID_NOT_JUDGE
+    return before and stored.window.settling == "not judged"
 
 
 def _judged_as_before(result: Result, stored: Result) -> Result:

@@ -22,6 +22,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "launch" / "verify.py"
 def test_their_figures_are_the_same_today() -> None:
     done = forked.run(SCRIPT, *STORED)
     assert [line.rpartition(" (")[0] for line in done.stdout.splitlines()] == [f"{run}: agrees" for run in STORED]
+    assert done.stdout.count("its 95% interval, by the rule of an older version, was not checked") == len(STORED)
     assert done.returncode == EXIT_VALID
     assert len(STORED) == 3
 
