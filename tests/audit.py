@@ -72,6 +72,9 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     clones = {name: Path(path) for name, _, path in (one.partition("=") for one in asked.clone)}
+    read = [*clones.values(), *([asked.before] if asked.before else []), *([asked.out.parent] if asked.out else [])]
+    if missing := [str(path) for path in read if not path.exists()]:
+        parser.error(f"there is no {', '.join(missing)}")
     lines = audit(parts, Size(asked.size == "full", clones), asked.seed)
     text = markdown(lines, found_in(asked.before.read_text(encoding="utf-8")) if asked.before else None)
     if asked.out:

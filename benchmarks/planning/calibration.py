@@ -188,9 +188,8 @@ def nearest_scale(asked: Benchmark, published: Sequence["Reference"]) -> "Refere
         return None  # it is another program than its recipe's
     key = series_of_benchmark(asked)
     rows = [row for row in published if series_of(row) == key]
-    return min(
-        rows, key=lambda row: (doublings(asked.gpus, row.gpus), [-number for number in version(row)]), default=None
-    )
+    newest_first = sorted(rows, key=version, reverse=True)
+    return min(newest_first, key=lambda row: doublings(asked.gpus, row.gpus), default=None)
 
 
 def nearest_ratio(traits: Traits, gpus: int, ratios: Sequence[Ratio]) -> float:

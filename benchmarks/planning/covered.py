@@ -178,8 +178,9 @@ def _work(sequence_length: int, micro_batch_size: int, batch_per_gpu: float, sha
     return sequence_length, micro_batch_size, round(batch_per_gpu, 6), layout_kind(share)
 
 
-def version(row: "Reference") -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", row.tag)))
+def version(row: "Reference") -> tuple[tuple[int, ...], bool]:
+    """Later ones are larger. A tag may archive a page of earlier figures."""
+    return tuple(map(int, re.findall(r"\d+", row.tag))), "archive" not in row.file
 
 
 # --- beyond the rows ----------------------------------------------------------------------------

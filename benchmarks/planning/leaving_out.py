@@ -332,7 +332,7 @@ def _newest(rows: Sequence[Row]) -> list[Row]:
     return list({(row.series, row.reference.gpus): row for row in sorted(rows, key=_age)}.values())
 
 
-def _age(row: Row) -> tuple[int, ...]:
+def _age(row: Row) -> tuple[tuple[int, ...], bool]:
     return version(row.reference)
 
 

@@ -6,15 +6,17 @@ of the kind of prediction (covered.py), by leaving series out.
 """
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from benchmarks.errors import RequestError
 from benchmarks.planning.calibration import Estimate
 from benchmarks.planning.covered import FURTHER, Series, layout_kind, made_so, series_of
-from benchmarks.references.references import Reference
+from benchmarks.references.references import Printed, PrintedOrNone, Reference, in_words
 from benchmarks.values import Benchmark, Value
 
 FILE = "predictions.csv"
@@ -38,9 +40,9 @@ class Prediction(Value, frozen=True):
     micro_batch_size: int
     global_batch_size: int
     layout: str
-    seconds: str
-    low_seconds: str
-    high_seconds: str
+    seconds: Printed
+    low_seconds: PrintedOrNone
+    high_seconds: PrintedOrNone
     interval: str  # what it is, or why there is none
     by: str
 
@@ -100,7 +102,18 @@ def read_predictions(root: Path) -> list[Prediction]:
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as stream:
-        return [msgspec.convert(row, Prediction, strict=False) for row in csv.DictReader(stream)]
+        lines = csv.DictReader(stream)
+        return [_prediction(row, f"{path}:{lines.line_num}") for row in lines]
+
+
+def _prediction(row: Mapping[str, Any], where: str) -> Prediction:
+    try:
+        found = msgspec.convert(row, Prediction, strict=False)
+        if found.low_seconds and not float(found.low_seconds) <= float(found.seconds) <= float(found.high_seconds):
+            raise ValueError(f"{found.seconds} s is not between {found.low_seconds} and {found.high_seconds}")
+    except ValueError as error:  # msgspec's among them
+        raise RequestError(f"the prediction cannot be read: {in_words(error)}", where=where) from None
+    return found
 
 
 def as_csv(predictions: Sequence[Prediction]) -> str:

@@ -6,6 +6,7 @@ slips; they are named, not mended. What is a row and what is none: docs/figures.
 """
 
 import csv
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +24,7 @@ TRILLION = 1e12
 NUMBER = r"(?!0*\.?0*$)\d+(?:\.\d+)?(?:e[+-]?\d+)?"  # above 0
 AXES = ("data", "fsdp", "tensor", "pipeline", "context", "virtual_pipeline")
 STATED = "stated"  # the FLOPs are the source's own, which no formula here gives
+Printed = Annotated[str, msgspec.Meta(pattern=f"^{NUMBER}$")]
 PrintedOrNone = Annotated[str, msgspec.Meta(pattern=f"^(?:{NUMBER})?$")]  # empty: the source has none
 
 
@@ -142,11 +144,17 @@ def _reference(row: Mapping[str, Any], where: str) -> Reference:
             raise ValueError("it has neither seconds_per_step nor tokens_per_second_per_gpu")
         if found.flops == STATED and not found.stated_flops_per_sequence:
             raise ValueError(f"flops is {STATED}, and stated_flops_per_sequence is empty")
+        if ("fp8" in found.precision.lower()) != (found.dtype == "fp8"):
+            raise ValueError(f"dtype is {found.dtype}, and precision is {found.precision}")
         if found.parallelism.devices != found.gpus:
             raise ValueError(f"the layout is for {found.parallelism.devices} devices, the row for {found.gpus}")
     except ValueError as error:  # msgspec's among them
-        raise RequestError(f"the row cannot be read: {error}", where=where) from None
+        raise RequestError(f"the row cannot be read: {in_words(error)}", where=where) from None
     return found
+
+
+def in_words(error: ValueError) -> str:
+    return re.sub(r"Expected `str` matching regex '.*'", "a number above 0 was expected", str(error))
 
 
 # --- does it follow? ----------------------------------------------------------------------------

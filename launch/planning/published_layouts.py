@@ -55,7 +55,7 @@ def _line(one: Placed) -> tuple[str, ...]:
 def placed(rows: Sequence[Row], fit: Fit, configs: Configs) -> Iterator[Placed]:
     for series in dict.fromkeys(row.series for row in rows):
         own = [row for row in rows if row.series == series]
-        newest = min(own, key=lambda row: ([-number for number in version(row.reference)], row.reference.gpus))
+        newest = max(own, key=lambda row: (version(row.reference), -row.reference.gpus))
         others = [row for row in rows if row.traits.layout != newest.traits.layout]
         unfitted = msgspec.structs.replace(fit, shares=fit_shares(others))
         unpublished = msgspec.structs.replace(unfitted, covered=covered_by(others))

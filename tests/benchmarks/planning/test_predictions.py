@@ -1,5 +1,6 @@
 """Predictions: what a line holds, that none is changed, and how a row is held against one."""
 
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import DEFAULT_ROOT, Configs
+from benchmarks.errors import RequestError
 from benchmarks.planning.calibration import estimate, nearest_scale
 from benchmarks.planning.predictions import FILE, Prediction, as_csv, outcomes, predicted, read_predictions
 from benchmarks.references.references import Reference, read_references
@@ -54,13 +56,40 @@ def test_each_has_its_date_and_an_interval_or_why_there_is_none() -> None:
     assert sum(bool(one.low_seconds) for one in last) > 0.9 * len(last)
 
 
+@pytest.mark.parametrize(
+    ("version", "lines", "digest"),
+    [("0.11.0", 135, "6f7f8853dbf9ffc4"), ("0.12.0", 133, "3bad19d03c8d103d")],
+)
+def test_the_lines_of_a_version_are_as_they_were_registered(version: str, lines: int, digest: str) -> None:
+    kept = [one for one in REGISTERED if one.version == version]
+    assert len(kept) == lines
+    assert hashlib.sha256(as_csv(kept).encode()).hexdigest().startswith(digest)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("seconds", "abc", "a number above 0 was expected"),
+        ("low_seconds", "9e9", "is not between"),
+        ("gpus", "x", "gpus"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, column: str, value: str, says: str) -> None:
+    one = next(one for one in REGISTERED if one.low_seconds)
+    row = {**msgspec.structs.asdict(one), column: value}
+    (tmp_path / FILE).write_text(",".join(row) + "\n" + ",".join(f'"{cell}"' for cell in row.values()) + "\n")
+    with pytest.raises(RequestError, match=says) as refused:
+        read_predictions(tmp_path)
+    assert f"{FILE}:2" in str(refused.value.where)
+
+
 def test_what_is_registered_is_never_changed_and_superseded_by_a_further_line(tmp_path: Path) -> None:
     root = tmp_path / "configs"
     shutil.copytree(DEFAULT_ROOT, root)
     register(Configs(root))
     now = read_predictions(root)
     last, missing, *others = {one.cell: one for one in now}.values()
-    old = msgspec.structs.replace(last, seconds="99", date="2020-01-01")
+    old = msgspec.structs.replace(last, seconds=last.low_seconds or "99", date="2020-01-01")
     (root / FILE).write_text(as_csv([old, *others]))
     said = register(Configs(root))
     assert said.startswith("2 predictions registered")

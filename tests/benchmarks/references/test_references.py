@@ -90,6 +90,8 @@ def test_the_cells_that_do_not_follow_are_named_and_no_other() -> None:
     [
         ("4,1,last", "2,1,last", "the layout is for 288 devices, the row for 576"),
         *(("17.20", value, "at `$.seconds_per_step`") for value in ("fast", "nan", "inf", "0", "0.00")),
+        ("17.20", "fast", "a number above 0 was expected"),
+        ("bf16,BF16", "bf16,FP8", "dtype is bf16, and precision is FP8"),
         ("17.20", "", "it has neither seconds_per_step nor tokens_per_second_per_gpu"),
         ("120022", "-3", "at `$.tokens_per_second`"),
         ("recipe,2.17e16,", "stated,,", "flops is stated, and stated_flops_per_sequence is empty"),
