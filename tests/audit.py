@@ -71,6 +71,8 @@ def main() -> int:
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    if unnamed := [one for one in asked.clone if "=" not in one]:
+        parser.error(f"--clone={unnamed[0]}: OWNER/NAME=PATH was expected")
     clones = {name: Path(path) for name, _, path in (one.partition("=") for one in asked.clone)}
     read = [*clones.values(), *([asked.before] if asked.before else []), *([asked.out.parent] if asked.out else [])]
     if missing := [str(path) for path in read if not path.exists()]:
