@@ -13,7 +13,9 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:  # run as a script: in the checkout's environment
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "launch"))
+    import _script  # noqa: F401
 
 import numpy as np
 
