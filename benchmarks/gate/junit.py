@@ -8,7 +8,7 @@ import re
 import xml.etree.ElementTree as ET
 from datetime import datetime
 
-from benchmarks.gate.report_text import change_text, refused_text, slowed_text, value_text
+from benchmarks.gate.report_text import change_text, first_verdicts, refused_text, slowed_text, value_text
 from benchmarks.gate.values import CellReport, MetricJudgement, NightReport
 
 _FORBIDDEN = re.compile(
@@ -32,7 +32,14 @@ def junit_xml(report: NightReport) -> str:
     suite.set("time", f"{(ended - started).total_seconds():.3f}")
     suite.set("timestamp", report.started.removesuffix("Z"))
     refused = map(refused_text, report.budget.refused)
-    said = [slowed_text(report), *refused, *report.could_not_see, report.false_alarms, *report.notes]
+    said = [
+        slowed_text(report),
+        *refused,
+        *first_verdicts(report),
+        *report.could_not_see,
+        report.false_alarms,
+        *report.notes,
+    ]
     ET.SubElement(suite, "system-out").text = _clean("\n".join(filter(None, said)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"

@@ -6,6 +6,7 @@ HTML is benchmarks/pages, machines read the record itself or junit.py.
 import re
 from collections import Counter
 from collections.abc import Sequence
+from datetime import date, timedelta
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.gate.noise import FEWEST_NIGHTS, false_alarm_share
@@ -15,6 +16,7 @@ from benchmarks.rendering.columns import Rows, aligned, columns, percent_text, p
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
 SHOWN_LEFT_OUT = 4
+NO_VERDICT = "no verdict yet"
 CODES = {
     EXIT_VALID: "nothing to act on",
     EXIT_INVALID: "a regression, or a run that proves nothing",
@@ -53,14 +55,17 @@ def refused_text(cell: str) -> str:
 
 def headline(report: NightReport) -> str:
     """The whole night in one line."""
-    counts = Counter(cell.verdict for cell in report.cells)
+    if report.cells and all(map(_waits, report.cells)):
+        return f"suite {report.suite}, night {report.night}: {NO_VERDICT}"
+    counts = Counter(NO_VERDICT if _waits(cell) else cell.verdict for cell in report.cells)
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     return f"suite {report.suite}, night {report.night}: {report.verdict} ({words or 'no cell'})"
 
 
 def screen_text(report: NightReport) -> str:
-    lines = [headline(report), *([slowed_text(report)] if report.slowed_by else []), ""]
-    lines += columns([_HEAD, *(row for cell in report.cells for row in _rows(cell))])
+    lines = [headline(report), *([slowed_text(report)] if report.slowed_by else []), *first_verdicts(report), ""]
+    shown = _HEAD[:3] if all(map(_waits, report.cells)) else _HEAD  # there is nothing to say in the others
+    lines += columns([shown, *(row[: len(shown)] for cell in report.cells for row in _rows(cell))])
     for cell in report.cells:
         lines += ["", cell.cell, *aligned(details(cell))]
     lines += ["", *aligned(end(report))]
@@ -78,7 +83,7 @@ def _rows(cell: CellReport) -> list[tuple[str, ...]]:
             value_text(one.metric, one.tonight),
             value_text(one.metric, one.baseline),
             change_text(one),
-            one.verdict if one.gates else f"{one.verdict} (watched)",
+            "-" if _waits(cell) else one.verdict if one.gates else f"{one.verdict} (watched)",
         )
         for place, one in enumerate(cell.judgements)
     ]
@@ -89,6 +94,8 @@ def details(cell: CellReport) -> Rows:
     rows = _under("run", [f"{cell.run_id or 'none'}, {cell.status}", *(f"- {reason}" for reason in cell.reasons)])
     rows += _under("new baseline", cell.new_baseline)
     for one in cell.judgements:
+        if _waits(cell) and is_short(one):
+            continue  # first_verdicts says it of all figures at once
         again = ", ".join(value_text(one.metric, value) for value in one.confirmations)
         rows += _under(one.metric.title, [one.why, *([f"re-runs: {again}"] if again else []), *control_text(one)])
     left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
@@ -122,6 +129,30 @@ def end(report: NightReport) -> Rows:
         *_under("note", report.notes),
         ("exit code", f"{report.exit_code}: {CODES[report.exit_code]}"),
     ]
+
+
+def first_verdicts(report: NightReport) -> list[str]:
+    """Of cells with too few nights: what is missing, and when there will be a verdict."""
+    waiting: dict[int, list[str]] = {}
+    for cell in filter(_waits, report.cells):
+        waiting.setdefault(max(one.nights_needed or 0 for one in cell.judgements), []).append(cell.cell)
+    return [
+        f"{'' if len(cells) == len(report.cells) else 'no verdict yet on ' + ', '.join(cells) + ': '}"
+        f"{G3.fewest_baseline_nights - needed + 1} of the {G3.fewest_baseline_nights} nights that a baseline needs; "
+        f"the first verdict comes {plural(needed, 'night')} from now, on "
+        f"{date.fromisoformat(report.started[:10]) + timedelta(days=needed)} at one a day"
+        for needed, cells in sorted(waiting.items())
+    ]
+
+
+def _waits(cell: CellReport) -> bool:
+    """Whether it has too few nights for any verdict on what it gates."""
+    return bool(cell.judgements) and all(is_short(one) for one in cell.judgements if one.gates)
+
+
+def is_short(one: MetricJudgement) -> bool:
+    """Whether it has too few nights for any verdict."""
+    return one.baseline is None and one.nights_needed is not None
 
 
 def _under(label: str, texts: Sequence[str]) -> Rows:
@@ -184,11 +215,9 @@ def could_not_see(cells: Sequence[CellReport]) -> list[str]:
     for cell in cells:
         if not cell.judgements:
             found.append(f"{cell.cell}: anything, tonight's run is {cell.status}")
-        for one in (one for one in cell.judgements if one.gates):
+        for one in (one for one in cell.judgements if one.gates and not _waits(cell)):
             if one.baseline is None:
-                needed = one.nights_needed
-                why = one.why if needed is None else f"{plural(needed, 'more night')} needed before one is judged"
-                found.append(f"{cell.cell}: any change of {one.metric.title}: {why}")
+                found.append(f"{cell.cell}: any change of {one.metric.title}: {one.why}")
             elif one.smallest_detectable_percent is not None:
                 seeing = True
                 found.append(

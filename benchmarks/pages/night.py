@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from benchmarks.gate.report_text import details, end, slowed_text, value_text
+from benchmarks.gate.report_text import details, end, first_verdicts, is_short, slowed_text, value_text
 from benchmarks.gate.values import CellReport, MetricJudgement, NightPoint, NightReport
 from benchmarks.pages.drawing import BAD, BLUE, GOOD, INK, VIOLET, WARM, label, plot, seconds_axis
 from benchmarks.pages.page import (
@@ -53,6 +53,7 @@ def night_part(report: NightReport, key: str = "night") -> Part:
     blocks: list[Block] = [
         Box(tone if tone != "good" else "warm", "What decided the verdict", _found(report)),
         Box("warm", "Slowed on purpose", [slowed_text(report)] if report.slowed_by else []),
+        Box("warm", "No verdict yet", first_verdicts(report)),
         Section("Cells and metrics", [
             _overview(report, key),
             Words([SIGNS_TEXT if report.cells else "The suite has no cells."], "muted"),
@@ -100,7 +101,7 @@ def _overview(report: NightReport, key: str) -> Table:
 
 
 def _judged(one: MetricJudgement | None) -> Cell:
-    if one is None:
+    if one is None or is_short(one):
         return Cell(UNKNOWN, "muted")
     tone = TONES[one.verdict] if one.gates or one.verdict != "regression" else "warm"
     effect = change_text(one.effect_percent) if one.effect_percent is not None else one.verdict

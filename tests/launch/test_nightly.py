@@ -38,7 +38,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Naps:
     for number in range(NIGHTS):
         done = naps.night()
         assert done.returncode == 0, done.stderr
-        assert f"{NIGHTS - number} more night" in done.stdout
+        assert f"the first verdict comes {NIGHTS - number} night" in done.stdout
     return naps
 
 

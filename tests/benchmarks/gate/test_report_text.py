@@ -1,6 +1,7 @@
 """A night on the screen and as Markdown."""
 
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.gate.night import unjudged
 from benchmarks.gate.report_text import headline, markdown, screen_text, value_text
@@ -33,6 +34,27 @@ def test_a_regression_names_cell_effect_interval_re_runs_and_code() -> None:
     assert "re-runs: 1.5 s, 1.51 s, 1.49 s" in text
     assert "exit code      3: " in text
     assert text.splitlines()[1].startswith("slowed on purpose by 50%")
+
+
+def test_cells_with_too_few_nights_are_one_line_with_what_is_missing_and_when() -> None:
+    short, _ = judged(1.0, history()[:3])
+    text = screen_text(report([short, replace(short, cell="other")]))
+    heading, line, *_ = text.splitlines()
+    assert heading.endswith("night 20261120T023000Z: no verdict yet")
+    assert line == (
+        "4 of the 10 nights that a baseline needs; the first verdict comes 7 nights from now, on 2026-11-27 "
+        "at one a day"
+    )
+    assert "inconclusive" not in text
+    assert text.count("a baseline needs") == 1
+
+
+def test_a_new_cell_beside_judged_ones_is_named_with_what_it_lacks() -> None:
+    new, _ = judged(1.0, [])
+    text = screen_text(report([SLOW, replace(new, cell="other")]))
+    assert text.splitlines()[0].endswith("regression (1 regression, 1 no verdict yet)")
+    assert "no verdict yet on other: 1 of the 10 nights that a baseline needs" in text
+    assert "which confirms what the screen suspected" in text
 
 
 def test_what_is_left_out_is_named_the_newest_last() -> None:

@@ -85,7 +85,8 @@ def test_a_night_says_every_sentence_of_every_cell() -> None:
     made = samples.night()
     read = Reader(page(night_part(made)))
     unsaid = {text for text in texts(to_builtins(made)) if text not in read.text}
-    assert unsaid == {"slowed on purpose"}  # of a point in a plot
+    assert unsaid == {"slowed on purpose", "no history: 1 of 8 nights"}  # of a point in a plot; and of a new cell
+    assert "the first verdict comes 7 nights from now, on 2026-11-27" in read.text
     effects = [one.effect_percent for cell in made.cells for one in cell.judgements if one.effect_percent is not None]
     assert all(f"{effect:+.2f}%" in read.text for effect in effects)
     assert "-1.40%" in read.text, "the change point is in the plot"
