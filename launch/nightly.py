@@ -3,6 +3,8 @@
 Examples:
   python launch/nightly.py --suite=smoke
       run every cell once; run again what is suspect; judge. The first ten nights make the history
+  python launch/nightly.py --suite=smoke --rehearse
+      one real run, scaled into a made-up history: what the gate would say of each night, in a minute
   python launch/nightly.py --suite=smoke --history=/somewhere/results
       take the runs in another folder as earlier nights too
   python launch/nightly.py --suite=NAME --site=CLUSTER --junit=night.xml --html=night.html
@@ -59,6 +61,7 @@ flags.DEFINE_float(
 )
 flags.DEFINE_boolean("dry_run", False, "Show the cells; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show the suites.")
+flags.DEFINE_boolean("rehearse", False, "Play a made-up history to see each verdict; it enters no history.")
 flags.DEFINE_string("replay", None, "Judge a night again: its name, or last.")
 flags.DEFINE_string("accept", None, "A cell whose new level is the one to hold nights against from now on.")
 flags.DEFINE_string("because", None, "Why it is accepted.")
@@ -74,7 +77,8 @@ flags.DEFINE_integer("seed", None, "Of --self_test, for other draws than those o
 flags.DEFINE_integer("trials", 500, "Of --self_test: simulated histories a row.")
 flags.adopt_module_key_flags(job_flags)
 
-MODES = ("self_test", "list", "accept", "replay", "print", "dry_run")
+MODES = ("self_test", "list", "accept", "replay", "print", "dry_run", "rehearse")
+NOT_REHEARSED = ("inject_slowdown", "junit", "markdown", "html", "history")
 
 
 def main(argv: list[str]) -> int:
@@ -94,9 +98,10 @@ def main(argv: list[str]) -> int:
     cells = suites.cells(suite, site.name, FLAGS.inject_slowdown)
     if FLAGS.accept is not None:
         return _accept(suite, cells)
-    if FLAGS.dry_run:
-        return _dry_run(suite, cells, site, configs)
-    return _replay(suite, cells) if FLAGS.replay else _night(suite, cells, site, configs)
+    if FLAGS.replay:
+        return _replay(suite, cells)
+    act = _dry_run if FLAGS.dry_run else _rehearse if FLAGS.rehearse else _night
+    return act(suite, cells, site, configs)
 
 
 def _refuse(argv: list[str]) -> None:
@@ -104,6 +109,11 @@ def _refuse(argv: list[str]) -> None:
     modes = [name for name in MODES if getattr(FLAGS, name)]
     if len(modes) > 1:
         raise RequestError(f"--{modes[0]} and --{modes[1]} exclude each other", where="launch/nightly.py")
+    idle = [name for name in NOT_REHEARSED if FLAGS.rehearse and FLAGS[name].present]
+    if idle:
+        raise RequestError(
+            f"--rehearse takes no --{idle[0]}: it shows made-up nights, and writes no report", where=f"--{idle[0]}"
+        )
     if FLAGS.because is not None and FLAGS.accept is None:
         raise RequestError("--because goes with --accept=CELL", where="--because")
     if FLAGS.max_reruns is not None:
@@ -180,6 +190,17 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
     runner = runner_of(site, configs, Path(FLAGS.output_dir), Job(job_flags.typed(), None, True))
     budget = suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns
     print(plan_text(suite, cells, suites.watched(suite), runner.understand, site.name, budget))
+    return EXIT_VALID
+
+
+def _rehearse(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
+    from launch.campaigns.nights.rehearsing import rehearse
+    from launch.running.runners import Job, Runner, runner_of
+
+    def runner_in(folder: Path) -> Runner:
+        return runner_of(site, configs, folder, Job(job_flags.typed(), None, True))
+
+    print(rehearse(suite, cells, site, Path(FLAGS.output_dir), runner_in))
     return EXIT_VALID
 
 

@@ -362,6 +362,7 @@ def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
         (["--suite=naps", "--partition=x"], "has no Slurm"),
         (["--suite=naps", "--inject_slowdown=-1"], "inject_slowdown"),
         (["--self_test", "--trials=199"], "it must be 200 or more"),
+        (["--suite=naps", "--rehearse", "--html=x"], "--rehearse takes no --html"),
     ],
 )
 def test_a_wrong_request_is_refused_and_starts_nothing(fresh: Naps, words: list[str], said: str) -> None:
@@ -380,6 +381,31 @@ def test_a_dry_run_shows_the_cells_and_writes_nothing(fresh: Naps) -> None:
     assert "2 to 20 runs a night" in fresh.night("--dry_run", "--max_reruns=100").stdout
     assert "gates seconds/step; watches mean over median" in done.stdout
     assert not fresh.results.exists()
+
+
+def test_a_rehearsal_leaves_nothing_behind_and_takes_a_run_of_the_newest_night_where_there_is_one(
+    fresh: Naps,
+) -> None:
+    done = fresh.night("--rehearse")
+    assert done.returncode == 0, done.stderr
+    assert "(made just now)" in done.stdout
+    assert "every run is 5% slower" in done.stdout
+    assert not fresh.results.exists()
+    assert fresh.night().returncode == 0
+    before = {path: path.read_bytes() for path in fresh.results.rglob("*") if path.is_file()}
+    starts = fresh.machine.started.read_text()
+    done = fresh.night("--rehearse")
+    assert f"{cell(fresh.last(), SHORT)['run_id']} (night {fresh.last()['night']})" in done.stdout
+    assert fresh.machine.started.read_text() == starts
+    assert {path: path.read_bytes() for path in fresh.results.rglob("*") if path.is_file()} == before
+
+
+def test_a_rehearsal_without_a_valid_run_says_why(fresh: Naps) -> None:
+    fresh.let_fail(1)
+    done = fresh.night("--rehearse")
+    assert done.returncode == 1
+    assert f"the run of {SHORT} cannot be rehearsed with: " in done.stderr
+    assert "next:  python launch/run.py --backend=toy" in done.stderr
 
 
 def test_suites_are_listed(fresh: Naps) -> None:
