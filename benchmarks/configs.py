@@ -60,9 +60,11 @@ AnyValue = TypeVar("AnyValue", bound=Value)
 class Configs:
     """The rows of one configs folder; nothing is read before it is asked for, and everything only once."""
 
-    def __init__(self, root: Path | None = None, own_sites: Path | None = None) -> None:
+    def __init__(
+        self, root: Path | None = None, own_sites: Path | None = None, own_suites: Path | None = None
+    ) -> None:
         self.root = root or Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
-        self._own_sites = own_sites  # a folder with further sites, of one user
+        self._own: dict[Kind, Path | None] = {"sites": own_sites, "suites": own_suites}  # folders of one user
         self._learned: dict[str, Hardware] = {}
         self._kept: dict[Hashable, Any] = {}  # what was read, listed or checked
 
@@ -101,7 +103,7 @@ class Configs:
         example = f"{EXAMPLE}pyxis"
         if offering and example not in offering:
             example = offering[0]
-        own_file = f"{self._own_sites or '$STEPMARK_HOME/sites'}/NAME.yml"
+        own_file = f"{self._own['sites'] or '$STEPMARK_HOME/sites'}/NAME.yml"
         return f"--site=NAME, with configs/sites/{example}.yml copied to {own_file} and changed (docs/slurm.md)"
 
     def clusters_with(self, hardware: str, runtime: str = "") -> list[str]:
@@ -159,6 +161,14 @@ class Configs:
     def suite(self, name: str) -> "Suite":
         from benchmarks.gate.values import Suite
 
+        shipped = self.root / "suites" / f"{name}.yml"
+        if shipped.is_file() and (own := self._own_files("suites", name)):
+            raise RequestError(
+                f"there are two suites called '{name}'",
+                where=f"{own[0]} and {shipped}",
+                why="the nights of a suite are found by its name",
+                next_command=f"mv {own[0]} {own[0].parent}/NAME.yml, and the new name in it",
+            )
         return self._row("suites", name, Suite)
 
     def submission(self, name: str) -> "Submission":
@@ -211,14 +221,15 @@ class Configs:
                 where=str(folder),
                 why=f"configs are read from {ROOT_VARIABLE} where it is set, else from beside the package",
             )
-        return sorted({path.stem for path in [*folder.glob("*.yml"), *self._own(kind, "*")]})
+        return sorted({path.stem for path in [*folder.glob("*.yml"), *self._own_files(kind, "*")]})
 
     def path(self, kind: Kind, name: str) -> Path:
         """The file that a row is read from."""
-        return next(iter(self._own(kind, name)), self.root / kind / f"{name}.yml")
+        return next(iter(self._own_files(kind, name)), self.root / kind / f"{name}.yml")
 
-    def _own(self, kind: Kind, pattern: str) -> list[Path]:
-        return list(self._own_sites.glob(f"{pattern}.yml")) if kind == "sites" and self._own_sites else []
+    def _own_files(self, kind: Kind, pattern: str) -> list[Path]:
+        folder = self._own.get(kind)
+        return list(folder.glob(f"{pattern}.yml")) if folder else []
 
     def _row(self, kind: Kind, name: str, row_type: type[AnyValue]) -> AnyValue:
         names = self.names(kind)
@@ -231,8 +242,7 @@ class Configs:
         if name not in names:
             raise RequestError(
                 f"unknown {SINGULAR[kind]} '{name}': {nearest(name, names)}",
-                where=str(self.root / kind)
-                + (f" and {self._own_sites}" if kind == "sites" and self._own_sites else ""),
+                where=" and ".join(str(folder) for folder in (self.root / kind, self._own.get(kind)) if folder),
                 next_command=WHERE_TO_LOOK.get(kind, "python launch/run.py --list"),
             )
         path = self.path(kind, name)

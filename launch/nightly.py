@@ -20,9 +20,10 @@ Examples:
   python launch/nightly.py --list
       the suites that there are
 
-Typed again after it was ended, it goes on with tonight's night. A suite is a file of configs/suites; docs/nightly.md
-has the fields. Exit codes: 0 nothing to act on (no change, an improvement, or too little history yet); 1 a run failed
-or could not be started; 2 the request was wrong and nothing was started; 3 a regression, or an invalid run.
+Typed again after it was ended, it goes on with tonight's night. A suite is a file of configs/suites, or of your own
+in $STEPMARK_HOME/suites; docs/nightly.md has the fields. Exit codes: 0 nothing to act on (no change, an improvement,
+or too little history yet); 1 a run failed or could not be started; 2 the request was wrong and nothing was started;
+3 a regression, or an invalid run.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -41,7 +42,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.gate import suites
 from benchmarks.gate.values import Suite
-from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.columns import aligned, plural
 from benchmarks.secret_rules import hidden
 from benchmarks.values import Labels, Site
 from launch.cli import refuse_more, run_main
@@ -49,7 +50,7 @@ from launch.command_line import places
 from launch.slurm import job_flags
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("suite", None, "A suite of configs/suites, such as smoke.")
+flags.DEFINE_string("suite", None, "A suite of configs/suites, such as smoke, or of your own.")
 flags.DEFINE_string("site", None, "Where to run: a site; else the suite's own, $STEPMARK_SITE, or local.")
 flags.DEFINE_string("output_dir", "results", "The folder with the runs, and in nights/ the records of the nights.")
 flags.DEFINE_multi_string("history", [], "Another folder whose runs are earlier nights; repeat for more.")
@@ -87,7 +88,7 @@ def main(argv: list[str]) -> int:
         return _self_test()
     configs = places.configs()
     if FLAGS.list:
-        print("\n".join(aligned([(name, _about(configs.suite(name))) for name in configs.names("suites")])))
+        print("\n".join(aligned([(name, _about(name, configs)) for name in configs.names("suites")])))
         return EXIT_VALID
     if not FLAGS.suite:
         raise RequestError("--suite is missing", next_command="python launch/nightly.py --list")
@@ -120,9 +121,16 @@ def _refuse(argv: list[str]) -> None:
         suites.refuse_budget(FLAGS.max_reruns, f"--max_reruns={FLAGS.max_reruns}")
 
 
-def _about(suite: Suite) -> str:
-    count = len(suites.cells(suite, suite.site or "local"))
-    return f"{suite.title} ({count} cell{'' if count == 1 else 's'})"
+def _about(name: str, configs: Configs) -> str:
+    """A suite that is refused hides no other."""
+    try:
+        suite = configs.suite(name)
+        count = len(suites.cells(suite, suite.site or "local"))
+    except RequestError as error:
+        return f"refused: {error.what}"
+    path = configs.path("suites", name)
+    own = "" if path.is_relative_to(configs.root) else f"\n{path}"
+    return f"{suite.title} ({plural(count, 'cell')}){own}"
 
 
 # --- a night --------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def _list_text(values: str | int | Sequence[str | int] | None) -> str | None:
 
 
 def _file(suite: Suite) -> str:
-    return f"configs/suites/{suite.name}.yml"
+    return f"suites/{suite.name}.yml"
 
 
 def _refusal(suite: Suite, key: str, what: str, why: str = "", next_command: str = "") -> RequestError:

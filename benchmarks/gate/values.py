@@ -36,7 +36,7 @@ class Matrix(Value, frozen=True):
 
 
 class Suite(Value, frozen=True):
-    """configs/suites/NAME.yml."""
+    """configs/suites/NAME.yml, or one of a user's own."""
 
     name: str
     title: str

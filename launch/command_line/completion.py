@@ -19,7 +19,7 @@ from benchmarks.configs import DEFAULT_ROOT, ROOT_VARIABLE
 from benchmarks.errors import RequestError, nearest
 from launch import doctor, plan, report
 from launch.cli import flags_of, only_argument
-from launch.command_line.places import sites_folder
+from launch.command_line.places import sites_folder, suites_folder
 from launch.command_line.subcommands import COMMANDS
 
 SUBCOMMANDS = {one.command: one for one in (doctor.SUBCOMMANDS, plan.SUBCOMMANDS, report.SUBCOMMANDS)}
@@ -121,7 +121,8 @@ def _case(key: tuple[str, str]) -> str:
 
 
 def _listed(flag: str) -> str:
-    own = f" {shlex.quote(str(sites_folder()))}/*.yml" if flag == "site" else ""
+    folder = {"site": sites_folder, "suite": suites_folder}.get(flag)
+    own = f" {shlex.quote(str(folder()))}/*.yml" if folder else ""
     return f'_stepmark_names --{flag}= "$configs"/{FOLDERS[flag]}/*.yml{own}'
 
 

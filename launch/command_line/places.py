@@ -1,4 +1,4 @@
-"""Where Stepmark keeps what outlives a run: environments, sites of this user, the private cluster."""
+"""Where Stepmark keeps what outlives a run: environments, this user's sites and suites, the private cluster."""
 
 import os
 from pathlib import Path
@@ -23,13 +23,17 @@ def sites_folder() -> Path:
     return stepmark_home() / "sites"
 
 
+def suites_folder() -> Path:
+    """One YAML file a nightly suite of this user's own."""
+    return stepmark_home() / "suites"
+
+
 def configs() -> Configs:
-    """The checkout's configs, and the sites of this user."""
+    """The checkout's configs, and the sites and suites of this user."""
     try:
-        own = sites_folder()
-    except RequestError:  # no home: the checkout's sites are all there is
+        return Configs(own_sites=sites_folder(), own_suites=suites_folder())
+    except RequestError:  # no home: the checkout's are all there is
         return Configs()
-    return Configs(own_sites=own)
 
 
 def _user_home() -> Path:

@@ -408,5 +408,19 @@ def test_a_rehearsal_without_a_valid_run_says_why(fresh: Naps) -> None:
     assert "next:  python launch/run.py --backend=toy" in done.stderr
 
 
-def test_suites_are_listed(fresh: Naps) -> None:
-    assert "naps  Naps (2 cells)" in fresh.call("--list").stdout
+def test_suites_are_listed_and_ones_own_beside_those_of_the_checkout(fresh: Naps) -> None:
+    own = Path(fresh.variables["STEPMARK_HOME"]) / "suites"
+    own.mkdir(parents=True)
+    (own / "mine.yml").write_text(SUITE.replace("name: naps", "name: mine"))
+    (own / "broken.yml").write_text("name: broken\n")
+    listed = fresh.call("--list").stdout
+    assert "naps    Naps (2 cells)" in listed
+    assert f"mine    Naps (2 cells)\n          {own}/mine.yml" in listed
+    assert "broken  refused: " in listed
+    done = fresh.call("--suite=mine", "--dry_run", f"--output_dir={fresh.results}")
+    assert (done.returncode, SHORT in done.stdout) == (0, True)
+    shutil.copy(fresh.suite_file, own)
+    clash = fresh.night("--dry_run")
+    assert clash.returncode == 2
+    assert "there are two suites called 'naps'" in clash.stderr
+    assert f"{own}/naps.yml and {fresh.suite_file}" in clash.stderr
