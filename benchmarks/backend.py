@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
-from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
 from benchmarks.planning.capacity import Storage
 from benchmarks.values import (
     Benchmark,
@@ -360,8 +360,11 @@ def backend_names() -> list[str]:
 def find_backend(name: str) -> Backend:
     found = registered().get(name)
     if not found:
-        raise RequestError(
-            f"unknown backend '{name}': {nearest(name, backend_names())}",
+        raise UnknownName(
+            f"unknown backend '{name}'",
+            "backend",
+            name,
+            backend_names(),
             where="--backend",
             why=f"a backend is an installed package that registers in the entry point group '{ENTRY_POINT_GROUP}'",
             next_command=LIST_COMMAND,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import msgspec
 import yaml
 
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import RequestError, UnknownName, nearest
 from benchmarks.request.profiling import ProfileDefaults, ProfileTable
 from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
 from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
@@ -240,8 +240,11 @@ class Configs:
                 next_command=f"--task=mlperf --model={name}",
             )
         if name not in names:
-            raise RequestError(
-                f"unknown {SINGULAR[kind]} '{name}': {nearest(name, names)}",
+            raise UnknownName(
+                f"unknown {SINGULAR[kind]} '{name}'",
+                "model" if kind == "mlperf" else kind.removesuffix("s"),
+                name,
+                names,
                 where=" and ".join(str(folder) for folder in (self.root / kind, self._own.get(kind)) if folder),
                 next_command=WHERE_TO_LOOK.get(kind, "python launch/run.py --list"),
             )

@@ -4,7 +4,7 @@ Exit codes are a public contract: 1 the run failed, 2 the request was wrong and 
 started, 3 it ran but the result is invalid.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 EXIT_VALID = 0
 EXIT_FAILED = 1
@@ -45,6 +45,16 @@ class RequestError(StepmarkError):
     exit_code = EXIT_REFUSED
 
 
+class UnknownName(RequestError):
+    """A word of a flag that names nothing. Where a valid one is close, a script's `next` is the command with that."""
+
+    def __init__(self, what: str, flag: str, name: str, valid: Iterable[str], **details: str) -> None:
+        """`what` without the hint, which is added."""
+        names = sorted(valid)
+        super().__init__(f"{what}: {nearest(name, names)}", **details)
+        self.flag, self.name, self.meant = flag, name, closest(name, names)
+
+
 class OtherGpus(RequestError):
     """The layout is for another number of GPUs than was asked for."""
 
@@ -63,13 +73,28 @@ def raised(check: Callable[[], object]) -> Iterator[StepmarkError]:
         yield error
 
 
+MOST_LISTED, NEAREST_LISTED = 20, 5
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """The closest valid name as a hint such as "did you mean 'bf16'?", or the list when none is close."""
+    """A hint: "did you mean 'bf16'?"; all valid names where none is close; of very many, the nearest few."""
+    names = sorted(valid)
+    meant = closest(name, names)
+    if meant:
+        return f"did you mean '{meant}'?"
+    if len(names) > MOST_LISTED:
+        holding = sorted((one for one in names if name.lower() in one.lower()), key=len)
+        few = list(dict.fromkeys([*holding, *_alike(name, names, NEAREST_LISTED, 0.0)]))[:NEAREST_LISTED]
+        return f"the nearest of {len(names)}: {', '.join(few)}"
+    return f"valid: {', '.join(names)}" if names else "there is none to choose from"
+
+
+def closest(name: str, valid: Sequence[str]) -> str | None:
+    """The valid name that was probably meant."""
+    return next(iter(_alike(name, valid, 1, 0.6)), None)
+
+
+def _alike(name: str, valid: Sequence[str], most: int, cutoff: float) -> list[str]:
     import difflib  # takes a while, and only a mistake needs it
 
-    names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean '{close[0]}'?"
-    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    return f"valid: {shown}" if names else "there is none to choose from"
+    return difflib.get_close_matches(name, valid, most, cutoff)

@@ -2,6 +2,8 @@
 
 import io
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -9,13 +11,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from absl import flags
 
-from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, StepmarkError, nearest
+from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, StepmarkError, UnknownName, closest, nearest
 
 EXIT_INTERRUPTED = 130
-# Flags of 0.9.0 -> the script that had them, and what is done instead.
-DROPPED = {
+# Flags of 0.9.0 -> the script that had them, what is done instead, and the flag that takes the same values.
+DROPPED: dict[str, tuple[str, ...]] = {
     "until": ("run", "give the number of --steps"),
-    "install": ("nightly", "--print=cron|scrontab|systemd|github prints what to paste"),
+    "install": ("nightly", "--print=cron|scrontab|systemd|github prints what to paste", "print"),
     "uninstall": ("nightly", "remove its line with crontab -e, scrontab -e or systemctl --user disable"),
     "webhook_file": ("nightly", "act on the exit code, or on --junit, --markdown or --html"),
     "url": ("setup", "curl -fLC - -o FILE URL"),
@@ -59,6 +61,14 @@ def only_argument(arguments: list[str], usage: str) -> str:
     return arguments[0]
 
 
+class Words(flags.ArgumentParser[str]):
+    """Of a flag whose choices --help and completion show, and which something later checks: it may hold a list."""
+
+    def __init__(self, enum_values: tuple[str, ...]) -> None:
+        super().__init__()
+        self.enum_values = enum_values
+
+
 def flags_of(module: ModuleType) -> dict[str, list[flags.Flag[Any]]]:
     """The flags of a command by their heading ("" for its own), with those it adopted (adopt_module_key_flags)."""
     name = sys.argv[0] if module.__name__ == "__main__" else module.__name__  # as absl names modules
@@ -74,10 +84,13 @@ def flags_of(module: ModuleType) -> dict[str, list[flags.Flag[Any]]]:
 
 
 def _guarded(chosen: Callable[[], Command]) -> int:
+    command = None
     try:
         command = chosen()
         return command.main(_parse(command))
     except StepmarkError as error:
+        if command is not None and isinstance(error, UnknownName):
+            error.next_command = _with_meant_word(command, error) or error.next_command
         _print_without_secrets(f"stepmark: {error}")
         return error.exit_code
     except KeyboardInterrupt:
@@ -108,13 +121,65 @@ def _parse(command: Command) -> list[str]:
         return words
     except flags.UnrecognizedFlagError as error:
         known = [flag.name for group in flags_of(command.module).values() for flag in group]
-        script, instead = DROPPED.get(error.flagname, ("", ""))
-        hint = instead if script and script in command.typed else nearest(error.flagname, known)
-        message = f"unknown flag --{error.flagname}: {hint}"
+        wrong, next_command = error.flagname, f"{command.typed} --help"
+        script, instead, *successor = DROPPED.get(wrong, ("", ""))
+        if script and script in command.typed:
+            message, meant = f"unknown flag --{wrong}: {instead}", next(iter(successor), None)
+        else:
+            message, meant = f"unknown flag --{wrong}: {nearest(wrong, known)}", closest(wrong, known)
+        next_command = _with_meant_flag(command, wrong, meant) if meant else next_command
+    except flags.IllegalFlagValueError as error:
+        message, next_command = _refused_value(command, str(error)), f"{command.typed} --help"
     except flags.Error as error:
-        message = str(error)
-    _print_without_secrets(f"stepmark: {message}\n  next:  {command.typed} --help")
+        message, next_command = str(error), f"{command.typed} --help"
+    _print_without_secrets(f"stepmark: {message}\n  next:  {next_command}")
     sys.exit(EXIT_REFUSED)
+
+
+def _refused_value(command: Command, text: str) -> str:
+    """Of what absl says, in words of our own where they help more."""
+    found = re.match(r"flag --(\w+)=(.*?): (invalid literal|could not convert)?", text)
+    choices = getattr(flags.FLAGS[found[1]].parser, "enum_values", None) if found else None
+    if found and choices:
+        name, value = found[1], found[2]
+        usage = f"{command.typed} --help"
+        raise UnknownName(f"--{name}={value}", name, value, choices, next_command=usage)
+    if not (found and found[3]):
+        return text
+    return f"--{found[1]}={found[2]}: a {'whole ' if found[3] == 'invalid literal' else ''}number is expected"
+
+
+# --- the command that was meant -------------------------------------------------------------------
+
+
+def _with_meant_word(command: Command, error: UnknownName) -> str:
+    """Empty where no word is close, or the wrong one was not typed but stands in a file."""
+    flag = re.compile(rf"--?{error.flag}")
+    words = list(command.arguments)
+    for place, word in enumerate(words):
+        head, equals, value = word.partition("=")
+        if flag.fullmatch(head) and equals:
+            words[place] = f"{head}={_swapped(value, error)}"
+        elif place and flag.fullmatch(words[place - 1]):
+            words[place] = _swapped(word, error)
+    return "" if words == command.arguments else _line(command, words)
+
+
+def _swapped(value: str, error: UnknownName) -> str:
+    """A name, one of a list with commas, or the key of KEY=VALUE."""
+    parts = [part.partition("=") for part in value.split(",")]
+    return ",".join(f"{(error.meant or name) if name == error.name else name}{eq}{rest}" for name, eq, rest in parts)
+
+
+def _with_meant_flag(command: Command, wrong: str, meant: str) -> str:
+    words = [re.sub(rf"^(--?){re.escape(wrong)}(?==|$)", rf"\g<1>{meant}", word) for word in command.arguments]
+    return _line(command, words)
+
+
+def _line(command: Command, words: list[str]) -> str:
+    from benchmarks.secret_rules import hidden_in_reason
+
+    return hidden_in_reason(f"{command.typed} {shlex.join(words)}")
 
 
 def _refuse_empty() -> None:

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from benchmarks.errors import EXIT_CODES, EXIT_VALID, RequestError
-from launch.cli import refuse_more, run_main
+from launch.cli import Words, refuse_more, run_main
 from launch.command_line import request_flags
 from launch.slurm import job_flags
 
@@ -56,8 +56,11 @@ flags.DEFINE_integer(
     "Run every benchmark this often: once, or 6 times where --pgle names several ways.",
     lower_bound=1,
 )
-flags.DEFINE_string(
-    "profile", "none", "Record a profile: none, nsys, xplane or nccl. The figures of such a run are never compared."
+flags.DEFINE(
+    Words(("none", "nsys", "xplane", "nccl")),
+    "profile",
+    "none",
+    "Record a profile. The figures of such a run are never compared.",
 )
 flags.DEFINE_string("profile_ranks", None, "Ranks that nsys records, such as 0,1,8-15; the recipe's else.")
 flags.DEFINE_integer("profile_start_step", None, "The first step that is recorded, from 0; the recipe's else.")

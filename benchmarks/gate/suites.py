@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import RequestError, UnknownName, nearest
 from benchmarks.gate.rule_settings import G3
 from benchmarks.gate.values import Matrix, Metric, Suite
 from benchmarks.request import flag_lists
@@ -171,7 +171,6 @@ def _refusal(suite: Suite, key: str, what: str, why: str = "", next_command: str
 def chosen(found: Sequence[Cell], name: str, suite: str) -> Cell:
     cell = next((one for one in found if one.name == name), None)
     if cell is None:
-        hint = nearest(name, [one.name for one in found])
-        command = f"python launch/nightly.py --suite={suite} --dry_run"
-        raise RequestError(f"suite {suite} has no cell '{name}': {hint}", next_command=command)
+        names, command = [one.name for one in found], f"python launch/nightly.py --suite={suite} --dry_run"
+        raise UnknownName(f"suite {suite} has no cell '{name}'", "accept", name, names, next_command=command)
     return cell

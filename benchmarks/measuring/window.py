@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 
 import msgspec
 
-from benchmarks.errors import RequestError
+from benchmarks.errors import RequestError, UnknownName
 from benchmarks.measuring import settling
 from benchmarks.measuring.settling import Judgement, Timed
 from benchmarks.values import Step, Window
@@ -42,10 +42,13 @@ def check_rule(rule: str) -> None:
         return
     wanted = _step_range(rule)
     if wanted is None:
-        raise RequestError(
+        raise UnknownName(
             f"unknown window rule '{rule}'",
+            "window",
+            rule,
+            (STEADY, LAST),
             where="--window",
-            why=f"valid: {STEADY}, {LAST}, or the first and last step to count, such as 35-44",
+            why="the first and last step to count, such as 35-44, is valid too",
             next_command=f"set the window to {STEADY}, the rule that is the same for every backend",
         )
     if not wanted:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from benchmarks.backend import Backend, GuidedByProfiles, NeedsTransformerEngine, Profiles
-from benchmarks.errors import OtherGpus, RequestError, nearest
+from benchmarks.errors import OtherGpus, RequestError, UnknownName
 from benchmarks.measuring.window import check_rule, last_step_wanted
 from benchmarks.request.slowdown import refuse_slowdown
 from benchmarks.values import Benchmark
@@ -53,8 +53,11 @@ def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
         ("profile", benchmark.profile, "none", backend.profiles if isinstance(backend, Profiles) else ()),
     ):
         if value not in (off, *known):
-            raise RequestError(
-                f"--{flag}={value} is not to be had with backend {backend.name}: {nearest(value, [off, *known])}",
+            raise UnknownName(
+                f"--{flag}={value} is not to be had with backend {backend.name}",
+                flag,
+                value,
+                [off, *known],
                 where=f"--{flag}",
                 why=f"it has: {', '.join([off, *sorted(known)])}",
                 next_command=f"--{flag}={off}",

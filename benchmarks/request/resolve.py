@@ -18,7 +18,7 @@ from benchmarks.backend import (
     TrainsAdapters,
     offered,
 )
-from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
 from benchmarks.machine import images
 from benchmarks.request import runtime_choice
 from benchmarks.request.profiling import ProfileDefaults, choose_profiling
@@ -313,8 +313,11 @@ def _named(request: Request, configs: ConfigSource) -> list[Recipe]:
     recipes = configs.recipes()
     found = [recipe for recipe in recipes if recipe.name == request.recipe]
     if not found:
-        raise RequestError(
-            f"unknown recipe '{request.recipe}': {nearest(request.recipe, [recipe.name for recipe in recipes])}",
+        raise UnknownName(
+            f"unknown recipe '{request.recipe}'",
+            "recipe",
+            request.recipe,
+            [recipe.name for recipe in recipes],
             where="--recipe",
             next_command=LIST_COMMAND,
         )
@@ -389,8 +392,11 @@ def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) ->
         wanted = naming or {r.engine for r in own}
         return next((engine for engine in backend.engines if engine in wanted), backend.engines[0])
     if request.engine not in backend.engines:
-        raise RequestError(
-            f"backend '{backend.name}' has no engine '{request.engine}': {nearest(request.engine, backend.engines)}",
+        raise UnknownName(
+            f"backend '{backend.name}' has no engine '{request.engine}'",
+            "engine",
+            request.engine,
+            backend.engines,
             where="--engine",
             why=f"its engines are: {', '.join(backend.engines)}",
             next_command=f"--engine={backend.engines[0]}",
@@ -405,14 +411,15 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
             return recipe.defaults.dtype
         return allowed[0]
     no_fp8 = hardware.kind != "cpu" and wanted == "fp8" and "fp8" not in hardware.peaks
-    if no_fp8 or wanted not in allowed:
-        what = f"recipe {recipe.name} has no {wanted} on {hardware.name}: {nearest(wanted, allowed)}"
-        raise RequestError(
-            f"{hardware.title} has no fp8" if no_fp8 else what,
-            where=f"--dtype={wanted}",
-            why=f"the recipe has: {', '.join(allowed)}",
-            next_command=f"--dtype={allowed[0]}",
-        )
+    has = {
+        "where": f"--dtype={wanted}",
+        "why": f"the recipe has: {', '.join(allowed)}",
+        "next_command": f"--dtype={allowed[0]}",
+    }
+    if no_fp8:
+        raise RequestError(f"{hardware.title} has no fp8", **has)
+    if wanted not in allowed:
+        raise UnknownName(f"recipe {recipe.name} has no {wanted} on {hardware.name}", "dtype", wanted, allowed, **has)
     return wanted
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import RequestError, UnknownName
 from benchmarks.values import Site
 
 RUNTIMES = ("venv", "container", "python")
@@ -11,7 +11,7 @@ RUNTIMES = ("venv", "container", "python")
 def in_force(site: Site, runtime: str | None, python: str | None) -> Site:
     """The site with the typed runtime and interpreter laid over it, less what belongs to its other runtimes."""
     if runtime is not None and runtime not in RUNTIMES:
-        raise RequestError(f"unknown runtime '{runtime}': {nearest(runtime, RUNTIMES)}", where="--runtime")
+        raise UnknownName(f"unknown runtime '{runtime}'", "runtime", runtime, RUNTIMES, where="--runtime")
     if python is not None and runtime not in (None, "python"):
         where = f"--runtime={runtime} --python={python}"
         raise RequestError("--python goes with --runtime=python", where=where, next_command="one of the two")

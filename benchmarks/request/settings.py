@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from benchmarks.backend import Backend
-from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName, nearest
 from benchmarks.secret_rules import is_secret_name
 from benchmarks.values import Scalar
 
@@ -95,8 +95,11 @@ def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
         raise RequestError(f"{key} is not set directly", where=f"--set={key}", why=why if nothing else f"use {why}")
     types = backend.settings()
     if key not in types:
-        raise RequestError(
-            f"unknown setting '{key}': {nearest(key, [*OWN_SETTINGS, *types])}",
+        raise UnknownName(
+            f"unknown setting '{key}'",
+            "set",
+            key,
+            [*OWN_SETTINGS, *types],
             where=f"--set={key}",
             why=f"{backend.title} has no setting of that name, nor has Stepmark",
             next_command=LIST_COMMAND,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from benchmarks.errors import LIST_COMMAND, RequestError, nearest
-from launch.cli import refuse_more
+from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
+from launch.cli import Words, refuse_more
 
 if TYPE_CHECKING:
     from benchmarks.backend import Backend
@@ -23,24 +23,26 @@ flags.DEFINE_string(
     "backend", None, "The framework: jax (MaxText), nemo (NeMo/Megatron) or another installed backend. *"
 )
 flags.DEFINE_string("model", None, "A model of configs/models, such as llama2_tiny or llama2_70b. *")
-flags.DEFINE_string("task", "pretrain", "What to train: pretrain, lora or mlperf. *")
-flags.DEFINE_string("engine", None, "The program of the backend, where it has several: nemo or bridge. *")
+flags.DEFINE(Words(TASKS), "task", "pretrain", "What to train. *")
+flags.DEFINE(Words(("nemo", "bridge")), "engine", None, "The program of the backend, where it has several. *")
 flags.DEFINE_string("recipe", None, "A recipe by its name, where it is not the first that fits (--list shows all).")
-flags.DEFINE_string("dtype", None, "The precision of the matmuls: bf16, fp8, fp32 or int8. *")
+flags.DEFINE(Words(("bf16", "fp8", "fp32", "int8")), "dtype", None, "The precision of the matmuls. *")
 flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu; here: this machine's. *")
 flags.DEFINE_string("gpus", None, "Devices in all. On a CPU: virtual devices. *")
 flags.DEFINE_string("nodes", None, "Nodes that share the devices. On site local: processes. *")
 flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your own; $STEPMARK_SITE, else local.")
 flags.DEFINE_integer("steps", None, "Training steps.")
-flags.DEFINE_string("window", None, "Which steps count: steady, last, or A-B such as 35-44.")
-flags.DEFINE_string("pgle", "off", "Profile-guided latency estimation (jax): off, nsys, auto or simulated. *")
+flags.DEFINE(Words(("steady", "last")), "window", None, "Which steps count; or A-B such as 35-44.")
+flags.DEFINE(Words(("off", "nsys", "auto", "simulated")), "pgle", "off", "Profile-guided latency estimation (jax). *")
 flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --dataset) instead of the recipe's data.")
 flags.DEFINE_string(
     "image",
     None,
     "The container image instead of the site's: REGISTRY/NAME:TAG, or the path of a .sqsh or .sif file.",
 )
-flags.DEFINE_string("runtime", None, "What it runs in, instead of the site's choice: venv, container or python.")
+flags.DEFINE(
+    Words(("venv", "container", "python")), "runtime", None, "What it runs in, instead of the site's choice."
+)
 flags.DEFINE_string("python", None, "An interpreter that has the framework; it goes with --runtime=python.")
 flags.DEFINE_string("measured_peak", None, "A file of launch/peak.py: MFU and bound are of the peak in it too.")
 flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")
@@ -73,7 +75,7 @@ def requests(site: "Site", **rest: Any) -> "list[Request]":
     found = flag_lists.cells({name: getattr(FLAGS, name) for name in flag_lists.LISTED}, {**typed, **rest})
     for request in found:
         if request.task not in TASKS:
-            raise RequestError(f"unknown task '{request.task}': {nearest(request.task, TASKS)}", where="--task")
+            raise UnknownName(f"unknown task '{request.task}'", "task", request.task, TASKS, where="--task")
     return found
 
 

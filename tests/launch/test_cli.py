@@ -10,9 +10,14 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 SCRIPT = '''"""A script."""
 from absl import flags
-from benchmarks.errors import RequestError, RunError
-from launch.cli import run_main
+from benchmarks.errors import RequestError, RunError, UnknownName
+from launch.cli import Words, run_main
 flags.DEFINE_string("raise", "", "What to raise.")
+flags.DEFINE(Words(("bf16", "fp32")), "dtype", None, "The precision.")
+flags.DEFINE_multi_string("set", [], "A setting.")
+flags.DEFINE_string("note", None, "A note.")
+flags.DEFINE_integer("steps", None, "Steps.")
+flags.DEFINE_enum("print", None, ["cron", "github"], "What to print.")
 def main(argv):
     {body}
 if __name__ == "__main__":
@@ -49,6 +54,41 @@ def test_ends(tmp_path: Path, body: str, code: int, words: str) -> None:
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+UNKNOWN = "raise UnknownName('no', '{}', '{}', ['bf16', 'fp32'], next_command='script.py as it was')"
+
+
+@pytest.mark.parametrize(
+    ("flag", "word", "typed", "meant"),
+    [
+        ("dtype", "fp16", ["--dtype=fp16", "--steps=9"], "--dtype=bf16 --steps=9"),
+        ("dtype", "fp16", ["--dtype", "fp16"], "--dtype bf16"),
+        ("dtype", "fp16", ["--dtype=fp32,fp16"], "--dtype=fp32,bf16"),
+        ("set", "fp16", ["--set=fp16=fp16", "--note=fp16"], "--set=bf16=fp16 --note=fp16"),
+        (
+            "dtype",
+            "fp16",
+            ["--dtype=fp16", "--set=env.A_TOKEN=abcdefgh"],
+            "--dtype=bf16 --set=env.A_TOKEN=<redacted>",
+        ),
+        ("dtype", "xyz", ["--dtype=xyz"], "as it was"),
+        ("dtype", "fp16", ["--note=fp16"], "as it was"),  # it was not typed there: it stands in a file
+        ("", "", ["--dtyp=fp16", "a b"], "--dtype=fp16 'a b'"),
+        ("", "", ["--print=crn"], "--print=cron"),
+    ],
+)
+def test_next_is_the_command_that_was_meant(
+    tmp_path: Path, flag: str, word: str, typed: list[str], meant: str
+) -> None:
+    done = ends(tmp_path, UNKNOWN.format(flag, word), *typed)
+    assert done.returncode == 2
+    assert done.stderr.count("next:") == 1
+    assert done.stderr.splitlines()[-1].endswith(f"script.py {meant}")
+
+
+def test_a_number_that_is_none_is_said_in_words(tmp_path: Path) -> None:
+    assert "--steps=abc: a whole number is expected" in ends(tmp_path, "return 0", "--steps=abc").stderr
 
 
 def test_a_defect_of_ours_shows_its_traceback(tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def test_real_logs() -> None:
         ([REAL_LOGS, "/no/such/folder"], "/no/such/folder"),
         ([], "experiments"),
         ([REAL_LOGS, "--window=44-35"], "holds no step\n  where: --window\n"),
-        ([REAL_LOGS, "--window=first"], "unknown window rule 'first'\n  where: --window\n"),
+        ([REAL_LOGS, "--window=first"], "unknown window rule 'first': valid: last, steady\n  where: --window\n"),
         ([REAL_LOGS, "--format=xml"], "format"),
         ([REAL_LOGS, "--windov=1-2"], "window"),
     ],

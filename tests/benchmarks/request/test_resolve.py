@@ -139,6 +139,7 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
         ({"hardware": "h10"}, "did you mean 'h100'?"),
         ({"dtype": "bf61"}, "did you mean 'bf16'?"),
         ({"settings": {"remat_polcy": "full"}}, "did you mean 'remat_policy'?"),
+        ({"settings": {"remat": "full"}}, ": remat_policy, "),  # what holds the word comes first
     ],
 )
 def test_an_unknown_name_gets_the_nearest(wanted: dict[str, object], hint: str) -> None:

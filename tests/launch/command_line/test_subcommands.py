@@ -70,4 +70,4 @@ def test_an_unknown_flag_names_the_nearest_of_its_subcommand(tmp_path: Path) -> 
     done = forked.run(REPOSITORY / "launch/report.py", "runs", "--newst=1", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "did you mean 'newest'?" in done.stderr
-    assert "report.py runs --help" in done.stderr
+    assert "report.py runs --newest=1" in done.stderr
