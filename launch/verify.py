@@ -15,6 +15,7 @@ Examples:
   python launch/verify.py --equivalence --task=lora
       the same of training adapters alone: one rank, alpha and set of matrices in every backend
 
+RUN is a run's folder, or a part of its name that no other run in --output_dir has.
 The raw files are benchmark.json, plan.json, provenance.json and attempt-*/; steps.jsonl and
 result.json are made from them.
 """
@@ -34,6 +35,7 @@ from benchmarks.rendering.columns import aligned
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder, not_collected
 from launch.cli import run_main
+from launch.slurm.run_states import place_of
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")
@@ -45,9 +47,13 @@ flags.DEFINE_enum(
 flags.DEFINE_enum("dtype", "fp32", ["fp32", "bf16"], "With --equivalence: the precision, with its own tolerances.")
 flags.DEFINE_string("hardware", "cpu", "With --equivalence: where it is computed, of configs/hardware.")
 flags.DEFINE_list("plant", [], "With --equivalence: errors to plant, a list of names or all; list shows them.")
-flags.DEFINE_string("output_dir", None, "With --equivalence: keeps all its files there; else in a temporary folder.")
+flags.DEFINE_string(
+    "output_dir",
+    None,
+    "The folder with the runs (results); with --equivalence it keeps all files, which are temporary else.",
+)
 flags.DEFINE_boolean("json", False, "With --equivalence: print all figures as JSON.")
-OF_EQUIVALENCE = ("model", "task", "dtype", "hardware", "plant", "output_dir", "json")
+OF_EQUIVALENCE = ("model", "task", "dtype", "hardware", "plant", "json")
 
 MOST_SHOWN = 20
 
@@ -58,7 +64,7 @@ def main(argv: list[str]) -> int:
         return _equivalence()
     if len(argv) < 2:
         raise RequestError("which run?", next_command="python launch/verify.py results/RUN")
-    codes = [_one_of_many(RunFolder(Path(name))) for name in argv[1:]]
+    codes = [_one_of_many(name) for name in argv[1:]]
     return max(codes)
 
 
@@ -100,10 +106,10 @@ def _equivalence() -> int:
     )
 
 
-def _one_of_many(folder: RunFolder) -> int:
+def _one_of_many(name: str) -> int:
     """A folder that cannot be read does not hide the verdict on the others."""
     try:
-        return verify(folder)
+        return verify(RunFolder(place_of(name, Path(FLAGS.output_dir or "results"))))
     except StepmarkError as error:
         print(f"stepmark: {error}", file=sys.stderr)
         return error.exit_code

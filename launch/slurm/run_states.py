@@ -74,15 +74,32 @@ def find_run(name: str, output_dir: Path) -> RunFolder:
     """A run by its folder, or by a part of its name that no other run has."""
     if (Path(name) / BENCHMARK).is_file():
         return RunFolder(Path(name))
-    fitting = [folder for folder in find_runs(output_dir) if name in folder.run_id]
-    if len(fitting) != 1:
+    found = _run_called(name, find_runs(output_dir))
+    if found is None:
+        raise _not_one(f"'{name}' is no run", output_dir)
+    return found
+
+
+def place_of(name: str, output_dir: Path) -> Path:
+    """A file or folder; else the run that has this in its name, where one alone has it."""
+    path = Path(name)
+    if path.exists() or not output_dir.is_dir():
+        return path
+    found = _run_called(name, find_runs(output_dir))
+    return found.path if found else path
+
+
+def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
+    fitting = [folder for folder in runs if name in folder.run_id]
+    if len(fitting) > 1:
         shown = ", ".join(folder.run_id for folder in fitting[:3])
-        raise RequestError(
-            f"'{name}' is {'no run' if not fitting else f'the name of {len(fitting)} runs: {shown}'}",
-            where=str(output_dir),
-            next_command=f"python launch/status.py --output_dir={output_dir}, or the folder itself",
-        )
-    return fitting[0]
+        raise _not_one(f"'{name}' is the name of {len(fitting)} runs: {shown}", fitting[0].path.parent)
+    return next(iter(fitting), None)
+
+
+def _not_one(what: str, output_dir: Path) -> RequestError:
+    command = f"python launch/status.py --output_dir={output_dir}, or the folder itself"
+    return RequestError(what, where=str(output_dir), next_command=command)
 
 
 def states(folders: Iterable[RunFolder]) -> list[RunState]:

@@ -45,3 +45,24 @@ def test_history_has_a_row_of_each(stored: Path) -> None:
     row, result = read_finished_run(RunFolder(stored), stored.name), RunFolder(stored).stored_result()
     assert (row.version, row.status, row.run_id) == ("0.7.0", "valid", result.run_id)
     assert row.seconds_per_step == result.seconds_per_step.median
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("verify.py", "until"), 0, "jax_until: agrees"),
+        (("verify.py", "jax"), 2, "'jax' is the name of 2 runs: jax_on_slurm, jax_until"),
+        (("verify.py", "absent"), 2, "there is no such run folder"),
+        (("report.py", "html", "page.html", "until"), 0, "page.html: "),
+        (("report.py", "trace", "until"), 2, "results/jax_until"),
+        (("doctor.py", "logs", "until"), 0, "ended well"),
+        (("compare.py", "until", "lora"), 3, "not comparable"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_run_is_found_by_a_part_of_its_name(words: tuple[str, ...], code: int, says: str, tmp_path: Path) -> None:
+    (tmp_path / "results").symlink_to(STORED[0].parent)
+    script, *rest = words
+    done = forked.run(SCRIPT.with_name(script), *rest, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert says in done.stdout + done.stderr

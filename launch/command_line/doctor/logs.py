@@ -6,13 +6,19 @@
 Exit code 3: the logs show a failure.
 """
 
+from pathlib import Path
+
 from absl import flags
 
 from benchmarks.diagnosis.text import diagnosis_text
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.values import json_text
 from launch.checks.diagnosing import diagnosis_of
+from launch.slurm.run_states import place_of
 
+OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", "results", "The folder with the runs, for one that is named by a part of its name."
+)
 JSON = flags.DEFINE_boolean("json", False, "Print the diagnosis as JSON.")
 
 
@@ -22,6 +28,6 @@ def main(argv: list[str]) -> int:
             "which logs?",
             next_command="python launch/doctor.py logs LOG...     (./logs, if a folder of that name was meant)",
         )
-    found = diagnosis_of(argv[1:])
+    found = diagnosis_of([str(place_of(name, Path(OUTPUT_DIR.value))) for name in argv[1:]])
     print(json_text(found).rstrip() if JSON.value else diagnosis_text(found))
     return EXIT_INVALID if found.failed else EXIT_VALID

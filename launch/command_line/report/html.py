@@ -14,6 +14,7 @@ from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.finished_run import RUNNING
 from launch.command_line.report import choice
 from launch.reports.html_pages import write_html
+from launch.slurm.run_states import place_of
 
 RUNS = flags.DEFINE_string("runs", choice.DEFAULT_RUNS, "The folder with the runs.")
 flags.adopt_module_key_flags(choice)
@@ -22,7 +23,7 @@ flags.adopt_module_key_flags(choice)
 def main(argv: list[str]) -> int:
     target, named = choice.file_and_runs(argv[1:], "html")
     folder = choice.folder_of(RUNS.value)
-    code = write_html(named or _with_result(folder), target)
+    code = write_html([str(place_of(name, folder)) for name in named] or _with_result(folder), target)
     print(f"{target}: {bytes_text(target.stat().st_size)}, needs no network")
     return code
 

@@ -14,11 +14,16 @@ from benchmarks.trace.tables import report_text
 from benchmarks.values import json_text
 from launch.cli import only_argument
 from launch.reports import tracing
+from launch.slurm.run_states import place_of
 
+RUNS = flags.DEFINE_string(
+    "runs", "results", "The folder with the runs, for one that is named by a part of its name."
+)
 FORMAT = flags.DEFINE_enum("format", "table", ["table", "json"], "The shape of the report.")
 
 
 def main(argv: list[str]) -> int:
-    found = tracing.trace_report(Path(only_argument(argv[1:], "python launch/report.py trace results/RUN")))
+    place = only_argument(argv[1:], "python launch/report.py trace results/RUN")
+    found = tracing.trace_report(place_of(place, Path(RUNS.value)))
     print(json_text(found) if FORMAT.value == "json" else report_text(found, shutil.get_terminal_size().columns))
     return EXIT_VALID
