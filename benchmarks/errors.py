@@ -46,7 +46,9 @@ class RequestError(StepmarkError):
 
 
 class UnknownName(RequestError):
-    """A word of a flag that names nothing. Where a valid one is close, a script's `next` is the command with that."""
+    """A word of a flag ("": of none) that names nothing. Where a valid one is close, a script's `next` is the command
+    with that.
+    """
 
     def __init__(self, what: str, flag: str, name: str, valid: Iterable[str], **details: str) -> None:
         """`what` without the hint, which is added."""

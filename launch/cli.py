@@ -158,6 +158,9 @@ def _with_meant_word(command: Command, error: UnknownName) -> str:
     words = list(command.arguments)
     for place, word in enumerate(words):
         head, equals, value = word.partition("=")
+        if not error.flag:
+            words[place] = _swapped(word, error)
+            continue
         if flag.fullmatch(head) and equals:
             words[place] = f"{head}={_swapped(value, error)}"
         elif place and flag.fullmatch(words[place - 1]):
@@ -166,9 +169,8 @@ def _with_meant_word(command: Command, error: UnknownName) -> str:
 
 
 def _swapped(value: str, error: UnknownName) -> str:
-    """A name, one of a list with commas, or the key of KEY=VALUE."""
-    parts = [part.partition("=") for part in value.split(",")]
-    return ",".join(f"{(error.meant or name) if name == error.name else name}{eq}{rest}" for name, eq, rest in parts)
+    """A name, one of a list with commas, or the key of a condition such as KEY=VALUE."""
+    return re.sub(rf"(?:(?<=,)|^){re.escape(error.name)}(?=$|[,=<>!])", lambda _: error.meant or error.name, value)
 
 
 def _with_meant_flag(command: Command, wrong: str, meant: str) -> str:

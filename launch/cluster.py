@@ -24,7 +24,7 @@ import time
 
 from absl import flags
 
-from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, nearest
+from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, UnknownName
 from benchmarks.rendering.columns import some
 from launch.cli import run_main
 from launch.private_cluster import lifecycle
@@ -45,13 +45,11 @@ OPEN_PORTS = (
 def main(argv: list[str]) -> int:
     words = argv[1:]
     if len(words) != 1 or words[0] not in COMMANDS:
-        raise RequestError(
-            f"unknown command '{' '.join(words)}': {nearest(' '.join(words), COMMANDS)}"
-            if words
-            else "which command?",
-            why=f"one of: {', '.join(COMMANDS)}",
-            next_command="python launch/cluster.py up --nodes=4",
-        )
+        name = " ".join(words)
+        hints = {"why": f"one of: {', '.join(COMMANDS)}", "next_command": "python launch/cluster.py up --nodes=4"}
+        if not words:
+            raise RequestError("which command?", **hints)
+        raise UnknownName(f"unknown command '{name}'", "", name, COMMANDS, **hints)
     try:
         return COMMANDS[words[0]]()
     except OSError as error:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, cast
 
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import RequestError, UnknownName
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Value
 
@@ -66,7 +66,8 @@ def parse_condition(text: str) -> Condition:
         raise _refused(f"'{text}' is no condition", "KEY=VALUE is expected; besides = there are != < <= > >=")
     name, sign, typed = found.groups()
     if name not in KEYS:
-        raise _refused(f"'{text}': runs are not looked for by '{name}'", nearest(name, KEYS))
+        what = f"'{text}': runs are not looked for by '{name}'"
+        raise UnknownName(what, "where", name, KEYS, where="--where", next_command=EXAMPLE)
     values = [value.strip() for value in typed.split(",")]
     wrong = next(filter(None, (_wrong(name, value) for value in values)), "")
     if not wrong and sign not in ("=", "!="):

@@ -6,10 +6,11 @@ stepmark completion bash|zsh                a script for the shell that complete
 """
 
 import importlib
+import shlex
 import sys
 from typing import NoReturn
 
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import UnknownName
 from benchmarks.rendering.columns import aligned
 from launch.cli import Command, run_command, wants_help
 from launch.command_line.subcommands import COMMANDS, FOLDER, SCRIPTS, Subcommands, summary
@@ -32,9 +33,9 @@ def chosen(words: list[str]) -> Command:
 
         return Command(completion.main, completion, "stepmark completion", arguments)
     if name not in COMMANDS:
-        raise RequestError(
-            f"unknown command '{name}': {nearest(name, [*COMMANDS, 'completion'])}", next_command="stepmark --help"
-        )
+        error = UnknownName(f"unknown command '{name}'", "", name, [*COMMANDS, "completion"])
+        error.next_command = shlex.join(["stepmark", error.meant, *arguments]) if error.meant else "stepmark --help"
+        raise error
     sys.argv = [str(SCRIPTS / f"{name}.py"), *arguments]  # as provenance has it of a run
     module = importlib.import_module(f"launch.{name}")
     subcommands: Subcommands | None = getattr(module, "SUBCOMMANDS", None)

@@ -72,6 +72,8 @@ UNKNOWN = "raise UnknownName('no', '{}', '{}', ['bf16', 'fp32'], next_command='s
             ["--dtype=fp16", "--set=env.A_TOKEN=abcdefgh"],
             "--dtype=bf16 --set=env.A_TOKEN=<redacted>",
         ),
+        ("set", "fp16", ["--set=fp16>=3,fp16x=fp16"], "'--set=bf16>=3,fp16x=fp16'"),
+        ("", "fp16", ["fp16", "--note=x"], "bf16 --note=x"),
         ("dtype", "xyz", ["--dtype=xyz"], "as it was"),
         ("dtype", "fp16", ["--note=fp16"], "as it was"),  # it was not typed there: it stands in a file
         ("", "", ["--dtyp=fp16", "a b"], "--dtype=fp16 'a b'"),

@@ -45,7 +45,7 @@ def test_a_command_is_its_script() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["reprot"], "did you mean 'report'?"),
+        (["reprot", "x"], "did you mean 'report'?\n  next:  stepmark report x"),
         (["run", "--modle=x"], "did you mean 'model'?"),
         (["report", "runs", "a", "b"], "unexpected argument 'b'"),
         (["completion", "fish"], "valid: bash, zsh"),
