@@ -23,7 +23,7 @@ MARK = "rehearsed"
 HISTORY = (0.12, -0.16, 0.05, -0.08, 0.2, -0.14, 0.03, -0.21, 0.15, 0.04)
 USUAL = (0.07, -0.1, 0.02)
 SLOW, FAST = (5.1, 4.9, 5.0), (-5.1, -4.9, -5.0)
-_HEAD = ("REHEARSED NIGHT", "TONIGHT, REHEARSED", "CHANGE, REHEARSED (90% INTERVAL)", "VERDICT", "EXIT CODE")
+_HEAD = ("NIGHT", "TONIGHT", "CHANGE (90% INTERVAL)", "VERDICT", "EXIT CODE")
 
 
 class Act(NamedTuple):
@@ -107,9 +107,9 @@ def _scaled(run: FinishedRun, percent: float) -> FinishedRun:
 
 
 def rehearsal_text(suite: str, real: FinishedRun, whence: str, played: Sequence[Played]) -> str:
-    """Whatever holds a figure says that it is rehearsed."""
+    """Every line with a figure says that it is rehearsed."""
     numbered = list(enumerate(played, start=1))[len(HISTORY) :]
-    history = (f"1-{len(HISTORY)}: {ACTS[0].what}", "-", "-", NO_VERDICT, str(played[0].exit_code))
+    history = (f"{MARK} 1-{len(HISTORY)}: {ACTS[0].what}", "-", "-", NO_VERDICT, str(played[0].exit_code))
     return "\n".join(
         [
             f"rehearsal of suite {suite}: no night was run, and nothing enters the history",
@@ -127,8 +127,8 @@ def _row(number: int, one: Played) -> tuple[str, ...]:
     judged = next(iter(one.cell.judgements), None)
     figures = (value_text(judged.metric, judged.tonight), change_text(judged)) if judged else ("-", "-")
     verdict = one.cell.verdict if judged else f"{one.cell.verdict}: run {one.cell.status}"
-    return (f"{number}: {one.act.what}", *figures, verdict, str(one.exit_code))
+    return (f"{MARK} {number}: {one.act.what}", *figures, verdict, str(one.exit_code))
 
 
 def _why(number: int, one: Played) -> list[str]:
-    return [f"{MARK} night {number}: {judged.why}" for judged in one.cell.judgements]
+    return [f"{MARK} {number}: {judged.why}" for judged in one.cell.judgements]
