@@ -1,5 +1,5 @@
 """Makes the tables of docs/gate.md and docs/measurements/2026-11-24-gate.md: what the gate's self test finds, and
-what the gate says of public runs.
+what the gate says of public runs; and benchmarks/gate/simulated_rates.py, by which reports state false alarms.
 
 .venv/bin/python docs/make_gate_tables.py [--runs=500] [--print] [--only=simulated|replayed]
 """
@@ -13,20 +13,43 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks.gate.self_test import RUNS, self_test, tables  # noqa: E402
+from benchmarks.gate.self_test import RUNS, SelfTest, self_test, tables  # noqa: E402
+from benchmarks.gate.simulated_rates import SEEN  # noqa: E402
 from benchmarks.rendering.columns import markdown_table  # noqa: E402
 from tests.documents import replace_part  # noqa: E402
 from tests.public_runs import histories  # noqa: E402
 
 DOCUMENTS = REPOSITORY / "docs"
+RATES_SOURCE = REPOSITORY / "benchmarks" / "gate" / "simulated_rates.py"
 EFFECTS = (0.01, 0.02, 0.03)
 
 
-def simulated(runs: int) -> str:
-    return tables(self_test(runs=runs))
+def simulated(runs: int, keep: bool) -> str:
+    found = self_test(runs=runs)
+    if keep:  # the tables' bounds are those of the newest rates, so another run prints what holds
+        RATES_SOURCE.write_text(rates_source(found), encoding="utf-8")
+    return tables(found)
 
 
-def replayed(_: int) -> str:
+def rates_source(found: SelfTest) -> str:
+    """A module of data."""
+    rows: dict[str, list[str]] = {}
+    for (what, value), counts in found.rates.items():
+        rates = ", ".join(f"{count.share:g}" for count in counts)
+        rows.setdefault(what, []).append(f"        {value}: ({rates}),\n")
+    tables_of = "".join(f'    "{what}": {{\n{"".join(lines)}    }},\n' for what, lines in rows.items())
+    return f'''"""Simulated false alarms of a gated figure and night, by what a site's nights show. Data alone.
+
+Made by docs/make_gate_tables.py; self_test.py says what the rows are. {found.runs} histories a row.
+"""
+
+SEEN = {SEEN}  # what the control sees of night and nodes; 0: there is no control
+RATES: dict[str, dict[float, tuple[float, ...]]] = {{
+{tables_of}}}
+'''
+
+
+def replayed(_: int, __: bool) -> str:
     """The variance between runs, and the gate on the histories that are named in histories.FAMILIES."""
     sets = histories.read_sets()
     deviations = sorted(100 * histories.deviation(one) for one in sets)
@@ -63,7 +86,7 @@ def _cells(counts: Sequence[int]) -> list[str]:
     ]
 
 
-PARTS: dict[str, tuple[str, Callable[[int], str]]] = {
+PARTS: dict[str, tuple[str, Callable[[int, bool], str]]] = {
     "simulated": ("gate.md", simulated),
     "replayed": ("measurements/2026-11-24-gate.md", replayed),
 }
@@ -77,7 +100,7 @@ def main() -> None:
     asked = parser.parse_args()
     for name, (place, make) in PARTS.items():
         if asked.only in (None, name):
-            text = make(asked.runs)
+            text = make(asked.runs, not asked.print)
             if asked.print:
                 print(text)
             else:

@@ -68,6 +68,12 @@ def level(values: Sequence[float], rule: Rule) -> Level:
     return Level(centre, max(deviation, rule.least_noise), len(counted), odd)
 
 
+def clipped(values: Sequence[float], rule: Rule) -> list[float]:
+    """Those beyond the clip count as if they lay there."""
+    middle, unit = _middle_and_unit(values, rule)
+    return clip(values, middle, rule.clip_deviations * unit)
+
+
 def beyond_clip(values: Sequence[float], rule: Rule) -> list[bool]:
     """Which of them lie further off than the clip."""
     middle, unit = _middle_and_unit(values, rule)

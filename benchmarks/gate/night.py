@@ -148,6 +148,7 @@ def judge_metric(
         gates=watched.gates,
         tonight=value,
         confirmations=reruns or [],
+        confirmation_controls=others,
         points=_used(points, divided),
         control_percent=moved and 100 * math.expm1(moved.distance),
         control_p=moved and moved.p,

@@ -9,9 +9,17 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
-from benchmarks.gate.noise import FEWEST_NIGHTS, false_alarm_share
+from benchmarks.gate.noise import FEWEST_IN_COURSE, FEWEST_NIGHTS, false_alarms
 from benchmarks.gate.rule import G3
-from benchmarks.gate.values import CellReport, Metric, MetricJudgement, NightReport, SharedNoise
+from benchmarks.gate.values import (
+    CellReport,
+    Estimate,
+    Metric,
+    MetricJudgement,
+    NightCourse,
+    NightReport,
+    SharedNoise,
+)
 from benchmarks.rendering.columns import Rows, aligned, columns, percent_text, plural
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
@@ -170,7 +178,6 @@ def markdown(report: NightReport) -> str:
 # --- what the night could not see -------------------------------------------------------------------
 
 SLOW_NODES_SHARE = 0.005  # at most, where up to 40% of the runs meet nodes that are 2% slow (docs/gate.md)
-SLOW_NIGHTS_SHARE = 0.03  # where 3% of nights are slow by 2% as a whole, without a control
 NO_NIGHTS_WOULD_DO = "at this noise no number of nights shows that nothing changed by 1%"
 WEAK_POINTS = [
     "without a control, a night on which everything is slow looks like a regression, a whole slow week like a level",
@@ -179,34 +186,56 @@ WEAK_POINTS = [
 ]
 
 
-def false_alarms(gated: int, noise: SharedNoise | None, *, controlled: bool) -> str:
+def false_alarms_text(
+    gated: int,
+    shared: SharedNoise | None = None,
+    course: NightCourse | None = None,
+    sees: Estimate | None = None,
+    *,
+    controlled: bool,
+) -> str:
     """`gated`: cells times gating figures; `controlled`: whether each has a control."""
     if not gated:
         return "nothing was judged, so nothing could be a false alarm"
-    rate = false_alarm_share(noise.high if noise else 1.0, controlled=controlled)
-    one_in = 1 / (1 - (1 - rate) ** gated)
-    unseen = (
-        ""
-        if controlled
-        else f"; {SLOW_NIGHTS_SHARE:.0%} where 3% of whole nights are 2% slow: a control removes them"
-    )
+    rates = false_alarms(shared, course, sees)
+    one_in = 1 / (1 - (1 - rates.usual) ** gated)
+    shown = [_shared_text(shared), _course_text(course), *([_sees_text(sees)] if controlled else [])]
     return (
-        f"false alarms: {_noise_text(noise)}, which makes at most {rate:.1%} a cell and night (simulated); with "
-        f"{plural(gated, 'gated figure')} one false regression in {one_in:,.0f} nights or more. "
-        f"{SLOW_NODES_SHARE:.1%} where some nodes are 2% slow{unseen}"
+        f"false alarms: {rates.usual:.1%} a cell and night (simulated); with {plural(gated, 'gated figure')} one "
+        f"false regression in {one_in:,.0f} nights. {rates.skewed:.1%} if the noise is skewed, "
+        f"{rates.slow_nights:.1%} if 3% of whole nights are 2% slow, {SLOW_NODES_SHARE:.1%} if some nodes are. "
+        f"Stated by the worse end of each 90% interval: {'; '.join(shown)}"
     )
 
 
-def _noise_text(noise: SharedNoise | None) -> str:
+def _shared_text(noise: SharedNoise | None) -> str:
     if noise is None:
-        return (
-            f"how much of the noise re-runs share with the first run is not known before {FEWEST_NIGHTS} nights have "
-            "had re-runs; all of it at worst"
-        )
+        return f"re-runs are assumed to share all noise with the first run until {FEWEST_NIGHTS} nights have had some"
     nodes = "" if noise.nodes is None else f"; {noise.nodes:.0%} more if they run on its nodes"
     return (
-        f"re-runs share {noise.share:.0%} of the night-to-night variance with the first run (90% interval "
-        f"{noise.low:.0%} to {noise.high:.0%}, from {plural(noise.nights, 'night')} with re-runs{nodes})"
+        f"re-runs share {noise.share:.0%} of the night-to-night variance with the first run "
+        f"({noise.low:.0%} to {noise.high:.0%}, {plural(noise.nights, 'night')} with re-runs{nodes})"
+    )
+
+
+def _course_text(course: NightCourse | None) -> str:
+    if course is None:
+        return f"independent nights without drift are assumed until there are {FEWEST_IN_COURSE}"
+    memory, drift, sees = course.memory, course.drift_percent, course.control_sees
+    control = f"; the control shows {sees.value:.0%} of both ({sees.low:.0%} to {sees.high:.0%})" if sees else ""
+    return (
+        f"the last {plural(memory.nights, 'night')} have a lag-1 autocorrelation of {memory.value:.2f} "
+        f"({memory.low:.2f} to {memory.high:.2f}) and drift by {drift.value:+.2f}% a month "
+        f"({drift.low:+.2f} to {drift.high:+.2f}){control}"
+    )
+
+
+def _sees_text(sees: Estimate | None) -> str:
+    if sees is None:
+        return f"the control is assumed to see no slow night until {FEWEST_NIGHTS} nights have had re-runs with it"
+    return (
+        f"the control shows {sees.value:.0%} of slow nights "
+        f"({sees.low:.0%} to {sees.high:.0%}, {plural(sees.nights, 'night')} with re-runs)"
     )
 
 

@@ -103,6 +103,7 @@ class MetricJudgement(Judged, frozen=True, kw_only=True):
     gates: bool  # whether it decides the exit code; else it is watched
     tonight: float | None = None
     confirmations: list[float] = []
+    confirmation_controls: list[float | None] = []  # the same figure of the control beside each
     points: list[NightPoint] = []
     change_points: list[ChangePoint] = []
     control_percent: float | None = None  # how far tonight's control was from its own usual level
@@ -118,6 +119,24 @@ class SharedNoise(Value, frozen=True):
     high: float
     nights: int  # with re-runs, that it is from
     nodes: float | None = None  # of the share, what is the nodes'; None: not known
+
+
+class Estimate(Value, frozen=True):
+    """Of a site's own nights."""
+
+    value: float
+    low: float  # 90% interval
+    high: float
+    nights: int  # that it is from
+
+
+class NightCourse(Value, frozen=True):
+    """How nights follow each other."""
+
+    memory: Estimate  # lag-1 autocorrelation
+    drift_percent: Estimate  # a month; above 0: it becomes worse
+    noise_percent: float  # about the drift, from night to night
+    control_sees: Estimate | None = None  # share of what lasts from night to night that it shows too
 
 
 class CellReport(Value, frozen=True):
@@ -158,6 +177,8 @@ class NightReport(Value, frozen=True):
     budget: Budget = Budget(allowed=0, used=0, refused=[])
     false_alarms: str = ""  # what the rule's simulation says of a suite of this size and noise, in one sentence
     shared_noise: SharedNoise | None = None  # None: too few nights with re-runs
+    night_course: NightCourse | None = None  # None: too few nights
+    control_sees: Estimate | None = None  # share of a slow night that it shows too; None: too few re-runs with one
     could_not_see: list[str] = []
     history: list[str] = []  # the folders that earlier nights were read from
     notes: list[str] = []

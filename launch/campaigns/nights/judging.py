@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from benchmarks.gate import night as gate
 from benchmarks.gate import report_text
 from benchmarks.gate.change_points import FEWEST_NIGHTS, Change, change_points
-from benchmarks.gate.noise import reruns_of, shared_noise
+from benchmarks.gate.noise import Reruns, control_sees, night_course, reruns_of, shared_noise
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, watched
-from benchmarks.gate.values import Budget, CellReport, MetricJudgement, NightReport, SharedNoise, Suite
+from benchmarks.gate.values import Budget, CellReport, MetricJudgement, NightReport, Suite
 from launch.campaigns.nights.records import NIGHT_FORMAT, SCHEMA_VERSION, Earlier, Records, check_folders
 
 SWEEP_EVERY = timedelta(days=7)
@@ -96,8 +96,8 @@ class Judge:
         cells, _ = self.judge(runs, final=True)
         told = [*notes, *self._notes, *self._earlier.notes()]
         frame = replace(self._frame, history=self._earlier.places(), notes=told)
-        noise = shared_noise(reruns_of([*self._before, replace(self._frame, cells=cells)]))
-        return report_of(frame, cells, budget, finished, noise, swept=self._swept)
+        reruns = reruns_of([*self._before, replace(self._frame, cells=cells)])
+        return report_of(frame, cells, budget, finished, reruns, swept=self._swept)
 
 
 def _gone(run_id: str | None) -> str:
@@ -130,13 +130,15 @@ def report_of(
     cells: list[CellReport],
     budget: Budget,
     finished: str | None,
-    noise: SharedNoise | None = None,
+    reruns: Sequence[Reruns] = (),
     *,
     swept: bool,
 ) -> NightReport:
-    """`frame` with what its cells came to."""
+    """`frame` with what its cells came to. `reruns`: of this night and of those before."""
     controlled = all(one.control_p is not None for cell in cells for one in cell.judgements if _is_gated(one))
     gated = sum(_is_gated(one) for cell in cells for one in cell.judgements)
+    shared, course = shared_noise(reruns), night_course(cells)
+    sees = control_sees(reruns) if controlled else None
     return replace(
         frame,
         finished=finished,
@@ -144,8 +146,10 @@ def report_of(
         exit_code=gate.exit_code(cells),
         cells=cells,
         budget=budget,
-        false_alarms=report_text.false_alarms(gated, noise, controlled=controlled),
-        shared_noise=noise,
+        false_alarms=report_text.false_alarms_text(gated, shared, course, sees, controlled=controlled),
+        shared_noise=shared,
+        night_course=course,
+        control_sees=sees,
         could_not_see=report_text.could_not_see(cells),
         notes=[*frame.notes, *report_text.night_notes(cells)],
         swept=swept,

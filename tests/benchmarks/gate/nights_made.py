@@ -67,7 +67,7 @@ def report(cells: Sequence[CellReport], **fields: Any) -> NightReport:
         "started": "2026-11-20T02:30:00Z", "finished": "2026-11-20T02:31:30Z", "cells": list(cells),
         "verdict": worst([cell.verdict for cell in cells]), "exit_code": exit_code(cells),
         "budget": Budget(allowed=6, used=3, refused=[]),
-        "false_alarms": report_text.false_alarms(len(cells), None, controlled=False),
+        "false_alarms": report_text.false_alarms_text(len(cells), controlled=False),
         "could_not_see": report_text.could_not_see(cells), "history": ["results"],
         "notes": report_text.night_notes(cells),
     }  # fmt: skip

@@ -18,8 +18,10 @@ from benchmarks.gate.rule import G3, Rule
 from benchmarks.gate.self_test import (
     EFFECTS,
     NOISES,
+    RATE_NIGHTS,
     RUNS,
     SEED,
+    SHOWN,
     SLOW_NODES,
     USUAL,
     WORLDS,
@@ -33,9 +35,11 @@ from benchmarks.gate.self_test import (
     row_of,
     self_test,
     settings_line,
+    shown_text,
     tables,
     world_of,
 )
+from benchmarks.gate.simulated_rates import RATES, SEEN
 from benchmarks.gate.simulation import Case, World, draw, gated, generator
 from tests.benchmarks.gate import controls
 
@@ -280,6 +284,21 @@ def test_its_tables_have_all_of_it_and_name_broken_bounds() -> None:
 
 def test_the_documented_tables_are_those_of_this_rule() -> None:
     assert settings_line(G3, SEED, RUNS) in DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_the_documented_rates_are_those_that_reports_state() -> None:
+    document = DOCUMENT.read_text(encoding="utf-8")
+    assert [(what, value) for what, rows in RATES.items() for value in rows] == [*SHOWN]
+    for what, rows in RATES.items():
+        for value, rates in rows.items():
+            cells = [shown_text(what, value), *(f"{100 * rate:.2f}%" for rate in rates)]
+            assert f"| {' | '.join(cells)} |" in document
+
+
+def test_a_stated_rate_is_what_the_simulation_gives() -> None:
+    world = SHOWN["slow nights", 0.03]._replace(control=True, control_sees=SEEN[1])
+    found = row_of(Case(world, nights=RATE_NIGHTS), G3, SEED, RUNS).alarms
+    assert found.share == pytest.approx(RATES["slow nights"][0.03][1])
 
 
 @pytest.mark.parametrize(("noise", "effect"), [(0.002, 0.01), (0.005, 0.02)])
