@@ -11,9 +11,14 @@ Download what is missing; the same command again resumes:
   export HF_TOKEN=<your token>
   python launch/setup.py --download --model=llama3_70b --task=lora --out=DIR
 
-Get a site ready: its folders, the container images (imported by a job) or environments of its engines:
-  python launch/setup.py --site=NAME
-  python launch/setup.py --site=NAME --backend=nemo --engine=bridge --dry_run
+Write the file of a new site: asks Slurm, a node and you, then checks two nodes:
+  python launch/setup.py --new_site=NAME
+  python launch/setup.py --new_site=NAME --partition=batch --account=ml     (asks nobody)
+
+Get a site ready for what you plan to run: folders, container images (imported by a job) or environments:
+  python launch/setup.py --site=NAME     (only looks at the images)
+  python launch/setup.py --site=NAME --model=llama31_70b
+  python launch/setup.py --site=NAME --engine=bridge --dry_run
 
 Fetch the gated configuration that Megatron-Bridge reads, once, for jobs that are offline and have no token:
   export HF_TOKEN=<your token>
@@ -66,12 +71,14 @@ SHARDS = flags.DEFINE_integer("shards", 2, "Over how many files it is spread.", 
 DOWNLOAD = flags.DEFINE_boolean("download", False, "Download what is missing.")
 ASSET = flags.DEFINE_string("asset", None, "Only this one of what the run needs.")
 
+NEW_SITE = flags.DEFINE_string("new_site", None, "Write the file of a new site of this name, by asking its Slurm.")
+HARDWARE = flags.DEFINE_string("hardware", None, "The devices of a new site, where its nodes do not say.")
 SITE = flags.DEFINE_string("site", None, "The site to get ready (--out: the folder of its results).")
 ENGINE = flags.DEFINE_string("engine", None, "Only what this engine of the backends runs in.")
 IMAGE = flags.DEFINE_string(
     "image", None, "Import this image for the engines that are named, as run.py --image takes it."
 )
-FORCE = flags.DEFINE_boolean("force", False, "Import images anew that are there.")
+FORCE = flags.DEFINE_boolean("force", False, "Import images anew that are there; write the file of a site anew.")
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site; submit nothing, write nothing.")
 
 DEFAULT_VOCABULARY_SIZE = 512
@@ -83,6 +90,9 @@ ABOUT_SITES = (ENGINE, IMAGE, FORCE, DRY_RUN)
 def main(argv: list[str]) -> int:
     if argv[1:]:
         raise RequestError(f"unexpected argument '{argv[1]}'", next_command="python launch/setup.py --help")
+    if NEW_SITE.value:
+        return new_site()
+    _refuse((HARDWARE,), "is for --new_site")
     if SITE.value:
         return site()
     _refuse_about_sites()
@@ -123,6 +133,24 @@ def dataset() -> int:
     return EXIT_VALID
 
 
+def new_site() -> int:
+    """The file of a new site, and a check of its nodes."""
+    from launch.sites import asked
+    from launch.sites import new_site as making
+
+    others = (DATASET, *ABOUT_DATASETS, DOWNLOAD, ASSET, *ABOUT_NEEDS, SITE, BACKEND, ENGINE, IMAGE)
+    _refuse(others, "has no meaning with --new_site")
+    wanted = making.NewSite(
+        name=_given(NEW_SITE),
+        typed=job_flags.typed(),
+        hardware=HARDWARE.value,
+        out=Path(OUT.value or "results"),
+        replace=bool(FORCE.value),
+        dry_run=bool(DRY_RUN.value),
+    )
+    return making.make(wanted, places.configs(), asked.on_terminal())
+
+
 def site() -> int:
     """Folders, and the images or environments that the engines of a site run in; or what MLPerf reads there."""
     from launch.running import runtimes
@@ -149,9 +177,15 @@ def site() -> int:
         engines=engines,
         devices=wanted.devices_of(row, configs),
         image=typed_image(),
-        repositories=site_hub.wanted(BACKEND.value, ENGINE.value, MODEL.value, configs),
+        repositories=[
+            one
+            for name in engines
+            if ENGINE.value or MODEL.value
+            for one in site_hub.wanted(BACKEND.value, wanted.engine_of(name), MODEL.value, configs)
+        ],
         out=Path(OUT.value or "results"),
         force=bool(FORCE.value),
+        named=any(flag.value for flag in (BACKEND, ENGINE, MODEL, IMAGE)),
     )
     if DRY_RUN.value:
         print(site_setup.preview(work).rstrip())

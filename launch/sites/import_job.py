@@ -39,8 +39,9 @@ class ImportJob:
 def plan(work: Work) -> ImportJob:
     """What of the wanted images is imported, and what is only looked into."""
     wanted = wanted_images(work.site, work.engines, work.devices, work.image)
-    to_import = [image for image in wanted if work.force or not image.path.is_file()]
-    there = [image for image in wanted if image not in to_import and not image_files.broken(image.path)]
+    asked_for = [image for image in wanted if work.named or image.path.is_file()]
+    to_import = [image for image in asked_for if work.force or not image.path.is_file()]
+    there = [image for image in asked_for if image not in to_import and not image_files.broken(image.path)]
     to_check = [image for image in there if not image_files.is_known(image.path)]
     return ImportJob(
         work, job.new_folder(work.out.absolute(), f"setup-{work.site.name}"), wanted, to_import, to_check

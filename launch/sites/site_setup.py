@@ -7,22 +7,26 @@ from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.machine import images
-from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.columns import aligned, plural
 from benchmarks.values import Site
 from launch.running import interpreters
 from launch.sites import image_files, import_job, site_hub
 from launch.sites.wanted import WantedImage, Work, engine_of
+from launch.slurm.client import Slurm
 
 BAD, REFUSED = "missing: ", "refused: "  # how the text of a row begins that keeps the site from being ready
+NAME_SOMETHING = "what you plan to run says which are imported: --model=NAME, --engine=NAME or --backend=NAME"
+ANSWER_SECONDS = 10.0  # that Slurm is asked again for
 
 Rows = list[tuple[str, str]]
 
 
 def set_up(work: Work) -> int:
     """Make what is missing, and print what is there and what is not."""
-    rows = _rows(work)
+    of_slurm = _slurm(work)
+    rows = of_slurm + _rows(work, submits=not any(text.startswith(BAD) for _, text in of_slurm))
     bad = _bad(rows)
     ready = f"ready: python launch/doctor.py nodes --site={work.site.name}"
     last = "something is missing or refused" if bad else ready
@@ -30,12 +34,30 @@ def set_up(work: Work) -> int:
     return EXIT_FAILED if bad else EXIT_VALID
 
 
-def _rows(work: Work) -> Rows:
+def _rows(work: Work, submits: bool) -> Rows:
+    """`submits`: a job can be submitted."""
     if work.site.runtime == "venv":
         return _environments(work)
     if work.site.runtime == "python":
         return _interpreters(work)
-    return _images_here(work) if work.site.slurm is None else _images_of_nodes(work)
+    return _images_here(work) if work.site.slurm is None else _images_of_nodes(work, submits)
+
+
+def _slurm(work: Work) -> Rows:
+    """Whether it answers, knows the partition, and starts containers where the site has them."""
+    if work.site.slurm is None:
+        return []
+    slurm, name = Slurm(work.site, ANSWER_SECONDS), work.options.partition
+    try:
+        partition = slurm.partition(name.partition(",")[0] if name else None)
+        nodes = slurm.nodes(partition.name)
+        without_pyxis = work.site.runtime == "container" and not slurm.has_pyxis()
+    except StepmarkError as error:
+        return [("Slurm", f"{BAD}{error.what}: {' '.join(error.why.split())} ({error.where})")]
+    up = f"{sum(node.up for node in nodes)} of {plural(len(nodes), 'node is', 'nodes are')} up"
+    found = [("Slurm", f"answers: partition {partition.name} is {partition.state}, {up}")]
+    none = f"{REFUSED}srun has no --container-image (pyxis), so it starts no containers"
+    return found + ([("containers", none)] if without_pyxis else [])
 
 
 def preview(work: Work) -> str:
@@ -49,8 +71,12 @@ def preview(work: Work) -> str:
         names = {image for image, _ in _chosen_here(work).values()}
         return "\n".join(f"would be pulled, where it is not there: {image}" for image in sorted(names))
     job = import_job.plan(work)
-    text = import_job.render(job) if job.images else "all images are there: no job"
+    text = import_job.render(job) if job.images else f"no job: {_why_no_job(job, work.named)}"
     return "\n".join([*site_hub.preview(work.site, work.repositories), text])
+
+
+def _why_no_job(job: import_job.ImportJob, named: bool) -> str:
+    return "all images are there" if named or all(one.path.is_file() for one in job.wanted) else NAME_SOMETHING
 
 
 # --- folders ----------------------------------------------------------------------------------------
@@ -123,7 +149,7 @@ def _interpreters(work: Work) -> Rows:
     return rows
 
 
-def _refused(error: RequestError, what: object) -> str:
+def _refused(error: StepmarkError, what: object) -> str:
     return f"{REFUSED}{error.what}{f': {error.why}' if error.why else ''} ({what})"
 
 
@@ -147,7 +173,7 @@ def _images_here(work: Work) -> Rows:
     rows = prepare_folders(work.site, [("results", work.out)])
     if _bad(rows):
         return rows
-    rows += site_hub.fetch(work.site, work.repositories)
+    rows += _hub(work)
     for name, (image, spec) in _chosen_here(work).items():
         try:
             about = running.ready(work.site, image, spec)
@@ -161,16 +187,18 @@ def _images_here(work: Work) -> Rows:
 # --- images of a cluster's nodes --------------------------------------------------------------------
 
 
-def _images_of_nodes(work: Work) -> Rows:
+def _images_of_nodes(work: Work, submits: bool) -> Rows:
     container = work.site.container
     if container is None or container.images is None:
         raise RequestError(f"site '{work.site.name}' does not say where its images are", where="container.images")
     rows = prepare_folders(work.site, [("images", Path(container.images)), ("results", work.out)])
     job, failures = import_job.plan(work), {}
     if not _bad(rows):
-        rows += site_hub.fetch(work.site, work.repositories)
-        failures = import_job.run(job)
-    rows += [_image_row(image, job.to_import, failures) for image in job.wanted]
+        rows += _hub(work)
+        failures = import_job.run(job) if submits else {}
+    rows += [_image_row(image, job.to_import, failures, work.named) for image in job.wanted]
+    if not any(image.path.is_file() for image in job.wanted) and not work.named:
+        rows.append(("to import", f"{BAD}{NAME_SOMETHING}"))
     # The engines whose image the site names for other CPUs than those of its nodes.
     absent: dict[str, str] = {}
     for device, name in product(work.devices, work.engines):
@@ -180,11 +208,26 @@ def _images_of_nodes(work: Work) -> Rows:
     return rows + list(absent.items())
 
 
-def _image_row(image: WantedImage, imported: list[WantedImage], failures: dict[str, str]) -> tuple[str, str]:
+def _hub(work: Work) -> Rows:
+    """A repository that the token does not open keeps nothing else from being made ready."""
+    rows: Rows = []
+    for repository in work.repositories:
+        try:
+            rows += site_hub.fetch(work.site, [repository])
+        except StepmarkError as error:
+            rows.append((repository.name, f"{_refused(error, error.where)}; {error.next_command}"))
+    return rows
+
+
+def _image_row(
+    image: WantedImage, imported: list[WantedImage], failures: dict[str, str], named: bool
+) -> tuple[str, str]:
     engines = f"  for {', '.join(image.engines)}"
     if image.image in failures:
         kept = "; the one that was there is kept" if image.path.is_file() else ""
         return image.image, f"{BAD}not imported: {failures[image.image]}{kept}{engines}"
+    if not image.path.is_file() and not named:
+        return image.image, f"not here: --engine={engine_of(image.engines[0])} imports it{engines}"
     if not image.path.is_file():
         return image.image, f"{BAD}{image.path}{engines}"
     unfit = image_files.unfit(image.path, image.architecture, image.modules)

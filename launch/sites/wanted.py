@@ -27,6 +27,7 @@ class Work:
     devices: Sequence[Hardware]  # of the site's nodes
     image: str | None = None  # instead of those that the site or Stepmark names
     repositories: Sequence[Repository] = ()  # that programs read from Hugging Face
+    named: bool = True  # whether a person said which engines; images of others are looked at, and not imported
 
 
 def platforms(site: Site, configs: Configs) -> list[str]:
@@ -44,16 +45,20 @@ def specs(
     engine: str | None = None,
     model: str | None = None,
 ) -> dict[str, EnvironmentSpec]:
-    """ "backend/engine" -> what it runs in; of all engines, or of those that are named or train a model."""
+    """ "backend/engine" -> what it runs in; of all engines, or of the one that is named.
+
+    Of a model without an engine: the one of each backend that a run without --engine gets.
+    """
     chosen = [find_backend(backend)] if backend else list(backends().values())
     all_engines = sorted({name for one in chosen for name in one.engines})
     if engine is not None and engine not in all_engines:
         raise RequestError(f"unknown engine '{engine}': {nearest(engine, all_engines)}", where="--engine")
     found = {}
     for platform, one in product(platforms, chosen):
-        for name in one.engines if engine is None else [engine] if engine in one.engines else []:
+        mine = [name for name in one.engines if engine in (None, name) and _trains(model, one.name, name, configs)]
+        for name in mine if model is None else mine[:1]:
             spec = one.environment(name, platform)
-            if _trains(model, one.name, name, configs) and (engine or model or not spec.only_by_name):
+            if engine or model or not spec.only_by_name:
                 suffix = f" ({platform})" if len(platforms) > 1 else ""
                 found[f"{one.name}/{name}{suffix}"] = spec
     if not found:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.errors import RequestError, RunError, nearest
+from benchmarks.errors import RequestError, RunError, StepmarkError, nearest
 from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
@@ -102,7 +102,7 @@ class Slurm:
 
     def partition(self, name: str | None) -> Partition:
         """A partition by its name, or the one that jobs go to by default."""
-        known = parsing.partitions(self._description("scontrol", "show", "partition", "-o"))
+        known = self.partitions()
         for partition in known:
             if partition.name == name or (name is None and partition.default):
                 return partition
@@ -114,6 +114,9 @@ class Slurm:
             next_command="the same command with --partition=NAME",
         )
 
+    def partitions(self) -> list[Partition]:
+        return parsing.partitions(self._description("scontrol", "show", "partition", "-o"))
+
     def nodes(self, partition: str) -> list[Node]:
         return self.all_nodes().get(partition, [])
 
@@ -124,6 +127,51 @@ class Slurm:
     def has_pyxis(self) -> bool:
         """Whether srun can start containers; Slurm's own --container is another thing, and silently does nothing."""
         return "--container-image" in self._description("srun", "--help")
+
+    def settings(self) -> dict[str, str]:
+        """Its slurm.conf, as the controller has it."""
+        return parsing.settings(self._description("scontrol", "show", "config"))
+
+    def mpi_plugins(self) -> list[str]:
+        return parsing.mpi_plugins(self._commands.ask(["srun", "--mpi=list"], both_streams=True))
+
+    def why_no_mpi(self, plugin: str) -> str:
+        """Why srun cannot load one, whose own library may be absent; empty where it can."""
+        command = ["srun", f"--mpi={plugin}", "--ntasks=1", "--test-only", "true"]
+        try:
+            self._commands.run(command, self._commands.asking_environment())
+        except Failed as error:  # it may also refuse the job that it is to test
+            lines = (line.rpartition(": ")[2] for line in error.words.splitlines() if "pmi" in line.lower())
+            return next(lines, "")
+        return ""
+
+    def accounts(self, user: str, cluster: str) -> tuple[list[str], str]:
+        """Those that a user may name, and the default one; none where there is no accounting."""
+        of_user = [f"user={user}", f"cluster={cluster}"]
+        try:
+            every = self._commands.ask(
+                ["sacctmgr", "-n", "-P", "show", "associations", *of_user, "format=account"],
+                ACCOUNTING_PATIENCE_SECONDS,
+            )
+            default = self._commands.ask(
+                ["sacctmgr", "-n", "-P", "show", "user", user, "format=defaultaccount"], ACCOUNTING_PATIENCE_SECONDS
+            )
+        except StepmarkError:  # without accounting sacctmgr fails, or is not installed
+            return [], ""
+        return parsing.accounts(every), next(iter(parsing.accounts(default)), "")
+
+    def on_a_node(self, arguments: Sequence[str], program: Sequence[str], seconds: float) -> str:
+        """What a small program prints on one node, by srun, which waits in the queue until then."""
+        command = ["srun", "--nodes=1", "--ntasks=1", *arguments, *program]
+        try:
+            return self._commands.run(command, self._commands.asking_environment(), seconds=seconds)
+        except Failed as error:
+            raise RunError(
+                "no node could be asked what it sees",
+                where=f"srun {' '.join(arguments)}",
+                why=error.words,
+                next_command="sinfo -s; squeue --me; the same command with another --partition, --account or --qos",
+            ) from None
 
     def _description(self, *command: str) -> str:
         if command not in self._described:

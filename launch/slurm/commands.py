@@ -17,6 +17,7 @@ from launch.slurm.parsing import SEPARATOR
 
 PATIENCE_SECONDS = 60.0
 COMMAND_SECONDS = 30.0
+END_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 10.0
 WORDS_SHOWN = 600
@@ -64,10 +65,19 @@ class Commands:
                 return ""
             raise
 
-    def ask(self, command: list[str], patience_seconds: float | None = None) -> str:
+    def ask(
+        self,
+        command: list[str],
+        patience_seconds: float | None = None,
+        both_streams: bool = False,
+    ) -> str:
         """What a command prints; asked again while the controller does not answer."""
+
+        def run() -> str:
+            return self.run(command, self.asking_environment(), both_streams=both_streams)
+
         try:
-            return self.patiently(lambda: self.run(command, self._asking_environment()), None, patience_seconds)
+            return self.patiently(run, None, patience_seconds)
         except Failed as error:
             raise RunError(
                 f"{command[0]} failed",
@@ -110,23 +120,34 @@ class Commands:
                     return heard
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
-    def run(self, command: list[str], environment: Mapping[str, str], folder: Path | None = None) -> str:
+    def run(
+        self,
+        command: list[str],
+        environment: Mapping[str, str],
+        folder: Path | None = None,
+        seconds: float | None = None,
+        both_streams: bool = False,
+    ) -> str:
+        """What it prints; where `both_streams`, also what it prints to standard error."""
+        limit = COMMAND_SECONDS if seconds is None else seconds
+        process = subprocess.Popen(
+            [self._program(command[0]), *command[1:]],
+            env=dict(environment),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         try:
-            done = subprocess.run(
-                [self._program(command[0]), *command[1:]],
-                env=dict(environment),
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=COMMAND_SECONDS,
-                check=False,
-            )
+            out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            raise Failed(command, f"{command[0]} did not end within {COMMAND_SECONDS:.0f} s") from None
-        text, words = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace").strip()
-        if done.returncode != 0 or (NO_ANSWER.search(words) and not text):
-            raise Failed(command, words[-WORDS_SHOWN:] or f"{command[0]} ended with exit code {done.returncode}")
-        return text
+            raise Failed(command, f"{command[0]} did not end within {limit:.0f} s") from None
+        finally:
+            _end(process)
+        text, words = out.decode(errors="replace"), err.decode(errors="replace").strip()
+        if process.returncode != 0 or (NO_ANSWER.search(words) and not text):
+            raise Failed(command, words[-WORDS_SHOWN:] or f"{command[0]} ended with exit code {process.returncode}")
+        return f"{text}\n{words}" if both_streams else text
 
     def _program(self, name: str) -> str:
         found = shutil.which(name)
@@ -150,7 +171,7 @@ class Commands:
         path = self._configuration or os.environ.get("SLURM_CONF")
         return {"SLURM_CONF": path} if path else {}
 
-    def _asking_environment(self) -> dict[str, str]:
+    def asking_environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
         return kept | self.configuration() | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
@@ -158,3 +179,14 @@ class Commands:
         """The command for a person's shell; separators that no terminal shows are left out."""
         shown = " ".join(word for word in command if SEPARATOR not in word and word != "-o")
         return f"SLURM_CONF={self._configuration} {shown}" if self._configuration else shown
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """An srun that is told to end takes its job out of the queue; one that is killed leaves it there."""
+    with process:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()

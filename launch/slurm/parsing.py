@@ -52,12 +52,14 @@ class Partition(Value, frozen=True):
     max_nodes: int | None = None  # of one job; None: no limit
     max_seconds: int | None = None  # None: no limit
     default: bool = False
+    accounts: list[str] | None = None  # that may use it; None: all
 
 
 class Node(Value, frozen=True):
     name: str
     state: str
     gpus: int
+    gpu_type: str = ""  # as Slurm calls its GPUs; empty where it gives them no type
 
     @property
     def up(self) -> bool:
@@ -106,6 +108,12 @@ def gpu_count(gres: str) -> int:
             number = re.match(r"(\d+)(K?)$", rest[-1]) if rest else None
             counts.append(int(number[1]) * (1024 if number[2] else 1) if number else 1)
     return sum(counts)
+
+
+def gpu_type(gres: str) -> str:
+    """The type of a node's first GPUs: "gpu:h100:8(S:0-1)" -> h100, "gpu:8" -> nothing."""
+    found = re.search(r"(?:^|,)gpu:([^:,()]*[^\d:,()][^:,()]*):", gres)
+    return found[1] if found else ""
 
 
 def rows(text: str, fields: int) -> Iterator[list[str]]:
@@ -208,6 +216,7 @@ def partitions(text: str) -> list[Partition]:
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if "PartitionName" in fields:
             most, nodes = fields.get("MaxNodes", ""), fields.get("TotalNodes", "")
+            allowed = fields.get("AllowAccounts", "ALL")
             found.append(
                 Partition(
                     name=fields["PartitionName"],
@@ -216,6 +225,7 @@ def partitions(text: str) -> list[Partition]:
                     max_nodes=int(most) if most.isdecimal() else None,
                     max_seconds=duration_seconds(fields.get("MaxTime", "")),
                     default=fields.get("Default") == "YES",
+                    accounts=None if allowed.upper() == "ALL" else allowed.split(","),
                 )
             )
     return found
@@ -225,8 +235,29 @@ def nodes_by_partition(text: str) -> dict[str, list[Node]]:
     """sinfo -N: a row for each node of each partition."""
     found: dict[str, list[Node]] = {}
     for name, partition, state, gres in rows(text, 4):
-        found.setdefault(partition, []).append(Node(name=name, state=state, gpus=gpu_count(gres)))
+        node = Node(name=name, state=state, gpus=gpu_count(gres), gpu_type=gpu_type(gres))
+        found.setdefault(partition, []).append(node)
     return found
+
+
+def settings(text: str) -> dict[str, str]:
+    """scontrol show config."""
+    return {
+        name.strip(): value.strip()
+        for name, equals, value in (line.partition("=") for line in text.split("\n"))
+        if equals
+    }
+
+
+def mpi_plugins(text: str) -> list[str]:
+    """srun --mpi=list: a name a line, after a heading; older releases begin each line with `srun: `."""
+    words = [line.removeprefix("srun: ").strip() for line in text.split("\n")]
+    return [word for word in words if re.fullmatch(r"[a-z][a-z0-9_]*", word)]
+
+
+def accounts(text: str) -> list[str]:
+    """A column of sacctmgr -P, which may end with a bar: every account once."""
+    return sorted({line.strip(" |") for line in text.split("\n")} - {""})
 
 
 # --- lists of nodes -------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from benchmarks.assets.assets import hub_home
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Site
-from launch.sites import site_hub
+from benchmarks.values import Benchmark, JobOptions, Site, Slurm
+from launch.sites import site_hub, site_setup
+from launch.sites.wanted import Work
 from nemo_backend import BACKEND
 from tests.launch.assets.file_server import FileServer, serving
 
@@ -93,6 +94,21 @@ def test_a_wrong_token_is_refused_with_one_message_and_reaches_no_file(
     assert {headers["authorization"] for _, headers in hub.asked} == {f"Bearer {TOKEN}"}
     assert TOKEN not in said
     assert TOKEN.encode() not in written
+
+
+def test_a_repository_that_the_token_does_not_open_is_a_row_of_the_set_up(
+    hub: FileServer, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    hub.responses |= {path: lambda handler: handler.answer(403) for path in hub.responses if path.startswith("/api/")}
+    shared = Slurm(shared_folders=[str(tmp_path)], hardware=["h100"])
+    here = msgspec.structs.replace(site, slurm=shared)
+    asked = Work(here, JobOptions(), None, {}, tmp_path / "results", False, [], repositories=WANTED)
+    assert site_setup.set_up(asked) == 1
+    out = capsys.readouterr().out
+    assert f"{NAME}  refused: the server refuses access: 403: HF_TOKEN is set" in out
+    assert "missing: there is no scontrol on this machine" in out
+    assert TOKEN not in out
 
 
 def test_a_machine_without_a_folder_for_it_is_refused() -> None:

@@ -154,6 +154,34 @@ def test_partitions() -> None:
     assert (long.state, long.nodes, long.max_nodes, long.max_seconds, long.default) == ("DRAIN", 0, 2, None, False)
 
 
+def test_who_may_use_a_partition() -> None:
+    open_to_all, closed = parsing.partitions(
+        "PartitionName=batch AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL TotalNodes=2 State=UP\n"
+        "PartitionName=small AllowGroups=ALL AllowAccounts=ml,ops AllowQos=ALL TotalNodes=1 State=UP\n"
+    )
+    assert (open_to_all.accounts, closed.accounts) == (None, ["ml", "ops"])
+
+
+def test_the_settings_of_a_cluster() -> None:
+    text = "Configuration data as of 2026-11-24T03:06:18\nAccountingStorageEnforce = none\nClusterName = dev\n"
+    assert parsing.settings(text) == {"AccountingStorageEnforce": "none", "ClusterName": "dev"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n",
+        "srun: MPI types are...\nsrun: pmix\nsrun: none\nsrun: pmi2\n",  # to standard error, as in 20.11
+    ],
+)
+def test_the_mpi_plugins(text: str) -> None:
+    assert parsing.mpi_plugins(text) == ["pmix", "none", "pmi2"]
+
+
+def test_accounts() -> None:
+    assert parsing.accounts("ml|\nops|\nops|\n\n") == ["ml", "ops"]
+
+
 def test_nodes_stand_in_every_partition_they_are_in() -> None:
     text = recorded(
         "node1|batch|mixed|gpu:h100:8\nnode1|all|mixed|gpu:h100:8\nnode4|batch|down*|gpu:8(S:0-1),tpu:4\n"
@@ -202,6 +230,21 @@ def test_durations(text: str, seconds: int | None) -> None:
 )  # fmt: skip
 def test_gpus(gres: str, count: int) -> None:
     assert parsing.gpu_count(gres) == count
+
+
+@pytest.mark.parametrize(
+    ("gres", "kind"),
+    [
+        ("gpu:h100:8(S:0-1),tpu:4", "h100"),
+        ("tpu:4,gpu:nvidia_h100_80gb_hbm3:8", "nvidia_h100_80gb_hbm3"),
+        ("gpu:8", ""),
+        ("gpu:8(S:0-1)", ""),
+        ("gpu", ""),
+        ("(null)", ""),
+    ],
+)
+def test_what_slurm_calls_the_gpus(gres: str, kind: str) -> None:
+    assert parsing.gpu_type(gres) == kind
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,209 @@
+"""Asks about a cluster that no file describes yet: Slurm's commands, a person, and one node by a small job."""
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.errors import RequestError, nearest
+from benchmarks.machine import site_draft
+from benchmarks.machine.site_draft import Fact, Mount, NodeFacts, PartitionFacts, Question, SlurmFacts
+from benchmarks.values import JobOptions
+from launch.running.this_machine import name_of
+from launch.slurm.client import Slurm
+from launch.slurm.options import named
+from launch.slurm.parsing import Node, Partition
+
+NODE_PROGRAM = Path(__file__).with_name("ask_node.sh")
+NODE_MINUTES = 5
+QUEUE_SECONDS = 600.0
+OWN_MOUNTS = Path("/proc/self/mounts")
+
+Ask = Callable[[Question], str]
+
+
+# --- Slurm's commands -------------------------------------------------------------------------------
+
+
+def slurm_facts(slurm: Slurm, configuration: str | None) -> SlurmFacts:
+    settings, nodes = slurm.settings(), slurm.all_nodes()
+    cluster, enforced = settings.get("ClusterName", ""), settings.get("AccountingStorageEnforce", "")
+    plugins = slurm.mpi_plugins()
+    accounts, default = slurm.accounts(name_of(os.geteuid()), cluster)
+    facts = (_partition_facts(one, nodes.get(one.name, [])) for one in slurm.partitions() if one.state == "UP")
+    partitions = [one for one in facts if one.nodes_up and _is_mine(one, accounts)]
+    if not partitions:
+        raise RequestError(
+            "no partition of this cluster takes your jobs now",
+            where=f"cluster {cluster}",
+            why="none that is up has a node that is up and admits one of your accounts",
+            next_command="sinfo -s; scontrol show partition; sacctmgr show associations user=$USER",
+        )
+    return SlurmFacts(
+        cluster=cluster,
+        version=settings.get("SLURM_VERSION", ""),
+        partitions=partitions,
+        accounts=accounts,
+        default_account=default,
+        account_is_needed=bool({"associations", "limits", "qos", "safe", "all"} & set(enforced.lower().split(","))),
+        mpi=plugins,
+        no_pmix=slurm.why_no_mpi("pmix") if "pmix" in plugins else "",
+        pyxis=slurm.has_pyxis(),
+        blocks="topology/block" in settings.get("TopologyPlugin", ""),
+        configuration=configuration,
+    )
+
+
+def _partition_facts(partition: Partition, nodes: Sequence[Node]) -> PartitionFacts:
+    return PartitionFacts(
+        name=partition.name,
+        default=partition.default,
+        nodes=len(nodes),
+        nodes_up=sum(node.up for node in nodes),
+        gpus=max((node.gpus for node in nodes), default=0),
+        gpu_types=sorted({node.gpu_type for node in nodes if node.gpu_type}),
+        max_seconds=partition.max_seconds,
+        accounts=partition.accounts,
+    )
+
+
+def _is_mine(partition: PartitionFacts, accounts: Sequence[str]) -> bool:
+    """Whether I may use it, as far as that is known."""
+    return not accounts or partition.accounts is None or bool(set(accounts) & set(partition.accounts))
+
+
+# --- a person ----------------------------------------------------------------------------------------
+
+
+def on_terminal() -> Ask | None:
+    """Asks on the terminal; None where there is none."""
+    return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+
+
+def _ask(question: Question) -> str:
+    usual = next(iter(question.choices), "")
+    lines = [f"which {question.flag}?", *(f"  {choice}" for choice in question.shown)]
+    print(
+        "\n".join([*lines, f"{question.flag}{f' [{usual}]' if usual else ''}: "]), end="", file=sys.stderr, flush=True
+    )
+    return sys.stdin.readline().strip() or usual
+
+
+def person(
+    slurm: SlurmFacts, typed: Mapping[str, Any], ask: Ask | None, command: str
+) -> tuple[PartitionFacts, dict[str, Fact]]:
+    """The partition, and the options that a person decides; RequestError with all that is missing."""
+    partitions = {one.name: one for one in slurm.partitions}
+    about_partition = site_draft.about_partition(slurm)
+    chosen = _settle(about_partition, typed, ask)
+    partition = partitions[chosen.value.partition(",")[0]] if chosen else None
+    about_account = site_draft.about_account(slurm, partition)
+    account = _settle(about_account, typed, ask) if about_account else None
+    missing = [] if chosen else [about_partition]
+    missing += [about_account] if about_account and not account else []
+    if chosen is None or partition is None or missing:
+        flags = [f"--{one.flag}={next(iter(one.choices), 'NAME')}" for one in missing]
+        raise RequestError(
+            f"a new site needs {' and '.join(f'--{one.flag}' for one in missing)}",
+            where="standard input is no terminal" if ask is None else "",
+            why="; ".join(one.text for one in missing),
+            next_command=" ".join([command, *flags]),
+        )
+    return partition, {"partition": chosen} | ({"account": account} if account else {})
+
+
+def _settle(question: Question, typed: Mapping[str, Any], ask: Ask | None) -> Fact | None:
+    """As typed, else the only choice there is, else what the person says; None: nobody says it."""
+    fact = _given(question.flag, typed)
+    if fact is None and len(question.choices) == 1:
+        fact = Fact(next(iter(question.choices)), f"the only {question.flag} that takes your jobs")
+    if fact is None and ask is not None:
+        fact = Fact(ask(question), "asked")
+    if fact is None or not fact.value:
+        return None
+    unknown = [name for name in fact.value.split(",") if question.choices and name not in question.choices]
+    if unknown:
+        raise RequestError(
+            f"no {question.flag} '{unknown[0]}' takes your jobs: {nearest(unknown[0], question.choices)}",
+            where=fact.source,
+            why=question.text,
+            next_command="sinfo -s; scontrol show partition; sacctmgr show associations user=$USER",
+        )
+    return fact
+
+
+def _given(name: str, typed: Mapping[str, Any]) -> Fact | None:
+    """As a flag, or in the shell, as sbatch reads it."""
+    variable = f"SBATCH_{name.upper()}"
+    if name in typed:
+        return Fact(typed[name], f"--{name}")
+    return Fact(os.environ[variable], f"{variable} of the shell") if os.environ.get(variable) else None
+
+
+# --- one node ---------------------------------------------------------------------------------------
+
+
+def node_facts(slurm: Slurm, options: JobOptions, gpus: bool, folders: Sequence[Path]) -> NodeFacts:
+    """What a node says that a job with such options gets. `folders` are those in which it looks for files of ours."""
+    with _files_in(folders) as left:
+        program = ["sh", "-c", NODE_PROGRAM.read_text(), "sh", *left]
+        return read_node_facts(slurm.on_a_node(node_arguments(options, gpus), program, QUEUE_SECONDS), left)
+
+
+def node_arguments(options: JobOptions, gpus: bool) -> list[str]:
+    """Of the srun that asks a node: as small as can be, so that it starts soon."""
+    kept = {
+        name: getattr(options, name) for name in ("partition", "account", "qos", "reservation", "constraint", "mpi")
+    }
+    kept |= {"exclude": options.exclude, "nodelist": next(iter(named(options.nodelist)), None)}
+    words = [f"--{name}={value}" for name, value in kept.items() if value]
+    one_gpu = ["--gpus-per-node=1" if options.gpus == "gpus_per_node" else "--gres=gpu:1"] if gpus else []
+    return [f"--time={NODE_MINUTES}", *words, *one_gpu, *options.arguments]
+
+
+def read_node_facts(text: str, left: Mapping[str, str]) -> NodeFacts:
+    """What the program printed; `left`: a path that it looked for -> the folder of which that says something."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        kind, _, words = line.strip().partition(" ")
+        found.setdefault(kind, []).append(words)
+    return NodeFacts(
+        name=found.get("node", [""])[0],
+        gpus=found.get("gpu", []),
+        no_gpus=next(iter(found.get("no_gpu", [])), ""),
+        enroot=next(iter(found.get("enroot", [])), ""),
+        mounts=mounts("\n".join(found.get("mount", []))),
+        seen=[left[path] for path in found.get("seen", []) if path in left],
+    )
+
+
+def mounts(text: str) -> list[Mount]:
+    """/proc/self/mounts, in which blanks are written as octal numbers."""
+    rows = (line.split(" ") for line in text.splitlines())
+    return [Mount(source=row[0], folder=_unescaped(row[1]), kind=row[2]) for row in rows if len(row) >= 4]
+
+
+def mounts_here() -> list[Mount]:
+    return mounts(OWN_MOUNTS.read_text(errors="replace"))
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+@contextlib.contextmanager
+def _files_in(folders: Sequence[Path]) -> Iterator[dict[str, str]]:
+    """Path to look for -> folder: a new file, or the folder itself where this user cannot write."""
+    with contextlib.ExitStack() as stack:
+        left = {}
+        for folder in folders:
+            try:
+                file = stack.enter_context(tempfile.NamedTemporaryFile(prefix=".stepmark-", dir=folder))
+                left[file.name] = str(folder)
+            except OSError:
+                left[str(folder)] = str(folder)
+        yield left

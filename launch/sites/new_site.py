@@ -1,0 +1,296 @@
+"""Writes the file of a new site: asks Slurm, a node and a person, then has two nodes checked."""
+
+import datetime
+import os
+import platform
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.machine import site_draft
+from benchmarks.machine.site_draft import Draft, Fact, NodeFacts, PartitionFacts, SlurmFacts
+from benchmarks.preflight.report import report_text
+from benchmarks.rendering.columns import plural
+from benchmarks.request.resolve import ANY, scales
+from benchmarks.runs.runfolder import write_atomically
+from benchmarks.secret_rules import refuse_secrets
+from benchmarks.values import Container, Hardware, JobOptions, Site
+from benchmarks.values import Slurm as SlurmOfSite
+from launch.command_line import places
+from launch.command_line.progress import say
+from launch.preflight import nodes as preflights
+from launch.preflight.waiting import Limits
+from launch.running.local import REPOSITORY
+from launch.sites import asked
+from launch.slurm import options as job_options
+from launch.slurm.client import Slurm
+
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+NODES_CHECKED = 2
+SILENT_SECONDS = 120.0  # without a further answer, the silent nodes fail, as in doctor.py nodes
+FIRST_MODELS = ("llama31_8b", "llama2_tiny")  # what a first run trains: the first that the devices have a recipe for
+
+
+@dataclass(frozen=True)
+class NewSite:
+    """What a person asked for."""
+
+    name: str
+    typed: Mapping[str, Any]  # flags of a job
+    hardware: str | None
+    out: Path  # the folder of the results
+    replace: bool
+    dry_run: bool
+
+
+def make(wanted: NewSite, configs: Configs, ask: asked.Ask | None) -> int:
+    """`ask` asks the person; None: nobody is there to be asked."""
+    path = places.sites_folder() / f"{wanted.name}.yml"
+    _refuse_name(wanted, configs, path)
+    if wanted.hardware:
+        configs.hardware(wanted.hardware)
+    slurm = Slurm(_unwritten(wanted.name))
+    facts = asked.slurm_facts(slurm, os.environ.get("SLURM_CONF"))
+    partition, answers = asked.person(facts, wanted.typed, ask, _command(wanted))
+    draft = _draft(wanted, configs, slurm, facts, partition, answers)
+    heading = f"Written by: {_command(wanted)}. Change what you like."
+    text = site_draft.text(draft, heading)
+    refuse_secrets(text, path.name)
+    if wanted.dry_run:
+        print(text, end="")
+        return EXIT_VALID
+    _write(path, text)
+    print(f"{text}\nwritten: {path}\n", flush=True)
+    return _check(wanted, draft.site, configs, partition)
+
+
+# --- its name and its file --------------------------------------------------------------------------
+
+
+def _refuse_name(wanted: NewSite, configs: Configs, path: Path) -> None:
+    if not NAME.fullmatch(wanted.name):
+        raise RequestError(
+            f"'{wanted.name}' cannot be the name of a site",
+            where=f"--new_site={wanted.name}",
+            why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
+        )
+    if path.exists() and not wanted.replace:
+        raise RequestError(
+            f"there is a site '{wanted.name}' already",
+            where=str(path),
+            next_command=f"{_command(wanted)} --force writes it anew and keeps the old file beside it; "
+            f"or python launch/setup.py --site={wanted.name}",
+        )
+    if not path.exists() and wanted.name in configs.names("sites"):
+        raise RequestError(
+            f"Stepmark has a site '{wanted.name}' of its own",
+            where=str(configs.path("sites", wanted.name)),
+            next_command="--new_site with another name",
+        )
+
+
+def _command(wanted: NewSite) -> str:
+    flags = {job_options.flag_of(name): value for name, value in wanted.typed.items()}
+    words = [f"--new_site={wanted.name}", *([f"--hardware={wanted.hardware}"] if wanted.hardware else [])]
+    for name, value in flags.items():
+        if isinstance(value, bool):
+            words.append(f"--{'' if value else 'no'}{name}")
+        else:
+            words += [f"--{name}={one}" for one in (value if isinstance(value, list) else [value])]
+    return f"python launch/setup.py {shlex.join(words)}"
+
+
+def _unwritten(name: str) -> Site:
+    """Enough of a site for its Slurm to be asked."""
+    where = SlurmOfSite(shared_folders=[], hardware=[], configuration=os.environ.get("SLURM_CONF"))
+    return Site(name=name, kind="slurm", title=name, runtime="venv", source="", date="", slurm=where)
+
+
+def _write(path: Path, text: str) -> None:
+    """What was there is kept beside it, under a name that is no site's."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if path.exists():
+        names = (path.with_name(f"{path.name}.before{number or ''}") for number in count())
+        aside = next(name for name in names if not name.exists())
+        path.replace(aside)
+        say(f"the old file is kept as {aside}")
+    write_atomically(path, text.encode())
+
+
+# --- the draft --------------------------------------------------------------------------------------
+
+
+def _draft(
+    wanted: NewSite,
+    configs: Configs,
+    slurm: Slurm,
+    facts: SlurmFacts,
+    partition: PartitionFacts,
+    answers: dict[str, Fact],
+) -> Draft:
+    node = None
+    if not wanted.dry_run:
+        options, _ = _options(wanted, facts, partition, answers, [])
+        node = _node(wanted, slurm, options, partition)
+    runtime = _runtime(facts, node)
+    shared = site_draft.shared_folders(asked.mounts_here(), node)
+    if node is not None:
+        _refuse_unseen(_needed(wanted, runtime), node, shared)
+    shared = shared or {"/": "no node was asked: a dry run"}
+    devices = _devices(wanted, configs, partition, node)
+    rows = [configs.hardware(name) for name in devices.value]
+    options, sources = _options(wanted, facts, partition, answers, rows)
+    images = _images_folder(shared) if runtime.value == "container" else None
+    site = Site(
+        name=wanted.name,
+        kind="slurm",
+        title=f"cluster {facts.cluster}, {plural(partition.nodes, 'node', 'nodes')} of partition {partition.name}",
+        runtime=runtime.value,
+        source=f"launch/setup.py --new_site on {platform.node()}",
+        date=datetime.date.today().isoformat(),
+        slurm=SlurmOfSite(
+            shared_folders=list(shared), hardware=devices.value, options=options, configuration=facts.configuration
+        ),
+        container=Container(images=str(images.value)) if images else None,
+    )
+    return Draft(
+        site,
+        {
+            "name": f"--new_site={wanted.name}",
+            "kind": "sinfo answers",
+            "title": "scontrol show config, and sinfo",
+            "runtime": runtime.source,
+            "source": f"Slurm {facts.version}",
+            "date": "when it was written",
+            **{f"slurm.shared_folders.{at}": why for at, why in enumerate(shared.values())},
+            "slurm.hardware": devices.source,
+            **{f"slurm.options.{name}": why for name, why in sources.items()},
+            **({"slurm.configuration": "SLURM_CONF of the shell"} if facts.configuration else {}),
+            **({"container.images": images.source} if images else {}),
+        },
+    )
+
+
+def _options(
+    wanted: NewSite,
+    facts: SlurmFacts,
+    partition: PartitionFacts,
+    answers: Mapping[str, Fact],
+    devices: Sequence[Hardware],
+) -> tuple[JobOptions, dict[str, str]]:
+    """What a person typed comes last, and is said to be theirs."""
+    found = {**site_draft.options(facts, partition, devices), **answers}
+    base = JobOptions(**{name: fact.value for name, fact in found.items()})
+    unwritten = _unwritten(wanted.name)
+    assert unwritten.slurm is not None
+    site = msgspec.structs.replace(unwritten, slurm=msgspec.structs.replace(unwritten.slurm, options=base))
+    sources = {name: fact.source for name, fact in found.items()}
+    for name in wanted.typed:
+        sources["arguments" if name == "slurm_arg" else name] = f"--{job_options.flag_of(name)}"
+    return job_options.choose(site, wanted.typed, {}), sources
+
+
+def _runtime(facts: SlurmFacts, node: NodeFacts | None) -> Fact:
+    if facts.pyxis:
+        enroot = f"; enroot {node.enroot} on {node.name}" if node and node.enroot else ""
+        return Fact("container", f"srun --help has --container-image (pyxis){enroot}")
+    return Fact("venv", "srun --help has no --container-image: no pyxis")
+
+
+def _devices(wanted: NewSite, configs: Configs, partition: PartitionFacts, node: NodeFacts | None) -> Fact:
+    if wanted.hardware:
+        return Fact([wanted.hardware], f"--hardware={wanted.hardware}")
+    rows = [configs.hardware(name) for name in configs.names("hardware")]
+    found = site_draft.hardware(partition, node, rows)
+    if not found.value:
+        raise RequestError(
+            "the GPUs of the nodes are not known",
+            where=found.source,
+            why=f"configs/hardware has {', '.join(row.name for row in rows)}",
+            next_command=f"{_command(wanted)} --hardware=NAME",
+        )
+    return found
+
+
+def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: PartitionFacts) -> NodeFacts:
+    say(f"a node of partition {partition.name} is asked what it sees (srun; Ctrl-C gives up)")
+    folders = dict.fromkeys(_needed(wanted, Fact("venv", "")).values())
+    return asked.node_facts(slurm, options, partition.gpus > 0, list(folders))
+
+
+def _needed(wanted: NewSite, runtime: Fact) -> dict[str, Path]:
+    """What every node must see."""
+    found = {"the checkout of Stepmark": REPOSITORY.resolve(), "the folder of the results": _existing(wanted.out)}
+    environments = {"the environments' folder (STEPMARK_HOME)": _existing(places.stepmark_home())}
+    return found | (environments if runtime.value == "venv" else {})
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or what is there of the folders above it."""
+    path = folder.absolute().resolve()
+    return next(one for one in (path, *path.parents) if one.is_dir())
+
+
+def _refuse_unseen(needed: Mapping[str, Path], node: NodeFacts, shared: Mapping[str, str]) -> None:
+    unseen = {what: path for what, path in needed.items() if str(path) not in node.seen}
+    if unseen:
+        raise RequestError(
+            f"{node.name} does not see {' and '.join(unseen)}",
+            where=", ".join(str(path) for path in dict.fromkeys(unseen.values())),
+            why=f"it shares with this machine: {', '.join(shared) or 'no folder that was tried'}",
+            next_command="a checkout, --out=DIR and STEPMARK_HOME=DIR in a folder that every node sees",
+        )
+
+
+def _images_folder(shared: Mapping[str, str]) -> Fact:
+    """Beside the checkout, which its owner put where there is room; else in STEPMARK_HOME."""
+    beside = REPOSITORY.resolve().parent
+    is_checkout = (REPOSITORY / ".git").exists() and os.access(beside, os.W_OK)
+    fits = is_checkout and any(beside.is_relative_to(folder) for folder in shared)
+    folder = beside / "stepmark_images" if fits else places.stepmark_home() / "images"
+    free = shutil.disk_usage(_existing(folder)).free / 1e9
+    where = "beside the checkout" if fits else "in STEPMARK_HOME"
+    return Fact(folder, f"{where}, {free:,.0f} GB free; an image takes 10 to 30 GB, so move it where there is room")
+
+
+# --- afterwards -------------------------------------------------------------------------------------
+
+
+def _check(wanted: NewSite, site: Site, configs: Configs, partition: PartitionFacts) -> int:
+    """The preflight of two nodes, and what to type next."""
+    nodes = min(NODES_CHECKED, partition.nodes_up)
+    options = job_options.choose(site, {}, os.environ)
+    preflight = preflights.prepare(site, options, nodes, wanted.out, SILENT_SECONDS, configs)
+    limits = Limits(queue_seconds=asked.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS)
+    report = preflights.run(preflight, Slurm(site), limits)
+    print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
+    if not report.passed:
+        return EXIT_INVALID
+    print("\nnext\n" + "\n".join(f"  {line}" for line in next_commands(site, configs)))
+    return EXIT_VALID
+
+
+def next_commands(site: Site, configs: Configs) -> list[str]:
+    """What makes the site ready for a first run, and that run."""
+    assert site.slurm is not None
+    device = configs.hardware(site.slurm.hardware[0])
+    mine = {device.name, ANY}
+    recipes = [one for one in configs.recipes("jax") if mine & set(one.hardware) and one.task == "pretrain"]
+    models = FIRST_MODELS if device.kind == "gpu" else FIRST_MODELS[-1:]
+    model, recipe = next((name, one) for name in models for one in recipes if name in one.models)
+    gpus = max((gpus for gpus in scales(recipe, device) if gpus <= device.devices_per_node), default=1)
+    size = f"--hardware={device.name} --gpus={gpus}" if device.kind == "gpu" else "--nodes=2"
+    return [
+        f"python launch/setup.py --site={site.name} --backend=jax --model={model}",
+        f"python launch/run.py --backend=jax --model={model} {size} --site={site.name}",
+        "python launch/run.py --list     shows what else there is",
+    ]

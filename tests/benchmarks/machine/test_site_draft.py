@@ -1,0 +1,145 @@
+"""What a new site's file says, from what Slurm and a node said."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from benchmarks.configs import Configs
+from benchmarks.machine import site_draft
+from benchmarks.machine.site_draft import Draft, Mount, NodeFacts, PartitionFacts, SlurmFacts
+from benchmarks.values import Container, JobOptions, Site, Slurm
+
+ROWS = [Configs().hardware(name) for name in Configs().names("hardware")]
+BATCH = PartitionFacts(name="batch", default=True, nodes=4, nodes_up=3, gpus=8, gpu_types=["h100"])
+SLURM = SlurmFacts(cluster="alps", version="23.11", partitions=[BATCH])
+
+
+def mount(folder: str, kind: str = "ext4", source: str = "/dev/sda") -> Mount:
+    return Mount(source=source, folder=folder, kind=kind)
+
+
+# --- shared folders -----------------------------------------------------------------------------------
+
+
+def shared(here: list[Mount], there: list[Mount], *seen: str) -> list[str]:
+    return list(site_draft.shared_folders(here, NodeFacts(name="n1", mounts=there, seen=list(seen))))
+
+
+def test_what_a_node_sees_is_shared_as_far_as_it_is_mounted() -> None:
+    root, home = mount("/"), mount("/home", "nfs4", "server:/home")
+    assert shared([root, home], [root, home], "/home/me/stepmark", "/home/me") == ["/home"]
+    assert shared([root], [root, home], "/home/me") == ["/home"]  # this machine is the server
+    assert shared([root, home], [root], "/home/me") == ["/home"]  # the node has a link there
+    assert shared([root], [root], "/srv/me") == ["/"]  # one file system for all
+    assert shared([root, home], [root, home]) == ["/home"]  # the same network mount, though nothing was written there
+
+
+def test_a_folder_of_the_same_name_is_not_shared() -> None:
+    root = mount("/")
+    assert shared([root, mount("/scratch", "xfs")], [root, mount("/scratch", "xfs")]) == []
+    assert shared([root, mount("/data", "nfs", "a:/x")], [root, mount("/data", "nfs", "b:/y")]) == []
+    assert shared([root, mount("/lustre", "lustre", "a@tcp:/l")], [root]) == []
+
+
+def test_a_folder_inside_a_shared_one_is_not_named() -> None:
+    mounts = [mount("/"), mount("/l", "lustre", "x"), mount("/l/apps", "nfs", "y")]
+    assert shared(mounts, mounts, "/l/me") == ["/l"]
+
+
+# --- hardware -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("types", "gpus", "smi", "expected"),
+    [
+        (["h100"], 8, ["NVIDIA H100 80GB HBM3"] * 8, ["h100"]),
+        (["gpu"], 8, ["NVIDIA H200"] * 8, ["h200"]),
+        ([], 8, ["NVIDIA B200"] * 8, ["b200"]),
+        (["h100"], 8, ["NVIDIA H100 PCIe"] * 8, ["h100_pcie"]),  # the node knows better
+        (["nvidia_h100_80gb_hbm3"], 8, [], ["h100"]),  # as AutoDetect=nvml names it
+        (["a100", "h100"], 8, ["NVIDIA H100 80GB HBM3"] * 8, ["h100", "a100"]),  # a partition of two kinds
+        ([], 0, ["NVIDIA GB200"] * 4, ["gb200"]),  # not a resource of Slurm's
+        ([], 0, [], ["cpu"]),
+        (["v100"], 4, ["Tesla V100-SXM2-32GB"], []),
+        ([], 8, [], []),
+    ],
+)
+def test_the_devices(types: list[str], gpus: int, smi: list[str], expected: list[str]) -> None:
+    partition = msgspec.structs.replace(BATCH, gpus=gpus, gpu_types=types)
+    assert site_draft.hardware(partition, NodeFacts(name="n1", gpus=smi), ROWS).value == expected
+
+
+def test_a_node_that_shows_no_gpus_is_said() -> None:
+    node = NodeFacts(name="n1", no_gpus="nvidia-smi: not found")
+    assert site_draft.hardware(BATCH, node, ROWS).source == "sinfo: gpu:h100:8; on n1 nvidia-smi: not found"
+
+
+# --- options ------------------------------------------------------------------------------------------
+
+
+def options(slurm: SlurmFacts = SLURM, partition: PartitionFacts = BATCH, device: str = "h100") -> dict[str, object]:
+    found = site_draft.options(slurm, partition, [Configs().hardware(device)])
+    return {name: fact.value for name, fact in found.items()}
+
+
+def test_the_options_of_a_job() -> None:
+    assert options() == {"time": "1:00:00", "gpus": "gres", "mpi": None}
+    assert options(partition=msgspec.structs.replace(BATCH, max_seconds=1800))["time"] == "0:30:00"
+    assert options(partition=msgspec.structs.replace(BATCH, gpus=0))["gpus"] == "none"
+    assert "gpus" not in options(device="cpu")
+    with_pmix = msgspec.structs.replace(SLURM, mpi=["none", "pmix"])
+    assert options(with_pmix)["mpi"] == "pmix"
+    assert options(msgspec.structs.replace(with_pmix, no_pmix="can not load PMIx library"))["mpi"] is None
+
+
+def test_racks_are_asked_for_where_slurm_knows_them() -> None:
+    assert options(device="gb200")["segment"] == "none"
+    assert "segment" not in options(msgspec.structs.replace(SLURM, blocks=True), device="gb200")
+
+
+def test_an_account_is_asked_for_where_slurm_wants_one() -> None:
+    mine = msgspec.structs.replace(SLURM, accounts=["ml", "ops", "web"], default_account="ops")
+    closed = msgspec.structs.replace(BATCH, accounts=["ml", "ops"])
+    assert site_draft.about_account(mine, BATCH) is None
+    enforced = site_draft.about_account(msgspec.structs.replace(mine, account_is_needed=True), BATCH)
+    of_partition = site_draft.about_account(mine, closed)
+    unknown = site_draft.about_account(SLURM, closed)  # sacctmgr names none
+    assert enforced and of_partition and unknown
+    assert list(enforced.choices) == ["ops", "ml", "web"]
+    assert of_partition.shown == ["ops (your default)", "ml"]
+    assert list(unknown.choices) == ["ml", "ops"]
+
+
+# --- the file -----------------------------------------------------------------------------------------
+
+
+def test_the_file_reads_back_as_the_site_and_each_line_has_its_source(tmp_path: Path) -> None:
+    site = Site(
+        name="alps",
+        kind="slurm",
+        title="cluster: alps # 1",
+        runtime="container",
+        source="launch/setup.py",
+        date="2026-11-24",
+        slurm=Slurm(
+            shared_folders=["/lustre", "/home"],
+            hardware=["h100"],
+            options=JobOptions(partition="batch", time="0:30:00", arguments=["--switches=1"]),
+        ),
+        container=Container(images="/lustre/the images"),
+    )
+    sources = dict.fromkeys(("name", "kind", "title", "runtime", "source", "date"), "of the site")
+    sources |= {"slurm.shared_folders.0": "lustre", "slurm.shared_folders.1": "nfs", "slurm.hardware": "sinfo"}
+    sources |= dict.fromkeys(("slurm.options.partition", "slurm.options.arguments", "slurm.options.time"), "typed")
+    sources |= {"slurm.options.mpi": "srun lists none", "container.images": "asked"}
+    text = site_draft.text(Draft(site, sources), "Written by a test")
+    assert msgspec.convert(yaml.safe_load(text), Site) == site
+    (tmp_path / "alps.yml").write_text(text)
+    assert Configs(own_sites=tmp_path).site("alps") == site
+    lines = [line for line in text.splitlines() if not line.endswith(":")]
+    assert all(" # " in line or line.lstrip().startswith("# ") for line in lines)
+    assert "    - /lustre  # lustre\n" in text
+    assert "    # no mpi: srun lists none\n" in text
+    assert "exclusive" not in text

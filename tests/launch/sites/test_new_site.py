@@ -1,0 +1,290 @@
+"""launch/setup.py --new_site: what Slurm's commands print is recorded; one test asks a real Slurm."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.machine.site_draft import Question
+from benchmarks.values import JobOptions
+from launch.running.local import REPOSITORY
+from launch.sites import asked, new_site
+from launch.sites.new_site import NewSite
+from launch.slurm import parsing
+from tests import forked
+from tests.end_to_end.clusters import ClusterOfTests
+
+# Slurm 22.05.8, less the fields that nobody reads.
+SINFO = "node1|small|idle|GRES\nnode1|batch|idle|GRES\nnode2|batch|idle|GRES\n"
+PARTITIONS = """\
+PartitionName=batch AllowAccounts=ALL Default=YES MaxTime=02:00:00 State=UP TotalNodes=2
+PartitionName=small AllowAccounts=ALLOWED Default=NO MaxTime=02:00:00 State=UP TotalNodes=1
+"""
+CONFIG = """\
+Configuration data as of 2026-11-24T03:06:18
+AccountingStorageEnforce = ENFORCED
+ClusterName             = dev
+SLURM_VERSION           = 22.05.8
+TopologyPlugin          = topology/none
+"""
+MPI = "MPI plugin types are...\\n\\tpmix\\n\\tnone\\n\\tpmi2\\nspecific pmix plugin versions available: pmix_v4"
+NO_PMIX = "srun: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library"
+SRUN = f"""\
+case "$*" in
+    --mpi=list) printf '{MPI}\\n' ;;
+    --help) echo '{{help}}' ;;
+    *--test-only*) echo '{NO_PMIX}' >&2; exit 1 ;;
+    *) echo "$*" >> {{record}}
+       until [ "$1" = sh ]; do shift; done
+       SLURMD_NODENAME=node1 PATH={{node}}:$PATH exec "$@" ;;
+esac
+"""
+DISABLED = "echo 'You are not running a supported accounting_storage plugin' >&2; exit 1"
+
+
+class PlayedSlurm:
+    """Slurm's commands, which print what was recorded of a cluster; a node is this machine, with other programs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.record = folder, folder / "srun.txt"
+        self.play()
+
+    def play(
+        self,
+        gres: str = "(null)",
+        accounts: str = "",
+        allowed: str = "ALL",
+        enforced: str = "none",
+        pyxis: bool = False,
+        gpus: str = "",
+    ) -> None:
+        (self.folder / "node").mkdir(exist_ok=True)
+        (self.folder / "bin").mkdir(exist_ok=True)
+        rows = SINFO.replace("GRES", gres).replace("|", parsing.SEPARATOR)
+        self._program("bin/sinfo", f"cat <<'E'\n{rows}E")
+        partitions, config = PARTITIONS.replace("ALLOWED", allowed), CONFIG.replace("ENFORCED", enforced)
+        self._program(
+            "bin/scontrol", f"case $2 in config) cat <<'E'\n{config}E\n;; *) cat <<'E'\n{partitions}E\n;; esac"
+        )
+        named = f"case $4 in associations) printf '{accounts}' ;; *) echo ops ;; esac"
+        self._program("bin/sacctmgr", named if accounts else DISABLED)
+        words = "--container-image=PATH" if pyxis else "--nodes=N"
+        self._program("bin/srun", SRUN.format(help=words, record=self.record, node=self.folder / "node"))
+        self._program("node/nvidia-smi", f"printf '{gpus}'" if gpus else "echo 'no devices' >&2; exit 6")
+
+    def _program(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedSlurm:
+    played = PlayedSlurm(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    for name in ("SLURM_CONF", "SBATCH_PARTITION", "SBATCH_ACCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(new_site, "_check", lambda *_: 0)  # which a real Slurm is needed for
+    return played
+
+
+def make(folder: Path, ask: asked.Ask | None = None, **typed: Any) -> dict[str, Any]:
+    """The site as it was written."""
+    wanted = NewSite("big", typed, hardware=None, out=folder / "results", replace=False, dry_run=False)
+    assert new_site.make(wanted, Configs(own_sites=folder / "home/sites"), ask) == 0
+    site = Configs(own_sites=folder / "home/sites").site("big")  # it can be used
+    assert site.slurm is not None
+    row: dict[str, Any] = yaml.safe_load((folder / "home/sites/big.yml").read_text())
+    return row
+
+
+# --- four clusters ------------------------------------------------------------------------------------
+
+
+def test_a_cluster_without_gpus_accounting_or_containers(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    row = make(tmp_path, partition="batch")
+    assert (row["runtime"], row["slurm"]["hardware"]) == ("venv", ["cpu"])
+    assert row["slurm"]["options"] == {"partition": "batch", "time": "1:00:00"}
+    assert "--gres" not in slurm.record.read_text()
+    text = (tmp_path / "home/sites/big.yml").read_text()
+    assert "# no mpi: srun --mpi=list: pmix, none, pmi2; of pmix, srun says: can not load PMIx library" in text
+
+
+def test_a_cluster_of_gpus_with_pyxis_and_accounts(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    gpus = "NVIDIA H100 80GB HBM3\\n" * 8
+    slurm.play("gpu:h100:8(S:0-1)", "ml|\\nops|\\n", enforced="associations,limits", pyxis=True, gpus=gpus)
+    row = make(tmp_path, partition="batch", account="ml", qos="high")
+    assert (row["runtime"], row["slurm"]["hardware"]) == ("container", ["h100"])
+    expected = {"partition": "batch", "account": "ml", "qos": "high", "time": "1:00:00", "gpus": "gres"}
+    assert row["slurm"]["options"] == expected
+    assert row["container"]["images"].startswith("/")
+    started = slurm.record.read_text()
+    assert started.startswith(
+        "--nodes=1 --ntasks=1 --time=5 --partition=batch --account=ml --qos=high --gres=gpu:1 sh "
+    )
+
+
+def test_a_partition_that_admits_one_account_of_mine(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    slurm.play(accounts="ml|\\nops|\\n", allowed="ml,web")
+    assert make(tmp_path, partition="small")["slurm"]["options"]["account"] == "ml"
+
+
+def test_a_partition_of_others_is_not_offered(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    slurm.play(accounts="ml|\\nops|\\n", allowed="web")
+    assert make(tmp_path)["slurm"]["options"]["partition"] == "batch"  # the only one that is left
+
+
+# --- what a person says -------------------------------------------------------------------------------
+
+
+def test_all_that_is_missing_is_said_at_once_and_nothing_is_written(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    slurm.play("gpu:h100:8", "ml|\\nops|\\n", enforced="associations")
+    with pytest.raises(RequestError, match="a new site needs --partition and --account") as refused:
+        make(tmp_path)
+    assert "batch (2 of 2 nodes up, 8 h100 a node, the default), small (1 of 1" in refused.value.why
+    assert "--account: ops (your default), ml" in refused.value.why
+    assert refused.value.next_command.endswith("--new_site=big --partition=batch --account=ops")
+    assert not (tmp_path / "home").exists()
+    assert not slurm.record.exists()
+
+
+def test_a_person_is_asked_for_what_is_missing(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    slurm.play(accounts="ml|\\nops|\\n", enforced="associations")
+    questions: list[str] = []
+
+    def answer(question: Question) -> str:
+        questions.append(question.flag)
+        return {"partition": "small", "account": "ml"}[question.flag]
+
+    options = make(tmp_path, answer)["slurm"]["options"]
+    assert questions == ["partition", "account"]
+    assert (options["partition"], options["account"]) == ("small", "ml")
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ({"partition": "smal"}, "no partition 'smal' takes your jobs: did you mean 'small'"),
+        ({"partition": "batch", "account": "you"}, "no account 'you' takes your jobs"),
+    ],
+)
+def test_what_slurm_would_never_start_is_refused(
+    slurm: PlayedSlurm, tmp_path: Path, typed: dict[str, str], words: str
+) -> None:
+    slurm.play(accounts="ml|\\nops|\\n", enforced="associations")
+    with pytest.raises(RequestError, match=words):
+        make(tmp_path, **typed)
+
+
+def test_the_shell_counts_as_an_answer(slurm: PlayedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", "small")
+    assert slurm and make(tmp_path)["slurm"]["options"]["partition"] == "small"
+    assert "partition: small  # SBATCH_PARTITION of the shell" in (tmp_path / "home/sites/big.yml").read_text()
+
+
+def test_the_terminal_is_asked_and_an_empty_answer_is_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "r") as stdin, os.fdopen(ours, "w") as keyboard:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stderr", stdin)
+        ask = asked.on_terminal()
+        monkeypatch.undo()
+        assert ask is asked._ask
+        keyboard.write("\nsmall\n")
+        keyboard.flush()
+        monkeypatch.setattr(sys, "stdin", stdin)
+        question = Question("partition", {"batch": "the default", "small": ""})
+        assert (ask(question), ask(question)) == ("batch", "small")
+
+
+# --- its file -----------------------------------------------------------------------------------------
+
+
+def test_a_site_that_is_there_is_never_overwritten_unseen(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    make(tmp_path, partition="batch")
+    path = tmp_path / "home/sites/big.yml"
+    with pytest.raises(RequestError, match="there is a site 'big' already") as refused:
+        make(tmp_path, partition="small")
+    assert "--force" in refused.value.next_command
+    old = path.read_text()
+    wanted = NewSite("big", {"partition": "small"}, None, tmp_path / "results", replace=True, dry_run=False)
+    for number in range(2):
+        assert new_site.make(wanted, Configs(own_sites=path.parent), None) == 0
+        assert path.with_name(f"big.yml.before{number or ''}").read_text() == old
+        old = path.read_text()
+    assert "partition: small" in old
+    assert slurm
+
+
+@pytest.mark.parametrize("name", ["example_pyxis", "local", "Big", "a b", ""])
+def test_a_name_that_cannot_be_taken(slurm: PlayedSlurm, tmp_path: Path, name: str) -> None:
+    wanted = NewSite(name, {}, None, tmp_path, replace=True, dry_run=False)
+    with pytest.raises(RequestError):
+        new_site.make(wanted, Configs(own_sites=tmp_path / "home/sites"), None)
+    assert not slurm.record.exists()
+
+
+def test_a_dry_run_asks_no_node(slurm: PlayedSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = NewSite("big", {"partition": "batch"}, None, tmp_path, replace=False, dry_run=True)
+    assert new_site.make(wanted, Configs(), None) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["name"] == "big"
+    assert not slurm.record.exists()
+    assert not (tmp_path / "home").exists()
+
+
+# --- a node -------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_does_not_see_the_results_is_refused(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    srun = tmp_path / "bin/srun"
+    srun.write_text(srun.read_text().replace('exec "$@"', 'exec "${@:1:4}" /somewhere/else'))
+    with pytest.raises(RequestError, match="node1 does not see the checkout of Stepmark and the folder"):
+        make(tmp_path, partition="batch")
+    assert slurm.record.exists()
+    assert not (tmp_path / "home").exists()
+    assert not list(REPOSITORY.glob(".stepmark-*"))
+
+
+def test_the_job_that_asks_a_node_is_small() -> None:
+    options = JobOptions(partition="a,b", nodelist="n[3-9]", exclude="n1", arguments=["--switches=1"])
+    words = asked.node_arguments(options, gpus=True)
+    assert words[1:] == ["--partition=a,b", "--exclude=n1", "--nodelist=n3", "--gres=gpu:1", "--switches=1"]
+
+
+def test_a_mount_with_blanks() -> None:
+    (found,) = asked.mounts("server:/a\\040b /mnt/a\\040b nfs4 rw 0 0\nbroken\n")
+    assert (found.source, found.folder, found.kind) == ("server:/a\\040b", "/mnt/a b", "nfs4")
+
+
+# --- a real Slurm -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_real_slurm_becomes_a_site_that_passes_its_preflight(
+    cluster: ClusterOfTests, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def setup(*flags: str) -> "subprocess.CompletedProcess[str]":
+        variables = {**cluster.environment, **cluster.running.environment}
+        return forked.run(REPOSITORY / "launch/setup.py", "--new_site=big", *flags, env=variables, cwd=tmp_path)
+
+    request.addfinalizer(lambda: (cluster.home / "sites/big.yml").unlink(missing_ok=True))
+    request.addfinalizer(lambda: cluster.slurm("scontrol", "update", "partition=small", "AllowAccounts=ALL"))
+    missing = setup()
+    assert missing.returncode == 2
+    assert "a new site needs --partition" in missing.stderr
+    cluster.slurm("scontrol", "update", "partition=small", "AllowAccounts=somebody,else")
+    closed = setup("--partition=small", "--hardware=cpu")
+    assert (closed.returncode, "--partition: batch" in closed.stderr) == (2, True)
+    done = setup("--partition=batch", "--hardware=cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sees what was written here in" in done.stdout
+    assert "2 nodes pass, 0 fail" in done.stdout
+    assert "python launch/run.py --backend=jax --model=llama2_tiny --nodes=2 --site=big" in done.stdout
