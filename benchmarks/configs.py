@@ -47,7 +47,7 @@ WHERE_TO_LOOK: dict[Kind, str] = {
     "suites": "python launch/nightly.py --list",
     "mlperf": "ls configs/mlperf",
     "sites": "python launch/cluster.py up --nodes=4 makes the site 'dev' on this machine; "
-    "docs/slurm.md says how to add another",
+    "python launch/setup.py --new_site=NAME adds your cluster (docs/your_cluster.md)",
 }
 
 EXAMPLE = "example_"  # begins the names of sites that are there to be copied
@@ -100,11 +100,7 @@ class Configs:
         own = [name for name in offering if not name.startswith(EXAMPLE)]
         if own:
             return " or ".join(f"--site={name}" for name in own)
-        example = f"{EXAMPLE}pyxis"
-        if offering and example not in offering:
-            example = offering[0]
-        own_file = f"{self._own['sites'] or '$STEPMARK_HOME/sites'}/NAME.yml"
-        return f"--site=NAME, with configs/sites/{example}.yml copied to {own_file} and changed (docs/slurm.md)"
+        return "--site=NAME, after python launch/setup.py --new_site=NAME on the cluster (docs/your_cluster.md)"
 
     def clusters_with(self, hardware: str, runtime: str = "") -> list[str]:
         """The sites with Slurm whose nodes have such devices, and this runtime; examples too."""
@@ -202,7 +198,7 @@ class Configs:
     def _refuse_half_a_site(self, site: Site) -> None:
         where = f"{self.path('sites', site.name)}"
         for problem in _problems_of(site):
-            cure = "copy configs/sites/example_pyxis.yml, example_venv.yml or example_python.yml"
+            cure = "python launch/setup.py --new_site=NAME writes a whole one; configs/sites has examples"
             raise RequestError(f"site '{site.name}': {problem}", where=where, next_command=cure)
         devices = site.slurm.hardware if site.slurm else []
         _refuse_unknown(devices, self.names("hardware"), f"{where}: slurm: hardware")

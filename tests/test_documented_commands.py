@@ -16,6 +16,7 @@ PAGES = ("README.md", "docs/*.md", "docs/guides/*.md", "launch/run.py")
 SITES = {
     "--site=dev": "--site=example_venv",
     "--site=NAME": "--site=example_pyxis",
+    "--site=mine": "--site=example_venv",
     "--site=dgx": "--site=example_pyxis",
 }
 # Scripts with subcommands, and the one of a command that names none.

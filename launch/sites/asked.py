@@ -90,7 +90,8 @@ def _ask(question: Question) -> str:
     print(
         "\n".join([*lines, f"{question.flag}{f' [{usual}]' if usual else ''}: "]), end="", file=sys.stderr, flush=True
     )
-    return sys.stdin.readline().strip() or usual
+    line = sys.stdin.readline()
+    return line.strip() or (usual if line else "")  # an end of the input is no answer
 
 
 def person(

@@ -2,7 +2,6 @@
 
 import datetime
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -29,7 +28,7 @@ from launch.command_line import places
 from launch.command_line.progress import say
 from launch.preflight import nodes as preflights
 from launch.preflight.waiting import Limits
-from launch.running.local import REPOSITORY
+from launch.running.local import REPOSITORY, interrupted_once
 from launch.sites import asked
 from launch.slurm import options as job_options
 from launch.slurm.client import Slurm
@@ -56,6 +55,12 @@ def make(wanted: NewSite, configs: Configs, ask: asked.Ask | None) -> int:
     """`ask` asks the person; None: nobody is there to be asked."""
     path = places.sites_folder() / f"{wanted.name}.yml"
     _refuse_name(wanted, configs, path)
+    if shutil.which("scontrol") is None:
+        raise RequestError(
+            "there is no Slurm on this machine to be asked",
+            where="PATH: scontrol",
+            next_command="the same command on a login node; python launch/cluster.py up makes a cluster to try it on",
+        )
     if wanted.hardware:
         configs.hardware(wanted.hardware)
     slurm = Slurm(_unwritten(wanted.name))
@@ -155,7 +160,7 @@ def _draft(
         kind="slurm",
         title=f"cluster {facts.cluster}, {plural(partition.nodes, 'node', 'nodes')} of partition {partition.name}",
         runtime=runtime.value,
-        source=f"launch/setup.py --new_site on {platform.node()}",
+        source=f"launch/setup.py --new_site, with Slurm {facts.version}",
         date=datetime.date.today().isoformat(),
         slurm=SlurmOfSite(
             shared_folders=list(shared), hardware=devices.value, options=options, configuration=facts.configuration
@@ -169,7 +174,7 @@ def _draft(
             "kind": "sinfo answers",
             "title": "scontrol show config, and sinfo",
             "runtime": runtime.source,
-            "source": f"Slurm {facts.version}",
+            "source": "scontrol show config",
             "date": "when it was written",
             **{f"slurm.shared_folders.{at}": why for at, why in enumerate(shared.values())},
             "slurm.hardware": devices.source,
@@ -224,7 +229,8 @@ def _devices(wanted: NewSite, configs: Configs, partition: PartitionFacts, node:
 def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: PartitionFacts) -> NodeFacts:
     say(f"a node of partition {partition.name} is asked what it sees (srun; Ctrl-C gives up)")
     folders = dict.fromkeys(_needed(wanted, Fact("venv", "")).values())
-    return asked.node_facts(slurm, options, partition.gpus > 0, list(folders))
+    with interrupted_once():  # its job is taken out of the queue, and no file of ours is left
+        return asked.node_facts(slurm, options, partition.gpus > 0, list(folders))
 
 
 def _needed(wanted: NewSite, runtime: Fact) -> dict[str, Path]:
@@ -292,5 +298,5 @@ def next_commands(site: Site, configs: Configs) -> list[str]:
     return [
         f"python launch/setup.py --site={site.name} --backend=jax --model={model}",
         f"python launch/run.py --backend=jax --model={model} {size} --site={site.name}",
-        "python launch/run.py --list     shows what else there is",
+        "python launch/run.py --list     # what else there is",
     ]

@@ -76,8 +76,8 @@ slurm: {{shared_folders: [/], hardware: [{hardware}]}}
 @pytest.mark.parametrize(
     ("sites", "way_on"),
     [
-        ({}, "--site=NAME, with configs/sites/example_gb200.yml copied to "),
-        ({"a": "h100"}, "--site=NAME, with configs/sites/example_gb200.yml copied to "),
+        ({}, "--new_site=NAME on the cluster"),
+        ({"a": "h100"}, "--new_site=NAME on the cluster"),
         ({"a": "gb200", "b": "h100, gb200"}, "--site=a or --site=b"),
         ({"a": "gb200", "broken": "["}, "--site=a"),
     ],

@@ -319,7 +319,7 @@ WHOLE = 'printf hsqs-image > "$3"'
 
 
 @pytest.mark.slow
-def test_images_are_imported_once(importing: Importing, tmp_path: Path) -> None:
+def test_images_are_imported_once(cluster: RunningCluster, importing: Importing, tmp_path: Path) -> None:
     (tmp_path / "the images").mkdir()
     (tmp_path / "the images" / f"{NEMO}.part-1").write_text("what a job left that lost its node")
     done = importing(WHOLE)
@@ -338,6 +338,11 @@ def test_images_are_imported_once(importing: Importing, tmp_path: Path) -> None:
     importing(WHOLE, "--force", "--engine=nemo")
     assert len(record(tmp_path)) == 3
     assert TOKEN not in "".join(p.read_text() for p in (tmp_path / "results").rglob("*") if p.is_file())
+    (tmp_path / "the images" / BRIDGE).unlink()
+    unnamed = setup("--site=boxes", f"--out={tmp_path}/results", cwd=tmp_path, STEPMARK_HOME=str(cluster.home))
+    assert images(tmp_path) == [NEMO]
+    assert "not here: --engine=bridge imports it  for nemo/bridge" in unnamed.stdout
+    assert "answers: partition batch is UP, 4 of 4 nodes are up" in unnamed.stdout
 
 
 # The images of the stand-in for pyxis: a folder each, laid over this machine's files. NeMo's has a Python of another
@@ -375,20 +380,6 @@ def test_an_image_is_started_once_and_refused_for_what_its_python_says(importing
     assert bare.returncode == 1
     assert "has no module 'nemo'" in bare.stdout
     assert not list((tmp_path / "the images").glob("*.part-*"))
-
-
-@pytest.mark.slow
-def test_nothing_is_imported_that_nobody_named(cluster: RunningCluster, importing: Importing, tmp_path: Path) -> None:
-    importing(WHOLE, "--engine=nemo")
-    variables = {"STEPMARK_HOME": str(cluster.home)}
-    done = setup("--site=boxes", f"--out={tmp_path}/results", cwd=tmp_path, **variables)
-    assert len(record(tmp_path)) == 1
-    assert "not here: --engine=bridge imports it  for nemo/bridge" in done.stdout
-    assert "answers: partition batch is UP, 4 of 4 nodes are up" in done.stdout
-    row = cluster.home / "sites/boxes.yml"
-    row.write_text(row.read_text().replace("/etc/slurm.conf", "/etc/none.conf"))
-    down = setup("--site=boxes", "--engine=bridge", f"--out={tmp_path}/results", cwd=tmp_path, **variables)
-    assert (down.returncode, "Slurm" in down.stdout, "is not there" in down.stdout) == (1, True, True)
 
 
 REFUSED = 'echo "[ERROR] 401 Unauthorized" >&2; exit 1'
