@@ -25,7 +25,7 @@ from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import Container, Hardware, JobOptions, Site
 from benchmarks.values import Slurm as SlurmOfSite
 from launch.command_line import places
-from launch.command_line.progress import say
+from launch.command_line.progress import say, shown
 from launch.preflight import nodes as preflights
 from launch.preflight.waiting import Limits
 from launch.running.local import REPOSITORY, interrupted_once
@@ -199,8 +199,9 @@ def _options(
     assert unwritten.slurm is not None
     site = msgspec.structs.replace(unwritten, slurm=msgspec.structs.replace(unwritten.slurm, options=base))
     sources = {name: fact.source for name, fact in found.items()}
-    for name in wanted.typed:
-        sources["arguments" if name == "slurm_arg" else name] = f"--{job_options.flag_of(name)}"
+    for name, value in wanted.typed.items():
+        no = "no" if value is False else ""
+        sources["arguments" if name == "slurm_arg" else name] = f"--{no}{job_options.flag_of(name)}"
     return job_options.choose(site, wanted.typed, {}), sources
 
 
@@ -227,9 +228,10 @@ def _devices(wanted: NewSite, configs: Configs, partition: PartitionFacts, node:
 
 
 def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: PartitionFacts) -> NodeFacts:
-    say(f"a node of partition {partition.name} is asked what it sees (srun; Ctrl-C gives up)")
     folders = dict.fromkeys(_needed(wanted, Fact("venv", "")).values())
-    with interrupted_once():  # its job is taken out of the queue, and no file of ours is left
+    # An interrupt takes its job out of the queue, and leaves no file of ours.
+    with interrupted_once(), shown() as show:
+        show(f"a node of partition {partition.name} is asked what it sees", 0, 0, "by srun; Ctrl-C gives up")
         return asked.node_facts(slurm, options, partition.gpus > 0, list(folders))
 
 

@@ -172,6 +172,8 @@ def test_images_that_are_there_are_kept_unless_forced(tmp_path: Path) -> None:
     assert "nemo:25.09" not in site_setup.preview(work(tmp_path))
     assert "nemo:25.09" in site_setup.preview(work(tmp_path, force=True))
     assert site_setup.preview(work(tmp_path, engine="nemo")) == "no job: all images are there"
+    nobody_named = dataclasses.replace(work(tmp_path), named=False)
+    assert site_setup.preview(nobody_named).startswith("no job: what you plan to run says which are imported")
 
 
 @pytest.mark.parametrize("trouble", ["not shared", "not there", "a file"])
