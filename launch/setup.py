@@ -165,7 +165,9 @@ def site() -> int:
     runtimes.refuse_unknown_engines(row)
     images.refuse_without_containers(typed_image(), row)
     options.refuse_without_slurm(row, typed)
-    engines = wanted.specs(configs, wanted.platforms(row, configs), BACKEND.value, ENGINE.value, MODEL.value)
+    devices = wanted.devices_of(row, configs)
+    on = [device.name for device in devices]
+    engines = wanted.specs(configs, wanted.platforms(row, configs), BACKEND.value, ENGINE.value, MODEL.value, on)
     if IMAGE.value and len(engines) > 1:
         raise RequestError(
             f"--image is for one engine, not for {', '.join(engines)}", where="--image", next_command="--engine=NAME"
@@ -175,7 +177,7 @@ def site() -> int:
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
         engines=engines,
-        devices=wanted.devices_of(row, configs),
+        devices=devices,
         image=typed_image(),
         repositories=[
             one

@@ -1,6 +1,6 @@
 """What a site is set up for: the engines that were asked for, what each runs in, and the images of the nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -10,6 +10,7 @@ from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, nearest
 from benchmarks.machine import images
+from benchmarks.request.resolve import ANY
 from benchmarks.values import Architecture, Hardware, ImageNames, JobOptions, Site, Value
 from launch.running import interpreters
 
@@ -44,10 +45,12 @@ def specs(
     backend: str | None = None,
     engine: str | None = None,
     model: str | None = None,
+    on: Collection[str] = (),
 ) -> dict[str, EnvironmentSpec]:
     """ "backend/engine" -> what it runs in; of all engines, or of the one that is named.
 
-    Of a model without an engine: the one of each backend that a run without --engine gets.
+    Of a model without an engine: the one of each backend that a run without --engine gets. `on` names devices; where
+    no recipe of the model is for them, others count.
     """
     chosen = [find_backend(backend)] if backend else list(backends().values())
     all_engines = sorted({name for one in chosen for name in one.engines})
@@ -55,23 +58,27 @@ def specs(
         raise RequestError(f"unknown engine '{engine}': {nearest(engine, all_engines)}", where="--engine")
     found = {}
     for platform, one in product(platforms, chosen):
-        mine = [name for name in one.engines if engine in (None, name) and _trains(model, one.name, name, configs)]
+        named = [name for name in one.engines if engine in (None, name)]
+        mine = [name for name in named if _trains(model, one.name, name, configs, on)]
         for name in mine if model is None else mine[:1]:
             spec = one.environment(name, platform)
             if engine or model or not spec.only_by_name:
                 suffix = f" ({platform})" if len(platforms) > 1 else ""
                 found[f"{one.name}/{name}{suffix}"] = spec
+    if not found and on:
+        return specs(configs, platforms, backend, engine, model)
     if not found:
         raise RequestError(f"no engine has a recipe for {model}", where="--model, --backend and --engine")
     return found
 
 
-def _trains(model: str | None, backend: str, engine: str, configs: Configs) -> bool:
+def _trains(model: str | None, backend: str, engine: str, configs: Configs, on: Collection[str]) -> bool:
     if model is None:
         return True
     name = configs.model(model).name
     mine = [recipe for recipe in configs.recipes() if (recipe.backend, recipe.engine) == (backend, engine)]
-    return any(name in recipe.models or "*" in recipe.models for recipe in mine)
+    there = [recipe for recipe in mine if not on or {ANY, *on} & set(recipe.hardware)]
+    return any(name in recipe.models or ANY in recipe.models for recipe in there)
 
 
 def devices_of(site: Site, configs: Configs) -> list[Hardware]:

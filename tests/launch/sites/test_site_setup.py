@@ -127,7 +127,10 @@ def test_a_site_of_ones_own_pythons_is_looked_at(tmp_path: Path, capsys: pytest.
     [
         ({"backend": "jax"}, {"jax/maxtext"}),
         ({"engine": "bridge"}, {"nemo/bridge"}),
-        ({"model": "llama31_8b"}, {"jax/maxtext", "nemo/nemo"}),
+        ({"model": "llama31_8b", "on": ["h100"]}, {"jax/maxtext", "nemo/nemo"}),
+        ({"model": "llama31_70b", "on": ["h100"]}, {"nemo/nemo"}),
+        ({"model": "llama31_70b", "on": ["tpu_v4"]}, {"jax/maxtext", "nemo/nemo"}),  # where no recipe is for them
+        ({"model": "llama2_70b_lora", "on": ["h100"]}, {"nemo/mlperf_llama2_70b_lora"}),
         ({"model": "llama3_8b", "backend": "nemo"}, {"nemo/bridge"}),
         ({"model": "llama3_tiny", "backend": "nemo"}, {"nemo/nemo"}),
         ({"engine": "brige"}, "did you mean 'bridge'"),
