@@ -33,11 +33,10 @@ def simulated(runs: int, keep: bool) -> str:
 
 def rates_source(found: SelfTest) -> str:
     """A module of data."""
-    rows: dict[str, list[str]] = {}
-    for (what, value), counts in found.rates.items():
-        rates = ", ".join(f"{count.share:g}" for count in counts)
-        rows.setdefault(what, []).append(f"        {value}: ({rates}),\n")
-    tables_of = "".join(f'    "{what}": {{\n{"".join(lines)}    }},\n' for what, lines in rows.items())
+    tables_of = ""
+    for what, rows in found.stated.items():
+        lines = [f"        {value}: ({', '.join(f'{rate:g}' for rate in rates)}),\n" for value, rates in rows.items()]
+        tables_of += f'    "{what}": {{\n{"".join(lines)}    }},\n'
     return f'''"""Simulated false alarms of a gated figure and night, by what a site's nights show. Data alone.
 
 Made by docs/make_gate_tables.py; self_test.py says what the rows are. {found.runs} histories a row.

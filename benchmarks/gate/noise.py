@@ -201,17 +201,32 @@ def _distances(values: Sequence[float], rule: Rule) -> list[float]:
     return [one - mean for one in logs]
 
 
-def false_alarms(shared: SharedNoise | None, course: NightCourse | None, sees: Estimate | None) -> FalseAlarms:
-    """As simulated for the worse end of each interval. Unknown, re-runs share everything and controls see nothing."""
-    share, seen = shared.high if shared else 1.0, sees.low if sees else 0.0
+def false_alarms(
+    shared: SharedNoise | None, course: NightCourse | None, sees: Estimate | None, *, worse: bool = False
+) -> FalseAlarms:
+    """As simulated; `worse`: at the worse end of each interval. Unknown, re-runs share all, controls see nothing."""
+    share, seen = 1.0, _seen(sees, worse)
+    if shared:
+        share = shared.high if worse else shared.share
     rates = [_simulated("share", share, seen)]
     if course:
-        lasting = course.control_sees.low if course.control_sees else 0.0
-        drift = course.drift_percent.high / course.noise_percent
-        rates += [_simulated("memory", course.memory.high, lasting), _simulated("drift", drift, lasting)]
+        memory, drift = (one.high if worse else one.value for one in (course.memory, course.drift_percent))
+        lasting = _seen(course.control_sees, worse)
+        rates += [_simulated("memory", memory, lasting), _simulated("drift", drift / course.noise_percent, lasting)]
     usual = max(rates)
     skewed, slow = _simulated("skewed", share, seen), _simulated("slow nights", 1.0, seen)
     return FalseAlarms(usual, max(usual, skewed), max(usual, slow))
+
+
+def tells(sees: Estimate | None) -> bool:
+    """Whether the nights say anything of what the control sees."""
+    return sees is not None and (sees.low, sees.high) != (0.0, 1.0)
+
+
+def _seen(sees: Estimate | None, worse: bool) -> float:
+    if sees is None or not tells(sees):
+        return 0.0
+    return sees.low if worse else sees.value
 
 
 def _simulated(what: str, value: float, seen: float) -> float:

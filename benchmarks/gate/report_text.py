@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
-from benchmarks.gate.noise import FEWEST_IN_COURSE, FEWEST_NIGHTS, false_alarms
+from benchmarks.gate.noise import FEWEST_IN_COURSE, FEWEST_NIGHTS, false_alarms, tells
 from benchmarks.gate.rule import G3
 from benchmarks.gate.values import (
     CellReport,
@@ -197,15 +197,22 @@ def false_alarms_text(
     """`gated`: cells times gating figures; `controlled`: whether each has a control."""
     if not gated:
         return "nothing was judged, so nothing could be a false alarm"
-    rates = false_alarms(shared, course, sees)
-    one_in = 1 / (1 - (1 - rates.usual) ** gated)
+    usual, worse = (false_alarms(shared, course, sees, worse=end) for end in (False, True))
+    nights = [f"{1 / (1 - (1 - rate) ** gated):,.0f}" for rate in (worse.usual, usual.usual)]
     shown = [_shared_text(shared), _course_text(course), *([_sees_text(sees)] if controlled else [])]
     return (
-        f"false alarms: {rates.usual:.1%} a cell and night (simulated); with {plural(gated, 'gated figure')} one "
-        f"false regression in {one_in:,.0f} nights. {rates.skewed:.1%} if the noise is skewed, "
-        f"{rates.slow_nights:.1%} if 3% of whole nights are 2% slow, {SLOW_NODES_SHARE:.1%} if some nodes are. "
-        f"Stated by the worse end of each 90% interval: {'; '.join(shown)}"
+        f"false alarms: {_range_text(usual.usual, worse.usual)} a cell and night (simulated; ranges end at the worse "
+        f"ends of the intervals below); with {plural(gated, 'gated figure')} one false regression in "
+        f"{' to '.join(dict.fromkeys(nights))} nights. "
+        f"{_range_text(usual.skewed, worse.skewed)} if the noise is skewed, "
+        f"{_range_text(usual.slow_nights, worse.slow_nights)} if 3% of whole nights are 2% slow, "
+        f"{SLOW_NODES_SHARE:.1%} if some nodes are. By the site's own nights: {'; '.join(shown)}"
     )
+
+
+def _range_text(usual: float, worse: float) -> str:
+    low, high = (f"{100 * rate:.2g}" for rate in (usual, worse))
+    return f"{high}%" if low == high else f"{low} to {high}%"
 
 
 def _shared_text(noise: SharedNoise | None) -> str:
@@ -222,7 +229,9 @@ def _course_text(course: NightCourse | None) -> str:
     if course is None:
         return f"independent nights without drift are assumed until there are {FEWEST_IN_COURSE}"
     memory, drift, sees = course.memory, course.drift_percent, course.control_sees
-    control = f"; the control shows {sees.value:.0%} of both ({sees.low:.0%} to {sees.high:.0%})" if sees else ""
+    control = ""
+    if sees is not None and tells(sees):
+        control = f"; the control shows {sees.value:.0%} of both ({sees.low:.0%} to {sees.high:.0%})"
     return (
         f"the last {plural(memory.nights, 'night')} have a lag-1 autocorrelation of {memory.value:.2f} "
         f"({memory.low:.2f} to {memory.high:.2f}) and drift by {drift.value:+.2f}% a month "
@@ -233,6 +242,8 @@ def _course_text(course: NightCourse | None) -> str:
 def _sees_text(sees: Estimate | None) -> str:
     if sees is None:
         return f"the control is assumed to see no slow night until {FEWEST_NIGHTS} nights have had re-runs with it"
+    if not tells(sees):
+        return "the control is assumed to see no slow night: none was slow enough to tell"
     return (
         f"the control shows {sees.value:.0%} of slow nights "
         f"({sees.low:.0%} to {sees.high:.0%}, {plural(sees.nights, 'night')} with re-runs)"

@@ -6,7 +6,7 @@ assert the bounds.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -95,6 +95,14 @@ class SelfTest(Value, frozen=True):
     sweeps: dict[At, Count]
     courses: dict[At, Seen]  # a lasting change that nobody accepts, and that is mended after LASTS nights
 
+    @property
+    def stated(self) -> dict[str, dict[float, tuple[float, ...]]]:
+        """As in simulated_rates.py."""
+        by_kind: dict[str, dict[float, tuple[float, ...]]] = defaultdict(dict)
+        for (what, value), counts in self.rates.items():
+            by_kind[what][value] = tuple(count.share for count in counts)
+        return dict(by_kind)
+
 
 WORLDS: dict[str, World] = {
     "as in the tables above": USUAL,
@@ -123,12 +131,13 @@ SHOWN: dict[Shown, World] = {
     ("slow nights", 0.03): USUAL._replace(slow_nights=0.03),
 }
 _SHOWN_AS = {
-    "share": "re-runs share {:.0%} of the variance with the first run",
-    "skewed": "the same with skewed (exponential) noise, {:.0%}",
-    "memory": "nights have a lag-1 autocorrelation of {:g}",
-    "drift": "the machine drifts by {:g} times the noise a month",
-    "slow nights": "{:.0%} of nights are slow by 2%",
+    "share": "re-runs share {} of the variance with the first run",
+    "skewed": "the same, with skewed (exponential) noise: {}",
+    "memory": "nights have a lag-1 autocorrelation of {}",
+    "drift": "the machine drifts by {} times the noise a month",
+    "slow nights": "{} of nights are slow by 2%",
 }
+_IN_PERCENT = ("share", "skewed", "slow nights")
 SLOW_NODES = "lands on nodes"
 _WEAK: dict[str, Case] = {
     **{
@@ -262,7 +271,7 @@ def bounds(found: SelfTest) -> list[Bound]:
     stated = [
         # An alarm goes on for nights, so a history counts as one case, not as so many nights.
         Bound(
-            f"false regressions a night where {shown_text(what, value)}, {_seen(seen)}",
+            f"false regressions a night where {_shown(what, value)}, {_seen(seen)}",
             Count(count=round(count.count / RATE_NIGHTS), of=count.of // RATE_NIGHTS),
             most=most,
         )
@@ -297,7 +306,7 @@ def broken_bounds(found: SelfTest) -> list[str]:
 
 def tables(found: SelfTest) -> str:
     parts = [settings_line(found.rule, found.seed, found.runs), _power(found), _said(found), _worlds(found)]
-    parts += [_rates(found), _after(found)]
+    parts += [rates_table(found.stated), _after(found)]
     weak = [[what, count.text(2)] for what, count in found.weak.items()]
     what = f"What raises false alarms, at {_percent(USUAL.noise)} noise where no other is said:"
     parts.append(_table(what, ["where", "false alarms a night"], weak))
@@ -364,14 +373,20 @@ def _worlds(found: SelfTest) -> str:
     return _table("Other worlds, without and with a control on the nodes of each run:", heading, rows)
 
 
-def _rates(found: SelfTest) -> str:
+def rates_table(rates: Mapping[str, Mapping[float, Sequence[float]]]) -> str:
     heading = ["false alarms a night where", *map(_seen, SEEN)]
-    rows = [[shown_text(*at), *(count.text(2) for count in counts)] for at, counts in found.rates.items()]
+    rows = [
+        [
+            _shown(what, *found),
+            *(_each(f"{100 * rate:.2f}%" for rate in seen) for seen in zip(*found.values(), strict=True)),
+        ]
+        for what, found in rates.items()
+    ]
     return _table("What reports state false alarms by:", heading, rows)
 
 
-def shown_text(what: str, value: float) -> str:
-    return _SHOWN_AS[what].format(value)
+def _shown(what: str, *values: float) -> str:
+    return _SHOWN_AS[what].format(_each(_percent(one) if what in _IN_PERCENT else f"{one:g}" for one in values))
 
 
 def _seen(seen: float) -> str:
@@ -387,9 +402,9 @@ def _after(found: SelfTest) -> str:
     rows = [
         [
             *map(_percent, at),
-            _each(one.at(night, "regression") for night in COURSE_NIGHTS),
-            _each(one.open(night) for night in COURSE_NIGHTS),
-            _each(one.at(LASTS + night, "regression") for night in MENDED_NIGHTS),
+            _each(one.at(night, "regression").text() for night in COURSE_NIGHTS),
+            _each(one.open(night).text() for night in COURSE_NIGHTS),
+            _each(one.at(LASTS + night, "regression").text() for night in MENDED_NIGHTS),
             one.after(LASTS, "improvement").text(),
         ]
         for at, one in found.courses.items()
@@ -399,11 +414,11 @@ def _after(found: SelfTest) -> str:
 
 
 def found_text(seen: Seen) -> str:
-    return _each(seen.within(night, "regression") for night in NIGHTS)
+    return _each(seen.within(night, "regression").text() for night in NIGHTS)
 
 
-def _each(counts: Iterable[Count]) -> str:
-    return " / ".join(count.text() for count in counts)
+def _each(texts: Iterable[str]) -> str:
+    return " / ".join(texts)
 
 
 def _table(what: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

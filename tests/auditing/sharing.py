@@ -42,13 +42,22 @@ def lines(size: Size, random: Random) -> Lines:
 def _stated(size: Size, random: Random, worlds: Mapping[str, World], controlled: bool) -> Lines:
     for name, world in worlds.items():
         sites = draw(world, random, size.runs(400, 25), NIGHTS)
-        stated = [_rate(world, sites, site, controlled) for site in range(len(sites.runs))]
+        middle, stated = (
+            [_rate(world, sites, site, controlled, worse=end) for site in range(len(sites.runs))]
+            for end in (False, True)
+        )
         real = _real(world, random, size.runs(400, 8), controlled)
         held = share([one >= real.share - Z * real.error for one in stated])
         where = f"{name}{', with a control' if controlled else ''}"
-        low, middle, high = (100 * float(np.quantile(stated, part)) for part in (0.1, 0.5, 0.9))
-        also = f"real {real.text(2)}, stated {middle:.2f}%, in 8 of 10 sites {low:.2f} to {high:.2f}%"
-        yield at_least(PART, f"{where}: the stated false alarms are not below the real ones", held, 0.90, also=also)
+        ends = " to ".join(f"{100 * float(np.median(rates)):.2f}" for rates in (middle, stated))
+        also = f"real {real.text(2)}, stated {ends}% in the middle site"
+        yield at_least(
+            PART,
+            f"{where}: the upper end of the stated false alarms is not below the real ones",
+            held,
+            0.90,
+            also=also,
+        )
 
 
 def _real(world: World, random: Random, histories: int, controlled: bool) -> Share:
@@ -56,12 +65,12 @@ def _real(world: World, random: Random, histories: int, controlled: bool) -> Sha
     return share([[said == "regression" for said in one[BEFORE:]] for one in watched(calm, controlled)])
 
 
-def _rate(world: World, sites: Nights, site: int, controlled: bool) -> float:
+def _rate(world: World, sites: Nights, site: int, controlled: bool, *, worse: bool) -> float:
     """Of the figures in a report the one whose condition the world meets."""
     reruns = _reruns(sites, site)
     controls = np.exp(sites.controls[site, -COURSE:, 0]).tolist() if controlled else []
     course = course_of(np.exp(sites.runs[site, -COURSE:]).tolist(), controls)
-    found = false_alarms(shared_noise(reruns), course, control_sees(reruns) if controlled else None)
+    found = false_alarms(shared_noise(reruns), course, control_sees(reruns) if controlled else None, worse=worse)
     if world.bad_nights:
         return found.slow_nights
     return found.skewed if world.draw in (student, skewed) else found.usual

@@ -10,6 +10,7 @@ from benchmarks.gate.level import level, logarithms
 from benchmarks.gate.noise import (
     FEWEST_IN_COURSE,
     FEWEST_NIGHTS,
+    FalseAlarms,
     Reruns,
     control_sees,
     course_of,
@@ -189,21 +190,23 @@ def course(memory: float = 0.0, drift_percent: float = 0.0, sees: Estimate | Non
     )  # fmt: skip
 
 
+def worst(noise: SharedNoise | None, nights: NightCourse | None, sees: Estimate | None) -> FalseAlarms:
+    return false_alarms(noise, nights, sees, worse=True)
+
+
 def test_false_alarms_are_the_simulated_ones_at_the_worse_end_of_what_the_nights_show() -> None:
     none, half, every = range(3)
-    assert false_alarms(shared(0.5), None, None).usual == pytest.approx(RATES["share"][0.5][none])
-    assert false_alarms(None, None, None).usual == pytest.approx(RATES["share"][1.0][none])
-    assert false_alarms(shared(0.0), course(memory=0.4), None).usual == pytest.approx(RATES["memory"][0.4][none])
-    assert false_alarms(shared(0.0), course(drift_percent=1.0), None).usual == pytest.approx(
-        RATES["drift"][2.0][none]
-    )
-    unseen = false_alarms(shared(0.0), course(drift_percent=1.0), estimate(1.0, 1.0))
+    assert worst(shared(0.5), None, None).usual == pytest.approx(RATES["share"][0.5][none])
+    assert worst(None, None, None).usual == pytest.approx(RATES["share"][1.0][none])
+    assert worst(shared(0.0), course(memory=0.4), None).usual == pytest.approx(RATES["memory"][0.4][none])
+    assert worst(shared(0.0), course(drift_percent=1.0), None).usual == pytest.approx(RATES["drift"][2.0][none])
+    unseen = worst(shared(0.0), course(drift_percent=1.0), estimate(1.0, 1.0))
     assert unseen.usual == pytest.approx(RATES["drift"][2.0][none])
-    seen = false_alarms(shared(0.0), course(drift_percent=1.0, sees=estimate(0.5, 0.9)), estimate(0.5, 0.9))
+    seen = worst(shared(0.0), course(drift_percent=1.0, sees=estimate(0.5, 0.9)), estimate(0.5, 0.9))
     assert seen.usual == pytest.approx(RATES["drift"][2.0][half])
     assert seen.slow_nights == pytest.approx(max(RATES["slow nights"][0.03][half], seen.usual))
-    assert false_alarms(shared(0.5), None, estimate(0.5, 1.0)).skewed == pytest.approx(RATES["skewed"][0.5][half])
-    assert false_alarms(shared(0.5), None, estimate(1.0, 1.0)).slow_nights == pytest.approx(
+    assert worst(shared(0.5), None, estimate(0.5, 1.0)).skewed == pytest.approx(RATES["skewed"][0.5][half])
+    assert worst(shared(0.5), None, estimate(1.0, 1.0)).slow_nights == pytest.approx(
         RATES["slow nights"][0.03][every]
     )
 
@@ -212,28 +215,31 @@ def test_false_alarms_are_the_simulated_ones_at_the_worse_end_of_what_the_nights
 def test_false_alarms_grow_with_the_share_the_autocorrelation_and_the_drift_and_fall_with_the_control(
     sees: float,
 ) -> None:
-    by_share = [false_alarms(shared(n / 20), None, estimate(sees, 1.0)).usual for n in range(21)]
-    by_memory = [false_alarms(shared(0.0), course(memory=n / 20), None).usual for n in range(13)]
-    by_drift = [false_alarms(shared(0.0), course(drift_percent=n / 10), None).usual for n in range(-5, 25)]
+    by_share = [worst(shared(n / 20), None, estimate(sees, 1.0)).usual for n in range(21)]
+    by_memory = [worst(shared(0.0), course(memory=n / 20), None).usual for n in range(13)]
+    by_drift = [worst(shared(0.0), course(drift_percent=n / 10), None).usual for n in range(-5, 25)]
     for rates in (by_share, by_memory, by_drift):
         assert rates == sorted(rates)
         assert rates[-1] > 2 * rates[0]
-    less, more = (false_alarms(shared(0.2), None, estimate(low, 1.0)).slow_nights for low in (sees, sees + 0.2))
+    less, more = (worst(shared(0.2), None, estimate(low, 1.0)).slow_nights for low in (sees, sees + 0.2))
     assert more < less
 
 
 def test_the_sentence_states_the_rates_and_what_the_nights_show() -> None:
     text = false_alarms_text(20, shared(0.5), course(0.4, 0.2), controlled=False)
-    assert "false alarms: 1.2% a cell and night" in text
-    assert "with 20 gated figures one false regression in 5 nights" in text
-    assert "2.0% if the noise is skewed, 2.6% if 3% of whole nights are 2% slow" in text
+    assert "false alarms: 0.26 to 1.2% a cell and night" in text
+    assert "with 20 gated figures one false regression in 5 to 19 nights" in text
+    assert "1.2 to 2% if the noise is skewed, 2.6% if 3% of whole nights are 2% slow" in text
     assert "re-runs share 25% of the night-to-night variance with the first run (0% to 50%" in text
     assert "lag-1 autocorrelation of 0.20 (0.00 to 0.40) and drift by +0.10% a month" in text
     assert "control" not in text
     assert "at most" not in text
     controlled = false_alarms_text(20, shared(0.5), None, estimate(0.4, 1.0), controlled=True)
     assert "the control shows 70% of slow nights (40% to 100%, 50 nights with re-runs)" in controlled
-    assert "1.8% if 3% of whole nights" in controlled
+    assert "0.95 to 1.8% if 3% of whole nights" in controlled
+    calm = false_alarms_text(20, shared(0.5), None, estimate(0.0, 1.0), controlled=True)
+    assert "none was slow enough to tell" in calm
+    assert ", 2.6% if 3% of whole nights" in calm
     unknown = false_alarms_text(1, controlled=True)
     assert "assumed to share all noise" in unknown
     assert "independent nights without drift are assumed until there are 30" in unknown
