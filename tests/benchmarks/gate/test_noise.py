@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.gate.level import level, logarithms
+from benchmarks.gate.nights import OLDER
 from benchmarks.gate.noise import (
     FEWEST_IN_COURSE,
     FEWEST_NIGHTS,
@@ -15,6 +16,7 @@ from benchmarks.gate.noise import (
     control_sees,
     course_of,
     false_alarms,
+    night_course,
     reruns_of,
     shared_noise,
 )
@@ -22,7 +24,7 @@ from benchmarks.gate.report_text import false_alarms_text
 from benchmarks.gate.rule import G3, decide
 from benchmarks.gate.simulated_rates import RATES
 from benchmarks.gate.simulation import World, draw, generator
-from benchmarks.gate.values import Estimate, NightCourse, SharedNoise
+from benchmarks.gate.values import Estimate, NightCourse, NightPoint, SharedNoise, UsedAs
 from tests.benchmarks.gate.nights_made import history, judged, report
 
 CELLS, NIGHTS, BASELINE = 10, 30, 20
@@ -159,6 +161,35 @@ def test_the_nights_show_their_autocorrelation_and_their_drift(memory: float, dr
     assert faster is not None
     assert faster.drift_percent.value == pytest.approx(-100 * drift, abs=0.3)
     assert course_of(nights(memory, drift)[0][: FEWEST_IN_COURSE - 1]) is None
+
+
+def test_nights_that_follow_each_other_say_less_of_a_drift() -> None:
+    plain, following = (
+        np.median([one.high - one.low for one in (drift_of(nights(memory, 0.0, seed=n)[0]) for n in range(20))])
+        for memory in (0.0, 0.8)
+    )
+    assert following > 1.2 * plain
+
+
+def drift_of(values: list[float]) -> Estimate:
+    found = course_of(values)
+    assert found is not None
+    return found.drift_percent
+
+
+def test_the_course_is_of_the_level_that_counts_now_without_tonight() -> None:
+    cell, _ = judged(1.5, history())
+    values = nights(0.0, 0.01, count=40)[0]
+    used: list[tuple[UsedAs, str]] = [("left out", OLDER)] * 15 + [("baseline", "")] * 20 + [("recent", "")] * 4
+    points = [
+        NightPoint(night=str(n), run_id=str(n), value=value, used_as=as_what, why=why)
+        for n, (value, (as_what, why)) in enumerate(zip(values, [*used, ("tonight", "")], strict=True))
+    ]
+    off = NightPoint(night="x", run_id="x", value=9.0, used_as="left out", why="judged regression, and not accepted")
+    gated = replace(cell.judgements[0], points=[off, *points], gates=True)
+    found = night_course([replace(cell, judgements=[gated, replace(gated, gates=False)])])
+    assert found == course_of(values[:35])
+    assert night_course([cell]) is None
 
 
 @pytest.mark.parametrize("sees", [0.0, 0.5, 1.0])
