@@ -1,5 +1,5 @@
-"""Makes the tables of docs/gate.md and docs/measurements/2026-11-24-gate.md: what the gate's self test finds, and
-what the gate says of public runs; and benchmarks/gate/simulated_rates.py, by which reports state false alarms.
+"""Makes the tables of docs/measurements/2026-11-24-gate.md: what the gate's self test finds, and what the gate says of
+public runs; and benchmarks/gate/simulated_rates.py, by which reports state false alarms.
 
 .venv/bin/python docs/make_gate_tables.py [--runs=500] [--print] [--only=simulated|replayed]
 """
@@ -86,7 +86,7 @@ def _cells(counts: Sequence[int]) -> list[str]:
 
 
 PARTS: dict[str, tuple[str, Callable[[int, bool], str]]] = {
-    "simulated": ("gate.md", simulated),
+    "simulated": ("measurements/2026-11-24-gate.md", simulated),
     "replayed": ("measurements/2026-11-24-gate.md", replayed),
 }
 

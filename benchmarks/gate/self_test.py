@@ -1,6 +1,6 @@
 """The gate tries itself: false alarms and power of its rule on synthetic nights, with bounds and tables. Pure.
 
-`launch/nightly.py --self_test` prints the tables and docs/make_gate_tables.py writes them into docs/gate.md; tests
+`launch/nightly.py --self_test` prints the tables; docs/make_gate_tables.py writes them into docs/measurements; tests
 assert the bounds.
 """
 

@@ -46,7 +46,7 @@ from tests.benchmarks.gate import controls
 pytestmark = pytest.mark.slow(seconds=1)  # simulations
 
 ROOT = Path(__file__).resolve().parents[3]
-DOCUMENT = ROOT / "docs" / "gate.md"
+DOCUMENT = ROOT / "docs" / "measurements" / "2026-11-24-gate.md"
 HISTORIES = 100
 SMALL = 5  # histories of a whole self test, whose figures nobody looks at
 
