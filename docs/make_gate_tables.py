@@ -1,4 +1,4 @@
-"""Makes the tables of docs/measurements/2026-11-24-gate.md: what the gate's self test finds, and what the gate says of
+"""Makes the tables of docs/measurements/2026-11-24-gate.md: what the gate's self test finds, and what it says of
 public runs; and benchmarks/gate/simulated_rates.py, by which reports state false alarms.
 
 .venv/bin/python docs/make_gate_tables.py [--runs=500] [--print] [--only=simulated|replayed]
