@@ -8,9 +8,10 @@ Examples:
   python launch/dashboard.py --where=model=llama2_70b --where='gpus>=64' --dashboard_dir=/tmp/large
       of some runs alone, in a directory of its own
 
-Custom Scalars shows step times with their 5-95% band, throughput and MFU over all runs, a line for each
-series, and the nights of each nightly suite with the changes of their level; HParams a table of the newest runs; the
-other tabs each run's own steps. Profiles are in the tab Profile where xprof is installed (docs/reports.md).
+It opens on step times: a line for each series of runs, the nights of each suite, and the newest runs step by step.
+Custom Scalars adds the 5-95% band of each run's steps; Text has the verdict, command and notes of the last night and
+of each run; HParams is a table of the newest runs. Profiles are in the tab Profile where xprof is installed
+(docs/reports.md).
 Exit codes: 0 done; 1 TensorBoard or the disk failed; 2 the request was wrong.
 """
 
@@ -106,12 +107,10 @@ def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[
 
 
 def _addresses(address: str) -> str:
-    """TensorBoard draws no line by itself where there are more than 40: the charts' address says which."""
-    over_runs = "_smoothingWeight=0&regexInput=%5E(series|nights)%2F"
     return f"""TensorBoard  {address}/
-  charts     {address}/#custom_scalars&{over_runs}
+  charts     {address}/#custom_scalars
   table      {address}/#hparams
-  each run   {address}/#timeseries
+  verdicts   {address}/#text
 Ctrl-C ends it"""
 
 

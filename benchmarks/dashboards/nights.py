@@ -1,14 +1,15 @@
 """The nights of a suite, from the records of launch/nightly.py: values, and levels between changes. Pure.
 
-The step is the number of the night within its suite. The level between two change points is a flat line; each change
-is a point of its own, named by its night.
+The step is the number of the night within its suite. The nights, the level between two change points and each change
+are runs of TensorBoard's own with the same tags: so they share their charts, each in a colour of its own.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.dashboards.live import plain
-from benchmarks.dashboards.points import Board, Category, Chart, Point
+from benchmarks.dashboards.points import Board, Category, Chart, Charts, Point, Row, Table, Text
 from benchmarks.dashboards.runs import parsed_time
+from benchmarks.gate.report_text import screen_text
 from benchmarks.gate.values import MetricJudgement, NightReport
 from benchmarks.measuring.statistics import median
 
@@ -33,48 +34,63 @@ def _judgements(reports: Iterable[NightReport]) -> Iterator[tuple[str, str, Metr
 
 def _newest(suite: str, reports: Sequence[NightReport]) -> dict[str, tuple[str, MetricJudgement]]:
     """By tag, of the newest report that tells of it: a night that goes on has judged nothing yet."""
-    return {tag_of(suite, cell, one.metric.name): (cell, one) for _, cell, one in _judgements(reports)}
+    return {tag_of(suite, cell, one): (cell, one) for _, cell, one in _judgements(reports)}
 
 
-def tag_of(suite: str, cell: str, metric: str) -> str:
-    return f"perf/night_{plain(metric)}/{plain(suite)}/{plain(cell)}"
-
-
-def change_tag(tag: str, night: str) -> str:
-    return f"{tag}/change_{plain(night)}"
+def tag_of(suite: str, cell: str, one: MetricJudgement) -> str:
+    """What decides comes early, what is watched late: the tab Time Series has its groups in this order."""
+    place, watched = ("2", "") if one.gates else ("7", " (watched)")
+    return f"{place} nights of {plain(suite)}: {plain(one.metric.name)}{watched}/{plain(cell)}"
 
 
 def boards(reports: Iterable[NightReport]) -> list[Board]:
-    """One board a suite. A night told of by several reports is as the newest one has it."""
-    return [_board(suite, ours) for suite, ours in _suites(reports).items()]
+    """Of each suite its nights, their level, and each change. A night of several reports is as the newest has it."""
+    return [board for suite, ours in _suites(reports).items() for board in _boards(suite, ours)]
 
 
-def _board(suite: str, reports: Sequence[NightReport]) -> Board:
-    times: dict[str, float] = {}
+def _boards(suite: str, reports: Sequence[NightReport]) -> list[Board]:
+    times = _times(reports)
     values: dict[str, dict[str, float]] = {}  # tag -> night -> value
-    nights: dict[str, dict[str, float]] = {}  # night -> tag -> value
     for night, cell, one in _judgements(reports):
-        tag = tag_of(suite, cell, one.metric.name)
-        of_tag = values.setdefault(tag, {})
-        for point in one.points:
-            of_tag[point.night] = point.value
-            began = point.run_id.partition("-")[0]  # of a night without a report: when its run began
-            times.setdefault(point.night, parsed_time(began) or parsed_time(point.night[:10]) or 0.0)
+        of_tag = values.setdefault(tag_of(suite, cell, one), {})
+        of_tag |= {point.night: point.value for point in one.points}
         if one.tonight is not None:
             of_tag[night] = one.tonight
-    times |= {one.night: parsed_time(one.started) or parsed_time(one.night) or 0.0 for one in reports}
+    lines: dict[str, dict[str, dict[str, float]]] = {"": values}  # what is drawn -> tag -> night -> value
     for tag, (_, newest) in _newest(suite, reports).items():
         changes = sorted({one.night for one in newest.change_points} & values[tag].keys())
-        for night, level in _levels(values[tag], changes).items():
-            value = values[tag][night]
-            change = {change_tag(tag, night): value} if night in changes else {}
-            nights.setdefault(night, {}).update({tag: value, f"{tag}/level": level, **change})
-    points = [
-        Point(step=number, unix_seconds=times[night], scalars=nights[night])
-        for number, night in enumerate(sorted(times))
-        if night in nights
+        lines.setdefault(" level", {})[tag] = _levels(values[tag], changes)
+        for night in changes:
+            lines.setdefault(f" change {plain(night)}", {})[tag] = {night: values[tag][night]}
+    told: list[Charts | Table | Row | Text] = [_text(suite, reports[-1])]
+    return [
+        Board(name=f"{KIND}/{plain(suite)}{name}", points=_points(times, drawn), told=[] if name else told)
+        for name, drawn in lines.items()
     ]
-    return Board(name=f"{KIND}/{plain(suite)}", points=points)
+
+
+def _text(suite: str, newest: NightReport) -> Text:
+    heading, *lines = screen_text(newest).split("\n")
+    return Text(tag=f"1 nights/{plain(suite)}", heading=heading, lines=lines)
+
+
+def _times(reports: Sequence[NightReport]) -> dict[str, float]:
+    """When each night began; of one without a report, when its run did."""
+    found: dict[str, float] = {}
+    for _, _, one in _judgements(reports):
+        for point in one.points:
+            began = point.run_id.partition("-")[0]
+            found.setdefault(point.night, parsed_time(began) or parsed_time(point.night[:10]) or 0.0)
+    return found | {one.night: parsed_time(one.started) or parsed_time(one.night) or 0.0 for one in reports}
+
+
+def _points(times: dict[str, float], drawn: dict[str, dict[str, float]]) -> list[Point]:
+    found = []
+    for number, night in enumerate(sorted(times)):
+        scalars = {tag: values[night] for tag, values in drawn.items() if night in values}
+        if scalars:
+            found.append(Point(step=number, unix_seconds=times[night], scalars=scalars))
+    return found
 
 
 def _levels(values: dict[str, float], changes: Sequence[str]) -> dict[str, float]:
@@ -97,8 +113,7 @@ def categories(reports: Iterable[NightReport]) -> list[Category]:
                 continue
             title = f"{cell}: {one.metric.title}"
             unit = f", {one.metric.unit}" if one.metric.unit else ""
-            lines = [tag, f"{tag}/level", *(change_tag(tag, change.night) for change in one.change_points)]
-            charts.append(Chart(title=f"{title}{unit}, by night, with its level and changes", tags=lines))
+            charts.append(Chart(title=f"{title}{unit}, by night, with its level and changes", tags=[tag]))
         if charts:
             found.append(Category(title=f"Nights of {suite}", charts=charts))
     return found

@@ -45,10 +45,19 @@ class Row(Value, frozen=True, tag=True):
     cells: dict[str, str | float]
 
 
+class Text(Value, frozen=True, tag=True):
+    """A page of the tab Text: a heading, and lines as they are."""
+
+    tag: str
+    heading: str
+    lines: list[str]
+
+
 class Board(Value, frozen=True):
     """One run of TensorBoard's as it is to be."""
 
     name: str  # KIND/NAME: its folder below the log directory
     points: list[Point] = []
-    told: list[Charts | Table | Row] = []  # before the points
+    told: list[Charts | Table | Row | Text] = []  # before the points
     links: dict[str, str] = {}  # name in the folder -> file elsewhere
+    place: int | None = None  # among those whose colours must differ; None: after them, by its first point

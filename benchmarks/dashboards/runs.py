@@ -2,7 +2,8 @@
 
 import datetime
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from benchmarks.dashboards.live import plain
@@ -27,39 +28,51 @@ FIGURES = (
     Figure("memory_gb", "memory GB", lambda run: None if run.memory_bytes is None else run.memory_bytes / 1e9),
     Figure("counted_steps", "steps", lambda run: float(run.counted)),
 )
+# TensorBoard shows the first five columns of HParams before any click, and hides its metrics off the screen to the
+# right: so these three are columns like what was asked, and the rest are metrics.
+FIRST_FIGURES = FIGURES[:3]
+METRICS = FIGURES[3:]
+FIRST_COLUMNS = ("model", "on", *(figure.title for figure in FIRST_FIGURES))
 
 
-def asked(run: FinishedRun) -> dict[str, str | float]:
-    """The columns before the figures, in their order."""
+def row_of(run: FinishedRun) -> dict[str, str | float]:
+    """The columns of a run; a figure that is not known has no cell. Counts are text: TensorBoard shows 4 as 4.000."""
+    figures = {figure.title: figure.of(run) for figure in FIRST_FIGURES}
     return {
         "model": run.model,
+        "on": f"{run.gpus}x{run.hardware} {run.dtype} {run.backend}",
+        **{title: value for title, value in figures.items() if value is not None},
         "dtype": run.dtype,
         "backend": run.backend,
         "engine": run.engine,
         "hardware": run.hardware,
-        "gpus": float(run.gpus),
-        "nodes": float(run.nodes),
+        "gpus": str(run.gpus),
+        "nodes": str(run.nodes),
         "site": run.site,
         "task": run.task,
-        "global_batch": float(run.global_batch_size),
-        "sequence_length": float(run.sequence_length),
+        "global_batch": str(run.global_batch_size),
+        "sequence_length": str(run.sequence_length),
         "parallelism": run.parallelism or UNKNOWN,
         "pgle": run.pgle,
         "commit": (run.commit or UNKNOWN)[:12],
         "suite": run.suite or UNKNOWN,
         "night": run.night or UNKNOWN,
-        "status": _status(run),
+        "status": status(run),
         "mfu_of": UNKNOWN if run.mfu_percent is None else f"{run.mfu_convention}, {run.mfu_precision} {tflops(run)}",
     }
 
 
 def reached(run: FinishedRun) -> dict[str, float]:
-    """Tag -> the figures that are known."""
-    found = {f"result/{figure.name}": figure.of(run) for figure in FIGURES}
+    """Tag -> the figures that are metrics of the table and known."""
+    found = {metric_tag(figure): figure.of(run) for figure in METRICS}
     return {tag: value for tag, value in found.items() if value is not None}
 
 
-def _status(run: FinishedRun) -> str:
+def metric_tag(figure: Figure) -> str:
+    return f"result/{figure.name}"
+
+
+def status(run: FinishedRun) -> str:
     """With what makes a valid run comparable with none."""
     words: list[str] = [run.status]
     words += ["slowed on purpose"] if run.slowed_by else []
@@ -102,33 +115,82 @@ def parsed_time(text: str) -> float | None:
     return (found if found.tzinfo else found.replace(tzinfo=datetime.UTC)).timestamp()
 
 
-# --- words of a line's name -----------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
+
+
+def newest(entries: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """The last run, and those of the last night of each suite. `entries`: the oldest first."""
+    nights = {run.suite: run.night for run in entries if run.suite and run.night}
+    return [run for run in entries if run is entries[-1] or (run.night and run.night == nights.get(run.suite or ""))]
+
+
+def run_names(entries: Sequence[FinishedRun]) -> list[str]:
+    """When, what, and the end of its id, as a folder: "2026-11-24 00.27 llama2_tiny fp32 jax 1xcpu b722"."""
+    short = [_run_name(run) for run in entries]
+    many = {name for name, count in Counter(short).items() if count > 1}
+    return [plain(run.run_id) if name in many else name for name, run in zip(short, entries, strict=True)]
+
+
+def _run_name(run: FinishedRun) -> str:
+    words = [run.model, run.dtype, run.backend, f"{run.gpus}x{run.hardware}", _end(run)]
+    return " ".join([f"{run.started[:10]} {run.started[11:16].replace(':', '.')}", *map(plain, words)]).strip()
+
+
+def trial_names(entries: Sequence[FinishedRun], newest: Collection[str]) -> list[str]:
+    """In the first column of HParams, which has room for so much, in whose order its rows are: the newest first."""
+    short = [
+        f"{'(newest)' if run.run_id in newest else run.started[5:10]} {_end(run)}"
+        + ("" if run.status == "valid" else f" {run.status}")
+        for run in entries
+    ]
+    many = {name for name, count in Counter(short).items() if count > 1}
+    return [run.run_id if name in many else name for name, run in zip(short, entries, strict=True)]
+
+
+def _end(run: FinishedRun) -> str:
+    """What commands take for the run's id, where no other run's ends so."""
+    return run.run_id.rpartition("-")[2]
 
 
 def work_of(run: FinishedRun) -> str:
     """What is trained, at which precision: the runs of one chart."""
-    return f"{plain(run.model)}/{plain(run.dtype)}"
+    return f"{plain(run.model)} {plain(run.dtype)}"
 
 
-def line_name(kind: str, run: FinishedRun) -> str:
-    """By what people call it: who trains it how, on what, and where; what is seldom unusual, only where it is."""
-    words = [
-        run.suite or "",
-        run.backend if run.engine in ("", run.backend) else f"{run.backend}-{run.engine}",
-        f"{run.gpus}x{run.hardware}",
-        *_place(run),
-        run.task,
-        f"seq{run.sequence_length}",
-        f"batch{run.global_batch_size}",
-        run.parallelism,
-        "" if run.pgle in ("", "off") else f"pgle-{run.pgle}",
-        "" if run.window in ("", STEADY) else f"window-{run.window}",
+def line_names(kind: str, entries: Sequence[FinishedRun]) -> list[str]:
+    """By what people call it: what is trained, by whom, on what; where, and how, only as far as the lines differ.
+
+    What is trained comes first: so the lines of a chart stand together, and TensorBoard gives them other colours.
+    """
+    rows = [_line_words(run) for run in entries]
+    shared = {key for key in _DETAILS if len({row[key] for row in rows}) == 1}
+    return [
+        f"{kind}/{' '.join(plain(word) for key, word in row.items() if word and key not in shared)}" for row in rows
     ]
-    return f"{kind}/{' '.join(plain(word) for word in words if word)}"
 
 
-def _place(run: FinishedRun) -> list[str]:
+_DETAILS = ("place", "task", "sequence", "batch", "parallelism")
+
+
+def _line_words(run: FinishedRun) -> dict[str, str]:
+    return {
+        "model": run.model,
+        "dtype": run.dtype,
+        "suite": run.suite or "",
+        "backend": run.backend if run.engine in ("", run.backend) else f"{run.backend}-{run.engine}",
+        "devices": f"{run.gpus}x{run.hardware}",
+        "place": _place(run),
+        "task": run.task,
+        "sequence": f"seq{run.sequence_length}",
+        "batch": f"batch{run.global_batch_size}",
+        "parallelism": run.parallelism,
+        "pgle": "" if run.pgle in ("", "off") else f"pgle-{run.pgle}",
+        "window": "" if run.window in ("", STEADY) else f"window-{run.window}",
+    }
+
+
+def _place(run: FinishedRun) -> str:
     """The site; of runs on the launcher's own machine, which host that was."""
     if run.site == LOCAL:
-        return [f"host-{run.host}"] if run.host else []
-    return [f"site-{run.site}"]
+        return f"host-{run.host}" if run.host else ""
+    return f"site-{run.site}"

@@ -170,9 +170,14 @@ def _under(label: str, texts: Sequence[str]) -> Rows:
 def markdown(report: NightReport) -> str:
     """The same text: its first line as the heading, the rest as it is."""
     first, _, rest = screen_text(report).partition("\n")
-    body = rest.strip("\n")
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", rest)), default=0))  # what came from logs is no markup
-    return f"## {first}\n\n{fence}text\n{body}\n{fence}\n"
+    return fenced(first, rest.strip("\n").split("\n"))
+
+
+def fenced(heading: str, lines: Sequence[str]) -> str:
+    """Markdown of a heading and lines as they are: what came from logs is no markup."""
+    body = "\n".join(lines)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
+    return f"## {heading}\n\n{fence}text\n{body}\n{fence}\n"
 
 
 # --- what the night could not see -------------------------------------------------------------------

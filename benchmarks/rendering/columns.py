@@ -1,5 +1,7 @@
 """Text in columns: tables, and labels beside their texts. Every table of text is written here. Pure."""
 
+import re
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -42,6 +44,22 @@ def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows))
+
+
+def wrapped(lines: Iterable[str], width: int) -> list[str]:
+    """Lines of labels and texts, none longer than `width` where that can be: a text goes on in its own column.
+
+    The lines of a table, which have several columns, stay whole.
+    """
+    found = []
+    for line in lines:
+        if len(re.findall(r"\S  +(?=\S)", line)) > 1:
+            found.append(line)
+            continue
+        text = re.match(r"\s*\S+(?: \S+)*  +|\s*", line)
+        hanging = " " * min(text.end() if text else 0, width // 2)
+        found += textwrap.wrap(line, width, subsequent_indent=hanging, break_long_words=False) or [""]
+    return found
 
 
 def percent_text(percent: float | None, digits: str = ".2g") -> str:

@@ -24,9 +24,9 @@ STATE = ".state"
 LOCK = "lock"
 MARK = "tfevents"  # TensorBoard reads the files that have this in their names
 ROOT = "."  # the log directory itself
-KINDS = ("nights", "runs", "series")
+KINDS = ("newest", "nights", "runs", "series")
 OURS = ".stepmark"
-FORMAT = 4  # of what is written: another number makes all of it anew
+FORMAT = 5  # of what is written: another number makes all of it anew
 
 
 class Changes(Value, frozen=True):
@@ -69,7 +69,8 @@ def _keep_folder(path: Path, board: Board) -> bool:
     path.mkdir(parents=True, exist_ok=True)
     if board.name != ROOT:  # all other folders lie in it
         _keep_links(path, board.links)
-    digest = hashlib.sha256(msgspec.json.encode([FORMAT, board.told, board.name, board.points])).hexdigest()[:16]
+    content = [FORMAT, board.told, board.name, board.points, board.place]
+    digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
     before = [one for one in path.glob(f"*{MARK}*{OURS}") if not one.is_symlink() and one.name not in board.links]
     same = [one for one in before if one.name.endswith(f".{digest}{OURS}")]
     if not same:
@@ -86,6 +87,8 @@ def _write_new(path: Path, board: Board, name: str) -> None:
     from launch.running.step_sink import event, records_of
 
     began = board.points[0].unix_seconds if board.points else time.time()
+    if board.place is not None:  # TensorBoard gives its seven colours in turn, in the order of these times
+        began = float(board.place)
     unfinished = path / ".unfinished"
     with unfinished.open("wb") as stream:
         records = records_of(stream, began)

@@ -23,7 +23,8 @@ _ADDRESS = re.compile(r"TensorBoard \S+ at (http://\S+)")
 @contextlib.contextmanager
 def tensorboard(logdir: Path, host: str, port: int) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     """Its address, as soon as it answers there, and its process."""
-    command = [sys.executable, "-m", "tensorboard.main", f"--logdir={logdir}", f"--host={host}", f"--port={port}"]
+    program = Path(__file__).with_name("landing.py")
+    command = [sys.executable, "-P", str(program), f"--logdir={logdir}", f"--host={host}", f"--port={port}"]
     command += [f"--samples_per_plugin=scalars={POINTS}", "--window_title=Stepmark"]
     path = logdir / STATE / LOG
     with path.open("wb") as log:

@@ -1,11 +1,12 @@
 """All runs of a folder -> the dashboard's directory: reads what there is, decides what is to be, has it written.
 
-Of the newest runs each has a row of the table, its own live scalars and its profiles, by links. The profile plugin
-looks for RUN/plugins/profile/SESSION/HOST.xplane.pb and writes its caches beside the links, so a run's own folder
-stays as it was sealed.
+Of the newest runs each has a row of the table, a page of text, its own live scalars and its profiles, by links. The
+profile plugin looks for RUN/plugins/profile/SESSION/HOST.xplane.pb and writes its caches beside the links, so a run's
+own folder stays as it was sealed.
 """
 
 import contextlib
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -14,18 +15,22 @@ import msgspec
 
 from benchmarks.dashboards import nights, series
 from benchmarks.dashboards.live import plain
-from benchmarks.dashboards.points import Board, Category, Chart, Charts, Point, Row, Table
-from benchmarks.dashboards.runs import asked, reached, unix_seconds
+from benchmarks.dashboards.points import Board, Category, Chart, Charts, Point, Row, Table, Text
+from benchmarks.dashboards.runs import newest as newest_of
+from benchmarks.dashboards.runs import reached, row_of, run_names, status, trial_names, unix_seconds
 from benchmarks.dashboards.series import Band, band_of
 from benchmarks.errors import StepmarkError
 from benchmarks.gate.values import NightReport
-from benchmarks.rendering.columns import Rows, plural
-from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.runs.runfolder import STEPS
+from benchmarks.rendering.columns import Rows, aligned, plural
+from benchmarks.rendering.report import result_rows
+from benchmarks.runs.finished_run import RUNNING, FinishedRun
+from benchmarks.runs.runfolder import STEPS, RunFolder
 from benchmarks.values import Step
 from launch.dashboards.folders import ROOT, STATE, alone, keep
+from launch.reports.html_pages import scrubbed, scrubbed_result
 from launch.running.step_sink import EVENT_FILES
 
+NEWEST, RUNS = "newest", "runs"
 NIGHTS = "nights"  # <output_dir>/nights/<suite>/<night>.json
 BANDS = "bands.json"
 MOST_NOTES = 5
@@ -62,7 +67,7 @@ def update(
         boards = series.boards(drawn, bands)
         reports = [] if filtered else _reports(output_dir / NIGHTS, notes)
         of_nights = nights.boards(reports)
-        of_runs = [_board_of_run(output_dir / entry.path, entry, notes) for entry in shown]
+        of_runs = _boards_of_runs(output_dir, shown, notes)
         figures = series.categories(drawn)
         own = [Chart(title=title, tags=[tag]) for title, tag in OF_EACH_RUN.items()]
         categories = [
@@ -71,9 +76,17 @@ def update(
             *figures[1:],
             *([Category(title="Each run, step by step", charts=own)] if of_runs else []),
         ]
-        root = Board(name=ROOT, told=[Charts(categories=categories), Table(rows=[asked(one) for one in shown])])
-        changes = keep(logdir, [root, *boards, *of_nights, *of_runs])
-    also = f"; {plural(count, 'night')}" if (count := sum(len(board.points) for board in of_nights)) else ""
+        root = Board(name=ROOT, told=[Charts(categories=categories), Table(rows=[row_of(one) for one in shown])])
+        coloured = [
+            msgspec.structs.replace(board, place=place)
+            for place, board in enumerate([*boards, *of_nights, *(one for one in of_runs if _is_newest(one))])
+        ]
+        changes = keep(logdir, [root, *coloured, *(one for one in of_runs if not _is_newest(one))])
+    also = (
+        f"; {plural(count, 'night')}"
+        if (count := sum(len(board.points) for board in of_nights if board.told))
+        else ""
+    )
     older = f", the newest (--newest={newest})" if len(shown) < len(entries) else ""
     reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(left_out.items()))
     rows = [
@@ -142,7 +155,21 @@ def _bands(output_dir: Path, file: Path, entries: Sequence[FinishedRun], notes: 
     return {path: kept[path][1] for path in figures if path in kept}
 
 
-def _board_of_run(run: Path, entry: FinishedRun, notes: list[str]) -> Board:
+def _boards_of_runs(output_dir: Path, shown: Sequence[FinishedRun], notes: list[str]) -> list[Board]:
+    """The newest ones in a group of their own, which stands before all others."""
+    first = {run.run_id for run in newest_of(shown)}
+    names = zip(shown, run_names(shown), trial_names(shown, first), strict=True)
+    return [
+        _board_of_run(output_dir / run.path, run, f"{NEWEST if run.run_id in first else RUNS}/{name}", trial, notes)
+        for run, name, trial in names
+    ]
+
+
+def _is_newest(board: Board) -> bool:
+    return board.name.startswith(f"{NEWEST}/")
+
+
+def _board_of_run(run: Path, entry: FinishedRun, name: str, trial: str, notes: list[str]) -> Board:
     started = unix_seconds(entry)
     links = {path.name: str(path) for path in (run / "tensorboard").glob(EVENT_FILES)}
     if entry.profile == "xplane":
@@ -150,12 +177,28 @@ def _board_of_run(run: Path, entry: FinishedRun, notes: list[str]) -> Board:
             links |= _profile_links(run)
         except (StepmarkError, OSError) as error:
             notes.append(f"{entry.run_id}: its profile cannot be shown: {error}")
+    row = Row(name=trial, unix_seconds=started, cells=row_of(entry))
     return Board(
-        name=f"runs/{plain(entry.run_id)}",
+        name=name,
         points=[Point(step=0, unix_seconds=started, scalars=reached(entry))],
-        told=[Row(name=entry.run_id, unix_seconds=started, cells=asked(entry))],
+        told=[row, _text(RunFolder(run), entry)],
         links=links,
     )
+
+
+def _text(folder: RunFolder, entry: FinishedRun) -> Text:
+    """Verdict, command, layout, figures and notes; of a run that still trains what was asked."""
+    rows: Rows = [("folder", str(folder.path)), ("layout", entry.parallelism)]
+    command = ""
+    with contextlib.suppress(StepmarkError, OSError):
+        words = scrubbed(folder.provenance().get("command", []))
+        command = f"python launch/{shlex.join(map(str, words))}" if words else ""
+    with contextlib.suppress(StepmarkError, OSError):
+        if entry.status != RUNNING:
+            rows += result_rows(scrubbed_result(folder.stored_result()))
+    heading = f"{status(entry)}: {entry.model} {entry.task} {entry.dtype} on {entry.gpus} x {entry.hardware}"
+    lines = [*([command, ""] if command else []), *aligned(rows, indent="")]
+    return Text(tag="2 runs/summary", heading=heading, lines=lines)
 
 
 def _profile_links(run: Path) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.gate.values import ChangePoint
 from benchmarks.values import Parallelism
@@ -28,14 +29,18 @@ from tests.browser import browser, needs_chromium, page_of
 from tests.launch.dashboards.made_runs import MEASURED, begun, ended
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SERIES = "series/jax-maxtext 1xcpu pretrain seq128 batch2 one_device"
-SERIES_OF_TWO = "series/jax-maxtext 2xcpu pretrain seq128 batch4 data_2"
+SERIES = "series/llama2_tiny bf16 jax-maxtext 1xcpu batch2 one_device"
+SERIES_OF_TWO = "series/llama2_tiny bf16 jax-maxtext 2xcpu batch4 data_2"
 NIGHTS = {f"2026-11-0{n}": 0.5 + 0.1 * (n > 3) for n in range(1, 7)}
 CHANGE = ChangePoint(night="2026-11-04", percent=20.0, p=0.001)
 
 
 def run_name(number: int, devices: int = 1) -> str:
     return f"202611{number:02d}T000000Z-jax-llama2_tiny-{devices}xcpu-{number:04x}"
+
+
+def folder_name(number: int, devices: int = 1) -> str:
+    return f"2026-11-{number:02d} 00.00 llama2_tiny bf16 jax {devices}xcpu {number:04x}"
 
 
 def on(devices: int) -> dict[str, Any]:
@@ -104,13 +109,34 @@ def test_it_says_what_it_holds_and_a_second_time_writes_nothing(results: Path) -
     assert "left out  1 profiled, 1 running, 1 slowed on purpose: in no chart over many runs" in said
     assert "table     9 runs\n" in said
     (link,) = (results / "dashboard").glob("**/*.xplane.pb")  # where the profile plugin looks
-    assert link.relative_to(results / "dashboard/runs" / run_name(5)) == Path(
+    assert link.relative_to(results / "dashboard/runs" / folder_name(5)) == Path(
         "plugins/profile/2026_11_05/here.xplane.pb"
     )
     assert link.read_bytes() == b"a trace"
     before = files(results / "dashboard")
-    assert "written   0 new, 13 as before, 0 removed" in dashboard(f"--output_dir={results}")
+    assert "written   0 new, 15 as before, 0 removed" in dashboard(f"--output_dir={results}")
     assert files(results / "dashboard") == before
+
+
+def test_a_run_is_told_in_words_with_its_command_and_without_secrets(results: Path) -> None:
+    file = results / run_name(6) / "provenance.json"
+    about = json.loads(file.read_text()) | {"command": ["run.py", "--model=llama2_tiny", "HF_TOKEN=hf_" + 30 * "a"]}
+    file.write_text(json.dumps(about))
+    dashboard(f"--output_dir={results}")
+    told = words(results / "dashboard/newest" / folder_name(6))
+    assert told.startswith("## running: llama2_tiny pretrain bf16 on 1 x cpu")
+    assert "python launch/run.py --model=llama2_tiny" in told
+    assert "hf_" not in told
+    told = words(results / "dashboard/runs" / folder_name(2, 2))
+    assert re.search(r"layout +data 2\n", told)
+    assert re.search(r"seconds/step +600 ms median", told)
+
+
+def words(folder: Path) -> str:
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    (told,) = events.Tensors("2 runs/summary")
+    return told.tensor_proto.string_val[0].decode()
 
 
 def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
@@ -120,15 +146,15 @@ def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
     said = dashboard(f"--output_dir={results}", "--newest=7")
     assert "charts    6 runs in 2 series" in said
     assert "table     7 runs, the newest (--newest=7)" in said
-    assert not (results / "dashboard/runs" / run_name(2, 2)).exists()
-    assert (results / "dashboard/runs" / run_name(9)).is_dir()
+    assert not (results / "dashboard/runs" / folder_name(2, 2)).exists()
+    assert [path.name for path in (results / "dashboard/newest").iterdir()] == [folder_name(9)]
 
 
 def test_some_runs_have_a_place_of_their_own(results: Path, tmp_path: Path) -> None:
     said = dashboard(f"--output_dir={results}", "--where=gpus>=2", f"--dashboard_dir={tmp_path}/two")
     assert "runs     3" in said
     assert f"--serve --output_dir={results} --dashboard_dir={tmp_path}/two '--where=gpus>=2'" in said
-    assert [path.name for path in (tmp_path / "two/series").iterdir()] == [Path(SERIES_OF_TWO).name]
+    assert [path.name for path in (tmp_path / "two/series").iterdir()] == ["llama2_tiny bf16 jax-maxtext 2xcpu"]
     assert not (tmp_path / "two/nights").exists()
     for place in ([], [f"--dashboard_dir={results}/dashboard"]):
         said = dashboard(f"--output_dir={results}", "--where=gpus>=2", *place, code=2)
@@ -232,7 +258,8 @@ def test_the_band_of_step_times_is_served_point_by_point(address: str) -> None:
     ]  # fmt: skip
     (chart,) = layout["category"][0]["chart"]
     (band,) = chart["margin"]["series"]
-    found = ask(f"{address}/data/plugin/custom_scalars/scalars", run=SERIES, tag=band["value"])["tag_to_events"]
+    scalars = f"{address}/data/plugin/custom_scalars/scalars"
+    found = {tag: ask(scalars, run=SERIES, tag=tag)["tag_to_events"][tag] for tag in band.values()}
     for name, expected in (("value", 0.5), ("lower", 0.5), ("upper", 0.6)):
         steps = [(step, round(value, 3)) for _, step, value in found[band[name]]]
         factor = 1.2 if name == "upper" else 1.0
@@ -261,9 +288,9 @@ def test_it_serves_what_comes_meanwhile_and_ends_cleanly(results: Path) -> None:
         wait_for(address, SERIES)
         ended(results, run_name(8), 0.5, **on(4))
         ended(results, run_name(9), 0.5, measured_peaks=MEASURED)
-        wait_for(address, "series/jax-maxtext 4xcpu pretrain seq128 batch8 data_4")
-        wait_for(address, f"runs/{run_name(9)}")
-        tag = "tokens_per_second_per_gpu/llama2_tiny/bf16"
+        wait_for(address, "series/llama2_tiny bf16 jax-maxtext 4xcpu batch8 data_4")
+        wait_for(address, f"newest/{folder_name(9)}")
+        tag = "3 tokens per second of one device/llama2_tiny bf16"
         end = time.monotonic() + 60
         steps: list[int] = []
         while steps != [0, 1, 2, 3] and time.monotonic() < end:  # its file was replaced: no point twice
@@ -291,8 +318,17 @@ def test_a_port_that_is_taken_is_said(results: Path, address: str) -> None:
 @pytest.mark.slow
 def test_a_person_sees_the_charts_and_the_table(address: str) -> None:
     with browser() as started:
-        over_runs = "#custom_scalars&regexInput=%5E(series|nights)%2F"
-        with page_of(started, f"{address}/{over_runs}") as page:
+        with page_of(started, f"{address}/") as page:
+            cards = page.locator("card-view")
+            cards.first.get_by_text("/llama2_tiny bf16").wait_for(timeout=30_000)
+            assert page.locator("metrics-card-group-toolbar .group-title").first.inner_text() == "1 seconds per step"
+            assert "smoothing=0&" in page.url
+            names = page.locator("runs-data-table tb-data-table-content-row").all_inner_texts()
+            assert names[0].strip().startswith("newest/2026-11-06 00.00"), names
+        with page_of(started, f"{address}/#text") as page:
+            page.get_by_text("suite smoke, night 2026-11-06").first.wait_for(timeout=30_000)
+            page.get_by_text("layout").first.wait_for(timeout=30_000)
+        with page_of(started, f"{address}/#custom_scalars") as page:
             band = page.locator("tf-custom-scalar-margin-chart-card", has_text="llama2_tiny bf16: seconds/step")
             band.get_by_text("Matches (2)").wait_for(timeout=30_000)  # one for each series
             change = page.locator(
@@ -305,5 +341,5 @@ def test_a_person_sees_the_charts_and_the_table(address: str) -> None:
             assert areas.count() == 2
         with page_of(started, f"{address}/#hparams") as page:
             table = page.locator("tf-hparams-table-view")
-            for word in ("model", "dtype", "gpus", "s/step", "tokens/s/GPU", "llama2_tiny", "bf16", run_name(1)[:12]):
+            for word in ("model", "s/step", "tokens/s/GPU", "MFU %", "llama2_tiny", "2xcpu bf16 jax", "11-04 0004"):
                 table.get_by_text(word).first.wait_for(state="visible", timeout=30_000)

@@ -1,11 +1,12 @@
 """Nights of a suite as lines: values, levels, changes."""
 
 from benchmarks.dashboards import nights
-from benchmarks.dashboards.points import Board
-from benchmarks.gate.values import ChangePoint
+from benchmarks.dashboards.points import Board, Text
+from benchmarks.gate.report_text import headline
+from benchmarks.gate.values import ChangePoint, NightReport
 from tests.benchmarks.dashboards.made import judgement, report
 
-TAG = "perf/night_seconds_per_step/smoke/tiny"
+TAG = "2 nights of smoke: seconds_per_step/tiny"
 VALUES = {"2026-11-01": 1.0, "2026-11-02": 1.2, "2026-11-03": 2.0, "2026-11-04": 2.4}
 CHANGE = ChangePoint(night="2026-11-03", percent=100.0, p=0.001)
 
@@ -14,31 +15,48 @@ def line(board: Board, tag: str) -> dict[int, float]:
     return {point.step: point.scalars[tag] for point in board.points if tag in point.scalars}
 
 
+def lines(*reports: NightReport) -> dict[str, dict[int, float]]:
+    return {board.name: line(board, TAG) for board in nights.boards(reports)}
+
+
 def test_one_report_tells_of_all_its_nights() -> None:
-    (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]})])
+    board, _ = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]})])
     assert board.name == "nights/smoke"
     assert line(board, TAG) == {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4}
     assert [point.unix_seconds - 1793494800.0 for point in board.points] == [0, 86400, 2 * 86400, 3 * 86400]
 
 
-def test_the_level_is_flat_between_changes_and_each_change_is_a_point_of_its_own() -> None:
-    (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])]})])
-    assert line(board, f"{TAG}/level") == {0: 1.1, 1: 1.1, 2: 2.2, 3: 2.2}
-    assert line(board, f"{TAG}/change_2026-11-03") == {2: 2.0}
+def test_nights_their_level_and_each_change_share_a_chart_as_runs_of_their_own() -> None:
+    """TensorBoard gives colours to runs, not to tags."""
+    assert lines(report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])]})) == {
+        "nights/smoke": {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4},
+        "nights/smoke level": {0: 1.1, 1: 1.1, 2: 2.2, 3: 2.2},
+        "nights/smoke change 2026-11-03": {2: 2.0},
+    }
+
+
+def test_the_newest_night_is_told_in_words_once() -> None:
+    reports = [report(night, {"tiny": [judgement(VALUES)]}) for night in ("2026-11-04", "2026-11-03")]
+    told = [text for board in nights.boards(reports) for text in board.told]
+    (text,) = [one for one in told if isinstance(one, Text)]
+    assert text.heading == headline(reports[0])
+    assert any("seconds per step" in line for line in text.lines)
 
 
 def test_what_the_newest_report_says_of_a_night_counts() -> None:
     older = report("2026-11-02", {"tiny": [judgement({"2026-11-01": 5.0, "2026-11-02": 6.0}, [CHANGE])]})
-    (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]}), older])
-    assert line(board, TAG) == {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4}
-    assert line(board, f"{TAG}/change_2026-11-03") == {}
+    found = lines(report("2026-11-04", {"tiny": [judgement(VALUES)]}), older)
+    assert found.keys() == {"nights/smoke", "nights/smoke level"}
+    assert found["nights/smoke"] == {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4}
 
 
 def test_suites_and_cells_have_lines_of_their_own() -> None:
     one = {"tiny": [judgement(VALUES)], "small": [judgement(VALUES)]}
     found = nights.boards([report("2026-11-04", one), report("2026-11-04", one, suite="large")])
-    assert [board.name for board in found] == ["nights/large", "nights/smoke"]
-    assert {f"{TAG}", "perf/night_seconds_per_step/smoke/small"} <= set(found[1].points[0].scalars)
+    assert [board.name for board in found] == [
+        "nights/large", "nights/large level", "nights/smoke", "nights/smoke level",
+    ]  # fmt: skip
+    assert set(found[2].points[0].scalars) == {TAG, TAG.replace("tiny", "small")}
 
 
 def test_a_night_that_goes_on_hides_nothing_of_those_before() -> None:
@@ -52,8 +70,6 @@ def test_the_charts_draw_what_gates() -> None:
     reports = [report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])], "small": [watched]})]
     (category,) = nights.categories(reports)
     assert category.title == "Nights of smoke"
-    assert [chart.tags for chart in category.charts if chart.tags] == [
-        [TAG, f"{TAG}/level", f"{TAG}/change_2026-11-03"]
-    ]
+    assert [chart.tags for chart in category.charts] == [[TAG]]
     drawn = {point_tag for board in nights.boards(reports) for point in board.points for point_tag in point.scalars}
     assert {tag for chart in category.charts for tag in chart.tags} <= drawn

@@ -5,7 +5,16 @@ import pytest
 
 from benchmarks.dashboards import series
 from benchmarks.dashboards.points import Category
-from benchmarks.dashboards.runs import FIGURES, asked, parsed_time, reached
+from benchmarks.dashboards.runs import (
+    FIRST_COLUMNS,
+    METRICS,
+    newest,
+    parsed_time,
+    reached,
+    row_of,
+    run_names,
+    trial_names,
+)
 from benchmarks.dashboards.series import Band
 from benchmarks.runs.finished_run import FinishedRun
 from tests.benchmarks.dashboards.made import entry
@@ -71,8 +80,8 @@ def test_what_is_comparable_with_nothing_is_no_point_and_is_counted(changes: dic
 def test_a_run_without_its_steps_is_in_no_chart_of_step_times_and_in_all_others() -> None:
     (board,) = series.boards([entry(0)], {})
     assert board.points[0].scalars == {
-        "tokens_per_second_per_gpu/llama2_tiny/bf16": 25600.0,
-        "excess_percent/llama2_tiny/bf16": 1.0,
+        "3 tokens per second of one device/llama2_tiny bf16": 25600.0,
+        "6 excess percent/llama2_tiny bf16": 1.0,
     }
 
 
@@ -82,14 +91,15 @@ def test_every_scalar_is_drawn() -> None:
     (board,) = series.boards([full], {full.path: BAND})
     (point,) = board.points
     assert point.scalars == {
-        "step_seconds/llama2_tiny/bf16": 0.01,
-        "step_seconds/llama2_tiny/bf16/p05": 0.009,
-        "step_seconds/llama2_tiny/bf16/p95": 0.012,
-        "tokens_per_second_per_gpu/llama2_tiny/bf16": 25600.0,
-        "excess_percent/llama2_tiny/bf16": 1.0,
-        "memory_gb/llama2_tiny/bf16": 2.0,
-        "mfu_percent/llama2_tiny/bf16/recipe_measured_bf16_989.4_TFLOP_s": 40.0,
+        "1 seconds per step/llama2_tiny bf16": 0.01,
+        "8 spread of step times/llama2_tiny bf16 p05": 0.009,
+        "8 spread of step times/llama2_tiny bf16 p95": 0.012,
+        "3 tokens per second of one device/llama2_tiny bf16": 25600.0,
+        "6 excess percent/llama2_tiny bf16": 1.0,
+        "5 memory GB/llama2_tiny bf16": 2.0,
+        "4 MFU percent/llama2_tiny bf16 recipe_measured_bf16_989.4_TFLOP_s": 40.0,
     }
+    assert min(point.scalars) == "1 seconds per step/llama2_tiny bf16"  # what the tab Time Series shows first
     assert tags_of(series.categories([full])) == point.scalars.keys()
 
 
@@ -102,9 +112,9 @@ def test_each_measured_peak_has_a_line_of_its_own() -> None:
     """Percentages of 1 and of 2 TFLOP/s say nothing beside each other; measurements differ by little."""
     measured = {"mfu_percent": 50.0, "mfu_convention": "recipe", "mfu_precision": "measured bf16"}
     entries = [entry(n, mfu_peak_tflops=peak, **measured) for n, peak in enumerate((1.0, 2.0, 0.10312, 0.10314))]
-    tags = [tag for point in boards_of(entries).popitem()[1] for tag in point if tag.startswith("mfu")]
+    tags = [tag for point in boards_of(entries).popitem()[1] for tag in point if "MFU" in tag]
     assert len(set(tags)) == 4
-    assert tags[1] == "mfu_percent/llama2_tiny/bf16/recipe_measured_bf16_2_TFLOP_s"
+    assert tags[1] == "4 MFU percent/llama2_tiny bf16 recipe_measured_bf16_2_TFLOP_s"
     (mfu,) = [category for category in series.categories(entries) if category.title == "MFU"]
     (chart,) = mfu.charts
     assert chart.tags == sorted(tags)
@@ -128,17 +138,26 @@ def test_times_are_utc(text: str, unix: float | None) -> None:
 
 
 def test_the_name_of_a_series_is_one_folder() -> None:
-    run = entry(0, suite="a/b", host="a/host", parallelism="data 2 x fsdp 4", window="35-44")
-    assert series.lines_of([run]) == [
-        "series/a_b jax-maxtext 1xcpu host-a_host pretrain seq128 batch2 data_2_x_fsdp_4 window-35-44"
+    run = entry(0, suite="a/b", host="a/host", parallelism="data 2", window="last")
+    other = entry(1, suite="a/b", model="b/c", host="there", task="lora", sequence_length=4, global_batch_size=8)
+    assert series.lines_of([run, other]) == [
+        "series/llama2_tiny bf16 a_b jax-maxtext 1xcpu host-a_host pretrain seq128 batch2 data_2 window-last",
+        "series/b_c bf16 a_b jax-maxtext 1xcpu host-there lora seq4 batch8 one_device",
     ]
+
+
+def test_the_lines_of_a_chart_stand_together_so_their_colours_differ() -> None:
+    """TensorBoard gives its seven colours in turn."""
+    runs = [entry(n, gpus=2 ** (n % 3), model=("b", "a")[n % 2]) for n in range(6)]
+    works = [board.name.split()[0] for board in series.boards(series.drawn(runs)[0], {})]
+    assert works == ["series/a"] * 3 + ["series/b"] * 3
 
 
 def of(benchmark: str, machine: str, number: int = 0, **changes: object) -> FinishedRun:
     return entry(number, identity={"benchmark": f"{benchmark}_in_full", "machine": f"{machine}_in_full"}, **changes)
 
 
-NAME = "series/jax-maxtext 1xcpu host-here pretrain seq128 batch2 one_device"
+NAME = "series/llama2_tiny bf16 jax-maxtext 1xcpu"  # all else is the same for all lines
 
 
 @pytest.mark.parametrize(
@@ -147,7 +166,6 @@ NAME = "series/jax-maxtext 1xcpu host-here pretrain seq128 batch2 one_device"
         ([of("aaaaaaa", "m"), of("aaaaaaa", "m", 1)], ["", ""]),
         ([of("aaaaaaa", "m"), of("bbbbbbb", "m", 1)], [" benchmark-aaaaaaa", " benchmark-bbbbbbb"]),
         ([of("aaaaaaa", "ccccccc"), of("aaaaaaa", "ddddddd", 1)], [" machine-ccccccc", " machine-ddddddd"]),
-        ([of("aaaaaaa", "m"), of("bbbbbbb", "m", 1, model="llama3_8b")], ["", ""]),  # of another chart
     ],
 )
 def test_a_line_is_named_by_digests_only_where_words_are_not_enough(runs: list[FinishedRun], ends: list[str]) -> None:
@@ -158,19 +176,44 @@ def test_a_line_is_named_by_digests_only_where_words_are_not_enough(runs: list[F
 
 
 def test_every_figure_is_a_column_and_one_that_is_not_known_has_no_cell() -> None:
-    assert reached(entry()) == {
-        "result/seconds_per_step": 0.01,
-        "result/tokens_per_second_per_gpu": 25600.0,
-        "result/excess_percent": 1.0,
-        "result/counted_steps": 40.0,
-    }
+    assert reached(entry()) == {"result/excess_percent": 1.0, "result/counted_steps": 40.0}
+    first = {name: value for name, value in row_of(entry()).items() if name in FIRST_COLUMNS}
+    assert first == {"model": "llama2_tiny", "on": "1xcpu bf16 jax", "s/step": 0.01, "tokens/s/GPU": 25600.0}
     peak = {"mfu_percent": 40.0, "mfu_convention": "recipe", "mfu_precision": "fp8", "mfu_peak_tflops": 1979}
     full = entry(memory_bytes=2e9, **peak)
-    assert reached(full).keys() == {f"result/{one.name}" for one in FIGURES}
-    assert asked(full)["mfu_of"] == "recipe, fp8 1979 TFLOP/s"
+    assert reached(full).keys() == {f"result/{one.name}" for one in METRICS}
+    assert row_of(full)["MFU %"] == 40.0
+    assert row_of(full)["mfu_of"] == "recipe, fp8 1979 TFLOP/s"
 
 
 def test_a_row_says_what_a_run_was() -> None:
-    row = asked(entry(slowed_by=0.5, profile="nccl", suite="smoke", night="2026-11-02"))
+    row = row_of(entry(gpus=4, slowed_by=0.5, profile="nccl", suite="smoke", night="2026-11-02"))
     assert row["status"] == "valid, slowed on purpose, profiled"
     assert (row["suite"], row["night"], row["commit"]) == ("smoke", "2026-11-02", "0123456789ab")
+    assert row["gpus"] == "4"  # TensorBoard would show the number as 4.0000
+
+
+# --- the newest -----------------------------------------------------------------------------------
+
+
+def test_the_newest_are_the_last_run_and_those_of_each_suites_last_night() -> None:
+    runs = [
+        entry(0, suite="smoke", night="1"),
+        entry(1, suite="large", night="1"),
+        entry(2, suite="smoke", night="2"),
+        entry(3, suite="smoke", night="2", status="failed"),
+        entry(4),
+        entry(5),
+    ]
+    assert newest(runs) == [runs[1], runs[2], runs[3], runs[5]]
+    assert newest([]) == []
+
+
+def test_names_of_runs_are_short_and_their_own() -> None:
+    runs = [entry(0), entry(1, status="failed"), entry(2), entry(2)]
+    assert run_names(runs[:2]) == [
+        "2026-11-01 00.00 llama2_tiny bf16 jax 1xcpu 0000",
+        "2026-11-02 00.00 llama2_tiny bf16 jax 1xcpu 0001",
+    ]
+    assert run_names(runs)[2:] == [runs[2].run_id] * 2
+    assert trial_names(runs[:3], {runs[2].run_id}) == ["11-01 0000", "11-02 0001 failed", "(newest) 0002"]

@@ -14,7 +14,7 @@ from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.planning.plan_text import plan_text, recompute_rows
 from benchmarks.rendering import report
-from benchmarks.rendering.columns import aligned, columns
+from benchmarks.rendering.columns import aligned, columns, wrapped
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder
@@ -58,6 +58,12 @@ def test_columns_line_up_and_long_texts_stay_in_theirs() -> None:
     lines = aligned([("a", "one\ntwo"), ("long", "three")])
     assert lines == ["  a     one", "        two", "  long  three"]
     assert columns([("a", "7", ""), ("long", "1234", "why")], numbers=[1]) == ["  a        7", "  long  1234  why"]
+
+
+def test_long_texts_go_on_in_their_column_and_tables_stay_whole() -> None:
+    table = "  cell   tonight   a verdict that is as long as it is"
+    lines = wrapped(["", "  notes  one and two and three", table, "nothing in columns at all"], 20)
+    assert lines == ["", "  notes  one and two", "         and three", table, "nothing in columns", "at all"]
 
 
 # --- the live line ------------------------------------------------------------------------------------

@@ -59,6 +59,14 @@ def test_a_line_that_has_become_another_is_written_anew_in_its_place(tmp_path: P
     assert line(tmp_path) == [(point.step, point.scalars["tag"]) for point in now.points]
 
 
+def test_lines_with_a_place_come_in_its_order_before_all_others(tmp_path: Path) -> None:
+    """TensorBoard gives its colours in the order of the first events' times: neighbours differ."""
+    boards = [folder(3, "series/b", place=1), folder(3, "series/a", place=0), folder(3, "runs/a")]
+    kept(tmp_path, *boards)
+    times = {board.name: EventAccumulator(str(tmp_path / board.name)).FirstEventTimestamp() for board in boards}
+    assert sorted(times, key=times.__getitem__) == ["series/a", "series/b", "runs/a"]
+
+
 def test_an_unfinished_file_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(tmp_path, folder(3))
 

@@ -1,0 +1,62 @@
+"""TensorBoard whose bare address opens on step times: a program of its own, that launch/dashboards/serving.py starts.
+
+TensorBoard has no flag for what a person sees first. So its bare address answers with a page that goes on to its tab
+Time Series, unsmoothed, with the newest runs, the nights and the series; a tab that the address names is kept. Where
+a person has never changed TensorBoard's settings, far points are shown: a slow night is one.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from absl import app
+from tensorboard import default, main_lib, program
+from tensorboard.plugins.base_plugin import FlagsError
+
+Answer = Callable[..., Iterable[bytes]]  # a WSGI application
+
+SHOWN = "%5E(newest%7Cnights%7Cseries)%2F"  # ^(newest|nights|series)/
+QUERY = f"?smoothing=0&runFilter={SHOWN}"
+OLDER_TABS = f"&_smoothingWeight=0&regexInput={SHOWN}"  # what Scalars, Custom Scalars and Text read
+FIRST_TAB = "timeseries"
+PAGE = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Stepmark</title>
+<script>
+const stored = "_tb_global_settings"
+const ours = {{ignoreOutliers: false, timeSeriesSettingsPaneOpened: false, sideBarWidthInPercent: 25}}
+try {{
+  localStorage.setItem(stored, JSON.stringify({{...ours, ...JSON.parse(localStorage.getItem(stored) || "{{}}")}}))
+  if (localStorage.getItem("_ignoreYOutliers") === null) localStorage.setItem("_ignoreYOutliers", "false")
+}} catch {{}}
+const tab = location.hash || "#{FIRST_TAB}"
+location.replace("{QUERY}" + tab + (tab.includes("&") ? "" : "{OLDER_TABS}"))
+</script></head>
+<body><a href="{QUERY}#{FIRST_TAB}{OLDER_TABS}">Step times</a></body></html>
+"""
+
+
+def landing(tensorboard: Answer) -> Answer:
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ.get("PATH_INFO", "/") not in ("", "/") or environ.get("QUERY_STRING"):
+            return tensorboard(environ, start_response)
+        start_response("200 OK", [("Content-Type", "text/html; charset=utf-8"), ("Cache-Control", "no-store")])
+        return [PAGE.encode()]
+
+    return answer
+
+
+def server(tensorboard: Answer, flags: Any) -> Any:
+    return program.create_port_scanning_werkzeug_server(landing(tensorboard), flags)
+
+
+def main() -> None:
+    main_lib.global_init()
+    tensorboard = program.TensorBoard(plugins=default.get_plugins(), server_class=server)
+    try:
+        app.run(tensorboard.main, flags_parser=tensorboard.configure)
+    except FlagsError as error:
+        sys.exit(f"Error: {error}")
+
+
+if __name__ == "__main__":
+    main()
