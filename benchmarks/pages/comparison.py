@@ -8,6 +8,7 @@ from benchmarks.pages.page import (
     Block,
     Box,
     Cell,
+    Overview,
     Part,
     Plots,
     Section,
@@ -64,7 +65,7 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
     verdict = "not comparable" if comparison.refused else first.verdict if first else "nothing to compare"
     tone = "warm" if comparison.refused else TONES.get(verdict, "muted")
     title = f"{b.label} against {a.label}"
-    return Part(key, "Comparison", title, verdict, tone, title, "", "", blocks)
+    return Part(key, "Comparison", title, verdict, tone, title, "", "", blocks, Overview(title))
 
 
 def _table(differences: list[Difference]) -> Table:

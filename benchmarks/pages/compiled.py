@@ -24,6 +24,7 @@ from benchmarks.pages.page import (
     Headlines,
     Key,
     LogTail,
+    Overview,
     Part,
     Plot,
     Plots,
@@ -60,7 +61,9 @@ def _variants_part(programs: Mapping[str, Program], failed: Mapping[str, Stepmar
         _table(grid),
         Words(variants.notes(failed), "list"),
     ]
-    return Part("variants", "Compiled variants", "All variants", verdict, tone, heading, "", "", blocks)
+    return Part(
+        "variants", "Compiled variants", "All variants", verdict, tone, heading, "", "", blocks, Overview(heading)
+    )
 
 
 def compiled_part(program: Program, key: str = "program", name: str = "") -> Part:
@@ -91,7 +94,8 @@ def compiled_part(program: Program, key: str = "program", name: str = "") -> Par
     verdict = "does not fit" if not program.fits else "not explained" if program.not_explained else "fits"
     heading = title(program.benchmark).partition(" · ")[0]
     under = described(program.benchmark)
-    return Part(key, "Compiled program", name or heading, verdict, tone, heading, under, name, blocks)
+    overview = Overview(name or heading, under)
+    return Part(key, "Compiled program", name or heading, verdict, tone, heading, under, name, blocks, overview)
 
 
 def _table(grid: Grid) -> Table:

@@ -1,8 +1,10 @@
 """A night of a suite on a page: its verdict, a table of cells and metrics, and each cell's history. Pure."""
 
+import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from benchmarks.dashboards.runs import parsed_time
 from benchmarks.gate.report_text import details, end, first_verdicts, is_short, slowed_text, value_text
 from benchmarks.gate.values import CellReport, MetricJudgement, NightPoint, NightReport
 from benchmarks.pages.drawing import BAD, BLUE, GOOD, INK, VIOLET, WARM, label, plot, seconds_axis
@@ -13,6 +15,7 @@ from benchmarks.pages.page import (
     Cell,
     Facts,
     Key,
+    Overview,
     Part,
     Plot,
     Plots,
@@ -41,6 +44,7 @@ SIGNS = {"regression": "▼", "improvement": "▲", "no change": "=", "inconclus
 COLOURS = {"regression": BAD, "improvement": GOOD, "no change": BLUE, "inconclusive": WARM, "invalid": WARM}
 # In the order in which somebody who is paged wants to see them.
 ORDER = ("regression", "invalid", "improvement", "inconclusive", "no change")
+MOST_DATES = 5  # on the axis of a history
 SIGNS_TEXT = (
     "▼ regression, ▲ improvement, = no change, ? inconclusive, ! invalid. "
     "A watched metric does not decide the exit code."
@@ -63,7 +67,8 @@ def night_part(report: NightReport, key: str = "night") -> Part:
     ]  # fmt: skip
     title = f"{report.title}: night {report.night}"
     kind = f"Night {report.night} of {report.suite}"
-    return Part(key, kind, title, report.verdict, tone, report.title, _under(report), "", blocks)
+    overview = Overview(report.title, f"night of {report.suite}", when=report.started)
+    return Part(key, kind, title, report.verdict, tone, report.title, _under(report), "", blocks, overview)
 
 
 def _under(report: NightReport) -> str:
@@ -202,12 +207,25 @@ def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> N
             label(axes, change_text(found.percent), (place - 0.5, 1), (-4 if left else 4, 0), xycoords=top, **beside)
     axes.set_xlim(-0.7, last + 0.7)
     axes.margins(y=0.18)
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], 0.0))  # a band of much noise would reach below nothing
     axes.set_title(unit)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.set_xticks([0, last], [points[0].night[:20], points[last].night[:20]])
-    first, newest = axes.get_xticklabels()
-    first.set_horizontalalignment("left")
-    newest.set_horizontalalignment("right")
+    dates, unit = night_dates([point.night for point in points])
+    ticks = sorted({round(last * part / (MOST_DATES - 1)) for part in range(MOST_DATES)})
+    axes.set_xticks(ticks, [dates[place] for place in ticks])
+    axes.set_xlabel(unit)
+
+
+def night_dates(nights: Sequence[str]) -> tuple[list[str], str]:
+    """What an axis says of each night, and what it says below: of nights of one day their times, else their days."""
+    times = [parsed_time(night) for night in nights]
+    known = [datetime.datetime.fromtimestamp(time, datetime.UTC) for time in times if time is not None]
+    if len(known) < len(nights):  # somebody has named them otherwise
+        return [night[:12] for night in nights], "night"
+    days = [f"{time:%Y-%m-%d}" for time in known]
+    if len(set(days)) == 1 and len(days) > 1:
+        return [f"{time:%H:%M}" for time in known], f"night of {days[0]}, UTC"
+    return [f"{time:%b} {time.day}" for time in known], f"night, {days[0]} to {days[-1]}"
 
 
 def _keys(one: MetricJudgement) -> Sequence[Key]:

@@ -1,13 +1,16 @@
-"""What pages are made of, and how parts become one HTML file: no network, no script.
+"""What pages are made of, and how parts become one HTML file: no network, and a script only where a table is sorted.
 
 page.html.j2 has a macro for each kind of block. An empty block is not shown, nor a section without blocks.
 """
 
+import base64
+import hashlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.version import VERSION
 
 if TYPE_CHECKING:
@@ -120,6 +123,19 @@ class Section(NamedTuple):
 Block = Headlines | Table | Facts | Words | Box | LogTail | Plots | Fold | Section
 
 
+class Overview(NamedTuple):
+    """A report as a row of the table over several; what is None or empty is not known."""
+
+    what: str
+    detail: str = ""
+    trouble: str = ""  # why it has no figures
+    seconds_per_step: float | None = None
+    tokens_per_second: float | None = None
+    mfu_percent: float | None = None
+    when: str = ""  # UTC
+    name: str = ""  # the end of its id
+
+
 class Part(NamedTuple):
     """A report on a page; `key` is its own there, and begins all names inside it."""
 
@@ -132,6 +148,7 @@ class Part(NamedTuple):
     under: str
     name: str
     blocks: list[Block]
+    overview: Overview
 
 
 def shown(blocks: Sequence[Block]) -> list[Block]:
@@ -140,10 +157,12 @@ def shown(blocks: Sequence[Block]) -> list[Block]:
 
 
 def page(*parts: Part) -> str:
-    """One file for one or several reports; several have a list of contents."""
+    """One file for one or several reports: of several, a table of them all, and each folded behind its row."""
     title = parts[0].title if len(parts) == 1 else f"{len(parts)} reports"
     css = (HERE / "page.css").read_text(encoding="utf-8")
-    text = _template().render(title=title, parts=parts, css=css, version=VERSION)
+    script = (HERE / "page.js").read_text(encoding="utf-8") if len(parts) > 1 else ""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    text = _template().render(title=title, parts=parts, css=css, script=script, digest=digest, version=VERSION)
     return text.encode(errors="backslashreplace").decode()  # a file's name may hold what no text can
 
 
@@ -161,6 +180,8 @@ def _template() -> "Template":
     )
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["shown"] = shown
+    environment.filters["seconds"] = seconds_text
+    environment.filters["count"] = count_text
     return environment.get_template("page.html.j2")
 
 

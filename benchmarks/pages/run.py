@@ -15,6 +15,7 @@ from benchmarks.pages.page import (
     Headline,
     Headlines,
     LogTail,
+    Overview,
     Part,
     Plots,
     Section,
@@ -27,7 +28,8 @@ from benchmarks.planning.bounds import Bound
 from benchmarks.references import nearest_reference
 from benchmarks.references.nearest_reference import Nearest
 from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import count_text, layout_text, result_rows, seconds_text, title
+from benchmarks.rendering.report import count_text, folded, layout_text, result_rows, seconds_text, title
+from benchmarks.runs.finished_run import started_of
 from benchmarks.values import Benchmark, Step, Value, to_builtins
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
@@ -71,7 +73,7 @@ def run_part(run: RunMaterial, key: str = "run") -> Part:
     uncomparable = [f"not to be compared: {reason}" for reason in result.not_comparable]
     provenance = {name: value for name, value in run.provenance.items() if name not in ("notes", "run_id")}
     blocks: list[Block] = [
-        Box(TONES[result.status], f"Why it {WHY[result.status]}", result.reasons),
+        Box(TONES[result.status], f"Why it {WHY[result.status]}", folded(result.reasons)),
         Section("What the logs say", [Facts(run.diagnosis)]),
         Box("warm", "Before you use these figures", [*uncomparable, *_notes(result, first=True)]),
         Box("warm", "Unreadable files", run.missing),
@@ -95,8 +97,22 @@ def run_part(run: RunMaterial, key: str = "run") -> Part:
     ]  # fmt: skip
     heading = title(run.benchmark).partition(" · ")[0]
     tone = TONES[result.status]
-    return Part(
-        key, "Run", result.run_id, result.status, tone, heading, described(run.benchmark), result.run_id, blocks
+    under = described(run.benchmark)
+    return Part(key, "Run", result.run_id, result.status, tone, heading, under, result.run_id, blocks, _overview(run))
+
+
+def _overview(run: RunMaterial) -> Overview:
+    result = run.result
+    what, _, detail = title(run.benchmark).partition(" · ")
+    return Overview(
+        what,
+        detail,
+        trouble=next(iter(folded(result.reasons)), ""),
+        seconds_per_step=result.seconds_per_step.median,
+        tokens_per_second=result.tokens_per_second,
+        mfu_percent=result.mfu[0].percent if result.mfu else None,
+        when=started_of(result.run_id),
+        name=result.run_id.rpartition("-")[2],
     )
 
 

@@ -10,6 +10,7 @@ from benchmarks.pages.page import (
     Box,
     Cell,
     Key,
+    Overview,
     Part,
     Plot,
     Plots,
@@ -20,6 +21,7 @@ from benchmarks.pages.page import (
 )
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import count_text, seconds_text
+from benchmarks.runs.finished_run import started_of
 from benchmarks.sweeps.gain import Gain
 from benchmarks.sweeps.scaling import KINDS, NO_PGLE, Point, Series, Spread, unknown
 from benchmarks.sweeps.sweep_report import SweepReport
@@ -51,7 +53,8 @@ def sweep_part(report: SweepReport, key: str = "sweep") -> Part:
     ]  # fmt: skip
     title, verdict = f"sweep {report.sweep_id}", f"{valid} of {runs} runs valid"
     tone: Tone = "good" if valid == runs else "warm"
-    return Part(key, "Sweep", title, verdict, tone, heading, under, report.sweep_id, blocks)
+    overview = Overview(heading, under, when=started_of(f"{report.sweep_id[:15]}Z"))
+    return Part(key, "Sweep", title, verdict, tone, heading, under, report.sweep_id, blocks, overview)
 
 
 # --- how it scales ------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring.settling import WORDS
-from benchmarks.rendering.columns import Rows, aligned, columns
+from benchmarks.rendering.columns import Rows, aligned, columns, spans_text
 from benchmarks.values import Benchmark, Parallelism, Recipe, Step
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def title(benchmark: Benchmark) -> str:
 
 def result_rows(result: "Result") -> Rows:
     """The short table at the end of a run."""
-    rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in result.reasons)]))]
+    rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in folded(result.reasons))]))]
     rows += _speed_rows(result)
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
     rows.append(("steps", _window_text(result)))
@@ -63,6 +63,20 @@ def result_rows(result: "Result") -> Rows:
     if result.notes:
         rows.append(("notes", "\n".join(result.notes)))
     return rows
+
+
+def folded(reasons: Sequence[str]) -> list[str]:
+    """What several ranks say alike is said once: "64 ranks (0-63): no step was trained"."""
+    ranks: dict[str, list[int]] = {}
+    for reason in reasons:
+        rank, _, what = reason.removeprefix("rank ").partition(": ")
+        known = reason.startswith("rank ") and rank.isdecimal() and what
+        ranks.setdefault(what if known else reason, []).extend([int(rank)] if known else [])
+    heads = {1: "rank {1}: ", 0: ""}
+    return [
+        heads.get(len(found), "{0} ranks ({1}): ").format(len(found), spans_text(found)) + what
+        for what, found in ranks.items()
+    ]
 
 
 def _convergence_rows(result: "Result") -> Rows:

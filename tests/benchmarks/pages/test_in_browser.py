@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import pytest
 
 from benchmarks.pages.comparison import comparison_part
@@ -43,6 +44,22 @@ def several() -> str:
     return page(night_part(samples.night(), "a"), run_part(run, "b"), run_part(run, "c"))
 
 
+def many() -> str:
+    runs = []
+    material = msgspec.structs.replace(samples.gpu_material(steps=12), steps=[])
+    for number in range(20):
+        status = {3: "failed", 4: "invalid"}.get(number, "valid")
+        result = msgspec.structs.replace(
+            material.result,
+            seconds_per_step=msgspec.structs.replace(material.result.seconds_per_step, median=4.0 + number * 7 % 20),
+            run_id=f"20261124T03{number:02d}00Z-jax-llama2_70b-64xh100-{number:04x}",
+            status=status,
+            reasons=[f"rank {rank}: no step was trained" for rank in range(64)] if status != "valid" else [],
+        )
+        runs.append(run_part(msgspec.structs.replace(material, result=result), f"run-{number}"))
+    return page(*runs)
+
+
 PAGES = {
     "run": lambda: page(run_part(samples.gpu_material())),
     "failed": failed_page,
@@ -57,9 +74,10 @@ PAGES = {
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("pages")
-    for name, make in PAGES.items():
+    made = PAGES | {"many": many}
+    for name, make in made.items():
         (folder / f"{name}.html").write_text(make(), encoding="utf-8")
-    return {name: Path(folder, f"{name}.html").as_uri() for name in PAGES}
+    return {name: Path(folder, f"{name}.html").as_uri() for name in made}
 
 
 def unfold(seen: "Page") -> None:
@@ -129,6 +147,26 @@ def test_the_text_of_plots_is_large_enough_and_stays_inside(
             assert texts
             assert [text for text, pixels, _ in texts if pixels < 9] == []
             assert [text for text, _, inside in texts if not inside] == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(PHONE, "light"), (DESK, "dark")])
+def test_a_page_of_twenty_runs_is_a_table_that_sorts_and_leads_to_each(
+    chromium: "Browser", places: dict[str, str], width: int, scheme: Literal["light", "dark"]
+) -> None:
+    with page_of(chromium, places["many"], width, scheme) as seen:
+        assert seen.evaluate("document.documentElement.scrollHeight") <= 6000
+        assert_fits(seen)
+        assert_accessible(seen)
+        column = "[...document.querySelectorAll('table.sorted tbody tr')].map(row => row.cells[2].dataset.value)"
+        for order in (1, -1):
+            seen.get_by_role("button", name="s/step").click()
+            found = [float(text) for text in seen.evaluate(column) if text]
+            assert found == sorted(found, reverse=order < 0)
+            assert len(found) == 20
+        row = seen.locator("#run-7")
+        assert not row.is_visible()
+        seen.locator("a[href='#run-7']").click()
+        row.wait_for(state="visible")
 
 
 def test_dark_is_dark_and_plots_follow(chromium: "Browser", places: dict[str, str]) -> None:

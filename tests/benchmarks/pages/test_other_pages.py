@@ -4,11 +4,12 @@ import html
 from typing import Any
 
 import msgspec
+import pytest
 
 from benchmarks.comparing.values import Comparison, Side
 from benchmarks.gate.values import NightReport
 from benchmarks.pages.comparison import comparison_part
-from benchmarks.pages.night import night_part
+from benchmarks.pages.night import night_dates, night_part
 from benchmarks.pages.page import page
 from benchmarks.pages.sweep import sweep_part
 from benchmarks.sweeps.sweep_report import SweepReport, report_of
@@ -103,6 +104,18 @@ def test_a_regression_stands_first_and_the_table_leads_to_it() -> None:
     assert links == set(sections)
 
 
+@pytest.mark.parametrize(
+    ("nights", "ticks", "below"),
+    [
+        (["20261101T023000Z", "2026-11-02"], ["Nov 1", "Nov 2"], "night, 2026-11-01 to 2026-11-02"),
+        (["20261101T023000Z", "20261101T024500Z"], ["02:30", "02:45"], "night of 2026-11-01, UTC"),
+        (["the first", "20261101T024500Z"], ["the first", "20261101T024"], "night"),
+    ],
+)
+def test_the_axis_of_a_history_has_dates(nights: list[str], ticks: list[str], below: str) -> None:
+    assert night_dates(nights) == (ticks, below)
+
+
 def test_a_slowed_night_and_runs_that_no_metric_may_use_are_said() -> None:
     cell = samples.cell(judgements=[], left_out=[samples.points()[5]])
     text = Reader(page(night_part(samples.night(slowed_by=0.5, cells=[cell])))).text
@@ -172,7 +185,7 @@ def test_markup_in_any_text_stays_text() -> None:
         assert html.escape("<script>alert(1)</script>") in shown
 
 
-def test_several_reports_on_a_page_share_no_id_and_are_listed() -> None:
+def test_several_reports_on_a_page_share_no_id_and_a_table_leads_to_each() -> None:
     parts = [
         night_part(samples.night(), "a"),
         night_part(samples.night(), "b"),

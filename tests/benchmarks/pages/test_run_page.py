@@ -1,5 +1,7 @@
 """A run's page: its figures are those of the result, what is unknown says why, and nothing it quotes is markup."""
 
+import base64
+import hashlib
 import html.parser
 import re
 from typing import Any
@@ -95,6 +97,28 @@ def test_reasons_stand_above_the_figures_and_logs_between() -> None:
     shown = run_page(failed)
     places = [shown.index(text) for text in ("Why it failed", "rank 3 died", "seconds per step", "RuntimeError: no")]
     assert places == sorted(places)
+
+
+def test_what_many_ranks_say_alike_is_said_once() -> None:
+    reasons = [*(f"rank {rank}: no step was trained" for rank in range(64)), "rank 3: NaN", "it died"]
+    text = Reader(run_page(changed(status="invalid", reasons=reasons))).text
+    assert "64 ranks (0-63): no step was trained rank 3: NaN it died" in text
+    assert text.count("no step was trained") == 1
+
+
+def test_of_several_reports_the_table_has_status_figures_and_time() -> None:
+    result = msgspec.structs.replace(MATERIAL.result, run_id="20261124T031415Z-jax-llama2_70b-64xh100-beef")
+    failed = changed(status="failed", reasons=[f"rank {n}: no step was trained" for n in range(64)])
+    shown = page(run_part(msgspec.structs.replace(MATERIAL, result=result), "a"), run_part(failed, "b"))
+    read = Reader(shown)
+    seconds = f"{result.seconds_per_step.median:.4g} s"
+    assert f"valid llama2_70b pretrain fp8 jax (maxtext) · 64 x h100 {seconds}" in read.text
+    assert "2026-11-24 03:14 beef" in read.text
+    assert "64 ranks (0-63): no step was trained" in read.text[: read.text.index("Each report")]
+    assert ("script", {}) in read.tags
+    (policy,) = [str(found["content"]) for tag, found in read.tags if "http-equiv" in found]
+    script = shown[shown.index("<script>") + 8 : shown.index("</script>")]
+    assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
 
 
 def test_where_no_speed_is_claimed_it_says_so_once_and_why() -> None:
