@@ -1,14 +1,17 @@
-"""Makes the pictures of docs/reports.md: real runs on this machine's CPU, real nights, a real TensorBoard.
+"""Makes the pictures of docs/reports.md: real runs on this machine's CPU, two nights, a real TensorBoard.
 
 .venv/bin/python docs/make_dashboard_pictures.py [DIR]
 
-Needs MaxText's environment (made by the first run), Chromium, and the packages of the extra `dev`. Training takes
-some ten minutes; with DIR, the runs are kept there, and taken from there the next time.
+Needs both backends' environments (made by the first runs), Chromium, and the packages of the extra `dev`. Training
+takes some ten minutes; with DIR, the runs are kept there, and taken from there the next time. The first night is
+copied to ten earlier days, with slightly other step times; the last one is slowed on purpose.
 """
 
 import contextlib
+import io
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -16,12 +19,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from tests.browser import browser  # noqa: E402
+from tests.launch.campaigns.nights.earlier_nights import copy_to_earlier_days  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -30,10 +34,10 @@ PICTURES = REPOSITORY / "docs" / "pictures"
 RUN = "launch/run.py --backend=jax --model=llama2_tiny --steps=60 --set=micro_batch_size=4"
 RUNS = [f"{RUN} --dtype={dtype} --gpus={gpus}" for dtype in ("bf16", "fp32") for gpus in (1, 2, 4)]
 REPEATS = 3
-NIGHTS = 11
+EARLIER_NIGHTS = 10
 NIGHT = "launch/nightly.py --suite=smoke --sweep=yes"
 LONG = f"{RUN.replace('--steps=60', '--steps=100').replace('=4', '=16')} --dtype=bf16"
-WIDTH = 1300
+LAPTOP, DESK = 1440, 1900  # pixels wide
 
 
 def main() -> None:
@@ -44,10 +48,23 @@ def main() -> None:
             train(place)
         address = stack.enter_context(served(place))
         started = stack.enter_context(browser())
-        charts(started, address)
-        nights(started, address)
-        table(started, address)
-        one_run(started, address, place / "results")
+        for name, tab, found, width, height, dark in SHOTS:
+            with page(started, f"{address}/{tab}", width, height, dark=dark) as opened:
+                opened.locator(found).first.wait_for()
+                save(opened, name)
+        nights = "smoothing=0&runFilter=%5Enights%2F&tagFilter=%5E2%20nights"
+        filtered(started, address, "dashboard-nights", nights, 620)
+        filtered(started, address, "dashboard-run", longest(place / "results"), 1000)
+
+
+SHOTS = (  # the picture, the tab, what is there once it is drawn, its size
+    ("dashboard-landing", "", "card-view", LAPTOP, 1000, False),
+    ("dashboard-landing-dark", "", "card-view", LAPTOP, 1000, True),
+    ("dashboard-landing-wide", "", "card-view", DESK, 1000, False),
+    ("dashboard-text", "#text", "tf-text-loader", LAPTOP, 1300, False),
+    ("dashboard-table", "#hparams", "tf-hparams-table-view vaadin-grid", LAPTOP, 800, False),
+    ("dashboard-charts", "#custom_scalars", "tf-custom-scalar-margin-chart-card", LAPTOP, 1000, False),
+)
 
 
 def train(place: Path) -> None:
@@ -58,8 +75,10 @@ def train(place: Path) -> None:
         for command in RUNS:
             dtype = "bf16" if "bf16" in command else "fp32"
             called(place, f"{command} --measured_peak=peak-{dtype}.json")
-    for _ in range(NIGHTS):
-        called(place, NIGHT)
+    called(place, NIGHT)
+    chance = random.Random(21)
+    factors = [(chance.gauss(1, 0.015), chance.gauss(1, 0.003)) for _ in range(EARLIER_NIGHTS)]
+    copy_to_earlier_days(place / "results", "smoke", factors)
     called(place, f"{NIGHT} --inject_slowdown=0.5")
     called(place, f"{LONG} --measured_peak=peak-bf16.json")
 
@@ -98,8 +117,9 @@ def served(place: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def page(started: "Browser", url: str, height: int, width: int = WIDTH) -> "Iterator[Page]":
-    context = started.new_context(viewport={"width": width, "height": height})
+def page(started: "Browser", url: str, width: int, height: int, *, dark: bool = False) -> "Iterator[Page]":
+    scheme: Literal["light", "dark"] = "dark" if dark else "light"
+    context = started.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     opened = context.new_page()
     opened.goto(url)
     try:
@@ -108,58 +128,33 @@ def page(started: "Browser", url: str, height: int, width: int = WIDTH) -> "Iter
         context.close()
 
 
-UNSMOOTHED = "_smoothingWeight=0"
-SETTLE_MILLISECONDS = 4000  # for the last lines, which are drawn one by one
+def filtered(started: "Browser", address: str, name: str, query: str, height: int) -> None:
+    with page(started, f"{address}/", LAPTOP, height) as opened:  # which sets what TensorBoard shows
+        opened.locator("card-view").first.wait_for()
+        opened.goto(f"{address}/?{query}#timeseries")
+        opened.locator("card-view").first.wait_for()
+        save(opened, name)
 
 
-def charts(started: "Browser", address: str) -> None:
-    with page(started, f"{address}/#custom_scalars&{UNSMOOTHED}&regexInput=%5Eseries%2F", 1000) as opened:
-        all_points(opened)
-        fold(opened, "Nights of smoke")
-        save(opened, "dashboard-charts")
-
-
-def nights(started: "Browser", address: str) -> None:
-    url = f"{address}/#custom_scalars&{UNSMOOTHED}&regexInput=%5Enights%2F"
-    with page(started, url, 900) as opened:
-        all_points(opened)
-        fold(opened, "Step time")
-        save(opened, "dashboard-nights", 700)
-
-
-def table(started: "Browser", address: str) -> None:
-    with page(started, f"{address}/#hparams", 800, 1900) as opened:
-        opened.locator("tf-hparams-table-view").get_by_text("llama2_tiny").first.wait_for()
-        save(opened, "dashboard-table")
-
-
-def one_run(started: "Browser", address: str, results: Path) -> None:
-    """The longest run, step by step."""
+def longest(results: Path) -> str:
+    """What shows the longest run alone, step by step."""
     _, name = max(
         (json.loads(path.read_text())["steps"], path.parent.name) for path in results.glob("*/benchmark.json")
     )
-    url = f"{address}/?runFilter={name}&tagFilter=perf%2F%7Ctelemetry%7Closs&smoothing=0#timeseries"
-    with page(started, url, 1000) as opened:
-        opened.locator("card-view").first.wait_for()
-        opened.get_by_role("button", name="Settings").first.click()
-        save(opened, "dashboard-run")
+    return f"runFilter={name.rpartition('-')[2]}&tagFilter=perf%2F%7Ctelemetry%7Closs&smoothing=0"
 
 
-def all_points(opened: "Page") -> None:
-    opened.get_by_text("Ignore outliers in chart scaling").click()
+def save(opened: "Page", name: str) -> None:
+    from PIL import Image
 
-
-def fold(opened: "Page", title: str) -> None:
-    heading = opened.locator("tf-category-paginated-view .heading", has_text=title).first
-    heading.wait_for()
-    heading.click()
-
-
-def save(opened: "Page", name: str, height: int | None = None) -> None:
     opened.wait_for_timeout(SETTLE_MILLISECONDS)
-    clip = {"x": 0, "y": 0, "width": WIDTH, "height": height} if height else None
-    opened.screenshot(path=PICTURES / f"{name}.png", clip=clip)  # type: ignore[arg-type]
-    print(f"docs/pictures/{name}.png: {(PICTURES / f'{name}.png').stat().st_size / 1000:.0f} kB")
+    picture = Image.open(io.BytesIO(opened.screenshot()))
+    target = PICTURES / f"{name}.png"
+    picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(target, optimize=True)
+    print(f"docs/pictures/{target.name}: {target.stat().st_size / 1000:.0f} kB")
+
+
+SETTLE_MILLISECONDS = 4000  # for the last lines, which are drawn one by one
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 Needs Linux, MaxText's environment (made by the first run), Chromium, and the packages of the extra `dev`. Training
 takes some ten minutes; with DIR, the runs are kept there, and taken from there the next time. DIR may be that of
-make_dashboard_pictures.py, too: then the newest of its nights is shown, which this script does not run.
+make_dashboard_pictures.py, too: then the newest of its nights and the page of its runs are shown, which this script
+does not run.
 """
 
 import contextlib
@@ -38,6 +39,7 @@ COMPARED = (
     "launch/compare.py dtype=bf16,gpus=1 dtype=fp32,gpus=1 --output_dir=several --explain --html=comparison.html"
 )
 NIGHTS = "results/nights/*/*.json"
+MANY = 18  # runs on a page
 STEPS_BEFORE_KILLED = 100
 
 
@@ -59,6 +61,9 @@ SHOTS = (
     Shot("report-sweep", "sweep.html", DESK, 1450),
     Shot("report-comparison", "comparison.html", DESK, 1600),
     Shot("report-night", "night.html", DESK, 1900),
+    Shot("report-many", "many.html", DESK, 1250),
+    Shot("report-many-dark", "many.html", DESK, 1250, dark=True),
+    Shot("report-many-phone", "many.html", PHONE, 1900),
 )
 
 
@@ -124,6 +129,9 @@ def pages(place: Path) -> None:
     nights = sorted(place.glob(NIGHTS))
     if nights:
         called(place, f"launch/report.py html night.html {nights[-1].relative_to(place)}")
+        runs = sorted(path.parent for path in place.glob("results/2*/result.json"))[-MANY:]
+        shown = [str(path.relative_to(place)) for path in [nights[-1], *reversed(runs)]]
+        called(place, f"launch/report.py html many.html {failed} {' '.join(shown)}")
 
 
 def take(started: "Browser", place: Path, shot: Shot) -> None:
