@@ -154,7 +154,7 @@ def save(opened: "Page", name: str) -> None:
     print(f"docs/pictures/{target.name}: {target.stat().st_size / 1000:.0f} kB")
 
 
-SETTLE_MILLISECONDS = 4000  # for the last lines, which are drawn one by one
+SETTLE_MILLISECONDS = 8000  # for the last lines, which are drawn one by one
 
 
 if __name__ == "__main__":

@@ -132,7 +132,8 @@ def run_names(entries: Sequence[FinishedRun]) -> list[str]:
 
 
 def _run_name(run: FinishedRun) -> str:
-    words = [run.model, run.dtype, run.backend, f"{run.gpus}x{run.hardware}", _end(run)]
+    again = ["rerun"] if run.role == "rerun" else []
+    words = [run.model, run.dtype, run.backend, f"{run.gpus}x{run.hardware}", _end(run), *again]
     return " ".join([f"{run.started[:10]} {run.started[11:16].replace(':', '.')}", *map(plain, words)]).strip()
 
 

@@ -210,10 +210,10 @@ def test_the_newest_are_the_last_run_and_those_of_each_suites_last_night() -> No
 
 
 def test_names_of_runs_are_short_and_their_own() -> None:
-    runs = [entry(0), entry(1, status="failed"), entry(2), entry(2)]
+    runs = [entry(0), entry(1, status="failed", role="rerun"), entry(2), entry(2)]
     assert run_names(runs[:2]) == [
         "2026-11-01 00.00 llama2_tiny bf16 jax 1xcpu 0000",
-        "2026-11-02 00.00 llama2_tiny bf16 jax 1xcpu 0001",
+        "2026-11-02 00.00 llama2_tiny bf16 jax 1xcpu 0001 rerun",
     ]
     assert run_names(runs)[2:] == [runs[2].run_id] * 2
     assert trial_names(runs[:3], {runs[2].run_id}) == ["11-01 0000", "11-02 0001 failed", "(newest) 0002"]
