@@ -10,6 +10,7 @@ does not run.
 
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -129,9 +130,15 @@ def pages(place: Path) -> None:
     nights = sorted(place.glob(NIGHTS))
     if nights:
         called(place, f"launch/report.py html night.html {nights[-1].relative_to(place)}")
-        runs = sorted(path.parent for path in place.glob("results/2*/result.json"))[-MANY:]
+        runs = sorted(path.parent for path in place.glob("results/2*/provenance.json") if not of_a_night(path))[
+            -MANY:
+        ]
         shown = [str(path.relative_to(place)) for path in [nights[-1], *reversed(runs)]]
         called(place, f"launch/report.py html many.html {failed} {' '.join(shown)}")
+
+
+def of_a_night(provenance: Path) -> bool:
+    return json.loads(provenance.read_text())["labels"]["nightly"] is not None
 
 
 def take(started: "Browser", place: Path, shot: Shot) -> None:

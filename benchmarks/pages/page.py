@@ -128,7 +128,7 @@ class Overview(NamedTuple):
 
     what: str
     detail: str = ""
-    trouble: str = ""  # why it has no figures
+    trouble: str = ""  # why it has no figures, or why they are compared with nothing
     seconds_per_step: float | None = None
     tokens_per_second: float | None = None
     mfu_percent: float | None = None

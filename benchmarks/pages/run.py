@@ -34,11 +34,12 @@ from benchmarks.values import Benchmark, Step, Value, to_builtins
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
 WHY = {"valid": "is valid", "invalid": "is invalid", "failed": "failed"}
+SLOWED = "slowed on purpose:"
 FIRST = (
     "not settled:",
     "still moving:",
     "too short to tell",
-    "slowed on purpose:",
+    SLOWED,
 )  # notes that a reader must know before the figures
 ELSEWHERE = ("status", "MFU", "HFU", "notes", "compare")  # rows of the table that are said otherwise
 # In large type, where they are known: label, field of result.json, how it is shown.
@@ -104,10 +105,11 @@ def run_part(run: RunMaterial, key: str = "run") -> Part:
 def _overview(run: RunMaterial) -> Overview:
     result = run.result
     what, _, detail = title(run.benchmark).partition(" · ")
+    slowed = [note for note in result.notes if note.startswith(SLOWED)]
     return Overview(
         what,
         detail,
-        trouble=next(iter(folded(result.reasons)), ""),
+        trouble=next(iter([*folded(result.reasons), *result.not_comparable, *slowed]), ""),
         seconds_per_step=result.seconds_per_step.median,
         tokens_per_second=result.tokens_per_second,
         mfu_percent=result.mfu[0].percent if result.mfu else None,

@@ -108,13 +108,18 @@ def test_what_many_ranks_say_alike_is_said_once() -> None:
 
 def test_of_several_reports_the_table_has_status_figures_and_time() -> None:
     result = msgspec.structs.replace(MATERIAL.result, run_id="20261124T031415Z-jax-llama2_70b-64xh100-beef")
+    slowed = changed(notes=["a note", "slowed on purpose: every step by 50%"])
     failed = changed(status="failed", reasons=[f"rank {n}: no step was trained" for n in range(64)])
-    shown = page(run_part(msgspec.structs.replace(MATERIAL, result=result), "a"), run_part(failed, "b"))
+    shown = page(
+        run_part(msgspec.structs.replace(MATERIAL, result=result), "a"), run_part(failed, "b"), run_part(slowed, "c")
+    )
     read = Reader(shown)
     seconds = f"{result.seconds_per_step.median:.4g} s"
     assert f"valid llama2_70b pretrain fp8 jax (maxtext) · 64 x h100 {seconds}" in read.text
     assert "2026-11-24 03:14 beef" in read.text
-    assert "64 ranks (0-63): no step was trained" in read.text[: read.text.index("Each report")]
+    table = read.text[: read.text.index("Each report")]
+    assert "64 ranks (0-63): no step was trained" in table
+    assert "slowed on purpose: every step by 50%" in table
     assert ("script", {}) in read.tags
     (policy,) = [str(found["content"]) for tag, found in read.tags if "http-equiv" in found]
     script = shown[shown.index("<script>") + 8 : shown.index("</script>")]
