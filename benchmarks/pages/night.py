@@ -14,6 +14,7 @@ from benchmarks.pages.page import (
     Box,
     Cell,
     Facts,
+    Fold,
     Key,
     Overview,
     Part,
@@ -44,6 +45,8 @@ SIGNS = {"regression": "▼", "improvement": "▲", "no change": "=", "inconclus
 COLOURS = {"regression": BAD, "improvement": GOOD, "no change": BLUE, "inconclusive": WARM, "invalid": WARM}
 # In the order in which somebody who is paged wants to see them.
 ORDER = ("regression", "invalid", "improvement", "inconclusive", "no change")
+QUIET = ("inconclusive", "no change")
+MOST_OPEN = 4  # cells; of more, the quiet ones are folded
 MOST_DATES = 5  # on the axis of a history
 SIGNS_TEXT = (
     "▼ regression, ▲ improvement, = no change, ? inconclusive, ! invalid. "
@@ -62,7 +65,7 @@ def night_part(report: NightReport, key: str = "night") -> Part:
             _overview(report, key),
             Words([SIGNS_TEXT if report.cells else "The suite has no cells."], "muted"),
         ]),
-        *(_cell(cell, f"{key}-cell-{number}") for number, cell in cells),
+        *(_cell(cell, f"{key}-cell-{number}", len(cells) > MOST_OPEN) for number, cell in cells),
         Section("The night", [Facts(end(report))]),
     ]  # fmt: skip
     title = f"{report.title}: night {report.night}"
@@ -116,7 +119,8 @@ def _judged(one: MetricJudgement | None) -> Cell:
 # --- one cell -----------------------------------------------------------------------------------
 
 
-def _cell(cell: CellReport, key: str) -> Section:
+def _cell(cell: CellReport, key: str, many: bool) -> Section | Fold:
+    """Of many cells, those that ask for nothing are folded; the table leads to them all the same."""
     plots = [_history_plot(one, f"{key}-{number}") for number, one in enumerate(cell.judgements)]
     confirmed = [("confirmation runs", "\n".join(cell.rerun_ids))] if cell.rerun_ids else []
     blocks: list[Block] = [
@@ -124,7 +128,8 @@ def _cell(cell: CellReport, key: str) -> Section:
         _figures(cell),
         Facts([*details(cell), *confirmed]),
     ]
-    return Section(cell.title, blocks, key, f"Cell {cell.cell}", cell.verdict, TONES[cell.verdict])
+    section = Section(cell.title, blocks, key, f"Cell {cell.cell}", cell.verdict, TONES[cell.verdict])
+    return Fold(f"{cell.title}: {cell.verdict}", [section]) if many and cell.verdict in QUIET else section
 
 
 def _figures(cell: CellReport) -> Table:

@@ -104,6 +104,13 @@ def test_a_regression_stands_first_and_the_table_leads_to_it() -> None:
     assert links == set(sections)
 
 
+@pytest.mark.parametrize(("quiet", "folded"), [(3, 0), (4, 4)])
+def test_of_many_cells_those_that_ask_for_nothing_are_folded(quiet: int, folded: int) -> None:
+    cells = [samples.cell("slow"), *(samples.quiet_cell() for _ in range(quiet))]
+    tags = [tag for tag, _ in Reader(page(night_part(samples.night(cells=cells)))).tags]
+    assert tags.count("details") == folded
+
+
 @pytest.mark.parametrize(
     ("nights", "ticks", "below"),
     [
