@@ -27,7 +27,7 @@ from benchmarks.runs.finished_run import RUNNING, FinishedRun
 from benchmarks.runs.runfolder import STEPS, RunFolder
 from benchmarks.values import Step
 from launch.dashboards.folders import ROOT, STATE, alone, keep
-from launch.reports.html_pages import scrubbed, scrubbed_result
+from launch.reports.html_pages import cleaned
 from launch.running.step_sink import EVENT_FILES
 
 NEWEST, RUNS = "newest", "runs"
@@ -191,14 +191,14 @@ def _text(folder: RunFolder, entry: FinishedRun) -> Text:
     rows: Rows = [("folder", str(folder.path)), ("layout", entry.parallelism)]
     command = ""
     with contextlib.suppress(StepmarkError, OSError):
-        words = scrubbed(folder.provenance().get("command", []))
+        words = folder.provenance().get("command", [])
         command = f"python launch/{shlex.join(map(str, words))}" if words else ""
     with contextlib.suppress(StepmarkError, OSError):
         if entry.status != RUNNING:
-            rows += result_rows(scrubbed_result(folder.stored_result()))
+            rows += result_rows(folder.stored_result())
     heading = f"{status(entry)}: {entry.model} {entry.task} {entry.dtype} on {entry.gpus} x {entry.hardware}"
     lines = [*([command, ""] if command else []), *aligned(rows, indent="")]
-    return Text(tag="2 runs/summary", heading=heading, lines=lines)
+    return Text(tag="2 runs/summary", heading=heading, lines=cleaned("\n".join(lines)).split("\n"))
 
 
 def _profile_links(run: Path) -> dict[str, str]:
