@@ -19,6 +19,7 @@ rest on. Exit codes: 0 compared, whatever the verdict; 2 the request was wrong; 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -54,6 +55,10 @@ def main(argv: list[str]) -> int:
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)
     print(json_text(found) if FLAGS.format == "json" else f"{table_text(found)}\n", end="")
+    if found.instead:
+        meant = dict(zip(argv[1:], found.instead, strict=True))
+        command = shlex.join(meant.get(word, word) for word in sys.argv[1:])
+        print(f"stepmark: next:  python launch/compare.py {command}", file=sys.stderr)
     if page_file is not None:
         from benchmarks.pages.comparison import comparison_part
         from benchmarks.pages.page import page

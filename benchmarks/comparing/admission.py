@@ -64,7 +64,7 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
         if not kept:
             reasons = "; ".join(f"{run}: {why}" for run, why in side.left_out.items())
             found.append(f"{name} has no run that counts: {reasons or 'none was found'}")
-        found += [f"{name} is a mixture: {text}" for text in _mixed(kept)]
+        found += [f"{name} is a mixture: {text}" for text in mixed(kept)]
     if found:
         return found
     one, other = (kept[0].result.window.rule for kept in runs)
@@ -73,7 +73,7 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
     return _unproven_pgle(*runs)
 
 
-def _mixed(runs: Runs) -> list[str]:
+def mixed(runs: Runs) -> list[str]:
     """In what of the work the runs of one side differ."""
     found = []
     for field in OF_THE_WORK:

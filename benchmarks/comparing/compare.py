@@ -25,8 +25,10 @@ from benchmarks.comparing.intervals import (
     verdict_of,
     with_noise,
 )  # fmt: skip
+from benchmarks.comparing.names import names_of
+from benchmarks.comparing.narrowing import narrowed
 from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
-from benchmarks.comparing.summary import slower, summary
+from benchmarks.comparing.summary import figures_together, sentence, slower, speed_of
 from benchmarks.comparing.together import adjusted
 from benchmarks.comparing.values import Comparison, Difference, Figure
 from benchmarks.measuring.clipped_mean import CONFIDENCE, quantile
@@ -50,16 +52,19 @@ def compare(
     kinds = [] if refused else figure_kinds(runs_a, runs_b)
     if all(kind.refused for kind in kinds if kind.window):  # no figure of speed is left
         refused = refused or [f"{kind.name}: {kind.refused}" for kind in kinds if kind.window]
-        return Comparison(a=side_a, b=side_b, refused=refused, margin_percent=margin_percent)
+        instead = narrowed((a.label, b.label), (runs_a, runs_b))
+        return Comparison(a=side_a, b=side_b, refused=refused, instead=instead, margin_percent=margin_percent)
     context = Context(runs_a, runs_b, history)
     differences = _differences(kinds, context, margin_percent)
-    speed = slower(kinds, differences)
-    found = explain.causes(runs_a, runs_b, speed and speed[0]) if explained else None
+    speed = speed_of(kinds, differences)
+    names = names_of(runs_a, runs_b, (a.label, b.label))
+    found = explain.causes(runs_a, runs_b, slower(speed)) if explained else None
     return Comparison(
-        a=side_a,
-        b=side_b,
+        a=replace(side_a, name=names.a.removeprefix("on ")),
+        b=replace(side_b, name=names.b.removeprefix("on ")),
         refused=[],
-        summary=summary(kinds, differences, len(context.every)),
+        summary=sentence(speed, names, (len(runs_a), len(runs_b)), margin_percent),
+        together=figures_together(kinds, differences),
         differences=differences,
         causes=found.causes if found else None,
         same=found.same if found else [],
@@ -101,6 +106,7 @@ def _compared(kind: FigureKind, context: Context) -> _Compared:
         a=_figure(kind, a, context.a) if a else None,
         b=_figure(kind, b, context.b) if b else None,
         why=f"not compared: {kind.refused}",
+        absent=kind.absent,
     )
     if kind.refused:
         return _Compared(kind, found)
@@ -108,7 +114,7 @@ def _compared(kind: FigureKind, context: Context) -> _Compared:
         without = [run.name for run in context.every if kind.value(run) is None]
         why = "no run has it" if len(without) == len(context.every) else f"not known of {', '.join(without)}"
         why = why if without else f"it is 0 or less, and has no ratio: {kind.name}"
-        return _Compared(kind, replace(found, why=why))
+        return _Compared(kind, replace(found, why=why, absent=len(without) == len(context.every)))
     if kind.window == 1:
         context.notes += [
             f"{runs[place].name} lies far from the other runs of its side, and counts as less far"

@@ -31,6 +31,7 @@ class FigureKind(NamedTuple):
     of_ratio: bool = False  # it is a share above 1, which the ratio of 1 + share says
     note: str = ""
     effective: bool = False  # it is the inverse of the mean seconds/step
+    absent: bool = False  # neither side has it
 
     @property
     def of_seconds(self) -> int:
@@ -162,7 +163,8 @@ def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequ
     else:
         sides = (f"{side}: {one[0].percent:.1f}% ({_convention(one[0])})" for side, one in first.items())
         refused = f"no convention and peak in common: {'; '.join(sides)}"
-    return FigureKind(name, "%", "higher", lambda _: None, _seconds, refused, -1)
+    absent = not any(map(read, (*a, *b)))
+    return FigureKind(name, "%", "higher", lambda _: None, _seconds, refused, -1, absent=absent)
 
 
 def _convention(one: Mfu) -> str:

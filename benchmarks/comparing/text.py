@@ -7,28 +7,28 @@ from benchmarks.comparing.values import Cause, Comparison, Difference, Side
 from benchmarks.rendering.columns import aligned, columns
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
-HEADINGS = ("", "A", "B", "B against A", "95% interval", "verdict")
 MOST_CAUSES = 20  # shown to people; all are in the JSON
 MOST_ASKED = 12
 LONGEST_VALUE = 60
 LONGEST_LABEL = 100
+LONGEST_HEADING = 24
 WIDTH = 118
 
 
 def table_text(comparison: Comparison) -> str:
-    """The figures with their verdicts, then what was left out and what to know, then the causes."""
-    lines = aligned([("A", _side(comparison.a)), ("B", _side(comparison.b))], indent="")
-    for name, side in (("A", comparison.a), ("B", comparison.b)):
-        lines += [_wrapped(f"left out of {name}: {run}: {why}") for run, why in side.left_out.items()]
+    """What was found in one sentence; the sides; the figures with their verdicts; what to know; the causes."""
     if comparison.refused:
-        return "\n".join([*lines, "not comparable:", *map(_wrapped, comparison.refused)])
+        return "\n".join(["not comparable:", *map(_wrapped, comparison.refused), "", *_sides(comparison)])
+    lines = [comparison.summary, ""] if comparison.summary else []
+    lines += _sides(comparison)
     lines += _section("asked otherwise:", _cut(comparison.asked, MOST_ASKED))
-    lines += ["", comparison.summary] if comparison.summary else []
-    rows = [HEADINGS, *map(_row, comparison.differences)]
-    judged = any(one.verdict != "no verdict" for one in comparison.differences)
+    found = shown(comparison.differences)
+    rows = [headings(comparison), *map(_row, found)]
+    judged = any(one.verdict != "no verdict" for one in found)
     lines += ["", *columns(rows if judged else [row[:-1] for row in rows])]
-    lines += _section("why:", reasons(comparison.differences))
-    lines += _section("notes:", [*comparison.notes, *figure_notes(comparison.differences)])
+    lines += ["", comparison.together] if comparison.together else []
+    lines += _section("why:", reasons(found))
+    lines += _section("notes:", [*comparison.notes, *figure_notes(found)])
     if comparison.causes is not None:
         lines += [] if comparison.causes else ["", "nothing that is recorded of these runs differs"]
         lines += _section(_causes_heading(comparison), _cut(list(map(_cause, comparison.causes)), MOST_CAUSES))
@@ -37,12 +37,40 @@ def table_text(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def reasons(differences: Sequence[Difference]) -> list[str]:
-    """Why each verdict is what it is; a reason that figures share is given once."""
-    found: dict[str, list[str]] = {}
+def headings(comparison: Comparison) -> tuple[str, ...]:
+    """The columns of the figures; a long name is beside the runs of its side."""
+    sides = [
+        f"{letter}: {side.name.removeprefix('on ')}" if side.name and len(side.name) <= LONGEST_HEADING else letter
+        for letter, side in (("A", comparison.a), ("B", comparison.b))
+    ]
+    return ("", *sides, "B against A", "95% interval", "verdict")
+
+
+def shown(differences: Sequence[Difference]) -> list[Difference]:
+    """Without those that neither side has, or that repeat another, such as tokens/s per GPU of one."""
+    found: list[Difference] = []
     for one in differences:
-        found.setdefault(one.why, []).append(one.name)
-    return list(found) if len(found) == 1 else [f"{', '.join(names)}: {why}" for why, names in found.items()]
+        again = any(one.name.startswith(f"{other.name} ") and (one.a, one.b) == (other.a, other.b) for other in found)
+        if not (one.absent or again):
+            found.append(one)
+    return found
+
+
+def reasons(differences: Sequence[Difference]) -> list[str]:
+    """Why each verdict is what it is, each reason once; first what all figures that are judged share."""
+    judged = [one.name for one in differences if one.percent is not None]
+    names: dict[str, list[str]] = {}
+    for one in differences:
+        for clause in [one.why] if one.percent is None else one.why.split("; "):
+            names.setdefault(clause, []).append(one.name)
+    together: dict[str, list[str]] = {"": []}
+    for clause, figures in names.items():
+        together.setdefault("" if figures == judged else ", ".join(figures), []).append(clause)
+    return [
+        f"{figures}: {'; '.join(found)}" if figures else "; ".join(found)
+        for figures, found in together.items()
+        if found
+    ]
 
 
 def figure_notes(differences: Sequence[Difference]) -> list[str]:
@@ -65,13 +93,23 @@ def _cut(texts: list[str], most: int) -> list[str]:
     return texts[:most] + ([f"and {more} more (--format=json has all)"] if more > 0 else [])
 
 
+def _sides(comparison: Comparison) -> list[str]:
+    sides = (("A", comparison.a), ("B", comparison.b))
+    lines = aligned([(letter, _side(side)) for letter, side in sides])
+    return lines + [
+        _wrapped(f"left out of {name}: {run}: {why}") for name, side in sides for run, why in side.left_out.items()
+    ]
+
+
 def _side(side: Side) -> str:
-    """A side by what was typed; a list of names, which are long, by its first and last."""
+    """A side by its name and what was typed; a list of runs, which are long, by its first and last."""
     count = len(side.run_ids)
-    if count == 1:
-        return side.run_ids[0]
+    if count == 0:
+        return f"no run: {side.label}"
     named = side.label if len(side.label) <= LONGEST_LABEL else f"{side.run_ids[0]} ... {side.run_ids[-1]}"
-    return f"{count} runs: {named}" if count else f"no run: {side.label}"
+    runs = side.run_ids[0] if count == 1 else f"{count} runs: {named}"
+    name = side.name
+    return f"{name} ({runs})" if name and name != runs else runs
 
 
 def _row(one: Difference) -> tuple[str, ...]:

@@ -11,9 +11,10 @@ Verdict = Literal["better", "worse", "changed", "no difference shown", "equal wi
 class Side(Value, frozen=True):
     """One side: the runs it consists of, and what was left out of it."""
 
-    label: str
+    label: str  # as it was typed
     run_ids: list[str]
     left_out: dict[str, str]  # run id -> why it does not count
+    name: str = ""  # in what it differs from the other side; empty: the two are not comparable
 
 
 class Figure(Value, frozen=True):
@@ -42,6 +43,7 @@ class Difference(Value, frozen=True, kw_only=True):
     verdict: Verdict = "no verdict"
     why: str  # of the verdict, in one sentence
     note: str = ""  # what the figure is
+    absent: bool = False  # neither side has it; `why` says why
 
 
 class Cause(Value, frozen=True):
@@ -60,7 +62,9 @@ class Comparison(Value, frozen=True, kw_only=True):
     a: Side
     b: Side
     refused: list[str]  # why these two may not be compared; then there are no differences
-    summary: str = ""  # how far apart the sides are, and how many figures differ with all of them together
+    instead: list[str] = []  # where a side is a mixture: what to type for A and B
+    summary: str = ""  # how far apart the sides are in speed, in one sentence
+    together: str = ""  # how many figures differ, with all of them together
     differences: list[Difference] = []
     causes: list[Cause] | None = None  # None: not asked for
     same: list[str] = []  # the kinds of provenance that were looked at and do not differ

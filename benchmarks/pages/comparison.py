@@ -1,6 +1,6 @@
 """Two sides on a page: how they differ, whether that is shown, what may have caused it, what was refused. Pure."""
 
-from benchmarks.comparing.text import figure_notes, reasons, value_text
+from benchmarks.comparing.text import figure_notes, headings, reasons, shown, value_text
 from benchmarks.comparing.values import Comparison, Difference, Figure, Side
 from benchmarks.pages.drawing import Interval, forest_plot
 from benchmarks.pages.page import (
@@ -31,17 +31,13 @@ BETTER = {"lower": "less is better", "higher": "more is better", "same": "any ch
 
 
 def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
-    a, b, differences = comparison.a, comparison.b, comparison.differences
-    first = differences[0] if differences else None  # the one that matters most
-    lead = ""
-    if first and first.percent is not None:
-        interval = interval_text(first.low, first.high)
-        lead = f"{first.name}: {change_text(first.percent)} ({interval}), {first.verdict}."
+    a, b, differences = comparison.a, comparison.b, shown(comparison.differences)
+    verdict = next((one.verdict for one in differences if one.percent is not None), "nothing to compare")
     margin = comparison.margin_percent
     equal = f" Within {margin:g}% either way counts as equal." if margin else ""
     blocks: list[Block] = [
         Box("warm", "Not comparable", comparison.refused),
-        Words([text for text in (lead, comparison.summary and f"{comparison.summary}.") if text], "lead"),
+        Words([f"{comparison.summary}."] if comparison.summary else [], "lead"),
         Plots(
             forest_plot(
                 [
@@ -55,20 +51,23 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
                 "percent of A",
             )
         ),
-        Section("The figures", [_table(differences)]),
+        Section(
+            "The figures",
+            [_table(comparison, differences), Words([comparison.together] if comparison.together else [], "muted")],
+        ),
         Section("Verdicts explained", [Words(reasons(differences), "list")]),
         Section("Requested differences", [Words(comparison.asked, "list")]),
         Section("Possible causes", _causes(comparison)),
         Section("Notes", [Words([*comparison.notes, *figure_notes(differences)], "list")]),
         Section("The two sides", [_sides(a, b)]),
     ]
-    verdict = "not comparable" if comparison.refused else first.verdict if first else "nothing to compare"
+    status = "not comparable" if comparison.refused else verdict
     tone = "warm" if comparison.refused else TONES.get(verdict, "muted")
-    title = f"{b.label} against {a.label}"
-    return Part(key, "Comparison", title, verdict, tone, title, "", "", blocks, Overview(title))
+    title = f"{b.name or b.label} against {a.name or a.label}"
+    return Part(key, "Comparison", title, status, tone, title, "", "", blocks, Overview(title))
 
 
-def _table(differences: list[Difference]) -> Table:
+def _table(comparison: Comparison, differences: list[Difference]) -> Table:
     rows = [
         [
             Cell(one.name, detail=BETTER[one.direction]),
@@ -81,7 +80,8 @@ def _table(differences: list[Difference]) -> Table:
         ]
         for one in differences
     ]
-    titles = ["figure", "#A", "#B", "#B against A", "verdict"]
+    _, of_a, of_b, change, _, verdict = headings(comparison)
+    titles = ["figure", f"#{of_a}", f"#{of_b}", f"#{change}", verdict]
     return Table("Each figure of either side, with its 95% interval", titles, rows)
 
 
@@ -118,7 +118,8 @@ def _causes(comparison: Comparison) -> list[Block]:
 
 def _sides(*sides: Side) -> Table:
     texts = {
-        "label": [side.label for side in sides],
+        "name": [side.name for side in sides],
+        "chosen by": [side.label for side in sides],
         "runs": ["\n".join(side.run_ids) for side in sides],
         "left out": ["\n".join(f"{run}: {why}" for run, why in side.left_out.items()) for side in sides],
     }

@@ -64,7 +64,10 @@ def wrapped(lines: Iterable[str], width: int) -> list[str]:
 
 def percent_text(percent: float | None, digits: str = ".2g") -> str:
     """A dash where it is not known; never as a power of ten."""
-    return "-" if percent is None else f"{percent:{digits if abs(percent) < 99.5 else ',.0f'}}%"
+    if percent is None:
+        return "-"
+    whole = f"{'+' if digits.startswith('+') else ''},.0f"
+    return f"{percent:{digits if abs(percent) < 99.5 else whole}}%"
 
 
 def plural(count: int, one: str, more: str = "") -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.history.filters import parse_condition
 from benchmarks.request.resolve import Request
-from benchmarks.runs.runfolder import RESULT, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
 from benchmarks.sweeps.sweep import Cell, Sweep, SweepRun
 from benchmarks.values import json_text
 from launch.reports.comparing import Sides, conditions_of, is_filter
@@ -56,7 +56,8 @@ def compare(*words: str, place: Path | None = None) -> subprocess.CompletedProce
 def test_two_tags_are_compared(runs: Path) -> None:
     done = compare("tag=before", "tag=after", "--explain", place=runs)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "A  3 runs: tag=before" in done.stdout
+    assert done.stdout.startswith("after is 5% slower than before for MaxText llama2_tiny on 1 CPU device: ")
+    assert "A  before (3 runs: tag=before)" in done.stdout
     row = next(line for line in done.stdout.splitlines() if line.startswith("  seconds/step "))
     assert "+5.00%" in row
     assert row.endswith("worse")
@@ -78,8 +79,23 @@ def test_a_verdict_is_no_failure_and_a_refusal_is_exit_code_3(runs: Path) -> Non
     broken.write_text(json.dumps({**document, "not_comparable": ["profiled (--profile=nsys)"]}))
     done = compare("0000", "0001", place=runs)
     assert done.returncode == 3
-    assert "not comparable:\n  B has no run that counts: " in done.stdout
+    assert done.stdout.startswith("not comparable:\n  B has no run that counts: ")
     assert "profiled (--profile=nsys)" in done.stdout
+
+
+def test_a_mixture_is_answered_with_the_command_that_compares_a_part_of_it(runs: Path) -> None:
+    for number in (0, 1, 2):
+        path = next(runs.glob(f"*000{number}"))
+        asked, result = (json.loads((path / name).read_text()) for name in (BENCHMARK, RESULT))
+        (path / BENCHMARK).write_text(json.dumps({**asked, "dtype": "fp32"}))
+        result["benchmark"]["dtype"] = "fp32"
+        (path / RESULT).write_text(json.dumps(result))
+    done = compare("tag=before", "tag=after", "--margin=2", place=runs)
+    assert done.returncode == 3
+    assert "A is a mixture: dtype fp32 (2 runs), bf16 (1 run)" in done.stdout
+    command = done.stderr.removeprefix("stepmark: next:  python launch/compare.py ").split()
+    assert command == [f"--output_dir={runs}", "tag=before,dtype=fp32", "tag=after,dtype=fp32", "--margin=2"]
+    assert compare(*command).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.comparing.compare import compare
 from benchmarks.comparing.intervals import Estimate, verdict_of
-from benchmarks.comparing.text import table_text
+from benchmarks.comparing.text import reasons, table_text
 from benchmarks.comparing.together import adjusted
 from tests.benchmarks.comparing.made import figure, run, side, sides
 from tests.benchmarks.comparing.nights import of_all_figures
@@ -49,13 +49,11 @@ def test_an_interval_without_0_may_be_no_difference_among_many_figures() -> None
 
 def test_figures_that_follow_from_step_time_count_once() -> None:
     found = compare(*sides(FAST, SLOW))
-    assert found.summary == (
-        "B is 5% slower than A. 5 figures compared; with all together at 95%, 2 differ: step time, effective tokens/s"
-    )
-    assert "none differs" in compare(*sides(FAST, FAST)).summary
+    assert found.together == "5 figures compared; with all together at 95%, 2 differ: step time, effective tokens/s"
+    assert "none differs" in compare(*sides(FAST, FAST)).together
     chances = {figure(found, name).chance_together for name in ("seconds/step", "tokens/s", "tokens/s per GPU")}
     assert len(chances) == 1
-    assert found.summary in table_text(found)
+    assert found.together in table_text(found)
 
 
 def test_a_loss_that_differs_a_little_is_no_change_beside_four_other_figures() -> None:
@@ -78,6 +76,13 @@ def test_a_loss_that_differs_a_little_is_no_change_beside_four_other_figures() -
 
 def test_a_reason_that_all_figures_share_is_given_once() -> None:
     text = table_text(compare(*sides([1.0], [1.01])))
-    assert text.count("3 runs a side, or 5 other runs of the same kind") == 1
+    assert text.count("3 runs a side, or 5 other runs") == 1
     assert "no verdict" not in text
-    assert "B is 1% slower than A, without a verdict" in text
+    assert text.startswith("No verdict on b0 against a0 ")
+
+
+def test_what_verdicts_share_is_said_once_beside_what_is_each_ones_own() -> None:
+    made = compare(*sides([1.0, 1.1, 0.9], [1.01, 1.12, 0.9]))
+    text = "\n".join(reasons(made.differences))
+    assert [text.count(words) for words in ("3 and 3 runs, Welch's t", "the interval contains 0")] == [1, 1]
+    assert {one.name for one in made.differences if "Welch's t" in one.why} > {"seconds/step", "excess"}
