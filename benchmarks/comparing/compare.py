@@ -25,13 +25,14 @@ from benchmarks.comparing.intervals import (
     verdict_of,
     with_noise,
 )  # fmt: skip
-from benchmarks.comparing.names import names_of
+from benchmarks.comparing.names import names_of, short_ids
 from benchmarks.comparing.narrowing import narrowed
 from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
 from benchmarks.comparing.summary import figures_together, sentence, slower, speed_of
 from benchmarks.comparing.together import adjusted
 from benchmarks.comparing.values import Comparison, Difference, Figure
 from benchmarks.measuring.clipped_mean import CONFIDENCE, quantile
+from benchmarks.rendering.columns import some
 
 DEFAULT_MARGIN_PERCENT = 1.0
 EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
@@ -111,10 +112,11 @@ def _compared(kind: FigureKind, context: Context) -> _Compared:
     if kind.refused:
         return _Compared(kind, found)
     if a is None or b is None:
-        without = [run.name for run in context.every if kind.value(run) is None]
-        why = "no run has it" if len(without) == len(context.every) else f"not known of {', '.join(without)}"
+        short = short_ids(context.every)
+        without = [short[run.name] for run in context.every if kind.value(run) is None]
+        why = "no run has it" if len(without) == len(context.every) else f"not known of {some(without)}"
         why = why if without else f"it is 0 or less, and has no ratio: {kind.name}"
-        return _Compared(kind, replace(found, why=why, absent=len(without) == len(context.every)))
+        return _Compared(kind, replace(found, why=why, absent=bool(without) and a is None and b is None))
     if kind.window == 1:
         context.notes += [
             f"{runs[place].name} lies far from the other runs of its side, and counts as less far"

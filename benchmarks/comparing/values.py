@@ -43,7 +43,7 @@ class Difference(Value, frozen=True, kw_only=True):
     verdict: Verdict = "no verdict"
     why: str  # of the verdict, in one sentence
     note: str = ""  # what the figure is
-    absent: bool = False  # neither side has it; `why` says why
+    absent: bool = False  # no side's runs all have it; `why` says why
 
 
 class Cause(Value, frozen=True):

@@ -46,7 +46,7 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
                     if one.percent is not None
                 ],
                 f"{key}-differences",
-                "B relative to A",
+                f"{b.name or 'B'} relative to {a.name or 'A'}",
                 f"A dot is the difference, the bar the 95% interval.{equal}",
                 "percent of A",
             )

@@ -62,6 +62,23 @@ def test_a_comparison_says_every_sentence_and_every_figure() -> None:
     assert "image, nodes" in read.text
 
 
+def test_a_comparison_begins_with_its_sentence_and_calls_the_sides_by_name() -> None:
+    known = samples.comparison()
+    a, b = (msgspec.structs.replace(side, name=name) for side, name in ((known.a, "bf16"), (known.b, "fp8")))
+    lacking = samples.difference("HFU", a=None, b=None, percent=None, verdict="no verdict", why="none", absent=True)
+    made = samples.comparison(
+        a=a,
+        b=b,
+        summary="MaxText fp8 is 31% faster",
+        together="2 figures compared",
+        differences=[*known.differences, lacking],
+    )
+    text = Reader(page(comparison_part(made))).text
+    first = text.index("fp8 against bf16 MaxText fp8 is 31% faster. fp8 relative to bf16")
+    assert first < text.index("A: bf16") < text.index("2 figures compared")
+    assert "HFU" not in text
+
+
 def test_a_refusal_stands_first_and_there_is_no_plot() -> None:
     made = samples.comparison(refused=["A was profiled"], differences=[], causes=None)
     shown = page(comparison_part(made))
