@@ -37,18 +37,19 @@ def sentence(speed: Difference | None, names: Names, runs: tuple[int, int], marg
     if speed is None or speed.percent is None:
         return ""
     a, b, work = names.a, f"{names.prefix}{names.b}", names.work
+    both = f"{names.prefix}{a}" if a.startswith("on ") else a  # where no "than" or "as" is before it
     interval = ""
     if speed.verdict in SHOWN:
         claim = f"{b} {_compared(speed, speed.percent, a)}{work}"
         interval = _shown_interval(speed)
     elif speed.verdict == "equal within the margin":
-        claim = f"{b} and {a} are equal within {margin_percent:g}%{work}"
+        claim = f"{b} and {both} are equal within {margin_percent:g}%{work}"
         interval = _open_interval(speed)
     elif speed.verdict == "no difference shown":
-        claim = f"No difference shown between {b} and {a}{work}"
+        claim = f"No difference shown between {b} and {both}{work}"
         interval = _open_interval(speed)
     else:
-        claim = f"No verdict on {b} against {a}{work}"
+        claim = f"No verdict on {b} against {both}{work}"
     return f"{claim}: {_values(speed)}; {_runs(*runs)}{_adjusted(speed)}{interval}"
 
 

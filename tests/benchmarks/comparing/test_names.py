@@ -65,6 +65,8 @@ def test_sides_with_other_batches_are_compared_by_tokens() -> None:
     assert found.summary.startswith("MaxText on 2 H100 has 4 times as many tokens/s as on 1 H100 for llama2_tiny: ")
     assert (found.a.name, found.b.name) == ("1 H100", "2 H100")
     assert "A: 1 H100" in table_text(found)
+    alone = compare(side("gpus=1", *runs("a", SAME[:1], 1)), side("gpus=2", *runs("b", SAME[:1], 2)))
+    assert alone.summary.startswith("No verdict on MaxText on 2 H100 against MaxText on 1 H100 for llama2_tiny: ")
 
 
 def test_other_models_are_compared_by_mfu() -> None:
