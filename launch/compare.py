@@ -10,10 +10,11 @@ Examples:
   python launch/compare.py dtype=bf16,gpus=64,date>=2026-11-01 dtype=fp8,gpus=64 --html=FILE
       several conditions a side; and a page for people
 
-A is the baseline. Each side is one of: a run's folder; a part of its name that no other run in --output_dir has;
-several of those with commas; conditions such as model=llama2_70b or date>=2026-11-01, joined by commas, plus signs or
-blanks, which runs must fit all (dtype=bf16,fp8 is any of the two). docs/comparing.md has the verdicts and what they
-rest on. Exit codes: 0 compared, whatever the verdict; 2 the request was wrong; 3 the sides are not comparable.
+A is the baseline. Each side is one of: a run's folder; a folder with runs; a part of its name that no other run in
+--output_dir has; several of those with commas; conditions such as model=llama2_70b or date>=2026-11-01, joined by
+commas, plus signs or blanks, which runs must fit all (dtype=bf16,fp8 is any of the two). docs/comparing.md has the
+verdicts and what they rest on. Exit codes: 0 compared, whatever the verdict; 2 the request was wrong; 3 the sides are
+not comparable, or, with --fail_on=worse, a figure of B is shown to be worse.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -34,14 +35,19 @@ flags.DEFINE_boolean("explain", False, "Rank what differs in provenance, the mos
 flags.DEFINE_float("margin", 1.0, "Percent: sides within it are called equal; 0: none are.", 0, 100)
 flags.DEFINE_enum("format", "table", ["table", "json"], "The shape of the answer.")
 flags.DEFINE_string("html", None, "Write a page with the comparison to this file too.")
+flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_STEP_SUMMARY gets it anyway).")
+flags.DEFINE_enum("fail_on", "not_comparable", ["not_comparable", "worse"], "What ends with 3; worse: both do.")
 
 
 def main(argv: list[str]) -> int:
     from benchmarks.comparing.compare import compare
     from benchmarks.comparing.text import table_text
+    from benchmarks.rendering.markdown import headed
+    from benchmarks.runs.runfolder import write_atomically
     from benchmarks.values import json_text
     from launch.reports import html_pages
     from launch.reports.comparing import Sides
+    from launch.reports.job_summary import add_to_summary
 
     if len(argv) != 3:
         raise RequestError(
@@ -51,10 +57,18 @@ def main(argv: list[str]) -> int:
     page_file = None if FLAGS.html is None else Path(FLAGS.html)
     if page_file is not None:
         html_pages.refuse_place(page_file)
+    if FLAGS.markdown is not None:
+        from launch.campaigns.nights.outputs import Outputs
+
+        Outputs(markdown=FLAGS.markdown).check()
     sides = Sides(Path(FLAGS.output_dir))
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)
     print(json_text(found) if FLAGS.format == "json" else f"{table_text(found)}\n", end="")
+    markdown = headed(table_text(found))
+    add_to_summary(markdown)
+    if FLAGS.markdown is not None:
+        write_atomically(Path(FLAGS.markdown), markdown.encode())
     if found.instead:
         meant = dict(zip(argv[1:], found.instead, strict=True))
         command = shlex.join(meant.get(word, word) for word in sys.argv[1:])
@@ -65,6 +79,10 @@ def main(argv: list[str]) -> int:
 
         html_pages.write_page(page(comparison_part(found)), page_file)
         print(f"stepmark: {page_file}", file=sys.stderr)
+    worse = [one.name for one in found.differences if one.verdict == "worse"]
+    if FLAGS.fail_on == "worse" and worse:
+        print(f"stepmark: B is worse in {', '.join(worse)} (--fail_on=worse)", file=sys.stderr)
+        return EXIT_INVALID
     return EXIT_INVALID if found.refused else EXIT_VALID
 
 

@@ -3,7 +3,6 @@
 HTML is benchmarks/pages, machines read the record itself or junit.py.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -21,6 +20,7 @@ from benchmarks.gate.values import (
     SharedNoise,
 )
 from benchmarks.rendering.columns import Rows, aligned, columns, percent_text, plural
+from benchmarks.rendering.markdown import headed
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
 SHOWN_LEFT_OUT = 4
@@ -168,16 +168,7 @@ def _under(label: str, texts: Sequence[str]) -> Rows:
 
 
 def markdown(report: NightReport) -> str:
-    """The same text: its first line as the heading, the rest as it is."""
-    first, _, rest = screen_text(report).partition("\n")
-    return fenced(first, rest.strip("\n").split("\n"))
-
-
-def fenced(heading: str, lines: Sequence[str]) -> str:
-    """Markdown of a heading and lines as they are: what came from logs is no markup."""
-    body = "\n".join(lines)
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
-    return f"## {heading}\n\n{fence}text\n{body}\n{fence}\n"
+    return headed(screen_text(report))
 
 
 # --- what the night could not see -------------------------------------------------------------------

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.dashboards.points import Category, Chart, Charts, Row, Table, Text
 from benchmarks.dashboards.runs import FIRST_COLUMNS, METRICS, metric_tag
-from benchmarks.gate.report_text import fenced
 from benchmarks.rendering.columns import wrapped
+from benchmarks.rendering.markdown import fenced
 
 TEXT_COLUMNS = 108  # of a page of text: what a window of 1,300 pixels has room for
 MOST_OPEN = 6  # categories that are unfolded at first: TensorBoard asks for every line of every chart it shows

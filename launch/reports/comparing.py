@@ -13,7 +13,7 @@ from benchmarks.history.filters import Condition, parse_condition
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 from benchmarks.sweeps.sweep import Sweep
-from launch.slurm.run_states import find_run
+from launch.slurm.run_states import find_run, find_runs
 
 CONDITION = re.compile(r"\s*[A-Za-z_]\w*\s*(=|!=|<=|>=|<|>)")
 JOINTS = re.compile(r"[,+\s]+")
@@ -54,7 +54,7 @@ class Sides:
                 RunFolder(self._output_dir / run.path) for run in _indexed(self._output_dir, conditions_of(text))
             ]
         else:
-            folders = [find_run(name.strip(), self._output_dir) for name in text.split(",")]
+            folders = [folder for name in text.split(",") for folder in self._named(name.strip())]
         unique = {folder.path.resolve(): folder for folder in folders}
         parents = {path.parent for path in unique}
         self._folders |= parents
@@ -68,6 +68,16 @@ class Sides:
             except RequestError as error:
                 left_out[folder.run_id] = error.what
         return Chosen(label=text, runs=runs, left_out=left_out)
+
+    def _named(self, name: str) -> list[RunFolder]:
+        """A run, or all runs of a folder."""
+        found = find_runs(Path(name)) if Path(name).is_dir() else []
+        if not found and "/" in name and not (Path(name) / BENCHMARK).is_file():
+            raise RequestError(
+                f"'{name}' is no run's folder, and none with runs", where=str(Path(name).absolute()),
+                next_command="python launch/status.py --output_dir=DIR shows the runs of a folder",
+            )  # fmt: skip
+        return found or [find_run(name, self._output_dir)]
 
 
 def _indexed(folder: Path, where: Sequence[Condition]) -> list[FinishedRun]:

@@ -119,7 +119,37 @@ def test_wrong_requests_end_with_2_and_no_traceback(runs: Path, words: list[str]
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(("fail_on", "code"), [("not_comparable", 0), ("worse", 3)])
+def test_a_workflow_gets_markdown_and_fails_where_it_shall(
+    fail_on: str, code: int, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary, file = tmp_path / "summary", tmp_path / "comparison.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    done = compare("tag=before", "tag=after", f"--fail_on={fail_on}", f"--markdown={file}", place=runs)
+    assert (done.returncode, "B is worse in seconds/step" in done.stderr) == (code, code == 3)
+    heading, _, rest = done.stdout.strip().partition("\n")
+    assert file.read_text().startswith(f"## {heading}\n\n```text\n")
+    assert rest.strip("\n") in file.read_text()
+    assert summary.read_text() == file.read_text() + "\n"
+
+
+def test_markdown_is_not_written_into_a_run(runs: Path) -> None:
+    inside = next(runs.iterdir()) / "result.json"
+    done = compare("tag=before", "tag=after", f"--markdown={inside}", place=runs)
+    assert (done.returncode, "cannot be written" in done.stderr) == (2, True)
+
+
 # --- what a side may be ---------------------------------------------------------------------------
+
+
+def test_a_side_may_be_a_folder_of_runs(runs: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for slow in sorted(runs.iterdir())[1::2]:
+        slow.rename(other / slow.name)
+    a, b = Sides(tmp_path / "none").chosen(str(runs), str(other))
+    assert [len(side.runs) for side in (a, b)] == [3, 3]
+    assert {run.name for run in b.runs} == {path.name for path in other.iterdir()}
 
 
 @pytest.mark.parametrize(

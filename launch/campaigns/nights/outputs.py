@@ -22,8 +22,7 @@ from benchmarks.sweeps.scaling import scale_of, scale_text
 from benchmarks.values import Benchmark
 from launch.campaigns.nights.night_runs import REPLACED
 from launch.command_line.progress import say
-
-SUMMARY = "GITHUB_STEP_SUMMARY"
+from launch.reports.job_summary import add_to_summary
 
 
 class Outputs(NamedTuple):
@@ -60,8 +59,7 @@ def show(report: NightReport, outputs: Outputs, record: Path | None) -> None:
     for place, text in ((outputs.junit, junit_xml), (outputs.markdown, markdown), (outputs.html, _html)):
         if place is not None:
             _write(Path(place), text(report))
-    if os.environ.get(SUMMARY):
-        _append(Path(os.environ[SUMMARY]), markdown(report))
+    add_to_summary(markdown(report))
 
 
 def _html(report: NightReport) -> str:
@@ -77,15 +75,6 @@ def _write(path: Path, text: str) -> None:
         print(f"       {path}", flush=True)
     except RunError as error:
         say(f"stepmark: {error}")
-
-
-def _append(path: Path, text: str) -> None:
-    """A workflow's summary is one file to which every step adds."""
-    try:
-        with path.open("a", encoding="utf-8") as stream:
-            stream.write(text + "\n")
-    except OSError as error:
-        say(f"stepmark: {SUMMARY}: {error.strerror}: {path}")
 
 
 # --- a dry run ----------------------------------------------------------------------------------
