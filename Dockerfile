@@ -1,0 +1,27 @@
+# Stepmark's launcher, made by `make install` from requirements.lock. docs/one_machine.md says how to build and run it.
+# MaxText's and NeMo's environments are made by the first run that needs them, in the volume $STEPMARK_HOME.
+
+# MaxText needs Python 3.12 or 3.13. Pin the image by its digest to build the same image next year.
+ARG BASE=docker.io/library/python:3.12-slim-bookworm
+FROM ${BASE}
+
+# python3.11, beside the image's own: NeMo's CPU build needs it. g++: PyTorch compiles kernels with it.
+# What else is wanted goes here too, such as slurm-client.
+ARG PACKAGES="g++ make python3.11"
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${PACKAGES} \
+    && rm -rf /var/lib/apt/lists/*
+
+COPY . /opt/stepmark
+RUN PIP_NO_CACHE_DIR=1 make -C /opt/stepmark install
+
+# Any user may write here: `docker run --user "$(id -u):$(id -g)"` makes files in mounted folders yours.
+# uv links environments to its cache, so both are in one volume. USER names those who have no name in the image.
+RUN install -d -m 1777 /stepmark /work /work/results
+ENV HOME=/stepmark STEPMARK_HOME=/stepmark UV_CACHE_DIR=/stepmark/uv USER=stepmark \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+WORKDIR /work
+USER 1000:1000
+
+ENTRYPOINT ["/opt/stepmark/.venv/bin/stepmark"]
+CMD ["--help"]
