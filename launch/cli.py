@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, StepmarkError, UnknownName, closest, nearest
+from launch.command_line import colours
 
 EXIT_INTERRUPTED = 130
 # Flags of 0.9.0 -> the script that had them, what is done instead, and the flag that takes the same values.
@@ -42,6 +43,9 @@ def run_command(chosen: Callable[[], Command]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no "·" is no reason to fail
+    if isinstance(sys.stdout, io.TextIOWrapper) and colours.wanted(sys.stdout):
+        encoding = sys.stdout.encoding
+        sys.stdout = colours.Coloured(sys.stdout.detach(), encoding, errors="replace", line_buffering=True)
     sys.exit(_guarded(chosen))
 
 
@@ -197,7 +201,9 @@ def _refuse_empty() -> None:
 def _print_without_secrets(text: str) -> None:
     from benchmarks.secret_rules import hidden
 
-    print(hidden(text), file=sys.stderr)
+    head, colon, rest = hidden(text).partition(":")
+    head = colours.in_colour(head, colours.RED) if colours.wanted(sys.stderr) else head
+    print(f"{head}{colon}{rest}", file=sys.stderr)
 
 
 def _print_help(command: Command) -> None:

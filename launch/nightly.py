@@ -32,7 +32,6 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 import os
 import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,10 +285,8 @@ def _job_flags() -> list["flags.Flag[Any]"]:
 
 
 def _self_test() -> int:
-    from rich.console import Console
-    from rich.progress import track
-
     from benchmarks.gate import self_test
+    from launch.command_line.progress import tracked
 
     if FLAGS.trials < self_test.FEWEST_RUNS:
         raise RequestError(
@@ -298,10 +295,10 @@ def _self_test() -> int:
             why="with fewer histories, chance alone decides whether a bound is kept",
             next_command="python launch/nightly.py --self_test",
         )
-    console = Console(stderr=True)
-    shown = partial(track, description="simulating", console=console, transient=True, disable=not console.is_terminal)
     seed = self_test.SEED if FLAGS.seed is None else FLAGS.seed
-    found = self_test.self_test(seed=seed, runs=FLAGS.trials, tracked=shown)
+    found = self_test.self_test(
+        seed=seed, runs=FLAGS.trials, tracked=lambda tasks: tracked(tasks, "simulating", len(tasks))
+    )
     print(self_test.tables(found))
     broken = self_test.broken_bounds(found)
     for bound in broken:

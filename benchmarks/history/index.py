@@ -14,7 +14,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS
 from benchmarks.values import Value
 from benchmarks.version import VERSION
 
-Progress = Callable[[int, int], None]
+Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # hands them on; may show how far they are
 
 NO_RUNS = frozenset({"nights", "dashboard"})  # what Stepmark itself keeps in the same folder
 OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")
@@ -65,7 +65,7 @@ class Index:
     """The runs of one folder as they were when it was opened."""
 
     def __init__(
-        self, output_dir: Path, database: Path | None, progress: Progress | None = None, *, rebuild: bool = False
+        self, output_dir: Path, database: Path | None, tracked: Tracked = iter, *, rebuild: bool = False
     ) -> None:
         """Makes it, or brings it up to date. Without a file it is made in memory."""
         if not output_dir.is_dir():
@@ -77,7 +77,7 @@ class Index:
         self.output_dir = output_dir
         self.notes: list[str] = []  # what a person should know of the index itself
         self.read_anew = 0  # folders that were looked into
-        self._progress = progress
+        self._tracked = tracked
         self._rows = self._in_memory() if database is None else self._in_file(database, rebuild)
 
     def _in_file(self, database: Path, rebuild: bool) -> sqlite3.Connection:
@@ -196,7 +196,7 @@ class Index:
                 yield _Candidate(path, Path(entry.path), stamp, young)
 
     def _look_into(self, rows: sqlite3.Connection, candidates: Sequence["_Candidate"]) -> None:
-        for done, candidate in enumerate(candidates, start=1):
+        for candidate in self._tracked(candidates):
             rows.execute("DELETE FROM runs WHERE path = ?", (candidate.path,))
             reason, holds_runs = None, False
             try:
@@ -215,8 +215,6 @@ class Index:
             else:
                 values = (candidate.path, candidate.stamp, reason, holds_runs)
                 rows.execute("INSERT OR REPLACE INTO folders VALUES (?, ?, ?, ?)", values)
-            if self._progress is not None:
-                self._progress(done, len(candidates))
         self.read_anew += len(candidates)
 
 

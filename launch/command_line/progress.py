@@ -4,10 +4,17 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from benchmarks.rendering.report import duration_text
+
+if TYPE_CHECKING:
+    from rich.progress import Task
+    from rich.text import Text
 
 LINE_SECONDS = 10.0
+Item = TypeVar("Item")
 
 
 class Show(Protocol):
@@ -31,13 +38,15 @@ def shown(lead: str = "") -> Iterator[Show]:
     """A bar on a terminal; else a line for each thing that is done, and each ten seconds. All begin with `lead`."""
     if sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+
+        class Left(ProgressColumn):
+            def render(self, task: "Task") -> "Text":
+                return _left(task)
 
         words = [TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[more]")]
-        console = Console(stderr=True)
-        with Progress(
-            words[0], BarColumn(), words[1], TimeElapsedColumn(), console=console, transient=True
-        ) as progress:
+        columns = (words[0], BarColumn(bar_width=20), words[1], TimeElapsedColumn(), Left())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("", total=None, more="")
 
             def update(doing: str, done: float = 0, total: float = 0, more: str = "") -> None:
@@ -54,3 +63,22 @@ def shown(lead: str = "") -> Iterator[Show]:
             say(f"{lead}{doing}: {more}" if more else lead + doing)
 
     yield line
+
+
+def tracked(items: Iterable[Item], doing: str, total: int) -> Iterator[Item]:
+    """The same items; on a terminal, with a bar that vanishes at the end."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    with shown() as show:
+        for done, item in enumerate(items):
+            show(doing, done, total, f"{done:,} of {total:,}")
+            yield item
+
+
+def _left(task: "Task") -> "Text":
+    """What the speed of the last half minute makes of the rest."""
+    from rich.text import Text
+
+    seconds = task.time_remaining
+    return Text("" if task.total is None or seconds is None else f"{duration_text(seconds)} left")

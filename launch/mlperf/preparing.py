@@ -2,7 +2,6 @@
 its container; afterwards every file is held against its size.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import JobOptions, Site
 from launch.assets.needed import look_for, report
 from launch.preflight import job
-from launch.preflight.waiting import Limits, wait
+from launch.preflight.waiting import Came, Limits, Progress, wait
 from launch.slurm.client import Slurm
 
 QUIET_SECONDS = 7200.0  # a download of terabytes grows all the while
@@ -145,12 +144,12 @@ def _run(work: Preparation, steps: list[PrepareStep]) -> str:
     return ""
 
 
-def _progress(work: Preparation, steps: list[PrepareStep], folder: Path) -> Callable[[], tuple[int, str]]:
-    def progress() -> tuple[int, str]:
+def _progress(work: Preparation, steps: list[PrepareStep], folder: Path) -> Progress:
+    def progress() -> Came:
         done = sum((folder / f"{step.name}.end").exists() for step in steps)
         written = sum(look_for(asset, work.out).bytes for asset in work.needs.assets)
         written += sum(path.stat().st_size for path in folder.glob("*.log"))
         now = f", now {steps[done].name}" if done < len(steps) else ""
-        return done * 10**15 + written, f"{done} of {len(steps)} steps are done{now}"
+        return Came(done * 10**15 + written, f"{done} of {len(steps)} steps are done{now}", done, len(steps))
 
     return progress

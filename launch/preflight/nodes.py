@@ -26,7 +26,7 @@ from benchmarks.values import Hardware, JobOptions, Site, json_text
 from launch.command_line import places
 from launch.environments import venvs
 from launch.preflight.job import REPOSITORY, PreflightJob, job_environment, new_folder, render_preflight
-from launch.preflight.waiting import Limits, wait
+from launch.preflight.waiting import Came, Limits, wait
 from launch.sites.wanted import specs, wanted_images
 from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
@@ -203,7 +203,7 @@ def run(preflight: Preflight, slurm: Slurm, limits: Limits) -> Report:
         raise _failed(folder, job_id, ended)
     if preflight.job.hardware is not None and (folder / CHECKED).exists():
         quiet = Limits(queue_seconds=limits.queue_seconds, quiet_seconds=NCCL_QUIET_SECONDS)
-        wait(slurm, job_id, lambda: (0, "NCCL is measured"), (folder / MEASURED).exists, quiet)
+        wait(slurm, job_id, lambda: Came(0, "NCCL is measured"), (folder / MEASURED).exists, quiet)
     report = _report(preflight, job_id, asked, started, limits)
     write_atomically(folder / REPORT, json_text(report).encode())
     for name, nodes in ((PASSING, report.passing), (FAILING, report.failing)):
@@ -228,9 +228,10 @@ def _write(preflight: Preflight) -> Path:
     return script
 
 
-def _progress(preflight: Preflight) -> tuple[int, str]:
+def _progress(preflight: Preflight) -> Came:
     came = len(list((preflight.folder / ANSWERS).glob("*.json")))
-    return came, f"{came} of {preflight.job.nodes} nodes have answered"
+    nodes = preflight.job.nodes
+    return Came(came, f"{came} of {nodes} nodes have answered", came, nodes)
 
 
 def _all_asked(preflight: Preflight) -> bool:

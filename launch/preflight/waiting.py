@@ -26,7 +26,14 @@ class Limits(NamedTuple):
     quiet_seconds: float  # how long nothing may come from a job that runs
 
 
-Progress = Callable[[], tuple[int, str]]  # how much has come, and in words
+class Came(NamedTuple):
+    news: int  # grows with whatever comes: bytes of a log too
+    text: str
+    done: int = 0  # of `total`, for a bar
+    total: int = 0
+
+
+Progress = Callable[[], Came]
 Done = Callable[[], bool]
 
 
@@ -50,12 +57,14 @@ def _wait(
     came, runs, queued, pause = 0, False, "submitted", FIRST_ASK_SECONDS
     while not done():
         now = time.monotonic()
-        count, text = progress()
-        if count > came:
-            came, news, runs = count, now, True
+        new = progress()
+        if new.news > came:
+            came, news, runs = new.news, now, True
         waited = duration_text(now - submitted)
-        doing, more = (f"job {job_id}", f"{text} ({waited})") if runs else (f"job {job_id}: {queued}", waited)
-        show(doing, 0, 0, more)
+        if runs:
+            show(f"job {job_id}", new.done, new.total, f"{new.text} ({waited})")
+        else:
+            show(f"job {job_id}: {queued}", 0, 0, waited)
         if now - asked >= pause:
             state = slurm.queue([job_id]).get(job_id)
             asked, pause = time.monotonic(), min(pause * 1.5, LONGEST_ASK_SECONDS)

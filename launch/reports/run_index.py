@@ -2,19 +2,21 @@
 
 import hashlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.errors import RequestError
 from benchmarks.logs.log_endings import printable
 from launch.command_line.places import stepmark_home
+from launch.command_line.progress import tracked
 
 if TYPE_CHECKING:
     from benchmarks.history.index import Index
 
-WORTH_SHOWING, SHOWN_EVERY = 2000, 500  # folders
+WORTH_SHOWING = 2000  # folders
 MOST_SHOWN = 20
+Folder = TypeVar("Folder")
 
 
 def index_file(output_dir: Path) -> Path:
@@ -31,7 +33,7 @@ def open_index(output_dir: Path, rebuild: bool = False) -> "Index":
         file = index_file(output_dir)
     except RequestError:  # a user without a home
         file = None
-    return Index(output_dir, file, _progress if sys.stderr.isatty() else None, rebuild=rebuild)
+    return Index(output_dir, file, _tracked, rebuild=rebuild)
 
 
 def say_problems(index: "Index") -> None:
@@ -53,8 +55,5 @@ def print_some(lines: Iterable[str], count: int) -> None:
         print(f"  and {count - MOST_SHOWN} more", file=sys.stderr)
 
 
-def _progress(done: int, total: int) -> None:
-    """On a terminal, a line that vanishes in the end."""
-    if total >= WORTH_SHOWING and (done % SHOWN_EVERY == 0 or done == total):
-        end = "\r\x1b[K" if done == total else ""
-        print(f"\rreading runs: {done:,} of {total:,}{end}", end="", file=sys.stderr, flush=True)
+def _tracked(folders: Sequence[Folder]) -> Iterable[Folder]:
+    return tracked(folders, "reading runs", len(folders)) if len(folders) >= WORTH_SHOWING else folders

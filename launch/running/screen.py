@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: one live line on a terminal, a plain line now and then without one."""
+"""What a person sees while a run goes on: a bar and one live line on a terminal, else a plain line now and then."""
 
 import statistics
 import sys
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PLAIN_LINE_SECONDS = 10.0
 RECENT_STEPS = 10
+BAR_WIDTH = 20
 
 
 class Screen:
@@ -35,7 +36,7 @@ class Screen:
 
     def __enter__(self) -> "Screen":
         if sys.stderr.isatty():
-            self._live = _live_line(self._text)
+            self._live = _live_line(self._text, self._done)
             self._live.start()
         else:
             print(self._waiting_for, file=sys.stderr, flush=True)
@@ -94,6 +95,12 @@ class Screen:
         print(self._text(), file=sys.stderr, flush=True)
         self._printed, self._last_plain = self._last, time.monotonic()
 
+    def _done(self) -> float | None:
+        """The share of the steps; unknown before the first, and where a target may end the run sooner."""
+        if self._last is None or self._towards is not None:
+            return None
+        return (self._last.step + 1) / self._total_steps
+
     def _text(self) -> str:
         if self._last is None:
             return f"{self._waiting_for} ({duration_text(time.monotonic() - self._started)})"
@@ -102,16 +109,24 @@ class Screen:
         return step_text(self._last, self._total_steps, typical, left, at_most=self._towards is not None)
 
 
-def _live_line(text: Callable[[], str]) -> "Live":
-    """A spinner with the newest text; rich asks for it some times a second."""
+def _live_line(text: Callable[[], str], done: Callable[[], float | None]) -> "Live":
+    """The newest text behind a bar, or a spinner while nothing counts; rich asks for it some times a second."""
     from rich.console import Console
     from rich.live import Live
+    from rich.progress_bar import ProgressBar
     from rich.spinner import Spinner
+    from rich.table import Table
+    from rich.text import Text
 
     spinner = Spinner("dots")
 
-    def line() -> Spinner:
-        spinner.update(text=text())
-        return spinner
+    def line() -> Spinner | Table:
+        share = done()
+        if share is None:
+            spinner.update(text=Text(text()))
+            return spinner
+        row = Table.grid(padding=(0, 1))
+        row.add_row(ProgressBar(total=1.0, completed=share, width=BAR_WIDTH), Text(text(), no_wrap=True))
+        return row
 
     return Live(get_renderable=line, console=Console(stderr=True), refresh_per_second=4)

@@ -3,7 +3,6 @@
 A job, because login nodes seldom have the room for it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from benchmarks.machine import images
 from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.runfolder import write_atomically
 from launch.preflight import job
-from launch.preflight.waiting import Limits, wait
+from launch.preflight.waiting import Came, Limits, Progress, wait
 from launch.running import interpreters
 from launch.sites import image_files
 from launch.sites.wanted import WantedImage, Work, wanted_images
@@ -96,14 +95,16 @@ def _key(image: WantedImage) -> str:
     return image.path.stem
 
 
-def _progress(planned: ImportJob, job_id: str) -> Callable[[], tuple[int, str]]:
-    def progress() -> tuple[int, str]:
+def _progress(planned: ImportJob, job_id: str) -> Progress:
+    def progress() -> Came:
         done = sum((planned.folder / f"{_key(image)}.end").exists() for image in planned.images)
         parts = [planned.folder / f"{_key(image)}.log" for image in planned.images]
         parts += [image.path.with_name(f"{image.path.name}.part-{job_id}") for image in planned.images]
         written = sum(image_files.size_of(path) for path in parts)
         # Bytes count as progress too: one image may take longer than a silent job is waited for.
-        return done * 10**15 + written, f"{done} of {len(planned.images)} images are done, {bytes_text(written)}"
+        images = len(planned.images)
+        text = f"{done} of {images} images are done, {bytes_text(written)}"
+        return Came(done * 10**15 + written, text, done, images)
 
     return progress
 

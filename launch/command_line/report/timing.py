@@ -12,7 +12,6 @@ the report was made, also when runs in it failed.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
 
 from absl import flags
 
@@ -21,8 +20,8 @@ from benchmarks.diagnosis.symptoms import read_symptoms
 from benchmarks.errors import EXIT_VALID
 from benchmarks.logs import timing_table
 from benchmarks.logs.known_formats import all_log_formats
-from benchmarks.logs.timing_table import Row
 from benchmarks.measuring import window
+from launch.command_line.progress import tracked
 from launch.reports.log_folder import LogReader, find_files
 
 DEFAULT_FOLDER = "experiments"
@@ -39,20 +38,8 @@ def main(argv: list[str]) -> int:
     window.check_rule(WINDOW.value)
     files = find_files(argv[1:] or [DEFAULT_FOLDER])
     reader = LogReader(files, WINDOW.value, read_symptoms(Configs().root), all_log_formats())
-    rows = sorted(_with_progress(reader.rows(), reader.to_read), key=lambda row: row.path)
+    rows = sorted(tracked(reader.rows(), "reading logs", reader.to_read), key=lambda row: row.path)
     text = timing_table.FORMATS[FORMAT.value](timing_table.named(rows, FULL_NAMES.value), WINDOW.value)
     sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
     sys.stdout.flush()
     return EXIT_VALID
-
-
-def _with_progress(rows: Iterable[Row], total: int) -> Iterator[Row]:
-    """The same rows; on a terminal, with a bar on stderr that vanishes at the end."""
-    if not sys.stderr.isatty():
-        yield from rows
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    yield from track(rows, description="reading logs", total=total, console=console, transient=True)
