@@ -28,6 +28,10 @@ class StepmarkError(Exception):
         self.why = why
         self.next_command = next_command
 
+    def words(self) -> dict[str, str]:
+        """For --json."""
+        return {"what": self.what, "where": self.where, "why": self.why, "next": self.next_command}
+
     def __str__(self) -> str:
         lines = [self.what]
         if self.where:

@@ -5,16 +5,17 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 from absl import flags
 
-from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, StepmarkError, UnknownName, closest, nearest
-from launch.command_line import colours
+from benchmarks.errors import EXIT_FAILED, RequestError, StepmarkError, UnknownName, closest, nearest
 
 EXIT_INTERRUPTED = 130
+JSON = "json"
+flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also of an error: docs/schemas.json.")
 # Flags of 0.9.0 -> the script that had them, what is done instead, and the flag that takes the same values.
 DROPPED: dict[str, tuple[str, ...]] = {
     "until": ("run", "give the number of --steps"),
@@ -43,10 +44,18 @@ def run_command(chosen: Callable[[], Command]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no "·" is no reason to fail
-    if isinstance(sys.stdout, io.TextIOWrapper) and colours.wanted(sys.stdout):
+    if isinstance(sys.stdout, io.TextIOWrapper) and has_colours(sys.stdout):
+        from launch.command_line.colours import Coloured
+
         encoding = sys.stdout.encoding
-        sys.stdout = colours.Coloured(sys.stdout.detach(), encoding, errors="replace", line_buffering=True)
+        sys.stdout = Coloured(sys.stdout.detach(), encoding, errors="replace", line_buffering=True)
     sys.exit(_guarded(chosen))
+
+
+def has_colours(stream: TextIO) -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def wants_help(arguments: list[str]) -> bool:
@@ -78,7 +87,7 @@ def flags_of(module: ModuleType) -> dict[str, list[flags.Flag[Any]]]:
     name = sys.argv[0] if module.__name__ == "__main__" else module.__name__  # as absl names modules
     by_module = flags.FLAGS.flags_by_module_dict()
     adopted = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(name)}
-    found = {"": list(by_module.get(name, []) or by_module.get(module.__name__, []))}
+    found = {"": [*(by_module.get(name, []) or by_module.get(module.__name__, [])), flags.FLAGS[JSON]]}
     for other, defined in by_module.items():
         heading = getattr(sys.modules.get(other), "HEADING", None)
         key_flags = [flag for flag in defined if flag.name in adopted]
@@ -91,27 +100,53 @@ def _guarded(chosen: Callable[[], Command]) -> int:
     command = None
     try:
         command = chosen()
-        return command.main(_parse(command))
+        code = command.main(_parse(command))
+        return _answered(code)
     except StepmarkError as error:
         if command is not None and isinstance(error, UnknownName):
             error.next_command = _with_meant_word(command, error) or error.next_command
-        _print_without_secrets(f"stepmark: {error}")
-        return error.exit_code
+        return _ended(error, error.exit_code)
     except KeyboardInterrupt:
-        print("stepmark: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return _ended(StepmarkError("interrupted"), EXIT_INTERRUPTED)
     except BrokenPipeError:
         # The reader (head, less) went away: nothing is wrong, and nothing can be printed any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
-        print(f"stepmark: {error.strerror or error}{place}", file=sys.stderr)
         if os.environ.get("STEPMARK_DEBUG"):
             import traceback
 
             traceback.print_exc()
-        return EXIT_FAILED
+        return _ended(StepmarkError(f"{error.strerror or error}{place}"), EXIT_FAILED)
+
+
+def _ended(error: StepmarkError, code: int) -> int:
+    """Says why on stderr, and with --json in the document too."""
+    from benchmarks.secret_rules import hidden
+
+    head, colon, rest = hidden(f"stepmark: {error}").partition(":")
+    if has_colours(sys.stderr):
+        from launch.command_line.colours import RED, in_colour
+
+        head = in_colour(head, RED)
+    print(f"{head}{colon}{rest}", file=sys.stderr)
+    return _answered(code, {name: hidden(word) for name, word in error.words().items()})
+
+
+def _answered(code: int, error: Mapping[str, str] | None = None) -> int:
+    """With --json, a command that has printed no document prints why, or its exit code."""
+    if "launch.command_line.output" in sys.modules:
+        from launch.command_line import output
+
+        output.document_if_none(lambda: _end(code, error))
+    return code
+
+
+def _end(code: int, error: Mapping[str, str] | None) -> object:
+    from launch.command_line.documents import Ended, Error, Why
+
+    return Ended(exit_code=code) if error is None else Error(error=Why(**error), exit_code=code)
 
 
 def _parse(command: Command) -> list[str]:
@@ -119,6 +154,14 @@ def _parse(command: Command) -> list[str]:
     if wants_help(command.arguments):
         _print_help(command)
         sys.exit(0)
+    if "--format=json" in command.arguments:  # until 0.11.0
+        print("stepmark: --format=json is now --json", file=sys.stderr)
+        place = command.arguments.index("--format=json")
+        command.arguments[place] = "--json"
+    if f"--{JSON}" in command.arguments:
+        from launch.command_line.output import keep_for_json
+
+        keep_for_json()
     try:
         words = list(flags.FLAGS([sys.argv[0], *command.arguments]))
         _refuse_empty()
@@ -136,8 +179,7 @@ def _parse(command: Command) -> list[str]:
         message, next_command = _refused_value(command, str(error)), f"{command.typed} --help"
     except flags.Error as error:
         message, next_command = str(error), f"{command.typed} --help"
-    _print_without_secrets(f"stepmark: {message}\n  next:  {next_command}")
-    sys.exit(EXIT_REFUSED)
+    raise RequestError(message, next_command=next_command)
 
 
 def _refused_value(command: Command, text: str) -> str:
@@ -196,14 +238,6 @@ def _refuse_empty() -> None:
             raise RequestError(
                 f"--{name}= names nothing", where=f"--{name}=", next_command=f"a value, or the same without --{name}"
             )
-
-
-def _print_without_secrets(text: str) -> None:
-    from benchmarks.secret_rules import hidden
-
-    head, colon, rest = hidden(text).partition(":")
-    head = colours.in_colour(head, colours.RED) if colours.wanted(sys.stderr) else head
-    print(f"{head}{colon}{rest}", file=sys.stderr)
 
 
 def _print_help(command: Command) -> None:

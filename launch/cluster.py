@@ -27,6 +27,8 @@ from absl import flags
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, UnknownName
 from benchmarks.rendering.columns import some
 from launch.cli import run_main
+from launch.command_line import documents
+from launch.command_line.output import as_json_too
 from launch.private_cluster import lifecycle
 from launch.private_cluster.cluster import Cluster
 
@@ -69,9 +71,21 @@ def up() -> int:
     state = "is up" if started else "is already up"
     print(f"the private cluster '{cluster.name}' {state}: {lifecycle.described(cluster)}\n{usage(cluster)}")
     found = lifecycle.status(cluster.name)
+    as_json_too(_as_data(cluster, found))
     if found and found.missing:
         print(f"  missing:  {some(found.missing)}     (see: python launch/cluster.py status)")
     return EXIT_VALID
+
+
+def _as_data(cluster: Cluster, found: lifecycle.Status | None) -> documents.Cluster:
+    return documents.Cluster(
+        name=cluster.name,
+        up=True,
+        nodes=list(cluster.node_names),
+        missing=found.missing if found else [],
+        slurm_conf=str(cluster.files.slurm_conf),
+        logs=str(cluster.files.logs),
+    )
 
 
 def usage(cluster: Cluster) -> str:
@@ -95,6 +109,7 @@ def usage(cluster: Cluster) -> str:
 def down() -> int:
     stopped = lifecycle.down(FLAGS.name, _progress())
     print(f"the private cluster '{FLAGS.name}' {'is down' if stopped else 'was not up'}")
+    as_json_too(documents.Cluster(name=FLAGS.name, up=False))
     return EXIT_VALID
 
 
@@ -102,7 +117,9 @@ def status() -> int:
     found = lifecycle.status(FLAGS.name)
     if found is None:
         print(f"the private cluster '{FLAGS.name}' is not up")
+        as_json_too(documents.Cluster(name=FLAGS.name, up=False))
         return EXIT_FAILED
+    as_json_too(_as_data(found.cluster, found))
     print(f"the private cluster '{FLAGS.name}': {lifecycle.described(found.cluster)}")
     print(f"  tasks:    {found.tasks} processes of jobs")
     if found.missing:

@@ -28,12 +28,12 @@ from absl import flags
 
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from launch.cli import run_main
+from launch.command_line.output import answer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 flags.DEFINE_boolean("explain", False, "Rank what differs in provenance, the most likely cause first.")
 flags.DEFINE_float("margin", 1.0, "Percent: sides within it are called equal; 0: none are.", 0, 100)
-flags.DEFINE_enum("format", "table", ["table", "json"], "The shape of the answer.")
 flags.DEFINE_string("html", None, "Write a page with the comparison to this file too.")
 flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_STEP_SUMMARY gets it anyway).")
 flags.DEFINE_enum("fail_on", "not_comparable", ["not_comparable", "worse"], "What ends with 3; worse: both do.")
@@ -44,7 +44,6 @@ def main(argv: list[str]) -> int:
     from benchmarks.comparing.text import table_text
     from benchmarks.rendering.markdown import headed
     from benchmarks.runs.runfolder import write_atomically
-    from benchmarks.values import json_text
     from launch.reports import html_pages
     from launch.reports.comparing import Sides
     from launch.reports.job_summary import add_to_summary
@@ -64,8 +63,9 @@ def main(argv: list[str]) -> int:
     sides = Sides(Path(FLAGS.output_dir))
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)
-    print(json_text(found) if FLAGS.format == "json" else f"{table_text(found)}\n", end="")
-    markdown = headed(table_text(found))
+    text = table_text(found)
+    answer(found, text)
+    markdown = headed(text)
     add_to_summary(markdown)
     if FLAGS.markdown is not None:
         write_atomically(Path(FLAGS.markdown), markdown.encode())

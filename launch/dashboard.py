@@ -29,6 +29,8 @@ from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.history.filters import parse_condition
 from benchmarks.rendering.columns import Rows, aligned
 from launch.cli import refuse_more, run_main
+from launch.command_line.documents import Dashboard
+from launch.command_line.output import as_json_too
 
 if TYPE_CHECKING:
     from benchmarks.history.filters import Condition
@@ -69,6 +71,8 @@ def main(argv: list[str]) -> int:
     fitting = [f"--where={text}" for text in WHERE.value or []]
     serve = ["python", "launch/dashboard.py", "--serve", f"--output_dir={OUTPUT_DIR.value}", *own, *fitting]
     print("\n".join(["dashboard", *aligned([*rows, ("files", str(logdir)), ("next", shlex.join(serve))])]))
+    if not SERVE.value:
+        as_json_too(Dashboard(logdir=str(logdir)))
     return _serve(output_dir, logdir, where, told) if SERVE.value else EXIT_VALID
 
 
@@ -100,6 +104,7 @@ def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[
         try:
             with tensorboard(logdir, HOST.value, PORT.value) as (address, server):
                 print(_addresses(address), flush=True)
+                as_json_too(Dashboard(logdir=str(logdir), address=f"{address}/"))
                 watch(server, logdir / STATE / LOG, refresh, REFRESH_SECONDS.value)
         except KeyboardInterrupt:
             print("TensorBoard ended", file=sys.stderr)

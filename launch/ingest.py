@@ -35,6 +35,7 @@ from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.values import Step, Value
 from launch.cli import run_main
+from launch.command_line.output import answer
 from launch.reports.ingest_reports import Outcome, Report
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ WINDOW = flags.DEFINE_string("window", None, "Which steps count: steady (as with
 TASK = flags.DEFINE_enum(
     "task", "pretrain", ["pretrain", "lora", "mlperf"], "What was trained: it decides how FLOPs are counted."
 )
-JSON = flags.DEFINE_boolean("json", False, "Print every step as JSON instead of a table.")
 
 BENCHMARK_FLAGS = (MODEL, HARDWARE, GPUS, DTYPE, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH)
 
@@ -71,8 +71,7 @@ def main(argv: list[str]) -> int:
         log = ingest.ReadLog(log_format.read(watched.buffered()))
         outcome = None if measured is None else measured.outcome(log.last_timed(), log_format)
         report = Report(log_format.name, log, sorted(watched.others), outcome, _stories(log_format, stream))
-    sys.stdout.buffer.write(report.json() if JSON.value else f"{report.table()}\n".encode())
-    sys.stdout.flush()
+    answer(report.data(), report.table)
     return EXIT_VALID if outcome is None or outcome.result["status"] == "valid" else EXIT_INVALID
 
 

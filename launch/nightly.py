@@ -46,6 +46,8 @@ from benchmarks.secret_rules import hidden
 from benchmarks.values import Labels, Site
 from launch.cli import refuse_more, run_main
 from launch.command_line import places
+from launch.command_line.documents import NightPlan, PlannedCell, Rehearsal, RehearsedNight
+from launch.command_line.output import answer, as_json_too, text_alone
 from launch.slurm import job_flags
 
 FLAGS = flags.FLAGS
@@ -87,7 +89,8 @@ def main(argv: list[str]) -> int:
         return _self_test()
     configs = places.configs()
     if FLAGS.list:
-        print("\n".join(aligned([(name, _about(name, configs)) for name in configs.names("suites")])))
+        known = [(name, _about(name, configs)) for name in configs.names("suites")]
+        answer(dict(known), "\n".join(aligned(known)))
         return EXIT_VALID
     if not FLAGS.suite:
         raise RequestError("--suite is missing", next_command="python launch/nightly.py --list")
@@ -168,6 +171,7 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
     code, report = Launcher(asked, runners, records).run()
     if report is not None:
         outputs.show(report, wanted, records.path(report.night))
+        as_json_too(report)
     return code
 
 
@@ -187,6 +191,7 @@ def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
     records = Records(Path(FLAGS.output_dir), suite.name)
     report = judging.judged_again(suite, cells, records, Path(FLAGS.output_dir), history, FLAGS.replay, FLAGS.sweep)
     outputs.show(report, wanted, None)
+    as_json_too(report)
     return report.exit_code
 
 
@@ -196,7 +201,9 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
 
     runner = runner_of(site, configs, Path(FLAGS.output_dir), Job(job_flags.typed(), None, True))
     budget = suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns
-    print(plan_text(suite, cells, suites.watched(suite), runner.understand, site.name, budget))
+    text = plan_text(suite, cells, suites.watched(suite), runner.understand, site.name, budget)
+    planned = [PlannedCell(name=cell.name, benchmark=runner.understand(cell.request)) for cell in cells]
+    answer(NightPlan(suite=suite.name, site=site.name, rerun_budget=budget, cells=planned), text)
     return EXIT_VALID
 
 
@@ -207,7 +214,9 @@ def _rehearse(suite: Suite, cells: list[suites.Cell], site: Site, configs: Confi
     def runner_in(folder: Path) -> Runner:
         return runner_of(site, configs, folder, Job(job_flags.typed(), None, True))
 
-    print(rehearse(suite, cells, site, Path(FLAGS.output_dir), runner_in))
+    rehearsed = rehearse(suite, cells, site, Path(FLAGS.output_dir), runner_in)
+    nights = [RehearsedNight(what=one.act.what, cell=one.cell, exit_code=one.exit_code) for one in rehearsed.nights]
+    answer(Rehearsal(suite=suite.name, nights=nights), rehearsed.text)
     return EXIT_VALID
 
 
@@ -275,7 +284,8 @@ def _print(suite: Suite, site: Site) -> int:
     words += [f"--max_reruns={FLAGS.max_reruns}"] if FLAGS.max_reruns is not None else []
     words += [word for flag in _job_flags() for word in flag.serialize().split("\n")]
     kind = FLAGS.print
-    print(timetable.timetable_text(kind, timetable.Timetable(suite.name, hour, minute, words, output_dir)))
+    text = timetable.timetable_text(kind, timetable.Timetable(suite.name, hour, minute, words, output_dir))
+    text_alone(text)
     return EXIT_VALID
 
 
@@ -299,7 +309,7 @@ def _self_test() -> int:
     found = self_test.self_test(
         seed=seed, runs=FLAGS.trials, tracked=lambda tasks: tracked(tasks, "simulating", len(tasks))
     )
-    print(self_test.tables(found))
+    text_alone(self_test.tables(found))
     broken = self_test.broken_bounds(found)
     for bound in broken:
         print(f"stepmark: broken bound: {bound}", file=sys.stderr)

@@ -36,10 +36,11 @@ from benchmarks.machine.machine_gpus import shown as shown_gpus
 from benchmarks.peak import peaks
 from benchmarks.peak.peak_file import Measured
 from benchmarks.peak.peak_table import hardware_yaml, table
-from benchmarks.values import Hardware, json_text, to_builtins
+from benchmarks.values import Hardware, to_builtins
 from launch.checks import measuring_peak
 from launch.cli import refuse_more, run_main
 from launch.command_line import places
+from launch.command_line.output import as_json_too
 from launch.running import machine_gpus
 
 ALL = "all"
@@ -61,7 +62,6 @@ flags.DEFINE_string(
     "python", None, "A Python that has the framework already, such as a container's; the backend's environment else."
 )
 flags.DEFINE_boolean("allow_busy", False, "Measure a GPU that another program is using.")
-flags.DEFINE_boolean("json", False, "Print the files' contents instead of tables.")
 
 
 def main(argv: list[str]) -> int:
@@ -82,8 +82,7 @@ def main(argv: list[str]) -> int:
         measuring_peak.refuse_busy(platform, hardware)
     measuring_peak.refuse_place(_out())
     shown = [_measure(backend, platform, device, request, configs, python) for backend in chosen]
-    if FLAGS.json:
-        print(json_text([{"file": str(path), **to_builtins(found)} for found, path in shown]), end="")
+    as_json_too([{"file": str(path), **to_builtins(found)} for found, path in shown])
     return EXIT_VALID
 
 
@@ -190,22 +189,21 @@ def _measure(
         reasons = "; ".join(f"{dtype}: {why}" for dtype, why in report.refused.items())
         raise RunError(f"{backend.title} could measure no precision on {report.device_kind}", why=reasons)
     found = measuring_peak.measured(backend, engine, known, FLAGS.model, request, report)
-    if not FLAGS.json:  # before it is kept: what cannot be kept has been seen
-        versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-        print("\n".join(table(found, known, f"{backend.title}, {versions}")), flush=True)
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    # Before it is kept: what cannot be kept has been seen.
+    print("\n".join(table(found, known, f"{backend.title}, {versions}")), flush=True)
     path = measuring_peak.store(found, _out())
-    if not FLAGS.json:
-        hardware = f" --hardware={known.name}" if known else ""
-        use = f"--dtype={next(iter(found.peaks))} --measured_peak={shlex.quote(str(path))}"
-        print(f"  file  {path}")
-        print(f"  next  python launch/run.py --backend={backend.name} --model=NAME{hardware} {use}", flush=True)
-        if known is None:
-            name = measuring_peak.slug(report.device_kind).replace("-", "_")
-            print(
-                f"  no file of configs/hardware names '{report.device_kind}'. One that does, to be written as "
-                f"configs/hardware/{name}.yml before a run can be on it:\n\n{hardware_yaml(found, name)}",
-                flush=True,
-            )
+    hardware = f" --hardware={known.name}" if known else ""
+    use = f"--dtype={next(iter(found.peaks))} --measured_peak={shlex.quote(str(path))}"
+    print(f"  file  {path}")
+    print(f"  next  python launch/run.py --backend={backend.name} --model=NAME{hardware} {use}", flush=True)
+    if known is None:
+        name = measuring_peak.slug(report.device_kind).replace("-", "_")
+        print(
+            f"  no file of configs/hardware names '{report.device_kind}'. One that does, to be written as "
+            f"configs/hardware/{name}.yml before a run can be on it:\n\n{hardware_yaml(found, name)}",
+            flush=True,
+        )
     return found, path
 
 

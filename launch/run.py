@@ -102,7 +102,7 @@ def main(argv: list[str]) -> int:
 
     configs = places.configs()
     if FLAGS.list:
-        print(_listing(configs))
+        _list(configs)
         return EXIT_VALID
     site = configs.site(request_flags.site_name())
     requests = _requests(site)
@@ -148,17 +148,19 @@ def _refuse_flags(site: "Site") -> None:
         raise RequestError("--allow_busy is for a site without a queue", where=f"--site={site.name}")
 
 
-def _listing(configs: "Configs") -> str:
+def _list(configs: "Configs") -> None:
     from benchmarks.machine.machine_gpus import HERE
+    from benchmarks.rendering.report import listing_text
     from benchmarks.request import flag_lists
     from launch.command_line.listing import listing
+    from launch.command_line.output import answer
 
     hardware = FLAGS.hardware
     if hardware == HERE:
         from launch.running import machine_gpus
 
         hardware = machine_gpus.named_here(hardware, configs)
-    return listing(
+    sections = listing(
         configs,
         backend=FLAGS.backend,
         model=FLAGS.model,
@@ -167,6 +169,7 @@ def _listing(configs: "Configs") -> str:
         hardware=hardware,
         gpus=flag_lists.number("gpus", FLAGS.gpus) if FLAGS.gpus else None,
     )
+    answer({heading: dict(rows) for heading, rows in sections.items()}, lambda: listing_text(sections))
 
 
 def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
@@ -186,10 +189,16 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     else:
         text = plan_text(benchmark, plan, backend.storage(benchmark), configs.calibration())
     beside = runner.preview(benchmark, backend)  # refuses what must not be shown
-    print(text)
-    if beside:
-        print(f"\n{beside}")
-    print(refused_text(runner.refusals(benchmark)), end="")
+    refusals = list(runner.refusals(benchmark))
+    shown = text + (f"\n\n{beside}" if beside else "") + "\n" + refused_text(refusals)
+    if not FLAGS.json:
+        print(shown, end="")
+        return EXIT_VALID
+    from launch.command_line.documents import DryRun, Why
+    from launch.command_line.output import document
+
+    why = [Why(**one.words()) for one in refusals]
+    document(DryRun(benchmark=benchmark, plan=plan, beside=beside, refusals=why))
     return EXIT_VALID
 
 
@@ -209,7 +218,10 @@ def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
 
     repeats = sweep.repeats_wanted(requests, FLAGS.repeats)
     if FLAGS.dry_run:
-        print(sweeping.plan_text(requests, repeats, runner, FLAGS.skip_refused))
+        text = sweeping.plan_text(requests, repeats, runner, FLAGS.skip_refused)
+        from launch.command_line.output import text_alone
+
+        text_alone(text)
         return EXIT_VALID
     max_jobs = sweep.jobs_at_once(requests, FLAGS.max_jobs, site.slurm.max_jobs if site.slurm else 1)
     return sweeping.run_sweep(
@@ -237,14 +249,21 @@ def _run_one(request: "Request", runner: "Runner") -> int:
     except KeyboardInterrupt:
         if not (path / RESULT).exists():
             raise
+    folder, code = RunFolder(path), EXIT_VALID
     if not benchmark.site.slurm:
-        return EXIT_CODES[RunFolder(path).stored_result().status]
-    if not FLAGS.wait:
-        print(f"{run_id}\n  next  python launch/status.py --follow {shlex.quote(str(path))}")
-        return EXIT_VALID
-    from launch.slurm.watch import wait_for
+        code = EXIT_CODES[folder.stored_result().status]
+    elif FLAGS.wait:
+        from launch.slurm.watch import wait_for
 
-    return wait_for(RunFolder(path), find_backend(benchmark.backend))
+        code = wait_for(folder, find_backend(benchmark.backend))
+    else:
+        print(f"{run_id}\n  next  python launch/status.py --follow {shlex.quote(str(path))}")
+    if FLAGS.json:
+        from launch.command_line.output import document
+        from launch.running.showing import runs_document
+
+        document(runs_document([folder]))
+    return code
 
 
 if __name__ == "__main__":

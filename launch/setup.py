@@ -45,6 +45,7 @@ from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import SUBMISSION_ENGINE, JobOptions
 from launch.cli import run_main
 from launch.command_line import places
+from launch.command_line.output import answer, text_alone
 from launch.slurm import job_flags, options
 
 flags.adopt_module_key_flags(job_flags)  # so that --help shows them
@@ -128,8 +129,8 @@ def dataset() -> int:
         shards=SHARDS.value,
     )
     made = make_dataset(backend, job)
-    for name in (ending for prefix in made.prefixes for ending in (f"{prefix}.bin", f"{prefix}.idx")):
-        print(f"{job.folder / name}  {made.files[name]:,} bytes")
+    names = [ending for prefix in made.prefixes for ending in (f"{prefix}.bin", f"{prefix}.idx")]
+    answer(made, "\n".join(f"{job.folder / name}  {made.files[name]:,} bytes" for name in names))
     return EXIT_VALID
 
 
@@ -190,7 +191,8 @@ def site() -> int:
         named=any(flag.value for flag in (BACKEND, ENGINE, MODEL, IMAGE)),
     )
     if DRY_RUN.value:
-        print(site_setup.preview(work).rstrip())
+        text = site_setup.preview(work).rstrip()
+        text_alone(text)
         return EXIT_VALID
     return site_setup.set_up(work)
 
@@ -229,7 +231,8 @@ def mlperf_data() -> int:
         force=bool(FORCE.value),
     )
     if DRY_RUN.value:
-        print(preview(work).rstrip())
+        text = preview(work).rstrip()
+        text_alone(text)
         return EXIT_VALID
     return prepare(work)
 

@@ -29,9 +29,10 @@ from benchmarks.measuring.summary import Result
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import columns
 from benchmarks.runs.runfolder import RunFolder
-from benchmarks.values import json_text
 from launch.cli import EXIT_INTERRUPTED, run_main
-from launch.running.showing import show_result
+from launch.command_line.documents import State
+from launch.command_line.output import answer, as_json_too
+from launch.running.showing import runs_document, show_result
 from launch.slurm.client import slurm_of
 from launch.slurm.collect import collect
 from launch.slurm.run_states import RunState, find_run, find_runs, states
@@ -42,7 +43,6 @@ flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 flags.DEFINE_boolean("follow", False, "Follow a run until it has ended.")
 flags.DEFINE_boolean("cancel", False, "Cancel runs.")
 flags.DEFINE_boolean("collect", False, "Collect runs.")
-flags.DEFINE_boolean("json", False, "Print the list as JSON.")
 
 
 def main(argv: list[str]) -> int:
@@ -58,7 +58,9 @@ def main(argv: list[str]) -> int:
         )
     folders = [find_run(name, output_dir) for name in argv[1:]]
     act = {"follow": follow, "cancel": cancel, "collect": collect_again}[chosen[0]]
-    return max((act(folder) for folder in folders), key=_badness)
+    code = max((act(folder) for folder in folders), key=_badness)
+    as_json_too(runs_document(folders))
+    return code
 
 
 def _badness(code: int) -> int:
@@ -70,10 +72,10 @@ def _badness(code: int) -> int:
 
 def listing(folders: list[RunFolder]) -> int:
     rows = states(folders)
-    if FLAGS.json:
-        print(json_text([_as_data(row) for row in rows]), end="")
-    else:
-        print("\n".join([*table(rows), *_why_failed(rows)]) if rows else f"no runs in {FLAGS.output_dir}")
+    answer(
+        [_as_data(row) for row in rows],
+        lambda: "\n".join([*table(rows), *_why_failed(rows)]) if rows else f"no runs in {FLAGS.output_dir}",
+    )
     for problem in dict.fromkeys(problem for row in rows for problem in row.problems):
         print(f"stepmark: {problem}", file=sys.stderr)
     return EXIT_FAILED if any(row.problems for row in rows) else EXIT_VALID
@@ -106,10 +108,9 @@ def _speed(row: RunState) -> str:
     return "-" if row.seconds_per_step is None else report.seconds_text(row.seconds_per_step)
 
 
-def _as_data(row: RunState) -> dict[str, object]:
-    named = ("site", "job_id", "state", "step", "steps", "seconds_per_step", "detail")
-    place = {"run_id": row.folder.run_id, "path": str(row.folder.path)}
-    return place | {name: getattr(row, name) for name in named}
+def _as_data(row: RunState) -> State:
+    named = {name: getattr(row, name) for name in State.__struct_fields__[2:]}
+    return State(run_id=row.folder.run_id, path=str(row.folder.path), **named)
 
 
 # --- one run ------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ from benchmarks.rendering.columns import aligned
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder, not_collected
 from launch.cli import run_main
+from launch.command_line.documents import Checked, CheckedRuns, Why
+from launch.command_line.output import answer, as_json_too
 from launch.slurm.run_states import place_of
 
 FLAGS = flags.FLAGS
@@ -52,8 +54,7 @@ flags.DEFINE_string(
     None,
     "The folder with the runs (results); with --equivalence it keeps all files, which are temporary else.",
 )
-flags.DEFINE_boolean("json", False, "With --equivalence: print all figures as JSON.")
-OF_EQUIVALENCE = ("model", "task", "dtype", "hardware", "plant", "json")
+OF_EQUIVALENCE = ("model", "task", "dtype", "hardware", "plant")
 
 MOST_SHOWN = 20
 
@@ -64,8 +65,9 @@ def main(argv: list[str]) -> int:
         return _equivalence()
     if len(argv) < 2:
         raise RequestError("which run?", next_command="python launch/verify.py results/RUN")
-    codes = [_one_of_many(name) for name in argv[1:]]
-    return max(codes)
+    checked = [_one_of_many(name) for name in argv[1:]]
+    as_json_too(CheckedRuns(runs=[found for found, _ in checked]))
+    return max(code for _, code in checked)
 
 
 def _refuse_mixed_flags(runs: list[str]) -> None:
@@ -89,7 +91,8 @@ def _equivalence() -> int:
     from benchmarks.equivalence.mutations import LIST, chosen, plants_of
 
     if LIST in FLAGS.plant:
-        print("\n".join(aligned([(name, plant.what) for name, plant in plants_of(FLAGS.task, FLAGS.dtype).items()])))
+        known = [(name, plant.what) for name, plant in plants_of(FLAGS.task, FLAGS.dtype).items()]
+        answer(dict(known), "\n".join(aligned(known)))
         return EXIT_VALID
     plants = chosen(FLAGS.plant, FLAGS.task, FLAGS.dtype)
     from launch.checks.equivalence import MODELS, prove
@@ -99,20 +102,19 @@ def _equivalence() -> int:
         FLAGS.model or MODELS,
         plants,
         output_dir,
-        as_json=FLAGS.json,
         task=FLAGS.task,
         dtype=FLAGS.dtype,
         hardware=FLAGS.hardware,
     )
 
 
-def _one_of_many(name: str) -> int:
+def _one_of_many(name: str) -> tuple[Checked, int]:
     """A folder that cannot be read does not hide the verdict on the others."""
     try:
         return verify(RunFolder(place_of(name, Path(FLAGS.output_dir or "results"))))
     except StepmarkError as error:
         print(f"stepmark: {error}", file=sys.stderr)
-        return error.exit_code
+        return Checked(path=name, agrees=None, error=Why(**error.words())), error.exit_code
 
 
 def _mllog_differs(folder: RunFolder, backend: Backend) -> list[str]:
@@ -123,7 +125,8 @@ def _mllog_differs(folder: RunFolder, backend: Backend) -> list[str]:
     return own_log.differs(folder, backend)
 
 
-def verify(folder: RunFolder) -> int:
+def verify(folder: RunFolder) -> tuple[Checked, int]:
+    """And the exit code."""
     if not folder.path.is_dir():
         raise RequestError("there is no such run folder", where=str(folder.path))
     backend = find_backend(folder.benchmark().backend)
@@ -138,27 +141,30 @@ def verify(folder: RunFolder) -> int:
         *differences(stored, result, stored_steps, steps, folder.made_by()),
         *_mllog_differs(folder, backend),
     ]
+    checked = Checked(
+        path=str(folder.path), agrees=not found, status=result.status, steps=len(steps), differences=found
+    )
     if not found:
         older = has_older_rules(stored, folder.made_by())
         unchecked = "; its 95% interval, by the rule of an older version, was not checked" if older else ""
         print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status}){unchecked}")
-        return EXIT_VALID
+        return checked, EXIT_VALID
     print(f"{folder.path}: {len(found)} differences between what is stored and what the raw files say")
     for line in found[:MOST_SHOWN]:
         print(f"  {line}")
     if len(found) > MOST_SHOWN:
         print(f"  and {len(found) - MOST_SHOWN} more")
-    return EXIT_INVALID
+    return checked, EXIT_INVALID
 
 
-def repair(folder: RunFolder, backend: Backend) -> int:
+def repair(folder: RunFolder, backend: Backend) -> tuple[Checked, int]:
     from launch.running.execute import store_result
 
     result = store_result(folder, backend)
     print(f"{folder.path}: steps.jsonl and result.json written anew (status {result.status})")
     for reason in result.reasons:
         print(f"  - {reason}")
-    return EXIT_VALID
+    return Checked(path=str(folder.path), agrees=None, status=result.status), EXIT_VALID
 
 
 if __name__ == "__main__":

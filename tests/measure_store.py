@@ -41,7 +41,7 @@ EVERY_DAMAGED, EVERY_FOREIGN = 997, 1999  # one of so many
 QUESTIONS = (
     ["--where=model=llama2_70b", "--where=dtype=fp8", "--where=gpus>=256", "--where=tag=accept", "--newest=50"],
     ["--where=suite=weekly", "--where=date>=2026-06-01", "--where=status=valid", "--format=csv"],
-    ["--where=commit=a1", "--where=backend=nemo", "--format=json"],
+    ["--where=commit=a1", "--where=backend=nemo", "--json"],
 )
 
 
@@ -74,7 +74,7 @@ def measure(place: Path, runs: int, repeats: int) -> None:
         say(f"{' '.join(question)} ({lines} lines)", found)
     write_run(results, 10_000_000, random.Random(8))
     say("report after one run has come", [timed(lambda: report(results, [*QUESTIONS[0]]))])
-    say("all runs as JSON", [timed(lambda: report(results, ["--format=json"]))])
+    say("all runs as JSON", [timed(lambda: report(results, ["--json"]))])
     print(f"  {counted(results)}")
 
 
@@ -152,7 +152,7 @@ def report(results: Path, arguments: list[str]) -> str:
 
 
 def counted(results: Path) -> str:
-    found = json.loads(report(results, ["--format=json"]))
+    found = json.loads(report(results, ["--json"]))
     return f"{len(found['runs'])} runs, {len(found['problems'])} folders left out with a reason"
 
 

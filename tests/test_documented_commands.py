@@ -45,7 +45,7 @@ def commands() -> list[str]:
     found: dict[str, None] = {}
     for path in (path for page in PAGES for path in sorted(REPOSITORY.glob(page))):
         text = re.sub(r"\\+\n\s*", " ", path.read_text())  # run.py's help writes \\ for a line that goes on
-        for command in re.findall(r"python (launch/run\.py --[^`\n)\"&]*)", text):
+        for command in re.findall(r"python (launch/run\.py --[^`\n)\"&|]*)", text):
             found.setdefault(re.sub(r"\s+(#.*)?$", "", command))
     return list(found)
 

@@ -90,7 +90,7 @@ def _wrapped(text: str) -> str:
 
 def _cut(texts: list[str], most: int) -> list[str]:
     more = len(texts) - most
-    return texts[:most] + ([f"and {more} more (--format=json has all)"] if more > 0 else [])
+    return texts[:most] + ([f"and {more} more (--json has all)"] if more > 0 else [])
 
 
 def _sides(comparison: Comparison) -> list[str]:

@@ -17,7 +17,6 @@ from benchmarks.rendering.columns import columns, plural
 from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.runs import identity
 from benchmarks.runs.finished_run import RUNNING, FinishedRun
-from benchmarks.values import json_text
 
 NOTHING = "-"
 NAMED = ("seconds/step", "95% interval", "tokens/s", "MFU")
@@ -148,15 +147,14 @@ def _csv_cell(entry: FinishedRun, field: str) -> Any:
 _FORMULA = ("=", "+", "-", "@")
 
 
-def as_json(listing: Listing) -> str:
-    return json_text(
-        {
-            "folder": listing.folder,
-            "where": [condition.text for condition in listing.where],
-            "runs": list(listing.entries),
-            "problems": list(listing.problems),
-        }
-    )
+def as_data(listing: Listing) -> dict[str, object]:
+    """For --json."""
+    return {
+        "folder": listing.folder,
+        "where": [condition.text for condition in listing.where],
+        "runs": list(listing.entries),
+        "problems": list(listing.problems),
+    }
 
 
-FORMATS: dict[str, Callable[[Listing], str]] = {"table": as_table, "csv": as_csv, "json": as_json}
+FORMATS: dict[str, Callable[[Listing], str]] = {"table": as_table, "csv": as_csv}

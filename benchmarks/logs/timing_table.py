@@ -19,7 +19,7 @@ from benchmarks.logs.ingest import ReadLog
 from benchmarks.logs.log_endings import Ending
 from benchmarks.measuring import statistics, window
 from benchmarks.rendering.columns import columns, plural, spans
-from benchmarks.values import Step, Value, json_text
+from benchmarks.values import Step, Value
 
 SUCCESS = "Success"
 INCOMPLETE = "Incomplete"
@@ -233,10 +233,10 @@ def by_status(rows: Sequence[Row]) -> dict[str, int]:
     return {status: sum(row.status == status for row in rows) for status in STATUSES}
 
 
-def as_json(rows: Sequence[Row], rule: str) -> str:
-    """The rows as one JSON object. What is unknown is null; nan and inf don't exist."""
+def as_data(rows: Sequence[Row], rule: str) -> dict[str, object]:
+    """The rows for --json. What is unknown is null; nan and inf don't exist."""
     head = {"window": rule, "deviation": DEVIATION, "files": len(rows), "by_status": by_status(rows)}
-    return json_text({**head, "rows": [msgspec.to_builtins(row) for row in rows]})
+    return {**head, "rows": [msgspec.to_builtins(row) for row in rows]}
 
 
 def as_csv(rows: Sequence[Row], _: str) -> str:
@@ -311,4 +311,4 @@ def _excluded_text(row: Row) -> str:
     return "; ".join(f"{reason}: {steps}" for reason, steps in row.excluded.items())
 
 
-FORMATS: dict[str, Callable[[Sequence[Row], str], str]] = {"table": as_table, "csv": as_csv, "json": as_json}
+FORMATS: dict[str, Callable[[Sequence[Row], str], str]] = {"table": as_table, "csv": as_csv}

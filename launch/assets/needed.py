@@ -9,6 +9,8 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
 from benchmarks.rendering.columns import columns
 from benchmarks.rendering.report import bytes_text
 from launch.assets.hub import DEFAULT_ENDPOINT, TOKEN_VARIABLE, token_is_set
+from launch.command_line.documents import Files
+from launch.command_line.output import answer
 
 MOST_FAULTS = 5
 
@@ -16,10 +18,12 @@ MOST_FAULTS = 5
 def report(needs: Needs, model: str, out: Path | None) -> int:
     """Print the table; 0 when everything is there that the row's usual runs read."""
     found = [look_for(asset, out) for asset in needs.assets] if out else []
+    data = Files(needs=needs, out=None if out is None else str(out), found=found)
     lines = [f"{needs.title} ({needs.name})", "", *_asset_lines(needs, found), *_access_lines(needs)]
     command = f"python launch/setup.py --model={model} --task={needs.task} --out={out or 'DIR'}"
     if out is None:
-        print("\n".join([*lines, "", f"not looked for: --out=DIR names the folder of the files\n  next:  {command}"]))
+        last = f"not looked for: --out=DIR names the folder of the files\n  next:  {command}"
+        answer(data, "\n".join([*lines, "", last]))
         return EXIT_FAILED
     lines += [*_space_lines(needs, found, out), ""]
     if enough(found):
@@ -27,7 +31,7 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
         run_flags = f"--model={model} --task={needs.task} {needs.run_flags.replace('{out}', str(out))}"
         lines.append(f"{what} is there, under {out}")
         lines.append(f"  next:  python launch/run.py --backend={needs.backend} {run_flags} --dry_run")
-    print("\n".join(lines + _next_lines(found, command, out)))
+    answer(data, "\n".join(lines + _next_lines(found, command, out)))
     return EXIT_VALID if enough(found) else EXIT_FAILED
 
 

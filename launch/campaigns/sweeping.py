@@ -24,6 +24,7 @@ from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark
 from launch.campaigns.scheduler import Scheduler, Work, alone, end_text, read_record, result_of, write_record
 from launch.cli import EXIT_INTERRUPTED
+from launch.command_line.output import as_json_too
 from launch.command_line.progress import say
 from launch.running.local import interrupted_once
 from launch.running.runners import Runner, refused_text
@@ -111,6 +112,7 @@ class _Launcher:
             return EXIT_FAILED if self._scheduler.start_failed else EXIT_VALID
         report = sweep_report.report_of(self.sweep, self.results)
         print("\n" + sweep_text(report, self._path), flush=True)
+        as_json_too(report)
         code = record.exit_code(self.sweep, self.results)
         if code != EXIT_VALID:
             self._say_how_to_go_on()

@@ -28,6 +28,7 @@ from benchmarks.rendering.columns import aligned
 from benchmarks.rendering.report import duration_text
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Model, json_text
+from launch.command_line.output import answer
 from launch.command_line.places import configs
 from launch.command_line.progress import say
 from launch.running import machine_gpus
@@ -183,7 +184,6 @@ def prove(
     plants: Sequence[Plant],
     output_dir: Path | None,
     *,
-    as_json: bool,
     task: str = PRETRAIN,
     dtype: str = "fp32",
     hardware: str = "cpu",
@@ -217,7 +217,7 @@ def prove(
         proof.files = str(folder)
     else:
         shutil.rmtree(folder)
-    print(json_text(proof) if as_json else _text(proof, plants), end="")
+    answer(proof, lambda: _text(proof, plants))
     return _verdict(proof, plants)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from benchmarks.backend import Backend, CompilerFlags, EnvironmentSpec, FlagFact, FlagsCheck, backends
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
 from benchmarks.rendering.columns import aligned
-from benchmarks.values import Benchmark, json_text
+from benchmarks.values import Benchmark
 from launch.command_line.places import stepmark_home
 from launch.command_line.progress import note
 from launch.environments import venvs
@@ -187,8 +187,8 @@ def _refusal(
 # --- alone: doctor.py flags --------------------------------------------------------------------
 
 
-def report(text: str, as_json: bool) -> tuple[str, int]:
-    """Each flag of a whole XLA_FLAGS, held against every compiler that is here; the text and the exit code."""
+def report(text: str) -> tuple[object, str, int]:
+    """Each flag of a whole XLA_FLAGS against every compiler that is here; as data and text, and the exit code."""
     flags = text.split()
     wrong = next((word for word in flags or [text] if not FLAG.fullmatch(word)), None)
     if wrong is not None:
@@ -209,12 +209,10 @@ def report(text: str, as_json: bool) -> tuple[str, int]:
             places.setdefault(spec.name, _checked(check, spec))
     rows = [row for place in places.values() for row in place["flags"]]
     code = EXIT_REFUSED if any(map(_is_refused, rows)) else EXIT_VALID
-    if as_json:
-        return json_text(list(places.values())).rstrip(), code
     lines = []
     for place in places.values():
         lines += [place["said"], *aligned([(row["flag"], _cell(row)) for row in place["flags"]])]
-    return "\n".join(lines), code
+    return list(places.values()), "\n".join(lines), code
 
 
 def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> dict[str, Any]:

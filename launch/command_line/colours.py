@@ -1,10 +1,7 @@
 """Status words of tables in colour, on a terminal alone: whoever writes a table writes plain text."""
 
 import io
-import os
 import re
-from collections.abc import Mapping
-from typing import TextIO
 
 GREEN, YELLOW, RED = "32", "33", "31"
 WORDS = {
@@ -16,12 +13,6 @@ COLOURS = {word: colour for colour, words in WORDS.items() for word in words}
 # A whole cell of benchmarks/rendering/columns.py: two spaces or an end of the line on either side.
 # Or the first word after "NAME: ".
 CELL = re.compile(rf"(?:(?<=  )|(?<=: )|^)({'|'.join(COLOURS)})(?=  |\s*$|[:;,] | \()", re.MULTILINE)
-
-
-def wanted(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    if environment.get("NO_COLOR"):
-        return False
-    return bool(environment.get("FORCE_COLOR")) or (stream.isatty() and environment.get("TERM") != "dumb")
 
 
 def coloured(text: str) -> str:

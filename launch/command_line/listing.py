@@ -7,7 +7,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.measuring import flops
 from benchmarks.rendering.columns import Rows
-from benchmarks.rendering.report import listing_text, recipe_rows
+from benchmarks.rendering.report import recipe_rows
 from benchmarks.request.resolve import ANY, like, scales
 from benchmarks.values import Hardware, Model, Recipe
 from launch.environments import venvs
@@ -21,7 +21,7 @@ def listing(
     dtype: str | None = None,
     hardware: str | None = None,
     gpus: int | None = None,
-) -> str:
+) -> dict[str, Rows]:
     _refuse_unknown_names(configs, backend, model, hardware)
     row = configs.hardware(hardware) if hardware else None
     device = like(row, configs, configs.site("local")) if row else None
@@ -37,17 +37,15 @@ def listing(
     models = [configs.model(name) for name in configs.names("models") if _named(name, recipes, "models")]
     rows = [configs.hardware(name) for name in configs.names("hardware") if _named(name, recipes, "hardware")]
     shown = {name: found for name, found in backends().items() if backend in (None, name)}
-    return listing_text(
-        {
-            "models": _model_rows([m for m in models if model in (None, m.name)]),
-            "tasks": [(name, "") for name in sorted({recipe.task for recipe in recipes})],
-            "hardware": _hardware_rows([configs.hardware(hardware)] if hardware else rows),
-            "recipes": recipe_rows(recipes),
-            "backends": [(name, found.title) for name, found in shown.items()],
-            "sites": [(name, _site_text(configs, name)) for name in configs.names("sites")],
-            "environments": _environment_rows(shown),
-        }
-    )
+    return {
+        "models": _model_rows([m for m in models if model in (None, m.name)]),
+        "tasks": [(name, "") for name in sorted({recipe.task for recipe in recipes})],
+        "hardware": _hardware_rows([configs.hardware(hardware)] if hardware else rows),
+        "recipes": recipe_rows(recipes),
+        "backends": [(name, found.title) for name, found in shown.items()],
+        "sites": [(name, _site_text(configs, name)) for name in configs.names("sites")],
+        "environments": _environment_rows(shown),
+    }
 
 
 def _site_text(configs: Configs, name: str) -> str:

@@ -12,6 +12,7 @@ from benchmarks.mlperf.configuration import configuration_of
 from benchmarks.mlperf.shell_config import NOT_SOURCED, ShellConfig, read
 from benchmarks.mlperf.submission import DIVISION, Submission
 from benchmarks.rendering.columns import Rows, aligned
+from launch.command_line.output import answer
 from launch.mlperf import package
 
 LARGEST_FILE = 1 << 20
@@ -43,7 +44,8 @@ def show(path: Path, name: str | None, configs: Configs) -> int:
     told += ["not read (nothing is executed)", *aligned(unread), ""] if unread else []
     told += rule_lines(found, config.division) or ["no rule is broken"]
     word = f"{len(bad)} of {len(found)} findings refuse it" if bad else "it could be submitted"
-    print("\n".join([*told, "", f"{word} ({config.division} division)"]))
+    data = {"file": str(path), "division": config.division, "broken_rules": found, "refused": len(bad)}
+    answer(data | {"unread": unread}, "\n".join([*told, "", f"{word} ({config.division} division)"]))
     return EXIT_REFUSED if bad else EXIT_VALID
 
 

@@ -12,7 +12,8 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.logs.log_endings import printable
 from benchmarks.mlperf.verdict import Verdict, text
-from benchmarks.values import json_text, to_builtins
+from benchmarks.values import to_builtins
+from launch.command_line.output import answer
 from launch.mlperf import judging
 from launch.mlperf.package import rulesets
 
@@ -23,8 +24,6 @@ def report(
     made: Path | None,
     system: Path | None,
     implementation: Path | None,
-    *,
-    as_json: bool,
 ) -> int:
     """Judges a folder; with `made`, makes a package of it first and judges that."""
     ruleset = ruleset or rulesets()[-1]
@@ -34,7 +33,7 @@ def report(
     elif system is not None or implementation is not None:
         raise RequestError("--system and --implementation go with --package", where="--package")
     verdict = judging.judge(place, ruleset, Configs())
-    print(json_text(_as_json(verdict)) if as_json else text(verdict))
+    answer(_as_json(verdict), lambda: text(verdict))
     return EXIT_VALID if verdict.passes else EXIT_INVALID
 
 

@@ -1,5 +1,7 @@
 """The calibration of estimates, made anew from the published rows. Configs.calibration reads the one that is kept."""
 
+from collections.abc import Iterator
+
 import msgspec
 import yaml
 
@@ -13,7 +15,8 @@ from benchmarks.planning.leaving_out import Left, fitted, leave_out
 from benchmarks.planning.predictions import outcomes, read_predictions
 from benchmarks.planning.published import as_benchmark
 from benchmarks.references.references import read_references
-from benchmarks.values import Value, json_text, to_builtins
+from benchmarks.values import Value, to_builtins
+from launch.command_line.output import answer
 from launch.planning.published_layouts import placed_lines
 
 HEADER = """\
@@ -32,23 +35,24 @@ class Made(Value, frozen=True):
     outside: list[str]  # rows that nothing can be computed of
 
 
-def show(configs: Configs, *, as_json: bool, write: bool, layouts: bool) -> int:
+def show(configs: Configs, *, write: bool, layouts: bool) -> int:
     made = make(configs)
     if write:
         (configs.root / FILE).write_text(HEADER + _yaml(made.fit), encoding="utf-8")
-    if as_json:
-        print(json_text(made.fit))
-        return EXIT_VALID
-    print("\n".join(calibration_lines(made.left, made.fit)))
-    for text in made.outside:
-        print(f"not judged: {text}")
-    held = list(outcomes(read_predictions(configs.root), read_references(configs.root)))
-    print("\n".join(["", "predictions of which a row was published since:", *(held or ["none"])]))
-    if layouts:
-        print("\n" + "\n".join(placed_lines(made.rows, made.fit, configs)))
-    if not write and configs.calibration().fit != made.fit:
-        print(f"\n{configs.root / FILE} keeps another calibration, or none\n  next:  {MAKE_ANEW}")
+    answer(made.fit, lambda: "\n".join(_lines(made, configs, write=write, layouts=layouts)))
     return EXIT_VALID
+
+
+def _lines(made: Made, configs: Configs, *, write: bool, layouts: bool) -> Iterator[str]:
+    yield from calibration_lines(made.left, made.fit)
+    for text in made.outside:
+        yield f"not judged: {text}"
+    held = list(outcomes(read_predictions(configs.root), read_references(configs.root)))
+    yield from ("", "predictions of which a row was published since:", *(held or ["none"]))
+    if layouts:
+        yield from ("", *placed_lines(made.rows, made.fit, configs))
+    if not write and configs.calibration().fit != made.fit:
+        yield f"\n{configs.root / FILE} keeps another calibration, or none\n  next:  {MAKE_ANEW}"
 
 
 def make(configs: Configs) -> Made:

@@ -16,7 +16,6 @@ from benchmarks.preflight.gpus import gpu_rows, problems_of
 from benchmarks.preflight.report import WORDS
 from benchmarks.preflight.values import Command, Status
 from benchmarks.rendering.columns import aligned
-from benchmarks.values import json_text
 from launch.command_line.places import configs, stepmark_home
 from launch.containers import programs
 from launch.containers.programs import Program
@@ -36,8 +35,8 @@ class MachineCheck(NamedTuple):
     text: str
 
 
-def report(as_json: bool) -> tuple[str, int]:
-    """The text and the exit code."""
+def report() -> tuple[object, str, int]:
+    """As data, as text, and the exit code."""
     memory = f"{host_memory_bytes() / 1e9:.0f} GB, {os.cpu_count()} cores"
     checks = [
         MachineCheck("launcher", "ok", f"Python {platform.python_version()}"),
@@ -49,13 +48,12 @@ def report(as_json: bool) -> tuple[str, int]:
         _slurm(),
     ]
     code = EXIT_INVALID if any(check.status == "failed" for check in checks) else EXIT_VALID
-    if as_json:
-        return json_text([check._asdict() for check in checks]).rstrip(), code
     rows = [
         (check.check, f"{WORDS[check.status]}: {check.text}" if check.text else WORDS[check.status])
         for check in checks
     ]
-    return "\n".join(["this machine, as the site local", *aligned(rows)]), code
+    text = "\n".join(["this machine, as the site local", *aligned(rows)])
+    return [check._asdict() for check in checks], text, code
 
 
 def _gpus() -> list[MachineCheck]:

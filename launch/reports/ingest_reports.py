@@ -31,7 +31,7 @@ class Report(NamedTuple):
     outcome: Outcome | None  # None: no benchmark was given
     stories: "list[Story] | None"  # of an MLLOG
 
-    def json(self) -> bytes:
+    def data(self) -> dict[str, object]:
         """The public JSON. What is not a number in JSON (nan, inf) is null."""
         found: dict[str, object] = {
             "format": self.format,
@@ -45,7 +45,7 @@ class Report(NamedTuple):
         if self.outcome is not None:
             reference, why = self.outcome.reference
             found |= {"result": self.outcome.result, "reference": reference, "no_reference_because": why or None}
-        return msgspec.json.encode(found) + b"\n"
+        return found
 
     def table(self) -> str:
         """A line for each attempt, then what was left out."""

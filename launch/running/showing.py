@@ -1,6 +1,8 @@
 """The end of a run, as every launch script shows it: the table, where its files are, and what to do next."""
 
 import shlex
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from benchmarks.errors import StepmarkError
 from benchmarks.measuring.summary import Result
@@ -8,8 +10,23 @@ from benchmarks.references import nearest_reference
 from benchmarks.references.references import read_references
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import Rows, aligned
-from benchmarks.runs.runfolder import RunFolder
+from benchmarks.runs.runfolder import RESULT, RunFolder
 from launch.command_line.places import configs
+
+if TYPE_CHECKING:
+    from launch.command_line.documents import Runs
+
+
+def runs_document(folders: Iterable[RunFolder]) -> "Runs":
+    """Runs as --json prints them."""
+    from launch.command_line.documents import Run, Runs
+
+    found = []
+    for folder in folders:
+        result = folder.stored_result() if (folder.path / RESULT).exists() else None
+        status = result.status if result else "not ended"
+        found.append(Run(run_id=folder.run_id, path=str(folder.path), status=status, result=result))
+    return Runs(runs=found)
 
 
 def show_result(folder: RunFolder, result: Result) -> None:

@@ -24,7 +24,8 @@ from benchmarks.runs.runfolder import write_atomically
 from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import Container, Hardware, JobOptions, Site
 from benchmarks.values import Slurm as SlurmOfSite
-from launch.command_line import places
+from launch.command_line import documents, places
+from launch.command_line.output import as_json_too, text_alone
 from launch.command_line.progress import say, shown
 from launch.preflight import nodes as preflights
 from launch.preflight.waiting import Limits
@@ -71,11 +72,11 @@ def make(wanted: NewSite, configs: Configs, ask: asked.Ask | None) -> int:
     text = site_draft.text(draft, heading)
     refuse_secrets(text, path.name)
     if wanted.dry_run:
-        print(text, end="")
+        text_alone(text)
         return EXIT_VALID
     _write(path, text)
     print(f"{text}\nwritten: {path}\n", flush=True)
-    return _check(wanted, draft.site, configs, partition)
+    return _check(wanted, draft.site, configs, partition, path)
 
 
 # --- its name and its file --------------------------------------------------------------------------
@@ -273,7 +274,7 @@ def _images_folder(shared: Mapping[str, str]) -> Fact:
 # --- afterwards -------------------------------------------------------------------------------------
 
 
-def _check(wanted: NewSite, site: Site, configs: Configs, partition: PartitionFacts) -> int:
+def _check(wanted: NewSite, site: Site, configs: Configs, partition: PartitionFacts, path: Path) -> int:
     """The preflight of two nodes, and what to type next."""
     nodes = min(NODES_CHECKED, partition.nodes_up)
     options = job_options.choose(site, {}, os.environ)
@@ -281,10 +282,11 @@ def _check(wanted: NewSite, site: Site, configs: Configs, partition: PartitionFa
     limits = Limits(queue_seconds=asked.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS)
     report = preflights.run(preflight, Slurm(site), limits)
     print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
-    if not report.passed:
-        return EXIT_INVALID
-    print("\nnext\n" + "\n".join(f"  {line}" for line in next_commands(site, configs)))
-    return EXIT_VALID
+    commands = next_commands(site, configs) if report.passed else []
+    if commands:
+        print("\nnext\n" + "\n".join(f"  {line}" for line in commands))
+    as_json_too(documents.NewSite(site=site.name, path=str(path), preflight=report, next=commands))
+    return EXIT_VALID if report.passed else EXIT_INVALID
 
 
 def next_commands(site: Site, configs: Configs) -> list[str]:

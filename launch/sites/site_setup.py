@@ -11,6 +11,8 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkErr
 from benchmarks.machine import images
 from benchmarks.rendering.columns import aligned, plural
 from benchmarks.values import Site
+from launch.command_line import documents
+from launch.command_line.output import answer
 from launch.running import interpreters
 from launch.sites import image_files, import_job, site_hub
 from launch.sites.wanted import WantedImage, Work, engine_of
@@ -30,7 +32,10 @@ def set_up(work: Work) -> int:
     bad = _bad(rows)
     ready = f"ready: python launch/doctor.py nodes --site={work.site.name}"
     last = "something is missing or refused" if bad else ready
-    print("\n".join([f"site {work.site.name} ({work.site.runtime})", *aligned(rows), last]))
+    answer(
+        documents.Site(site=work.site.name, runtime=work.site.runtime, ready=not bad, found=dict(rows)),
+        "\n".join([f"site {work.site.name} ({work.site.runtime})", *aligned(rows), last]),
+    )
     return EXIT_FAILED if bad else EXIT_VALID
 
 

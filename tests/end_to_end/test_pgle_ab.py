@@ -30,7 +30,7 @@ def report(run: Run, *flags: str) -> str:
 
 
 def gain_of(run: Run) -> dict[str, Any]:
-    (found,) = json.loads(report(run, "--format=json"))["gains"]
+    (found,) = json.loads(report(run, "--json"))["gains"]
     return dict(found)
 
 

@@ -51,7 +51,7 @@ def xplane(profiled: Run) -> Path:
 
 
 def report_of(place: Path) -> Any:
-    done = script("report", "trace", "--format=json", place)
+    done = script("report", "trace", "--json", place)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -78,7 +78,7 @@ def test_trace_adds_up(check: Check, here: Here, commands: Commands, backend: st
     if profile == "nsys" and (shutil.which("nsys") is None or not here.on_gpu):
         pytest.skip("nsys is not on PATH" if here.on_gpu else "nsys records CUDA's calls, and this is the CPU")
     path = run(commands, here, backend, "bf16", f"--profile={profile}", PROFILED_STEPS).path
-    done = commands.start(f"trace-{backend}", "launch/report.py", "trace", str(path), "--format=json").expect(0)
+    done = commands.start(f"trace-{backend}", "launch/report.py", "trace", str(path), "--json").expect(0)
     check.holds(judged.trace_adds_up(json.loads(done.out)))
 
 

@@ -65,7 +65,7 @@ def test_two_tags_are_compared(runs: Path) -> None:
 
 
 def test_names_of_runs_and_folders_are_sides_too(runs: Path) -> None:
-    done = compare("0000,0002,0004", f"0001,0003,{next(runs.glob('*0005'))}", "--format=json", place=runs)
+    done = compare("0000,0002,0004", f"0001,0003,{next(runs.glob('*0005'))}", "--json", place=runs)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [name[-4:] for name in found["b"]["run_ids"]] == ["0001", "0003", "0005"]

@@ -269,4 +269,4 @@ def test_refusals(arguments: list[str], says: str) -> None:
     done = run("--json", *arguments)
     assert done.returncode == 2
     assert says in done.stderr.decode()
-    assert done.stdout == b""
+    assert json.loads(done.stdout).keys() == {"error", "exit_code"}

@@ -60,7 +60,7 @@ def test_the_runs_that_fit_in_each_format(run: Any, results: Path) -> None:
     assert "1 folder is left out" in table.stderr
     assert "plots: no run" in table.stderr
     assert [row["gpus"] for row in csv.DictReader(io.StringIO(run(*chosen, "--format=csv").stdout))] == ["24"]
-    found = json.loads(run(*chosen, "--format=json").stdout)
+    found = json.loads(run(*chosen, "--json").stdout)
     assert [one["run_id"] for one in found["runs"]] == ["20261122T000000Z-bf16"]
     assert [one["folder"] for one in found["problems"]] == ["plots"]
 

@@ -37,7 +37,7 @@ def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[b
 
 
 def as_json(*arguments: str | Path, **options: Any) -> Any:
-    done = run("--format=json", *arguments, **options)
+    done = run("--json", *arguments, **options)
     assert done.returncode == 0, done.stderr.decode()
 
     def refuse(constant: str) -> None:
@@ -107,7 +107,7 @@ def test_the_table_of_parse_train_timing(experiments: Path) -> None:
 
 
 def test_flags_may_follow_the_folder_and_the_folder_may_be_left_out(experiments: Path) -> None:
-    followed = run(experiments, "--format=json", "--window", "30-37")
+    followed = run(experiments, "--json", "--window", "30-37")
     assert json.loads(followed.stdout)["window"] == "30-37"
     assert json.loads(followed.stdout)["by_status"]["Success"] == 3
     assert as_json(cwd=experiments.parent)["files"] == 6
@@ -313,5 +313,5 @@ def test_refusals(arguments: list[str | Path], says: str, tmp_path: Path) -> Non
 def test_published_rows_are_recomputed_and_their_slips_named() -> None:
     table = run("references").stdout.decode()
     assert "206 rows, " in table
-    rows = json.loads(run("references", "--format=json").stdout)
+    rows = json.loads(run("references", "--json").stdout)
     assert sum(not cell["follows"] for row in rows for cell in row["cells"]) == 49

@@ -5,11 +5,8 @@
 The flags are checked on this machine; a job checks its own in its first phase. Exit code 2: a flag is refused.
 """
 
-from absl import flags
-
 from launch.checks.flags_check import report
-
-JSON = flags.DEFINE_boolean("json", False, "Print the report as JSON.")
+from launch.command_line.output import answer
 
 
 def as_words(arguments: list[str]) -> list[str]:
@@ -19,6 +16,6 @@ def as_words(arguments: list[str]) -> list[str]:
 
 
 def main(argv: list[str]) -> int:
-    text, code = report(" ".join(argv[1:]), as_json=JSON.value)
-    print(text)
+    data, text, code = report(" ".join(argv[1:]))
+    answer(data, text)
     return code

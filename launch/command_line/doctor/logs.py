@@ -12,14 +12,13 @@ from absl import flags
 
 from benchmarks.diagnosis.text import diagnosis_text
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
-from benchmarks.values import json_text
 from launch.checks.diagnosing import diagnosis_of
+from launch.command_line.output import answer
 from launch.slurm.run_states import place_of
 
 OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", "results", "The folder with the runs, for one that is named by a part of its name."
 )
-JSON = flags.DEFINE_boolean("json", False, "Print the diagnosis as JSON.")
 
 
 def main(argv: list[str]) -> int:
@@ -29,5 +28,5 @@ def main(argv: list[str]) -> int:
             next_command="python launch/doctor.py logs LOG...     (./logs, if a folder of that name was meant)",
         )
     found = diagnosis_of([str(place_of(name, Path(OUTPUT_DIR.value))) for name in argv[1:]])
-    print(json_text(found).rstrip() if JSON.value else diagnosis_text(found))
+    answer(found, lambda: diagnosis_text(found))
     return EXIT_INVALID if found.failed else EXIT_VALID

@@ -6,16 +6,13 @@
 What needs hardware is `not checked` without it, never `ok`. Exit code 3: something fails.
 """
 
-from absl import flags
-
 from launch.cli import refuse_more
+from launch.command_line.output import answer
 from launch.preflight.machine import report
-
-JSON = flags.DEFINE_boolean("json", False, "Print the report as JSON.")
 
 
 def main(argv: list[str]) -> int:
     refuse_more(argv[1:], "python launch/doctor.py machine")
-    text, code = report(as_json=JSON.value)
-    print(text)
+    data, text, code = report()
+    answer(data, text)
     return code

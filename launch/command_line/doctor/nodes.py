@@ -15,9 +15,9 @@ from absl import flags
 
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.preflight.report import report_text
-from benchmarks.values import json_text
 from launch.cli import refuse_more
 from launch.command_line import places
+from launch.command_line.output import answer, text_alone
 from launch.command_line.progress import say
 from launch.preflight import nodes as preflights
 from launch.preflight.job import render_preflight
@@ -35,7 +35,6 @@ LIMIT = flags.DEFINE_float(
     "limit", 120, "Seconds without a further answer after which the silent nodes fail.", lower_bound=1
 )
 QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds the job may wait for its nodes.", lower_bound=1)
-JSON = flags.DEFINE_boolean("json", False, "Print the report as JSON.")
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job; submit nothing, write nothing.")
 flags.adopt_module_key_flags(job_flags)
 
@@ -57,15 +56,12 @@ def main(argv: list[str]) -> int:
         planned = preflights.sketch(site, options, NODES.value, output_dir, LIMIT.value, configs)
         if NODES.value is None and not options.nodelist:
             say("1 node stands for all that are up: a dry run does not ask Slurm (--nodes=N shows another number)")
-        print(render_preflight(planned), end="")
+        script = render_preflight(planned)
+        text_alone(script)
         return EXIT_VALID
     preflight = preflights.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
     report = preflights.run(
         preflight, Slurm(site), Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value)
     )
-    print(
-        json_text(report).rstrip()
-        if JSON.value
-        else f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}"
-    )
+    answer(report, lambda: f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
     return EXIT_VALID if report.passed else EXIT_INVALID

@@ -11,9 +11,9 @@ from absl import flags
 from benchmarks.errors import EXIT_VALID
 from launch.cli import refuse_more
 from launch.command_line import places
+from launch.command_line.output import text_alone
 from launch.planning import planning_calibration, registering
 
-JSON = flags.DEFINE_boolean("json", False, "JSON instead of text.")
 WRITE = flags.DEFINE_boolean("write", False, "Keep the fits in configs/calibration.yml.")
 LAYOUTS = flags.DEFINE_boolean("layouts", False, "Rank every published layout among its candidates.")
 PREDICTIONS = flags.DEFINE_boolean(
@@ -24,6 +24,7 @@ PREDICTIONS = flags.DEFINE_boolean(
 def main(argv: list[str]) -> int:
     refuse_more(argv[1:], "python launch/plan.py calibration")
     if PREDICTIONS.value:
-        print(registering.register(places.configs()))
+        told = registering.register(places.configs())
+        text_alone(told)
         return EXIT_VALID
-    return planning_calibration.show(places.configs(), as_json=JSON.value, write=WRITE.value, layouts=LAYOUTS.value)
+    return planning_calibration.show(places.configs(), write=WRITE.value, layouts=LAYOUTS.value)

@@ -28,15 +28,15 @@ from benchmarks.compilation.program import Program
 from benchmarks.configs import Configs
 from benchmarks.errors import OtherGpus, StepmarkError
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, json_text
+from benchmarks.values import Benchmark
 from launch.cli import refuse_more
 from launch.command_line import places, progress, request_flags
+from launch.command_line.output import answer
 from launch.planning.compiling import compile_steps, naming_variant
 from launch.planning.simulated_profile import beside
 from launch.running import machine_gpus
 
 FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
-JSON = flags.DEFINE_boolean("json", False, "JSON instead of text.")
 MAKE_ENVIRONMENT = flags.DEFINE_boolean(
     "make_environment", False, "First install the compiler for GPUs where it is missing: about 6 GB."
 )
@@ -64,12 +64,11 @@ def main(argv: list[str]) -> int:
         for name, outcome in outcomes.items()
         if not isinstance(outcome, StepmarkError)
     }
-    if JSON.value:
-        print(json_text(variants.as_json(programs, failed)))
-    elif len(outcomes) > 1:
-        print(variants.text(programs, failed))
-    else:
-        print(compiled_report.text(next(iter(programs.values()))))
+    one = next(iter(programs.values()))
+    answer(
+        variants.as_json(programs, failed),
+        lambda: variants.text(programs, failed) if len(outcomes) > 1 else compiled_report.text(one),
+    )
     if page_file is not None:
         _write_page(programs, failed, page_file)
     too_large = variants.too_large(programs)

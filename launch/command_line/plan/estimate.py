@@ -22,15 +22,15 @@ from benchmarks.planning.layouts import rank
 from benchmarks.planning.seeding import with_layout
 from benchmarks.request import flag_lists
 from benchmarks.request.resolve import Request, resolve, scales
-from benchmarks.values import Benchmark, json_text
+from benchmarks.values import Benchmark
 from launch.command_line import places, request_flags
+from launch.command_line.output import answer
 
 HEADING = "Flags of an estimate"
 
 SCALE = flags.DEFINE_string("scale", None, "Numbers of GPUs, with commas; else those that the recipe is made for.")
 TOKENS = flags.DEFINE_string("tokens", "1T", "What to train on, for the cost: 1T, 300B or a number.")
 PRICE = flags.DEFINE_float("price", None, "US dollars a GPU hour, for the cost.")
-JSON = flags.DEFINE_boolean("json", False, "JSON instead of text.")
 flags.adopt_module_key_flags(request_flags)
 
 
@@ -49,7 +49,7 @@ def show(argv: list[str], most_layouts: int) -> int:
     laid_out = with_layout(request, configs, backend) if most_layouts else request
     benchmark = resolve(laid_out, configs, backend)
     report = _report(request, laid_out, benchmark, configs, backend, ranked=bool(most_layouts))
-    print(json_text(report) if JSON.value else "\n".join(plan_lines(benchmark, report, most_layouts)))
+    answer(report, lambda: "\n".join(plan_lines(benchmark, report, most_layouts)))
     return EXIT_VALID
 
 

@@ -13,6 +13,8 @@ from benchmarks.history.archive import LEFT_OUT, write_archive
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.runfolder import RESULT, RunFolder
+from launch.command_line.documents import Archive
+from launch.command_line.output import answer
 from launch.command_line.report import choice
 from launch.reports.run_index import print_some
 from launch.slurm.run_states import find_run
@@ -35,12 +37,13 @@ def main(argv: list[str]) -> int:
             raise choice.no_result("a run has no result yet", run.path)
     packed = write_archive(folders, target)
     manifest = packed.manifest
-    print(
+    answer(
+        Archive(file=str(target), runs=[one.name for one in folders], manifest_sha256=packed.manifest_sha256),
         f"{target}: {plural(len(folders), 'run')}, {len(manifest.files)} files, {bytes_text(manifest.bytes)} "
-        f"({bytes_text(target.stat().st_size)} packed); left out of each: {', '.join(LEFT_OUT)}/"
+        f"({bytes_text(target.stat().st_size)} packed); left out of each: {', '.join(LEFT_OUT)}/\n"
+        f"  manifest  sha256 {packed.manifest_sha256}\n"
+        f"  next      python launch/report.py verify_archive {target}     (on any machine)",
     )
-    print(f"  manifest  sha256 {packed.manifest_sha256}")
-    print(f"  next      python launch/report.py verify_archive {target}     (on any machine)")
     if packed.skipped:
         print("stepmark: left out, as they are links or have a dot before their name:", file=sys.stderr)
         print_some(packed.skipped, len(packed.skipped))

@@ -12,6 +12,8 @@ from absl import flags
 from benchmarks.logs.log_endings import printable
 from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.finished_run import RUNNING
+from launch.command_line.documents import Page
+from launch.command_line.output import answer
 from launch.command_line.report import choice
 from launch.reports.html_pages import write_html
 from launch.slurm.run_states import place_of
@@ -24,7 +26,8 @@ def main(argv: list[str]) -> int:
     target, named = choice.file_and_runs(argv[1:], "html")
     folder = choice.folder_of(RUNS.value)
     code = write_html([str(place_of(name, folder)) for name in named] or _with_result(folder), target)
-    print(f"{target}: {bytes_text(target.stat().st_size)}, needs no network")
+    size = target.stat().st_size
+    answer(Page(file=str(target), bytes=size), f"{target}: {bytes_text(size)}, needs no network")
     return code
 
 

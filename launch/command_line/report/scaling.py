@@ -7,15 +7,11 @@ python launch/report.py scaling results/sweep-*.json        the newest of severa
 import sys
 from pathlib import Path
 
-from absl import flags
-
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.values import json_text
 from launch.campaigns import sweeping
+from launch.command_line.output import answer
 
 WHICH_SWEEPS = "python launch/report.py scaling FILE, one of results/sweep-*.json (in the --output_dir of the sweep)"
-
-FORMAT = flags.DEFINE_enum("format", "table", ["table", "json"], "The shape of the report.")
 
 
 def main(argv: list[str]) -> int:
@@ -25,7 +21,7 @@ def main(argv: list[str]) -> int:
     except RequestError as error:
         # What the sweep's own launcher would do next is no help to one who only looks.
         raise RequestError(error.what, where=error.where, why=error.why, next_command=WHICH_SWEEPS) from None
-    print(json_text(found) if FORMAT.value == "json" else sweeping.sweep_text(found, path))
+    answer(found, lambda: sweeping.sweep_text(found, path))
     return EXIT_VALID
 
 

@@ -2,7 +2,7 @@
 
     python launch/report.py timing                              of ./experiments, steps 35 to 44
     python launch/report.py timing --window=35-44 DIR           of the logs below DIR
-    python launch/report.py timing --format=csv DIR FILE        the same for a spreadsheet, or json
+    python launch/report.py timing --format=csv DIR FILE        the same for a spreadsheet
 
 The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
 TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
@@ -21,6 +21,7 @@ from benchmarks.errors import EXIT_VALID
 from benchmarks.logs import timing_table
 from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.measuring import window
+from launch.command_line import output
 from launch.command_line.progress import tracked
 from launch.reports.log_folder import LogReader, find_files
 
@@ -39,7 +40,11 @@ def main(argv: list[str]) -> int:
     files = find_files(argv[1:] or [DEFAULT_FOLDER])
     reader = LogReader(files, WINDOW.value, read_symptoms(Configs().root), all_log_formats())
     rows = sorted(tracked(reader.rows(), "reading logs", reader.to_read), key=lambda row: row.path)
-    text = timing_table.FORMATS[FORMAT.value](timing_table.named(rows, FULL_NAMES.value), WINDOW.value)
-    sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
-    sys.stdout.flush()
+    named = timing_table.named(rows, FULL_NAMES.value)
+    if output.wanted():
+        output.document(timing_table.as_data(named, WINDOW.value))
+    else:
+        text = timing_table.FORMATS[FORMAT.value](named, WINDOW.value)
+        sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
+        sys.stdout.flush()
     return EXIT_VALID

@@ -1,7 +1,7 @@
 """Where the time of a step goes, from a profiler's trace (docs/profiling.md).
 
 python launch/report.py trace results/RUN                   a profiled run, or a profiler's file
-python launch/report.py trace results/RUN --format=json
+python launch/report.py trace results/RUN --json
 """
 
 import shutil
@@ -11,19 +11,18 @@ from absl import flags
 
 from benchmarks.errors import EXIT_VALID
 from benchmarks.trace.tables import report_text
-from benchmarks.values import json_text
 from launch.cli import only_argument
+from launch.command_line.output import answer
 from launch.reports import tracing
 from launch.slurm.run_states import place_of
 
 RUNS = flags.DEFINE_string(
     "runs", "results", "The folder with the runs, for one that is named by a part of its name."
 )
-FORMAT = flags.DEFINE_enum("format", "table", ["table", "json"], "The shape of the report.")
 
 
 def main(argv: list[str]) -> int:
     place = only_argument(argv[1:], "python launch/report.py trace results/RUN")
     found = tracing.trace_report(place_of(place, Path(RUNS.value)))
-    print(json_text(found) if FORMAT.value == "json" else report_text(found, shutil.get_terminal_size().columns))
+    answer(found, lambda: report_text(found, shutil.get_terminal_size().columns))
     return EXIT_VALID

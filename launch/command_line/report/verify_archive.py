@@ -15,6 +15,8 @@ from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.runfolder import RunFolder
 from launch.cli import only_argument
+from launch.command_line.documents import Checked, CheckedArchive, Why
+from launch.command_line.output import as_json_too
 from launch.reports.run_index import print_some
 
 
@@ -34,26 +36,30 @@ def main(argv: list[str]) -> int:
         if found.differences or found.manifest is None:
             print(f"{path}: not as it was written", flush=True)
             print_some(found.differences, len(found.differences))
+            gone = list(found.differences)
+            as_json_too(CheckedArchive(file=str(path), whole=False, differences=gone, runs=[]))
             return EXIT_INVALID
         manifest = found.manifest
         sizes = f"{plural(len(manifest.runs), 'run')}, {len(manifest.files)} files, {bytes_text(manifest.bytes)}"
         print(f"{path}: whole: {sizes}")
         print(f"  manifest  sha256 {found.manifest_sha256}")
-        codes = _verify_runs(Path(place), manifest.runs)
-    print(f"{codes.count(EXIT_VALID):,} of {plural(len(codes), 'run')} agree with their raw files")
-    return EXIT_INVALID if any(codes) else EXIT_VALID
+        checked = _verify_runs(Path(place), manifest.runs)
+    agree = sum(code == EXIT_VALID for _, code in checked)
+    print(f"{agree:,} of {plural(len(checked), 'run')} agree with their raw files")
+    as_json_too(CheckedArchive(file=str(path), whole=True, differences=[], runs=[one for one, _ in checked]))
+    return EXIT_VALID if agree == len(checked) else EXIT_INVALID
 
 
-def _verify_runs(place: Path, names: Sequence[str]) -> list[int]:
+def _verify_runs(place: Path, names: Sequence[str]) -> list[tuple[Checked, int]]:
     """The same check as launch/verify.py, which names a run as it is named to it: relative to the archive."""
     from launch.verify import verify  # it has flags of its own
 
-    codes = []
+    found = []
     with contextlib.chdir(place):
         for name in names:
             try:
-                codes.append(verify(RunFolder(Path(RUNS, name))))
+                found.append(verify(RunFolder(Path(RUNS, name))))
             except StepmarkError as error:
                 print(f"stepmark: {error}", file=sys.stderr)
-                codes.append(EXIT_INVALID)
-    return codes
+                found.append((Checked(path=name, agrees=None, error=Why(**error.words())), EXIT_INVALID))
+    return found

@@ -44,7 +44,7 @@ def test_many_causes_are_cut_and_the_json_has_all() -> None:
     causes = [Cause(rank=n, kind="argument", name=f"n{n}", a="x" * 200, b=None, why="w") for n in range(1, 31)]
     many = msgspec.structs.replace(found(), causes=causes)
     text = table_text(many)
-    assert f"and {30 - MOST_CAUSES} more (--format=json has all)" in text
+    assert f"and {30 - MOST_CAUSES} more (--json has all)" in text
     assert "x" * 100 not in text
     assert msgspec.json.decode(json_text(many), type=Comparison) == many
 

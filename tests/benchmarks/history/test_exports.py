@@ -7,10 +7,11 @@ import json
 import msgspec
 import pytest
 
-from benchmarks.history.exports import FORMATS, Listing
+from benchmarks.history.exports import FORMATS, Listing, as_data
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Problem
 from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.values import json_text
 from tests.benchmarks.history.made_runs import an_entry
 
 NIGHT = {"suite": "smoke", "cell": "jax", "night": "20261122T020000Z", "role": "rerun"}
@@ -38,7 +39,8 @@ def text(form: str, entries: list[FinishedRun] | None = None) -> str:
 
 
 def test_json_gives_every_field_back() -> None:
-    found = json.loads(text("json"))
+    listing = Listing("results", [parse_condition("gpus>=64")], ENTRIES, [Problem(folder="z", reason="no run")])
+    found = json.loads(json_text(as_data(listing)))
     assert [msgspec.convert(run, FinishedRun) for run in found["runs"]] == ENTRIES
     assert found["where"] == ["gpus>=64"]
     assert found["problems"] == [{"folder": "z", "reason": "no run"}]

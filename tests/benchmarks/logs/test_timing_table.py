@@ -22,13 +22,13 @@ from benchmarks.logs.timing_table import (
     UNREADABLE,
     Row,
     as_csv,
-    as_json,
+    as_data,
     as_table,
     named,
     row_of_log,
     row_without_log,
 )
-from benchmarks.values import Step
+from benchmarks.values import Step, json_text
 
 MEMORY = Ending(name="gpu_memory", text="GPU out of memory: Tried to allocate 2 GiB")
 SECONDS = [4.07, 4.08, 4.06, 4.09, 4.05, 4.07, 4.08, 4.06, 4.07, 4.10]
@@ -161,7 +161,7 @@ EVERYTHING = named(
 
 @pytest.mark.parametrize("rows", [[], EVERYTHING], ids=["none", "all"])
 def test_json_is_valid_and_its_counts_sum_up(rows: list[Row]) -> None:
-    report = json.loads(as_json(rows, "35-44"))
+    report = json.loads(json_text(as_data(rows, "35-44")))
     assert list(report) == ["window", "deviation", "files", "by_status", "rows"]
     assert report["files"] == len(rows) == sum(report["by_status"].values()) == len(report["rows"])
     assert list(report["by_status"]) == list(STATUSES)

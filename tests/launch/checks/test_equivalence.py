@@ -20,6 +20,7 @@ from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.measuring import flops
 from launch.checks import equivalence
+from launch.command_line import output
 from tests import forked
 from tests.benchmarks.equivalence.test_work import SHAPES
 
@@ -87,8 +88,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stand:
     return put
 
 
-def prove(plants: tuple[str, ...] = (), output_dir: Path | None = None, *, as_json: bool = False) -> int:
-    return equivalence.prove(["llama2_tiny"], chosen(plants), output_dir, as_json=as_json)
+def prove(plants: tuple[str, ...] = (), output_dir: Path | None = None) -> int:
+    return equivalence.prove(["llama2_tiny"], chosen(plants), output_dir)
 
 
 def test_backends_that_agree_exit_0_and_leave_no_files(
@@ -153,10 +154,11 @@ def test_an_interrupted_proof_leaves_no_temporary_folder(
 
 
 def test_every_plant_reaches_the_second_side_and_exits_3(
-    stand_in: Stand, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    stand_in: Stand, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in()
-    assert prove(("all",), as_json=True) == 3
+    monkeypatch.setattr(output, "wanted", lambda: True)
+    assert prove(("all",)) == 3
     proof = json.loads(capsys.readouterr().out)
     assert proof["agree"] is True
     assert proof["caught"]["llama2_tiny"].keys() == plants_of("pretrain").keys()
@@ -181,7 +183,7 @@ def test_one_backend_alone_is_refused(stand_in: Stand, monkeypatch: pytest.Monke
 
 def test_a_large_model_is_refused_before_anything_starts() -> None:
     with pytest.raises(RequestError, match="llama2_7b has 6,738,415,616 parameters"):
-        equivalence.prove(["llama2_7b"], [], None, as_json=False)
+        equivalence.prove(["llama2_7b"], [], None)
 
 
 # --- the script ---------------------------------------------------------------------------------
@@ -211,7 +213,6 @@ REFUSED = {
     "a GPU that is not here": (["--equivalence", "--hardware=gb300"], "this machine has no 1 x NVIDIA GB300"),
     "a task alone": (["--task=lora", "results/x"], "--task means something with --equivalence alone"),
     "a plant alone": (["--plant=warmup"], "--plant means something with --equivalence alone"),
-    "json alone": (["--json", "results/x"], "--json means something with --equivalence alone"),
     "no plant": (["--equivalence", "--plant="], "--plant= names nothing"),
     "no model": (["--equivalence", "--model="], "--model= names nothing"),
     "no folder": (["--equivalence", "--output_dir="], "--output_dir= names nothing"),

@@ -282,25 +282,25 @@ def test_doctor_in_json(tmp_path: Path) -> None:
 )
 def test_text_that_is_no_flags_is_refused(text: str, word: str) -> None:
     with pytest.raises(RequestError) as refused:
-        flags_check.report(text, as_json=False)
+        flags_check.report(text)
     assert refused.value.what == f"'{word}' is no XLA flag"
 
 
 def test_a_broken_check_leaves_the_table(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
     broken = Checked("print('X 1 could not be asked: no module'); exit(1)")
     monkeypatch.setattr(flags_check, "backends", lambda: {"jax": broken})
-    text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
+    _, text, code = flags_check.report(f"{GONE} {TYPO}")
     assert code == 2
     assert "from the table alone: environment 'jax-maxtext': X 1 could not be asked" in text
 
 
 def test_the_installed_compiler_decides(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
     monkeypatch.setattr(flags_check, "backends", lambda: {"jax": Checked(KNOWS_ALL)})
-    text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
+    _, text, code = flags_check.report(f"{GONE} {TYPO}")
     assert code == 0
     assert "instead" not in text
     monkeypatch.setattr(flags_check, "backends", lambda: {"jax": Checked(REFUSES)})
-    text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
+    _, text, code = flags_check.report(f"{GONE} {TYPO}")
     assert code == 2
     assert "unknown to X 1; use b" in text
     assert f"instead: {KNOWN}" in text

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch import doctor, plan, report
-from launch.command_line.subcommands import FOLDER, Subcommands
+from launch.command_line.subcommands import Subcommands
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -24,8 +24,7 @@ def test_the_help_lists_each_subcommand_and_each_shows_its_own_flags(command: Su
         own = forked.run(script, name, "--help")
         assert (own.returncode, own.stderr) == (0, "")
         assert f"python launch/{command.command}.py {name}" in own.stdout  # an example
-        flags = "DEFINE_" in (FOLDER / command.command / f"{name}.py").read_text()
-        assert ("\nFlags:\n  --" in own.stdout) == flags
+        assert "\nFlags:\n  --" in own.stdout
 
 
 @pytest.mark.parametrize(

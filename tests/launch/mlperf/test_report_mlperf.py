@@ -25,7 +25,7 @@ def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def as_json(place: Path, *arguments: str, code: int = 0) -> Any:
-    done = report("mlperf", place, "--format=json", *arguments)
+    done = report("mlperf", place, "--json", *arguments)
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout)
 

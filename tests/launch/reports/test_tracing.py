@@ -37,7 +37,7 @@ def run(*arguments: str | Path, **variables: str) -> "subprocess.CompletedProces
 
 
 def as_json(*arguments: str | Path, **variables: str) -> Any:
-    done = run(*arguments, "--format=json", **variables)
+    done = run(*arguments, "--json", **variables)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

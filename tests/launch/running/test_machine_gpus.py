@@ -266,9 +266,9 @@ def test_the_doctor_without_gpus_or_with_a_lost_one(tmp_path: Path, play_machine
     assert doctor(tmp_path)["GPUs"][0] == "not_checked"
 
 
-def checks_of(machine_report: tuple[str, int]) -> tuple[dict[str, tuple[str, str]], int]:
-    text, code = machine_report
-    return {one["check"]: (one["status"], one["text"]) for one in json.loads(text)}, code
+def checks_of(machine_report: tuple[Any, str, int]) -> tuple[dict[str, tuple[str, str]], int]:
+    found, _, code = machine_report
+    return {one["check"]: (one["status"], one["text"]) for one in found}, code
 
 
 @pytest.fixture
@@ -283,18 +283,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("home")
 def test_the_doctor_holds_the_driver_against_each_environment(play_machine: Play) -> None:
     play_machine("old_driver")
-    checks, code = checks_of(machine.report(as_json=True))
+    checks, code = checks_of(machine.report())
     assert code == 3
     for name, cuda in (("jax-maxtext", "12.9"), ("nemo-megatron", "13.0")):
         status, text = checks[f"environment {name}"]
         assert status == "failed"
         assert f"driver 470.256.02 is too old for the CUDA {cuda}" in text
     play_machine("dgx_h100")
-    checks, code = checks_of(machine.report(as_json=True))
+    checks, code = checks_of(machine.report())
     assert code == 0
     assert "CUDA 13.0, which takes driver 580 or newer" in checks["environment nemo-megatron"][1]
     play_machine("init = 12")
-    checks, code = checks_of(machine.report(as_json=True))
+    checks, code = checks_of(machine.report())
     assert code == 0
     assert "CUDA" not in checks["environment jax-maxtext"][1]
 
@@ -303,13 +303,13 @@ def test_the_doctor_shows_the_container_programs_and_an_unknown_device(
     home: Path, play_machine: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play_machine("workstation")
-    checks, _ = checks_of(machine.report(as_json=True))
+    checks, _ = checks_of(machine.report())
     assert checks["containers"][0] == "not_checked"
     assert checks["MFU on NVIDIA GeForce RTX 4090"][0] == "warning"
     for name, text in (("docker", "echo no daemon >&2; exit 1"), ("apptainer", "echo apptainer 1.4")):
         (home / name).write_text(f"#!/bin/sh\n{text}\n")
         (home / name).chmod(0o755)
-    checks, _ = checks_of(machine.report(as_json=True))
+    checks, _ = checks_of(machine.report())
     status, text = checks["containers: docker"]
     assert (status, "docker cannot be used: no daemon" in text) == ("warning", True)
     assert checks["containers: apptainer"][0] == "ok"
@@ -318,7 +318,7 @@ def test_the_doctor_shows_the_container_programs_and_an_unknown_device(
     (home / "other/docker").write_text(f"#!/bin/sh\n{info}\n")
     (home / "other/docker").chmod(0o755)
     monkeypatch.setenv("PATH", str(home / "other"))
-    checks, _ = checks_of(machine.report(as_json=True))
+    checks, _ = checks_of(machine.report())
     status, text = checks["containers: docker"]
     assert (status, "nvidia-ctk" in text) == ("warning", True)
 

@@ -1,0 +1,170 @@
+"""The JSON documents of commands, where no value of the core is one. docs/schemas.json describes them all."""
+
+from typing import Literal
+
+from benchmarks.assets.assets import Found, Needs
+from benchmarks.gate.values import CellReport
+from benchmarks.measuring.summary import Result
+from benchmarks.preflight.report import Report
+from benchmarks.values import Benchmark, Plan, Value
+
+
+class Why(Value, frozen=True):
+    """Of an error or a refusal; empty where there is nothing to say."""
+
+    what: str
+    where: str = ""
+    why: str = ""
+    next: str = ""
+
+
+class Error(Value, frozen=True):
+    """Of every command that ends with an error."""
+
+    error: Why
+    exit_code: int
+
+
+class Ended(Value, frozen=True):
+    """Of a command that has nothing else to answer."""
+
+    exit_code: int
+
+
+class Text(Value, frozen=True):
+    """What is only text: a job script, a timetable."""
+
+    text: str
+
+
+# --- runs ---------------------------------------------------------------------------------------
+
+
+class Run(Value, frozen=True):
+    run_id: str
+    path: str
+    status: Literal["valid", "invalid", "failed", "not ended"]
+    result: Result | None  # as in result.json; null until the run has ended
+
+
+class Runs(Value, frozen=True):
+    runs: list[Run]
+
+
+class DryRun(Value, frozen=True):
+    benchmark: Benchmark
+    plan: Plan
+    beside: str  # a job script, or what is pulled first
+    refusals: list[Why]  # would be refused now
+
+
+class State(Value, frozen=True):
+    """A row of status.py."""
+
+    run_id: str
+    path: str
+    site: str
+    job_id: str | None
+    state: str
+    step: int | None
+    steps: int | None
+    seconds_per_step: float | None
+    detail: str
+
+
+class Checked(Value, frozen=True):
+    """A run held against its raw files."""
+
+    path: str
+    agrees: bool | None  # null: it could not be read, or was repaired
+    status: str = ""
+    steps: int | None = None
+    differences: list[str] = []
+    error: Why | None = None
+
+
+class CheckedRuns(Value, frozen=True):
+    runs: list[Checked]
+
+
+class CheckedArchive(Value, frozen=True):
+    file: str
+    whole: bool
+    differences: list[str]
+    runs: list[Checked]
+
+
+class Archive(Value, frozen=True):
+    file: str
+    runs: list[str]
+    manifest_sha256: str
+
+
+class Page(Value, frozen=True):
+    file: str
+    bytes: int
+
+
+class Dashboard(Value, frozen=True):
+    logdir: str
+    address: str | None = None  # with --serve
+
+
+# --- nights -------------------------------------------------------------------------------------
+
+
+class PlannedCell(Value, frozen=True):
+    name: str
+    benchmark: Benchmark
+
+
+class NightPlan(Value, frozen=True):
+    suite: str
+    site: str
+    rerun_budget: int
+    cells: list[PlannedCell]
+
+
+class RehearsedNight(Value, frozen=True):
+    what: str
+    cell: CellReport
+    exit_code: int
+
+
+class Rehearsal(Value, frozen=True):
+    suite: str
+    nights: list[RehearsedNight]
+
+
+# --- machines -----------------------------------------------------------------------------------
+
+
+class Site(Value, frozen=True):
+    site: str
+    runtime: str
+    ready: bool
+    found: dict[str, str]
+
+
+class NewSite(Value, frozen=True):
+    site: str
+    path: str
+    preflight: Report
+    next: list[str]
+
+
+class Files(Value, frozen=True):
+    """What a run reads, and what of it is there."""
+
+    needs: Needs
+    out: str | None
+    found: list[Found]
+
+
+class Cluster(Value, frozen=True):
+    name: str
+    up: bool
+    nodes: list[str] = []
+    missing: list[str] = []  # daemons that should run and do not
+    slurm_conf: str | None = None
+    logs: str | None = None

@@ -1,0 +1,98 @@
+"""--json: one document on stdout, of the form that docs/schemas.json says, whatever happens."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests import forked
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+RUN = REPOSITORY / "tests" / "launch" / "stored_by_0_7_0"
+
+
+def schemas_script() -> Any:
+    spec = importlib.util.spec_from_file_location("make_schemas", REPOSITORY / "docs" / "make_schemas.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SCHEMAS = schemas_script()
+
+
+def answered(command: str, *arguments: str, cwd: Path) -> "tuple[Any, subprocess.CompletedProcess[str]]":
+    home = {"HOME": str(cwd), "PATH": os.environ["PATH"]}
+    done = forked.run(REPOSITORY / "launch" / f"{command}.py", *arguments, "--json", cwd=cwd, env=home)
+    assert "Traceback" not in done.stderr
+    return json.loads(done.stdout), done
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    shutil.copytree(RUN, tmp_path / "results")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("document", "typed", "code"),
+    [
+        ("run --list", "run --list", 0),
+        ("run --dry_run", "run --backend=jax --model=llama2_tiny --dry_run", 0),
+        ("text", "run --backend=jax --model=llama2_tiny --dtype=bf16,fp32 --dry_run", 0),
+        ("plan", "plan --backend=jax --model=llama2_70b --gpus=64", 0),
+        ("report references", "report references", 0),
+        ("nightly --list", "nightly --list", 0),
+        ("nightly --dry_run", "nightly --suite=smoke --dry_run", 0),
+        ("text", "nightly --suite=smoke --print=github", 0),
+        ("setup", "setup --model=llama31_8b --task=mlperf", 1),
+        ("cluster", "cluster status --name=nobodys", 1),
+        ("status", "status", 0),
+        ("verify", "verify nemo_lora", 0),
+        ("compare", "compare jax_until nemo_lora", 3),
+        ("report runs", "report runs results", 0),
+        ("report html", "report html page.html nemo_lora", 0),
+        ("report archive", "report archive runs.tar.gz nemo_lora", 0),
+        ("doctor logs", "doctor logs nemo_lora", 0),
+        ("dashboard", "dashboard", 0),
+    ],
+)
+def test_the_document_is_as_its_schema_says(document: str, typed: str, code: int, results: Path) -> None:
+    found, done = answered(*typed.split(), cwd=results)
+    assert done.returncode == code, done.stderr
+    msgspec.convert(found, SCHEMAS.DOCUMENTS[document])
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "what", "next_command"),
+    [
+        ("report trace nobody", 2, "there is no such file or folder", "launch/report.py trace"),
+        ("run --backend=jax --model=llama2_tyni --dry_run", 2, "llama2_tyni", "--model=llama2_tiny"),
+        ("run --modell=x", 2, "unknown flag --modell", "--model=x"),
+        ("compare nemo_lora", 2, "two sides are expected", "launch/compare.py"),
+    ],
+)
+def test_an_error_is_a_document_too(typed: str, code: int, what: str, next_command: str, results: Path) -> None:
+    found, done = answered(*typed.split(), cwd=results)
+    error = msgspec.convert(found, SCHEMAS.DOCUMENTS["error"])
+    assert (error.exit_code, done.returncode) == (code, code)
+    assert what in error.error.what
+    assert next_command in error.error.next
+    assert done.stderr.startswith("stepmark: ")
+
+
+def test_what_it_was_called_before_still_works(results: Path) -> None:
+    done = forked.run(REPOSITORY / "launch" / "report.py", "references", "--format=json", cwd=results)
+    assert done.stderr == "stepmark: --format=json is now --json\n"
+    assert json.loads(done.stdout)
+
+
+def test_the_schemas_are_those_of_the_code() -> None:
+    assert SCHEMAS.FILE.read_text() == SCHEMAS.text(), "python docs/make_schemas.py"
