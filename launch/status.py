@@ -18,6 +18,7 @@ killed. Exit codes: 0 done (with --follow and --collect: the run is valid); 1 a 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import re
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from benchmarks.measuring.summary import Result
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import columns
 from benchmarks.runs.runfolder import RunFolder
+from benchmarks.runs.short_names import short_names
 from launch.cli import EXIT_INTERRUPTED, run_main
 from launch.command_line.documents import State
 from launch.command_line.output import answer, as_json_too
@@ -82,12 +84,24 @@ def listing(folders: list[RunFolder]) -> int:
 
 
 def table(rows: list[RunState]) -> list[str]:
-    cells = [("RUN", "SITE", "JOB", "STATE", "STEP", "SECONDS/STEP", "")]
+    ids = [row.folder.run_id for row in rows]
+    every = {folder.run_id for parent in {row.folder.path.parent for row in rows} for folder in find_runs(parent)}
+    short = short_names(ids, every)
+    cells = [("RUN", "STARTED", "WHAT", "SITE", "JOB", "STATE", "STEP", "SECONDS/STEP", "")]
     cells += [
-        (row.folder.run_id, row.site, row.job_id or "-", row.state, _step(row), _speed(row), row.detail)
-        for row in rows
+        (short[name], *_words(name), row.site, row.job_id or "-", row.state, _step(row), _speed(row), row.detail)
+        for name, row in zip(ids, rows, strict=True)
     ]
     return columns(cells, indent="")
+
+
+def _words(run_id: str) -> tuple[str, str]:
+    """When it was started, and what it trains."""
+    found = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ-(.*)-\w+", run_id)
+    if found is None:  # somebody renamed the folder
+        return "-", run_id
+    year, month, day, hour, minute, what = found.groups()
+    return f"{year}-{month}-{day} {hour}:{minute}", what.replace("-", " ")
 
 
 def _why_failed(rows: list[RunState]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from benchmarks.comparing.admission import ALSO_ASKED, OF_THE_WORK, shown
 from benchmarks.comparing.runs import ComparedRun, Runs
 from benchmarks.rendering.columns import plural
+from benchmarks.runs.short_names import short_names
 from benchmarks.values import Benchmark
 
 FRAMEWORKS = {"maxtext": "MaxText", "nemo": "NeMo", "bridge": "Megatron Bridge"}  # others by their engine's own name
@@ -134,6 +135,6 @@ def _ids(a: Runs, b: Runs) -> tuple[str, str]:
 
 
 def short_ids(runs: Runs) -> dict[str, str]:
-    """The last part of each run's name, where all of them differ in it; else the whole names."""
-    found = {run.name: run.name.rpartition("-")[2] for run in runs}
-    return found if len(set(found.values())) == len(found) else {name: name for name in found}
+    """Of runs that may lie in several folders: unique among themselves."""
+    names = [run.name for run in runs]
+    return short_names(names, names)

@@ -7,7 +7,7 @@ last.
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.history.filters import Condition
@@ -17,6 +17,7 @@ from benchmarks.rendering.columns import columns, plural
 from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.runs import identity
 from benchmarks.runs.finished_run import RUNNING, FinishedRun
+from benchmarks.runs.short_names import short_names
 
 NOTHING = "-"
 NAMED = ("seconds/step", "95% interval", "tokens/s", "MFU")
@@ -29,6 +30,7 @@ class Listing(NamedTuple):
     where: Sequence[Condition]
     entries: Sequence[FinishedRun]
     problems: Sequence[Problem]
+    every: Collection[str] = ()  # the paths of all runs of the folder, shown or not
 
 
 # --- for people -----------------------------------------------------------------------------------
@@ -39,14 +41,20 @@ def as_table(listing: Listing) -> str:
     for entry in listing.entries:
         groups.setdefault(_what(entry), []).append(entry)
     lines: list[str] = []
+    paths = [entry.path for entry in listing.entries]
+    names = short_names([path for path in paths if "/" not in path], listing.every)
+    names |= {
+        path: path for path in paths if path not in names
+    }  # a part of a name is looked for in the folder itself
     for what, entries in sorted(groups.items(), key=lambda group: group[1][-1].started):
-        lines += [printable(line) for line in (what, *_rows(entries), "")]  # whoever wrote a run may be a stranger
+        rows = _rows(entries, names)
+        lines += [printable(line) for line in (what, *rows, "")]  # whoever wrote a run may be a stranger
     return "\n".join([*lines, _closing(listing)]) + "\n"
 
 
-def _rows(entries: Sequence[FinishedRun]) -> list[str]:
+def _rows(entries: Sequence[FinishedRun], names: Mapping[str, str]) -> list[str]:
     cells = [("when", "status", *NAMED, "run")]
-    cells += [(_when(entry), entry.status, *_figures(entry), entry.path) for entry in entries]
+    cells += [(_when(entry), entry.status, *_figures(entry), names[entry.path]) for entry in entries]
     heading, *rows = columns(cells)
     notes = [[f"    {note}" for note in _notes(entry)] for entry in entries]
     return [heading, *(line for row, under in zip(rows, notes, strict=True) for line in (row, *under))]

@@ -111,6 +111,10 @@ class Index:
         found = self._ask(f"SELECT entry FROM runs WHERE copy_of IS NULL AND {hit} {order}", [*parameters, limit])
         return [_DECODER.decode(entry) for (entry,) in reversed(found)]
 
+    def paths(self) -> list[str]:
+        """Of all runs."""
+        return [path for (path,) in self._ask("SELECT path FROM runs")]
+
     def values(self, key: str) -> list[str]:
         """What runs have of something that they can be looked for by; the most frequent first, of dates both ends."""
         column, kind = KEYS[key]

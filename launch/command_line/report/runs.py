@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     conditions = [parse_condition(text) for text in choice.WHERE.value]
     index = choice.index_of(folder, rebuild=REBUILD_INDEX.value)
     entries = index.select(conditions, choice.NEWEST.value)
-    found = exports.Listing(str(folder), conditions, entries, index.problems())
+    found = exports.Listing(str(folder), conditions, entries, index.problems(), index.paths())
     if output.wanted():
         output.document(exports.as_data(found))
     else:
