@@ -320,10 +320,12 @@ def test_a_person_sees_the_charts_and_the_table(address: str) -> None:
     with browser() as started:
         with page_of(started, f"{address}/") as page:
             cards = page.locator("card-view")
-            cards.first.get_by_text("/llama2_tiny bf16").wait_for(timeout=30_000)
+            cards.first.get_by_text("/llama2_tiny bf16", exact=True).wait_for(timeout=30_000)
             assert page.locator("metrics-card-group-toolbar .group-title").first.inner_text() == "1 seconds per step"
             assert "smoothing=0&" in page.url
-            names = page.locator("runs-data-table tb-data-table-content-row").all_inner_texts()
+            rows = page.locator("runs-data-table tb-data-table-content-row")
+            rows.first.wait_for(timeout=30_000)
+            names = rows.all_inner_texts()
             assert names[0].strip().startswith("newest/2026-11-06 00.00"), names
         with page_of(started, f"{address}/#text") as page:
             page.get_by_text("suite smoke, night 2026-11-06").first.wait_for(timeout=30_000)
