@@ -53,7 +53,7 @@ def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -
     seen = "in a folder that every node sees"
     needed = [
         ("the output folder", run_parent, f"--output_dir=DIR {seen}"),
-        ("the checkout of Stepmark", REPOSITORY, f"copy the checkout: {seen}"),
+        ("the checkout of Stepmark", REPOSITORY, f"git clone {REPOSITORY} DIR, {seen}, and run it from there"),
     ]
     if image is not None and images.is_file(benchmark.image):
         needed.insert(0, ("the container image", image, f"--image=FILE {seen}"))
