@@ -47,7 +47,8 @@ def of_gpus(
         what = f"this machine has {len(here)} x {hardware.title}, {wanted} are asked for"
         why, most = machine.hidden or f"its GPUs are {shown(machine.gpus)}", _most(scales, len(here))
         fewer = f"--gpus={most}" + (" --nodes=1" if nodes > 1 else "")
-        cure = fewer if most else f"the recipe has no layout for {len(here)} or fewer"
+        cure = fewer if most else f"a smaller model of python launch/run.py --list --hardware={hardware.name}"
+        why += "" if most else f", and the recipe has no layout for {len(here)} or fewer"
     elif nodes > 1:
         what, why = f"site '{benchmark.site.name}' is one machine, {nodes} nodes are asked for", ""
         cure = "--nodes=1"
@@ -55,7 +56,9 @@ def of_gpus(
         return None
     where = f"--hardware={hardware.name} --gpus={wanted} --site={benchmark.site.name}"
     plan = "the same command with --dry_run shows the plan"
-    return RequestError(what, where=where, why=why, next_command=f"{cure}; elsewhere: {way_on}; {plan}")
+    # More GPUs than one machine has are meant for a cluster.
+    ways = [way_on, cure] if wanted > hardware.devices_per_node else [cure, f"elsewhere: {way_on}"]
+    return RequestError(what, where=where, why=why, next_command="; ".join([*ways, plan]))
 
 
 def in_use(benchmark: Benchmark, machine: MachineGpus, scales: Iterable[int]) -> RequestError | None:

@@ -38,8 +38,10 @@ def _memory(benchmark: Benchmark, storage: capacity.Storage) -> Iterator[Request
         yield RequestError(
             f"{benchmark.model.name} needs {bytes_text(needed)} of memory, this machine has {bytes_text(have)}",
             where=f"--model={benchmark.model.name} on this machine's CPU",
-            why=", ".join(f"{name} {bytes_text(size * benchmark.gpus)}" for name, size in parts[:3]),
-            next_command="the same command with --dry_run shows the plan; or a smaller model, or a cluster by --site",
+            why=", ".join(f"{name} {bytes_text(size * benchmark.gpus)}" for name, size in parts[:3])
+            + (f"; it would run on the CPU: {no_gpus}" if (no_gpus := machine_gpus.found().why_none) else ""),
+            next_command="a smaller model; or --site=NAME of a cluster (python launch/setup.py --new_site=NAME adds "
+            "one); the same command with --dry_run shows the plan",
         )
 
 

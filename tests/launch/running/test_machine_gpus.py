@@ -134,8 +134,8 @@ REFUSED = {
     "no layout for so few": (
         "dgx_h100",
         ("--backend=jax", "--model=llama2_70b"),
-        "64 are asked",
         "no layout for 8 or fewer",
+        "--site=NAME, after python launch/setup.py --new_site=NAME",  # before all else: so many are a cluster's
     ),
     "busy": ("busy_h100", (*TINY, "--hardware=here"), "1 of the 2 GPUs is in use", "--gpus=1 takes idle"),
     "an old driver": (
