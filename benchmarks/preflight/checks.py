@@ -53,7 +53,7 @@ def _environments(answer: Answer, wanted: Wanted) -> Problem | None:
     if wanted.asked.container:
         return "not_checked", "the site runs containers"
     if not wanted.asked.environments:
-        return "not_checked", "none has been made yet (python launch/setup.py --site=NAME)"
+        return "not_checked", "none has been made yet (the first run makes it)"
     missing = [path for path, there in answer.environments.items() if not there]
     return ("failed", f"does not see {', '.join(missing)}") if missing else None
 

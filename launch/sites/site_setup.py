@@ -19,7 +19,7 @@ from launch.sites.wanted import WantedImage, Work, engine_of
 from launch.slurm.client import Slurm
 
 BAD, REFUSED = "missing: ", "refused: "  # how the text of a row begins that keeps the site from being ready
-NAME_SOMETHING = "what you plan to run says which are imported: --model=NAME, --engine=NAME or --backend=NAME"
+NAME_SOMETHING = "say what you plan to run: --model=NAME, --engine=NAME or --backend=NAME"
 ANSWER_SECONDS = 10.0  # that Slurm is asked again for
 
 Rows = list[tuple[str, str]]
@@ -69,6 +69,8 @@ def preview(work: Work) -> str:
     """The job as it would be submitted, or what would be made or looked at."""
     if work.site.runtime == "venv":
         names = {spec.name for spec in work.engines.values() if spec.locks}
+        if not work.named:
+            return f"nothing would be made: {NAME_SOMETHING}"
         return "\n".join(f"would be made, where it is not there: environment '{name}'" for name in sorted(names))
     if work.site.runtime == "python":
         return "the site's own Pythons would be looked at"
@@ -128,10 +130,20 @@ def _environments(work: Work) -> Rows:
     rows = prepare_folders(work.site, [("results", work.out), ("environments", venvs.environments_root())])
     if _bad(rows):
         return rows
-    nowhere = "not on this site: it runs only in its container"
-    return rows + [
-        (name, f"there: {venvs.ensure(spec)}" if spec.locks else nowhere) for name, spec in work.engines.items()
-    ]
+    rows += [(name, _environment(work, spec, engine_of(name))) for name, spec in work.engines.items()]
+    there = any(spec.locks and venvs.python_of(spec) for spec in work.engines.values())
+    return rows if work.named or there else [*rows, ("to make", f"{BAD}{NAME_SOMETHING}")]
+
+
+def _environment(work: Work, spec: EnvironmentSpec, engine: str) -> str:
+    """It is made where a person said what is planned."""
+    from launch.environments import venvs
+
+    if not spec.locks:
+        only = len(work.engines) == 1  # nothing else was asked for
+        return f"{REFUSED if only else ''}not on this site: it runs only in its container"
+    python = venvs.ensure(spec) if work.named else venvs.python_of(spec)
+    return f"there: {python}" if python else f"not made yet: --engine={engine} makes it"
 
 
 # --- interpreters -----------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def test_images_that_are_there_are_kept_unless_forced(tmp_path: Path) -> None:
     assert "nemo:25.09" in site_setup.preview(work(tmp_path, force=True))
     assert site_setup.preview(work(tmp_path, engine="nemo")) == "no job: all images are there"
     nobody_named = dataclasses.replace(work(tmp_path), named=False)
-    assert site_setup.preview(nobody_named).startswith("no job: what you plan to run says which are imported")
+    assert site_setup.preview(nobody_named).startswith("no job: say what you plan to run: --model=NAME")
 
 
 @pytest.mark.parametrize("trouble", ["not shared", "not there", "a file"])
@@ -218,6 +218,13 @@ def test_a_site_of_environments_makes_those_that_have_lock_files(
     out = capsys.readouterr().out
     assert "nemo/bridge   not on this site: it runs only in its container" in out
     assert "python launch/doctor.py nodes --site=big" in out
+    made.clear()
+    unnamed = dataclasses.replace(work(tmp_path, "venv"), named=False)
+    assert (site_setup.set_up(unnamed), made) == (1, [])
+    assert "jax/maxtext   not made yet: --engine=maxtext makes it" in capsys.readouterr().out
+    assert "--model=NAME" in site_setup.preview(unnamed)
+    assert site_setup.set_up(work(tmp_path, "venv", engine="bridge")) == 1
+    assert "nemo/bridge   refused: not on this site" in capsys.readouterr().out
     monkeypatch.setenv("STEPMARK_HOME", "/somewhere/else")
     assert site_setup.set_up(work(tmp_path, "venv")) == 1
     assert "/somewhere/else/environments: the nodes do not see it" in capsys.readouterr().out
