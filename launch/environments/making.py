@@ -173,7 +173,8 @@ def install(making: Making, show: Show) -> None:
         else:
             downloads += line.startswith("Downloading ")
             downloaded += line.startswith(" Downloaded ")
-            show("downloading", downloaded, downloads, f"{downloaded} of {downloads}")
+            if downloads:  # what lies in uv's cache is not downloaded
+                show("downloading", downloaded, downloads, f"{downloaded} of {downloads}")
 
     _install_pins(making, "pins.lock", pins, follow)
 
