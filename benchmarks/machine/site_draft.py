@@ -26,13 +26,14 @@ class PartitionFacts(Value, frozen=True):
     nodes_up: int
     gpus: int  # of the node that has most
     gpu_types: list[str]  # as Slurm calls them
+    mixed: bool = False  # its nodes have other numbers or types of GPUs
     max_seconds: int | None = None
     accounts: list[str] | None = None  # that may use it; None: all
 
     @property
     def text(self) -> str:
         kinds = ", ".join(self.gpu_types)
-        gpus = f", {self.gpus} {kinds or 'GPUs'} a node" if self.gpus else ""
+        gpus = f", {'up to ' if self.mixed else ''}{self.gpus} {kinds or 'GPUs'} a node" if self.gpus else ""
         return f"{self.nodes_up} of {self.nodes} nodes up{gpus}{', the default' if self.default else ''}"
 
 
@@ -150,12 +151,18 @@ def hardware(partition: PartitionFacts, node: NodeFacts | None, rows: Sequence[H
     nodes_say = f"nvidia-smi on {node.name}: {len(node.gpus)} x {', '.join(names)}" if node and names else ""
     if names and (by_name or len(partition.gpu_types) < 2):
         more = by_type if len(partition.gpu_types) > 1 else []
-        return Fact(list(dict.fromkeys(by_name + more)), nodes_say)
+        return Fact(list(dict.fromkeys(by_name + more)), nodes_say + _which(by_name + more))
     if partition.gpus:
         unseen = f"; on {node.name} {node.no_gpus}" if node and node.no_gpus else ""
-        return Fact(by_type, _gres_text(partition) + unseen)
+        return Fact(by_type, _gres_text(partition) + unseen + _which(by_type))
     what = f" and nvidia-smi shows none on {node.name}" if node else ""
     return Fact(["cpu"], f"sinfo shows no GPUs{what}")
+
+
+def _which(names: Sequence[str]) -> str:
+    """Slurm gives a job any of the nodes, and a run is for one kind of GPU."""
+    how = "; the nodes differ: keep one kind, and add its constraint or nodelist to the options"
+    return how if len(set(names)) > 1 else ""
 
 
 def _same(text: str, row: Hardware) -> bool:

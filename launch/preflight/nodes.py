@@ -66,7 +66,8 @@ def prepare(
     refuse_unseen(site, planned.folder)
     partition = slurm.partition(options.partition)
     facts = _node_facts(site, partition.name)
-    options, count, down = choose(slurm.nodes(partition.name), options, nodes)
+    found, options = _with_gpus(slurm.nodes(partition.name), options, _hardware(site, configs))
+    options, count, down = choose(found, options, nodes)
     minutes = planned.minutes
     if partition.max_seconds:
         minutes = max(1, min(minutes, partition.max_seconds // 60))
@@ -137,6 +138,18 @@ def refuse_unseen(site: Site, folder: Path) -> None:
                 why=f"the site shares {', '.join(str(parent) for parent in shared) or 'no folder'}",
                 next_command="--output_dir=<a folder inside one of them>, and a checkout there",
             )
+
+
+def _with_gpus(
+    found: Sequence[Node], options: JobOptions, hardware: Sequence[Hardware]
+) -> tuple[Sequence[Node], JobOptions]:
+    """A site of GPUs has no use for the nodes of its partition without any, unless they are named."""
+    without = [node.name for node in found if not node.gpus]
+    of_gpus = any(device.kind == "gpu" for device in hardware) and options.gpus != "none"
+    if options.nodelist or not of_gpus or not 0 < len(without) < len(found):
+        return found, options
+    exclude = node_list([*named(options.exclude), *without])
+    return [node for node in found if node.gpus], msgspec.structs.replace(options, exclude=exclude)
 
 
 def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tuple[JobOptions, int, dict[str, str]]:

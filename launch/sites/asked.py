@@ -13,6 +13,7 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.machine import site_draft
 from benchmarks.machine.site_draft import Fact, Mount, NodeFacts, PartitionFacts, Question, SlurmFacts
 from benchmarks.values import JobOptions
+from launch.command_line.progress import say
 from launch.running.this_machine import name_of
 from launch.slurm.client import Slurm
 from launch.slurm.options import named
@@ -22,6 +23,7 @@ NODE_PROGRAM = Path(__file__).with_name("ask_node.sh")
 NODE_MINUTES = 5
 QUEUE_SECONDS = 600.0
 OWN_MOUNTS = Path("/proc/self/mounts")
+WHAT_THERE_IS = "sinfo -s; scontrol show partition; sacctmgr show associations user=$USER"
 
 Ask = Callable[[Question], str]
 
@@ -34,14 +36,20 @@ def slurm_facts(slurm: Slurm, configuration: str | None) -> SlurmFacts:
     cluster, enforced = settings.get("ClusterName", ""), settings.get("AccountingStorageEnforce", "")
     plugins = slurm.mpi_plugins()
     accounts, default = slurm.accounts(name_of(os.geteuid()), cluster)
-    facts = (_partition_facts(one, nodes.get(one.name, [])) for one in slurm.partitions() if one.state == "UP")
-    partitions = [one for one in facts if one.nodes_up and _is_mine(one, accounts)]
+    closed, partitions = [], []
+    for one in slurm.partitions():
+        found = _partition_facts(one, nodes.get(one.name, []))
+        why_closed = _why_closed(one, found, accounts)
+        if why_closed:
+            closed.append(f"{one.name} {why_closed}")
+        else:
+            partitions.append(found)
     if not partitions:
         raise RequestError(
             "no partition of this cluster takes your jobs now",
             where=f"cluster {cluster}",
-            why="none that is up has a node that is up and admits one of your accounts",
-            next_command="sinfo -s; scontrol show partition; sacctmgr show associations user=$USER",
+            why="; ".join(closed) or "it has no partition",
+            next_command=WHAT_THERE_IS,
         )
     return SlurmFacts(
         cluster=cluster,
@@ -66,14 +74,21 @@ def _partition_facts(partition: Partition, nodes: Sequence[Node]) -> PartitionFa
         nodes_up=sum(node.up for node in nodes),
         gpus=max((node.gpus for node in nodes), default=0),
         gpu_types=sorted({node.gpu_type for node in nodes if node.gpu_type}),
+        mixed=len({(node.gpus, node.gpu_type) for node in nodes}) > 1,
         max_seconds=partition.max_seconds,
         accounts=partition.accounts,
     )
 
 
-def _is_mine(partition: PartitionFacts, accounts: Sequence[str]) -> bool:
-    """Whether I may use it, as far as that is known."""
-    return not accounts or partition.accounts is None or bool(set(accounts) & set(partition.accounts))
+def _why_closed(partition: Partition, found: PartitionFacts, accounts: Sequence[str]) -> str:
+    """Why it takes no job of mine now, as far as that is known; empty where it may."""
+    if partition.state != "UP":
+        return f"is {partition.state}"
+    if not found.nodes_up:
+        return f"has {found.nodes_up} of {found.nodes} nodes up"
+    if accounts and found.accounts is not None and not set(accounts) & set(found.accounts):
+        return f"admits {', '.join(found.accounts)}, not your accounts ({', '.join(accounts)})"
+    return ""
 
 
 # --- a person ----------------------------------------------------------------------------------------
@@ -121,20 +136,29 @@ def _settle(question: Question, typed: Mapping[str, Any], ask: Ask | None) -> Fa
     """As typed, else the only choice there is, else what the person says; None: nobody says it."""
     fact = _given(question.flag, typed)
     if fact is None and len(question.choices) == 1:
-        fact = Fact(next(iter(question.choices)), f"the only {question.flag} that takes your jobs")
+        fact = Fact(next(iter(question.choices)), f"the only {question.flag} that takes your jobs now")
     if fact is None and ask is not None:
-        fact = Fact(ask(question), "asked")
+        fact = _answer(question, ask)
     if fact is None or not fact.value:
         return None
-    unknown = [name for name in fact.value.split(",") if question.choices and name not in question.choices]
-    if unknown:
-        raise RequestError(
-            f"no {question.flag} '{unknown[0]}' takes your jobs: {nearest(unknown[0], question.choices)}",
-            where=fact.source,
-            why=question.text,
-            next_command="sinfo -s; scontrol show partition; sacctmgr show associations user=$USER",
-        )
+    refused = _why_unknown(question, fact.value)
+    if refused:
+        raise RequestError(refused, where=fact.source, why=question.text, next_command=WHAT_THERE_IS)
     return fact
+
+
+def _answer(question: Question, ask: Ask) -> Fact:
+    """What the person says; asked again after a slip."""
+    while (words := ask(question)) and (refused := _why_unknown(question, words)):
+        say(refused)
+    return Fact(words, "asked")
+
+
+def _why_unknown(question: Question, names: str) -> str:
+    """The first name that is no choice, with what may have been meant; empty where all are."""
+    unknown = [name for name in names.split(",") if question.choices and name not in question.choices]
+    hint = nearest(unknown[0], question.choices) if unknown else ""
+    return f"no {question.flag} '{unknown[0]}' takes your jobs: {hint}" if unknown else ""
 
 
 def _given(name: str, typed: Mapping[str, Any]) -> Fact | None:

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError
 from benchmarks.machine import site_draft
 from benchmarks.machine.site_draft import Draft, Fact, NodeFacts, PartitionFacts, SlurmFacts
 from benchmarks.preflight.report import report_text
@@ -31,10 +32,12 @@ from launch.preflight import nodes as preflights
 from launch.preflight.waiting import Limits
 from launch.running.local import REPOSITORY, interrupted_once
 from launch.sites import asked
+from launch.sites.site_setup import ANSWER_SECONDS
 from launch.slurm import options as job_options
 from launch.slurm.client import Slurm
 
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+COMMANDS = ("sinfo", "scontrol", "srun", "sbatch", "squeue")
 NODES_CHECKED = 2
 SILENT_SECONDS = 120.0  # without a further answer, the silent nodes fail, as in doctor.py nodes
 FIRST_MODELS = ("llama31_8b", "llama2_tiny")  # what a first run trains: the first that the devices have a recipe for
@@ -56,16 +59,14 @@ def make(wanted: NewSite, configs: Configs, ask: asked.Ask | None) -> int:
     """`ask` asks the person; None: nobody is there to be asked."""
     path = places.sites_folder() / f"{wanted.name}.yml"
     _refuse_name(wanted, configs, path)
-    if shutil.which("scontrol") is None:
-        raise RequestError(
-            "there is no Slurm on this machine to be asked",
-            where="PATH: scontrol",
-            next_command="the same command on a login node; python launch/cluster.py up makes a cluster to try it on",
-        )
+    _refuse_without_slurm()
     if wanted.hardware:
         configs.hardware(wanted.hardware)
-    slurm = Slurm(_unwritten(wanted.name))
-    facts = asked.slurm_facts(slurm, os.environ.get("SLURM_CONF"))
+    if not wanted.dry_run:
+        _refuse_unwritable(path.parent, "STEPMARK_HOME=DIR before the command")
+        _refuse_unwritable(wanted.out, "--out=DIR")
+    slurm = Slurm(_unwritten(wanted.name), ANSWER_SECONDS)
+    facts = _facts(slurm)
     partition, answers = asked.person(facts, wanted.typed, ask, _command(wanted))
     draft = _draft(wanted, configs, slurm, facts, partition, answers)
     heading = f"Written by: {_command(wanted)}. Change what you like."
@@ -88,6 +89,7 @@ def _refuse_name(wanted: NewSite, configs: Configs, path: Path) -> None:
             f"'{wanted.name}' cannot be the name of a site",
             where=f"--new_site={wanted.name}",
             why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
+            next_command=f"--new_site={_nearest_name(wanted.name)}",
         )
     if path.exists() and not wanted.replace:
         raise RequestError(
@@ -102,6 +104,52 @@ def _refuse_name(wanted: NewSite, configs: Configs, path: Path) -> None:
             where=str(configs.path("sites", wanted.name)),
             next_command="--new_site with another name",
         )
+
+
+def _nearest_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "_", name.lower()).lstrip("_-0123456789")[:31].rstrip("_-") or "NAME"
+
+
+def _refuse_without_slurm() -> None:
+    absent = [program for program in COMMANDS if shutil.which(program) is None]
+    if absent:
+        raise RequestError(
+            "there is no Slurm on this machine to be asked",
+            where=f"PATH: {', '.join(absent)}",
+            next_command="the same command on a login node, perhaps after `module load slurm`; "
+            "python launch/cluster.py up makes a cluster to try it on",
+        )
+    configuration = os.environ.get("SLURM_CONF")
+    if configuration and not Path(configuration).is_file():
+        raise RequestError(
+            "the slurm.conf that this shell names is not there",
+            where=f"SLURM_CONF={configuration}",
+            next_command="unset SLURM_CONF, or export it with the path of your cluster's slurm.conf",
+        )
+
+
+def _facts(slurm: Slurm) -> SlurmFacts:
+    try:
+        return asked.slurm_facts(slurm, os.environ.get("SLURM_CONF"))
+    except RunError as error:
+        raise RequestError(
+            "Slurm does not answer on this machine",
+            where=error.next_command,  # as a person would ask it
+            why=error.why.splitlines()[-1],
+            next_command="the same command on a login node; or export SLURM_CONF with the path of its slurm.conf",
+        ) from None
+
+
+def _refuse_unwritable(folder: Path, elsewhere: str) -> None:
+    """Asked before a node is: what it said would be lost."""
+    try:
+        tempfile.TemporaryFile(dir=_existing(folder)).close()
+    except OSError as error:
+        raise RequestError(
+            f"no file can be written in {folder}: {error.strerror}",
+            where=str(_existing(folder)),
+            next_command=f"{elsewhere}, a folder that you can write and every node sees",
+        ) from None
 
 
 def _command(wanted: NewSite) -> str:
@@ -282,23 +330,24 @@ def _check(wanted: NewSite, site: Site, configs: Configs, partition: PartitionFa
     limits = Limits(queue_seconds=asked.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS)
     report = preflights.run(preflight, Slurm(site), limits)
     print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
-    commands = next_commands(site, configs) if report.passed else []
+    commands = next_commands(site, configs, nodes, partition.gpus) if report.passed else []
     if commands:
         print("\nnext\n" + "\n".join(f"  {line}" for line in commands))
     as_json_too(documents.NewSite(site=site.name, path=str(path), preflight=report, next=commands))
     return EXIT_VALID if report.passed else EXIT_INVALID
 
 
-def next_commands(site: Site, configs: Configs) -> list[str]:
-    """What makes the site ready for a first run, and that run."""
+def next_commands(site: Site, configs: Configs, nodes: int, gpus_there: int) -> list[str]:
+    """What makes the site ready for a first run, and that run; `gpus_there` of a node, 0: Slurm does not say."""
     assert site.slurm is not None
     device = configs.hardware(site.slurm.hardware[0])
     mine = {device.name, ANY}
     recipes = [one for one in configs.recipes("jax") if mine & set(one.hardware) and one.task == "pretrain"]
     models = FIRST_MODELS if device.kind == "gpu" else FIRST_MODELS[-1:]
     model, recipe = next((name, one) for name in models for one in recipes if name in one.models)
-    gpus = max((gpus for gpus in scales(recipe, device) if gpus <= device.devices_per_node), default=1)
-    size = f"--hardware={device.name} --gpus={gpus}" if device.kind == "gpu" else "--nodes=2"
+    most = min(device.devices_per_node, gpus_there or device.devices_per_node)
+    gpus = max((gpus for gpus in scales(recipe, device) if gpus <= most), default=1)
+    size = f"--hardware={device.name} --gpus={gpus}" if device.kind == "gpu" else f"--nodes={nodes}"
     return [
         f"python launch/setup.py --site={site.name} --backend=jax --model={model}",
         f"python launch/run.py --backend=jax --model={model} {size} --site={site.name}",

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.machine.site_draft import Question
 from benchmarks.values import JobOptions
+from launch.preflight import nodes
 from launch.running.local import REPOSITORY
 from launch.sites import asked, new_site
 from launch.sites.new_site import NewSite
@@ -92,6 +94,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedSlurm:
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
     for name in ("SLURM_CONF", "SBATCH_PARTITION", "SBATCH_ACCOUNT"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(new_site, "COMMANDS", ("sinfo", "scontrol", "srun"))  # that are played
     monkeypatch.setattr(new_site, "_check", lambda *_: 0)  # which a real Slurm is needed for
     return played
 
@@ -164,7 +167,12 @@ def test_a_person_is_asked_for_what_is_missing(slurm: PlayedSlurm, tmp_path: Pat
         questions.append(question.flag)
         return {"partition": "small", "account": "ml"}[question.flag]
 
-    options = make(tmp_path, answer)["slurm"]["options"]
+    slips = ["smal"]  # a slip is asked again
+
+    def slip_first(question: Question) -> str:
+        return slips.pop() if slips else answer(question)
+
+    options = make(tmp_path, slip_first)["slurm"]["options"]
     assert questions == ["partition", "account"]
     assert (options["partition"], options["account"]) == ("small", "ml")
 
@@ -182,6 +190,81 @@ def test_what_slurm_would_never_start_is_refused(
     slurm.play(accounts="ml|\\nops|\\n", enforced="associations")
     with pytest.raises(RequestError, match=words):
         make(tmp_path, **typed)
+
+
+@pytest.mark.parametrize(
+    ("accounts", "old", "new", "words"),
+    [
+        ("", "", "", r"batch is DOWN; small is DOWN"),
+        ("", "State=DOWN", "State=UP", r"batch has 0 of 2 nodes up.*; small has 0 of 1 nodes up"),
+        ("ml|\\n", "State=DOWN", "State=UP AllowAccounts=web", r"batch admits web, not your accounts \(ml\)"),
+    ],
+)
+def test_why_no_partition_takes_my_jobs(
+    slurm: PlayedSlurm, tmp_path: Path, accounts: str, old: str, new: str, words: str
+) -> None:
+    slurm.play(accounts=accounts)
+    scontrol, sinfo = tmp_path / "bin/scontrol", tmp_path / "bin/sinfo"
+    scontrol.write_text(scontrol.read_text().replace("State=UP", "State=DOWN").replace(old or "State=UP", new))
+    if not accounts:
+        sinfo.write_text(sinfo.read_text().replace("idle", "drained"))
+    with pytest.raises(RequestError, match="no partition of this cluster takes your jobs now") as refused:
+        make(tmp_path)
+    assert re.search(words, refused.value.why)
+
+
+@pytest.mark.parametrize("absent", ["sinfo", "srun"])
+def test_all_of_slurms_commands_must_be_here(
+    slurm: PlayedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: str
+) -> None:
+    for name in {*new_site.COMMANDS} - {absent}:
+        (tmp_path / "bin" / name).touch(0o755)
+    (tmp_path / "bin" / absent).unlink()
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    with pytest.raises(RequestError, match="there is no Slurm on this machine") as refused:
+        make(tmp_path)
+    assert refused.value.where == f"PATH: {absent}"
+    assert not slurm.record.exists()
+
+
+def test_a_slurm_that_does_not_answer(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    (tmp_path / "bin/scontrol").write_text("#!/bin/sh\necho 'error: DNS' >&2; echo 'fatal: no source' >&2; exit 1\n")
+    with pytest.raises(RequestError, match="Slurm does not answer on this machine") as refused:
+        make(tmp_path, partition="batch")
+    assert (refused.value.where, refused.value.why) == ("scontrol show config", "fatal: no source")
+    assert not slurm.record.exists()
+
+
+def test_a_home_that_cannot_be_written_is_refused_before_a_node_is_asked(
+    slurm: PlayedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPMARK_HOME", "/proc/nowhere")
+    with pytest.raises(RequestError, match="no file can be written in /proc/nowhere/sites") as refused:
+        make(tmp_path, partition="batch")
+    assert refused.value.next_command.startswith("STEPMARK_HOME=DIR")
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
+    with pytest.raises(RequestError, match=r"slurm\.conf that this shell names is not there"):
+        make(tmp_path, partition="batch")
+    assert not slurm.record.exists()
+
+
+def test_nodes_of_two_kinds_are_both_in_the_file_with_what_to_do(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    slurm.play("gpu:h100:8", gpus="NVIDIA H100 80GB HBM3\\n" * 8)
+    sinfo = tmp_path / "bin/sinfo"
+    sinfo.write_text(sinfo.read_text().replace("8\nE", "8\nnode3\x1fbatch\x1fidle\x1fgpu:a100:4\nE"))
+    assert make(tmp_path, partition="batch")["slurm"]["hardware"] == ["h100", "a100"]
+    assert "the nodes differ: keep one kind" in (tmp_path / "home/sites/big.yml").read_text()
+
+
+def test_the_preflight_of_gpus_leaves_out_nodes_without_any() -> None:
+    found = [parsing.Node(name=f"n{one}", state="idle", gpus=8 * (one > 2)) for one in range(1, 5)]
+    h100 = [Configs().hardware("h100")]
+    left, options = nodes._with_gpus(found, JobOptions(exclude="n9"), h100)
+    assert ([node.name for node in left], options.exclude) == (["n3", "n4"], "n[1-2,9]")
+    named = JobOptions(nodelist="n1")
+    assert nodes._with_gpus(found, named, h100) == (found, named)
+    assert nodes._with_gpus(found[:2], JobOptions(), h100) == (found[:2], JobOptions())
 
 
 def test_the_shell_counts_as_an_answer(slurm: PlayedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,11 +307,21 @@ def test_a_site_that_is_there_is_never_overwritten_unseen(slurm: PlayedSlurm, tm
     assert slurm
 
 
-@pytest.mark.parametrize("name", ["example_pyxis", "local", "Big", "a b", ""])
-def test_a_name_that_cannot_be_taken(slurm: PlayedSlurm, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("example_pyxis", "another name"),
+        ("local", "another name"),
+        ("Big", "--new_site=big"),
+        ("../2 b", "--new_site=b"),
+        ("9", "--new_site=NAME"),
+    ],
+)
+def test_a_name_that_cannot_be_taken(slurm: PlayedSlurm, tmp_path: Path, name: str, instead: str) -> None:
     wanted = NewSite(name, {}, None, tmp_path, replace=True, dry_run=False)
-    with pytest.raises(RequestError):
+    with pytest.raises(RequestError) as refused:
         new_site.make(wanted, Configs(own_sites=tmp_path / "home/sites"), None)
+    assert instead in refused.value.next_command
     assert not slurm.record.exists()
 
 
