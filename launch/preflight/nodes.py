@@ -66,12 +66,15 @@ def prepare(
     refuse_unseen(site, planned.folder)
     partition = slurm.partition(options.partition)
     facts = _node_facts(site, partition.name)
-    found, options = _with_gpus(slurm.nodes(partition.name), options, _hardware(site, configs))
+    hardware = _hardware(site, configs)
+    found, options = _with_gpus(slurm.nodes(partition.name), options, hardware)
     options, count, down = choose(found, options, nodes)
     minutes = planned.minutes
     if partition.max_seconds:
         minutes = max(1, min(minutes, partition.max_seconds // 60))
-    job = msgspec.structs.replace(planned, options=options, nodes=count, minutes=minutes)
+    there = [node.gpus for node in found if node.gpus]
+    of_all = as_counted(planned.hardware, min(there, default=0)) if planned.hardware else None
+    job = msgspec.structs.replace(planned, options=options, nodes=count, minutes=minutes, hardware=of_all)
     if planned.image is not None and not planned.image.is_file():
         job = msgspec.structs.replace(job, image=None, hardware=None)
     asked = Asked(
@@ -85,7 +88,7 @@ def prepare(
     )
     wanted = Wanted(
         asked=asked,
-        hardware=_hardware(site, configs),
+        hardware=[as_counted(device, max(there, default=0)) for device in hardware],
         program=f"{zlib.crc32((REPOSITORY / 'launch/inside/node_check.py').read_bytes()):08x}",
         slurm_versions={name: version for name, (version, _) in facts.items()},
         pyxis=slurm.has_pyxis() if site.runtime == "container" else None,
@@ -138,6 +141,13 @@ def refuse_unseen(site: Site, folder: Path) -> None:
                 why=f"the site shares {', '.join(str(parent) for parent in shared) or 'no folder'}",
                 next_command="--output_dir=<a folder inside one of them>, and a checkout there",
             )
+
+
+def as_counted(hardware: Hardware, gpus: int) -> Hardware:
+    """With as many GPUs a node as Slurm has there; 0: it does not say."""
+    if hardware.kind != "gpu" or gpus not in range(1, hardware.devices_per_node):
+        return hardware
+    return msgspec.structs.replace(hardware, devices_per_node=gpus)
 
 
 def _with_gpus(

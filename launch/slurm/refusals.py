@@ -129,7 +129,7 @@ def refused_by(
             f"{_asked(benchmark.nodes, with_gpus)}, {len(fitting)} of them are there",
             where=where,
             why=f"of {len(usable)} nodes the largest has {plural(max(node.gpus for node in usable), 'GPU')}",
-            next_command='sinfo -o "%P %D %G", or --nodes=N with fewer GPUs a node',
+            next_command=f'{_over_more_nodes(benchmark.gpus, usable)}sinfo -o "%P %D %G" shows the nodes',
         )
         return
     down = [f"{node.name} is {node.state}" for node in fitting if not node.up]
@@ -137,6 +137,14 @@ def refused_by(
     if good and up < benchmark.nodes:
         wanted = plural(benchmark.nodes, "node")
         notes.append(f"{up} of the {wanted} it needs are up, so it will wait: {some(down)}")
+
+
+def _over_more_nodes(gpus: int, usable: Sequence[Node]) -> str:
+    """The fewest nodes that have so many GPUs, as many on each."""
+    for on_each in sorted({node.gpus for node in usable if node.gpus}, reverse=True):
+        if gpus % on_each == 0 and gpus // on_each <= sum(node.gpus >= on_each for node in usable):
+            return f"--nodes={gpus // on_each}; "
+    return ""
 
 
 def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: int) -> str:

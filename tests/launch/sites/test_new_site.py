@@ -267,6 +267,15 @@ def test_the_preflight_of_gpus_leaves_out_nodes_without_any() -> None:
     assert nodes._with_gpus(found[:2], JobOptions(), h100) == (found[:2], JobOptions())
 
 
+@pytest.mark.parametrize(("there", "gpus"), [(0, 8), (1, 1), (4, 4), (8, 8), (16, 8)])
+def test_nodes_of_fewer_gpus_are_asked_for_those_that_they_have(there: int, gpus: int) -> None:
+    h100 = Configs().hardware("h100")
+    assert nodes.as_counted(h100, there).devices_per_node == gpus
+    big = Configs().site("example_pyxis")
+    run = new_site.next_commands(big, Configs(), 2, there)[1]
+    assert f"--hardware=h100 --gpus={gpus} --site=example_pyxis" in run
+
+
 def test_the_shell_counts_as_an_answer(slurm: PlayedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBATCH_PARTITION", "small")
     assert slurm and make(tmp_path)["slurm"]["options"]["partition"] == "small"

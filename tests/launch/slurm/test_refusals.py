@@ -129,6 +129,14 @@ def test_what_a_partition_can_never_run(
     assert error.next_command
 
 
+@pytest.mark.parametrize(("gpus", "on_nodes", "flag"), [(8, [4] * 4, "--nodes=2; "), (32, [8, 8, 4, 4], "")])
+def test_the_nodes_that_have_as_many_gpus_are_named(gpus: int, on_nodes: list[int], flag: str) -> None:
+    nodes = [Node(name=f"node{at}", state="idle", gpus=count) for at, count in enumerate(on_nodes)]
+    with pytest.raises(RequestError, match="with 8 GPUs each") as caught:
+        checked(benchmark_of(gpus // 8, gpus, "h100"), nodes)
+    assert caught.value.next_command == f'{flag}sinfo -o "%P %D %G" shows the nodes'
+
+
 def test_nodes_that_are_asked_for_and_excluded(tmp_path: Path) -> None:
     listed = tmp_path / "failing.txt"
     listed.write_text("node2\nnode3\n")
