@@ -145,7 +145,7 @@ def new_site() -> int:
         name=_given(NEW_SITE),
         typed=job_flags.typed(),
         hardware=HARDWARE.value,
-        out=Path(OUT.value or "results"),
+        out=Path(OUT.value) if OUT.value else making.RESULTS,
         replace=bool(FORCE.value),
         dry_run=bool(DRY_RUN.value),
     )

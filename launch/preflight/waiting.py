@@ -24,6 +24,7 @@ ACCOUNTING_SECONDS = 20.0
 class Limits(NamedTuple):
     queue_seconds: float  # how long the job may wait for its nodes
     quiet_seconds: float  # how long nothing may come from a job that runs
+    way_on: str = "the same command when nodes are idle (sinfo -s)"  # what to type where it did not start
 
 
 class Came(NamedTuple):
@@ -77,9 +78,7 @@ def _wait(
                 raise _not_started(job_id, impossible, f"scontrol show job {job_id}")
         if not runs and now - submitted > limits.queue_seconds:
             why = f"{queued} for more than {limits.queue_seconds:g} s"
-            raise _not_started(
-                job_id, why, "--queue_limit=<seconds> to wait longer, --nodelist=<idle nodes>, or --noexclusive"
-            )
+            raise _not_started(job_id, why, limits.way_on)
         if runs and now - news > limits.quiet_seconds:
             slurm.cancel(job_id)
             return None

@@ -38,6 +38,7 @@ from launch.slurm.client import Slurm
 
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 COMMANDS = ("sinfo", "scontrol", "srun", "sbatch", "squeue")
+RESULTS = Path("results")
 NODES_CHECKED = 2
 SILENT_SECONDS = 120.0  # without a further answer, the silent nodes fail, as in doctor.py nodes
 FIRST_MODELS = ("llama31_8b", "llama2_tiny")  # what a first run trains: the first that the devices have a recipe for
@@ -155,6 +156,7 @@ def _refuse_unwritable(folder: Path, elsewhere: str) -> None:
 def _command(wanted: NewSite) -> str:
     flags = {job_options.flag_of(name): value for name, value in wanted.typed.items()}
     words = [f"--new_site={wanted.name}", *([f"--hardware={wanted.hardware}"] if wanted.hardware else [])]
+    words += [f"--out={wanted.out}"] if wanted.out != RESULTS else []
     for name, value in flags.items():
         if isinstance(value, bool):
             words.append(f"--{'' if value else 'no'}{name}")
@@ -327,17 +329,18 @@ def _check(wanted: NewSite, site: Site, configs: Configs, partition: PartitionFa
     nodes = min(NODES_CHECKED, partition.nodes_up)
     options = job_options.choose(site, {}, os.environ)
     preflight = preflights.prepare(site, options, nodes, wanted.out, SILENT_SECONDS, configs)
-    limits = Limits(queue_seconds=asked.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS)
+    later = f"the site is written; python launch/doctor.py nodes --site={site.name} --nodes={nodes} checks it later"
+    limits = Limits(queue_seconds=asked.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS, way_on=later)
     report = preflights.run(preflight, Slurm(site), limits)
     print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
-    commands = next_commands(site, configs, nodes, partition.gpus) if report.passed else []
+    commands = next_commands(site, configs, nodes, partition.gpus, wanted.out) if report.passed else []
     if commands:
         print("\nnext\n" + "\n".join(f"  {line}" for line in commands))
     as_json_too(documents.NewSite(site=site.name, path=str(path), preflight=report, next=commands))
     return EXIT_VALID if report.passed else EXIT_INVALID
 
 
-def next_commands(site: Site, configs: Configs, nodes: int, gpus_there: int) -> list[str]:
+def next_commands(site: Site, configs: Configs, nodes: int, gpus_there: int, out: Path) -> list[str]:
     """What makes the site ready for a first run, and that run; `gpus_there` of a node, 0: Slurm does not say."""
     assert site.slurm is not None
     device = configs.hardware(site.slurm.hardware[0])
@@ -348,8 +351,10 @@ def next_commands(site: Site, configs: Configs, nodes: int, gpus_there: int) -> 
     most = min(device.devices_per_node, gpus_there or device.devices_per_node)
     gpus = max((gpus for gpus in scales(recipe, device) if gpus <= most), default=1)
     size = f"--hardware={device.name} --gpus={gpus}" if device.kind == "gpu" else f"--nodes={nodes}"
+    there = "" if out == RESULTS else shlex.quote(str(out))
     return [
-        f"python launch/setup.py --site={site.name} --backend=jax --model={model}",
-        f"python launch/run.py --backend=jax --model={model} {size} --site={site.name}",
+        f"python launch/setup.py --site={site.name} --backend=jax --model={model}{there and f' --out={there}'}",
+        f"python launch/run.py --backend=jax --model={model} {size} --site={site.name}"
+        f"{there and f' --output_dir={there}'}",
         "python launch/run.py --list     # what else there is",
     ]

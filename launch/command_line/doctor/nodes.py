@@ -34,6 +34,7 @@ OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder that gets 
 LIMIT = flags.DEFINE_float(
     "limit", 120, "Seconds without a further answer after which the silent nodes fail.", lower_bound=1
 )
+NOT_STARTED = "--queue_limit=<seconds> to wait longer, --nodelist=<idle nodes>, or --noexclusive"
 QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds the job may wait for its nodes.", lower_bound=1)
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job; submit nothing, write nothing.")
 flags.adopt_module_key_flags(job_flags)
@@ -60,8 +61,7 @@ def main(argv: list[str]) -> int:
         text_alone(script)
         return EXIT_VALID
     preflight = preflights.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
-    report = preflights.run(
-        preflight, Slurm(site), Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value)
-    )
+    limits = Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value, way_on=NOT_STARTED)
+    report = preflights.run(preflight, Slurm(site), limits)
     answer(report, lambda: f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
     return EXIT_VALID if report.passed else EXIT_INVALID

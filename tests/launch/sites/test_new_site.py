@@ -154,7 +154,9 @@ def test_all_that_is_missing_is_said_at_once_and_nothing_is_written(slurm: Playe
         make(tmp_path)
     assert "batch (2 of 2 nodes up, 8 h100 a node, the default), small (1 of 1" in refused.value.why
     assert "--account: ops (your default), ml" in refused.value.why
-    assert refused.value.next_command.endswith("--new_site=big --partition=batch --account=ops")
+    assert refused.value.next_command.endswith(
+        f"--new_site=big --out={tmp_path}/results --partition=batch --account=ops"
+    )
     assert not (tmp_path / "home").exists()
     assert not slurm.record.exists()
 
@@ -272,8 +274,12 @@ def test_nodes_of_fewer_gpus_are_asked_for_those_that_they_have(there: int, gpus
     h100 = Configs().hardware("h100")
     assert nodes.as_counted(h100, there).devices_per_node == gpus
     big = Configs().site("example_pyxis")
-    run = new_site.next_commands(big, Configs(), 2, there)[1]
-    assert f"--hardware=h100 --gpus={gpus} --site=example_pyxis" in run
+    setup, run, _ = new_site.next_commands(big, Configs(), 2, there, new_site.RESULTS)
+    assert run.endswith(f"--hardware=h100 --gpus={gpus} --site=example_pyxis")
+    assert setup.endswith("--model=llama31_8b")
+    setup, run, _ = new_site.next_commands(big, Configs(), 2, there, Path("/my runs"))
+    assert setup.endswith(" --out='/my runs'")
+    assert run.endswith(" --output_dir='/my runs'")
 
 
 def test_the_shell_counts_as_an_answer(slurm: PlayedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
