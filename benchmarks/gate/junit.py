@@ -57,7 +57,7 @@ def _add_cell(suite: ET.Element, report: NightReport, cell: CellReport) -> None:
         _add_verdict(case, one, slowed_text(report))
         lines = [
             f"{one.verdict}{'' if one.gates else ' (watched)'}: {one.why}",
-            f"tonight {value_text(one.metric, one.tonight)}, baseline {value_text(one.metric, one.baseline)}",
+            f"now {value_text(one.metric, one.now)}, baseline {value_text(one.metric, one.baseline)}",
             *(f"new baseline: {change}" for change in cell.new_baseline),
             *(f"note: {note}" for note in cell.notes),
         ]

@@ -128,7 +128,7 @@ def judge_metric(
     judged = judge(baseline, recent, metric.direction, reruns, since, rule, control)
     if not reruns and seen.verdict == "suspect":  # those that another figure has caused say more
         found = stands(baseline, value, metric.direction, _verdict_before(nights), rule, control)
-        why = f"{seen.why.partition(': ')[0]}: it stands, as confirmed before"
+        why = f"{seen.why.partition(': ')[0]}, as confirmed on an earlier night"
         judged = replace(seen, verdict=found, why=why) if found else judged
     if divided.alarm is not None and judged.verdict == "inconclusive":
         judged = replace(judged, why=f"{judged.why}; the alarm of night {points[divided.alarm].night} is open")

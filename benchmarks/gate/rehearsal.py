@@ -23,7 +23,7 @@ MARK = "rehearsed"
 HISTORY = (0.12, -0.16, 0.05, -0.08, 0.2, -0.14, 0.03, -0.21, 0.15, 0.04)
 USUAL = (0.07, -0.1, 0.02)
 SLOW, FAST = (5.1, 4.9, 5.0), (-5.1, -4.9, -5.0)
-_HEAD = ("NIGHT", "TONIGHT", "CHANGE (90% INTERVAL)", "VERDICT", "EXIT CODE")
+_HEAD = ("NIGHT", "NOW", "CHANGE (90% INTERVAL)", "VERDICT", "EXIT CODE")
 
 
 class Act(NamedTuple):
@@ -119,13 +119,15 @@ def rehearsal_text(suite: str, real: FinishedRun, whence: str, played: Sequence[
             *columns([_HEAD, history, *(_row(number, one) for number, one in numbered)]),
             "",
             *(f"  {line}" for number, one in numbered for line in _why(number, one)),
+            "",
+            f"next:  python launch/nightly.py --suite={suite}     (a real night; --print=cron prints a crontab line)",
         ]
     )
 
 
 def _row(number: int, one: Played) -> tuple[str, ...]:
     judged = next(iter(one.cell.judgements), None)
-    figures = (value_text(judged.metric, judged.tonight), change_text(judged)) if judged else ("-", "-")
+    figures = (value_text(judged.metric, judged.now), change_text(judged)) if judged else ("-", "-")
     verdict = one.cell.verdict if judged else f"{one.cell.verdict}: run {one.cell.status}"
     return (f"{MARK} {number}: {one.act.what}", *figures, verdict, str(one.exit_code))
 

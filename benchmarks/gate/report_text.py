@@ -24,13 +24,14 @@ from benchmarks.rendering.markdown import headed
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
 SHOWN_LEFT_OUT = 4
+USUAL_PLACE = "results"  # of runs, without --output_dir
 NO_VERDICT = "no verdict yet"
 CODES = {
     EXIT_VALID: "nothing to act on",
     EXIT_INVALID: "a regression, or a run that proves nothing",
     EXIT_FAILED: "a run failed or could not be started",
 }
-_HEAD = ("CELL", "FIGURE", "TONIGHT", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
+_HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
 
 
 def value_text(metric: Metric, value: float | None) -> str:
@@ -66,8 +67,10 @@ def headline(report: NightReport) -> str:
     if report.cells and all(map(_waits, report.cells)):
         return f"suite {report.suite}, night {report.night}: {NO_VERDICT}"
     counts = Counter(NO_VERDICT if _waits(cell) else cell.verdict for cell in report.cells)
-    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    return f"suite {report.suite}, night {report.night}: {report.verdict} ({words or 'no cell'})"
+    same = counts.pop(report.verdict, 0)
+    where = f" in {same} of {plural(len(report.cells), 'cell')}" if same else ""
+    others = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or ("" if same else "no cell")
+    return f"suite {report.suite}, night {report.night}: {report.verdict}{where}{f' ({others})' if others else ''}"
 
 
 def screen_text(report: NightReport) -> str:
@@ -88,7 +91,7 @@ def _rows(cell: CellReport) -> list[tuple[str, ...]]:
         (
             cell.cell if place == 0 else "",
             one.metric.title,
-            value_text(one.metric, one.tonight),
+            value_text(one.metric, one.now),
             value_text(one.metric, one.baseline),
             change_text(one),
             "-" if _waits(cell) else one.verdict if one.gates else f"{one.verdict} (watched)",
@@ -104,13 +107,20 @@ def details(cell: CellReport) -> Rows:
     for one in cell.judgements:
         if _waits(cell) and is_short(one):
             continue  # first_verdicts says it of all figures at once
-        again = ", ".join(value_text(one.metric, value) for value in one.confirmations)
-        rows += _under(one.metric.title, [one.why, *([f"re-runs: {again}"] if again else []), *control_text(one)])
+        rows += _under(one.metric.title, [one.why, *_runs_text(one), *control_text(one)])
     left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
     more = len(left_out) - SHOWN_LEFT_OUT
     earlier = [f"{more} earlier ones, in the night's record"] if more > 0 else []
     rows += _under("left out", [*earlier, *left_out[-SHOWN_LEFT_OUT:]])
     return rows + _under("note", cell.notes)
+
+
+def _runs_text(one: MetricJudgement) -> list[str]:
+    """The figure of each run, where the change is not of tonight's alone."""
+    first, *again = (value_text(one.metric, value) for value in (one.tonight, *one.confirmations))
+    if again:
+        return [f"first run: {first}; re-runs: {', '.join(again)}"]
+    return [] if first == value_text(one.metric, one.now) else [f"tonight: {first}"]
 
 
 def control_text(one: MetricJudgement) -> list[str]:
@@ -136,7 +146,24 @@ def end(report: NightReport) -> Rows:
         *_under("history", report.history),
         *_under("note", report.notes),
         ("exit code", f"{report.exit_code}: {CODES[report.exit_code]}"),
+        *_under("next", next_commands(report)),
     ]
+
+
+def next_commands(report: NightReport) -> list[str]:
+    """Of a regression, what compares the night with its baseline; of a failed run, what finds the cause."""
+    place = report.history[0] if report.history else USUAL_PLACE
+    where = "" if place == USUAL_PLACE else f" --output_dir={place}"
+    found = []
+    for cell in report.cells:
+        used = [point.night for one in cell.judgements for point in one.points if point.used_as == "baseline"]
+        if cell.verdict == "regression" and used:
+            which = f"suite={report.suite},cell={cell.cell}"
+            a, b = f"'{which},night>={min(used)},night<={max(used)}'", f"{which},night={report.night}"
+            found.append(f"python launch/compare.py {a} {b}{where} --explain")
+        if cell.run_id and cell.status == "failed":
+            found.append(f"python launch/doctor.py logs {place}/{cell.run_id}")
+    return found
 
 
 def first_verdicts(report: NightReport) -> list[str]:

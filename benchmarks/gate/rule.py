@@ -228,7 +228,7 @@ def _why(decided: Decision, found: Level, test: Test, rule: Rule, until: str) ->
         return f"{seen}: {rule.confirmations} re-runs must confirm it"
     compared = decided.compared
     ends: dict[Because, str] = {
-        "confirmed": ", which confirms what the screen suspected",
+        "confirmed": ", which confirms the suspicion",
         "control": f", but {_control_text(compared)}" if compared else "",
         "not re-run": f", but only {decided.reruns} of {rule.confirmations} re-runs to confirm it were made",
         "usual": f", but so are now and then nights of the baseline ({_as_far(found, test, found.odd)} of them)",
@@ -238,7 +238,9 @@ def _why(decided: Decision, found: Level, test: Test, rule: Rule, until: str) ->
     lead = f"{decided.reruns} re-runs did not confirm a suspicion; with them, " if decided.reruns else ""
     if decided.outcome == "no change":
         return f"{lead}{seen}: all of the interval lies within {margin}"
-    return f"{lead}{seen}: a change of {margin} is not ruled out, {until}"
+    if abs(test.distance) - found.reach(rule.confidence, test.variance) > rule.same_log:
+        return f"{lead}{seen}: more than {margin}, but not sure enough for a verdict"
+    return f"{lead}{seen}: a change of {margin} is not ruled out; {until}"
 
 
 def _control_text(compared: Compared) -> str:
@@ -265,10 +267,10 @@ def _seen(found: Level, test: Test, rule: Rule) -> str:
 def _until(found: Level, more: int | None, never: bool) -> str:
     noise = f"({_share_text(found.deviation)} from night to night)"
     if more is not None:
-        return f"which takes about {plural(more, 'night')} more at this noise {noise}"
+        return f"ruling it out takes about {plural(more, 'more night')} at this noise {noise}"
     if never:
-        return f"which is unreachable at this noise {noise}"
-    return f"which this noise {noise} does not allow, unless it turns out to be lower"
+        return f"no number of nights would rule it out at this noise {noise}"
+    return f"it can be ruled out only if the noise {noise} turns out to be lower"
 
 
 def _percent(log: float) -> float:

@@ -29,7 +29,7 @@ METRICS: Mapping[str, Metric] = {
     for metric in (
         Metric(name=SECONDS, title="seconds/step", unit="s", direction="lower"),
         Metric(name="tokens_per_second_per_gpu", title="tokens/s per GPU", unit="tokens/s", direction="higher"),
-        Metric(name=EXCESS, title="mean over median", unit="ratio", direction="lower"),
+        Metric(name=EXCESS, title="excess", unit="ratio", direction="lower"),
         Metric(name="last_loss", title="last loss", unit="nats", direction="same"),
         Metric(name="memory_bytes", title="memory", unit="bytes", direction="lower"),
     )

@@ -110,6 +110,13 @@ class MetricJudgement(Judged, frozen=True, kw_only=True):
     control_p: float | None = None
     suspect: bool = False  # far off, and neither confirmed nor refuted: no later baseline holds such a night
 
+    @property
+    def now(self) -> float | None:
+        """What the change is of: tonight's run, its re-runs or several nights together."""
+        if self.baseline is None or self.effect_percent is None:
+            return self.tonight
+        return self.baseline * (1 + self.effect_percent / 100)
+
 
 class SharedNoise(Value, frozen=True):
     """The share of the night-to-night variance that re-runs share with the run they confirm: a site's own figure."""

@@ -376,10 +376,10 @@ def test_a_dry_run_shows_the_cells_and_writes_nothing(fresh: Naps) -> None:
     done = fresh.night("--dry_run")
     assert done.returncode == 0, done.stderr
     assert SHORT in done.stdout
-    assert "2 to 8 runs a night" in done.stdout
-    assert "2 a night; no re-runs are allowed" in fresh.night("--dry_run", "--max_reruns=0").stdout
-    assert "2 to 20 runs a night" in fresh.night("--dry_run", "--max_reruns=100").stdout
-    assert "gates seconds/step; watches mean over median" in done.stdout
+    assert "8 runs at most" in done.stdout
+    assert "2 runs a night, one per cell; no re-runs are allowed" in fresh.night("--dry_run", "--max_reruns=0").stdout
+    assert "20 runs at most" in fresh.night("--dry_run", "--max_reruns=100").stdout
+    assert "gates seconds/step; watches excess" in done.stdout
     assert not fresh.results.exists()
 
 

@@ -15,7 +15,7 @@ from benchmarks.gate.report_text import markdown, screen_text
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched
 from benchmarks.gate.values import NightReport, Suite
-from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.columns import aligned, plural
 from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import BENCHMARK, write_atomically
 from benchmarks.sweeps.scaling import scale_of, scale_text
@@ -110,11 +110,11 @@ def plan_text(
 
 def _cost(cells: int, budget: int) -> str:
     if not budget:
-        return f"one run a cell, {cells} a night; no re-runs are allowed, so nothing can be confirmed"
+        return f"{plural(cells, 'run')} a night, one per cell; no re-runs are allowed, so nothing can be confirmed"
     most = cells + min(budget, cells * G3.confirmations * (1 + REPLACED))
     return (
-        f"one run a cell, and {G3.confirmations} more of each that is suspect, as far as {budget} go, which replace "
-        f"those that fail too: {cells} to {most} runs a night"
+        f"{plural(cells, 'run')} a night, one per cell, and {G3.confirmations} re-runs of each suspect cell: "
+        f"{most} runs at most"
     )
 
 

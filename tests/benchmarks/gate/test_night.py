@@ -94,7 +94,7 @@ def test_what_was_confirmed_the_night_before_stands_without_re_runs() -> None:
     past = [*history(), entry(19, 1.5)]
     found, suspicion = judged(1.5, past, memory=remembered({19: "regression"}))
     assert (found.verdict, suspicion, exit_code([found])) == ("regression", None, 3)
-    assert found.judgements[0].why.endswith("it stands, as confirmed before")
+    assert found.judgements[0].why.endswith(", as confirmed on an earlier night")
     others: list[dict[int, Verdict]] = [{19: "inconclusive"}, {19: "improvement"}, {}]
     for before in others:
         assert judged(1.5, past, memory=remembered(before))[1] is not None

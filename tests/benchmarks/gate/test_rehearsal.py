@@ -33,7 +33,7 @@ def test_every_verdict_and_exit_code_is_shown(name: str) -> None:
 
 def test_every_line_with_a_figure_is_marked_as_rehearsed() -> None:
     played = rehearsal.play(REAL, "smoke", CELL, rehearsal.gated_times(GATED, "smoke"))
-    top, table, reasons = rehearsal.rehearsal_text("smoke", REAL, "(made just now)", played).split("\n\n")
+    top, table, reasons, _ = rehearsal.rehearsal_text("smoke", REAL, "(made just now)", played).split("\n\n")
     assert REAL.run_id in top
     assert not re.search(r"\d(%| ms)", top)
     _, *rows = table.splitlines()

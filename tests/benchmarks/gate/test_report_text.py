@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.gate.night import unjudged
-from benchmarks.gate.report_text import headline, markdown, screen_text, value_text
+from benchmarks.gate.report_text import headline, markdown, next_commands, screen_text, value_text
 from benchmarks.gate.suites import METRICS
 from tests.benchmarks.gate.nights_made import CELL, entry, history, judged, night_name, report
 
@@ -31,9 +31,26 @@ def test_a_regression_names_cell_effect_interval_re_runs_and_code() -> None:
     row = next(line for line in text.splitlines() if line.startswith("  tiny"))
     assert "+50.00% (+49.18 to +50.82)" in row
     assert row.endswith("regression")
-    assert "re-runs: 1.5 s, 1.51 s, 1.49 s" in text
+    assert "first run: 1.5 s; re-runs: 1.5 s, 1.51 s, 1.49 s" in text
     assert "exit code      3: " in text
     assert text.splitlines()[1].startswith("slowed on purpose by 50%")
+
+
+def test_the_figure_beside_a_change_is_what_the_change_is_of() -> None:
+    cell, _ = judged(1.5, history(), [1.6, 1.61, 1.59])
+    row = next(line for line in screen_text(report([cell])).splitlines() if line.startswith("  tiny"))
+    assert "  1.6 s  " in row and "+60.00%" in row
+
+
+def test_a_regression_and_a_failed_run_name_the_command_to_run_next() -> None:
+    failed = replace(SLOW, cell="other", status="failed", verdict="invalid", run_id="run-9", judgements=[])
+    compared, logs = next_commands(report([SLOW, failed], history=["/data/runs"]))
+    earlier = SLOW.judgements[0].points
+    first, last = earlier[0].night, earlier[-2].night
+    assert f"night>={first},night<={last}' suite=" in compared and compared.endswith(
+        "--output_dir=/data/runs --explain"
+    )
+    assert logs == "python launch/doctor.py logs /data/runs/run-9"
 
 
 def test_cells_with_too_few_nights_are_one_line_with_what_is_missing_and_when() -> None:
@@ -52,9 +69,9 @@ def test_cells_with_too_few_nights_are_one_line_with_what_is_missing_and_when() 
 def test_a_new_cell_beside_judged_ones_is_named_with_what_it_lacks() -> None:
     new, _ = judged(1.0, [])
     text = screen_text(report([SLOW, replace(new, cell="other")]))
-    assert text.splitlines()[0].endswith("regression (1 regression, 1 no verdict yet)")
+    assert text.splitlines()[0].endswith("regression in 1 of 2 cells (1 no verdict yet)")
     assert "no verdict yet on other: 1 of the 10 nights that a baseline needs" in text
-    assert "which confirms what the screen suspected" in text
+    assert "which confirms the suspicion" in text
 
 
 def test_what_is_left_out_is_named_the_newest_last() -> None:
