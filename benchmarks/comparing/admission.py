@@ -64,7 +64,7 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
         if not kept:
             reasons = "; ".join(f"{run}: {why}" for run, why in side.left_out.items())
             found.append(f"{name} has no run that counts: {reasons or 'none was found'}")
-        found += [f"{name} is a mixture: {text}" for text in mixed(kept)]
+        found += [f"{name} is a mixture: {'; '.join(texts)}"] if (texts := mixed(kept)) else []
     if found:
         return found
     one, other = (kept[0].result.window.rule for kept in runs)
@@ -153,4 +153,16 @@ def remarks(a: Runs, b: Runs) -> list[str]:
             if max(times[0]) < min(times[1]):
                 began = f"all runs of {first} began before those of {second}"
                 found.append(f"{began}: a sudden change between them would look like a difference")
-    return found + [note for run in (*a, *b) for note in run.notes]
+    return found + _of_runs([*a, *b])
+
+
+def _of_runs(runs: Runs) -> list[str]:
+    """The notes of single runs, each text once."""
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        for note in run.notes:
+            names.setdefault(note, []).append(run.name)
+    return [
+        f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {note}"
+        for note, found in names.items()
+    ]

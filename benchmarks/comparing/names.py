@@ -57,7 +57,7 @@ def names_of(a: Runs, b: Runs, typed: tuple[str, str]) -> Names:
         first, second = (" ".join(column) for column in zip(*differ, strict=True))
         prefix = f"{common['framework']} " if "framework" in common else ""
         return Names(first, second, prefix, _work(common, ("model",)))
-    found = by_tag or _settings(a, b) or _tags(a, b) or _conditions(typed) or _ids(a, b)
+    found = by_tag or _settings(a, b) or _tags(a, b) or _nights(a, b, typed) or _conditions(typed) or _ids(a, b)
     return Names(*found, work=_work(common, ("framework", "model")))
 
 
@@ -112,6 +112,25 @@ def _own_tags(side: Runs, other: Runs) -> list[str]:
 def _tags_of(run: ComparedRun) -> set[str]:
     labels = run.provenance.get("labels")
     return set(labels.get("tags") or []) if isinstance(labels, dict) else set()
+
+
+def _nights(a: Runs, b: Runs, typed: tuple[str, str]) -> tuple[str, str] | None:
+    """Where the sides were chosen by their nights alone."""
+    if not all(word.startswith("night") for text in _own_conditions(typed) for word in text.split(",")):
+        return None
+    of_a, of_b = (sorted({_night_of(run) for run in side}) for side in (a, b))
+    return (_nights_text(of_a), _nights_text(of_b)) if of_a[0] and of_b[0] and of_a != of_b else None
+
+
+def _night_of(run: ComparedRun) -> str:
+    """Empty, if none has started it."""
+    labels = run.provenance.get("labels")
+    nightly = labels.get("nightly") if isinstance(labels, dict) else None
+    return str(nightly.get("night", "")) if isinstance(nightly, dict) else ""
+
+
+def _nights_text(nights: Sequence[str]) -> str:
+    return f"night {nights[0]}" if len(nights) == 1 else f"{len(nights)} nights from {nights[0]} to {nights[-1]}"
 
 
 def _conditions(typed: tuple[str, str]) -> tuple[str, str] | None:

@@ -64,7 +64,7 @@ def read_run(folder: RunFolder) -> ComparedRun:
     result = folder.stored_result()
     known = (folder.path / PROVENANCE).is_file()
     changed = known and result.provenance is not None and folder.provenance_digest() != result.provenance
-    note = f"{folder.run_id}: {PROVENANCE} is not the one that its result was made with"
+    note = f"{PROVENANCE} is not the one that the result was made with (launch/verify.py says more)"
     samples = _first_samples(folder)
     return ComparedRun(
         name=folder.run_id,
@@ -75,7 +75,7 @@ def read_run(folder: RunFolder) -> ComparedRun:
         measured=folder.measured_phase() if (folder.path / PLAN).is_file() else None,
         nodes=[line for line in samples if isinstance(line, NodeFacts)],
         load=max((s.load for s in samples if isinstance(s, NodeSample) and s.load is not None), default=None),
-        notes=[f"{note} (python launch/verify.py {folder.path})"] if changed else [],
+        notes=[note] if changed else [],
     )
 
 

@@ -97,8 +97,16 @@ def _sides(comparison: Comparison) -> list[str]:
     sides = (("A", comparison.a), ("B", comparison.b))
     lines = aligned([(letter, _side(side)) for letter, side in sides])
     return lines + [
-        _wrapped(f"left out of {name}: {run}: {why}") for name, side in sides for run, why in side.left_out.items()
+        _wrapped(f"left out of {name}: {runs}: {why}") for name, side in sides for why, runs in left_out(side).items()
     ]
+
+
+def left_out(side: Side) -> dict[str, str]:
+    """Each reason once, with the runs that it is of."""
+    found: dict[str, str] = {}
+    for run, why in side.left_out.items():
+        found[why] = f"{found[why]}, {run}" if why in found else run
+    return found
 
 
 def _side(side: Side) -> str:

@@ -123,14 +123,16 @@ def _is_common(sides: Sequence[_Side], times: Times, trend: "Array") -> bool:
     import numpy as np
     from scipy.special import fdtrc
 
-    count, own = sum(len(side.logs) for side in sides), 3 * len(sides)
-    if min(len(side.logs) for side in sides) < FEWEST_FOR_A_CURVE or count - own < 2:
+    degrees = [min(len(set(at)) - 1, 2) for at in times]  # runs that began together show no curve
+    count, own = sum(len(side.logs) for side in sides), sum(degrees) + len(sides)
+    more = own - len(sides) - len(trend)
+    if min(len(side.logs) for side in sides) < FEWEST_FOR_A_CURVE or count - own < 2 or more < 1:
         return True
     shared = math.fsum(float(((side.logs - side.within @ trend) ** 2).sum()) for side in sides)
-    curves = [np.polynomial.Polynomial.fit(at, side.logs, 2) for at, side in zip(times, sides, strict=True)]
+    fit = np.polynomial.Polynomial.fit
+    curves = [fit(at, side.logs, degree) for at, side, degree in zip(times, sides, degrees, strict=True)]
     each = math.fsum(
         float(((side.logs - curve(np.array(at))) ** 2).sum())
         for at, side, curve in zip(times, sides, curves, strict=True)
     )
-    more = own - len(sides) - len(trend)
     return each <= 0 or float(fdtrc(more, count - own, (shared - each) / more / (each / (count - own)))) > OWN_TRENDS

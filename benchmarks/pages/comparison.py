@@ -1,6 +1,6 @@
 """Two sides on a page: how they differ, whether that is shown, what may have caused it, what was refused. Pure."""
 
-from benchmarks.comparing.text import figure_notes, headings, reasons, shown, value_text
+from benchmarks.comparing.text import figure_notes, headings, left_out, reasons, shown, value_text
 from benchmarks.comparing.values import Comparison, Difference, Figure, Side
 from benchmarks.pages.drawing import Interval, forest_plot
 from benchmarks.pages.page import (
@@ -121,7 +121,7 @@ def _sides(*sides: Side) -> Table:
         "name": [side.name for side in sides],
         "chosen by": [side.label for side in sides],
         "runs": ["\n".join(side.run_ids) for side in sides],
-        "left out": ["\n".join(f"{run}: {why}" for run, why in side.left_out.items()) for side in sides],
+        "left out": ["\n".join(f"{runs}: {why}" for why, runs in left_out(side).items()) for side in sides],
     }
     rows = [[Cell(name), *(Cell(text or UNKNOWN) for text in found)] for name, found in texts.items() if any(found)]
     return Table("The runs of each side", ["side", "A", "B"], rows)

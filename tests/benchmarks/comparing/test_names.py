@@ -146,3 +146,24 @@ def test_a_mixture_is_narrowed_to_what_both_sides_have() -> None:
 def test_a_part_that_no_condition_names_is_told_by_its_runs() -> None:
     a = [run(f"a-000{n}", 1.0, benchmark={"micro_batch_size": size}) for n, size in enumerate((1, 2, 2))]
     assert narrowed(("gpus=1", "tag=x"), (a, [run("b-0004", 1.0)])) == ["0001,0002", "tag=x"]
+
+
+def test_sides_chosen_by_their_nights_are_called_by_them() -> None:
+    def night(day: int, seconds: float) -> ComparedRun:
+        labels = {"nightly": {"night": f"202611{day}T023000Z"}}
+        return run(f"a{day}", seconds, provenance={**REAL_RUN.provenance, "labels": labels})
+
+    before = [night(day, seconds) for day, seconds in ((21, 1.0), (22, 1.01), (23, 0.99))]
+    found = compare(side("cell=x,night<20261124T023000Z", *before), side("cell=x,night=20261124", night(24, 1.5)))
+    assert (found.a.name, found.b.name) == (
+        "3 nights from 20261121T023000Z to 20261123T023000Z",
+        "night 20261124T023000Z",
+    )
+
+
+def test_a_reason_that_many_runs_share_is_said_once() -> None:
+    chosen = sides(FAST, SLOW, notes=["it was changed"])
+    left = [one._replace(left_out={"x1": "profiled", "x2": "profiled"}) for one in chosen]
+    text = table_text(compare(*left))
+    assert "b0 and 2 more: it was changed" in text
+    assert text.count("left out of A") == 1 and "x1, x2: profiled" in text

@@ -106,3 +106,11 @@ def test_repeats_of_which_one_cell_ran_later_are_no_pairs() -> None:
     ]
     found = figure(compare(side("A", *named[:3]), side("B", *named[3:])), "seconds/step")
     assert "common trend" in found.why
+
+
+@pytest.mark.filterwarnings("error")
+def test_runs_that_began_together_show_no_curve_of_their_own() -> None:
+    found = adjusted_for_trend(
+        [0.0, 0.01, 0.02, 0.01, 0.0], [0.5, 0.52, 0.51, 0.5], ([0.0] * 5, [60.0, 70.0, 80.0, 90.0])
+    )
+    assert found is not None and found.common
