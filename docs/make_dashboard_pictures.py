@@ -57,12 +57,17 @@ def main() -> None:
         filtered(started, address, "dashboard-run", longest(place / "results"), 1000)
 
 
+TEXT, TABLE = "tf-text-loader", "tf-hparams-table-view vaadin-grid"
 SHOTS = (  # the picture, the tab, what is there once it is drawn, its size
     ("dashboard-landing", "", "card-view", LAPTOP, 1000, False),
     ("dashboard-landing-dark", "", "card-view", LAPTOP, 1000, True),
     ("dashboard-landing-wide", "", "card-view", DESK, 1000, False),
-    ("dashboard-text", "#text", "tf-text-loader", LAPTOP, 1300, False),
-    ("dashboard-table", "#hparams", "tf-hparams-table-view vaadin-grid", LAPTOP, 800, False),
+    ("dashboard-text", "#text", TEXT, LAPTOP, 1300, False),
+    ("dashboard-text-dark", "#text", TEXT, LAPTOP, 1300, True),
+    ("dashboard-text-wide", "#text", TEXT, DESK, 1300, False),
+    ("dashboard-table", "#hparams", TABLE, LAPTOP, 800, False),
+    ("dashboard-table-dark", "#hparams", TABLE, LAPTOP, 800, True),
+    ("dashboard-table-wide", "#hparams", TABLE, DESK, 800, False),
     ("dashboard-charts", "#custom_scalars", "tf-custom-scalar-margin-chart-card", LAPTOP, 1000, False),
 )
 

@@ -33,12 +33,10 @@ COMMANDS = (
     "launch/peak.py --backend=jax --model=llama2_tiny --dtype=bf16 --out=peak.json",
     f"{RUN} --steps=300 --dtype=bf16 --set=micro_batch_size=16 --measured_peak=peak.json --output_dir=one",
     f"{RUN} --steps=40 --dtype=bf16 --gpus=1,2,4 --repeats=3 --output_dir=several",
-    f"{RUN} --steps=40 --dtype=fp32 --repeats=3 --output_dir=several",
+    f"{RUN} --steps=60 --dtype=bf16,fp32 --repeats=4 --set=micro_batch_size=16 --output_dir=compared",
 )
 KILLED = f"{RUN} --steps=4000 --dtype=bf16 --output_dir=killed"
-COMPARED = (
-    "launch/compare.py dtype=bf16,gpus=1 dtype=fp32,gpus=1 --output_dir=several --explain --html=comparison.html"
-)
+COMPARED = "launch/compare.py dtype=bf16 dtype=fp32 --output_dir=compared --explain --html=comparison.html"
 NIGHTS = "results/nights/*/*.json"
 MANY = 18  # runs on a page
 STEPS_BEFORE_KILLED = 100
@@ -61,7 +59,11 @@ SHOTS = (
     Shot("report-failed", "failed.html", DESK, 1250),
     Shot("report-sweep", "sweep.html", DESK, 1450),
     Shot("report-comparison", "comparison.html", DESK, 1600),
+    Shot("report-comparison-dark", "comparison.html", DESK, 1600, dark=True),
+    Shot("report-comparison-phone", "comparison.html", PHONE, 1900),
     Shot("report-night", "night.html", DESK, 1900),
+    Shot("report-night-dark", "night.html", DESK, 1900, dark=True),
+    Shot("report-night-phone", "night.html", PHONE, 1900),
     Shot("report-many", "many.html", DESK, 1250),
     Shot("report-many-dark", "many.html", DESK, 1250, dark=True),
     Shot("report-many-phone", "many.html", PHONE, 1900),

@@ -70,7 +70,8 @@ def main(argv: list[str]) -> int:
     own = [f"--dashboard_dir={DASHBOARD_DIR.value}"] if DASHBOARD_DIR.value else []
     fitting = [f"--where={text}" for text in WHERE.value or []]
     serve = ["python", "launch/dashboard.py", "--serve", f"--output_dir={OUTPUT_DIR.value}", *own, *fitting]
-    print("\n".join(["dashboard", *aligned([*rows, ("files", str(logdir)), ("next", shlex.join(serve))])]))
+    more = [] if SERVE.value else [("next", shlex.join(serve))]
+    print("\n".join(["dashboard", *aligned([*rows, ("files", str(logdir)), *more])]))
     if not SERVE.value:
         as_json_too(Dashboard(logdir=str(logdir)))
     return _serve(output_dir, logdir, where, told) if SERVE.value else EXIT_VALID

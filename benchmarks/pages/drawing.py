@@ -165,7 +165,10 @@ def forest_plot(rows: Sequence[Interval], name: str, heading: str, says: str, ax
     """Differences with their intervals, a row for each; none without rows."""
     if not rows:
         return []
-    shows = f"A row for each figure: {axis}, with its interval as a line; the vertical line is 0."
+    shows = (
+        f"A row for each figure: {axis}, with its interval as a line, which ends in an arrow where it is too wide "
+        "for the plot; the vertical line is 0."
+    )
     margins = Margins(left=8, right=76, top=8)
     return [plot(name, heading, shows, says, lambda axes: _forest(axes, rows, axis), 48 * len(rows) + 58, margins)]
 
@@ -173,8 +176,11 @@ def forest_plot(rows: Sequence[Interval], name: str, heading: str, says: str, ax
 def _forest(axes: "Axes", rows: Sequence[Interval], axis: str) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    ends = [one for row in rows for one in (row.percent, row.low, row.high) if one is not None]
-    low, high = min([*ends, -1.0]), max([*ends, 1.0])  # a difference of nothing must not fill the plot
+    reaches = [[one for one in (row.percent, row.low, row.high) if one is not None] for row in rows]
+    usual = sorted(max(map(abs, ends)) for ends in reaches)[len(rows) // 2]
+    farthest = max([3 * usual, *(abs(row.percent) for row in rows)])  # one wide interval must not hide the others
+    ends = [one for reach in reaches for one in reach]
+    low, high = max(min([*ends, -1.0]), -farthest), min(max([*ends, 1.0]), farthest)  # nothing must not fill the plot
     pad = 0.04 * (high - low)
     axes.set_xlim(low - pad, high + pad)
     axes.set_ylim(-len(rows) + 0.5, 0.75)
@@ -184,6 +190,9 @@ def _forest(axes: "Axes", rows: Sequence[Interval], axis: str) -> None:
         colour = TONE_COLOURS[row.tone]
         if row.low is not None and row.high is not None:
             axes.plot([row.low, row.high], [-place, -place], color=colour, linewidth=5, alpha=0.45, zorder=2)
+            for end, rim, marker in ((row.low, low - pad, "<"), (row.high, high + pad, ">")):
+                if abs(end) > farthest:
+                    axes.plot([rim], [-place], marker, markersize=8, color=colour, clip_on=False, zorder=3)
         axes.plot([row.percent], [-place], marker="o", markersize=7, color=colour, linestyle="none", zorder=3)
         label(axes, row.name, (0, -place), (0, 9), xycoords=edge, va="bottom")
         of_value = {"xycoords": edge, "va": "center", "color": colour, "annotation_clip": False}
@@ -191,6 +200,6 @@ def _forest(axes: "Axes", rows: Sequence[Interval], axis: str) -> None:
     axes.set_yticks([])
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", visible=True)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, prune="lower"))  # at the rim it would be cut
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}%" if value else "0"))
     axes.set_xlabel(axis)

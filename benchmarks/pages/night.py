@@ -1,6 +1,7 @@
 """A night of a suite on a page: its verdict, a table of cells and metrics, and each cell's history. Pure."""
 
 import datetime
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def night_part(report: NightReport, key: str = "night") -> Part:
     tone = TONES[report.verdict]
     blocks: list[Block] = [
         Box(tone if tone != "good" else "warm", "What decided the verdict", _found(report)),
-        Box("warm", "Slowed on purpose", [slowed_text(report)] if report.slowed_by else []),
+        Box("warm", "A trial", [slowed_text(report)] if report.slowed_by else []),
         Box("warm", "No verdict yet", first_verdicts(report)),
         Section("Cells and metrics", [
             _overview(report, key),
@@ -75,10 +76,11 @@ def night_part(report: NightReport, key: str = "night") -> Part:
 
 
 def _under(report: NightReport) -> str:
-    ended = f", ended {report.finished}" if report.finished else ", not finished"
+    began, ended = (time[:16].replace("T", " ") for time in (report.started, report.finished or ""))
+    until = f"{began} to {ended.removeprefix(began[:11])} UTC" if ended else f"began {began} UTC, not finished"
     counts = {verdict: sum(cell.verdict == verdict for cell in report.cells) for verdict in ORDER}
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
-    return f"{plural(len(report.cells), 'cell')} on {report.site}: {words} · begun {report.started}{ended}"
+    return f"{plural(len(report.cells), 'cell')} on {report.site}: {words} · {until}"
 
 
 def _found(report: NightReport) -> list[str]:
@@ -136,7 +138,7 @@ def _figures(cell: CellReport) -> Table:
     rows = [
         [
             Cell(one.metric.title + ("" if one.gates else " (watched)")),
-            _value(one, one.tonight),
+            _value(one, one.now, _first(one)),
             _value(one, one.baseline, plural(one.baseline_nights, "night")),
             Cell(
                 change_text(one.effect_percent),
@@ -145,15 +147,21 @@ def _figures(cell: CellReport) -> Table:
             Cell(f"{one.p:.2g}" if one.p is not None else UNKNOWN),
             Cell(change_text(one.noise_percent).removeprefix("+")),
             Cell(change_text(one.smallest_detectable_percent).removeprefix("+")),
-            Cell("unreachable at this noise" if one.unreachable else str(one.nights_needed or UNKNOWN)),
+            Cell("no number, at this noise" if one.unreachable else str(one.nights_needed or UNKNOWN)),
         ]
         for one in cell.judgements
     ]
     titles = [
-        "metric", "#tonight", "#baseline", "#effect, 90% interval", "#p", "#noise, night to night",
-        "#smallest effect seen", "nights still needed",
+        "metric", "#now", "#baseline", "#effect, 90% interval", "#p", "#noise, night to night",
+        "#smallest effect seen", "more nights needed",
     ]  # fmt: skip
     return Table("Tonight against the baseline", titles, rows)
+
+
+def _first(one: MetricJudgement) -> str:
+    """Of tonight's run, where the change is of something else."""
+    first = value_text(one.metric, one.tonight)
+    return "" if first == value_text(one.metric, one.now) else f"first run {first}"
 
 
 def _value(one: MetricJudgement, value: float | None, detail: str = "") -> Cell:
@@ -172,9 +180,9 @@ def _history_plot(one: MetricJudgement, name: str) -> list[Plot]:
         return []
     title = one.metric.title
     shows = f"Across: {len(points)} nights, oldest first. Up: {title}; the axis does not begin at 0."
-    tonight, level = (value_text(one.metric, value) for value in (one.tonight, one.baseline))
+    now, level = (value_text(one.metric, value) for value in (one.now, one.baseline))
     nights = plural(one.baseline_nights, "night")
-    says = f"{one.verdict.capitalize()}: tonight {tonight}, baseline {level} over {nights}."
+    says = f"{one.verdict.capitalize()}: now {now}, baseline {level} over {nights}."
     return [plot(name, title, shows, says, lambda axes: _draw(axes, one, points), 250, keys=_keys(one))]
 
 
@@ -216,7 +224,7 @@ def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> N
     axes.set_title(unit)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     dates, unit = night_dates([point.night for point in points])
-    ticks = sorted({round(last * part / (MOST_DATES - 1)) for part in range(MOST_DATES)})
+    ticks = list(range(last, -1, -max(math.ceil(last / (MOST_DATES - 1)), 1)))  # evenly, from tonight back
     axes.set_xticks(ticks, [dates[place] for place in ticks])
     axes.set_xlabel(unit)
 

@@ -83,7 +83,7 @@ def run_part(run: RunMaterial, key: str = "run") -> Part:
         Plots(step_plot(result, steps, f"{key}-steps")),
         Words([] if drawable(steps) else ["No step has a time."]),
         Section("The run", [Facts([row for row in result_rows(result) if row[0] not in ELSEWHERE])]),
-        Section("Compared with the peaks", [Words([_compared_with_peaks(result, run.bound)]), _utilisation(result)]),
+        Section("Compared with the peaks", [Words([_compared_with_peaks(result, run.bound)]), *_utilisation(result)]),
         Section("Nearest published reference", [Words(nearest_reference.text(run.nearest).split("\n"), "list")]),
         Section("Notes", [Words(_notes(result, first=False), "list")]),
         Section("Provenance", [
@@ -128,7 +128,9 @@ def described(benchmark: Benchmark) -> str:
 
 
 def _notes(result: Result, *, first: bool) -> list[str]:
-    return [note for note in result.notes if note.startswith(FIRST) is first]
+    """What a reader of the figures must know first, or the others; where there are no figures, all are others."""
+    known = result.seconds_per_step.median is not None
+    return [note for note in result.notes if (known and note.startswith(FIRST)) is first]
 
 
 def _headlines(result: Result) -> list[Headline]:
@@ -153,8 +155,8 @@ def _at(value: Any, field: str) -> float | None:
     return None if value is None else float(value)
 
 
-def _utilisation(result: Result) -> Table:
-    """Every convention against every peak."""
+def _utilisation(result: Result) -> list[Block]:
+    """Every convention against every peak; the recipe's own is among the headlines."""
     rows = [
         [
             Cell(f"{name} of {one.peak_tflops:.5g} TFLOP/s {one.precision_peak} ({one.table})"),
@@ -165,7 +167,9 @@ def _utilisation(result: Result) -> Table:
         for name, entries in (("MFU", result.mfu or []), ("HFU", result.hfu or []))
         for one in entries
     ]
-    return Table("Utilisation", ["figure and peak", "FLOPs counted by", "#percent", "source of the peak"], rows)
+    titles = ["figure and peak", "FLOPs counted by", "#percent", "source of the peak"]
+    every = f"MFU and HFU by {plural(len(rows), 'way')} to count FLOPs and peaks"
+    return [Fold(every, [Table("Utilisation", titles, rows)])] if rows else []
 
 
 def _compared_with_peaks(result: Result, bound: Bound | None) -> str:

@@ -31,7 +31,7 @@ try {{
 const tab = location.hash || "#{FIRST_TAB}"
 location.replace("{QUERY}" + tab + (tab.includes("&") ? "" : "{OLDER_TABS}"))
 </script></head>
-<body><a href="{QUERY}#{FIRST_TAB}{OLDER_TABS}">Step times</a></body></html>
+<body><main><h1><a href="{QUERY}#{FIRST_TAB}{OLDER_TABS}">Step times</a></h1></main></body></html>
 """
 
 
