@@ -64,7 +64,7 @@ flags.DEFINE_float(
 flags.DEFINE_boolean("dry_run", False, "Show the cells; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show the suites.")
 flags.DEFINE_boolean("rehearse", False, "Play a made-up history to see each verdict; it enters no history.")
-flags.DEFINE_string("replay", None, "Judge a night again: its name, or last.")
+flags.DEFINE_string("replay", None, "Judge a night again: its name, a unique beginning of it, or last.")
 flags.DEFINE_string("accept", None, "A cell whose new level is the one to hold nights against from now on.")
 flags.DEFINE_string("because", None, "Why it is accepted.")
 flags.DEFINE_string("junit", None, "Write JUnit XML to this file.")

@@ -19,7 +19,6 @@ from benchmarks.gate.values import Budget, CellReport, MetricJudgement, NightRep
 from launch.campaigns.nights.records import NIGHT_FORMAT, SCHEMA_VERSION, Earlier, Records, check_folders
 
 SWEEP_EVERY = timedelta(days=7)
-LAST = "last"  # of --replay
 
 
 def not_run(cell: Cell) -> CellReport:
@@ -171,8 +170,7 @@ def judged_again(
 ) -> NightReport:
     """By the rule, the history and the decisions of today, as of the nights before."""
     check_folders([output_dir, *history])
-    nights = records.nights()
-    before = records.read(nights[-1] if night == LAST and nights else night)
+    before = records.read(records.named(night))
     kept = {cell.cell: cell for cell in before.cells}
     frame = new_report(suite, before.night, before.started, before.site, before.slowed_by)
     judge = Judge(frame, suite, cells, records, output_dir, history, sweep)

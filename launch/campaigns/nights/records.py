@@ -22,6 +22,7 @@ from benchmarks.gate.suites import Cell
 from benchmarks.gate.values import Acceptance, NightReport, Suite
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Index
+from benchmarks.rendering.columns import plural
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import write_atomically
 from launch.campaigns.scheduler import alone, read_record, result_of, write_record
@@ -30,6 +31,7 @@ from launch.reports.run_index import open_index
 SCHEMA_VERSION = 1
 NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"
 DECISIONS = "decisions.jsonl"
+LAST = "last"  # of --replay
 # A night that a crash has left half done is taken up again by the same command; a week later it is history.
 RESUMED_WITHIN_HOURS = 12.0
 MOST_SHOWN = 5  # folders that the index leaves out
@@ -59,15 +61,20 @@ class Records:
     def nights(self) -> list[str]:
         return sorted(path.stem for path in self.folder.glob("*.json"))
 
+    def named(self, text: str) -> str:
+        """The night of a name, of its beginning where no other night's begins so, or the last."""
+        nights = self.nights()
+        found = nights[-1:] if text == LAST else [night for night in nights if night.startswith(text)]
+        if len(found) == 1:
+            return found[0]
+        raise RequestError(
+            f"suite {self.suite} has {plural(len(found), 'night')} whose name begins with {text}",
+            where=str(self.folder),
+            why=f"the newest is {nights[-1]}" if nights else "it has none yet",
+            next_command=f"python launch/nightly.py --suite={self.suite}{' --replay=last' if nights else ''}",
+        )
+
     def read(self, night: str) -> NightReport:
-        if not self.path(night).exists():
-            nights = self.nights()
-            raise RequestError(
-                f"suite {self.suite} has no night {night}",
-                where=str(self.folder),
-                why=f"the newest is {nights[-1]}" if nights else "it has none yet",
-                next_command=f"python launch/nightly.py --suite={self.suite}",
-            )
         return read_record(self.path(night), NightReport, "night", "move it away; the runs of that night still count")
 
     def read_newest(self) -> tuple[list[NightReport], list[str]]:

@@ -24,6 +24,10 @@ from launch.command_line.progress import say
 from launch.running.local import interrupted_once
 from launch.running.runners import Runner
 
+ON_A_CPU = (
+    "python launch/nightly.py --suite=smoke --rehearse     (on this machine), or the same after the first night"
+)
+
 
 class _Real(NamedTuple):
     cell: Cell
@@ -69,12 +73,14 @@ def _made_now(suite: Suite, cells: Sequence[Cell], site: Site, runner_in: Callab
             f"suite {suite.name} has no night yet, so no run of site {site.name} to rehearse with",
             where=f"--site={site.name}",
             why="a rehearsal submits no job",
-            next_command="python launch/nightly.py --suite=smoke --rehearse     (on this machine), "
-            "or the same after the first night",
+            next_command=ON_A_CPU,
         )
     with tempfile.TemporaryDirectory(prefix="stepmark-rehearsal-") as folder:
         runner = runner_in(Path(folder))
-        benchmark = runner.resolve(cell.request)
+        try:
+            benchmark = runner.resolve(cell.request)
+        except RequestError as error:
+            raise RequestError(error.what, where=error.where, why=error.why, next_command=ON_A_CPU) from None
         run_id = new_run_id(benchmark)
         say(f"{cell.name}: one real run, in a temporary folder")
         with interrupted_once(), contextlib.redirect_stdout(io.StringIO()):
