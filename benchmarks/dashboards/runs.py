@@ -26,7 +26,6 @@ FIGURES = (
     Figure("mfu_percent", "MFU %", lambda run: run.mfu_percent),
     Figure("excess_percent", "excess %", lambda run: None if run.excess is None else 100 * run.excess),
     Figure("memory_gb", "memory GB", lambda run: None if run.memory_bytes is None else run.memory_bytes / 1e9),
-    Figure("counted_steps", "steps", lambda run: float(run.counted)),
 )
 # TensorBoard shows the first five columns of HParams before any click, and hides its metrics off the screen to the
 # right: so these three are columns like what was asked, and the rest are metrics.
@@ -52,6 +51,7 @@ def row_of(run: FinishedRun) -> dict[str, str | float]:
         "task": run.task,
         "global_batch": str(run.global_batch_size),
         "sequence_length": str(run.sequence_length),
+        "counted_steps": str(run.counted),
         "parallelism": run.parallelism or UNKNOWN,
         "pgle": run.pgle,
         "commit": (run.commit or UNKNOWN)[:12],
