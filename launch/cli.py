@@ -103,8 +103,8 @@ def _guarded(chosen: Callable[[], Command]) -> int:
         code = command.main(_parse(command))
         return _answered(code)
     except StepmarkError as error:
-        if command is not None and isinstance(error, UnknownName):
-            error.next_command = _with_meant_word(command, error) or error.next_command
+        if command is not None:
+            error.next_command = _next(command, error)
         return _ended(error, error.exit_code)
     except KeyboardInterrupt:
         return _ended(StepmarkError("interrupted"), EXIT_INTERRUPTED)
@@ -190,12 +190,43 @@ def _refused_value(command: Command, text: str) -> str:
         name, value = found[1], found[2]
         usage = f"{command.typed} --help"
         raise UnknownName(f"--{name}={value}", name, value, choices, next_command=usage)
+    if found and flags.FLAGS[found[1]].boolean:
+        name, value = found[1], found[2]
+        usage = f"{command.typed} {shlex.join([*_without(command.arguments, name), f'--{name}', value])}"
+        raise RequestError(f"--{name}={value}: this flag takes no value", next_command=usage)
     if not (found and found[3]):
         return text
     return f"--{found[1]}={found[2]}: a {'whole ' if found[3] == 'invalid literal' else ''}number is expected"
 
 
 # --- the command that was meant -------------------------------------------------------------------
+
+ONE_FLAG = re.compile(r"--(\w+)=[^ =]+")
+SCRIPT = re.compile(r"python launch/(\w+)\.py")
+
+
+def _next(command: Command, error: StepmarkError) -> str:
+    """What to type: a whole command, where a word or the value of a flag is all that was wrong."""
+    meant = _with_meant_word(command, error) if isinstance(error, UnknownName) else ""
+    flag = ONE_FLAG.fullmatch(error.next_command)
+    if meant:
+        return meant
+    if flag:
+        return _line(command, [*_without(command.arguments, flag[1]), flag[0]])
+    if not error.next_command and isinstance(error, RequestError):
+        return f"{command.typed} --help"
+    if command.typed.startswith("stepmark "):  # it may be installed without a checkout
+        return SCRIPT.sub(r"stepmark \1", error.next_command)
+    return error.next_command
+
+
+def _without(arguments: list[str], flag: str) -> list[str]:
+    """The arguments without a flag of one value."""
+    words = [word for word in arguments if not re.match(rf"--?{flag}=", word)]
+    for place, word in enumerate(words):
+        if word in (f"--{flag}", f"-{flag}"):
+            return [*words[:place], *words[place + 2 :]]
+    return words
 
 
 def _with_meant_word(command: Command, error: UnknownName) -> str:

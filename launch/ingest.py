@@ -36,12 +36,13 @@ from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.values import Step, Value
 from launch.cli import run_main
 from launch.command_line.output import answer
-from launch.reports.ingest_reports import Outcome, Report
+from launch.reports.ingest_reports import FLAGS_OF_A_BENCHMARK, Outcome, Report
 
 if TYPE_CHECKING:
     from benchmarks.mlperf.story import Story
     from benchmarks.references.nearest_reference import Nearest
 
+COMMAND = "python launch/ingest.py"
 STDIN = "-"
 IN_MEMORY_BYTES = 8 << 20  # of a pipe, which can be read once; the rest waits on disk
 
@@ -62,7 +63,7 @@ BENCHMARK_FLAGS = (MODEL, HARDWARE, GPUS, DTYPE, GLOBAL_BATCH_SIZE, SEQUENCE_LEN
 
 def main(argv: list[str]) -> int:
     if argv[1:]:
-        raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"--log={argv[1]}")
+        raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"{COMMAND} --log={shlex.quote(argv[1])}")
     measured = _measured()
     name = _log_name()
     with _open(name) as stream:
@@ -137,7 +138,7 @@ def _measured() -> Measured | None:
         raise RequestError(
             f"a result needs {', '.join(missing)} too",
             why="tokens/s and MFU need all of them, and none of them is guessed",
-            next_command="add them, or leave out every one of them to only read the steps",
+            next_command=f"add them; without any of {FLAGS_OF_A_BENCHMARK} --window --task the steps alone are read",
         )
     rule = WINDOW.value or window.STEADY
     window.check_rule(rule)
@@ -157,13 +158,13 @@ def _measured() -> Measured | None:
 def _log_name() -> str:
     names = list(LOG.value)
     if not names:
-        raise RequestError("no log given", next_command="python launch/ingest.py --log=PATH")
+        raise RequestError("no log given", next_command=f"{COMMAND} --log=PATH")
     if len(names) > 1:
         raise RequestError(
             "one log is read at a time",
             where="--log",
             why="of several hosts' logs of one run, read one; the logs of a run that was continued are joined",
-            next_command=f"cat {shlex.join(names)} | python launch/ingest.py --log=-",
+            next_command=f"cat {shlex.join(names)} | {COMMAND} --log=-",
         )
     return str(names[0])
 
@@ -199,7 +200,7 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
             "no log format recognised",
             where=f"--log={name}",
             why=f"it has no line that a known format prints at a start or for a step; known formats: {known}",
-            next_command=f"zcat {name} | python launch/ingest.py --log=-" if _is_gzip(stream) else "",
+            next_command=f"zcat {name} | {COMMAND} --log=-" if _is_gzip(stream) else "",
         )
     return found
 

@@ -29,7 +29,7 @@ from absl import flags
 
 from benchmarks.backend import Backend, RefusesHardware, backend_names, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
+from benchmarks.errors import EXIT_VALID, RequestError, RunError, UnknownName
 from benchmarks.inside import peak_turns
 from benchmarks.machine.machine_gpus import HERE, of_hardware
 from benchmarks.machine.machine_gpus import shown as shown_gpus
@@ -128,7 +128,7 @@ def _dtypes(device: Hardware | None) -> list[str]:
     typed = [word.strip() for word in FLAGS.dtype.split(",") if word.strip()]
     for dtype in typed:
         if dtype not in peaks.PRECISIONS:
-            raise RequestError(f"unknown precision '{dtype}': {nearest(dtype, peaks.PRECISIONS)}", where="--dtype")
+            raise UnknownName(f"unknown precision '{dtype}'", "dtype", dtype, peaks.PRECISIONS, where="--dtype")
         if FLAGS["dtype"].present and device is not None and dtype in device.emulated:
             raise RequestError(
                 f"{dtype} is emulated on {device.title}: its rate would say nothing",

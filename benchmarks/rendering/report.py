@@ -8,6 +8,7 @@ from benchmarks.rendering.columns import Rows, aligned, columns, spans_text
 from benchmarks.values import Benchmark, Parallelism, Recipe, Step
 
 if TYPE_CHECKING:
+    from benchmarks.measuring.figures import Figures
     from benchmarks.measuring.summary import Result
     from benchmarks.measuring.utilisation import Mfu
 
@@ -47,9 +48,9 @@ def title(benchmark: Benchmark) -> str:
 def result_rows(result: "Result") -> Rows:
     """The short table at the end of a run."""
     rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in folded(result.reasons))]))]
-    rows += _speed_rows(result)
+    rows += speed_rows(result)
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
-    rows.append(("steps", _window_text(result)))
+    rows.append(("steps", window_text(result)))
     rows += _convergence_rows(result)
     rows += _attempt_rows(result)
     from benchmarks.telemetry.summary import telemetry_rows
@@ -125,7 +126,7 @@ def _attempt_rows(result: "Result") -> Rows:
     return [("attempts", "\n".join(texts))] if texts else []
 
 
-def _speed_rows(result: "Result") -> Rows:
+def speed_rows(result: "Result | Figures") -> Rows:
     spread = result.seconds_per_step
     if spread.median is None:
         return [("seconds/step", "not claimed: " + result.null_because.get("seconds_per_step", "unknown"))]
@@ -163,7 +164,7 @@ def mfu_text(entries: "Sequence[Mfu]") -> str:
     return "\n".join(columns(table, indent=""))
 
 
-def _window_text(result: "Result") -> str:
+def window_text(result: "Result | Figures") -> str:
     window = result.window
     out = ", ".join(f"{count} {reason}" for reason, count in window.excluded.items()) or "none"
     span = f"steps {window.first_step}-{window.last_step}" if window.counted else "no step"

@@ -41,5 +41,5 @@ def number(name: str, word: str) -> int:
     digits = word.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:
         what = f"--{name}: '{word}' is no whole number"
-        raise RequestError(what, where=f"--{name}", next_command=f"--{name}=64,128")
+        raise RequestError(what, where=f"--{name}", next_command=f"--{name}=8, or 8,16 for both")
     return int(word)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
+from benchmarks.errors import UnknownName, closest
 from benchmarks.rendering.columns import aligned
 from launch.cli import Command, run_command, wants_help
 
@@ -39,6 +40,7 @@ class Subcommands(NamedTuple):
             if wants_help(arguments):
                 self._print_help()
                 sys.exit(0)
+            self._refuse_misspelt(typed, arguments)
             arguments = self.with_name(typed, arguments)
         module = self.module(arguments[0])
         words = getattr(module, "as_words", list)(arguments[1:])
@@ -59,6 +61,14 @@ class Subcommands(NamedTuple):
                 print(f"stepmark: --{flag} is now: {typed} {shlex.join(new)}", file=sys.stderr)
                 return new
         return [self.default(arguments), *arguments]
+
+    def _refuse_misspelt(self, typed: str, arguments: list[str]) -> None:
+        """What is no subcommand is a file or a folder of the default one, unless there is none of that name."""
+        word = next(iter(arguments), "-")
+        if not word.startswith("-") and not Path(word).exists() and closest(word, self.names):
+            error = UnknownName(f"{self.command} has no subcommand '{word}'", "", word, self.names)
+            error.next_command = f"{typed} {shlex.join([error.meant or '--help', *arguments[1:]])}"
+            raise error
 
     def _print_help(self) -> None:
         print(docstring(SCRIPTS / f"{self.command}.py"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from benchmarks.logs.ingest import ReadLog, gaps, stride
-from benchmarks.rendering.columns import columns
+from benchmarks.rendering.columns import Rows, aligned, columns
 from benchmarks.values import Step
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from benchmarks.references.nearest_reference import Nearest
 
 SHOWN_LINES = 10  # skipped lines and gaps in the table; --json has all
+FLAGS_OF_A_BENCHMARK = "--model --hardware --gpus --dtype --global_batch_size --sequence_length"
 
 
 class Outcome(NamedTuple):
@@ -69,9 +70,27 @@ class Report(NamedTuple):
 
             last = self.log.last_timed()
             lines.append(f"result of attempt {last[0].attempt}:" if last else "result:")
-            lines.append(msgspec.json.format(msgspec.json.encode(self.outcome.result), indent=2).decode())
-            lines.append("reference: " + text(self.outcome.reference).replace("\n", "\n  "))
+            lines += aligned([*_result_rows(self.outcome.result), ("reference", text(self.outcome.reference))])
+        elif self.log.last_timed():
+            lines.append(f"for tokens/s and MFU, add {FLAGS_OF_A_BENCHMARK}")
         return "\n".join(lines)
+
+
+def _result_rows(result: dict[str, object]) -> Rows:
+    """As at the end of a run."""
+    from benchmarks.measuring.figures import Figures
+    from benchmarks.rendering.report import count_text, folded, speed_rows, window_text
+
+    reasons = folded(msgspec.convert(result["reasons"], type=list[str]))
+    rows: Rows = [("status", "\n".join([str(result["status"]), *(f"- {reason}" for reason in reasons)]))]
+    if "window" not in result:  # no step has seconds
+        return rows
+    own = {name: result[name] for name in Figures.__struct_fields__ if name in result}
+    figures = msgspec.convert({**own, "complaints": []}, type=Figures)
+    rows += speed_rows(figures)
+    days = figures.days_per_trillion_tokens
+    rows += [] if days is None else [("1T tokens", f"{count_text(days) if days >= 1000 else f'{days:.2f}'} days")]
+    return [*rows, ("steps", window_text(figures)), ("notes", "\n".join(figures.notes))]
 
 
 def _row(steps: Sequence[Step]) -> tuple[str, ...]:

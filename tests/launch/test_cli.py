@@ -17,7 +17,8 @@ flags.DEFINE(Words(("bf16", "fp32")), "dtype", None, "The precision.")
 flags.DEFINE_multi_string("set", [], "A setting.")
 flags.DEFINE_string("note", None, "A note.")
 flags.DEFINE_integer("steps", None, "Steps.")
-flags.DEFINE_enum("print", None, ["cron", "github"], "What to print.")
+flags.DEFINE_enum("print", None, ["cron", "github", "scrontab"], "What to print.")
+flags.DEFINE_boolean("follow", False, "Follow it.")
 def main(argv):
     {body}
 if __name__ == "__main__":
@@ -78,6 +79,8 @@ UNKNOWN = "raise UnknownName('no', '{}', '{}', ['bf16', 'fp32'], next_command='s
         ("dtype", "fp16", ["--note=fp16"], "as it was"),  # it was not typed there: it stands in a file
         ("", "", ["--dtyp=fp16", "a b"], "--dtype=fp16 'a b'"),
         ("", "", ["--print=crn"], "--print=cron"),
+        ("", "", ["--print=crontab"], "--print=cron"),  # what it begins with, before what looks alike
+        ("", "", ["--follow=RUN", "--steps=9"], "--steps=9 --follow RUN"),
     ],
 )
 def test_next_is_the_command_that_was_meant(
@@ -87,6 +90,20 @@ def test_next_is_the_command_that_was_meant(
     assert done.returncode == 2
     assert done.stderr.count("next:") == 1
     assert done.stderr.splitlines()[-1].endswith(f"script.py {meant}")
+
+
+@pytest.mark.parametrize(
+    ("said", "typed", "shown"),
+    [
+        ("--steps=1", ["--steps=0", "--note=x"], "--note=x --steps=1"),
+        ("--steps=1", ["--steps", "0", "--note=x"], "--note=x --steps=1"),
+        ("--note=y", ["--steps=9"], "--steps=9 --note=y"),
+        ("", ["--steps=9"], "--help"),
+    ],
+)
+def test_a_flag_alone_becomes_a_command_to_paste(tmp_path: Path, said: str, typed: list[str], shown: str) -> None:
+    done = ends(tmp_path, f"raise RequestError('no', next_command='{said}')", *typed)
+    assert done.stderr.splitlines()[-1].endswith(f"script.py {shown}")
 
 
 def test_a_number_that_is_none_is_said_in_words(tmp_path: Path) -> None:

@@ -70,3 +70,9 @@ def test_an_unknown_flag_names_the_nearest_of_its_subcommand(tmp_path: Path) -> 
     assert (done.returncode, done.stdout) == (2, "")
     assert "did you mean 'newest'?" in done.stderr
     assert "report.py runs --newest=1" in done.stderr
+
+
+def test_a_misspelt_subcommand_is_no_file_of_the_default_one() -> None:
+    done = forked.run(REPOSITORY / "launch/report.py", "rns", "a b")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("report.py runs 'a b'")
