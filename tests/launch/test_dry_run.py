@@ -20,7 +20,7 @@ def dry_run(*flags: str, cwd: Path) -> str:
     return done.stdout
 
 
-def test_the_plan_of_seed_003(tmp_path: Path) -> None:
+def test_the_plan_of_nvidias_maxtext_recipe(tmp_path: Path) -> None:
     plan = dry_run(*SEED_003, cwd=tmp_path)
     for words in (
         "68,976,648,192 parameters",

@@ -65,7 +65,7 @@ def figures_of(workload: Workload, *seconds: float | None, rule: str = "steady")
 # --- published ----------------------------------------------------------------------------------
 
 # GPUs, global batch, precision, seconds a step, tokens/s, MFU in percent, days to 1T tokens.
-# Source: seed 003's table (Llama 2 70B on H100, sequences of 4096, last step).
+# Source: NVIDIA/dgxc-benchmarking v24.11.1 maxtext/README_70b.md (Llama 2 70B on H100, sequences of 4096, last step).
 PUBLISHED = [
     (64, 128, "bf16", 6.999, 74908.99, 52.59, 154.51),
     (128, 256, "bf16", 7.072, 148271.49, 52.04, 78.06),
