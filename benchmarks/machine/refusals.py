@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from benchmarks.backend import Backend, EnvironmentSpec, LockFile
-from benchmarks.errors import RequestError
+from benchmarks.errors import DRY_RUN_SHOWS, RequestError
 from benchmarks.machine.machine_gpus import MachineGpus, busy_text, chosen, of_hardware, shown
 from benchmarks.planning.capacity import fits, total_bytes, usable_bytes
 from benchmarks.request.resolve import ConfigSource, Request, command_of, request_of, resolve, scales
@@ -55,10 +55,9 @@ def of_gpus(
     else:
         return None
     where = f"--hardware={hardware.name} --gpus={wanted} --site={benchmark.site.name}"
-    plan = "the same command with --dry_run shows the plan"
     # More GPUs than one machine has are meant for a cluster.
     ways = [way_on, cure] if wanted > hardware.devices_per_node else [cure, f"elsewhere: {way_on}"]
-    return RequestError(what, where=where, why=why, next_command="; ".join([*ways, plan]))
+    return RequestError(what, where=where, why=why, next_command="; ".join([*ways, DRY_RUN_SHOWS]))
 
 
 def in_use(benchmark: Benchmark, machine: MachineGpus, scales: Iterable[int]) -> RequestError | None:

@@ -65,7 +65,8 @@ class Subcommands(NamedTuple):
     def _refuse_misspelt(self, typed: str, arguments: list[str]) -> None:
         """What is no subcommand is a file or a folder of the default one, unless there is none of that name."""
         word = next(iter(arguments), "-")
-        if not word.startswith("-") and not Path(word).exists() and closest(word, self.names):
+        is_name = word.replace("_", "").isalpha()  # node7, a.log and logs/a are none
+        if is_name and not Path(word).exists() and closest(word, self.names):
             error = UnknownName(f"{self.command} has no subcommand '{word}'", "", word, self.names)
             error.next_command = f"{typed} {shlex.join([error.meant or '--help', *arguments[1:]])}"
             raise error

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from benchmarks.backend import Backend, ReadsHub
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, StepmarkError, raised
+from benchmarks.errors import DRY_RUN_SHOWS, RequestError, StepmarkError, raised
 from benchmarks.planning import capacity
 from benchmarks.rendering.report import bytes_text
 from benchmarks.request.refusals import without_transformer_engine
@@ -41,7 +41,7 @@ def _memory(benchmark: Benchmark, storage: capacity.Storage) -> Iterator[Request
             why=", ".join(f"{name} {bytes_text(size * benchmark.gpus)}" for name, size in parts[:3])
             + (f"; it would run on the CPU: {no_gpus}" if (no_gpus := machine_gpus.found().why_none) else ""),
             next_command="a smaller model; or --site=NAME of a cluster (python launch/setup.py --new_site=NAME adds "
-            "one); the same command with --dry_run shows the plan",
+            f"one); {DRY_RUN_SHOWS}",
         )
 
 

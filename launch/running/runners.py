@@ -12,7 +12,7 @@ import msgspec
 
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, RunError, StepmarkError, raised
+from benchmarks.errors import DRY_RUN_SHOWS, RequestError, RunError, StepmarkError, raised
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import NO_LABELS, Benchmark, JobOptions, Labels, Plan, Site
 
@@ -227,5 +227,12 @@ def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runne
 
 
 def refused_text(refusals: Iterable[StepmarkError]) -> str:
-    """The end of a dry run: everything that would be refused now, without repeats."""
-    return "".join(f"\nwould be refused: {text}\n" for text in dict.fromkeys(map(str, refusals)))
+    """The end of a dry run: everything that would be refused now, without repeats; a reason is said once."""
+    alike: dict[tuple[str, ...], dict[str, StepmarkError]] = {}
+    for one in refusals:
+        alike.setdefault((one.why, one.next_command) if one.why else (str(one),), {})[str(one)] = one
+    paragraphs = []
+    for first, *others in map(list, map(dict.values, alike.values())):
+        also = "".join(f"\n  also:  {one.what}" for one in others)
+        paragraphs.append(f"\nwould be refused: {first}{also}\n".replace(f"; {DRY_RUN_SHOWS}", ""))
+    return "".join(paragraphs)

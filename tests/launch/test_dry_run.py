@@ -9,7 +9,7 @@ import pytest
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SEED_003 = ["--model=llama2_70b", "--dtype=fp8", "--hardware=h100", "--gpus=64"]
+MAXTEXT_RECIPE = ["--model=llama2_70b", "--dtype=fp8", "--hardware=h100", "--gpus=64"]
 
 
 # Imports that would make a dry run slow, or that the launcher must never make.
@@ -21,7 +21,7 @@ def dry_run(*flags: str, cwd: Path) -> str:
 
 
 def test_the_plan_of_nvidias_maxtext_recipe(tmp_path: Path) -> None:
-    plan = dry_run(*SEED_003, cwd=tmp_path)
+    plan = dry_run(*MAXTEXT_RECIPE, cwd=tmp_path)
     for words in (
         "68,976,648,192 parameters",
         "fsdp 64",
@@ -47,7 +47,7 @@ def test_the_plan_of_nvidias_maxtext_recipe(tmp_path: Path) -> None:
 def test_it_ends_with_all_that_would_be_refused_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    refused = dry_run(*SEED_003, "--site=example_pyxis", cwd=tmp_path).split("would be refused: ")[1:]
+    refused = dry_run(*MAXTEXT_RECIPE, "--site=example_pyxis", cwd=tmp_path).split("would be refused: ")[1:]
     expected = (
         "the container image",
         "the output folder cannot be seen by the nodes",
@@ -57,8 +57,9 @@ def test_it_ends_with_all_that_would_be_refused_now(tmp_path: Path, monkeypatch:
     assert [words for words in expected if sum(words in one for one in refused) != 1] == []
     assert len(refused) == len(expected)
     assert all("  next:  " in one for one in refused)
-    (here,) = dry_run(*SEED_003, cwd=tmp_path).split("would be refused: ")[1:]
+    (here,) = dry_run(*MAXTEXT_RECIPE, cwd=tmp_path).split("would be refused: ")[1:]
     assert here.startswith("this machine has no 64 x ")
+    assert "--dry_run" not in here  # it is one
     assert "would be refused" not in dry_run("--model=llama2_tiny", cwd=tmp_path)
 
 
@@ -127,7 +128,7 @@ def test_what_the_site_lacks_for_the_engine_hides_nothing_else_that_would_be_ref
 
 
 def test_it_needs_no_home_and_no_path(tmp_path: Path) -> None:
-    command = [sys.executable, str(REPOSITORY / "launch/run.py"), "--backend=jax", *SEED_003, "--dry_run"]
+    command = [sys.executable, str(REPOSITORY / "launch/run.py"), "--backend=jax", *MAXTEXT_RECIPE, "--dry_run"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path, env={"HOME": "/nonexistent"}
     )
