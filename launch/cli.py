@@ -105,6 +105,10 @@ def _guarded(chosen: Callable[[], Command]) -> int:
     except StepmarkError as error:
         if command is not None:
             error.next_command = _next(command, error)
+        elif f"--{JSON}" in sys.argv:  # no command has parsed it
+            from launch.command_line.output import keep_for_json
+
+            keep_for_json()
         return _ended(error, error.exit_code)
     except KeyboardInterrupt:
         return _ended(StepmarkError("interrupted"), EXIT_INTERRUPTED)
@@ -201,7 +205,7 @@ def _refused_value(command: Command, text: str) -> str:
 
 # --- the command that was meant -------------------------------------------------------------------
 
-ONE_FLAG = re.compile(r"--(\w+)=[^ =]+")
+ONE_FLAG = re.compile(r"--(\w+)=[^ =|]+")
 SCRIPT = re.compile(r"python launch/(\w+)\.py")
 
 

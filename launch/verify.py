@@ -128,7 +128,11 @@ def _mllog_differs(folder: RunFolder, backend: Backend) -> list[str]:
 def verify(folder: RunFolder) -> tuple[Checked, int]:
     """And the exit code."""
     if not folder.path.is_dir():
-        raise RequestError("there is no such run folder", where=str(folder.path))
+        raise RequestError(
+            "there is no such run folder",
+            where=str(folder.path),
+            next_command="python launch/status.py --output_dir=DIR shows the runs of a folder",
+        )
     backend = find_backend(folder.benchmark().backend)
     if not folder.is_collected():
         raise not_collected(folder.path)

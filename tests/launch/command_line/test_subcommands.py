@@ -1,5 +1,6 @@
 """Commands with several jobs: which module answers, what --help lists, and the spellings of version 0.8."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -76,3 +77,5 @@ def test_a_misspelt_subcommand_is_no_file_of_the_default_one() -> None:
     done = forked.run(REPOSITORY / "launch/report.py", "rns", "a b")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith("report.py runs 'a b'")
+    as_json = forked.run(REPOSITORY / "launch/report.py", "rns", "--json")
+    assert json.loads(as_json.stdout)["error"]["next"].endswith("report.py runs --json")
