@@ -81,7 +81,6 @@ def raised(check: Callable[[], object]) -> Iterator[StepmarkError]:
 
 
 MOST_LISTED, NEAREST_LISTED = 20, 5
-BEGUN = 3  # letters that a word and the one meant begin with, such as cron and crontab
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
@@ -98,9 +97,10 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def closest(name: str, valid: Sequence[str]) -> str | None:
-    """The valid name that was probably meant."""
-    begun = [one for one in valid if min(len(one), len(name)) >= BEGUN and one.startswith(name[: len(one)])]
-    return begun[0] if len(begun) == 1 else next(iter(_alike(name, valid, 1, 0.6)), None)
+    """The valid name that was probably meant: the first letter is seldom wrong."""
+    same_letter = [one for one in valid if one[:1] == name[:1]]
+    found = _alike(name, same_letter, 1, 0.6) or _alike(name, valid, 1, 0.6)
+    return next(iter(found), None)
 
 
 def _alike(name: str, valid: Sequence[str], most: int, cutoff: float) -> list[str]:

@@ -79,7 +79,7 @@ UNKNOWN = "raise UnknownName('no', '{}', '{}', ['bf16', 'fp32'], next_command='s
         ("dtype", "fp16", ["--note=fp16"], "as it was"),  # it was not typed there: it stands in a file
         ("", "", ["--dtyp=fp16", "a b"], "--dtype=fp16 'a b'"),
         ("", "", ["--print=crn"], "--print=cron"),
-        ("", "", ["--print=crontab"], "--print=cron"),  # what it begins with, before what looks alike
+        ("", "", ["--print=crontab"], "--print=cron"),  # which looks less alike than scrontab does
         ("", "", ["--follow=RUN", "--steps=9"], "--steps=9 --follow RUN"),
     ],
 )
