@@ -1,27 +1,54 @@
 """One log -> what in it tells of a failure. Read as it comes and once; lines that tell nothing cost little. Pure."""
 
 import re
+from collections import deque
 
 import msgspec
 
-from benchmarks.diagnosis.lines import TRACEBACK, Clock, error_lines, label_of, rank_in, writer_end
-from benchmarks.diagnosis.symptoms import Symptoms
-from benchmarks.logs.log_endings import shown_line
+from benchmarks.diagnosis.lines import TRACEBACK, Clock, is_handed_on, rank_in, read_traceback, writer_end
+from benchmarks.diagnosis.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Symptoms
+from benchmarks.logs.log_endings import SHOWN_CHARACTERS, shown_line
 from benchmarks.logs.log_stream import without_colours
 from benchmarks.values import Value
 
-UNKNOWN = "unknown"  # the last line of a Python traceback that shows no known symptom
+UNKNOWN = "unknown"  # an error by its shape, such as the end of a Python traceback, that shows no known symptom
 SUSPECT = "suspect"  # a line that is marked as an error, and no more is known of it
 
 SURVIVED_STEPS = 3  # a rank may be so far ahead of another that has failed: more, and training went on
 AHEAD_BYTES = 256 << 10  # how long a traceback may be
 BEHIND_BYTES = 16 << 10  # how far back the last time stamp is looked for
 MOST_WAITING = 16 << 20  # without the end of a line
+YEAR_WITHIN = 1 << 20  # from the beginning of a log, the first date is looked for
+ABOUT = 40  # characters of a long line that are shown before its symptom
+LONGEST_MARK = 400  # bytes, within which a line says that it is an error
 LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
-MARKED = re.compile(
-    rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|ERROR|fatal|FATAL|CRITICAL)\]?[: ]|[EF]\d{4} \d\d:\d\d|\[NeMo E )"
-    rb"|[A-Za-z_][\w.]*(?:Error|Exception)(?:: |$)"
+MOST_UNKNOWN = 20  # of different shapes, in one log
+PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s)"  # what may stand before an error: nothing, or whoever wrote the line
+# An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
+FATAL = re.compile(
+    PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S|F\d{4} \d\d:\d\d:\d\d|F \S+\.cc:\d+\]"
+    rb"|what\(\): +\S|Fatal Python error: |(?:[\w./-]+: )*[^ ]*:\d+: .*\bAssertion [`'].*failed|panic: "
+    rb"|thread '.*' panicked at|Exception in thread \"|\[?FATAL\b)"
 )
+# A line that is marked as an error.
+MARKED = re.compile(
+    PREFIXED + rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|fatal|Fatal|CRITICAL)[:\]]|[EF]\d{4} \d\d:\d\d|\[NeMo E "
+    rb"|E \S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/])ERROR(?:[\s\]):|,]|$)"
+)
+# A program that could not do something, or a launcher that says so of one.
+UNABLE = re.compile(
+    PREFIXED + rb"[\w./-]+: (?:line \d+: )?(?:[^ :]+: )*(?:cannot|can't|could not|couldn't|failed to|unable to"
+    rb"|(?:command )?not found|No such file|Permission denied)\b"
+    rb"|\b(?:Pod|Job|Container|Task|Worker|Process|Training|Trial|Rank|Step)\b.{0,40} (?:has )?failed(?![\w=])"
+)
+WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W \S+\.cc:")
+ANNOUNCES = 160  # characters, within which a line says its level
+# A run that goes well prints none of these, whatever else it marks as an error.
+OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
+# The step and the last step: of Megatron-LM, and of a progress bar.
+BETWEEN = re.compile(rb"\biteration +(\d+)/ *(\d+) \||\b(\d+)/(\d+) \[\d[\d:]*<")
+LOSSES = re.compile(rb"loss[\"' ]*[:=|]? *[\"']?-?\d")  # of a step, in whatever words
+HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 IGNORED = b"Exception ignored in"
 
 
@@ -42,7 +69,10 @@ class LogEvidence(Value, frozen=True):
 
     file: str
     bytes: int
+    lines: int
     steps: int  # lines that report training
+    trained: bool  # it has them, or losses in words that are not known
+    last_step: tuple[int, int] | None  # the last number of a step, and of how many; None: they are not printed so
     ended_well: bool  # and nothing follows but what is listed
     findings: list[Finding]
     survived: list[Finding]  # training went on after them
@@ -75,14 +105,18 @@ class Scanner:
         self._text = b""
         self._done = 0  # in the text: lines that begin before it have been looked at
         self._before = 0  # bytes of the log before the text
+        self._counted = 0  # in the text: up to here its lines have been counted
         self._lines = 0  # that end before it
-        self._traceback_until: dict[int | None, int] = {}  # by label: where the last that was read ends in the log
+        self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # prefix and end, in the log, of those being read
         self._bytes = 0
         self._steps = 0
         self._ended_well = False
-        self._seen: dict[tuple[str, int | None], _Seen] = {}
+        self._trained = False
+        self._seen: dict[tuple[str, int | None, str], _Seen] = {}
 
     def feed(self, data: bytes) -> None:
+        if self._bytes < YEAR_WITHIN:
+            self._clock.learn_year(data[:YEAR_WITHIN])
         self._bytes += len(data)
         self._text += data
         waiting = len(self._text) - self._done
@@ -94,7 +128,7 @@ class Scanner:
         self._look_until(len(self._text))
         findings: list[Finding] = []
         survived: list[Finding] = []
-        for (name, _), seen in self._seen.items():
+        for (name, *_), seen in self._seen.items():
             symptom = self._symptoms.by_id.get(name)
             last = seen.lasts(self._steps)
             shown = seen.first if last is None or (symptom is not None and symptom.lasting) else last
@@ -104,7 +138,10 @@ class Scanner:
         return LogEvidence(
             file=self._file,
             bytes=self._bytes,
+            lines=self._lines,
             steps=self._steps % _END_OF_TRAINING,
+            trained=self._trained,
+            last_step=last_step(self._text),
             ended_well=self._ended_well,
             findings=findings,
             survived=survived,
@@ -115,32 +152,34 @@ class Scanner:
     def _look_until(self, end: int) -> None:
         if end <= self._done:
             return
-        begin = position = self._done
+        begin = self._counted = self._done
         for picked in self._picker.lines(self._text[begin:end]):
-            self._pass(position, begin + picked.start)
-            position = begin + picked.start
-            self._look_at(position, begin + picked.end, begin + picked.at, picked.words)
-        self._pass(position, end)
+            self._look_at(begin + picked.start, begin + picked.end, begin + picked.at, picked.words)
+        self._count(end)
         keep = max(0, end - BEHIND_BYTES)
         self._before += keep
         self._text, self._done = self._text[keep:], end - keep
 
-    def _pass(self, start: int, end: int) -> None:
-        """Count the lines, and those that report training."""
+    def _count(self, end: int) -> None:
+        """The lines that end before this place, and those that report training."""
+        start, self._counted = self._counted, end
         self._lines += self._text.count(b"\n", start, end)
         self._steps += sum(self._text.count(word, start, end) for word in self._symptoms.progress)
+        self._trained = self._trained or self._steps > 0 or LOSSES.search(self._text, start, end) is not None
 
     # --- a line ---
 
     def _look_at(self, start: int, stop: int, word_at: int, words: set[bytes]) -> None:
+        if words == {FRAME_WORD} and self._is_in_traceback(start, self._text[start:stop]):
+            return
         if stop - start > LONGEST_LINE:
             line = self._text[max(start, word_at - LONGEST_LINE // 2) : min(stop, word_at + LONGEST_LINE // 2)]
         else:
             line = self._text[start:stop]
         line = without_colours(line)
         bare = line[writer_end(line) :]
-        lower = line.lower()
-        if self._symptoms.ends_well(lower):
+        if self._symptoms.ends_well(line, words):
+            self._count(start)
             self._steps = (self._steps // _END_OF_TRAINING + 1) * _END_OF_TRAINING + self._steps % _END_OF_TRAINING
             self._ended_well = True
             return
@@ -149,33 +188,54 @@ class Scanner:
         for symptom in shown:
             self._add(symptom.id, start, line, line)
         if not shown:
-            self._look_for_the_unknown(start, line, bare)
+            self._look_for_the_unknown(start, line, bare, words)
 
-    def _look_for_the_unknown(self, start: int, line: bytes, bare: bytes) -> None:
-        if self._before + start < self._traceback_until.get(label_of(line), 0):
-            return  # it is a part of one that was read
-        known = self._symptoms
-        if bare.startswith(TRACEBACK):
+    def _look_for_the_unknown(self, start: int, line: bytes, bare: bytes, words: set[bytes]) -> None:
+        known, begin = self._symptoms, bare[:LONGEST_MARK]
+        if self._is_in_traceback(start, line) or known.informs(bare):
+            return
+        traceback = TRACEBACK in line or (FRAME_WORD in words and HEADLESS.search(line))
+        fatal = words & FATAL_WORDS and FATAL.search(begin)
+        marked = (words & LEVEL_WORDS and MARKED.search(begin)) or (words & UNABLE_WORDS and UNABLE.search(begin))
+        if not (traceback or fatal or marked) or WARNS.search(line[:ANNOUNCES]):
+            return
+        if traceback:
             self._take_traceback(start, line)
-        elif MARKED.match(bare) and not (known.is_harmless(bare) or known.quotes(bare) or known.informs(bare)):
-            self._add(SUSPECT, start, line, line)
+        elif not (known.is_harmless(bare) or known.quotes(bare)):
+            self._add(UNKNOWN if fatal else SUSPECT, start, line, line)
+
+    def _is_in_traceback(self, start: int, line: bytes) -> bool:
+        """Whether it is a part of one that was read."""
+        place = self._before + start
+        self._tracebacks = [one for one in self._tracebacks if one[1] >= place]
+        return any(prefix.match(line) for prefix, _ in self._tracebacks)
 
     def _take_traceback(self, start: int, line: bytes) -> None:
-        """The error that ended it; none where Python ignored it, or where it shows a known symptom."""
-        errors = error_lines(self._text[start : start + AHEAD_BYTES], label_of(line))
-        if not errors:
+        """The error that was raised first; none where Python ignored it, or where it shows a known symptom."""
+        found = read_traceback(self._text[start : start + AHEAD_BYTES])
+        self._tracebacks.append((found.prefix, self._before + start + found.end))
+        raised = [one for one in found.errors if not is_handed_on(one[1])]
+        if IGNORED in self._text[max(0, start - 400) : start] or (found.errors and not raised):
             return
-        offset, said = errors[-1]
-        self._traceback_until[label_of(line)] = self._before + start + offset + 1
-        ignored = IGNORED in self._text[max(0, start - 400) : start]
-        if ignored or any(True for _, error in errors for _ in self._symptoms.shown_by(error)):
+        if any(True for _, error in raised for _ in self._symptoms.shown_by(error)):
             return
+        if not raised:  # it was cut off
+            if TRACEBACK in line:
+                self._add(SUSPECT, start, line, line)
+            return
+        offset, said = raised[0]
+        if len(raised) > 1 and raised[-1][1] != said:
+            said += b", then " + raised[-1][1]
+        self._count(start)
         self._add(UNKNOWN, start + offset, line, said, self._lines + self._text.count(b"\n", start, start + offset))
 
     def _add(self, name: str, start: int, written_by: bytes, line: bytes, lines: int | None = None) -> None:
+        if lines is None:
+            self._count(start)
         rank = rank_in(written_by)
         rank = self._rank if rank is None else rank
-        key = (name, rank)
+        text = shown_line(line) if name == UNKNOWN else ""
+        key = (name, rank, shape(text) if len(self._seen) < MOST_UNKNOWN else "")
         seen = self._seen.get(key)
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
             seen.count += 1
@@ -184,7 +244,7 @@ class Scanner:
             id=name,
             file=self._file,
             line=(self._lines if lines is None else lines) + 1,
-            text=shown_line(line),
+            text=text or self._shown(name, line),
             rank=rank,
             time=self._time(start, line),
         )
@@ -193,10 +253,41 @@ class Scanner:
         else:
             seen.add(finding, self._steps)
 
+    def _shown(self, name: str, line: bytes) -> str:
+        """Of a long line the part in which the symptom shows."""
+        begin, end = self._symptoms.where_in(line, name) if name in self._symptoms.by_id else (0, 0)
+        return shown_line(line) if end < SHOWN_CHARACTERS else "..." + shown_line(line[max(0, begin - ABOUT) :])
+
     def _time(self, start: int, line: bytes) -> float | None:
         """On the line, else the last before it: in a log, time goes on from line to line."""
         time = self._clock.first(line)
         return time if time is not None else self._clock.last(self._text, max(0, start - BEHIND_BYTES), start)
+
+
+def last_step(end: bytes) -> tuple[int, int] | None:
+    """The last step that the end of a log tells of, and how many there were to be."""
+    found = next(iter(deque(BETWEEN.finditer(end), maxlen=1)), None)
+    if found is None:
+        return None
+    step, last = (int(number) for number in found.groups() if number)
+    return step, last
+
+
+# --- lines of many ranks that say the same ------------------------------------------------------
+
+DIFFERING = (
+    (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b"), "X"),
+    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9a-f:]*:[0-9a-f:]+\](?::\d+)?"), "A"),
+    (re.compile(r"\b[a-zA-Z][a-zA-Z-]*\d+(?:[-.][a-zA-Z0-9-]+)*\b"), "H"),
+    (re.compile(r"\d+(?:\.\d+)?"), "N"),
+)
+
+
+def shape(text: str) -> str:
+    """A line without what differs from rank to rank: numbers, addresses, names of hosts."""
+    for pattern, instead in DIFFERING:
+        text = pattern.sub(instead, text)
+    return text
 
 
 _END_OF_TRAINING = 1 << 40  # counts as so many steps: whatever was before it was survived

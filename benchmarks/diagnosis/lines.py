@@ -3,14 +3,18 @@
 import calendar
 import re
 from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from benchmarks.logs.log_endings import WRITER
+from benchmarks.logs.log_stream import without_colours
 
-# `3: ` of srun --label, [rank3]: of PyTorch, [default3]: of torchrun, [Rank 3] of its watchdog.
-LABEL = re.compile(rb"\s*(?:(\d{1,7}): |\[(?:rank|default)(\d{1,7})\]:? ?)")
+# `3: ` of srun --label, [rank3]: of PyTorch, [default3]: of torchrun, [1,3]<stderr>: of mpirun; by name, [Rank 3] of
+# PyTorch's watchdog and others.
+LABEL = re.compile(rb"\s*(?:(\d{1,7}): |\[(?:rank|default)(\d{1,7})\]:? ?|\[\d+,(\d{1,7})\]<std(?:err|out)>: ?)")
 NAMED = re.compile(
     rb"\[Rank (\d{1,7})\]|\[(?:rank|default)(\d{1,7})\]|error: \S+: task (\d{1,7}): |\{\"rank\": ?(\d{1,7}),"
-    rb"|\bon rank:? (\d{1,7})\b|\bRank (\d{1,7})\] "
+    rb"|\bon rank:? (\d{1,7})\b|\bRank (\d{1,7})\] |\brank=(\d{1,7})\b"
 )
 FILE_RANK = re.compile(r"(?:^|[._-])rank[._-]?(\d{1,7})(?=[._-]|$)|^(?:log|stdout|stderr)[._-](\d{1,7})(?=\.|$)")
 
@@ -20,18 +24,28 @@ STAMP = re.compile(
     rb"|\b(?P<smonth>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<sday>\d{1,2}) (?P<sclock>\d\d:\d\d:\d\d)"
     rb"|\"time_ms\": ?(?P<ms>\d{13})\b|\"time\": ?(?P<unix>\d{10}(?:\.\d+)?)\b"
 )
+DATE = re.compile(rb"\b(20\d\d)[-/](0[1-9]|1[0-2])[-/][0-3]\d[T _]\d\d:")
+HALF_A_YEAR = 6  # months
 MONTHS = [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"]
 
 
 class Clock:
     """Turns the stamps of one log into seconds of the local time, as most of them are written.
 
-    `year` completes stamps that have none; `utc_offset` is what the local time is ahead of Unix time.
+    `year` completes stamps that have none, unless a line of the log has one; `utc_offset` is what the local time is
+    ahead of Unix time.
     """
 
     def __init__(self, year: int, utc_offset: float = 0.0) -> None:
         self._year = year
+        self._month: int | None = None  # of the line that says the year
         self._utc_offset = utc_offset
+
+    def learn_year(self, text: bytes) -> None:
+        """From the first date in a piece of the log."""
+        found = DATE.search(text) if self._month is None else None
+        if found is not None:
+            self._year, self._month = int(found[1]), int(found[2])
 
     def first(self, line: bytes) -> float | None:
         """When a line says that it was written."""
@@ -52,8 +66,20 @@ class Clock:
         if said["year"]:
             return _seconds(int(said["year"]), int(said["month"]), int(said["day"]), said["clock"], said["part"])
         if said["gmonth"]:
-            return _seconds(self._year, int(said["gmonth"]), int(said["gday"]), said["gclock"], said["gpart"])
-        return _seconds(self._year, MONTHS.index(said["smonth"]) + 1, int(said["sday"]), said["sclock"], None)
+            return _seconds(
+                self._year_of(int(said["gmonth"])),
+                int(said["gmonth"]),
+                int(said["gday"]),
+                said["gclock"],
+                said["gpart"],
+            )
+        month = MONTHS.index(said["smonth"]) + 1
+        return _seconds(self._year_of(month), month, int(said["sday"]), said["sclock"], None)
+
+    def _year_of(self, month: int) -> int:
+        """A log that begins in December goes on in January of the next year."""
+        begun = self._month or month
+        return self._year + (begun - month > HALF_A_YEAR) - (month - begun > HALF_A_YEAR)
 
 
 def _seconds(year: int, month: int, day: int, clock: bytes, part: bytes | None) -> float | None:
@@ -76,7 +102,7 @@ def rank_in(line: bytes) -> int | None:
 def label_of(line: bytes) -> int | None:
     """The rank that srun or torchrun has put before a line."""
     found = LABEL.match(line)
-    return None if found is None else int(found[1] or found[2])
+    return None if found is None else int(found[found.lastindex or 0])
 
 
 def rank_of_file(name: str) -> int | None:
@@ -87,35 +113,126 @@ def rank_of_file(name: str) -> int | None:
 
 # --- tracebacks ---------------------------------------------------------------------------------
 
-TRACEBACK = b"Traceback (most recent call last):"
-ERROR_LINE = re.compile(rb"[A-Za-z_][\w.]*(?:: .*)?$")
-CHAINED = (b"The above exception was the direct cause", b"During handling of the above exception")
+TRACEBACK = b"Traceback (most recent call last)"
+# `ValueError: bad`, `jax.errors.JaxRuntimeError: bad`, `socket.timeout: bad`, `KeyboardInterrupt`.
+ERROR_LINE = re.compile(
+    rb"(?:\w+\.)*(?:[A-Z_]\w*[a-z]\w*|(?<=\.)[a-z]\w+):(?:\s.*)?$|[\w.]*(?:Error|Exception|Interrupt|Exit|Iteration)$"
+)
+CHAINED = (
+    b"The above exception was the direct cause",
+    b"During handling of the above exception",
+    b"The stack trace below excludes JAX-internal frames",
+)
+# It only hands on what another process or thread has raised, whose own traceback stands beside it.
+HANDED_ON = re.compile(
+    rb"(?:[\w.]*\.)?(?:ProcessRaisedException|ProcessExitedException|_?RemoteTraceback|ChildFailedError|RayTaskError"
+    rb"|CalledProcessError|UnfilteredStackTrace|(?:Base)?ExceptionGroup|SignalException)\b|\w+: Caught \w+ in \w+"
+)
 TRACEBACK_LINES = 2000  # a deep recursion is folded by Python after a few hundred
+FRAMES_WITHIN = 200  # lines, of many ranks that write at once
+FRAME = re.compile(rb'  File \\?"|\xe2\x94\x82|\|   File "')  # of Python, of rich, of a group of exceptions
+BOX = re.compile(rb"(?:\xe2\x95\xad|\xe2\x94\x8c|\+-)(?:\xe2\x94\x80|[ -])*$")  # how rich begins a traceback
+INSIDE = (b" ", b"\t", b"|", b"+-", b"\xe2\x94", b"\xe2\x95")  # how the lines before the error begin
+QUOTED = re.compile(rb':(?:\\n)?"')  # each line is a text of JSON
+TEXT = re.compile(rb'(?:[^"\\]|\\.)*')  # up to the end of such a text
+NUMBERS = re.compile(rb"\d+")
+# What differs from line to line of one writer: the time of the day with or without its date, or seconds.
+CLOCKS = re.compile(
+    rb"(?:\d{4}[-/]\d\d[-/]\d\d[T _]?)?\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\d+\.\d{3,}"
+)
 
 
-def error_lines(text: bytes, label: int | None = None) -> list[tuple[int, bytes]]:
-    """The error of a traceback at the beginning of a text, and of those chained to it: where each stands, and itself.
+class Traceback(NamedTuple):
+    """One traceback with those chained to it."""
 
-    With a label, only the lines that this rank wrote belong to it.
+    prefix: "re.Pattern[bytes]"  # of its lines
+    end: int  # where its last error, or line, begins in the text
+    errors: list[tuple[int, bytes]]  # in the order in which they were raised: where each stands, and itself
+
+
+def read_traceback(text: bytes) -> Traceback:
+    """The traceback that the first line of a text begins.
+
+    Its lines have the prefix of that line, but for the time in it; where no frame has it, that of the first frame.
     """
+    first = without_colours(text.partition(b"\n")[0])
+    before, head, after = first.partition(TRACEBACK)
+    if not head:  # its beginning is lost
+        frame = FRAME.search(first)
+        prefix = _pattern(first[: frame.start()] if frame else b"", CLOCKS)
+        return Traceback(prefix, *_errors(_lines(text, prefix, quoted=False)))
+    if b"\\n" in after and FRAME.search(after):  # all of it in one line: a text of JSON, or a list of Python's
+        lines = [(0, line) for line in _unpacked(after, quoted=b'\\"' in after)]
+        return Traceback(_pattern(before, NUMBERS), 0, _errors(lines)[1])
+    prefix = _prefix(text, BOX.sub(b"", before))
+    return Traceback(prefix, *_errors(_lines(text, prefix, QUOTED.match(after) is not None)))
+
+
+def is_handed_on(error: bytes) -> bool:
+    """Whether an error tells only that of another process or thread."""
+    return HANDED_ON.match(error) is not None
+
+
+def _errors(lines: Iterable[tuple[int, bytes]]) -> tuple[int, list[tuple[int, bytes]]]:
+    """Where the last one begins, or what is there of the traceback ends; and the errors."""
     found: list[tuple[int, bytes]] = []
-    ended = False  # an error was read, and no further one is chained to it yet
+    end, ended, chained = 0, False, False  # ended: an error was read, and no further one is chained to it yet
+    for start, line in lines:
+        if line.startswith(CHAINED):
+            ended, chained = False, True
+        elif TRACEBACK in line and not chained:
+            break  # of another writer
+        elif TRACEBACK in line:
+            chained = False
+        elif ended and line and not line.startswith(INSIDE):
+            break
+        elif not ended and ERROR_LINE.match(line):
+            found.append((start, line))
+            end, ended = start, True
+        elif not ended:
+            end = start
+    return end, found
+
+
+def _lines(text: bytes, prefix: "re.Pattern[bytes]", quoted: bool) -> Iterator[tuple[int, bytes]]:
+    """The lines with this prefix, without it, after the first line of a text."""
     position = 0
     for number, whole in enumerate(text.split(b"\n", TRACEBACK_LINES)[:TRACEBACK_LINES]):
         start, position = position, position + len(whole) + 1
-        if number == 0 or (label is not None and label_of(whole) != label):
-            continue
-        line = whole[writer_end(whole) :].rstrip()
-        if line.startswith(CHAINED):
-            ended = False
-        elif not line or line[:1] in b" \t" or line.startswith(TRACEBACK):
-            continue
-        elif not ended and ERROR_LINE.match(line):
-            found.append((start, line))
-            ended = True
-        elif ended:
-            break
-    return found
+        line = without_colours(whole)
+        found = prefix.match(line)
+        if number and found:
+            rest = line[found.end() :]
+            yield start, next(_unpacked(rest, quoted)) if quoted else rest.rstrip()
+
+
+def _unpacked(text: bytes, quoted: bool) -> Iterator[bytes]:
+    """The lines of a text as JSON, where it is quoted, or Python writes it into one line."""
+    if quoted:
+        found = TEXT.match(text)
+        text = found[0] if found else text
+    for line in re.split(rb"\\n(?:['\"], ['\"])?", text):
+        yield line.replace(b'\\"', b'"').rstrip()
+
+
+def _prefix(text: bytes, before: bytes) -> "re.Pattern[bytes]":
+    following = [without_colours(line) for line in text.split(b"\n", FRAMES_WITHIN)[1:FRAMES_WITHIN]]
+    for free in (CLOCKS, NUMBERS):
+        pattern = _pattern(before, free)
+        if any((found := pattern.match(line)) and FRAME.match(line, found.end()) for line in following):
+            return pattern
+    frame = FRAME.search(following[0]) if following else None
+    return _pattern(following[0][: frame.start()] if frame else before, CLOCKS)
+
+
+def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":
+    """Finds this prefix, with other numbers in its free parts, and with fewer blanks at its end."""
+    bare = prefix.rstrip()
+    parts, position = [], 0
+    for found in free.finditer(bare):
+        parts += [re.escape(bare[position : found.start()]), NUMBERS.sub(rb"\\d+", re.escape(found[0]))]
+        position = found.end()
+    return re.compile(b"".join([*parts, re.escape(bare[position:]), b" {0,%d}" % (len(prefix) - len(bare))]))
 
 
 def writer_end(line: bytes) -> int:

@@ -1,29 +1,32 @@
 """Which of all that was found came first: the cause, and not who cries loudest. Pure.
 
-A cause comes before an error nobody knows, that before a death whose reason is not said, that before what follows
-from another's failure. Among causes and unknown errors the earliest counts: in one log the first line, of two logs
-the earlier stamp, or the known one where a stamp is missing. Where it is known which rank failed first, what it says
-comes before what the others say.
+A cause or an error nobody knows comes before a death whose reason is not said, that before what follows from
+another's failure and what is only marked as an error, and last what says that it ended. In each of these the earliest
+counts: in one log the first line, of two logs the earlier stamp, or the better known one where a stamp is missing.
+Where it is known which rank failed first, what it says comes before what the others say.
 """
 
-import re
 from collections.abc import Sequence
 
 import msgspec
 
-from benchmarks.diagnosis.evidence import SUSPECT, UNKNOWN, Finding, LogEvidence, Scanner
+from benchmarks.diagnosis.evidence import OF_A_FAILURE, SUSPECT, UNKNOWN, Finding, LogEvidence, Scanner, shape
 from benchmarks.diagnosis.lines import Clock
 from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.logs.log_endings import Ending
 from benchmarks.values import Value
 
 CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, CONSEQUENCE, MARKED, END = range(7)
-WORTH_MORE = ("cause", UNKNOWN, "death", "consequence")  # than a line that is marked as an error
+WORTH_MORE = ("cause", UNKNOWN, "death")  # than a line that is marked as an error
 TIERS = {"cause": CAUSE, UNKNOWN: UNKNOWN_ERROR, "death": DEATH, "consequence": CONSEQUENCE, SUSPECT: MARKED}
-SOLVED_BY_TIME = (CAUSE, JOB_CAUSE, UNKNOWN_ERROR)
+SOLVED_BY_TIME = ((CAUSE, JOB_CAUSE, UNKNOWN_ERROR), (CONSEQUENCE, MARKED))
+MESSAGE_LINES = 5  # of an error
 NEVER = float("inf")
 SOON_SECONDS = 60.0
 PYTHON_ERROR = "python_error"  # what an unknown error is called in the tables of many logs
+STOPPED = "stopped_early"
+# What may follow a training that ended well, when its processes part: kinds, and symptoms.
+AFTER_THE_END = ("consequence", "end", SUSPECT, "time_limit", "cancelled_job")
 ANY_YEAR = 2000  # of stamps without one; all are of one log
 
 
@@ -34,6 +37,7 @@ class Known(Value, frozen=True):
     failed: bool = False  # for certain
     first_rank: int | None = None  # that failed
     since: float | None = None  # what is older belongs to an earlier attempt
+    recorded: bool = False  # a run of Stepmark's: whether it came to its end is not for its logs to say
 
 
 NOTHING = Known()
@@ -73,17 +77,23 @@ class Diagnosis(Value, frozen=True):
 def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOTHING) -> Diagnosis:
     """The order of all that the logs say."""
     found = [one for log in logs for one in log.findings]
-    survived = [one for log in logs for one in log.survived]
+    survived = [one for log in logs for one in log.survived if _kind(one, symptoms) != "begin"]
     steps = sum(log.steps for log in logs)
     ended_well = known.ended_well or (not known.failed and any(log.ended_well for log in logs))
     old = [one for one in found if known.since is not None and one.time is not None and one.time < known.since]
     warns = [one for one in found if _kind(one, symptoms) == "warning"]
-    counted = [one for one in found if one not in old and one not in warns]
+    begins = [one for one in found if _kind(one, symptoms) == "begin"]
+    counted = [one for one in found if one not in old and one not in warns and one not in begins]
     if known.ended_well:
         counted, survived = [], [*survived, *counted]
-    alive = ended_well or (steps > 0 and not known.failed)
-    if alive and all(one.id == SUSPECT for one in counted):
+    if ended_well and not known.failed:
+        late = [one for one in counted if _kind(one, symptoms) in AFTER_THE_END or one.id in AFTER_THE_END]
+        counted, survived = [one for one in counted if one not in late], [*survived, *late]
+    alive = ended_well or (not known.failed and any(log.trained for log in logs))
+    if alive and all(one.id == SUSPECT and not OF_A_FAILURE.match(one.text) for one in counted):
         counted, survived = [], [*survived, *counted]
+    if not (counted or ended_well or known.recorded):
+        counted = _unfinished(logs, begins)
     order = _Order(symptoms, known)
     return Diagnosis(
         failed=bool(counted) or known.failed,
@@ -96,12 +106,31 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     )
 
 
+def _unfinished(logs: Sequence[LogEvidence], begins: list[Finding]) -> list[Finding]:
+    """That a training has begun, and has not come to its last step."""
+    stopped = [
+        Finding(
+            STOPPED,
+            log.file,
+            log.lines,
+            f"the log stops at step {log.last_step[0]} of {log.last_step[1]}",
+            None,
+            None,
+        )
+        for log in logs
+        if log.last_step is not None
+    ]
+    if any(log.trained for log in logs):
+        return [] if any(log.last_step and log.last_step[0] >= log.last_step[1] for log in logs) else stopped[:1]
+    return stopped[:1] or begins
+
+
 def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:
     """What a piece of one log shows to have gone wrong first; None where it shows nothing."""
     scanner = Scanner(symptoms, "", Clock(ANY_YEAR))
     scanner.feed(text)
     found = diagnose([scanner.finish()], symptoms)
-    return next((one for one in found.entries if one.kind != SUSPECT), None)
+    return next((one for one in found.entries if one.kind not in (SUSPECT, "begin")), None)
 
 
 def ending_of(text: bytes, symptoms: Symptoms) -> Ending | None:
@@ -121,15 +150,23 @@ def _kind(finding: Finding, symptoms: Symptoms) -> str:
 
 
 def _explaining(found: Sequence[Finding], symptoms: Symptoms) -> list[Finding]:
-    """Without errors of a rank that says why it failed, and marked lines of one that says anything better."""
-    kinds = {kind: {_writer(one) for one in found if _kind(one, symptoms) == kind} for kind in WORTH_MORE}
-    better = set().union(*kinds.values())
+    """Without unknown errors that a known cause explains, and marked lines of a rank that says anything better."""
+    causes = [one for one in found if _kind(one, symptoms) == "cause"]
+    better = {_writer(one) for one in found if _kind(one, symptoms) in WORTH_MORE}
     return [
         one
         for one in found
-        if not (one.id == UNKNOWN and _writer(one) in kinds["cause"])
+        if not (one.id == UNKNOWN and any(_explains(cause, one, symptoms) for cause in causes))
         and not (one.id == SUSPECT and _writer(one) in better)
     ]
+
+
+def _explains(cause: Finding, unknown: Finding, symptoms: Symptoms) -> bool:
+    """Before it or in the lines of its message; what Slurm says of the job comes at the end, and explains all."""
+    if _writer(cause) != _writer(unknown):
+        return False
+    late = cause.file != unknown.file or symptoms.by_id[cause.id].of == "job"
+    return late or cause.line <= unknown.line + MESSAGE_LINES
 
 
 def _writer(one: Finding) -> int | str:
@@ -154,14 +191,18 @@ class _Order:
         parts: dict[tuple[int, int], list[Finding]] = {}
         for one in found:
             tier = self._tier(one)
-            place = 0 if tier in SOLVED_BY_TIME else tier
+            place = next((group[0] for group in SOLVED_BY_TIME if tier in group), tier)
             others = int(self._known.first_rank is not None)
-            if others and tier == JOB_CAUSE:  # what came long after a rank had died did not kill it
+            if others and self._is_of_job(one):  # what came long after a rank had died did not kill it
                 others, place = 0, place if (one.time or 0.0) <= long_after else END
             elif others and self._is_first(one):
                 others = 0
             parts.setdefault((others, place), []).append(one)
         return [one for key in sorted(parts) for one in self._by_time(parts[key])]
+
+    def _is_of_job(self, one: Finding) -> bool:
+        symptom = self._symptoms.by_id.get(one.id)
+        return symptom is not None and symptom.of == "job" and symptom.kind in ("cause", "death")
 
     def _is_first(self, one: Finding) -> bool:
         return self._tier(one) <= DEATH and one.rank is not None and one.rank == self._known.first_rank
@@ -198,15 +239,16 @@ class _Order:
     def _entry(self, group: Sequence[Finding]) -> Entry:
         first = _said_best(group)
         symptom = self._symptoms.by_id.get(first.id)
-        ended = "that a Python traceback ends in" if first.id == UNKNOWN else "that is marked as one"
+        family = self._symptoms.family_of(first.text) if symptom is None and first.id == UNKNOWN else None
         title = "an error that is not known" if first.id == UNKNOWN else "a line marked as an error"
+        unknown = "No known symptom: this is the first error that the logs show."
         return Entry(
             id=first.id,
             kind=_kind(first, self._symptoms),
             phase=symptom.phase if symptom else "unknown",
-            title=symptom.title if symptom else title,
-            means=symptom.means if symptom else f"No known symptom: this is the first error {ended}.",
-            do=symptom.do if symptom else ["read what stands before this line"],
+            title=symptom.title if symptom else f"{title} ({family.title})" if family else title,
+            means=symptom.means if symptom else f"{unknown} {family.means}" if family else unknown,
+            do=symptom.do if symptom else family.do if family else ["read what stands before this line"],
             source=symptom.source if symptom else "the log itself",
             first=first,
             ranks=sorted({one.rank for one in group if one.rank is not None}),
@@ -222,20 +264,3 @@ def _said_best(group: Sequence[Finding]) -> Finding:
     own = (one for one in group if one.rank == first.rank and not one.file.endswith((".json", ".jsonl")))
     said = next(own, None)
     return first if said is None else msgspec.structs.replace(said, time=said.time or first.time)
-
-
-# --- lines of many ranks that say the same ------------------------------------------------------
-
-DIFFERING = (
-    (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b"), "X"),
-    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9a-f:]*:[0-9a-f:]+\](?::\d+)?"), "A"),
-    (re.compile(r"\b[a-zA-Z][a-zA-Z-]*\d+(?:[-.][a-zA-Z0-9-]+)*\b"), "H"),
-    (re.compile(r"\d+(?:\.\d+)?"), "N"),
-)
-
-
-def shape(text: str) -> str:
-    """A line without what differs from rank to rank: numbers, addresses, names of hosts."""
-    for pattern, instead in DIFFERING:
-        text = pattern.sub(instead, text)
-    return text

@@ -16,9 +16,17 @@ if TYPE_CHECKING:
     from benchmarks.diagnosis.picking import LinePicker  # numpy
 
 FILE_NAME = "symptoms.yml"
-ERROR_WORDS = (b"error", b"exception", b"fatal", b"traceback (most recent", b"critical")
+# One stands in every line that is an error by its shape, whatever it says (benchmarks/diagnosis/evidence.py).
+LEVEL_WORDS = frozenset({b"error", b"exception", b"fatal", b"critical"})
+FATAL_WORDS = LEVEL_WORDS | {b"what():", b"assertion", b"panic", b"check failed", b"non-ok-status"}
+UNABLE_WORDS = frozenset({
+    b": cannot ", b": can't ", b"could not", b"couldn't", b"failed to", b"unable to", b"not found", b"no such file",
+    b"permission denied", b" failed",
+})  # fmt: skip
+FRAME_WORD = b'", line '
+ERROR_WORDS = {b"traceback (most recent", FRAME_WORD, *FATAL_WORDS, *UNABLE_WORDS}
 
-Kind = Literal["cause", "death", "consequence", "end", "warning"]
+Kind = Literal["cause", "death", "consequence", "end", "begin", "warning"]
 
 
 class Symptom(Value, frozen=True):
@@ -39,6 +47,15 @@ class Symptom(Value, frozen=True):
     lasting: bool = False  # training may go on after it, and is worth nothing
 
 
+class ErrorFamily(Value, frozen=True):
+    """What may be said of an error that shows no symptom, by its class in Python."""
+
+    pattern: str
+    title: str
+    means: str
+    do: list[str]
+
+
 class SymptomTable(Value, frozen=True):
     """configs/symptoms.yml."""
 
@@ -49,6 +66,7 @@ class SymptomTable(Value, frozen=True):
     no_evidence: list[str]
     info: list[str]
     symptoms: list[Symptom]
+    errors: list[ErrorFamily]
 
 
 class Symptoms:
@@ -61,6 +79,7 @@ class Symptoms:
             raise RequestError("two symptoms have one id", where=f"{where}: id")
         self.progress = [word.encode() for word in table.progress]
         self.success = [[word.lower().encode() for word in words] for words in table.success]
+        self._success_words = {row[0] for row in self.success}
         self._patterns: dict[str, re.Pattern[bytes]] = {}
         self._found_by: dict[bytes, list[Symptom]] = {}
         for one in table.symptoms:
@@ -72,6 +91,7 @@ class Symptoms:
         self._quoting = _compiled(table.no_evidence, f"{where}: no_evidence")
         self._info = _compiled(table.info, f"{where}: info")
         self._harmless = _compiled(table.harmless, f"{where}: harmless")
+        self._families = [(_compiled([one.pattern], f"{where}: errors"), one) for one in table.errors]
 
     @cached_property
     def picker(self) -> "LinePicker":
@@ -89,12 +109,24 @@ class Symptoms:
 
     def shown_by(self, line: bytes, candidates: Iterable[Symptom] | None = None) -> Iterator[Symptom]:
         """The symptoms that a line shows. What it quotes, or says at level INFO, shows none."""
-        if self.quotes(line):
-            return
-        informs = self.informs(line)
+        informs: bool | None = None
         for one in self.table.symptoms if candidates is None else candidates:
-            if (one.info or not informs) and self._patterns[one.id].search(line):
+            if not self._patterns[one.id].search(line):
+                continue
+            if informs is None:
+                if self.quotes(line) or self.is_harmless(line):
+                    return
+                informs = self.informs(line)
+            if one.info or not informs:
                 yield one
+
+    def family_of(self, error: str) -> ErrorFamily | None:
+        return next((one for pattern, one in self._families if pattern.search(error.encode())), None)
+
+    def where_in(self, line: bytes, name: str) -> tuple[int, int]:
+        """From where to where in a line a symptom shows."""
+        found = self._patterns[name].search(line)
+        return found.span() if found else (0, 0)
 
     def matches(self, text: str, names: Sequence[str]) -> Iterator[re.Match[bytes]]:
         """Where the lines of a short text show one of these symptoms."""
@@ -115,8 +147,12 @@ class Symptoms:
     def is_harmless(self, line: bytes) -> bool:
         return self._harmless.search(line) is not None
 
-    def ends_well(self, lower_line: bytes) -> bool:
-        return any(all(word in lower_line for word in words) for words in self.success)
+    def ends_well(self, line: bytes, picked: set[bytes]) -> bool:
+        """Whether a line with these words in it tells of the end of training."""
+        if self._success_words.isdisjoint(picked):
+            return False
+        lower = line.lower()
+        return any(all(word in lower for word in row) for row in self.success)
 
 
 def read_symptoms(configs_root: Path) -> Symptoms:

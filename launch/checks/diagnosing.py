@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.diagnosis.evidence import LogEvidence, Scanner
 from benchmarks.diagnosis.lines import Clock, rank_of_file
-from benchmarks.diagnosis.order import NOTHING, Diagnosis, Known, diagnose
+from benchmarks.diagnosis.order import Diagnosis, Known, diagnose
 from benchmarks.diagnosis.symptoms import Symptoms, read_symptoms
 from benchmarks.diagnosis.text import one_line
 from benchmarks.errors import RequestError, StepmarkError
@@ -110,16 +110,19 @@ def _known_of(folder: RunFolder) -> Known:
     with suppress(RequestError, OSError):
         status = folder.stored_result().status if (folder.path / RESULT).exists() else None
         last = max(folder.attempts(), default=0)
-        starts = [one.time for one in folder.job_events(last) if one.event == "start"] if last else []
+        events = folder.job_events(last) if last else []
+        starts = [one.time for one in events if one.event == "start"]
+        hung = any(one.event == "hung" for one in events)  # and all ranks were ended at once
         ended = folder.ended(folder.measured_phase().name, last) if last else []
         first = first_to_fail([one for one in ended if one.exit_code != 0], None)
         return Known(
             ended_well=status == "valid",
             failed=status == "failed",
-            first_rank=None if first is None or not folder.is_queued() else first.rank,
+            first_rank=None if hung or first is None or not folder.is_queued() else first.rank,
             since=_local(min(starts)) if starts and last > 1 else None,
+            recorded=True,
         )
-    return NOTHING
+    return Known(recorded=True)
 
 
 def _local(unix: float) -> float:

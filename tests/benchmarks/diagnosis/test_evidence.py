@@ -1,5 +1,6 @@
 """Reading a log: the same however it is cut into pieces, lines counted, writers and times known."""
 
+import json
 import time
 
 import pytest
@@ -96,6 +97,15 @@ def test_the_time_of_a_line(line: bytes, clock: str | None) -> None:
     assert (None if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))) == clock
 
 
+def test_a_stamp_without_a_year_has_that_of_the_log() -> None:
+    (finding,) = evidence("2024-12-31 23:59:00 begin\nE0101 00:00:01.310937 1400 a.cc:1] a new error\n").findings
+    assert time.strftime("%Y-%m-%d", time.gmtime(finding.time)) == "2025-01-01"
+    (finding,) = evidence(
+        "Nov  3 10:00:00 n1 kernel: NVRM: Xid (PCI:0000:44:00): 79\n2024-11-04 10:00:00 a\n"
+    ).findings
+    assert time.strftime("%Y-%m-%d", time.gmtime(finding.time)) == "2024-11-03"
+
+
 # --- many ranks say the same ------------------------------------------------------------------------
 
 
@@ -110,4 +120,121 @@ def test_the_time_of_a_line(line: bytes, clock: str | None) -> None:
     ],
 )
 def test_a_measure_of_error_and_a_command_that_is_traced_tell_of_no_failure(line: str) -> None:
+    assert evidence(f"{line}\n").findings == []
+
+
+# --- whose prefix nobody knows -----------------------------------------------------------------------
+
+FRAMES = ["Traceback (most recent call last):", '  File "a.py", line 1, in <module>', "    f()", "ValueError: bad"]
+PREFIXES = [
+    "c000001: ",
+    "node-1: ",
+    "172.31.20.74: ",
+    "[1,23]<stderr>:",
+    " 2: [rank2]: ",
+    "(worker6, rank=6, pid=8930, ip=10.42.3.242) ",
+    "data_index/0 [default0]:[rank0]: ",
+    "trainer-1  | ",
+    "[pod/llama-worker-0/pytorch] ",
+    "llama-worker-0 pytorch ",
+    "2025-01-01T00:00:0{}.12345678{}Z stderr F ",
+    "Jan  2 03:04:0{} n17 train[4711]: ",
+    "(Core pid=434697) ERROR 04-21 10:43:1{} [core.py:390] ",
+    "1763733117.12{} worker ",
+    "#104{} n1> ",
+    "\x1b[31m[n1]\x1b[0m ",
+]
+
+
+def written_by(prefix: str, lines: list[str]) -> str:
+    return "".join(f"{prefix.replace('{}', str(number))}{line}\n" for number, line in enumerate(lines))
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_traceback_is_found_by_its_shape_behind_any_prefix(prefix: str) -> None:
+    (finding,) = evidence("a line\n" + written_by(prefix, FRAMES) + "another line\n").findings
+    assert (finding.id, finding.text, finding.line) == ("unknown", "ValueError: bad", 5)
+
+
+def test_the_lines_of_two_unknown_writers_are_told_apart() -> None:
+    lines = [f"node-{node}: {line}\n" for line in FRAMES for node in (1, 2)]
+    text = "".join(lines).replace("node-2: ValueError: bad", "node-2: KeyError: 'x'")
+    assert [one.text for one in evidence(text).findings] == ["ValueError: bad", "KeyError: 'x'"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"level": "error", "ts": 1735689600.1, "msg": "\n".join(FRAMES), "rank": 3}) + "\n",
+        "".join(json.dumps({"time": f"10:00:0{n}", "text": line}) + "\n" for n, line in enumerate(FRAMES)),
+        "".join(json.dumps({"log": line + "\n", "time": f"10:00:0{n}"}) + "\n" for n, line in enumerate(FRAMES)),
+        f"worker: {[line + chr(10) for line in FRAMES]}\n",
+        "0: ╭──── Traceback (most recent call last) ────╮\n0: │ a.py:1 in main │\n0: ╰────╯\n0: ValueError: bad\n",
+        "[rank3]:" + "\n[rank3]:".join(FRAMES[1:]) + "\n",
+        "  exitcode  : 0\n  traceback : " + "\n  ".join(FRAMES) + "\n  \n====\n",
+    ],
+    ids=["JSON", "JSON lines", "docker", "a list of Python's", "rich", "its beginning is lost", "torchelastic"],
+)
+def test_a_traceback_in_other_forms(text: str) -> None:
+    assert [one.text for one in evidence(text).findings] == ["ValueError: bad"]
+
+
+SPAWNED = (
+    "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 1 terminated with the following error:\n"
+)
+RAY = "ray.exceptions.RayTaskError(ValueError): ray::f() (pid=1, ip=10.0.0.1)\n" + "\n".join(FRAMES[1:]) + "\n"
+LOADER = "KeyError: Caught KeyError in DataLoader worker process 0.\nOriginal "
+GROUP = written_by("  | ", [*FRAMES[1:3], "ExceptionGroup: two (1)"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TRACE + SPAWNED + "\n".join(FRAMES) + "\n",
+        TRACE + RAY,
+        TRACE + LOADER + "\n".join(FRAMES) + "\n",
+        "  + Exception Group "
+        + FRAMES[0]
+        + "\n"
+        + GROUP
+        + "  +-+---------------- 1 ----------------\n"
+        + written_by("    | ", FRAMES),
+        "\n".join(FRAMES)
+        + "\n"
+        + TRACE
+        + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\n",
+    ],
+    ids=["spawn", "Ray", "DataLoader", "group", "torchrun"],
+)
+def test_what_a_wrapper_hands_on_is_the_error(text: str) -> None:
+    assert [one.text for one in evidence(text).findings if one.id == "unknown"] == ["ValueError: bad"]
+
+
+def test_of_chained_errors_the_first_to_be_raised_is_named() -> None:
+    cause = "\nThe above exception was the direct cause of the following exception:\n\n"
+    text = TRACE + "KeyError: 'x'\n" + cause + TRACE + "ValueError: no such model\n"
+    (finding,) = evidence(text).findings
+    assert (finding.text, finding.line) == ("KeyError: 'x', then ValueError: no such model", 4)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2025-12-03 08:05:18.241212: F external/xla/a.cc:1136] Check failed: x == y",
+        "F1121 13:51:57.310937 1400 pjrt_client.cc:591] Check failed: client != nullptr",
+        "  what():  a bad number of heads",
+        "Fatal Python error: init_fs_encoding: failed to get the Python codec",
+        "python: a.cpp:12: void f(): Assertion `n > 0' failed.",
+        "c000001: RuntimeError: something new",
+        "thread 'main' panicked at src/main.rs:4:5:",
+    ],
+)
+def test_the_end_of_a_program_in_any_language(line: str) -> None:
+    assert [one.id for one in evidence(f"a line\n{line}\n").findings] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    "line", ["[WARNING] mpi: failed to find a, use b", "x.py:3: UserWarning: could not import apex, not found"]
+)
+def test_a_warning_is_no_error(line: str) -> None:
     assert evidence(f"{line}\n").findings == []

@@ -80,6 +80,46 @@ def test_what_a_rank_says_of_its_death_is_shown_rather_than_the_record_of_it() -
     assert entry.ranks == [2]
 
 
+def test_an_abort_and_timeouts_follow_from_what_was_first() -> None:
+    aborts = "terminate called after throwing an instance of 'c10::DistBackendError'\nAborted (core dumped)\n"
+    late = "".join(f"{rank}: " + WATCHDOG.format(rank) for rank in range(64)) + aborts
+    assert ids(diagnosis(a_log=late)) == ["nccl_timeout", "aborted"]
+    assert ids(diagnosis(a_log="3: ValueError: bad\n" + late))[0] == "unknown"
+    assert ids(diagnosis(a_log="slurmstepd: error: something new\n" + late))[0] == "suspect"
+
+
+def test_a_cancelled_job_was_not_short_of_memory() -> None:
+    ended, by_whom = '{"rank":0,"exit_code":-9,"time":1795341600}\n', '  "state": "CANCELLED by 1000",\n'
+    said = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-22T09:59:58 ***\n"
+    found = diagnosis(Known(failed=True, first_rank=0), exits_jsonl=ended, scheduler_json=by_whom, slurm_out=said)
+    assert ids(found) == ["cancelled_job", "killed"]
+    crashed = "srun: error: n1: task 3: Segmentation fault (core dumped)\n"
+    assert ids(diagnosis(slurm_out=crashed + said))[0] == "segmentation_fault"
+
+
+def test_an_error_before_a_known_cause_is_not_hidden_by_it() -> None:
+    text = TRACE + "ValueError: bad\n" + "a line\n" * 10 + MEMORY
+    assert ids(diagnosis(a_log=text)) == ["unknown", "gpu_memory"]
+    assert (
+        ids(diagnosis(a_log=text + "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0\n"))[0]
+        == "gpu_memory"
+    )
+
+
+# --- a training that came to no end ---
+
+
+def test_a_training_without_a_step_or_an_end_is_no_success() -> None:
+    begun = "> initializing torch distributed ...\n"
+    assert ids(diagnosis(a_log=begun)) == ["no_step"]
+    assert not diagnosis(a_log=begun + "step 10: train loss 3.21\n").failed
+    assert not diagnosis(Known(recorded=True), a_log=begun).failed
+    bar = "Epoch 0:  4%| | {}/100 [00:10<02:00, 1.2it/s, loss: 3.1]\n"
+    assert ids(diagnosis(a_log=bar.format(40))) == ["stopped_early"]
+    assert not diagnosis(a_log=bar.format(100)).failed
+    assert ids(diagnosis(a_log=bar.format(40) + MEMORY)) == ["gpu_memory"]
+
+
 # --- what was survived ------------------------------------------------------------------------------
 
 

@@ -11,8 +11,15 @@ from tests.benchmarks.diagnosis.reading import SYMPTOMS, diagnosis, ids, steps
 
 TESTS = Path(__file__).resolve().parents[2]
 SAMPLES = [(one.id, sample) for one in SYMPTOMS.table.symptoms for sample in one.samples]
-# Real logs of runs that trained. Of one, an attempt was killed and the next went on.
-HEALTHY = sorted([*TESTS.glob("*/logs/*.log"), *TESTS.glob("*/samples/*.txt")])
+# Real logs of runs that trained. Of one, an attempt was killed and the next went on; three were cut off.
+CUT_OFF = {
+    "megatron-lm-interval-10.log": "100 of 1000",
+    "nemo-bar-2.7.3.log": "40 of 1010",
+    "nemo-bar-24.09-order.log": "40 of 1010",
+}
+HEALTHY = sorted(
+    path for path in [*TESTS.glob("*/logs/*.log"), *TESTS.glob("*/samples/*.txt")] if path.name not in CUT_OFF
+)
 
 
 @pytest.mark.parametrize(("name", "sample"), SAMPLES)
@@ -33,6 +40,14 @@ def test_a_healthy_log_shows_no_failure(path: Path) -> None:
     assert not found.failed
     assert ids(found) == []
     assert {one.id for one in found.warnings} <= ({"killed"} if "restart" in path.name else set())
+
+
+@pytest.mark.parametrize("name", CUT_OFF)
+def test_a_log_that_was_cut_off_stops_early(name: str) -> None:
+    (path,) = TESTS.glob(f"*/logs/{name}")
+    found = diagnosis(a_log=path.read_text(errors="replace"))
+    assert (found.failed, ids(found)) == (True, ["stopped_early"])
+    assert found.entries[0].first.text.endswith(CUT_OFF[name])
 
 
 HARMLESS = [
@@ -59,6 +74,9 @@ HARMLESS = [
     "srun: Step created for StepId=12.0",
     "srun: error: n1: task 0: Exited with exit code 0",
     "srun: job 7 has been allocated resources",
+    "rm: cannot remove '/usr/local/cuda/compat/lib': Read-only file system",
+    "n1:1:1 [0] NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : cannot open shared object file",
+    '    raise ValueError("No dot product attention support for the provided inputs!")',
     "echo 'error: Address already in use'",
     "# slurmstepd: error: *** JOB 7 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***",
     "slurmstepd: error: couldn't chdir to `/home/me': No such file or directory: going to /tmp instead",
@@ -82,6 +100,14 @@ def test_a_run_full_of_warnings_that_ended_well_is_healthy_and_they_are_counted(
     found = diagnosis(a_log=lines + steps(5) + "`Trainer.fit` stopped: `max_steps=5` reached.\n")
     assert (found.failed, found.ended_well) == (False, True)
     assert {one.id: one.lines for one in found.warnings} == {"jax_cpu": 50, SUSPECT: 50}
+
+
+def test_an_error_that_no_symptom_fits_is_called_unknown_and_what_may_be_said_of_its_class() -> None:
+    found = diagnosis(a_log="Traceback (most recent call last):\nFileNotFoundError: /data/a.json\n").entries[0]
+    assert found.title == "an error that is not known (a file or a folder is not there)"
+    assert (
+        diagnosis(a_log="F1121 13:51:57.310937 1400 a.cc:1] Check failed: x\n").entries[0].title.endswith("not known")
+    )
 
 
 def changed(**fields: object) -> SymptomTable:
