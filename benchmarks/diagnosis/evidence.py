@@ -34,6 +34,7 @@ FATAL = re.compile(
 MARKED = re.compile(
     PREFIXED + rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|fatal|Fatal|CRITICAL)[:\]]|[EF]\d{4} \d\d:\d\d|\[NeMo E "
     rb"|E \S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/])ERROR(?:[\s\]):|,]|$)"
+    rb"|\b[Ee]rror (?:occurred|executing|while|during)\b"
 )
 # A program that could not do something, or a launcher that says so of one.
 UNABLE = re.compile(
