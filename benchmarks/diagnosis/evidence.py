@@ -18,7 +18,7 @@ SURVIVED_STEPS = 3  # a rank may be so far ahead of another that has failed: mor
 AHEAD_BYTES = 256 << 10  # how long a traceback may be
 BEHIND_BYTES = 16 << 10  # how far back the last time stamp is looked for
 MOST_WAITING = 16 << 20  # without the end of a line
-YEAR_WITHIN = 1 << 20  # from the beginning of a log, the first date is looked for
+YEAR_WITHIN = 256 << 10  # from the beginning of a log, the first date is looked for
 ABOUT = 40  # characters of a long line that are shown before its symptom
 LONGEST_MARK = 400  # bytes, within which a line says that it is an error
 LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
@@ -207,6 +207,8 @@ class Scanner:
 
     def _is_in_traceback(self, start: int, line: bytes) -> bool:
         """Whether it is a part of one that was read."""
+        if not self._tracebacks:
+            return False
         place = self._before + start
         self._tracebacks = [one for one in self._tracebacks if one[1] >= place]
         return any(prefix.match(line) for prefix, _ in self._tracebacks)

@@ -24,7 +24,7 @@ STAMP = re.compile(
     rb"|\b(?P<smonth>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<sday>\d{1,2}) (?P<sclock>\d\d:\d\d:\d\d)"
     rb"|\"time_ms\": ?(?P<ms>\d{13})\b|\"time\": ?(?P<unix>\d{10}(?:\.\d+)?)\b"
 )
-DATE = re.compile(rb"\b(20\d\d)[-/](0[1-9]|1[0-2])[-/][0-3]\d[T _]\d\d:")
+DATE = re.compile(rb"(20\d\d)[-/](0[1-9]|1[0-2])[-/][0-3]\d[T _]\d\d:")
 HALF_A_YEAR = 6  # months
 MONTHS = [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"]
 

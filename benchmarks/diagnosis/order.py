@@ -7,6 +7,7 @@ Where it is known which rank failed first, what it says comes before what the ot
 """
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 import msgspec
 
@@ -211,24 +212,25 @@ class _Order:
         """The logs merged, each in the order of its lines: the earliest head goes first, or the better known one
         where a head has no time."""
         logs: dict[str, list[Finding]] = {}
-        for one in sorted(found, key=lambda one: (one.file, one.line, self._tier(one))):
+        for one in sorted(found, key=lambda one: (one.file, one.line, self._tier(one)), reverse=True):
             logs.setdefault(one.file, []).append(one)
-        merged = []
-        while logs:
-            first = self._first([log[0] for log in logs.values()])
-            merged.append(logs[first.file].pop(0))
-            if not logs[first.file]:
-                del logs[first.file]
-        return merged
+        dated: list[tuple[float, int, str]] = []  # heaps of the heads: time, tier and file
+        undated: list[tuple[float, int, str]] = []
 
-    def _first(self, heads: Sequence[Finding]) -> Finding:
-        dated = [one for one in heads if one.time is not None]
-        undated = [one for one in heads if one.time is None]
-        first = min(dated, key=lambda one: (one.time or 0.0, self._tier(one), one.file), default=None)
-        other = min(undated, key=lambda one: (self._tier(one), one.file), default=None)
-        if first is None or (other is not None and self._tier(other) < self._tier(first)):
-            return other or heads[0]
-        return first
+        def push(file: str) -> None:
+            if logs[file]:
+                head = logs[file][-1]
+                heappush(undated if head.time is None else dated, (head.time or 0.0, self._tier(head), file))
+
+        merged = []
+        for file in logs:
+            push(file)
+        while dated or undated:
+            first = undated if not dated or (undated and undated[0][1] < dated[0][1]) else dated
+            file = heappop(first)[2]
+            merged.append(logs[file].pop())
+            push(file)
+        return merged
 
     def _tier(self, one: Finding) -> int:
         symptom = self._symptoms.by_id.get(one.id)
