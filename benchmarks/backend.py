@@ -113,12 +113,16 @@ class LogEvent(Value, frozen=True):
     step: Step | None = None
     skipped: SkippedLine | None = None
     duplicates: int = 0  # further reports, by other hosts, of steps that were already read
+    pause: str | None = None  # what took place since the step before that is no training, such as a checkpoint
 
 
 class LogFormat(Protocol):
     """A foreign log format: it says whether a log is its own, and streams what the log holds."""
 
     name: str
+    seconds_are: str  # what the printed time of a step is; empty: nothing is known of it
+    no_seconds: str  # why no time of a step is printed
+    prints_loss: bool
 
     def seconds_resolution(self, seconds: float) -> float:
         """The last digit that is printed of a time near this one: it may be wrong by half of it."""

@@ -507,6 +507,7 @@ class Step(Value, frozen=True):
     framework_tflops_per_device: float | None = None
     framework_tokens_per_second_per_device: float | None = None
     framework_global_batch_size: int | None = None
+    framework_rates: dict[str, float] | None = None  # printed rates of the whole job, by name
     paused_seconds: float | None = None  # between the step before and this one, in which nothing was trained
 
 

@@ -4,10 +4,15 @@
     python launch/ingest.py --log=train.log --json                every step, as JSON
     zcat train.log.gz | python launch/ingest.py --log=-           from standard input
 
-With --model, --hardware, --gpus, --dtype, --global_batch_size and --sequence_length it also gives the
-uniform figures (seconds/step, tokens/s, MFU) of the log's last attempt, beside the nearest published ones;
---task=lora counts the FLOPs of training adapters only. Of an MLLOG (MLPerf) it tells each run too: status, time
+tokens/s and MFU need what no log says: --model, --hardware, --gpus, --dtype, --global_batch_size and
+--sequence_length. With all six, the uniform figures of the log's last attempt are given beside the nearest published
+ones; --task=lora counts the FLOPs of training adapters only. Of an MLLOG (MLPerf) it tells each run too: status, time
 to train and its parts, samples, evaluations (docs/mlperf_logs.md).
+
+A log of no known format is read by a pattern of its steps' lines, with fields in braces and `...` for anything
+(docs/logs.md):
+
+    python launch/ingest.py --log=train.log --pattern='step {step} ... loss {loss} ... {seconds}s'
 
 Exit codes: 0 the steps were read, and the figures, if asked for, are valid; 2 the request was wrong or the log
 is of no known format; 3 the log was read but the figures are invalid (the result says why).
@@ -30,6 +35,8 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.logs import ingest
 from benchmarks.logs.known_formats import all_log_formats, backend_of_format
+from benchmarks.logs.pattern_guess import guessed_pattern
+from benchmarks.logs.templates import FIELDS, format_of_pattern
 from benchmarks.measuring import window
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
@@ -44,6 +51,8 @@ if TYPE_CHECKING:
 
 COMMAND = "python launch/ingest.py"
 STDIN = "-"
+GZIP_MAGIC = b"\x1f\x8b"
+PATTERN_EXAMPLE = "step {step} ... loss {loss} ... {seconds}s"  # where none can be guessed
 IN_MEMORY_BYTES = 8 << 20  # of a pipe, which can be read once; the rest waits on disk
 
 LOG = flags.DEFINE_multi_string("log", [], "The log to read; - for standard input.")
@@ -54,6 +63,9 @@ DTYPE = flags.DEFINE_enum("dtype", None, ["bf16", "fp8", "fp32", "int8"], "The p
 GLOBAL_BATCH_SIZE = flags.DEFINE_integer("global_batch_size", None, "Sequences a step.", lower_bound=1)
 SEQUENCE_LENGTH = flags.DEFINE_integer("sequence_length", None, "Tokens a sequence.", lower_bound=1)
 WINDOW = flags.DEFINE_string("window", None, "Which steps count: steady (as without it), last, or A-B.")
+PATTERN = flags.DEFINE_string(
+    "pattern", None, f"A template of a step's line, for a log of no known format. Fields: {', '.join(FIELDS)}."
+)
 TASK = flags.DEFINE_enum(
     "task", "pretrain", ["pretrain", "lora", "mlperf"], "What was trained: it decides how FLOPs are counted."
 )
@@ -67,11 +79,12 @@ def main(argv: list[str]) -> int:
     measured = _measured()
     name = _log_name()
     with _open(name) as stream:
-        log_format = _format_of(name, stream)
+        log_format = _format_of(name, stream) if PATTERN.value is None else _pattern_of(name, stream, PATTERN.value)
         watched = ingest.WatchedStream(stream, log_format, all_log_formats())
         log = ingest.ReadLog(log_format.read(watched.buffered()))
         outcome = None if measured is None else measured.outcome(log.last_timed(), log_format)
-        report = Report(log_format.name, log, sorted(watched.others), outcome, _stories(log_format, stream))
+        rule = WINDOW.value or window.STEADY
+        report = Report(log_format, log, sorted(watched.others), outcome, _stories(log_format, stream), rule)
     answer(report.data(), report.table)
     return EXIT_VALID if outcome is None or outcome.result["status"] == "valid" else EXIT_INVALID
 
@@ -100,11 +113,17 @@ class Measured(Value, frozen=True):
 
     def _result(self, steps: list[Step], log_format: LogFormat) -> dict[str, object]:
         if not steps:
-            return {"status": "invalid", "reasons": ["no step of the log has seconds"]}
+            why = log_format.no_seconds
+            return {"status": "invalid", "reasons": [f"no step of the log has seconds{why and ': ' + why}"]}
         from benchmarks.logs.foreign import summarise_foreign  # scipy, needed for a result alone
 
         return summarise_foreign(
-            steps, self.workload, self.window, log_format.seconds_resolution, log_format.rate_resolution
+            steps,
+            self.workload,
+            self.window,
+            log_format.seconds_resolution,
+            log_format.rate_resolution,
+            prints_loss=log_format.prints_loss,
         )
 
     def _nearest(self, result: dict[str, object], log_format: LogFormat) -> "Nearest":
@@ -200,14 +219,31 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
             "no log format recognised",
             where=f"--log={name}",
             why=f"it has no line that a known format prints at a start or for a step; known formats: {known}",
-            next_command=f"zcat {name} | {COMMAND} --log=-" if _is_gzip(stream) else "",
+            next_command=_how_to_read(name, stream),
         )
     return found
 
 
-def _is_gzip(stream: BinaryIO) -> bool:
+def _how_to_read(name: str, stream: BinaryIO) -> str:
+    """The command with a pattern guessed from the log, where one can be."""
     stream.seek(0)
-    return stream.read(2) == b"\x1f\x8b"
+    head = stream.read(ingest.HEAD_BYTES)
+    if head.startswith(GZIP_MAGIC):
+        return f"zcat {shlex.quote(name)} | {COMMAND} --log=-"
+    pattern = guessed_pattern(head) or PATTERN_EXAMPLE
+    return f"{COMMAND} --log={shlex.quote(name)} --pattern={shlex.quote(pattern)}"
+
+
+def _pattern_of(name: str, stream: BinaryIO, pattern: str) -> LogFormat:
+    found = format_of_pattern(pattern)
+    if ingest.detect(stream, [found]) is None:
+        raise RequestError(
+            "no line fits the pattern",
+            where=f"--pattern={shlex.quote(pattern)}, --log={name}",
+            why="text outside braces must be as it is in the log; `...` matches anything",
+            next_command=_how_to_read(name, stream),
+        )
+    return found
 
 
 if __name__ == "__main__":

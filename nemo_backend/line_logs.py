@@ -25,8 +25,14 @@ NEMO_START_LINES = (
 SIGNIFICANT_DIGITS = 4
 NEMO_SECONDS = b"train_step_timing in s"
 GLOBAL_STEP = b"global_step"
+PAUSES = {
+    "checkpoint": (b"saving checkpoint at iteration", b"successfully saved checkpoint", b"Global Checkpoint Save : "),
+    "evaluation": (b"validation loss at iteration", b"Validation: iteration ", b"Validation DataLoader "),
+}
 NEMO_HEAD = re.compile(rb"Training epoch (\d{1,9}), iteration (\d{1,15})/(?:\d{1,15}|inf|nan)$")
-NEMO_RECOGNISED = re.compile(rb"Training epoch \d+, iteration \d+/\S{1,15} \| [^\r\n]{1,400}" + NEMO_SECONDS)
+NEMO_STEP = rb"Training epoch \d+, iteration \d+/\S{1,15} \| [^\r\n]{1,400}"
+NEMO_RECOGNISED = re.compile(NEMO_STEP + NEMO_SECONDS)
+NEMO_UNTIMED = re.compile(NEMO_STEP + rb"reduced_train_loss: ")
 
 
 class NemoLog(LineFormat):
@@ -42,6 +48,8 @@ class NemoLog(LineFormat):
     word = b"Training epoch "
     begins = re.compile(rb"Training epoch \d+, iter")
     start_lines = NEMO_START_LINES
+    seconds_are = "the mean of the steps since the line before (log_every_n_steps)"
+    pauses = PAUSES
 
     def seconds_resolution(self, seconds: float) -> float:
         return last_digit(seconds, SIGNIFICANT_DIGITS)
@@ -52,13 +60,16 @@ class NemoLog(LineFormat):
     def recognises(self, head: bytes) -> bool:
         return NEMO_RECOGNISED.search(without_colours(head)) is not None
 
+    def seconds(self, fields: Fields) -> float | None:
+        return fields.time(NEMO_SECONDS)
+
     def report(self, window: Window, found: int) -> StepReport:
         text, cut = window.line_from(found, self.begins)
         fields = Fields(text, cut, b" | ")
         return StepReport(
             step=_nemo_step(fields),
             rank=window.rank(found),
-            seconds=fields.time(NEMO_SECONDS),
+            seconds=self.seconds(fields),
             loss=fields.number(b"reduced_train_loss"),
             tflops_per_device=fields.optional(b"TFLOPS_per_GPU"),
             tokens_per_second_per_device=fields.optional(b"tokens_per_sec_per_gpu"),
@@ -66,6 +77,20 @@ class NemoLog(LineFormat):
             excluded_because=GRADIENT_NOT_FINITE if fields.is_not_finite(b"grad_norm") else None,
             reports=fields.reports,
         )
+
+
+class NemoUntimedLog(NemoLog):
+    """The format `nemo-untimed`: the lines of a NeMo 2.x that was started without its timing callback."""
+
+    name = "nemo-untimed"
+    seconds_are = ""
+    no_seconds = "NeMo prints train_step_timing with its TimingCallback alone, and this run had none"
+
+    def recognises(self, head: bytes) -> bool:
+        return not super().recognises(head) and NEMO_UNTIMED.search(without_colours(head)) is not None
+
+    def seconds(self, fields: Fields) -> float | None:
+        return fields.time(NEMO_SECONDS) if NEMO_SECONDS in fields else None
 
 
 def last_digit(value: float, significant_digits: int) -> float:
@@ -108,8 +133,9 @@ SKIPPED_ITERATION = "skipped iteration"
 NAN_ITERATION = "nan iteration"
 
 HEAD = re.compile(rb"iteration +(\d{1,15})/ *\d{1,15} +\|")
-ANOTHERS = re.compile(rb"(?:,|per) $")  # NeMo's `Training epoch 0, iteration 1/9 |`, and the time's own name
-RECOGNISED = re.compile(rb"iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(ms\):")
+# NeMo's `Training epoch 0, iteration 1/9 |`, the time's own name, and GPT-NeoX (configs/log_formats/gpt-neox.yml)
+ANOTHERS = re.compile(rb"(?:,|per) $|samples/sec: [0-9.]{1,20} \| {0,4}$")
+RECOGNISED = re.compile(rb"(?<!\d\d\d \| )iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(ms\):")
 
 
 class MegatronLog(LineFormat):
@@ -127,6 +153,8 @@ class MegatronLog(LineFormat):
     word = b"iteration "
     begins = HEAD
     start_lines = MEGATRON_START_LINES
+    seconds_are = "the mean of the iterations since the line before (log-interval), with the loading of their data"
+    pauses = PAUSES
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - one decimal of a ms, whatever the value
         return MS_RESOLUTION_SECONDS
@@ -150,8 +178,11 @@ class MegatronLog(LineFormat):
             rank=window.rank(found),
             seconds=round(fields.time(MILLISECONDS) / 1000, 9),  # 821.7 ms are 0.8217 s, not 0.8217000000000001
             loss=_loss(fields),
-            tflops_per_device=fields.optional(b"throughput per GPU (TFLOP/s/GPU)"),
-            tokens_per_second_per_device=fields.optional(b"tokens per GPU (tokens/s/GPU)"),
+            tflops_per_device=fields.optional(b"throughput per GPU (TFLOP/s/GPU)", b"TFLOPs"),
+            tokens_per_second_per_device=fields.optional(
+                b"tokens per GPU (tokens/s/GPU)", b"tokens per gpu per second (tgs)"
+            ),
+            rates={} if (rate := fields.optional(b"samples per second")) is None else {"samples_per_second": rate},
             global_batch_size=fields.whole_number(b"global batch size"),
             excluded_because=_excluded_because(fields),
             reports=fields.reports,

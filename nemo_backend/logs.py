@@ -13,12 +13,12 @@ import msgspec
 from benchmarks.backend import LogFormat
 from benchmarks.logs.log_stream import StreamedFormat, Window
 from benchmarks.values import Step
-from nemo_backend.line_logs import MegatronLog, NemoLog
+from nemo_backend.line_logs import MegatronLog, NemoLog, NemoUntimedLog
 from nemo_backend.progress_bar_log import NemoBarLog
 
 MEGATRON = MegatronLog()
 # A log that has NeMo's lines may have its bar too: the lines come first, they have a digit more.
-LOG_FORMATS: tuple[LogFormat, ...] = (NemoLog(), MEGATRON, NemoBarLog())
+LOG_FORMATS: tuple[LogFormat, ...] = (NemoLog(), MEGATRON, NemoBarLog(), NemoUntimedLog())
 
 
 def read_log(path: Path, log_format: LogFormat, attempt: int) -> tuple[list[Step], list[str]]:

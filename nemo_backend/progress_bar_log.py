@@ -60,6 +60,8 @@ class NemoBarLog(StreamedFormat):
     """The format `nemo-bar`: see the top of this file."""
 
     name = "nemo-bar"
+    seconds_are = "one step"
+    no_seconds = "the bar shows no train_step_timing for it"
 
     def seconds_resolution(self, seconds: float) -> float:
         return last_digit(seconds, SIGNIFICANT_DIGITS)
@@ -167,7 +169,8 @@ def _report(fields: dict[bytes, bytes]) -> StepReport:
         number_of(name, fields[name])
     step = _exact(fields[GLOBAL_STEP])
     if step is None:
-        raise UnreadableError(f"global_step={fields[GLOBAL_STEP].decode()} is rounded")
+        printed = fields[GLOBAL_STEP].decode(errors="backslashreplace")
+        raise UnreadableError(f"global_step={printed} is rounded")
     seconds = number_of(SECONDS, fields[SECONDS]) if SECONDS in fields else None
     if seconds is not None and (not math.isfinite(seconds) or seconds < 0):
         raise UnreadableError(f"seconds can't be {shown(fields[SECONDS])}")

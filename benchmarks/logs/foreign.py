@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from benchmarks.logs.ingest import stride
+from benchmarks.logs.ingest import SAMPLES_RATE, TOKENS_RATE, stride
 from benchmarks.logs.log_stream import GRADIENT_NOT_FINITE
 from benchmarks.measuring import flops, statistics
 from benchmarks.measuring.figures import Resolution, measure
@@ -22,20 +22,27 @@ ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code ca
 
 
 def summarise_foreign(
-    steps: list[Step], workload: Workload, window: str, seconds_resolution: Resolution, rate_resolution: Resolution
+    steps: list[Step],
+    workload: Workload,
+    window: str,
+    seconds_resolution: Resolution,
+    rate_resolution: Resolution,
+    *,
+    prints_loss: bool = True,
 ) -> dict[str, object]:
-    """The same figures from a log that Stepmark did not write; its step times are the framework's own."""
-    steps = [_with_a_finite_loss(step) for step in steps]
+    """The same figures from a log that Stepmark did not write; its step times are the framework's own, or follow from
+    a rate that it printed and the flags."""
+    steps, of_times = _timed([_with_a_finite_loss(step) for step in steps], workload)
     figures, marked = measure(workload, steps, window, seconds_resolution)
     found: dict[str, object] = msgspec.to_builtins(figures)
     complaints = [
         *figures.complaints,
         *_other_batch_than_the_log(workload, marked),
         *_other_than_the_log(workload, marked),
-        *_not_finite(steps),
+        *_not_finite(steps, prints_loss=prints_loss),
         *_nothing_trained(steps),
     ]
-    loss, reported = loss_of(marked), reported_of(marked)
+    loss, reported = loss_of(marked), {**reported_of(marked), **_rates_of(marked)}
     del found["complaints"], found["notes"]  # they are among the reasons and the notes below
     return {
         "status": "invalid" if complaints else "valid",
@@ -55,12 +62,44 @@ def summarise_foreign(
         "reported_by_framework": reported,
         "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},
         "notes": [
-            "the step times are those the framework printed",
+            of_times,
             *figures.notes,
             *_whose_convention(workload, marked, seconds_resolution, rate_resolution),
             *_stride_notes(steps),
             *window_notes(figures.window),
         ],
+    }
+
+
+PRINTED_TIMES = "the step times are those the framework printed"
+
+
+def _timed(steps: list[Step], workload: Workload) -> tuple[list[Step], str]:
+    """Where a log has no time of any step, the times that follow from its rates and the flags' batch; and a note."""
+    if any(step.seconds is not None for step in steps):
+        return steps, PRINTED_TIMES
+    timed = [msgspec.structs.replace(step, seconds=_seconds_by_rate(step, workload)) for step in steps]
+    return timed, (
+        "no step time is printed: each is the flags' work of a step over the rate that the framework printed, so the "
+        "log can't show that the flags are right"
+    )
+
+
+def _seconds_by_rate(step: Step, workload: Workload) -> float | None:
+    rates = step.framework_rates or {}
+    if step.framework_tokens_per_second_per_device:
+        return workload.tokens_per_step / workload.gpus / step.framework_tokens_per_second_per_device
+    if rates.get(TOKENS_RATE):
+        return workload.tokens_per_step / rates[TOKENS_RATE]
+    return workload.global_batch_size / rates[SAMPLES_RATE] if rates.get(SAMPLES_RATE) else None
+
+
+def _rates_of(marked: Sequence[Step]) -> dict[str, float | None]:
+    """The medians of further rates that the framework printed for the counted steps, those alone that it printed."""
+    counted = [step.framework_rates or {} for step in marked if step.excluded_because is None]
+    names = sorted({name for rates in counted for name in rates})
+    return {
+        f"{name}_median": statistics.median([rates[name] for rates in counted if name in rates]) for name in names
     }
 
 
@@ -141,10 +180,10 @@ def _stride_notes(steps: Sequence[Step]) -> list[str]:
     ]
 
 
-def _not_finite(steps: Sequence[Step]) -> list[str]:
+def _not_finite(steps: Sequence[Step], *, prints_loss: bool) -> list[str]:
     """A log line without a loss is no step, so a step without one had a loss that is not finite. Where the
     framework says that it left the step out, it says why."""
-    losses = [step.step for step in steps if step.loss is None and step.excluded_because is None]
+    losses = [s.step for s in steps if prints_loss and s.loss is None and s.excluded_because is None]
     gradients = [step.step for step in steps if step.excluded_because == GRADIENT_NOT_FINITE]
     return [
         f"the {what} is not finite in {len(broken)} steps (first: {broken[0]})"

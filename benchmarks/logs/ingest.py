@@ -6,15 +6,20 @@ Pure: streams and events in, events out. What a line of a log looks like is the 
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, BinaryIO
+
+import msgspec
 
 from benchmarks.backend import LogEvent, LogFormat, SkippedLine
 from benchmarks.values import Step
 
 HEAD_BYTES = CHUNK_BYTES = 1 << 20
 HEAD_OVERLAP = 4096  # a line that lies across two heads is whole in one of them
+
+# Rates of the whole job, as Step.framework_rates names them.
+TOKENS_RATE, SAMPLES_RATE, MFU_RATE = "tokens_per_second", "samples_per_second", "mfu_percent"
 
 Span = tuple[int, int]  # a first and a last step
 
@@ -133,6 +138,7 @@ class ReadLog:
         self.skipped: list[SkippedLine] = []
         self.begun = 1  # attempts, those without a step too
         attempt = 0
+        pauses: list[dict[int, str]] = []  # of each attempt: a step -> what took place before it
         for event in events:
             self.begun = max(self.begun, event.attempt)
             self.duplicates += event.duplicates
@@ -142,12 +148,46 @@ class ReadLog:
                 if event.attempt != attempt:
                     attempt = event.attempt
                     self.attempts.append([])
+                    pauses.append({})
                 self.attempts[-1].append(event.step)
+                if event.pause is not None:
+                    pauses[-1][event.step.step] = event.pause
+        self.attempts = [without_pauses(steps, found) for steps, found in zip(self.attempts, pauses, strict=True)]
 
     def last_timed(self) -> list[Step]:
-        """The steps of the last attempt that has steps with seconds: the one a result is about."""
+        """The steps of the last attempt that has steps with seconds, or else with a rate that they follow from: the
+        one a result is about."""
         timed = (steps for steps in reversed(self.attempts) if any(step.seconds is not None for step in steps))
-        return next(timed, [])
+        rated = (steps for steps in reversed(self.attempts) if any(_has_rate(step) for step in steps))
+        return next(timed, None) or next(rated, [])
+
+
+def _has_rate(step: Step) -> bool:
+    rates = step.framework_rates or {}
+    return bool(step.framework_tokens_per_second_per_device or rates.keys() & {TOKENS_RATE, SAMPLES_RATE})
+
+
+def without_pauses(steps: list[Step], pauses: Mapping[int, str]) -> list[Step]:
+    """A line after a checkpoint or an evaluation is left out where it shows: where it took longer than nine in ten of
+    the other lines. Some frameworks stop their timer for it, some don't, and no line says which."""
+    others = sorted(pace for step in steps if step.step not in pauses and (pace := _pace(step)) is not None)
+    if not pauses or not others:
+        return steps
+    limit = others[min(len(others) - 1, len(others) * 9 // 10)]
+    return [
+        msgspec.structs.replace(step, excluded_because=f"{pauses[step.step]} in its interval")
+        if step.step in pauses and step.excluded_because is None and (_pace(step) or 0) > limit
+        else step
+        for step in steps
+    ]
+
+
+def _pace(step: Step) -> float | None:
+    """A measure of how long a step took: where no time is printed, the inverse of a rate."""
+    if step.seconds is not None:
+        return step.seconds
+    rate = step.framework_tokens_per_second_per_device or (step.framework_rates or {}).get(SAMPLES_RATE)
+    return 1 / rate if rate else None
 
 
 def stride(numbers: Sequence[int]) -> int:

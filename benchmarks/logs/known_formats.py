@@ -1,10 +1,13 @@
-"""The log formats that are known: MLPerf's, which every framework may print, and those of all installed backends."""
+"""The log formats that are known: MLPerf's, which every framework may print, those of all installed backends, and
+those of frameworks that are no backend (configs/log_formats)."""
 
 import sys
 from pathlib import Path
 
 from benchmarks.backend import ENTRY_POINT_GROUP, Backend, LogFormat, backends
+from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.logs.templates import formats_in
 from benchmarks.mlperf.log_format import MLLOG
 
 
@@ -24,4 +27,4 @@ def all_log_formats() -> list[LogFormat]:
             why=f"no backend with one is registered for {sys.executable}, or this user may not read where it is",
             next_command=f"{sys.executable} -m pip install --editable {Path(__file__).resolve().parents[2]}",
         )
-    return [MLLOG, *found]
+    return [MLLOG, *found, *formats_in(Configs().root)]

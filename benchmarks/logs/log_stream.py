@@ -11,8 +11,10 @@ A window of the stream is searched for one word with bytes.find; only the lines 
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, NoReturn
+
+import msgspec
 
 from benchmarks.backend import LogEvent, SkippedLine
 from benchmarks.logs.ingest import CHUNK_BYTES, AttemptTracker
@@ -148,9 +150,12 @@ class StepReport(Value, frozen=True):
     rank: int | None  # None: the line names none
     seconds: float | None
     loss: float | None
+    tokens: int | None = None
     tflops_per_device: float | None = None
     tokens_per_second_per_device: float | None = None
+    rates: dict[str, float] = {}  # printed rates of the whole job, by name
     global_batch_size: int | None = None
+    epoch: float | None = None
     excluded_because: str | None = None
     reports: int = 1  # Ray folds the reports of several workers into one line
 
@@ -262,7 +267,7 @@ def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
         step=report.step,
         seconds=report.seconds,
         loss=report.loss,
-        tokens=None,
+        tokens=report.tokens,
         attempt=tracker.attempt,
         rank=report.rank or 0,
         excluded_because=report.excluded_because,
@@ -270,6 +275,7 @@ def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
         framework_tflops_per_device=report.tflops_per_device,
         framework_tokens_per_second_per_device=report.tokens_per_second_per_device,
         framework_global_batch_size=report.global_batch_size,
+        framework_rates=report.rates or None,
     )
     return LogEvent(attempt=tracker.attempt, step=step, duplicates=report.reports - 1)
 
@@ -337,6 +343,10 @@ class LogReader(ABC):
 class StreamedFormat(ABC):
     """How a whole log is read with a format's reader."""
 
+    seconds_are = ""
+    no_seconds = ""
+    prints_loss = True
+
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._chunk_bytes = chunk_bytes
 
@@ -358,6 +368,7 @@ class LineFormat(StreamedFormat):
     word: bytes  # every step line has it, and little else
     begins: re.Pattern[bytes]  # with the word, a step's report, readable or not
     start_lines: Sequence[StartLine] = ()
+    pauses: Mapping[str, Sequence[bytes]] = {}  # what takes time between steps -> texts that tell of it
 
     @abstractmethod
     def report(self, window: Window, found: int) -> StepReport:
@@ -366,29 +377,48 @@ class LineFormat(StreamedFormat):
     def is_step(self, window: Window, found: int) -> bool:
         return self.begins.match(without_colours(window.text[found : found + 200])) is not None
 
-    def reader(self) -> LogReader:
-        return _LineReader(self)
+    def reader(self) -> "LineReader":
+        return LineReader(self)
 
 
-class _LineReader(LogReader):
+class LineReader(LogReader):
+    """Reads a log of one line a step; a step after a pause names it."""
+
     def __init__(self, line_format: LineFormat) -> None:
         super().__init__()
         self._format = line_format
+        self._pauses = [(text, name) for name, texts in line_format.pauses.items() for text in texts]
+        self._longest = max((len(text) for text, _ in self._pauses), default=1)
+        self._pause: str | None = None
 
     def read_window(self, window: Window) -> Iterator[LogEvent]:
         starts = Starts(window, self._format.start_lines, self.tracker)
         word = self._format.word
         while (found := window.text.find(word, window.start, window.end + len(word) - 1)) >= 0:
             yield from starts.pass_until(found)
+            self._look_for_pauses(window, found)
             if self._format.is_step(window, found):
                 yield self._event(window, found)
             window.start = found + len(word)
         yield from starts.pass_until(window.end)
+        self._look_for_pauses(window, window.end)
         window.start = max(window.start, window.end)
+
+    def _look_for_pauses(self, window: Window, until: int) -> None:
+        last = until + self._longest - 1
+        for text, name in self._pauses:
+            if window.text.find(text, window.start, last) >= 0:
+                self._pause = name
 
     def _event(self, window: Window, found: int) -> LogEvent:
         try:
-            return event_of(self._format.report(window, found), self.tracker)
+            event = self.event_of(self._format.report(window, found))
         except UnreadableError as error:
             skipped = SkippedLine(line=window.line_number(found), reason=str(error))
             return LogEvent(attempt=self.tracker.attempt, skipped=skipped)
+        if event.step is not None and self._pause is not None:
+            event, self._pause = msgspec.structs.replace(event, pause=self._pause), None
+        return event
+
+    def event_of(self, report: StepReport) -> LogEvent:
+        return event_of(report, self.tracker)

@@ -21,6 +21,9 @@ class MllogFormat:
     """`:::MLLOG {json}` lines, in a file of their own or among a job's other output."""
 
     name = "mllog"
+    seconds_are = "the mean of the steps since the line before, by the lines' own clock, never across an evaluation"
+    no_seconds = "no line before tells when its steps began"
+    prints_loss = True
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002
         return 0.001  # time_ms

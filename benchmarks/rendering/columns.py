@@ -1,5 +1,6 @@
 """Text in columns: tables, and labels beside their texts. Every table of text is written here. Pure."""
 
+import math
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
@@ -68,6 +69,13 @@ def percent_text(percent: float | None, digits: str = ".2g") -> str:
         return "-"
     whole = f"{'+' if digits.startswith('+') else ''},.0f"
     return f"{percent:{digits if abs(percent) < 99.5 else whole}}%"
+
+
+def digits(value: float) -> str:
+    """Four significant digits or all of a larger whole part, never as a power of ten: 0.03162, 4.000, 12,346."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:,.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
 
 
 def plural(count: int, one: str, more: str = "") -> str:

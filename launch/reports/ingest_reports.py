@@ -1,13 +1,15 @@
 """What launch/ingest.py prints of a log: the public JSON, or a table for people."""
 
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from benchmarks.backend import LogFormat
 from benchmarks.logs.ingest import ReadLog, gaps, stride
-from benchmarks.rendering.columns import Rows, aligned, columns
+from benchmarks.measuring import statistics
+from benchmarks.measuring.window import choose_window
+from benchmarks.rendering.columns import Rows, aligned, columns, digits, some, spans_text
 from benchmarks.values import Step
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.references.nearest_reference import Nearest
 
 SHOWN_LINES = 10  # skipped lines and gaps in the table; --json has all
+HEADINGS = ("attempt", "steps", "lines", "counted", "median s/step", "missing steps")
 FLAGS_OF_A_BENCHMARK = "--model --hardware --gpus --dtype --global_batch_size --sequence_length"
 
 
@@ -26,20 +29,23 @@ class Outcome(NamedTuple):
 
 
 class Report(NamedTuple):
-    format: str
+    log_format: LogFormat
     log: ReadLog
     other_formats: list[str]
     outcome: Outcome | None  # None: no benchmark was given
     stories: "list[Story] | None"  # of an MLLOG
+    window: str  # the rule that chooses the steps that count
 
     def data(self) -> dict[str, object]:
         """The public JSON. What is not a number in JSON (nan, inf) is null."""
         found: dict[str, object] = {
-            "format": self.format,
+            "format": self.log_format.name,
             "attempts": [{"steps": steps} for steps in self.log.attempts],
             "duplicates": self.log.duplicates,
             "skipped_lines": self.log.skipped,
             "other_formats": self.other_formats,
+            "seconds_are": self.log_format.seconds_are or None,
+            "seconds_null_because": self._why_no_seconds(),
         }
         if self.stories is not None:
             found["mlperf"] = self.stories
@@ -48,11 +54,20 @@ class Report(NamedTuple):
             found |= {"result": self.outcome.result, "reference": reference, "no_reference_because": why or None}
         return found
 
+    def _why_no_seconds(self) -> str | None:
+        without = any(step.seconds is None for steps in self.log.attempts for step in steps)
+        return (self.log_format.no_seconds or "its line has none") if without else None
+
     def table(self) -> str:
         """A line for each attempt, then what was left out."""
         skipped = self.log.skipped
-        rows = [("attempt", "steps", "count", "median s/step", "missing steps"), *map(_row, self.log.attempts)]
-        lines = [f"format: {self.format}", *columns(rows, numbers=(0, 1, 2, 3))]
+        attempts = [choose_window(steps, self.window)[1] for steps in self.log.attempts]
+        rows = [HEADINGS, *(_row(steps) for steps in attempts)]
+        lines = [f"format: {self.log_format.name}", *columns(rows, numbers=(0, 1, 2, 3, 4))]
+        lines += [line for steps in attempts for line in _left_out(steps)]
+        lines += [f"seconds: {self.log_format.seconds_are}"] if self.log_format.seconds_are else []
+        why = self._why_no_seconds()
+        lines += [f"steps without seconds: {why}"] if why else []
         lines.append(f"duplicates: {self.log.duplicates} (further reports of the same steps)")
         lines.append(f"skipped lines: {len(skipped)}")
         lines += [f"  line {one.line}: {one.reason}" for one in skipped[:SHOWN_LINES]]
@@ -65,15 +80,17 @@ class Report(NamedTuple):
             from benchmarks.mlperf import story as mlperf_story
 
             lines.append("\n  ".join([f"run {number}:", *mlperf_story.lines(story)]))
-        if self.outcome is not None:
-            from benchmarks.references.nearest_reference import text
+        return "\n".join([*lines, *self._result_lines()])
 
-            last = self.log.last_timed()
-            lines.append(f"result of attempt {last[0].attempt}:" if last else "result:")
-            lines += aligned([*_result_rows(self.outcome.result), ("reference", text(self.outcome.reference))])
-        elif self.log.last_timed():
-            lines.append(f"for tokens/s and MFU, add {FLAGS_OF_A_BENCHMARK}")
-        return "\n".join(lines)
+    def _result_lines(self) -> list[str]:
+        if self.outcome is None:
+            timed = self.log.last_timed() or self.log_format.no_seconds
+            return [f"for tokens/s and MFU, add {FLAGS_OF_A_BENCHMARK}"] if timed and self.stories is None else []
+        from benchmarks.references.nearest_reference import text
+
+        last = self.log.last_timed()
+        lines = [f"result of attempt {last[0].attempt}:" if last else "result:"]
+        return lines + aligned([*_result_rows(self.outcome.result), ("reference", text(self.outcome.reference))])
 
 
 def _result_rows(result: dict[str, object]) -> Rows:
@@ -90,17 +107,40 @@ def _result_rows(result: dict[str, object]) -> Rows:
     rows += speed_rows(figures)
     days = figures.days_per_trillion_tokens
     rows += [] if days is None else [("1T tokens", f"{count_text(days) if days >= 1000 else f'{days:.2f}'} days")]
+    printed = msgspec.convert(result["reported_by_framework"], type=dict[str, float | None])
+    named = [
+        f"{name.removesuffix('_median')} {digits(value)}" for name, value in printed.items() if value is not None
+    ]
+    rows += [("printed", "\n".join(named))] if named else []
     return [*rows, ("steps", window_text(figures)), ("notes", "\n".join(figures.notes))]
 
 
-def _row(steps: Sequence[Step]) -> tuple[str, ...]:
-    numbers = sorted(step.step for step in steps)
-    seconds = [step.seconds for step in steps if step.seconds is not None]
-    median = f"{statistics.median(seconds):.3f}" if seconds else "unknown"
+def _row(marked: Sequence[Step]) -> tuple[str, ...]:
+    numbers = sorted(step.step for step in marked)
+    counted = [step.seconds for step in marked if step.excluded_because is None and step.seconds is not None]
+    median = statistics.median(counted)
     missing = gaps(numbers)
     named = [str(first) if first == last else f"{first}-{last}" for first, last in missing[:SHOWN_LINES]]
     notes = [", ".join(named) or "none"]
     notes += [f"{len(missing) - SHOWN_LINES} more gaps"] if len(missing) > SHOWN_LINES else []
     notes += [f"one line every {stride(numbers)} steps"] if stride(numbers) > 1 else []
-    notes += [f"{len(steps) - len(seconds)} without seconds"] if len(seconds) < len(steps) else []
-    return str(steps[0].attempt), f"{numbers[0]}-{numbers[-1]}", str(len(steps)), median, "; ".join(notes)
+    without = sum(step.seconds is None for step in marked)
+    notes += [f"{without} without seconds"] if without else []
+    return (
+        str(marked[0].attempt),
+        f"{numbers[0]}-{numbers[-1]}",
+        str(len(marked)),
+        str(len(counted)),
+        "unknown" if median is None else digits(median),
+        "; ".join(notes),
+    )
+
+
+def _left_out(marked: Sequence[Step]) -> list[str]:
+    """Which timed steps of an attempt do not count, and why."""
+    reasons: dict[str, list[int]] = {}
+    for step in marked:
+        if step.excluded_because is not None and step.seconds is not None:
+            reasons.setdefault(step.excluded_because, []).append(step.step)
+    where = f"left out of attempt {marked[0].attempt}"
+    return [f"{where}: {reason}: {some(spans_text(steps).split(','))}" for reason, steps in reasons.items()]

@@ -103,7 +103,16 @@ def bar_paints(numbers: range, batch: int = 128) -> str:
 
 def test_real_log_as_json() -> None:
     report = as_json(f"--log={REAL_LOG}")
-    assert list(report) == ["format", "attempts", "duplicates", "skipped_lines", "other_formats"]
+    keys = [
+        "format",
+        "attempts",
+        "duplicates",
+        "skipped_lines",
+        "other_formats",
+        "seconds_are",
+        "seconds_null_because",
+    ]
+    assert list(report) == keys
     assert report["format"] == "maxtext"
     assert numbers(report) == [list(range(12))]
     first = report["attempts"][0]["steps"][1]

@@ -1,11 +1,14 @@
 """Lines of every log format, and what is read of them, for the tests of the formats."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks.backend import LogEvent
+from benchmarks.backend import LogEvent, LogFormat
+from benchmarks.configs import DEFAULT_ROOT, read_yaml
+from benchmarks.logs.templates import FOLDER, FormatFacts, TemplateFormat
 from benchmarks.values import Step
 from jax_backend.logs import MaxTextLog
 from nemo_backend.line_logs import MegatronLog, NemoLog
@@ -14,11 +17,25 @@ from nemo_backend.progress_bar_log import NemoBarLog
 TESTS = Path(__file__).parents[2]
 LOGS = TESTS / "nemo_backend" / "logs"
 JAX_LOGS = TESTS / "jax_backend" / "logs"
-KINDS = {"maxtext": MaxTextLog, "nemo": NemoLog, "megatron": MegatronLog, "nemo-bar": NemoBarLog}
+
+
+def nanogpt_format(chunk_bytes: int = 1 << 20) -> TemplateFormat:
+    """A format that is data, for all that holds for every format."""
+    return TemplateFormat("nanogpt", read_yaml(DEFAULT_ROOT / FOLDER / "nanogpt.yml", FormatFacts), chunk_bytes)
+
+
+KINDS: dict[str, Callable[..., LogFormat]] = {
+    "maxtext": MaxTextLog,
+    "nemo": NemoLog,
+    "megatron": MegatronLog,
+    "nemo-bar": NemoBarLog,
+    "nanogpt": nanogpt_format,
+}
 NEMO_START = "GPU available: True (cuda), used: True\n"
 MEGATRON_START = "> initializing torch distributed ...\n"
 MAXTEXT_START = "I1121 13:51:57.310937 1400 maxtext_utils.py:2098] Num_devices: 1, shape (1, 1)\n"
 START = {"maxtext": MAXTEXT_START, "nemo": NEMO_START, "nemo-bar": NEMO_START, "megatron": MEGATRON_START}
+START["nanogpt"] = "number of parameters: 10.65M\n"
 
 
 def maxtext(step: int, seconds: str = "12.640", loss: str = "11.030") -> str:
@@ -69,6 +86,7 @@ LINE = {
     "nemo": nemo,
     "megatron": megatron,
     "nemo-bar": lambda step: paint(step + 1, f"{step}.00"),
+    "nanogpt": lambda step: f"iter {step}: loss 11.0300, time 12640.00ms, mfu 16.66%",
 }
 EVERY_FORMAT = pytest.mark.parametrize("kind", KINDS)
 

@@ -1,0 +1,291 @@
+"""Log formats as data: a template says what a step's line looks like (configs/log_formats, or ingest.py --pattern).
+
+A template is the line as it is printed, with a field in braces where a number is, `...` for anything, and a blank
+for any blanks (beside `...`, for none too): `iter {step}: loss {loss}, time {milliseconds}ms`. It may stand anywhere
+in a line.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.backend import LogEvent
+from benchmarks.configs import read_yaml
+from benchmarks.errors import RequestError
+from benchmarks.logs.ingest import CHUNK_BYTES, MFU_RATE, SAMPLES_RATE, TOKENS_RATE
+from benchmarks.logs.log_stream import (
+    GRADIENT_NOT_FINITE,
+    LOOKAHEAD,
+    LineFormat,
+    LineReader,
+    StartLine,
+    StepReport,
+    UnreadableError,
+    Window,
+    shown,
+    without_colours,
+)
+from benchmarks.values import Value
+
+FOLDER = "log_formats"
+FIELDS = (
+    "step",
+    "seconds",
+    "milliseconds",
+    "loss",
+    "tokens",
+    "tokens_per_second",
+    "tokens_per_second_per_device",
+    "samples_per_second",
+    "tflops",
+    "mfu",
+    "grad_norm",
+    "global_batch_size",
+    "epoch",
+)
+RATES = {"tokens_per_second": TOKENS_RATE, "samples_per_second": SAMPLES_RATE, "mfu": MFU_RATE}
+
+PARTS = re.compile(r"\{(\w+)\}|([ \t]*\.\.\.[ \t]*)|([ \t]+)|((?:(?!\{\w+\}|\.\.\.)[^ \t])+)")
+WHOLE = rb"[0-9]{1,15}"
+NUMBER = rb"[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|[nN]a[nN]|[iI]nf(?:inity)?)"
+NOTHING = re.compile(rb"(?!)")
+REPEATED = "a field can stand once in a template"
+
+
+# --- a template -------------------------------------------------------------------------------
+
+
+class Template:
+    """One template, compiled. `anchor` is the word of it that a log is searched for."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.parts = [match.groups() for match in PARTS.finditer(text.strip(" \t"))]
+        self.fields = [field for field, *_ in self.parts if field]
+        unknown = [field for field in self.fields if field not in FIELDS]
+        if unknown:
+            raise RequestError(
+                f"no field '{unknown[0]}' is known", where=f"'{text}'", why=f"the fields are {', '.join(FIELDS)}"
+            )
+        if len(set(self.fields)) < len(self.fields):
+            raise RequestError(REPEATED, where=f"'{text}'", next_command="write `...` where a number has no meaning")
+        words = [literal for *_, literal in self.parts if literal]
+        self.anchor = max(words, key=len, default="").encode()
+        self.pattern = re.compile(self._regex(), re.DOTALL)
+
+    def _regex(self) -> bytes:
+        found, anchor = b"", self.anchor.decode()
+        for field, dots, blank, literal in self.parts:
+            if field:
+                number = WHOLE if field in ("step", "global_batch_size") else NUMBER
+                found += rb"(?<![\d.])(?P<" + field.encode() + rb">" + number + rb")(?!\.?\d)"
+            elif dots:
+                found += rb".*?"
+            elif blank:
+                found += rb"[ \t]+"
+            elif literal == anchor:
+                found, anchor = found + rb"(?P<anchor>" + re.escape(literal.encode()) + rb")", ""
+            else:
+                found += re.escape(literal.encode())
+        return found
+
+    def values(self, match: re.Match[bytes], cut: str) -> dict[str, float]:
+        """The fields' numbers; UnreadableError where one ends where the text was cut."""
+        if cut and any(match.end(field) == len(match.string) for field in self.fields):
+            raise UnreadableError(cut)
+        return {field: float(match[field].replace(b",", b"")) for field in self.fields}
+
+    def beginning(self) -> "Template":
+        """What tells a step's line: all up to the step, and what is fixed behind it. Where that has no word, all."""
+        last = next((at for at, part in enumerate(self.parts) if part[0] == "step"), -1)
+        texts = [f"{{{field}}}" if field else dots or blank or literal for field, dots, blank, literal in self.parts]
+        after = last + 1
+        while after < len(self.parts) and not (self.parts[after][0] or self.parts[after][1]):
+            after += 1
+        begins = Template("".join(texts[:after]))
+        return begins if begins.anchor else self
+
+
+# --- a format ---------------------------------------------------------------------------------
+
+
+class FormatFacts(Value, frozen=True):
+    """One file of configs/log_formats."""
+
+    title: str
+    source: str  # repository and file of the print statement
+    date: str  # when it was read
+    line: str | list[str]  # templates of a step's line, the first that fits is taken
+    begins: str = ""  # a template that begins every step's line; empty: the beginning of the first
+    more: list[str] = []  # templates of what a step's line may have too
+    starts: list[str] = []  # texts that a whole job prints once, at its start
+    pauses: dict[str, list[str]] = {}  # what takes time between steps -> texts that tell of it
+    seconds_are: str = ""  # what the printed time of a step is
+    no_seconds: str = ""  # why none is printed
+    seconds_resolution: float = 0.001  # what the last printed digit is worth, in seconds
+    rate_resolution: float = 0.01
+    numbered: bool = False  # no step is printed: the lines are counted, from 1
+    order: int = 0  # of two that know a log, the lower takes it
+    sample: str = ""
+
+
+class TemplateFormat(LineFormat):
+    """A format of one line a step, from its facts."""
+
+    def __init__(self, name: str, facts: FormatFacts, chunk_bytes: int = CHUNK_BYTES) -> None:
+        super().__init__(chunk_bytes)
+        self.name = name
+        self.facts = facts
+        self._lines = [Template(text) for text in ([facts.line] if isinstance(facts.line, str) else facts.line)]
+        self._more = [Template(text) for text in facts.more]
+        begins = Template(facts.begins) if facts.begins else self._lines[0].beginning()
+        if not begins.anchor:
+            raise RequestError("the template has no word that a log could be searched for", where=f"'{begins.text}'")
+        self._begins = begins.pattern
+        self.word = begins.anchor
+        self.begins = begins.pattern
+        self.start_lines = [
+            StartLine(text.encode(), re.escape(text.encode()), of_the_job=True) for text in facts.starts
+        ]
+        self.pauses = {name: tuple(text.encode() for text in texts) for name, texts in facts.pauses.items()}
+        self.seconds_are, self.no_seconds = facts.seconds_are, facts.no_seconds
+        self.prints_loss = any("loss" in template.fields for template in [*self._lines, *self._more])
+
+    def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - decimals are fixed
+        return self.facts.seconds_resolution
+
+    def rate_resolution(self, rate: float) -> float:  # noqa: ARG002
+        return self.facts.rate_resolution
+
+    def recognises(self, head: bytes) -> bool:
+        if self.word not in head:
+            return False
+        return any(self._is_whole(line) for line in re.split(rb"[\r\n]", without_colours(head)) if self.word in line)
+
+    def _is_whole(self, line: bytes) -> bool:
+        text = line[-2 * LOOKAHEAD :] if len(line) > 2 * LOOKAHEAD else line
+        begins = self._begins.search(text)
+        return begins is not None and any(template.pattern.search(text) for template in self._lines)
+
+    def is_step(self, window: Window, found: int) -> bool:
+        return self._begin(window, found)[1] is not None
+
+    def _begin(self, window: Window, found: int) -> tuple[bytes, re.Match[bytes] | None, str]:
+        """The line around a word, and where a step's report begins in it with this very word."""
+        start = window.line_start(found)
+        start = window.text.rfind(b"\r", start, found) + 1 or start
+        before = without_colours(window.text[start:found])
+        rest, cut = window.line_from(found, NOTHING)
+        text = before + rest
+        matches = self._begins.finditer(text)
+        return text, next((match for match in matches if match.start("anchor") == len(before)), None), cut
+
+    def report(self, window: Window, found: int) -> StepReport:
+        text, begins, cut = self._begin(window, found)
+        if begins is None:
+            raise UnreadableError(cut or f"no step: {shown(text)}")
+        other = self._begins.search(text, begins.end())
+        if other is not None:
+            text, cut = text[: other.start()], "mingled with another writer's line"
+        values = self._values(text, cut)
+        seconds = values.get("seconds")
+        if seconds is None and "milliseconds" in values:
+            seconds = round(values["milliseconds"] / 1000, 9)
+        if seconds is not None and (not math.isfinite(seconds) or seconds < 0):
+            raise UnreadableError(f"seconds can't be {seconds:g}")
+        finite = math.isfinite(values.get("grad_norm", 0.0))
+        batch = values.get("global_batch_size")
+        return StepReport(
+            step=int(values.get("step", 0)),
+            rank=window.rank(found),
+            seconds=seconds,
+            loss=values.get("loss"),
+            tokens=int(values["tokens"]) if math.isfinite(values.get("tokens", math.nan)) else None,
+            tflops_per_device=_finite(values.get("tflops")),
+            tokens_per_second_per_device=_finite(values.get("tokens_per_second_per_device")),
+            rates={RATES[name]: value for name in RATES if (value := _finite(values.get(name))) is not None},
+            global_batch_size=None if batch is None else int(batch),
+            epoch=values.get("epoch"),
+            excluded_because=None if finite else GRADIENT_NOT_FINITE,
+        )
+
+    def _values(self, text: bytes, cut: str) -> dict[str, float]:
+        for template in self._lines:
+            match = template.pattern.search(text)
+            if match is not None:
+                values = template.values(match, cut)
+                for more in self._more:
+                    match = more.pattern.search(text)
+                    if match is None and cut:
+                        raise UnreadableError(cut)  # it may be among what was cut off
+                    values |= more.values(match, cut) if match else {}
+                return values
+        raise UnreadableError(cut or f"not the whole of a step's line: {shown(text)}")
+
+    def reader(self) -> LineReader:
+        return _NumberingReader(self) if self.facts.numbered else super().reader()
+
+
+def _finite(value: float | None) -> float | None:
+    """A rate of -100% is how nanoGPT and llm.c print that they know none."""
+    return value if value is not None and math.isfinite(value) and value >= 0 else None
+
+
+class _NumberingReader(LineReader):
+    """Counts the steps' lines. An epoch lower than the one before is a restart."""
+
+    def __init__(self, line_format: LineFormat) -> None:
+        super().__init__(line_format)
+        self._count, self._attempt, self._epoch = 0, 1, -math.inf
+
+    def event_of(self, report: StepReport) -> LogEvent:
+        if report.epoch is not None:
+            if report.epoch < self._epoch:
+                self.tracker.job_started()
+            self._epoch = report.epoch
+        if self.tracker.attempt != self._attempt:
+            self._count, self._attempt = 0, self.tracker.attempt
+        self._count += 1
+        return super().event_of(msgspec.structs.replace(report, step=self._count))
+
+
+# --- where formats come from ------------------------------------------------------------------
+
+
+@cache
+def formats_in(root: Path) -> tuple[TemplateFormat, ...]:
+    """Those of configs/log_formats."""
+    read = [TemplateFormat(path.stem, read_yaml(path, FormatFacts)) for path in sorted((root / FOLDER).glob("*.yml"))]
+    return tuple(sorted(read, key=lambda one: one.facts.order))
+
+
+def format_of_pattern(text: str) -> TemplateFormat:
+    """The format that --pattern describes."""
+    fields = Template(text).fields
+    if "step" not in fields:
+        raise RequestError(
+            "a pattern needs {step}",
+            where=f"--pattern='{text}'",
+            next_command="--pattern='step {step} ... {seconds}s'",
+        )
+    timed = "seconds" in fields or "milliseconds" in fields
+    facts = FormatFacts(
+        title="as --pattern says",
+        source="",
+        date="",
+        line=text,
+        seconds_are="the time that the pattern names" if timed else "",
+        no_seconds="" if timed else "the pattern has no {seconds} or {milliseconds}",
+        seconds_resolution=0.0,
+        rate_resolution=0.0,
+    )
+    return TemplateFormat("pattern", facts)
+
+
+def lines_of(chunk: bytes) -> Iterator[bytes]:
+    """The lines of a piece of a log, without colours."""
+    yield from re.split(rb"[\r\n]+", without_colours(chunk))
