@@ -36,7 +36,7 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.logs import ingest
 from benchmarks.logs.known_formats import all_log_formats, backend_of_format
 from benchmarks.logs.pattern_guess import guessed_pattern
-from benchmarks.logs.templates import FIELDS, format_of_pattern
+from benchmarks.logs.templates import FIELDS, TemplateFormat, format_of_pattern
 from benchmarks.measuring import window
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
@@ -136,6 +136,8 @@ class Measured(Value, frozen=True):
 
         backend = backend_of_format(log_format)
         if backend is None:
+            if isinstance(log_format, TemplateFormat) and log_format.facts.source:
+                return None, f"no published row is of {log_format.facts.title}"
             return None, f"{log_format.name} does not say which framework wrote it"
         ours = BenchmarkFigures(
             **cast("dict[str, Any]", result["benchmark"]),

@@ -12,13 +12,13 @@ from benchmarks.errors import RequestError
 from benchmarks.logs.templates import Template, lines_of
 
 FEWEST_LINES = 3
-LONGEST_LINE = 400
+LONGEST_LINE = 1000
 NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+)(?![\d.])", re.IGNORECASE)
 BEFORE = {  # a field -> what stands before its number
-    "step": re.compile(r"(?:\b|_)(?:step|iter|iteration)s?\W{0,3}$", re.IGNORECASE),
-    "loss": re.compile(r"(?<![\w.])(?:train[_ ])?loss\W{0,3}$", re.IGNORECASE),
-    "milliseconds": re.compile(r"(?:\bms|\(ms\))\W{0,3}$", re.IGNORECASE),
-    "seconds": re.compile(r"(?:\b(?:sec|seconds|step[_ ]time)|\(s\))\W{0,3}$", re.IGNORECASE),
+    "step": re.compile(r"(?:\b|_)(?:step|iter|iteration)s?\W{0,3}\s*$", re.IGNORECASE),
+    "loss": re.compile(r"(?<![\w.])(?:train[_ ])?loss\W{0,3}\s*$", re.IGNORECASE),
+    "milliseconds": re.compile(r"(?:(?:\b|_)ms|\(ms\))\W{0,3}\s*$", re.IGNORECASE),
+    "seconds": re.compile(r"(?:(?:\b|_)(?:sec|seconds|step_time)|step time|\(s\))\W{0,3}\s*$", re.IGNORECASE),
 }
 AFTER = {  # and behind it
     "milliseconds": re.compile(r" ?ms\b"),

@@ -52,6 +52,7 @@ RATES = {"tokens_per_second": TOKENS_RATE, "samples_per_second": SAMPLES_RATE, "
 PARTS = re.compile(r"\{(\w+)\}|([ \t]*\.\.\.[ \t]*)|([ \t]+)|((?:(?!\{\w+\}|\.\.\.)[^ \t])+)")
 WHOLE = rb"[0-9]{1,15}"
 NUMBER = rb"[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|[nN]a[nN]|[iI]nf(?:inity)?)"
+LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
 NOTHING = re.compile(rb"(?!)")
 REPEATED = "a field can stand once in a template"
 
@@ -75,7 +76,7 @@ class Template:
             raise RequestError(REPEATED, where=f"'{text}'", next_command="write `...` where a number has no meaning")
         words = [literal for *_, literal in self.parts if literal]
         self.anchor = max(words, key=len, default="").encode()
-        self.pattern = re.compile(self._regex(), re.DOTALL)
+        self.pattern = re.compile(self._regex())
 
     def _regex(self) -> bytes:
         found, anchor = b"", self.anchor.decode()
@@ -164,12 +165,12 @@ class TemplateFormat(LineFormat):
     def recognises(self, head: bytes) -> bool:
         if self.word not in head:
             return False
-        return any(self._is_whole(line) for line in re.split(rb"[\r\n]", without_colours(head)) if self.word in line)
+        text = without_colours(head)
+        return any(self._is_whole(text, found.start()) for found in self._begins.finditer(text))
 
-    def _is_whole(self, line: bytes) -> bool:
-        text = line[-2 * LOOKAHEAD :] if len(line) > 2 * LOOKAHEAD else line
-        begins = self._begins.search(text)
-        return begins is not None and any(template.pattern.search(text) for template in self._lines)
+    def _is_whole(self, text: bytes, start: int) -> bool:
+        line = LINE.match(text, start)
+        return line is not None and any(template.pattern.search(line[0]) for template in self._lines)
 
     def is_step(self, window: Window, found: int) -> bool:
         return self._begin(window, found)[1] is not None

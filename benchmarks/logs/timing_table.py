@@ -79,8 +79,11 @@ def wanted_steps(rule: str) -> range | None:
     return None if last is None else range(int(rule.split("-", maxsplit=1)[0]), last + 1)
 
 
-def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, ending: Ending | None) -> Row:
-    """The row of a file that a format recognised: of the last attempt with times, or else of the last with steps."""
+def row_of_log(
+    path: str, format_name: str, log: ReadLog, rule: str, ending: Ending | None, no_seconds: str = ""
+) -> Row:
+    """The row of a file that a format recognised: of the last attempt with times, or else of the last with steps.
+    `no_seconds`: why the format prints no time."""
     timed = [steps for steps in log.attempts if any(_is_time(step.seconds) for step in steps)]
     # A log's ranks report the same steps: they are one series, whoever was first.
     steps = [msgspec.structs.replace(step, rank=0) for step in (timed or log.attempts or [[]])[-1]]
@@ -102,6 +105,8 @@ def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, ending: End
     elif status != SUCCESS:
         reasons.append(_reached(steps, wanted, missing))
         reasons += ["no step of the window counts"] if not missing and not counted else []
+    if attempt is not None and not timed and no_seconds:
+        reasons.append(no_seconds)
     if attempt is not None and log.begun > 1:
         reasons.append(f"attempt {attempt} of {log.begun}")
     row = Row(

@@ -172,7 +172,7 @@ class LogReader:
         if last_step_near is None and not LOG_NAME.fullmatch(file.name) and log_format.name != MLLOG:
             return row_without_log(path, NOT_A_LOG, f"looks like {log_format.name}, but holds no step")
         text = ending_text(stream, log_format, last_step_near)
-        row = row_of_log(path, log_format.name, log, self._rule, self._ending(file, text))
+        row = row_of_log(path, log_format.name, log, self._rule, self._ending(file, text), log_format.no_seconds)
         if log_format.name == MLLOG:  # how its runs ended is not read off the steps: it says so itself
             from benchmarks.mlperf.story import row_of_runs
             from launch.mlperf.reading import runs_of

@@ -3,6 +3,7 @@ convention the TFLOP/s are, and which published figure is nearest.
 """
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -246,6 +247,70 @@ def test_where_nothing_is_published_or_the_figures_are_invalid_it_says_so(log: L
     assert report["no_reference_because"] == "nothing is published for llama2_tiny pretrain bf16 on cpu"
     report = as_json(log("still.log", step_lines(range(50))), *BENCHMARK)  # of one loss throughout
     assert (report["reference"], report["no_reference_because"]) == (None, "the figures are invalid")
+
+
+# --- formats that are data, and patterns ------------------------------------------------------
+
+LLAMA_8B_ON_8 = [*LLAMA_8B[:-2], "--global_batch_size=8", "--sequence_length=8192"]
+
+
+def titan_lines(numbers: range) -> str:
+    return "".join(
+        f"[rank0]:[titan] 2025-06-04 08:51:58,557 - root - INFO - step: {n:2}  loss: {9 - n / 100:7.4f}  "
+        f"memory: 30.99GiB(32.62%)  tps: {7030 + n % 5:,}  tflops: 407.35  mfu: 41.19%\n"
+        for n in numbers
+    )
+
+
+def test_a_log_of_rates_has_figures_by_the_flags(log: Log) -> None:
+    flag = log("titan.log", titan_lines(range(1, 51)))
+    report = as_json(flag, *LLAMA_8B_ON_8)
+    result = report["result"]
+    assert report["attempts"][0]["steps"][9]["seconds"] is None
+    assert "torchtitan" in report["seconds_null_because"]
+    assert result["status"] == "valid"
+    assert result["tokens_per_second_per_gpu"] == pytest.approx(7032, rel=1e-3)
+    assert result["reported_by_framework"]["mfu_percent_median"] == 41.19
+    assert result["reported_by_framework"]["seconds_per_step_median"] is None
+    assert any(note.startswith("no step time is printed") for note in result["notes"])
+
+
+def test_a_result_is_lines_for_people_and_one_document_for_programs(log: Log) -> None:
+    flag = log("megatron.log", megatron_lines(range(1, 51)))
+    shown = run(flag, *BENCHMARK).stdout.decode()
+    assert "{" not in shown
+    assert "  tokens/s: " in shown
+    assert "  MFU: " in shown
+    assert "  printed tflops_per_device: 440.0\n" in shown
+
+
+def test_the_table_and_the_json_count_the_same_steps(log: Log) -> None:
+    lines = [megatron_lines(range(n, n + 1), ms=90_000 if n == 21 else 31) for n in range(1, 41)]
+    lines[30] = megatron_lines(range(31, 32), ms=31, norm="nan")
+    lines.insert(20, "saving checkpoint at iteration      20 to /results in torch_dist format\n")
+    flag = log("megatron.log", "".join(lines))
+    median = as_json(flag, *TINY)["result"]["seconds_per_step"]["median"]
+    for arguments in ([flag], [flag, *TINY]):
+        shown = run(*arguments).stdout.decode()
+        assert f"{median:.5f}" in shown.splitlines()[2]
+        assert "checkpoint in its interval: 21\n" in shown
+        assert "gradient norm not finite: 31\n" in shown
+
+
+def test_a_pattern_reads_a_log_of_no_known_format_and_a_refusal_offers_one(log: Log) -> None:
+    flag = log(
+        "own.log", "".join(f"step {n}/50 | loss {3 - n / 100:.3f} | took 0.5{n % 10}s\n" for n in range(1, 51))
+    )
+    refused = run("--json", flag)
+    assert refused.returncode == 2
+    command = json.loads(refused.stdout)["error"]["next"]
+    _, _, *arguments = shlex.split(command)
+    report = as_json(*arguments)
+    assert (report["format"], numbers(report)) == ("pattern", [list(range(1, 51))])
+    assert report["attempts"][0]["steps"][0]["seconds"] == 0.51
+    assert run(flag, "--pattern=no {step} here").returncode == 2
+    assert "--pattern" in run(flag, "--pattern=no {step} here").stderr.decode()
+    assert "no field 'stop'" in run(flag, "--pattern=step {stop}").stderr.decode()
 
 
 # --- refusals ---------------------------------------------------------------------------------

@@ -1,0 +1,187 @@
+"""Log formats as data: every file of configs/log_formats on its own samples, templates, and guessed patterns."""
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.backend import LogFormat
+from benchmarks.configs import DEFAULT_ROOT
+from benchmarks.errors import RequestError
+from benchmarks.logs.ingest import ReadLog, detect
+from benchmarks.logs.known_formats import all_log_formats
+from benchmarks.logs.pattern_guess import guessed_pattern
+from benchmarks.logs.templates import TemplateFormat, format_of_pattern, formats_in
+from benchmarks.values import Step
+from nemo_backend.line_logs import MegatronLog, NemoUntimedLog
+from nemo_backend.progress_bar_log import NemoBarLog
+
+FORMATS = {one.name: one for one in formats_in(DEFAULT_ROOT)}
+each_format = pytest.mark.parametrize("found", FORMATS.values(), ids=FORMATS)
+
+
+def read(log_format: LogFormat, text: str | bytes) -> ReadLog:
+    return ReadLog(log_format.read(io.BytesIO(text.encode() if isinstance(text, str) else text)))
+
+
+def steps_of(log_format: LogFormat, text: str) -> list[Step]:
+    (steps,) = read(log_format, text).attempts
+    return steps
+
+
+@each_format
+def test_every_line_of_a_sample_is_read_and_by_its_own_format_alone(found: TemplateFormat) -> None:
+    sample = found.facts.sample
+    assert [one.name for one in all_log_formats() if one.recognises(sample.encode())] == [found.name]
+    log = read(found, sample)
+    assert log.skipped == []
+    assert sum(map(len, log.attempts)) == len(sample.splitlines())
+    assert bool(found.seconds_are) != bool(found.no_seconds)
+    for steps in log.attempts:
+        assert all((step.seconds is None) == bool(found.no_seconds) for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "seconds", "loss", "tflops", "tokens", "rates"),
+    [
+        ("torchtitan", 22, None, 6.225, 18.36, 193_831, {"mfu_percent": 1.86}),
+        ("nanogpt", 0, 9.37181, 4.2648, None, None, None),
+        ("llm-c", 1, 2.49444, 11.032358, None, None, {"tokens_per_second": 210_183, "mfu_percent": 40.3}),
+        ("deepspeed-pipeline", 10, 0.936, 5.5508, None, None, {"samples_per_second": 136.706}),
+        ("deepspeed", 10, None, None, None, None, {"samples_per_second": 222.88787331278564}),
+        ("hf-trainer", 1, None, 1.9123, None, None, None),
+        ("gpt-neox", 6, 4.7771, 11.18582, 97.0, None, {"samples_per_second": 6.699}),
+        ("megatron-deepspeed", 12000, 106.17, 2.31, 147.0, None, {"samples_per_second": 19.29}),
+    ],
+)
+def test_what_each_format_says(
+    name: str,
+    step: int,
+    seconds: float | None,
+    loss: float | None,
+    tflops: float | None,
+    tokens: float | None,
+    rates: dict[str, float] | None,
+) -> None:
+    first = read(FORMATS[name], FORMATS[name].facts.sample).attempts[0][0]
+    assert (first.step, first.seconds, first.loss) == (step, seconds, loss)
+    assert (first.framework_tflops_per_device, first.framework_tokens_per_second_per_device) == (tflops, tokens)
+    assert first.framework_rates == rates
+
+
+def test_colours_and_a_line_of_each_rank() -> None:
+    line = (
+        "[rank0]:[titan] \x1b[31mstep: {}  \x1b[32mloss: 12.2  \x1b[36mmemory: 27GiB(2%)  \x1b[34mtps: 1,375\x1b[0m\n"
+    )
+    log = read(FORMATS["torchtitan"], "".join(line.format(n) * 4 for n in (1, 2)))
+    assert [step.step for step in log.attempts[0]] == [1, 2]
+    assert log.duplicates == 6
+    assert log.attempts[0][0].framework_tokens_per_second_per_device == 1375
+
+
+def test_trainer_lines_are_counted_and_a_lower_epoch_is_a_restart() -> None:
+    epochs = (0.1, 0.2, 0.3, 0.2, 0.3)
+    log = read(
+        FORMATS["hf-trainer"], "".join(f"{{'loss': 1.5, 'learning_rate': 1e-5, 'epoch': {e}}}\n" for e in epochs)
+    )
+    assert [[step.step for step in steps] for steps in log.attempts] == [[1, 2, 3], [1, 2]]
+
+
+def test_deepspeed_leaves_a_log_to_the_framework_above_it() -> None:
+    text = FORMATS["deepspeed"].facts.sample + FORMATS["gpt-neox"].facts.sample
+    found = detect(io.BytesIO(text.encode()), all_log_formats())
+    assert found is not None
+    assert found.name == "gpt-neox"
+
+
+# --- templates --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "expected"),
+    [
+        ("step {step} ... {seconds}s", "12:30 step 5/100 | loss 3.25 | took 1.5s", (5, 1.5, None)),
+        ("{step}: loss={loss} {milliseconds}ms", "7: loss=-1e-2   1,250.5ms", (7, 1.2505, -0.01)),
+        ("it {step} ... loss {loss}", "it 3, lr 1e-4, loss nan", (3, None, "nan")),
+        ("it {step} {seconds}s", "it 3 12ms", None),
+        ("it {step} loss {loss} ... t={seconds}", "it 3 loss 2.5 t=", None),
+    ],
+)
+def test_patterns(pattern: str, line: str, expected: tuple[int, float | None, object] | None) -> None:
+    log = read(format_of_pattern(pattern), line + "\n")
+    if expected is None:
+        assert log.attempts == []
+        return
+    ((step,),) = log.attempts
+    assert (step.step, step.seconds) == expected[:2]
+    assert str(step.loss) == str(expected[2])
+
+
+@pytest.mark.parametrize("pattern", ["{steps} a", "step {step} {step}", "loss {loss}", "{step}", ""])
+def test_patterns_that_are_refused(pattern: str) -> None:
+    with pytest.raises(RequestError):
+        format_of_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern"),
+    [
+        (lambda n: f"[2026-01-02 03:04:{n}] step {n}/100 | train loss 3.{n} | took 0.5{n}s", "took {seconds}s"),
+        (
+            lambda n: f"iteration={n:8}/  99 | elapsed_time_per_iteration_ms=16{n}.6 | lm loss=11.{n}",
+            "{milliseconds}",
+        ),
+        (lambda n: f"epoch {n} acc 3.{n} in 5s", None),
+        (lambda n: f"step {20 - n} took 3.{n}s", None),  # steps go up
+    ],
+)
+def test_guessed_patterns(line: Callable[[int], str], pattern: str | None) -> None:
+    text = "".join(f"{line(n)}\nother {n}\n" for n in range(10, 16))
+    guess = guessed_pattern(text.encode())
+    if guess is None or pattern is None:
+        assert guess == pattern
+        return
+    assert pattern in guess
+    assert [step.step for step in steps_of(format_of_pattern(guess), text)] == list(range(10, 16))
+
+
+# --- NeMo and Megatron ------------------------------------------------------------------------
+
+NEMO = (
+    "Training epoch 0, iteration {0}/99 | lr: 0.003 | global_step: {0} | reduced_train_loss: 5.868"
+    " | consumed_samples: 128\n"
+)
+MEGATRON = (
+    " iteration {0:8d}/      99 | elapsed time per iteration (ms): {1:.1f} | global batch size:     8 |"
+    " lm loss: 2.1E+00 | grad norm: 0.2 | number of skipped iterations:   0 | number of nan iterations:   0 |"
+    " samples per second: 53.753 | TFLOPs: 78.36 |\n"
+)
+
+
+def test_nemo_without_its_timing_callback() -> None:
+    text = "".join(NEMO.format(n) for n in range(3))
+    found = detect(io.BytesIO(text.encode()), all_log_formats())
+    assert isinstance(found, NemoUntimedLog)
+    assert [(step.step, step.seconds, step.loss) for step in steps_of(found, text)] == [
+        (n, None, 5.868) for n in range(3)
+    ]
+
+
+def test_tflops_and_samples_of_megatron_deepspeed() -> None:
+    (step,) = steps_of(MegatronLog(), MEGATRON.format(1, 900))
+    assert (step.framework_tflops_per_device, step.framework_rates) == (78.36, {"samples_per_second": 53.753})
+
+
+@pytest.mark.parametrize(("slow", "left_out"), [(2_900, "checkpoint in its interval"), (900, None)])
+def test_an_interval_with_a_checkpoint_is_left_out_where_it_shows(slow: float, left_out: str | None) -> None:
+    lines = [MEGATRON.format(n, slow if n == 11 else 900 + n % 3) for n in range(1, 21)]
+    lines.insert(10, "  successfully saved checkpoint from iteration      10 to /results\n")
+    reasons = {step.step: step.excluded_because for step in steps_of(MegatronLog(), "".join(lines))}
+    assert reasons.pop(11) == left_out
+    assert set(reasons.values()) == {None}
+
+
+def test_a_damaged_global_step_is_named() -> None:
+    paint = b"Epoch 0: :   5%|#| 5/99 [00:12<01:00, reduced_train_loss=6.37, global_step=1\xac, v_num=0]\r"
+    (skipped,) = read(NemoBarLog(), paint).skipped
+    assert "global_step" in skipped.reason
