@@ -30,6 +30,7 @@ from tests.benchmarks.logs.formats import (
     lines,
     maxtext,
     megatron,
+    nanogpt_format,
     nemo,
     numbers,
     paint,
@@ -42,6 +43,7 @@ from tests.benchmarks.logs.formats import (
 FORMAT_OF = {
     **dict.fromkeys(LOGS.glob("nemo-bar-*.log"), "nemo-bar"),
     LOGS / "nemo-2.7.3-validation.log": "nemo",
+    LOGS / "nemo-2.7.3-untimed.log": "nemo-untimed",
     **dict.fromkeys(LOGS.glob("megatron-*.log"), "megatron"),
     **dict.fromkeys(JAX_LOGS.glob("*.log"), "maxtext"),
 }
@@ -49,8 +51,8 @@ FORMAT_OF = {
 
 @pytest.mark.parametrize("path", FORMAT_OF, ids=lambda path: path.name)
 def test_each_log_is_taken_by_one_format_whatever_their_order(path: Path) -> None:
-    assert len(FORMAT_OF) == 8
-    every: tuple[LogFormat, ...] = (MaxTextLog(), *LOG_FORMATS)
+    assert len(FORMAT_OF) == 9
+    every: tuple[LogFormat, ...] = (MaxTextLog(), *LOG_FORMATS, nanogpt_format())
     for formats in permutations(every):
         with path.open("rb") as stream:
             found = ingest.detect(stream, formats)
