@@ -237,7 +237,7 @@ def _how_to_read(name: str, stream: BinaryIO) -> str:
 
 
 def _pattern_of(name: str, stream: BinaryIO, pattern: str) -> LogFormat:
-    found = format_of_pattern(pattern)
+    found = format_of_pattern(pattern, stream.read(ingest.HEAD_BYTES))
     if ingest.detect(stream, [found]) is None:
         raise RequestError(
             "no line fits the pattern",

@@ -5,11 +5,13 @@ import re
 
 from benchmarks.logs.log_stream import (
     GRADIENT_NOT_FINITE,
+    LOOKBEHIND,
     Fields,
     LineFormat,
     StartLine,
     StepReport,
     Window,
+    number_of,
     shown,
     without_colours,
 )
@@ -138,6 +140,10 @@ ANOTHERS = re.compile(rb"(?:,|per) $|samples/sec: [0-9.]{1,20} \| {0,4}$")
 RECOGNISED = re.compile(rb"(?<!\d\d\d \| )iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(ms\):")
 
 
+# Megatron-Bridge prints these on a line of their own, before the iteration's.
+BRIDGE_TFLOPS = re.compile(rb"Step Time : [0-9.]{1,20}s GPU utilization: ([0-9.]{1,20}) ?MODEL_TFLOP/s/GPU")
+
+
 class MegatronLog(LineFormat):
     """The format `megatron`: what Megatron-LM and Megatron-Bridge print for an iteration, one line each.
 
@@ -178,7 +184,8 @@ class MegatronLog(LineFormat):
             rank=window.rank(found),
             seconds=round(fields.time(MILLISECONDS) / 1000, 9),  # 821.7 ms are 0.8217 s, not 0.8217000000000001
             loss=_loss(fields),
-            tflops_per_device=fields.optional(b"throughput per GPU (TFLOP/s/GPU)", b"TFLOPs"),
+            tflops_per_device=fields.optional(b"throughput per GPU (TFLOP/s/GPU)", b"TFLOPs")
+            or _tflops_before(window, found),
             tokens_per_second_per_device=fields.optional(
                 b"tokens per GPU (tokens/s/GPU)", b"tokens per gpu per second (tgs)"
             ),
@@ -187,6 +194,13 @@ class MegatronLog(LineFormat):
             excluded_because=_excluded_because(fields),
             reports=fields.reports,
         )
+
+
+def _tflops_before(window: Window, found: int) -> float | None:
+    """Those of the line before, where no other iteration's line is between."""
+    before = without_colours(window.text[max(0, found - LOOKBEHIND) : found]).rpartition(MILLISECONDS)[2]
+    printed = BRIDGE_TFLOPS.findall(before)
+    return number_of(b"MODEL_TFLOP/s/GPU", printed[-1]) if printed else None
 
 
 def _megatron_step(fields: Fields) -> int:

@@ -48,6 +48,7 @@ FIELDS = (
     "epoch",
 )
 RATES = {"tokens_per_second": TOKENS_RATE, "samples_per_second": SAMPLES_RATE, "mfu": MFU_RATE}
+PRINTED_RATES = (*RATES, "tflops", "tokens_per_second_per_device")
 
 PARTS = re.compile(r"\{(\w+)\}|([ \t]*\.\.\.[ \t]*)|([ \t]+)|((?:(?!\{\w+\}|\.\.\.)[^ \t])+)")
 WHOLE = rb"[0-9]{1,15}"
@@ -264,9 +265,10 @@ def formats_in(root: Path) -> tuple[TemplateFormat, ...]:
     return tuple(sorted(read, key=lambda one: one.facts.order))
 
 
-def format_of_pattern(text: str) -> TemplateFormat:
-    """The format that --pattern describes."""
-    fields = Template(text).fields
+def format_of_pattern(text: str, head: bytes = b"") -> TemplateFormat:
+    """The format that --pattern describes; how far its times are rounded is read from the log's head."""
+    template = Template(text)
+    fields, first = template.fields, template.pattern.search(without_colours(head))
     if "step" not in fields:
         raise RequestError(
             "a pattern needs {step}",
@@ -281,10 +283,18 @@ def format_of_pattern(text: str) -> TemplateFormat:
         line=text,
         seconds_are="the time that the pattern names" if timed else "",
         no_seconds="" if timed else "the pattern has no {seconds} or {milliseconds}",
-        seconds_resolution=0.0,
-        rate_resolution=0.0,
+        seconds_resolution=_last_digit(first, "seconds") or _last_digit(first, "milliseconds") / 1000,
+        rate_resolution=max((_last_digit(first, name) for name in PRINTED_RATES), default=0.0),
     )
     return TemplateFormat("pattern", facts)
+
+
+def _last_digit(match: re.Match[bytes] | None, field: str) -> float:
+    """What the last digit of a field is worth; 0 where it is not there or has an exponent."""
+    text = match.groupdict().get(field) if match else None
+    if text is None or not re.fullmatch(rb"[\d,.+-]+", text):
+        return 0.0
+    return float(f"1e-{len(text.partition(b'.')[2])}")
 
 
 def lines_of(chunk: bytes) -> Iterator[bytes]:

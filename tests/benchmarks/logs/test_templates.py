@@ -181,6 +181,18 @@ def test_an_interval_with_a_checkpoint_is_left_out_where_it_shows(slow: float, l
     assert set(reasons.values()) == {None}
 
 
+def test_tflops_of_megatron_bridge_stand_on_the_line_before() -> None:
+    line = MEGATRON.replace(" | TFLOPs: 78.36", "")
+    bridge = "Step Time : 0.90s GPU utilization: 412.5MODEL_TFLOP/s/GPU\n"
+    steps = steps_of(MegatronLog(), bridge + line.format(1, 900) + line.format(2, 900))
+    assert [step.framework_tflops_per_device for step in steps] == [412.5, None]
+
+
+def test_a_pattern_knows_how_far_times_are_rounded() -> None:
+    head = b"start\nstep 5 took 12.25ms\n"
+    assert format_of_pattern("step {step} took {milliseconds}ms", head).seconds_resolution(1.0) == pytest.approx(1e-5)
+
+
 def test_a_damaged_global_step_is_named() -> None:
     paint = b"Epoch 0: :   5%|#| 5/99 [00:12<01:00, reduced_train_loss=6.37, global_step=1\xac, v_num=0]\r"
     (skipped,) = read(NemoBarLog(), paint).skipped
