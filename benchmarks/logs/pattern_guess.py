@@ -60,9 +60,10 @@ def _pattern(line: str) -> str | None:
         return None
     parts, last = [], 0
     for name, start, end in fields:
-        words = re.search(r"(?:[A-Za-z_()/]+[^\w]{0,3})?$", line[last:start])
+        words = re.search(r"(?:[A-Za-z_()/]+[^\w]{0,3}[ \t]*)?$", line[last:start])
         literal = words[0] if words else ""
         parts += ["..."] if last and literal != line[last:start] else []
+        literal = re.sub(r"[ \t]+", " ", literal)
         unit = AFTER[name].match(line[end:]) if name in AFTER else None
         parts.append(literal + "{" + name + "}" + (unit[0] if unit else ""))
         last = end + (unit.end() if unit else 0)
