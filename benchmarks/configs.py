@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import msgspec
 import yaml
 
+from benchmarks import files
 from benchmarks.errors import RequestError, UnknownName, nearest
 from benchmarks.request.profiling import ProfileDefaults, ProfileTable
 from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
@@ -326,6 +327,8 @@ def read_yaml(path: Path, value_type: type[AnyValue]) -> AnyValue:
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MERGE = "<<"
+MOST_YAML_BYTES = 4 << 20
+DEEPEST = 50  # what configs hold lies ten deep
 
 
 class _Document:
@@ -337,6 +340,7 @@ class _Document:
     def __init__(self, text: str) -> None:
         self._next = _LOADER(text).get_event
         self._anchors: dict[str, Any] = {}
+        self._depth = 0
 
     def data(self) -> Any:
         self._next()  # the stream begins
@@ -356,17 +360,27 @@ class _Document:
             return self._anchors[event.anchor]
         if event.tag not in (None, "!"):
             raise _problem(f"the tag '{event.tag}' is not taken", event)
+        if self._depth > DEEPEST:
+            raise _problem(f"it is nested more than {DEEPEST} deep", event)
+        self._depth += 1
         if isinstance(event, yaml.ScalarEvent):
-            found = _plain(event.value) if event.implicit[0] else event.value
+            found = self._scalar(event)
         elif isinstance(event, yaml.SequenceStartEvent):
             found = []
             while not isinstance(item := self._next(), yaml.SequenceEndEvent):
                 found.append(self._value(item))
         else:
             found = self._mapping()
+        self._depth -= 1
         if event.anchor:
             self._anchors[event.anchor] = found
         return found
+
+    def _scalar(self, event: Any) -> Any:
+        try:
+            return _plain(event.value) if event.implicit[0] else event.value
+        except ValueError as error:  # 2026-99-99, or a number of thousands of digits
+            raise _problem(f"it can be no value: {error}", event) from None
 
     def _mapping(self) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
@@ -401,7 +415,7 @@ def _plain(text: str) -> Any:
 def parse_yaml(path: Path) -> Any:
     """The plain data of a YAML file; what is not YAML is refused with file and line."""
     try:
-        return _Document(path.read_text(encoding="utf-8")).data()
+        return _Document(files.read(path, MOST_YAML_BYTES).decode()).data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)

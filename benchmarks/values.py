@@ -22,6 +22,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]  # of a step, as a file may say; 0 where it was rounded
 
 
 class Model(Value, frozen=True):
@@ -364,15 +365,15 @@ class Benchmark(Value, frozen=True):
     dtype: str
     hardware: Hardware
     site: Site
-    gpus: int
-    nodes: int
+    gpus: Positive
+    nodes: Positive
     parallelism: Parallelism
     lora: Lora | None  # None: every parameter is trained
     sequence_length: int
-    micro_batch_size: int
-    gradient_accumulation: int
-    global_batch_size: int
-    steps: int
+    micro_batch_size: Positive
+    gradient_accumulation: Positive
+    global_batch_size: Positive
+    steps: Positive
     window: str
     profile: str
     pgle: str
@@ -420,8 +421,8 @@ class BenchmarkName(Value, frozen=True):
     task: str
     dtype: str
     hardware: str
-    gpus: int
-    nodes: int
+    gpus: Positive
+    nodes: Positive
     sequence_length: int
     global_batch_size: int
 

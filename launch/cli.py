@@ -7,11 +7,12 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn, TextIO, cast
 
 from absl import flags
 
-from benchmarks.errors import EXIT_FAILED, RequestError, StepmarkError, UnknownName, closest, nearest
+from benchmarks.errors import EXIT_FAILED, RequestError, RunError, StepmarkError, UnknownName, closest, nearest
+from launch.command_line.colours import RED, Harmless, harmless, in_colour, own_stderr
 
 EXIT_INTERRUPTED = 130
 JSON = "json"
@@ -44,11 +45,8 @@ def run_command(chosen: Callable[[], Command]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no "·" is no reason to fail
-    if isinstance(sys.stdout, io.TextIOWrapper) and has_colours(sys.stdout):
-        from launch.command_line.colours import Coloured
-
-        encoding = sys.stdout.encoding
-        sys.stdout = Coloured(sys.stdout.detach(), encoding, errors="replace", line_buffering=True)
+    sys.stdout = cast("TextIO", Harmless(sys.stdout, colours=has_colours(sys.stdout)))
+    sys.stderr = cast("TextIO", Harmless(sys.stderr, colours=False))
     sys.exit(_guarded(chosen))
 
 
@@ -116,13 +114,15 @@ def _guarded(chosen: Callable[[], Command]) -> int:
         # The reader (head, less) went away: nothing is wrong, and nothing can be printed any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
-    except OSError as error:
-        place = f" ({error.filename})" if error.filename else ""
+    except (OSError, MemoryError) as error:
         if os.environ.get("STEPMARK_DEBUG"):
             import traceback
 
             traceback.print_exc()
-        return _ended(StepmarkError(f"{error.strerror or error}{place}"), EXIT_FAILED)
+        from benchmarks.files import failed
+
+        no_memory = RunError("there is not enough memory", next_command="free -g     shows what there is")
+        return _ended(failed(error) if isinstance(error, OSError) else no_memory, EXIT_FAILED)
 
 
 def _ended(error: StepmarkError, code: int) -> int:
@@ -130,11 +130,8 @@ def _ended(error: StepmarkError, code: int) -> int:
     from benchmarks.secret_rules import hidden
 
     head, colon, rest = hidden(f"stepmark: {error}").partition(":")
-    if has_colours(sys.stderr):
-        from launch.command_line.colours import RED, in_colour
-
-        head = in_colour(head, RED)
-    print(f"{head}{colon}{rest}", file=sys.stderr)
+    head, rest = harmless(head), harmless(rest)
+    print(in_colour(head, RED) if has_colours(sys.stderr) else head, colon, rest, sep="", file=own_stderr())
     return _answered(code, {name: hidden(word) for name, word in error.words().items()})
 
 

@@ -23,6 +23,7 @@ result.json are made from them.
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import os
 import sys
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from absl import flags
 
 from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
+from benchmarks.files import cannot_read
 from benchmarks.measuring.verification import differences, has_older_rules
 from benchmarks.rendering.columns import aligned
 from benchmarks.runs.recompute import recompute
@@ -111,7 +113,10 @@ def _equivalence() -> int:
 def _one_of_many(name: str) -> tuple[Checked, int]:
     """A folder that cannot be read does not hide the verdict on the others."""
     try:
-        return verify(RunFolder(place_of(name, Path(FLAGS.output_dir or "results"))))
+        try:
+            return verify(RunFolder(place_of(name, Path(FLAGS.output_dir or "results"))))
+        except OSError as error:
+            raise cannot_read(error, Path(os.fsdecode(error.filename or name))) from None
     except StepmarkError as error:
         print(f"stepmark: {error}", file=sys.stderr)
         return Checked(path=name, agrees=None, error=Why(**error.words())), error.exit_code

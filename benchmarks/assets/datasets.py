@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.values import Value
 
@@ -67,14 +68,16 @@ def read_dataset(folder: Path) -> Dataset:
         raise RequestError("there is no such folder", where=f"--data={folder}", next_command=make_one)
     path = folder / MANIFEST
     try:
-        dataset = msgspec.json.decode(path.read_bytes(), type=Dataset)
+        dataset = msgspec.json.decode(files.read(path), type=Dataset)
     except FileNotFoundError:
         raise RequestError(
             f"the folder has no {MANIFEST}: it is no dataset of Stepmark, or one that was not finished",
             where=f"--data={folder}",
             next_command=make_one,
         ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise files.cannot_read(error, path) from None
+    except files.NOT_JSON as error:
         raise RequestError(f"{MANIFEST} cannot be read: {error}", where=str(path), next_command=make_one) from None
     parts = [f"{prefix}{ending}" for prefix in dataset.prefixes for ending in (".bin", ".idx")]
     for name in (*dataset.files, *parts, dataset.tokenizer):
@@ -99,12 +102,12 @@ def estimated_bytes(texts: list[Path]) -> int:
 def tokenizer_size(path: Path) -> int:
     """How many token numbers a Hugging Face tokenizer.json can give: its largest and one."""
     try:
-        data = msgspec.json.decode(path.read_bytes())
+        data = msgspec.json.decode(files.read(path))
         vocabulary = data["model"]["vocab"]
         numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
         numbers += [token["id"] for token in data.get("added_tokens") or []]
         return int(max(numbers)) + 1
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, ValueError) as error:
+    except (OSError, *files.NOT_JSON, LookupError, TypeError) as error:
         raise RequestError(
             "the tokenizer cannot be read",
             where=str(path),

@@ -98,8 +98,10 @@ def _load(run: ComparedRun) -> float | None:
         return run.load / cpus if run.load is not None and cpus else None
     machine = run.provenance.get("machine")
     machine = machine if isinstance(machine, dict) else {}
-    averages, cpus = machine.get("load_average"), machine.get("cpus_usable") or machine.get("cpus")
-    return averages[0] / cpus if averages and cpus else None
+    try:
+        return float(machine["load_average"][0]) / float(machine.get("cpus_usable") or machine["cpus"])
+    except (LookupError, TypeError, ValueError, ArithmeticError):  # it was not recorded, or changed by hand
+        return None
 
 
 # --- what was asked and started -------------------------------------------------------------------

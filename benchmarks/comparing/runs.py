@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.comparing.days import started_at
 from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import Result
@@ -13,6 +14,7 @@ from benchmarks.telemetry.gpu import GpuTelemetry
 from benchmarks.telemetry.samples import NODE_FILES, NodeFacts, NodeSample
 from benchmarks.values import Benchmark, Phase
 
+LONGEST = 1 << 20  # of a line that is looked at
 _LINE = msgspec.json.Decoder(NodeFacts | NodeSample)
 
 
@@ -85,8 +87,12 @@ def _first_samples(folder: RunFolder) -> list[NodeFacts | NodeSample]:
     place = folder.telemetry_dir(max(folder.attempts(), default=1))
     for path in sorted(place.glob(NODE_FILES)):
         try:
-            with path.open("rb") as stream:
-                found += [_LINE.decode(line) for line in (stream.readline(), stream.readline()) if line.strip()]
-        except (OSError, ValueError):
+            with files.opened(path) as stream:
+                found += [
+                    _LINE.decode(line)
+                    for line in (stream.readline(LONGEST), stream.readline(LONGEST))
+                    if line.strip()
+                ]
+        except (OSError, *files.NOT_JSON):
             continue
     return found

@@ -21,6 +21,7 @@ from typing import IO, NamedTuple, cast
 import msgspec
 
 from benchmarks.errors import RequestError, RunError
+from benchmarks.files import read
 from benchmarks.secret_rules import hidden_in_log
 from benchmarks.values import Value, json_text
 from benchmarks.version import VERSION
@@ -29,6 +30,7 @@ MANIFEST, SUMS, RUNS = "manifest.json", "SHA256SUMS", "runs"
 LEFT_OUT = ("tensorboard",)
 SCHEMA_VERSION = 1
 LOOKED_AT_BYTES = 1 << 20  # of each end of a file, for secrets
+MOST_TIMES, LEAST_CAP_BYTES = 100, 1 << 30  # what an archive may unpack to: of its size, and anyway
 _RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 _NOT_SOUND = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError)
 
@@ -162,11 +164,10 @@ class Unpacked(NamedTuple):
 def unpack(archive: Path, target: Path) -> Unpacked:
     """Unpacks below `target`, and checks every file. OSError: what cannot be read, or not be written."""
     try:
-        with gzip.open(archive) as stream:
-            hashlib.file_digest(stream, "sha256")  # to its end, where gzip's own checksum is
+        _refuse_bomb(archive)
         with tarfile.open(archive, "r:gz") as tar:
             tar.extractall(target, filter="data")
-        data = (target / MANIFEST).read_bytes()
+        data = read(target / MANIFEST)
         manifest = msgspec.json.decode(data, type=Manifest)
         if not manifest.files or manifest.schema_version != SCHEMA_VERSION:
             raise ValueError(f"{MANIFEST} names no file of a run, or is of another version than {SCHEMA_VERSION}")
@@ -177,6 +178,17 @@ def unpack(archive: Path, target: Path) -> Unpacked:
         why = f"it is cut off, damaged, or no archive of runs: {str(error) or type(error).__name__}"
         return Unpacked(None, None, [why])
     return Unpacked(manifest, hashlib.sha256(data).hexdigest(), differences)
+
+
+def _refuse_bomb(archive: Path) -> None:
+    """ValueError where it unpacks to far more than logs do. It is read to its end, where gzip's own checksum is."""
+    most = max(LEAST_CAP_BYTES, MOST_TIMES * archive.stat().st_size)
+    unpacked = 0
+    with gzip.open(archive) as stream:
+        while block := stream.read(1 << 20):
+            unpacked += len(block)
+            if unpacked > most:
+                raise ValueError(f"it unpacks to more than {most:,} bytes; sha256sum -c {SUMS} checks one by hand")
 
 
 def _differences(target: Path, manifest: Manifest, data: bytes) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.jobs import first_check
 from benchmarks.jobs.failures import first_to_fail, own_steps
 from benchmarks.jobs.job_record import AttemptEnd, JobEvent
@@ -213,7 +214,7 @@ def _could_not_write(folder: RunFolder, attempt: int) -> str | None:
 
 def _tail(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
+        with files.opened(path) as stream:
             stream.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
             return stream.read().decode(errors="replace")
     except OSError:  # a task that never started has no log

@@ -17,7 +17,7 @@ from benchmarks.measuring.utilisation import (
 )
 from benchmarks.measuring.window import ARTEFACT, choose_window, consistency, missing_steps
 from benchmarks.request.profiling import PROFILER
-from benchmarks.values import Step, Value, Window
+from benchmarks.values import Seconds, Step, Value, Window
 
 SECONDS_A_DAY = 86_400
 # What follows from the step times, and is unknown with them.
@@ -36,10 +36,10 @@ LONG_STEP_SECONDS, FEW_LONG_STEPS = 2.0, 50  # fewer and longer: docs/measuremen
 
 
 class SecondsPerStep(Value, frozen=True):
-    median: float | None = None
-    mean: float | None = None
-    stdev: float | None = None
-    ci95: list[float] | None = None
+    median: Seconds | None = None
+    mean: Seconds | None = None
+    stdev: Seconds | None = None
+    ci95: list[Seconds] | None = None
     excess: float | None = None
 
 

@@ -6,6 +6,7 @@ The peaks in a file follow from the rates in it. One whose do not was changed or
 import msgspec
 
 from benchmarks.errors import RequestError
+from benchmarks.files import NOT_JSON
 from benchmarks.peak.peaks import PRECISIONS, DevicePeak, PeakReport, PeakRequest, device_peaks, spread_text
 from benchmarks.values import Hardware, MeasuredPeak, Peak, Site, Value
 
@@ -38,7 +39,7 @@ def decode(data: bytes, name: str) -> Measured:
     """The file as a value, or why it cannot be believed."""
     try:
         found = msgspec.json.decode(data, type=Measured)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise _damaged(name, str(error)) from None
     if found.schema_version != SCHEMA_VERSION:
         raise _damaged(name, f"its schema is version {found.schema_version}, this Stepmark reads {SCHEMA_VERSION}")

@@ -12,13 +12,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import SCHEMA_VERSION
 from benchmarks.runs import identity
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
-from benchmarks.values import BenchmarkName, Parallelism, Settling
+from benchmarks.values import BenchmarkName, Parallelism, Seconds, Settling
 
-READING = 3  # what a row means: higher, and every index is made anew
+READING = 4  # what a row means: higher, and every index is made anew
 RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue, or was cut off
 
 
@@ -43,10 +44,10 @@ class FinishedRun(BenchmarkName, frozen=True, kw_only=True):
     median_off_percent: float | None = None  # how far its drift may put the median off
     profile: str = "none"
     pgle: str = "off"
-    seconds_per_step: float | None = None  # the median
-    seconds_low: float | None = None  # its 95% interval
-    seconds_high: float | None = None
-    seconds_mean: float | None = None
+    seconds_per_step: Seconds | None = None  # the median
+    seconds_low: Seconds | None = None  # its 95% interval
+    seconds_high: Seconds | None = None
+    seconds_mean: Seconds | None = None
     excess: float | None = None
     tokens_per_second: float | None = None
     tokens_per_second_per_gpu: float | None = None
@@ -228,7 +229,7 @@ def _refuse_another(folder: RunFolder, row: Document, result: Document) -> None:
 def _bytes(folder: RunFolder, name: str) -> bytes | None:
     path = folder.path / name
     try:
-        return path.read_bytes() if path.is_file() else None
+        return files.read(path) if path.exists() else None
     except OSError as error:
         raise _damaged(folder, f"{name} cannot be read: {error.strerror}") from None
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from benchmarks.errors import RequestError, RunError
+from benchmarks import files
+from benchmarks.errors import RequestError
 from benchmarks.jobs.job_record import (
     EVENTS,
     JOB_SCRIPT,
@@ -221,11 +222,13 @@ class RunFolder:
         path = self.path / name
         try:
             if name in (BENCHMARK, RESULT):
-                return msgspec.convert(without_until(msgspec.json.decode(path.read_bytes())), kind)
-            return msgspec.json.decode(path.read_bytes(), type=kind)
+                return msgspec.convert(without_until(msgspec.json.decode(files.read(path))), kind)
+            return msgspec.json.decode(files.read(path), type=kind)
         except FileNotFoundError:
             raise _missing(path) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise files.cannot_read(error, path) from None
+        except files.NOT_JSON as error:
             other = _another_version(self.path / PROVENANCE) if isinstance(error, msgspec.ValidationError) else None
             raise RequestError(
                 f"{name} cannot be read: {error}",
@@ -248,8 +251,8 @@ def without_until(stored: Any) -> Any:
 def _another_version(provenance: Path) -> str | None:
     """A file of whole JSON that lacks something may be of a version that had none of it."""
     try:
-        by = msgspec.json.decode(provenance.read_bytes(), type=dict[str, Any]).get("stepmark")
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        by = msgspec.json.decode(files.read(provenance), type=dict[str, Any]).get("stepmark")
+    except (OSError, *files.NOT_JSON):
         return None
     return f"it was written by Stepmark {by}, this is {VERSION}" if by and by != VERSION else None
 
@@ -283,12 +286,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise RunError(
-            f"{path.name} could not be written: {error.strerror}",
-            where=str(path.parent),
-            why="what was there before is kept, and so are the raw files under attempt-*",
-            next_command=f"make space, then: {remake_command(_run_of(path))}",
-        ) from None
+        why = "what was there before is kept, and so are the raw files under attempt-*"
+        raise files.cannot_write(error, path, why, remake_command(_run_of(path))) from None
 
 
 def remake_command(run: Path) -> str:
@@ -329,22 +328,27 @@ def _whole_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:
     """The lines of a file that may be written meanwhile, or was cut: what cannot be read is left out."""
     decoder = msgspec.json.Decoder(kind)
     found = []
-    for line in path.read_bytes().splitlines():
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+    for line in _lines(path):
+        with contextlib.suppress(*files.NOT_JSON):
             found.append(decoder.decode(line))
     return found
 
 
-def _decode_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:
+def _lines(path: Path) -> list[bytes]:
     try:
-        lines = path.read_bytes().splitlines()
+        return files.read(path).splitlines()
     except FileNotFoundError:
         raise _missing(path) from None
+    except OSError as error:
+        raise files.cannot_read(error, path) from None
+
+
+def _decode_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:
     decoder = msgspec.json.Decoder(kind)
     found = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_lines(path), start=1):
         try:
             found.append(decoder.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except files.NOT_JSON as error:
             raise RequestError(f"{path.name} cannot be read: {error}", where=f"{path}:{number}") from None
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.values import (
     AdaptersSeen,
     Evaluation,
@@ -44,8 +45,8 @@ EVENTS: Mapping[str, type[Value]] = {
 }
 EVENT_FILES = "events-rank*.jsonl"
 
-# What a line that is no event raises; ValueError is msgspec's DecodeError, and a UnicodeDecodeError.
-UNREADABLE = (ValueError, KeyError, TypeError, RecursionError)
+# What a line that is no event raises.
+UNREADABLE = (*files.NOT_JSON, KeyError, TypeError)
 
 
 def rank_of(path: Path) -> int:
@@ -62,7 +63,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     found: dict[type[Value], list[tuple[int, Any]]] = {kind: [] for kind in EVENTS.values()}
     unreadable: list[str] = []
     for path in event_files(phase_dir):
-        for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        for number, line in enumerate(files.read(path).split(b"\n"), start=1):
             if not line:
                 continue
             try:
@@ -107,7 +108,7 @@ def _follower(phase_dir: Path, attempt: int) -> Callable[[], Iterator[tuple[int,
 
     def new_values() -> Iterator[tuple[int, Value]]:
         for path in event_files(phase_dir):
-            with path.open("rb") as stream:
+            with files.opened(path) as stream:
                 stream.seek(offsets.get(path, 0))
                 text = stream.read()
             whole = text[: text.rfind(b"\n") + 1]

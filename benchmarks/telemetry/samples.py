@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.values import Value
 
 FOLDER = "telemetry"
@@ -114,7 +115,7 @@ def _node(path: Path, unreadable: list[str]) -> NodeRecord:
     end: NodeEnd | None = None
     samples: list[NodeSample] = []
     try:
-        text = path.read_bytes()
+        text = files.read(path)
     except OSError as error:
         unreadable.append(f"{path.name}: {error.strerror}")
         text = b""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.backend import Backend, MeasuresPeaks, SideProgram
 from benchmarks.errors import RequestError, RunError
 from benchmarks.inside import peak_turns
@@ -179,7 +180,7 @@ def _folder() -> Path:
 def read(name: str, site: Site) -> MeasuredPeak:
     """The measured peak that a run is given; on this machine it must be this machine's."""
     try:
-        data = Path(name).read_bytes()
+        data = files.read(Path(name))
     except OSError as error:
         raise RequestError(
             f"the measured peak cannot be read: {error.strerror or error}",

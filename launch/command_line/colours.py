@@ -1,7 +1,14 @@
-"""Status words of tables in colour, on a terminal alone: whoever writes a table writes plain text."""
+"""What a terminal is sent: text that cannot move its cursor, and status words of tables in colour.
 
-import io
+Whoever writes a table writes plain text.
+"""
+
 import re
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 GREEN, YELLOW, RED = "32", "33", "31"
 WORDS = {
@@ -23,9 +30,41 @@ def in_colour(text: str, colour: str) -> str:
     return f"\x1b[{colour}m{text}\x1b[0m"
 
 
-class Coloured(io.TextIOWrapper):
-    """Standard output with colours."""
+# What moves a cursor, changes how a terminal behaves, or shows text in another order than it has.
+CONTROL = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)"
+)
+
+
+def harmless(text: str) -> str:
+    """Control characters as JSON writes them, so that a document is the same document."""
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class Harmless:
+    """Standard output or standard error: names, logs and records of anybody are printed."""
+
+    def __init__(self, stream: TextIO, *, colours: bool) -> None:
+        self.own = stream  # for escapes of ours
+        self._made = coloured if colours else str
 
     def write(self, text: str, /) -> int:
-        super().write(coloured(text))
+        self.own.write(self._made(harmless(text)))
         return len(text)
+
+    def writelines(self, lines: Any, /) -> None:
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+
+def own_stderr() -> TextIO:
+    return sys.stderr.own if isinstance(sys.stderr, Harmless) else sys.stderr
+
+
+def console() -> "Console":
+    """For what moves the cursor on purpose; its texts are to be made harmless."""
+    from rich.console import Console
+
+    return Console(file=own_stderr(), markup=False, highlight=False)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from benchmarks.rendering.report import duration_text
+from launch.command_line.colours import console, harmless
 
 if TYPE_CHECKING:
     from rich.progress import Task
@@ -37,7 +38,6 @@ def note(text: str) -> None:
 def shown(lead: str = "") -> Iterator[Show]:
     """A bar on a terminal; else a line for each thing that is done, and each ten seconds. All begin with `lead`."""
     if sys.stderr.isatty():
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
         class Left(ProgressColumn):
@@ -46,11 +46,13 @@ def shown(lead: str = "") -> Iterator[Show]:
 
         words = [TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[more]")]
         columns = (words[0], BarColumn(bar_width=20), words[1], TimeElapsedColumn(), Left())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        with Progress(*columns, console=console(), transient=True) as progress:
             task = progress.add_task("", total=None, more="")
 
             def update(doing: str, done: float = 0, total: float = 0, more: str = "") -> None:
-                progress.update(task, description=lead + doing, completed=done, total=total or None, more=more)
+                progress.update(
+                    task, description=harmless(lead + doing), completed=done, total=total or None, more=harmless(more)
+                )
 
             yield update
         return

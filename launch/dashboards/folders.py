@@ -26,6 +26,7 @@ MARK = "tfevents"  # TensorBoard reads the files that have this in their names
 ROOT = "."  # the log directory itself
 KINDS = ("newest", "nights", "runs", "series")
 OURS = ".stepmark"
+LONGEST, CUT = 200, 150  # of a folder's or a link's name
 FORMAT = 5  # of what is written: another number makes all of it anew
 
 
@@ -56,12 +57,21 @@ def alone(logdir: Path) -> Iterator[None]:
 
 def keep(logdir: Path, wanted: Sequence[Board]) -> Changes:
     """Make the directory what it is to be."""
-    written = [_keep_folder(logdir / board.name, board) for board in wanted]
-    names = {board.name for board in wanted}
+    written = [_keep_folder(logdir / _short(board.name), board) for board in wanted]
+    names = {_short(board.name) for board in wanted}
     foreign = [path for kind in KINDS for path in (logdir / kind).glob("*") if f"{kind}/{path.name}" not in names]
     for path in foreign:
         shutil.rmtree(path)
     return Changes(written=sum(written), unchanged=len(written) - sum(written), removed=len(foreign))
+
+
+def _short(name: str) -> str:
+    """The same where it is short; a file system takes names of at most 255 bytes."""
+    parts = name.split("/")
+    return "/".join(
+        part if len(part) <= LONGEST else f"{part[:CUT]}~{hashlib.sha256(part.encode()).hexdigest()[:8]}"
+        for part in parts
+    )
 
 
 def _keep_folder(path: Path, board: Board) -> bool:
@@ -101,6 +111,7 @@ def _write_new(path: Path, board: Board, name: str) -> None:
 
 def _keep_links(path: Path, links: Mapping[str, str]) -> None:
     """Relative, so that a folder of runs can be moved with its dashboard; a copy where there are no links."""
+    links = {_short(name): target for name, target in links.items()}
     for one in path.rglob("*"):
         if one.is_symlink() and str(one.relative_to(path)) not in links:
             one.unlink()

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.dashboards import nights, series
 from benchmarks.dashboards.live import plain
 from benchmarks.dashboards.points import Board, Category, Chart, Charts, Point, Row, Table, Text
@@ -101,17 +102,15 @@ def update(
 
 
 def _read(path: Path, kind: type[Read]) -> Read:
-    """StepmarkError with the reason; a pipe is not waited for."""
-    if path.exists() and not path.is_file():
-        raise StepmarkError(f"{path.name} is no file")
+    """StepmarkError with the reason."""
     try:
-        data = path.read_bytes()
+        data = files.read(path)
         if path.name == STEPS:
             data = b"[" + b",".join(data.splitlines()) + b"]"
         return msgspec.json.decode(data, type=kind)
     except OSError as error:
         raise StepmarkError(f"{path.name}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except files.NOT_JSON as error:
         raise StepmarkError(f"{path.name} cannot be read: {error}") from None
 
 
@@ -129,8 +128,8 @@ def _reports(folder: Path, notes: list[str]) -> list[NightReport]:
 def _bands(output_dir: Path, file: Path, entries: Sequence[FinishedRun], notes: list[str]) -> dict[str, Band]:
     """By the path of each run. Read once from a run's steps, then kept; where its result is made anew, read again."""
     kept: Kept = {}
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):  # damaged, it is made anew
-        kept = msgspec.json.decode(file.read_bytes(), type=Kept)
+    with contextlib.suppress(OSError, *files.NOT_JSON):  # damaged, it is made anew
+        kept = msgspec.json.decode(files.read(file), type=Kept)
     figures: dict[str, Figures] = {
         run.path: (run.run_id, run.counted, run.seconds_per_step, run.seconds_mean) for run in entries
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.comparing.runs import Chosen, ComparedRun, PairPlace, read_run
 from benchmarks.errors import RequestError
 from benchmarks.history.filters import Condition, parse_condition
@@ -110,8 +111,8 @@ def _pair_places(folders: set[Path]) -> dict[str, PairPlace]:
     found: dict[str, PairPlace] = {}
     for path in sorted(path for folder in folders for path in folder.glob(SWEEPS)):
         try:
-            sweep = msgspec.json.decode(path.read_bytes(), type=Sweep)
-        except (OSError, ValueError):
+            sweep = msgspec.json.decode(files.read(path), type=Sweep)
+        except (OSError, *files.NOT_JSON):
             continue
         found |= {run.run_id: PairPlace(sweep.sweep_id, run.cell, run.repeat) for run in sweep.runs}
     return found

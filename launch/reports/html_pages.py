@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_VALID, RequestError, RunError
 from benchmarks.gate.values import NightReport
@@ -71,7 +72,7 @@ def refuse_place(output: Path) -> None:
 def _is_our_page(path: Path) -> bool:
     if not path.is_file():
         return False
-    with path.open("rb") as stream:
+    with files.opened(path) as stream:
         beginning = stream.read(WITHIN_BYTES)
     return not beginning or OUR_PAGE in beginning  # an empty file was made for it
 
@@ -87,8 +88,8 @@ def part_of(place: Path, key: str) -> Part:
 
         return sweep_part(report_of_file(place), key)
     try:
-        return night_part(msgspec.json.decode(place.read_bytes(), type=NightReport), key)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return night_part(msgspec.json.decode(files.read(place), type=NightReport), key)
+    except files.NOT_JSON as error:
         raise _cannot_be_shown(f"this is not a report of a night: {error}", place) from None
 
 
@@ -211,7 +212,7 @@ def _tail(path: Path, name: str) -> LogTail:
     if not path.is_file():
         return LogTail(name, [], "is no plain file")
     try:
-        with path.open("rb") as stream:
+        with files.opened(path) as stream:
             size = stream.seek(0, 2)
             stream.seek(max(0, size - TAIL_BYTES))
             text = without_colours(stream.read()).replace(b"\r", b"\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.rendering.report import duration_text, step_text
 from benchmarks.values import Benchmark, Evaluation, Step
+from launch.command_line.colours import console, harmless
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -59,7 +60,7 @@ class Screen:
     def note(self, text: str) -> None:
         """A line that stays, above the live one."""
         if self._live is not None:
-            self._live.console.print(text)
+            self._live.console.print(harmless(text))
         else:
             print(text, file=sys.stderr, flush=True)
 
@@ -111,7 +112,6 @@ class Screen:
 
 def _live_line(text: Callable[[], str], done: Callable[[], float | None]) -> "Live":
     """The newest text behind a bar, or a spinner while nothing counts; rich asks for it some times a second."""
-    from rich.console import Console
     from rich.live import Live
     from rich.progress_bar import ProgressBar
     from rich.spinner import Spinner
@@ -123,10 +123,10 @@ def _live_line(text: Callable[[], str], done: Callable[[], float | None]) -> "Li
     def line() -> Spinner | Table:
         share = done()
         if share is None:
-            spinner.update(text=Text(text()))
+            spinner.update(text=Text(harmless(text())))
             return spinner
         row = Table.grid(padding=(0, 1))
-        row.add_row(ProgressBar(total=1.0, completed=share, width=BAR_WIDTH), Text(text(), no_wrap=True))
+        row.add_row(ProgressBar(total=1.0, completed=share, width=BAR_WIDTH), Text(harmless(text()), no_wrap=True))
         return row
 
-    return Live(get_renderable=line, console=Console(stderr=True), refresh_per_second=4)
+    return Live(get_renderable=line, console=console(), refresh_per_second=4)

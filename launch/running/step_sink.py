@@ -17,7 +17,7 @@ import msgspec
 
 from benchmarks.dashboards import machines
 from benchmarks.dashboards.live import step_scalars
-from benchmarks.errors import RunError
+from benchmarks.files import cannot_write
 from benchmarks.runs.runfolder import STEPS, RunFolder, remake_command
 from benchmarks.telemetry import samples
 from benchmarks.values import Benchmark, Step
@@ -65,12 +65,8 @@ class StepSink:
             while text:
                 text = text[os.write(self._descriptor, text) :]
         except OSError as error:
-            raise RunError(
-                f"steps could not be written: {error.strerror}",
-                where=str(self._path),
-                why="the steps written until then are kept, and so are the raw files",
-                next_command=f"make space, then: {remake_command(self._path.parent)}",
-            ) from None
+            why = "the steps written until then are kept, and so are the raw files"
+            raise cannot_write(error, self._path, why, remake_command(self._path.parent)) from None
         self._events.write(counted)
         return counted
 

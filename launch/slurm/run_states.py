@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.jobs.job_record import SUBMITTED, SchedulerEnd
@@ -139,7 +140,7 @@ def _from_files(folder: RunFolder) -> RunState:
 
 def is_followed(folder: RunFolder) -> bool:
     """Whether a launcher is writing its steps down: it holds a lock on their file (launch/running/step_sink.py)."""
-    with contextlib.suppress(OSError), (folder.path / STEPS).open("rb") as stream:
+    with contextlib.suppress(OSError), files.opened(folder.path / STEPS) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

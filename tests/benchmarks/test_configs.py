@@ -109,6 +109,10 @@ def test_a_typo_gives_one_clear_message(root: Path, file: str, change: Change, m
         ("name: x\nlayers: [1, 2\nhidden_size: 3\n", 3),
         ("name: x\n\tlayers: 2\n", 2),
         ("name: x\n? [a]\n: 1\n", 2),
+        ("name: x\na: " + "[" * 100_000, 2),
+        ("name: x\na: {b: " * 100_000, 2),
+        ("name: x\ndate: 2026-99-99\n", 2),
+        (f"name: x\nlayers: {'9' * 5000}\n", 2),
     ],
 )
 def test_broken_yaml_is_named_by_file_and_line(root: Path, text: str, line: int) -> None:

@@ -47,7 +47,7 @@ def ends(tmp_path: Path, body: str, *flags: str) -> "subprocess.CompletedProcess
         ("raise RequestError('no such thing', where='here', why='so', next_command='do that')", 2, "next:  do that"),
         ("raise RunError('it broke')", 1, "stepmark: it broke"),
         ("raise KeyboardInterrupt", 130, "stepmark: interrupted"),
-        ("open('/nonexistent/file')", 1, "No such file or directory (/nonexistent/file)"),
+        ("open('/nonexistent/file')", 1, "No such file or directory\n  where: /nonexistent/file"),
     ],
 )
 def test_ends(tmp_path: Path, body: str, code: int, words: str) -> None:

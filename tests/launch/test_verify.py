@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID
+from benchmarks.errors import EXIT_INVALID, EXIT_REFUSED, EXIT_VALID
 from benchmarks.runs.finished_run import read_finished_run
 from benchmarks.runs.runfolder import RunFolder
 from tests import forked
+from tests.benchmarks.test_files import HOSTILE
 
 STORED = sorted(Path(__file__).with_name("stored_by_0_7_0").iterdir())
 SCRIPT = Path(__file__).resolve().parents[2] / "launch" / "verify.py"
@@ -66,3 +67,29 @@ def test_a_run_is_found_by_a_part_of_its_name(words: tuple[str, ...], code: int,
     done = forked.run(SCRIPT.with_name(script), *rest, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert says in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize(
+    "name", ["benchmark.json", "provenance.json", "result.json", "steps.jsonl", "events", "exits"]
+)
+def test_a_hostile_file_gets_one_message_and_hides_no_other_run(tmp_path: Path, name: str, kind: str) -> None:
+    run = shutil.copytree(STORED[-1], tmp_path / "run")
+    places = {"events": "attempt-1/perf/events-rank0.jsonl", "exits": "attempt-1/perf/exits.jsonl"}
+    (run / places.get(name, name)).unlink()
+    HOSTILE[kind](run / places.get(name, name))
+    done = forked.run(SCRIPT, run, STORED[-1])
+    assert done.returncode in (EXIT_REFUSED, EXIT_INVALID), done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"{STORED[-1]}: agrees" in done.stdout
+
+
+def test_what_a_file_says_moves_no_cursor(tmp_path: Path) -> None:
+    """And a document of --json is the same document."""
+    hostile = "\x1b]0;title\x07\x1b[2J\x9b1m\u202e"
+    run = shutil.copytree(STORED[-1], tmp_path / hostile)
+    for words in ((), ("--json",)):
+        done = forked.run(SCRIPT, *words, run)
+        assert done.returncode == EXIT_VALID, done.stderr
+        assert not set(hostile) & set("\x1b\x07\x9b\u202e") & set(done.stdout + done.stderr)
+    assert Path(json.loads(done.stdout)["runs"][0]["path"]).name == hostile

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.gate.report_text import markdown
 from benchmarks.gate.series import MOST_NIGHTS, Series, series
@@ -118,10 +119,10 @@ class Records:
         path = self.folder / DECISIONS
         found: list[Acceptance] = []
         problems = []
-        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], start=1):
+        for number, line in enumerate(files.read(path).splitlines() if path.exists() else [], start=1):
             try:
                 found.append(msgspec.json.decode(line, type=Acceptance))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except files.NOT_JSON as error:
                 problems.append(f"{path}:{number}: {error}")
         return found, problems
 

@@ -8,8 +8,6 @@
 docs/history.md lists the keys of --where.
 """
 
-import sys
-
 from absl import flags
 
 from benchmarks.errors import EXIT_VALID
@@ -35,8 +33,7 @@ def main(argv: list[str]) -> int:
     if output.wanted():
         output.document(exports.as_data(found))
     else:
-        sys.stdout.buffer.write(exports.FORMATS[FORMAT.value](found).encode(errors="backslashreplace"))
-        sys.stdout.flush()
+        print(exports.FORMATS[FORMAT.value](found), end="", flush=True)
     say_problems(index)
     if conditions and not entries:
         choice.say_what_there_is(index, conditions)

@@ -11,8 +11,6 @@ folder of Stepmark's is one row, of its own steps.jsonl; of a profiled or invali
 the report was made, also when runs in it failed.
 """
 
-import sys
-
 from absl import flags
 
 from benchmarks.configs import Configs
@@ -44,7 +42,5 @@ def main(argv: list[str]) -> int:
     if output.wanted():
         output.document(timing_table.as_data(named, WINDOW.value))
     else:
-        text = timing_table.FORMATS[FORMAT.value](named, WINDOW.value)
-        sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
-        sys.stdout.flush()
+        print(timing_table.FORMATS[FORMAT.value](named, WINDOW.value), end="", flush=True)
     return EXIT_VALID

@@ -171,6 +171,14 @@ def test_links_and_devices_are_refused(packed: Path, tmp_path: Path, kind: bytes
     assert not any(path.is_symlink() for path in (tmp_path / "there").rglob("*"))
 
 
+def test_a_bomb_is_not_unpacked(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEAST_CAP_BYTES", 1 << 20)
+    bomb = packed_again(packed, lambda found: [*found, (ADDED, bytes(20 << 20))])
+    found = unpack(bomb, tmp_path / "there")
+    assert "it unpacks to more than" in found.differences[0]
+    assert not (tmp_path / "there").exists()
+
+
 # --- writing --------------------------------------------------------------------------------------
 
 

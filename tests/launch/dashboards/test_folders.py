@@ -51,6 +51,15 @@ def test_what_is_as_before_is_not_touched(tmp_path: Path) -> None:
     assert (files(tmp_path), before.stat().st_mtime_ns) == ([before.name], times)
 
 
+def test_names_that_no_file_system_takes_are_cut_and_stay_apart(tmp_path: Path) -> None:
+    target = tmp_path / "profile"
+    target.touch()
+    names = [f"series/{'h' * 300}{n}" for n in range(2)]
+    wanted = [folder(3, name, links={f"plugins/{'l' * 300}": str(target)}) for name in names]
+    assert kept(tmp_path / "dashboard", *wanted) == Changes(written=2)
+    assert kept(tmp_path / "dashboard", *wanted) == Changes(unchanged=2)
+
+
 @pytest.mark.parametrize("now", [folder(2), folder(3, changed=1), folder(5), folder(5, changed=0)])
 def test_a_line_that_has_become_another_is_written_anew_in_its_place(tmp_path: Path, now: Board) -> None:
     kept(tmp_path, folder(3))

@@ -1,0 +1,70 @@
+"""Reading a file that anybody may have put there, and what to say where a file cannot be read or written."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from benchmarks.errors import RequestError, RunError
+
+MOST_BYTES = 1 << 30  # of a file that is read whole: the steps of a long run have some hundred MB
+# What text that is no JSON of the right form raises; ValueError is msgspec's DecodeError, and a UnicodeDecodeError.
+NOT_JSON = (ValueError, RecursionError)
+
+_REMEDIES = {
+    errno.ENOSPC: "make space (or inodes: df -i)",
+    errno.EDQUOT: "make space within your quota (quota -s)",
+    errno.EROFS: "have the file system mounted for writing again",
+    errno.EACCES: "give this user the right to (ls -ld)",
+    errno.EPERM: "give this user the right to (ls -ld, lsattr)",
+    errno.ESTALE: "mount the file system again",
+    errno.EIO: "look in dmesg: the disk or the file server failed",
+    errno.EMFILE: "ulimit -n 65536",
+    errno.ELOOP: "remove the link that leads to itself",
+}
+
+
+def opened(path: Path) -> BinaryIO:
+    """A plain file to read. OSError also of a pipe or a device, which may have no end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read(path: Path, most: int = MOST_BYTES) -> bytes:
+    """All of a plain file. OSError also where it would fill the memory."""
+    with opened(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, and at most {most:,} are read", str(path))
+        return stream.read(most)
+
+
+def cannot_read(error: OSError, path: Path) -> RequestError:
+    return RequestError(
+        f"{path.name} cannot be read: {error.strerror or error}",
+        where=str(path),
+        next_command=_REMEDIES.get(error.errno or 0, ""),
+    )
+
+
+def cannot_write(error: OSError, path: Path, why: str, then: str) -> RunError:
+    """`why`: what is kept nonetheless; `then`: the command that makes good, once there is a remedy."""
+    return RunError(
+        f"{path.name} could not be written: {error.strerror or error}",
+        where=str(path.parent),
+        why=why,
+        next_command=f"{_REMEDIES.get(error.errno or 0, 'see to the file system')}, then: {then}",
+    )
+
+
+def failed(error: OSError) -> RunError:
+    """An error of a file that nobody expected where it happened."""
+    return RunError(
+        error.strerror or str(error),
+        where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename or ""),
+        next_command=_REMEDIES.get(error.errno or 0, ""),
+    )

@@ -1,0 +1,51 @@
+"""Files that anybody may have put there: each is read, or refused at once in one sentence."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks import files
+
+HOSTILE: dict[str, Callable[[Path], object]] = {
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "loop": lambda path: path.symlink_to(path.name),
+    "huge": lambda path: (path.touch(), os.truncate(path, 1 << 40)),
+    "deep": lambda path: path.write_text('{"a":' * 200_000),
+    "bytes": lambda path: path.write_bytes(b"\xff\xac\x00"),
+    "empty": Path.touch,
+}
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder", "loop", "huge"])
+def test_what_cannot_be_read_whole_is_refused_and_nothing_is_waited_for(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "benchmark.json"
+    HOSTILE[kind](path)
+    with pytest.raises(OSError) as refused:
+        files.read(path)
+    assert refused.value.strerror
+    assert refused.value.filename == str(path)
+
+
+def test_a_plain_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 10)
+    assert files.read(tmp_path / "file", most=10) == b"x" * 10
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "make space"),
+        (errno.EPERM, "right"),
+        (errno.EROFS, "mounted for writing"),
+        (errno.EDQUOT, "quota"),
+    ],
+)
+def test_the_remedy_is_that_of_the_error(number: int, remedy: str) -> None:
+    error = files.cannot_write(OSError(number, os.strerror(number)), Path("run/steps.jsonl"), "why", "verify.py")
+    assert remedy in error.next_command
+    assert error.next_command.endswith("then: verify.py")
