@@ -80,7 +80,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
         out_of_memory=_name(by_kernel),
         device_memory=_name(by_framework),
         on_gpus=folder.benchmark().hardware.kind == "gpu",
-        full_disk=_could_not_write(folder, record.attempt) or _name(_first_log(logs, FULL_DISK)),
+        full_disk=folder.could_not_write(record.attempt) or _name(_first_log(logs, FULL_DISK)),
         lost_nodes=", ".join(dict.fromkeys(node.decode() for node in lost if node)) or None,
         behind=_named(behind, record),
         before_the_run=_failed_before(folder, record.attempt, seen.events, output),
@@ -199,17 +199,6 @@ def _rank(log: Path | None) -> int | None:
     """None: the log is no rank's, but the job's own."""
     number = log.stem.removeprefix("rank-") if log is not None else ""
     return int(number) if number.isascii() and number.isdecimal() else None
-
-
-def _could_not_write(folder: RunFolder, attempt: int) -> str | None:
-    """What a worker was told when its events could not be written: on a full disk there is only a link that says so
-    (worker_kit.EventFile).
-    """
-    for phase in folder.plan().phases:
-        link = folder.phase_dir(phase.name, attempt) / "could-not-write"
-        if link.is_symlink():
-            return f"{link.readlink()} in phase {phase.name}"
-    return None
 
 
 def _tail(path: Path) -> str:

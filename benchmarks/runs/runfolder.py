@@ -126,6 +126,14 @@ class RunFolder:
                 found.setdefault(one.rank, one)
         return [found[rank] for rank in sorted(found)]
 
+    def could_not_write(self, attempt: int) -> str | None:
+        """What a worker or the launcher was told; on a full disk there is only a link that says so."""
+        for phase in self.plan().phases:
+            link = self.phase_dir(phase.name, attempt) / files.COULD_NOT_WRITE
+            if link.is_symlink():
+                return f"{link.readlink()} in phase {phase.name}"
+        return None
+
     def is_whole(self) -> bool:
         """Whether the launcher came so far as to write down what is to be run."""
         return all((self.path / name).exists() for name in (BENCHMARK, PLAN, PROVENANCE))

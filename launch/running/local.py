@@ -13,9 +13,9 @@ from typing import Protocol
 
 import msgspec
 
-from benchmarks.errors import RunError
+from benchmarks.files import cannot_write, leave_word
 from benchmarks.jobs.job_record import Ended
-from benchmarks.runs.runfolder import EXITS
+from benchmarks.runs.runfolder import EXITS, remake_command
 from benchmarks.values import Phase, Step
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -180,11 +180,9 @@ def _write_exits(phase_dir: Path, ended: list[Ended]) -> None:
     try:
         (phase_dir / EXITS).write_bytes(lines)
     except OSError as error:
-        raise RunError(
-            f"{EXITS} could not be written: {error.strerror}",
-            where=str(phase_dir),
-            why="the steps read until then are kept",
-        ) from None
+        leave_word(phase_dir, error)
+        why = "the steps read until then are kept"
+        raise cannot_write(error, phase_dir / EXITS, why, remake_command(phase_dir.parents[1])) from None
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import msgspec
 
 from benchmarks.dashboards import machines
 from benchmarks.dashboards.live import step_scalars
-from benchmarks.files import cannot_write
+from benchmarks.files import cannot_write, leave_word
 from benchmarks.runs.runfolder import STEPS, RunFolder, remake_command
 from benchmarks.telemetry import samples
 from benchmarks.values import Benchmark, Step
@@ -65,6 +65,8 @@ class StepSink:
             while text:
                 text = text[os.write(self._descriptor, text) :]
         except OSError as error:
+            if not self._folder.is_queued():  # of a job that trains on, this is not how it ended
+                leave_word(self._folder.phase_dir(self._folder.measured_phase().name), error)
             why = "the steps written until then are kept, and so are the raw files"
             raise cannot_write(error, self._path, why, remake_command(self._path.parent)) from None
         self._events.write(counted)

@@ -196,7 +196,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_ends_the_run_with_one_message_and_keeps_what_was_written(
-    start_toy: Start, small_disk: Path
+    start_toy: Start, toy_variables: dict[str, str], small_disk: Path
 ) -> None:
     run = finish(start_toy(small_disk / "results", *LONG, "--set=nap_seconds=0.001"), small_disk / "results")
     assert run.code == 1
@@ -205,3 +205,7 @@ def test_a_full_disk_ends_the_run_with_one_message_and_keeps_what_was_written(
     assert not workers_of(run.folder)
     kept = (run.folder / "steps.jsonl").read_bytes().count(b"\n")
     assert kept >= 5
+    subprocess.run(["mount", "-o", "remount,size=9m", str(small_disk)], check=True)
+    repaired = verify("--repair", str(run.folder), **toy_variables)
+    assert "No space left on device" in repaired.stdout
+    assert "killed" not in repaired.stdout
