@@ -710,7 +710,19 @@ def to_builtins(value: object) -> Any:
 
 def json_text(value: object) -> str:
     """Readable JSON of a value, keys in their declared order."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # the name of a host or a file, of bytes that are no UTF-8
+        encoded = msgspec.json.encode(_encodable(to_builtins(value)))
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(inner) for key, inner in value.items()}
+    return [_encodable(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 SettingTypes = Mapping[str, str]  # setting name -> "bool" | "int" | "float" | "str" | "list" | "dict"

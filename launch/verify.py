@@ -116,7 +116,9 @@ def _one_of_many(name: str) -> tuple[Checked, int]:
         try:
             return verify(RunFolder(place_of(name, Path(FLAGS.output_dir or "results"))))
         except OSError as error:
-            raise cannot_read(error, Path(os.fsdecode(error.filename or name))) from None
+            if error.filename is None:  # what is printed goes nowhere
+                raise
+            raise cannot_read(error, Path(os.fsdecode(error.filename))) from None
     except StepmarkError as error:
         print(f"stepmark: {error}", file=sys.stderr)
         return Checked(path=name, agrees=None, error=Why(**error.words())), error.exit_code

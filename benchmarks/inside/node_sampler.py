@@ -49,6 +49,7 @@ def clocks_event_reasons(nvml):
 def main(argv):
     options = parse(argv)
     name = (options.name or os.environ.get("SLURMD_NODENAME") or socket.gethostname()).replace("/", "_")
+    name = name.encode(errors="surrogateescape").decode(errors="backslashreplace")  # JSON takes no other bytes
     ending = Ending()
     with contextlib.suppress(OSError):
         os.nice(19)  # where every core trains, the training goes first

@@ -74,6 +74,7 @@ class StepRecorder:
         self._start = self._last_end = time.perf_counter()
         # The steps count from here; what samples the machine meanwhile has only the time of day.
         host = os.environ.get("SLURMD_NODENAME") or platform.node()  # as Slurm and its users call the node
+        host = host.encode(errors="surrogateescape").decode(errors="backslashreplace")  # JSON takes no other bytes
         self._events.write("started", unix_seconds=time.time(), host=host, launched_unix_seconds=LAUNCHED)
 
     def pause(self, step, seconds):

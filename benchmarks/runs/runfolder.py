@@ -55,6 +55,10 @@ def new_run_id(benchmark: Benchmark) -> str:
     return "-".join([when, *words]).replace(".", "_")
 
 
+class RunExists(RequestError):
+    """Names of one second differ in four digits of chance: with another name it is free to start."""
+
+
 class RunFolder:
     """One run's files."""
 
@@ -72,6 +76,8 @@ class RunFolder:
         try:
             path.mkdir(parents=True)
             _prove_writable(path)
+        except FileExistsError:
+            raise RunExists("there is a run of this name", where=str(path), next_command="the same again") from None
         except OSError as error:
             raise RequestError(
                 f"the output folder cannot be written: {error.strerror}",
@@ -196,7 +202,10 @@ class RunFolder:
         return sorted(path for path in [*raw, *self.path.glob("attempt-*/*/*")] if path.is_file())
 
     def raw_digests(self) -> dict[str, str]:
-        return {str(path.relative_to(self.path)): _sha256(path) for path in self.raw_files()}
+        return {
+            str(path.relative_to(self.path)).encode(errors="backslashreplace").decode(): _sha256(path)
+            for path in self.raw_files()
+        }
 
     def changed_since_sealed(self) -> list[str]:
         """Raw files that are not what they were when the run ended; a run that was cut off has no seal."""

@@ -1,6 +1,7 @@
 """The index over the runs of a folder, where it is kept, and how a person sees it being made."""
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ Folder = TypeVar("Folder")
 
 def index_file(output_dir: Path) -> Path:
     """A file of this user's own, by the folder's place: never in a folder that many machines share."""
-    place = str(output_dir.resolve()).encode(errors="surrogateescape")
+    place = os.path.realpath(output_dir).encode(errors="surrogateescape")
     return stepmark_home() / "index" / f"{hashlib.sha256(place).hexdigest()[:16]}.sqlite"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 def facts() -> dict[str, Any]:
     return {
-        "hostname": platform.node(),
+        "hostname": platform.node().encode(errors="surrogateescape").decode(errors="backslashreplace"),
         "system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
         "cpu": cpu_name(),

@@ -179,6 +179,32 @@ def test_a_killed_launcher_leaves_no_worker_and_its_steps_can_be_repaired(
     assert verify(str(folder), **toy_variables).returncode == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a host is named in a namespace, which takes root")
+def test_a_host_whose_name_is_no_text(toy_variables: dict[str, str], tmp_path: Path) -> None:
+    name = "import os, socket, sys; socket.sethostname(b'b\\xff\\x1b[2J'); os.execvp(sys.argv[1], sys.argv[1:])"
+    words = ["launch/run.py", "--backend=toy", "--model=llama2_tiny", "--steps=40", "--set=nap_seconds=0.05"]
+    done = subprocess.run(
+        [
+            "unshare",
+            "--uts",
+            sys.executable,
+            "-c",
+            name,
+            sys.executable,
+            *words,
+            f"--output_dir={tmp_path / 'results'}",
+        ],
+        cwd=REPOSITORY,
+        env=os.environ | toy_variables,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "results").iterdir()
+    assert "unreadable" not in (run / "result.json").read_text()
+    assert verify(str(run), **toy_variables).returncode == 0
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one megabyte."""

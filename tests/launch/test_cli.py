@@ -57,6 +57,15 @@ def test_ends(tmp_path: Path, body: str, code: int, words: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_is_no_fault(tmp_path: Path, closed: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(body="print('a figure'); return 3"))
+    command = ["sh", "-c", f"{sys.executable} {script} {closed}"]
+    done = subprocess.run(command, check=False, capture_output=True, env={"PYTHONPATH": str(REPOSITORY)}, timeout=60)
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
 UNKNOWN = "raise UnknownName('no', '{}', '{}', ['bf16', 'fp32'], next_command='script.py as it was')"
 
 

@@ -1,5 +1,6 @@
 """The runs of a folder that a subcommand is about, and the flags that choose them. Importing it defines the flags."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,7 +63,7 @@ def fitting(folder: Path) -> "list[FinishedRun]":
 
 def index_of(folder: Path, *, rebuild: bool = False) -> "Index":
     if (folder / BENCHMARK).is_file():
-        run = folder.resolve()
+        run = Path(os.path.realpath(folder))  # unlike resolve() it takes a link that leads to itself
         raise RequestError(
             "this is a run itself; a folder that holds runs is needed",
             where=str(folder),

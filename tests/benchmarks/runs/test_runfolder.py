@@ -21,6 +21,7 @@ from benchmarks.runs.runfolder import (
     PROVENANCE,
     RESULT,
     STEPS,
+    RunExists,
     RunFolder,
     new_run_id,
     write_atomically,
@@ -59,6 +60,13 @@ def test_a_full_disk_is_refused_before_the_start_and_leaves_nothing(
     with pytest.raises(RequestError, match="No space left on device"):
         RunFolder.create(tmp_path, "run-1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_never_gets_the_folder_of_another(tmp_path: Path) -> None:
+    (RunFolder.create(tmp_path, "run-1").path / STEPS).write_text("mine")
+    with pytest.raises(RunExists):
+        RunFolder.create(tmp_path, "run-1")
+    assert (tmp_path / "run-1" / STEPS).read_text() == "mine"
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
