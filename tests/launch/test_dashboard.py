@@ -170,8 +170,8 @@ def test_what_cannot_be_read_is_named_and_a_pipe_is_not_waited_for(results: Path
     (results / "nights/smoke/2026-11-08.json").write_text("{ cut")
     (results / run_name(2) / "steps.jsonl").write_text("{ cut")
     said = dashboard(f"--output_dir={results}")
-    assert "steps.jsonl is no file" in said
-    assert "2026-11-07.json is no file" in said
+    assert "steps.jsonl: it is no plain file" in said
+    assert "2026-11-07.json: it is no plain file" in said
     assert "2026-11-08.json cannot be read" in said
     assert f"{run_name(2)}: not in the charts of step times: steps.jsonl cannot be read" in said
     assert "6 nights" in said
