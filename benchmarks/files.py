@@ -43,7 +43,7 @@ def read(path: Path, most: int = MOST_BYTES) -> bytes:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, and at most {most:,} are read", str(path))
-        return stream.read(most)
+        return stream.read()  # read(most) would set aside so much, whatever the file has
 
 
 def cannot_read(error: OSError, path: Path) -> RequestError:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,16 @@ def test_what_cannot_be_read_whole_is_refused_and_nothing_is_waited_for(tmp_path
 def test_a_plain_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 10)
     assert files.read(tmp_path / "file", most=10) == b"x" * 10
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 10)
+    tracemalloc.start()
+    try:
+        files.read(tmp_path / "file")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
