@@ -1,6 +1,8 @@
 """What the package's checkers let pass: status, settings, cadence, clock, repeated and broken lines. Pure.
 
-An error makes a log no result; a warning must be known. What the compliance checker says itself is not said again.
+An error makes a log no result: no status of success, no time that can be read, another value of a setting that the
+rules fix. All else that the rules' own checkers accept is a warning, as accepted submissions have it: another cadence
+above all. What the compliance checker says itself is not said again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,14 +34,18 @@ def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
     """All there is to say of one run, the errors first."""
     found = [*_ending(run), *_lines(run), *_clock(run)]
     if benchmark is None:
-        found.append(_error(f"unknown benchmark {run.benchmark!r}: its target and its rules are not known"))
-    else:
+        found.append(_warning(f"benchmark {run.benchmark!r} isn't known here: target and settings are not compared"))
+    elif not run.is_open:
         found += [*_target(run, benchmark), *_settings(run, benchmark), *_cadence(run, benchmark)]
     return sorted(found, key=lambda finding: finding.level != "error")
 
 
 def _error(what: str, line: int | None = None, *, of_convergence: bool = False) -> Finding:
     return Finding("error", what, line, of_convergence)
+
+
+def _warning(what: str, line: int | None = None) -> Finding:
+    return Finding("warning", what, line)
 
 
 def _ending(run: LoggedRun) -> Iterator[Finding]:
@@ -55,14 +61,16 @@ def _ending(run: LoggedRun) -> Iterator[Finding]:
 
 
 def _lines(run: LoggedRun) -> Iterator[Finding]:
-    yield from (_error(f"unreadable MLLOG line: {skipped.reason}", skipped.line) for skipped in run.skipped)
-    yield from (_error("an evaluation that is no finite number", e.line) for e in run.evaluations if e.value is None)
+    yield from (_warning(f"unreadable MLLOG line: {skipped.reason}", skipped.line) for skipped in run.skipped)
+    yield from (
+        _warning("an evaluation that is no finite number", e.line) for e in run.evaluations if e.value is None
+    )
     if run.other_ranks:
         what = f"{run.other_ranks} lines of further ranks: MLLOG is to be written by rank 0 alone"
-        yield Finding("warning", what)
+        yield _warning(what)
     cleared = run.settings.get("cache_clear")
-    if cleared is not None and cleared is not True:
-        yield Finding("warning", f"cache_clear is {cleared!r}: the caches were not cleared")
+    if cleared is not None and cleared not in (True, "True"):
+        yield _warning(f"cache_clear is {cleared!r}: the caches were not cleared")
     for mark in ("init_stop", "run_start", "run_stop"):
         count = len(run.marks[mark])
         if count > 1:
@@ -77,12 +85,12 @@ def _clock(run: LoggedRun) -> Iterator[Finding]:
     back = [(a, b) for a, b in pairwise(told) if b.time_ms < a.time_ms - CLOCK_SLACK_MS]
     for before, after in back[:SHOWN]:
         seconds = (before.time_ms - after.time_ms) / 1000
-        yield _error(f"the clock went back by {seconds:.3f} s between {before.key} and {after.key}", after.line)
+        yield _warning(f"the clock went back by {seconds:.3f} s between {before.key} and {after.key}", after.line)
     if run.seconds is not None and run.seconds <= 0:
         yield _error(f"run_stop is {-run.seconds:.3f} s before run_start")
     last, stop = run.evaluations[-1] if run.evaluations else None, run.stop_ms
     if stop is not None and last is not None and last.time_ms > stop:
-        yield _error(f"run_stop is {(last.time_ms - stop) / 1000:.3f} s before the last evaluation", last.line)
+        yield _warning(f"run_stop is {(last.time_ms - stop) / 1000:.3f} s before the last evaluation", last.line)
 
 
 def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
@@ -93,14 +101,14 @@ def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     last = run.evaluations[-1] if run.evaluations else None
     if run.status == "success" and last is None:
         yield _error("status is 'success' without any evaluation")
-    elif run.status == "success" and last is not None and last not in reached:
+    elif run.status == "success" and last is not None and not reached:
         what = f"status is 'success', but the last evaluation is {last.value}, not <= {target.at_most}"
         yield _error(what, last.line)
     if run.status != "success" and reached:
         what = f"an evaluation met the target ({reached[0].value} <= {target.at_most})"
-        yield Finding("warning", what, reached[0].line)
+        yield _warning(what, reached[0].line)
     if reached and last is not None and reached[0] is not last:
-        yield _error(f"it trained on after {reached[0].value} had met the target", reached[0].line)
+        yield _warning(f"it trained on after {reached[0].value} had met the target", reached[0].line)
 
 
 def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
@@ -112,7 +120,7 @@ def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     apart = first.steps_apart * run.batch
     samples, line = counted[0]
     if abs(samples - first.samples) > (first.skipped + 1) * run.batch:
-        yield _error(
+        yield _warning(
             f"the first evaluation is after {samples} samples; the rules have it after {first.samples} "
             f"({first.skipped + 1} x {first.steps_apart} steps of {run.batch})",
             line,
@@ -120,9 +128,9 @@ def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     between = [(after - before, line) for (before, _), (after, line) in pairwise(counted)]
     wrong = [(samples, line) for samples, line in between if abs(samples - apart) > run.batch]
     for samples, line in wrong[:SHOWN]:
-        yield _error(f"{samples} samples between two evaluations; the rules have {apart}", line)
+        yield _warning(f"{samples} samples between two evaluations; the rules have {apart}", line)
     if len(wrong) > SHOWN:
-        yield _error(f"and {len(wrong) - SHOWN} more evaluations out of time")
+        yield _warning(f"and {len(wrong) - SHOWN} more evaluations out of time")
 
 
 def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
@@ -132,7 +140,7 @@ def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     steps = run.settings.get("opt_learning_rate_training_steps")
     trained = None if run.samples is None or not run.batch else run.samples // run.batch
     if isinstance(steps, int) and steps > 0 and trained is not None and trained > steps:
-        yield _error(f"it trained {trained} steps, {trained - steps} more than its schedule of {steps}")
+        yield _warning(f"it trained {trained} steps, {trained - steps} more than its schedule of {steps}")
 
 
 def fixed_settings(benchmark: MlperfBenchmark) -> dict[str, Any]:
@@ -160,17 +168,7 @@ def _same(said: Any, expected: Any) -> bool:
     return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
 
 
-def find_across(runs: Sequence[tuple[str, LoggedRun]]) -> list[Finding]:
-    """What is wrong with runs as one set: seeds that are there twice, batches and benchmarks that differ."""
-    found = [_error(f"{name} logs no seed") for name, run in runs if run.settings.get("seed") is None]
-    seeds: dict[str, list[str]] = {}
-    for name, run in runs:
-        seeds.setdefault(str(run.settings.get("seed")), []).append(name)
-    for seed, names in seeds.items():
-        if seed != "None" and len(names) > 1:
-            found.append(_error(f"{len(names)} runs have the same seed, {seed}: {', '.join(names)}"))
-    for key in ("submission_benchmark", "global_batch_size"):
-        values = {str(run.settings.get(key)) for _, run in runs}
-        if len(values) > 1:
-            found.append(_error(f"the runs differ in {key}: {', '.join(sorted(values))}"))
-    return found
+def find_across(runs: Sequence[LoggedRun]) -> list[Finding]:
+    """What is wrong with runs as one set; their seeds are the package's seed checker's."""
+    batches = sorted({str(run.batch) for run in runs if run.batch is not None})
+    return [_error(f"the runs differ in global_batch_size: {', '.join(batches)}")] if len(batches) > 1 else []

@@ -5,7 +5,7 @@ The statistics are rcp_checker's: the mean leaves out the best and the worst run
 the line between its neighbours is pruned, and so is every batch smaller than that of the fastest point.
 """
 
-import re
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +17,7 @@ from benchmarks.configs import read_yaml
 from benchmarks.errors import RequestError
 from benchmarks.values import Positive, Value
 
+NEAREST = 3  # published times that are shown where the number of devices is not known
 TIMES_FILE = Path("references") / "mlperf_times.yml"
 # rcp_checker calls samples epochs in the files of some benchmarks, and counts samples all the same.
 UNITS = ("samples to converge", "Epochs to converge")
@@ -125,10 +126,12 @@ def read_times(root: Path) -> PublishedTimes:
 
 
 def published_for(
-    times: PublishedTimes, benchmark: str, platform: str | None, hardware: Sequence[str]
+    times: PublishedTimes, benchmark: str, hardware: str | None, gpus: int | None, minutes: float | None
 ) -> list[PublishedTime]:
-    """Those of the benchmark on the device that the platform's name names; all of them where it names none."""
-    rows = [row for row in times.times if row.benchmark == benchmark]
-    words = set(re.split(r"[^a-z0-9]+", (platform or "").lower()))  # 18xNVIDIA GB200, 1xDGX H100
-    named = max((name for name in hardware if name in words), key=len, default=None)
-    return [row for row in rows if row.hardware == named] or rows
+    """Those on the same hardware with the nearest number of devices; where that is not known, the nearest times."""
+    rows = [row for row in times.times if (row.benchmark, row.hardware) == (benchmark, hardware)]
+    if gpus and rows:
+        nearest = min((row.gpus for row in rows), key=lambda count: abs(math.log(count / gpus)))
+        return [row for row in rows if row.gpus == nearest]
+    far = {id(row): abs(math.log(statistics.fmean(row.minutes) / (minutes or 1))) for row in rows}
+    return sorted(rows, key=lambda row: far[id(row)])[:NEAREST]

@@ -65,6 +65,11 @@ class LoggedRun(Value, frozen=True):
         return value if isinstance(value, str) else None
 
     @property
+    def is_open(self) -> bool:
+        """Of the open division, whose rules fix no settings."""
+        return self.settings.get("submission_division") == "open"
+
+    @property
     def batch(self) -> int | None:
         return whole(self.settings.get("global_batch_size"))
 

@@ -1,14 +1,19 @@
 """One verdict over MLPerf logs: each run, the runs of one system together, and a package. Pure."""
 
+from collections import Counter
+
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.findings import Finding
 from benchmarks.mlperf.reference_points import PublishedTime
+from benchmarks.mlperf.rounds import Ruleset
 from benchmarks.mlperf.story import Story, lines
+from benchmarks.mlperf.systems import System
 from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.values import Value
 
 FEWEST = 3  # runs, for an olympic mean and for rcp_checker
-OF_A_SUBMISSION = 10
+OF_A_SUBMISSION = 10  # of gpt3 and llama31_405b, 3
+MOST_WARNINGS = 12
 
 
 class RunVerdict(Value, frozen=True):
@@ -33,10 +38,13 @@ class SetVerdict(Value, frozen=True):
 
     name: str
     benchmark: str
+    system: System
+    ruleset: Ruleset
     runs: list[RunVerdict]
     across: list[Finding]
     convergence: CheckerResult | None  # rcp_checker's
     no_convergence_because: str
+    seeds: CheckerResult | None  # the package checker's, of more than one run
     published: list[PublishedTime]
 
     @property
@@ -45,11 +53,10 @@ class SetVerdict(Value, frozen=True):
 
     @property
     def worst(self) -> RunVerdict | None:
-        """The one run that may have failed to converge, with nothing else wrong: the olympic mean leaves it out."""
+        """The one run that the rules let a submission have: it did not converge, or its log does not comply."""
         if len(self.failed) != 1 or len(self.runs) < FEWEST:
             return None
-        errors = self.failed[0].errors
-        return self.failed[0] if errors and all(finding.of_convergence for finding in errors) else None
+        return self.failed[0] if all(finding.of_convergence for finding in self.failed[0].errors) else None
 
     @property
     def olympic_minutes(self) -> float | None:
@@ -68,6 +75,13 @@ class SetVerdict(Value, frozen=True):
         return olympic_mean(minutes) if len(minutes) == len(told) and self.olympic_minutes is not None else None
 
     @property
+    def warnings(self) -> list[str]:
+        """What the official checkers accept and a reader must know: each kind once, with how many runs have it."""
+        told = [{f.what for f in run.story.findings if f.level == "warning"} for run in self.runs]
+        counts = Counter(what for run in told for what in sorted(run))
+        return [f"{self.name}: {what} ({count} of {len(self.runs)} runs)" for what, count in counts.most_common()]
+
+    @property
     def reasons(self) -> list[str]:
         """Why the set does not pass."""
         bad = [run.name for run in self.failed if run is not self.worst]
@@ -75,13 +89,15 @@ class SetVerdict(Value, frozen=True):
         found += [finding.what for finding in self.across if finding.level == "error"]
         if self.convergence is not None and not self.convergence.passed:
             found.append(f"rcp_checker: {'; '.join(self.convergence.complaints)}")
+        if self.seeds is not None and not self.seeds.passed:
+            found.append(f"seed_checker: {'; '.join(self.seeds.complaints)}")
         return [f"{self.name}: {reason}" for reason in found]
 
 
 class Verdict(Value, frozen=True):
     """Everything that was judged."""
 
-    ruleset: str
+    ruleset: str  # the newest of those that the sets are judged by
     sets: list[SetVerdict]
     package: CheckerResult | None = None
     systems: dict[str, CheckerResult] = {}
@@ -110,9 +126,18 @@ def text(verdict: Verdict) -> str:
     told += [f"system {name}: {result.text()}" for name, result in verdict.systems.items()]
     if verdict.package is not None:
         told.append(f"package: {verdict.package.text()}")
-    by = f"ruleset {verdict.ruleset}" + (", derived rules for small copies" if verdict.derived else "")
-    word = "passes" if verdict.passes else "fails"
-    return "\n".join([*told, f"verdict: {word} ({by})", *(f"  {reason}" for reason in verdict.reasons)])
+    by = ", ".join(dict.fromkeys(f"ruleset {one.ruleset.name}" for one in verdict.sets))
+    by += ", derived rules for small copies" if verdict.derived else ""
+    word, other = "passes" if verdict.passes else "fails", verdict.package
+    told += [f"verdict: {word} ({by})", *(f"  {reason}" for reason in verdict.reasons)]
+    if other is not None and other.passed and not verdict.passes:
+        told.append("  The official package_checker passes it: it does not look at these.")
+    warned = [warning for one in verdict.sets for warning in one.warnings]
+    if warned:
+        more = f"and {len(warned) - MOST_WARNINGS} more" if len(warned) > MOST_WARNINGS else ""
+        told += ["warnings, which the official checkers do not raise", *(f"  {w}" for w in warned[:MOST_WARNINGS])]
+        told += [f"  {more}"] if more else []
+    return "\n".join(told)
 
 
 def _set_lines(one: SetVerdict) -> list[str]:
@@ -121,11 +146,14 @@ def _set_lines(one: SetVerdict) -> list[str]:
     asked = one.convergence.text() if one.convergence else f"not asked, {one.no_convergence_because}"
     return [
         f"{one.name}: {one.benchmark}, {runs}",
+        f"  system: {one.system.text()}",
+        f"  ruleset: {one.ruleset.name}, {one.ruleset.because}",
         *(f"  {line}" for run in one.runs for line in _run_lines(run, run is one.worst)),
         *(f"  {finding.text()}" for finding in one.across),
         f"  rcp_checker: {asked}",
+        *([f"  seed_checker: {one.seeds.text()}"] if one.seeds else []),
         f"  {_olympic(one)}",
-        *(["  published:", *(f"    {row.text()}" for row in one.published)] if one.published else []),
+        f"  published: {', '.join(row.text() for row in one.published) or 'no time on this hardware is known here'}",
     ]
 
 

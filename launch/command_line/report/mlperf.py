@@ -12,7 +12,9 @@ from absl import flags
 from launch.cli import only_argument
 from launch.mlperf.report import report
 
-RULESET = flags.DEFINE_string("ruleset", None, "The rules of MLPerf Training, such as 5.1.0; without it, the newest.")
+RULESET = flags.DEFINE_string(
+    "ruleset", None, "The rules of MLPerf Training, such as 5.1.0; without it, those of the log's own round."
+)
 PACKAGE = flags.DEFINE_string("package", None, "Make a submission's folder (OUT/ORG) of the runs, and judge that.")
 SYSTEM = flags.DEFINE_string("system", None, "The description of the machines, a JSON file, for --package.")
 IMPLEMENTATION = flags.DEFINE_string("implementation", None, "The folder with the code that ran, for --package.")

@@ -7,6 +7,7 @@ from benchmarks.errors import RequestError
 from benchmarks.measuring.flops import ADAPTED_MATRICES
 from benchmarks.mlperf.definitions import Target, first_evaluation, global_batch_size
 from benchmarks.mlperf.reference_points import ReferencePoint, expected, published_for, read_points, read_times
+from benchmarks.mlperf.systems import described, named
 
 CONFIGS = Configs()
 TIMES, HARDWARE = read_times(CONFIGS.root), CONFIGS.names("hardware")
@@ -99,14 +100,42 @@ def test_every_published_time_names_what_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "hardware"),
+    ("hardware", "gpus", "minutes", "shown"),
     [
-        ("18xNVIDIA GB200", {"gb200"}),
-        ("1xDGX H100", {"h100"}),
-        ("8xcpu", {"h100", "h200", "b200", "gb200", "gb300"}),
-        (None, {"h100", "h200", "b200", "gb200", "gb300"}),
+        ("gb200", 72, None, [1.66, 1.41]),  # of two rounds
+        ("gb200", 100, 9.0, [1.66, 1.41]),
+        ("gb300", None, 1.3, [1.22, 0.402, 5.77]),  # the number of devices is not known: the nearest times
+        ("mi300x", 8, 29.0, []),
+        (None, None, None, []),
     ],
 )
-def test_those_of_the_named_device_stand_beside_a_run(platform: str | None, hardware: set[str]) -> None:
-    rows = published_for(TIMES, "llama2_70b_lora", platform, HARDWARE)
-    assert {row.hardware for row in rows} == hardware
+def test_the_nearest_times_on_the_same_hardware_stand_beside_a_run(
+    hardware: str | None, gpus: int | None, minutes: float | None, shown: list[float]
+) -> None:
+    rows = published_for(TIMES, "llama2_70b_lora", hardware, gpus, minutes)
+    assert [row.minutes[0] for row in rows] == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "hardware"),
+    [
+        ("18xNVIDIA GB200", "gb200"),
+        ("NVIDIA Blackwell Ultra GPU (GB300)", "gb300"),
+        ("1xXE9680Lx8B200-SXM-180GB", "b200"),
+        ("8xXE9680x8H100-SXM-80GB-POWER", "h100"),
+        ("AMD Instinct MI300X 192GB HBM3", "mi300x"),
+        ("AMD Instinct MI325X 256GB HBM3e", None),
+        ("TPU-v5p", "tpu_v5p"),
+        ("1xSUBMISSION_PLATFORM_PLACEHOLDER", None),
+        ("8xcpu", None),
+    ],
+)
+def test_hardware_is_found_in_the_words_of_submitters(text: str, hardware: str | None) -> None:
+    assert named(text, HARDWARE) == hardware
+
+
+def test_a_system_counts_its_devices_by_its_description() -> None:
+    told = {"accelerator_model_name": "NVIDIA GB300", "number_of_nodes": "18", "accelerators_per_node": "4"}
+    system = described(told, "systems/a.json", HARDWARE)
+    assert system and (system.hardware, system.gpus) == ("gb300", 72)
+    assert described({"accelerator_model_name": ""}, "systems/a.json", HARDWARE) is None

@@ -16,6 +16,7 @@ from launch.mlperf.derived_rules import derived_rules
 from launch.mlperf.emit import write
 from launch.mlperf.reading import runs_in
 from tests.benchmarks.mlperf.made_runs import made_run, replace
+from tests.launch.mlperf.asked import complied
 
 CONFIGS = Configs()
 LOGS = Path(__file__).parent / "logs"
@@ -44,12 +45,12 @@ def test_the_packages_checker_judges_by_the_derived_rules(name: str, ruleset: st
     copy = small(name)
     rules = derived_rules(copy, CONFIGS.mlperf(name), ruleset, tmp_path / "rules")
     run = made_run(name, rules=copy)
-    said = package.compliance(write(run, tmp_path / "meets.txt"), ruleset, rules)
+    said = complied(write(run, tmp_path / "meets.txt"), ruleset, rules)
     assert said.passed, said.complaints
     misses = replace(run, evaluations=[replace(one, loss=5.6) for one in run.evaluations])
-    said = package.compliance(write(misses, tmp_path / "misses.txt"), ruleset, rules)
+    said = complied(write(misses, tmp_path / "misses.txt"), ruleset, rules)
     assert not said.passed and any("5.5" in one for one in said.complaints), said.complaints
-    assert not package.compliance(tmp_path / "meets.txt", ruleset).passed  # by the real rules it is none
+    assert not complied(tmp_path / "meets.txt", ruleset).passed  # by the real rules it is none
 
 
 def test_nothing_but_the_values_that_differ_is_changed(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_rules_can_be_derived_for_every_small_copy(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("backend", ["jax", "nemo"])
 def test_a_real_run_passes_and_is_taken_apart(backend: str, tmp_path: Path) -> None:
     log, ruleset = LOGS / f"llama31_8b_tiny-{backend}.txt", SMALL.rulesets[-1]
-    said = package.compliance(log, ruleset, derived_rules(SMALL, CONFIGS.mlperf("llama31_8b"), ruleset, tmp_path))
+    said = complied(log, ruleset, derived_rules(SMALL, CONFIGS.mlperf("llama31_8b"), ruleset, tmp_path))
     assert said.passed and said.complaints == []
     (run,) = runs_in(log)
     told = tell(run, SMALL)

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from launch.mlperf import package
 from launch.mlperf.emit import write
 from tests.benchmarks.mlperf.made_runs import START_MS, made_run, replace
+from tests.launch.mlperf.asked import complied
 
 CONFIGS = Configs()
 NAMES = ("llama2_70b_lora", "llama31_8b", "flux1")
@@ -19,14 +19,14 @@ CASES = [(name, rules) for name in NAMES for rules in CONFIGS.mlperf(name).rules
 @pytest.mark.parametrize(("name", "ruleset"), CASES)
 def test_the_compliance_checker_says_success_without_a_warning(name: str, ruleset: str, tmp_path: Path) -> None:
     path = write(made_run(name), tmp_path / "result_0.txt")
-    checked = package.compliance(path, ruleset)
+    checked = complied(path, ruleset)
     assert checked.passed and checked.complaints == []
 
 
 def test_a_loss_above_the_target_fails_the_checker(tmp_path: Path) -> None:
     run = made_run()
     high = [replace(one, loss=1.5) for one in run.evaluations]
-    checked = package.compliance(write(replace(run, evaluations=high), tmp_path / "a.txt"), "6.1.0")
+    checked = complied(write(replace(run, evaluations=high), tmp_path / "a.txt"), "6.1.0")
     assert not checked.passed and any("eval_accuracy" in one for one in checked.complaints)
 
 

@@ -68,6 +68,27 @@ def test_one_run_that_did_not_converge_is_left_out_as_the_worst(tmp_path: Path) 
     assert "result_2.txt: did not converge, left out as the worst" in text
 
 
+def test_an_accepted_cadence_is_a_warning_and_the_time_is_shown(tmp_path: Path) -> None:
+    for place in range(3):
+        run = made_run(said={"seed": place + 1})
+        late = [replace(one, sequences=one.sequences + 384 * n) for n, one in enumerate(run.evaluations)]
+        write(replace(run, evaluations=late), tmp_path / f"result_{place}.txt")
+    said = as_json(tmp_path)
+    assert (said["verdict"], said["ruleset"]) == ("passes", "5.1.0")  # by the day of the logs
+    (one,) = said["sets"]
+    assert one["olympic_minutes"] is not None
+    assert any("768 samples between two evaluations" in warning for warning in one["warnings"])
+
+
+def test_a_run_that_does_not_comply_is_left_out_as_the_package_checker_has_it(tmp_path: Path) -> None:
+    folder = logs(tmp_path, count=4)
+    path = folder / "result_1.txt"
+    path.write_text("".join(line for line in path.open() if '"lora_rank"' not in line))
+    said = as_json(folder)
+    (one,) = said["sets"]
+    assert not one["runs"][1]["compliance"]["passed"] and one["olympic_minutes"] is not None
+
+
 def test_one_run_with_another_alpha_is_not_left_out(tmp_path: Path) -> None:
     folder = logs(tmp_path, count=4)
     spoil(folder, 2, made_run(said={"seed": 9, "lora_alpha": 64.0}))
@@ -89,6 +110,25 @@ def test_a_convergence_that_no_reference_has_fails(tmp_path: Path) -> None:
         write(made_run(said={"seed": place}, count=2), tmp_path / f"result_{place}.txt")
     said = as_json(tmp_path, code=3)
     assert any("rcp_checker: " in reason and "FAILED" in reason for reason in said["reasons"])
+
+
+def test_one_seed_in_two_runs_fails_by_the_package_s_own_check(tmp_path: Path) -> None:
+    folder = logs(tmp_path)
+    spoil(folder, 2, made_run(said={"seed": 1}))
+    said = as_json(folder, code=3)
+    (reason,) = said["reasons"]
+    assert "seed_checker" in reason and "result_2.txt logs seed 1" in reason
+    assert "result_0.txt already logs the same seed" in reason and str(tmp_path.parent) not in reason
+
+
+def test_a_long_line_is_refused_before_a_checker_reads_it(tmp_path: Path) -> None:
+    folder = logs(tmp_path)
+    path, line = folder / "result_1.txt", ':::MLLOG {"key": "a", "value": "' + "x" * (1 << 20) + '"}\n'
+    painted = "|" * (1 << 20) + "\n"  # a progress bar, which no checker looks at
+    number = len(path.read_text().splitlines()) + 2
+    path.write_text(path.read_text() + painted + line)
+    done = report("mlperf", folder)
+    assert done.returncode == 2 and f"result_1.txt:{number}" in done.stderr
 
 
 def test_experiments_in_one_file_are_judged_one_by_one(tmp_path: Path) -> None:
@@ -162,6 +202,26 @@ def test_a_package_has_the_layout_that_its_checker_passes(tmp_path: Path) -> Non
     assert first.read_bytes() == (source / "result_0.txt").read_bytes()
     again = report("mlperf", source, f"--package={org}", f"--system={system}")
     assert again.returncode == 2 and "is there already" in again.stderr
+
+
+def test_hardware_is_the_description_s_and_both_verdicts_are_shown(tmp_path: Path) -> None:
+    system = described(
+        tmp_path / "machine.json",
+        accelerator_model_name="NVIDIA Blackwell Ultra GPU (GB300)",
+        number_of_nodes="2",
+        accelerators_per_node="4",
+    )
+    source = tmp_path / "logs"
+    for place in range(10):
+        alpha = 64.0 if place < 2 else 32.0  # a setting that no official checker looks at
+        said = {"seed": place, "submission_platform": "2xNVIDIA GB200", "lora_alpha": alpha}
+        write(made_run(said=said), source / f"result_{place}.txt")
+    org = tmp_path / "TEST"
+    done = report("mlperf", source, f"--package={org}", f"--system={system}")
+    assert done.returncode == 3
+    assert "8 x NVIDIA Blackwell Ultra GPU (GB300) (gb300), by systems/machine.json" in done.stdout
+    assert "published: 5.77 min on 8 gb300 (v5.1)\n" in done.stdout
+    assert "The official package_checker passes it" in done.stdout
 
 
 @pytest.mark.parametrize(
