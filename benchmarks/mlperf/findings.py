@@ -1,8 +1,8 @@
 """What the package's checkers let pass: status, settings, cadence, clock, repeated and broken lines. Pure.
 
-An error makes a log no result: no status of success, no time that can be read, another value of a setting that the
-rules fix. All else that the rules' own checkers accept is a warning, as accepted submissions have it: another cadence
-above all. What the compliance checker says itself is not said again.
+An error makes a log no result: no status of success, a line or a time that cannot be read, another value of a
+setting that the rules fix. All else that the rules' own checkers accept is a warning, as accepted submissions have it:
+another cadence above all. What the compliance checker says itself is not said again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
-from benchmarks.mlperf.records import number
+from benchmarks.mlperf.records import MINGLED, number
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.values import Value
 
@@ -24,7 +24,7 @@ class Finding(Value, frozen=True):
     level: Literal["error", "warning"]
     what: str
     line: int | None = None
-    of_convergence: bool = False  # the run did not meet its target: one of a set may, as the worst that is left out
+    one_may: bool = False  # one run of a set may have it, as the worst that is left out
 
     def text(self) -> str:
         return f"{self.level}: {self.what}" + (f" (line {self.line})" if self.line is not None else "")
@@ -40,8 +40,8 @@ def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.level != "error")
 
 
-def _error(what: str, line: int | None = None, *, of_convergence: bool = False) -> Finding:
-    return Finding("error", what, line, of_convergence)
+def _error(what: str, line: int | None = None, *, one_may: bool = False) -> Finding:
+    return Finding("error", what, line, one_may)
 
 
 def _warning(what: str, line: int | None = None) -> Finding:
@@ -53,15 +53,17 @@ def _ending(run: LoggedRun) -> Iterator[Finding]:
     if not run.marks["run_start"]:
         yield _error("no run_start: training never began")
     if not stops:
-        yield _error("no run_stop: the run ended without a word", of_convergence=True)
+        yield _error("no run_stop: the run ended without a word", one_may=True)
     elif run.status != "success":
         said = repr(run.status_text) if run.status_text else "not given"
         what = f"status is {said}, not 'success' (the compliance checker may pass it all the same)"
-        yield _error(what, stops[-1].line, of_convergence=True)
+        yield _error(what, stops[-1].line, one_may=True)
 
 
 def _lines(run: LoggedRun) -> Iterator[Finding]:
-    yield from (_warning(f"unreadable MLLOG line: {skipped.reason}", skipped.line) for skipped in run.skipped)
+    for skipped in run.skipped:
+        level: Literal["error", "warning"] = "warning" if skipped.reason == MINGLED else "error"
+        yield Finding(level, f"unreadable MLLOG line: {skipped.reason}", skipped.line, one_may=True)
     yield from (
         _warning("an evaluation that is no finite number", e.line) for e in run.evaluations if e.value is None
     )

@@ -16,6 +16,7 @@ from benchmarks.values import Value
 TOKEN = b":::MLLOG"
 # A line of the format has this after the token; a message such as `:::MLLOG Weight initialization: ...` has not.
 BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
+MINGLED = "mingled with another writer's line"  # the package's own parser reads the last of them
 LARGEST = 2**53  # beyond it a float is no count
 LONGEST_LINE = 1 << 20  # a longer one, as a progress bar paints, is read in pieces
 
@@ -69,7 +70,7 @@ def read_records(stream: BinaryIO) -> Iterator[Record | SkippedLine]:
 def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | SkippedLine:
     text = without_colours(line[found.end() :]).decode("utf-8", errors="replace").strip()
     if BEGIN.search(line, found.end()):
-        return SkippedLine(line=place, reason="mingled with another writer's line")
+        return SkippedLine(line=place, reason=MINGLED)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:

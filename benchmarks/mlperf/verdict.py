@@ -56,7 +56,7 @@ class SetVerdict(Value, frozen=True):
         """The one run that the rules let a submission have: it did not converge, or its log does not comply."""
         if len(self.failed) != 1 or len(self.runs) < FEWEST:
             return None
-        return self.failed[0] if all(finding.of_convergence for finding in self.failed[0].errors) else None
+        return self.failed[0] if all(finding.one_may for finding in self.failed[0].errors) else None
 
     @property
     def olympic_minutes(self) -> float | None:

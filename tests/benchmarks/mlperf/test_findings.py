@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.backend import SkippedLine
 from benchmarks.mlperf.findings import find, find_across
-from benchmarks.mlperf.records import Record
+from benchmarks.mlperf.records import MINGLED, Record
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
 from benchmarks.mlperf.writing import WrittenRun
 from tests.benchmarks.mlperf.made_runs import LORA, logged, made_run, replace
@@ -58,6 +58,7 @@ BROKEN = SkippedLine(line=9, reason="truncated: its JSON object does not end")
             changed(lambda records: [one for one in records for _ in range(1 + (one.key == "run_start"))]),
             "run_start is there 2 times",
         ),
+        (changed(lambda records: [*records, BROKEN]), "unreadable MLLOG line: truncated"),
     ],
 )
 def test_what_makes_a_log_no_result_is_an_error(run: WrittenRun | LoggedRun, words: str) -> None:
@@ -83,7 +84,7 @@ def test_what_makes_a_log_no_result_is_an_error(run: WrittenRun | LoggedRun, wor
         ),
         (evaluations(lambda n, one: replace(one, loss=None if n == 0 else one.loss)), "no finite number"),
         (made_run(stopped_unix=made_run().evaluations[-1].ended_unix - 5), "before the last evaluation"),
-        (changed(lambda records: [*records, BROKEN]), "unreadable MLLOG line: truncated"),
+        (changed(lambda records: [*records, replace(BROKEN, reason=MINGLED)]), "unreadable MLLOG line: mingled"),
         (changed(going_back), "the clock went back by"),
         (logged(made_run(said={"submission_benchmark": "gpt3"})), "benchmark"),
     ],
