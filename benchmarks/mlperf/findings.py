@@ -1,8 +1,8 @@
 """What the package's checkers let pass: status, settings, cadence, clock, repeated and broken lines. Pure.
 
 An error makes a log no result: no status of success, a line or a time that cannot be read, another value of a
-setting that the rules fix. All else that the rules' own checkers accept is a warning, as accepted submissions have it:
-another cadence above all. What the compliance checker says itself is not said again.
+setting that the rules fix. All else that the rules' own checkers accept is a warning, for accepted submissions have
+it: another cadence above all. What the compliance checker says itself is not said again.
 """
 
 from collections.abc import Iterator, Sequence
