@@ -66,6 +66,13 @@ def find_ruleset(runs: Sequence[LoggedRun], rules: Sequence[Rules], rounds: Sequ
     return Ruleset(known[place].name, because)
 
 
+def of_one_round(own: Ruleset, newest: str, benchmark: str | None, rules: Sequence[Rules]) -> Ruleset:
+    """A submission is of one round: older logs that it submits again are judged with its newest ones."""
+    if own.name == newest or not any(one.name == newest and benchmark in one.benchmarks for one in rules):
+        return own
+    return Ruleset(newest, f"{own.because}, but others of this submission are later")
+
+
 def _made(runs: Sequence[LoggedRun]) -> date | None:
     """The day of the last run, in UTC."""
     times = [run.start_ms for run in runs if run.start_ms] or [r.time_ms for run in runs for r in run.records]

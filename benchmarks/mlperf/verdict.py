@@ -12,7 +12,6 @@ from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.values import Value
 
 FEWEST = 3  # runs, for an olympic mean and for rcp_checker
-OF_A_SUBMISSION = 10  # of gpt3 and llama31_405b, 3
 MOST_WARNINGS = 12
 
 
@@ -38,6 +37,7 @@ class SetVerdict(Value, frozen=True):
 
     name: str
     benchmark: str
+    submission_runs: int | None  # how many a submission has
     system: System
     ruleset: Ruleset
     runs: list[RunVerdict]
@@ -126,7 +126,8 @@ def text(verdict: Verdict) -> str:
     told += [f"system {name}: {result.text()}" for name, result in verdict.systems.items()]
     if verdict.package is not None:
         told.append(f"package: {verdict.package.text()}")
-    by = ", ".join(dict.fromkeys(f"ruleset {one.ruleset.name}" for one in verdict.sets))
+    names = list(dict.fromkeys(one.ruleset.name for one in verdict.sets))
+    by = f"ruleset{'s' if len(names) > 1 else ''} {', '.join(names)}"
     by += ", derived rules for small copies" if verdict.derived else ""
     word, other = "passes" if verdict.passes else "fails", verdict.package
     told += [f"verdict: {word} ({by})", *(f"  {reason}" for reason in verdict.reasons)]
@@ -142,7 +143,8 @@ def text(verdict: Verdict) -> str:
 
 def _set_lines(one: SetVerdict) -> list[str]:
     count = len(one.runs)
-    runs = f"{count} run{'s' if count != 1 else ''} (a submission has {OF_A_SUBMISSION})"
+    runs = f"{count} run{'s' if count != 1 else ''}"
+    runs += f" (a submission has {one.submission_runs})" if one.submission_runs else ""
     asked = one.convergence.text() if one.convergence else f"not asked, {one.no_convergence_because}"
     return [
         f"{one.name}: {one.benchmark}, {runs}",

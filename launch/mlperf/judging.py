@@ -1,16 +1,10 @@
-"""`launch/report.py mlperf`: which logs there are, what the checkers say of each, and one verdict.
-
-Nothing is written into what is judged: every run is copied first, as result_N.txt, so that a job's output with
-several experiments in it is judged run by run.
-"""
+"""`launch/report.py mlperf`: what the checkers are asked of each set of logs, and one verdict."""
 
 import json
-import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,34 +14,19 @@ from benchmarks.measuring.statistics import median
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import find_across
-from benchmarks.mlperf.log_format import MLLOG
-from benchmarks.mlperf.records import TOKEN
 from benchmarks.mlperf.reference_points import published_for, read_times
-from benchmarks.mlperf.rounds import Rules, Ruleset, find_ruleset, read_rounds
+from benchmarks.mlperf.rounds import Rules, Ruleset, find_ruleset, of_one_round, read_rounds
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.story import tell
 from benchmarks.mlperf.systems import System, described, on_platform
 from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict
-from benchmarks.runs.runfolder import BENCHMARK
 from launch.mlperf import package
 from launch.mlperf.derived_rules import derived_rules
-from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.package import Task
-from launch.mlperf.reading import definition_of, expected_of, runs_in
+from launch.mlperf.reading import definition_of, expected_of
+from launch.mlperf.staging import Judged, staged_runs
 
-LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)")
-HEAD_BYTES = 1 << 22
-LONGEST_LINE = 1 << 16  # of MLLOG
 FOLDERS_OF_A_PACKAGE = ("results", "systems")
-
-
-class Judged(NamedTuple):
-    """A run, where it is from, and the file with its lines alone."""
-
-    name: str
-    log: LoggedRun
-    source: Path
-    staged: Path
 
 
 class Prepared(NamedTuple):
@@ -80,23 +59,35 @@ def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
     """A log, a folder of logs, or a package; by a ruleset, or each set by that of its own round."""
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
         staged, rules = staged_runs(place, Path(scratch)), [package.rules(name) for name in package.rulesets()]
-        sets = [_prepare(name, judged, ruleset, rules, configs, Path(scratch)) for name, judged in staged]
-        newest = max((one.ruleset.name for one in sets), key=package.by_version)
-        whole, descriptions = _package_tasks(place, newest, Path(scratch))
+        submission = all((place / name).is_dir() for name in FOLDERS_OF_A_PACKAGE)
+        logs = [[run.log for run in judged] for _, judged in staged]
+        found = [Ruleset(ruleset, "--ruleset") if ruleset else _ruleset_of(runs, rules, configs) for runs in logs]
+        newest = max((one.name for one in found), key=package.by_version)
+        if submission:
+            found = [
+                of_one_round(one, newest, runs[0].benchmark, rules) for one, runs in zip(found, logs, strict=True)
+            ]
+        sets = [
+            _prepare(name, judged, by, rules, configs, Path(scratch))
+            for (name, judged), by in zip(staged, found, strict=True)
+        ]
+        whole, descriptions = _package_tasks(place, newest, Path(scratch)) if submission else (None, {})
         tasks = [*(task for one in sets for task in one.tasks), *([whole] if whole else []), *descriptions.values()]
         said = package.ask(tasks)
         return Verdict(
             ruleset=newest,
             sets=[_judge_set(one, said, configs) for one in sets],
-            package=said[whole] if whole else None,
+            package=said[whole].renamed({f"{Path(whole.arguments[0])}/": ""}) if whole else None,
             systems={name: said[task] for name, task in descriptions.items()},
         )
 
 
-def _package_tasks(place: Path, ruleset: str, scratch: Path) -> tuple[Task | None, dict[str, Task]]:
-    """Of a submission, the questions on the whole and on each description; none of a mere folder of logs."""
-    if not all((place / name).is_dir() for name in FOLDERS_OF_A_PACKAGE):
-        return None, {}
+def _ruleset_of(runs: list[LoggedRun], rules: list[Rules], configs: Configs) -> Ruleset:
+    return find_ruleset(runs, rules, read_rounds(configs.root))
+
+
+def _package_tasks(place: Path, ruleset: str, scratch: Path) -> tuple[Task, dict[str, Task]]:
+    """The questions on a submission: on the whole, and on each description."""
     # On a copy, called as the original: the checker leaves scaling.json beside the results.
     copy = scratch / "package" / (place.resolve().name or "package")
     shutil.copytree(place, copy)
@@ -105,108 +96,14 @@ def _package_tasks(place: Path, ruleset: str, scratch: Path) -> tuple[Task | Non
     return package.submission_package(copy, ruleset), systems
 
 
-# --- which logs -------------------------------------------------------------------------------
-
-
-def staged_runs(place: Path, scratch: Path) -> list[tuple[str, list[Judged]]]:
-    """The runs below a place, by folder and benchmark, each copied to a file of its own."""
-    return [
-        (name, judged)
-        for number, (name, files) in enumerate(_groups(place).items())
-        for judged in _staged(files, scratch / f"set-{number}")
-    ]
-
-
-def _groups(place: Path) -> dict[str, list[Path]]:
-    """Folder -> its logs; of a single log, itself."""
-    if not place.exists():
-        raise RequestError("no such folder or file", where=str(place))
-    named = (path for path in place.rglob("*") if LOG_NAMES.fullmatch(path.name))
-    files = sorted((path for path in ([place] if place.is_file() else named) if _is_log(path)), key=_by_number)
-    if not files:
-        why = "a log of MLPerf has lines with :::MLLOG; files named *.txt, *.out, *.log and *.mllog are looked at"
-        raise RequestError("no MLLOG line in it", where=str(place), why=why)
-    groups: dict[str, list[Path]] = {}
-    for path in files:
-        groups.setdefault(_group_of(path, place), []).append(path)
-    return groups
-
-
-def _group_of(path: Path, place: Path) -> str:
-    """The folder of a log. Runs of Stepmark's own each have a folder: those of one backend side by side are a set."""
-    run = _own_run(path)
-    folder = path.parent if run is None else run.parent
-    name = folder.resolve().name if folder == place or not folder.is_relative_to(place) else folder.relative_to(place)
-    if run is None:
-        return str(name)
-    try:
-        backend = json.loads((run / BENCHMARK).read_text(encoding="utf-8"))["backend"]
-    except (OSError, ValueError, KeyError, TypeError):
-        backend = "backend unknown"
-    return f"{name}, {backend}"
-
-
-def _own_run(path: Path) -> Path | None:
-    run = path.parent.parent
-    return run if path.parent.name == OWN_FOLDER and (run / BENCHMARK).is_file() else None
-
-
-def _is_log(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        return MLLOG.recognises(stream.read(HEAD_BYTES))
-
-
-def _by_number(path: Path) -> tuple[str, int, str]:
-    """result_10 comes after result_9."""
-    numbers = re.findall(r"\d+", path.name)
-    return str(path.parent), int(numbers[-1]) if numbers else -1, path.name
-
-
-def _staged(files: Sequence[Path], folder: Path) -> list[list[Judged]]:
-    """The runs of one folder, those of each benchmark in a folder of their own."""
-    found: dict[str | None, list[Judged]] = {}
-    for path in files:
-        _refuse_long_lines(path)
-        runs, name = runs_in(path), (_own_run(path) or path).name
-        bounds = [0, *(run.records[0].line - 1 for run in runs[1:]), None]
-        for place, (run, lines) in enumerate(zip(runs, pairwise(bounds), strict=False), start=1):
-            own = found.setdefault(run.benchmark, [])
-            staged = folder / (run.benchmark or "unknown") / f"result_{len(own)}.txt"
-            staged.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("rb") as stream:
-                staged.write_bytes(b"".join(islice(stream, *lines)))
-            own.append(Judged(name if len(runs) == 1 else f"{name}, run {place}", run, path, staged))
-    return list(found.values())
-
-
-def _refuse_long_lines(path: Path) -> None:
-    """A line of MLLOG is some hundred bytes long, 373 at most in the results of v4.0 to v5.1."""
-    with path.open("rb") as stream:
-        number, length, marked = 1, 0, False
-        while piece := stream.readline(LONGEST_LINE):
-            length, marked = length + len(piece), marked or TOKEN in piece
-            if marked and length >= LONGEST_LINE:
-                raise RequestError(
-                    f"an MLLOG line of more than {LONGEST_LINE} bytes",
-                    where=f"{path}:{number}",
-                    why="the longest of a published log has 373: that one is damaged",
-                    next_command=f"sed -n {number}p {path} | cut -c 1-300",
-                )
-            if piece.endswith(b"\n"):
-                number, length, marked = number + 1, 0, False
-
-
 # --- what the checkers are asked ---------------------------------------------------------------
 
 
 def _prepare(
-    name: str, judged: list[Judged], ruleset: str | None, rules: list[Rules], configs: Configs, scratch: Path
+    name: str, judged: list[Judged], by: Ruleset, rules: list[Rules], configs: Configs, scratch: Path
 ) -> Prepared:
     runs, benchmark = [one.log for one in judged], judged[0].log.benchmark
     definition = definition_of(runs[0], configs)
-    by = Ruleset(ruleset, "--ruleset") if ruleset else find_ruleset(runs, rules, read_rounds(configs.root))
     own = _rules_for(definition, by.name, configs, scratch)
     if own is None:
         _refuse_without_rules(benchmark, by.name, rules)
@@ -285,6 +182,7 @@ def _judge_set(one: Prepared, said: Mapping[Task, CheckerResult], configs: Confi
     return SetVerdict(
         name=one.name,
         benchmark=benchmark,
+        submission_runs=package.runs_of_a_submission(benchmark),
         system=system,
         ruleset=one.ruleset,
         runs=runs,

@@ -78,6 +78,14 @@ def _required(path: Path) -> Iterator[str]:
         yield from (check["NAME"] for check in checks if check.get("REQ") in ("EXACTLY_ONE", "AT_LEAST_ONE"))
 
 
+def runs_of_a_submission(benchmark: str) -> int | None:
+    """How many logs the package checker wants of a benchmark."""
+    from mlperf_logging.benchmark_meta import get_result_file_counts  # tables alone
+
+    count: int | None = get_result_file_counts("training").get(benchmark)
+    return count
+
+
 def has_reference_points(benchmark: str, ruleset: str) -> bool:
     return (folder() / "rcp_checker" / f"training_{ruleset}" / f"rcps_{benchmark}.json").is_file()
 

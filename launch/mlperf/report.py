@@ -15,6 +15,7 @@ from benchmarks.mlperf.verdict import Verdict, text
 from benchmarks.values import to_builtins
 from launch.command_line.output import answer
 from launch.mlperf import judging
+from launch.mlperf.staging import staged_runs
 
 
 def report(
@@ -44,7 +45,7 @@ def _packaged(place: Path, org: Path, system: Path | None, implementation: Path 
     if implementation is not None and not implementation.is_dir():
         raise RequestError("no such folder", where=f"--implementation={implementation}")
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
-        sets = judging.staged_runs(place, Path(scratch))
+        sets = staged_runs(place, Path(scratch))
         if len(sets) != 1:
             names = ", ".join(sorted({judged[0].log.benchmark or "unknown" for _, judged in sets}))
             what = f"{len(sets)} sets of runs in it ({names}): a package is made of one benchmark on one system"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.mlperf.rounds import find_ruleset, read_rounds
+from benchmarks.mlperf.rounds import Ruleset, find_ruleset, of_one_round, read_rounds
 from launch.mlperf.package import rules, rulesets
 from tests.benchmarks.mlperf.made_runs import logged, made_run, replace
 
@@ -44,3 +44,9 @@ def test_a_log_is_of_the_round_that_was_open(day: str, name: str, disclosed: boo
     found = find_ruleset([replace(run, records=moved, marks=marks)], RULES, ROUNDS)
     assert found.name == ruleset
     assert found.because.startswith(f"the logs are of {day}")
+
+
+def test_a_submission_is_of_one_round() -> None:
+    own = Ruleset("5.0.0", "the logs are of 2025-05-01")
+    assert of_one_round(own, "5.1.0", "llama2_70b_lora", RULES).name == "5.1.0"
+    assert of_one_round(own, "6.1.0", "llama31_405b", RULES) == own  # which 6.1 has dropped
