@@ -35,11 +35,15 @@ class Judged(NamedTuple):
 
 def staged_runs(place: Path, scratch: Path) -> list[tuple[str, list[Judged]]]:
     """The runs below a place, by folder and benchmark, each copied to a file of its own."""
-    return [
+    found = [
         (name, judged)
         for number, (name, files) in enumerate(_groups(place).items())
         for judged in _staged(files, scratch / f"set-{number}")
     ]
+    if not found:
+        why = "no line with :::MLLOG can be read; launch/ingest.py says why of each"
+        raise RequestError("no run of MLPerf in it", where=str(place), why=why)
+    return found
 
 
 def _groups(place: Path) -> dict[str, list[Path]]:

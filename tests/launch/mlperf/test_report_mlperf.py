@@ -173,6 +173,12 @@ def test_a_folder_without_any_log_is_refused(tmp_path: Path) -> None:
     assert report("mlperf").returncode == 2
 
 
+def test_a_log_of_damaged_lines_alone_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(':::MLLOG {"key": "run_start", \n' * 3)
+    done = report("mlperf", tmp_path)
+    assert done.returncode == 2 and "no run of MLPerf in it" in done.stderr
+
+
 # --- packages ---------------------------------------------------------------------------------
 
 
