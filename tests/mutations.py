@@ -1,0 +1,181 @@
+"""Random damage to a log or to the files of a run, for tests/measure_faults.py; the same seed does the same damage.
+
+Nothing here knows what a file means: numbers and words are replaced in place, which gives JSON and YAML wrong types,
+missing keys and deep nesting.
+"""
+
+import gzip
+import os
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+ODD = [
+    *(b"NaN", b"-Infinity", b"1e999", b"-1", b"0", b"9" * 400, b"9" * 5000, b"1.5", b"1e-320"),
+    *(b"18446744073709551616", b"null", b"true", b'"text"', b'""', b"[]", b"{}", b"[" * 5000, b'{"a":' * 5000),
+    *(b"[1, [2], {}]", b"- " * 5000, b"2026-13-45T99:99:99Z", b"1969-12-31T23:59:59", b"0001-01-01 00:00:00"),
+    *(b"9999-12-31T23:59:59.999999999+14:00", b'"\\ud800"', b'"\\u0000"', b"../../etc/passwd", b"\xff\xfe", b"\0"),
+    *(b"\x1b[31m", b"\x1b]0;title\x07", b"\xc2\x9b", b"\xe2\x80\xa8", b"\r", b"\x0c", b"", b"{"),
+    *(b"&a [*a, *a]", b"!!python/none x", b"\xef\xbb\xbf"),
+]
+# What logs hold beside steps: the seeds are mostly of runs that went well.
+LINES = [
+    b"[rank3]: Traceback (most recent call last):\n",
+    b'  File "train.py", line 1, in <module>\n',
+    b"[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n",
+    b"srun: error: node7: tasks 0-3: Exited with exit code 137\n",
+    b"slurmstepd: error: *** STEP 4242.0 ON node7 CANCELLED AT 2026-11-28T04:00:00 DUE TO TIME LIMIT ***\n",
+    b"node7: 3: 2026-11-28 04:00:00,000 [ERROR] NCCL WARN Net: connection closed by remote peer\n",
+    b':::MLLOG {"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", "key": "eval_accuracy", "value": 1, '
+    b'"metadata": {"file": "a", "lineno": 1, "samples_count": 2}}\n',
+    b'{"message": "step 3 loss 1.0", "timestamp": "2026-11-28T04:00:00Z"}\n',
+    b" iteration       10/      30 | elapsed time per iteration (ms): 1.0 | lm loss: 1.0E+00 |\n",
+    b"completed step: 3, seconds: 1.0, TFLOP/s/device: 0.1, loss: 1.0\n",
+]
+WORD = re.compile(rb'"[^"\n]{0,60}"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\b(?:true|false|null)\b')
+LONG_LINE_BYTES, BOMB_BYTES, MOST_BYTES = 3 << 20, 40 << 20, 8 << 20
+Change = Callable[[random.Random, bytes], bytes]
+
+
+def changed(rng: random.Random, data: bytes) -> bytes:
+    for _ in range(rng.choice((1, 1, 2, 3, 6))):
+        data = rng.choice(CHANGES)(rng, data)[:MOST_BYTES]
+    return data
+
+
+def _flip(rng: random.Random, data: bytes) -> bytes:
+    made = bytearray(data)
+    for _ in range(min(len(made), rng.choice((1, 3, 30)))):
+        made[rng.randrange(len(made))] ^= 1 << rng.randrange(8)
+    return bytes(made)
+
+
+def _insert(rng: random.Random, data: bytes) -> bytes:
+    place = rng.randint(0, len(data))
+    return data[:place] + rng.choice([*ODD, rng.randbytes(9)]) + data[place:]
+
+
+def _replace(rng: random.Random, data: bytes) -> bytes:
+    found = list(WORD.finditer(data))
+    for match in sorted(rng.sample(found, min(len(found), rng.choice((1, 1, 4)))), key=re.Match.start, reverse=True):
+        data = data[: match.start()] + rng.choice(ODD) + data[match.end() :]
+    return data
+
+
+def _replace_everywhere(rng: random.Random, data: bytes) -> bytes:
+    found = WORD.findall(data)
+    return data.replace(rng.choice(found), rng.choice(ODD[:12])) if found else data
+
+
+def _of_lines(change: Callable[[random.Random, list[bytes]], object]) -> Change:
+    def made(rng: random.Random, data: bytes) -> bytes:
+        lines = data.splitlines(keepends=True) or [b""]
+        change(rng, lines)
+        return b"".join(lines)
+
+    return made
+
+
+def _some(rng: random.Random, lines: list[bytes]) -> slice:
+    first = rng.randrange(len(lines))
+    return slice(first, first + rng.choice((1, 2, 20)))
+
+
+def _double(rng: random.Random, lines: list[bytes]) -> None:
+    part = lines[_some(rng, lines)]
+    place = rng.randint(0, len(lines))
+    lines[place:place] = part * rng.choice((1, 1, 50))
+
+
+def _join(rng: random.Random, lines: list[bytes]) -> None:
+    part = _some(rng, lines)
+    lines[part] = [line.rstrip(b"\r\n") for line in lines[part]]
+
+
+def _drop(rng: random.Random, lines: list[bytes]) -> None:
+    del lines[_some(rng, lines)]
+
+
+def _add(rng: random.Random, lines: list[bytes]) -> None:
+    lines.insert(rng.randint(0, len(lines)), rng.choice(LINES) * rng.choice((1, 1, 1, 300)))
+
+
+def _long(rng: random.Random, lines: list[bytes]) -> None:
+    line = lines[rng.randrange(len(lines))].rstrip(b"\n") or b"x "
+    times = 1 + rng.choice((5000, LONG_LINE_BYTES)) // len(line)
+    lines.insert(rng.randint(0, len(lines)), line * times)
+
+
+def _other_encoding(rng: random.Random, data: bytes) -> bytes:
+    text = data.decode("latin-1")
+    return rng.choice((text.encode("utf-16"), text.encode("utf-8"), b"\xef\xbb\xbf" + data))
+
+
+CHANGES: list[Change] = [
+    *(_flip, _insert, _insert, _replace, _replace, _replace, _replace_everywhere),
+    *map(_of_lines, (_double, _join, _drop, _add, _add, lambda rng, lines: rng.shuffle(lines))),
+    lambda rng, data: data[: rng.randint(0, len(data))],
+    lambda rng, data: data[rng.randint(0, len(data)) :],
+    lambda rng, data: data.replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n", b"\0"))),
+    _other_encoding,
+]
+SELDOM: list[Change] = [
+    _of_lines(_long),
+    lambda _, data: gzip.compress(data, 1),
+    lambda rng, data: gzip.compress(data, 1)[: rng.randint(2, 900)],
+    lambda _rng, _data: b"",
+    lambda rng, _data: rng.randbytes(5000),
+    lambda _, data: gzip.compress(data + bytes(BOMB_BYTES), 1),
+]
+
+
+def change_file(rng: random.Random, path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(rng.choice(SELDOM)(rng, data) if rng.random() < 0.05 else changed(rng, data))
+
+
+def replace_file(rng: random.Random, path: Path) -> None:
+    """By something that is no file, or one that cannot be read; or it has another name, or is another's."""
+    kind = rng.choice(("gone", "folder", "fifo", "link", "loop", "zeros", "closed", "empty", "renamed", "other"))
+    others = sorted(one for one in path.parent.iterdir() if one.is_file() and one != path) or [path]
+    if kind == "closed":
+        path.chmod(0)
+        return
+    data = path.read_bytes()
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind in ("link", "loop", "zeros"):
+        path.symlink_to({"link": "no/such/file", "loop": path.name, "zeros": "/dev/zero"}[kind])
+    elif kind == "empty":
+        path.touch()
+    elif kind == "renamed":
+        path.with_name(
+            os.fsdecode(rng.choice(ODD[20:]).replace(b"/", b"").replace(b"\0", b"") + b"x.log")
+        ).write_bytes(data)
+    elif kind == "other":
+        path.write_bytes(rng.choice(others).read_bytes() if others[0].exists() else b"")
+
+
+def change_run(rng: random.Random, run: Path) -> None:
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        files = sorted(
+            path for path in run.rglob("*") if path.is_file() and not path.is_symlink() and os.access(path, os.R_OK)
+        )
+        if not files:
+            return
+        # Those that are read most: a folder has one of each, beside files of telemetry.
+        path = rng.choice([*files, *(one for one in files if one.parent == run and one.suffix.startswith(".json"))])
+        if rng.random() < 0.7:
+            change_file(rng, path)
+        elif rng.random() < 0.8:
+            replace_file(rng, path)
+        else:
+            attempt = rng.choice(
+                ("attempt-0", "attempt-2", "attempt--1", "attempt-x", "attempt-" + "9" * 30, "tensorboard")
+            )
+            (run / attempt / "perf").mkdir(parents=True, exist_ok=True)
+            (run / attempt / "perf" / path.name).write_bytes(path.read_bytes())
