@@ -47,7 +47,7 @@ ANNOUNCES = 160  # characters, within which a line says its level
 # A run that goes well prints none of these, whatever else it marks as an error.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
 # The step and the last step: of Megatron-LM, and of a progress bar.
-BETWEEN = re.compile(rb"\biteration +(\d+)/ *(\d+) \||\b(\d+)/(\d+) \[\d[\d:]*<")
+BETWEEN = re.compile(rb"\biteration +(\d{1,15})/ *(\d{1,15}) \||\b(\d{1,15})/(\d{1,15}) \[\d[\d:]*<")
 LOSSES = re.compile(rb"loss[\"' ]*[:=|]? *[\"']?-?\d")  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 IGNORED = b"Exception ignored in"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from benchmarks.logs.ingest import SAMPLES_RATE, TOKENS_RATE, stride
+from benchmarks.logs.ingest import SAMPLES_RATE, TOKENS_RATE, one_series, stride
 from benchmarks.logs.log_stream import GRADIENT_NOT_FINITE
 from benchmarks.measuring import flops, statistics
 from benchmarks.measuring.figures import Resolution, measure
@@ -32,7 +32,7 @@ def summarise_foreign(
 ) -> dict[str, object]:
     """The same figures from a log that Stepmark did not write; its step times are the framework's own, or follow from
     a rate that it printed and the flags."""
-    steps, of_times = _timed([_with_a_finite_loss(step) for step in steps], workload)
+    steps, of_times = _timed([_with_a_finite_loss(step) for step in one_series(steps)], workload)
     figures, marked = measure(workload, steps, window, seconds_resolution)
     found: dict[str, object] = msgspec.to_builtins(figures)
     complaints = [

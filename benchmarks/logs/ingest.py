@@ -190,6 +190,11 @@ def _pace(step: Step) -> float | None:
     return 1 / rate if rate else None
 
 
+def one_series(steps: Sequence[Step]) -> list[Step]:
+    """The steps of an attempt as one rank's: the first report of each counts, whichever rank's line came first."""
+    return [msgspec.structs.replace(step, rank=steps[0].rank) for step in steps]
+
+
 def stride(numbers: Sequence[int]) -> int:
     """The logging interval of ascending steps: the distance that most neighbours have, 1 where none has it."""
     distances = Counter(b - a for a, b in pairwise(numbers))

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -55,6 +56,7 @@ WHOLE = rb"[0-9]{1,15}"
 NUMBER = rb"[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|[nN]a[nN]|[iI]nf(?:inity)?)"
 LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
 NOTHING = re.compile(rb"(?!)")
+MOST_TRIED = 100  # beginnings of a step's line in one piece of a log, to recognise it
 REPEATED = "a field can stand once in a template"
 
 
@@ -167,7 +169,8 @@ class TemplateFormat(LineFormat):
         if self.word not in head:
             return False
         text = without_colours(head)
-        return any(self._is_whole(text, found.start()) for found in self._begins.finditer(text))
+        begun = islice(self._begins.finditer(text), MOST_TRIED)
+        return any(self._is_whole(text, found.start()) for found in begun)
 
     def _is_whole(self, text: bytes, start: int) -> bool:
         line = LINE.match(text, start)

@@ -15,7 +15,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from benchmarks.logs.ingest import ReadLog
+from benchmarks.logs.ingest import ReadLog, one_series
 from benchmarks.logs.log_endings import Ending
 from benchmarks.measuring import statistics, window
 from benchmarks.rendering.columns import columns, plural, spans
@@ -145,7 +145,7 @@ def _marked(steps: Sequence[Step], rule: str) -> list[Step]:
         msgspec.structs.replace(step, excluded_because=NOT_ABOVE_ZERO)
         if step.excluded_because is None and not _is_time(step.seconds)
         else step
-        for step in window.choose_window(steps, rule)[1]
+        for step in window.choose_window(one_series(steps), rule)[1]
     ]
 
 

@@ -139,8 +139,10 @@ def _fewest(seconds: float, typical: float) -> float:
     return max(2 * BLOCKS, seconds / typical + 1)
 
 
-def _rounded(steps: float) -> int:
-    """Up, to two digits."""
+def _rounded(steps: float) -> int | None:
+    """Up, to two digits; None beyond all numbers."""
+    if not math.isfinite(steps):
+        return None
     unit: int = 10 ** max(0, math.floor(math.log10(steps)) - 1)
     return math.ceil(steps / unit) * unit
 

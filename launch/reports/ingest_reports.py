@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from benchmarks.backend import LogFormat
-from benchmarks.logs.ingest import ReadLog, gaps, stride
+from benchmarks.logs.ingest import ReadLog, gaps, one_series, stride
 from benchmarks.measuring import statistics
 from benchmarks.measuring.window import choose_window
 from benchmarks.rendering.columns import Rows, aligned, columns, digits, some, spans_text
@@ -61,7 +61,7 @@ class Report(NamedTuple):
     def table(self) -> str:
         """A line for each attempt, then what was left out."""
         skipped = self.log.skipped
-        attempts = [choose_window(steps, self.window)[1] for steps in self.log.attempts]
+        attempts = [choose_window(one_series(steps), self.window)[1] for steps in self.log.attempts]
         rows = [HEADINGS, *(_row(steps) for steps in attempts)]
         lines = [f"format: {self.log_format.name}", *columns(rows, numbers=(0, 1, 2, 3, 4))]
         lines += [line for steps in attempts for line in _left_out(steps)]

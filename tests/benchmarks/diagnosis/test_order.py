@@ -117,6 +117,7 @@ def test_a_training_without_a_step_or_an_end_is_no_success() -> None:
     bar = "Epoch 0:  4%| | {}/100 [00:10<02:00, 1.2it/s, loss: 3.1]\n"
     assert ids(diagnosis(a_log=bar.format(40))) == ["stopped_early"]
     assert not diagnosis(a_log=bar.format(100)).failed
+    assert not diagnosis(a_log=bar.format("4" * 5000)).failed  # a damaged line, no step
     assert ids(diagnosis(a_log=bar.format(40) + MEMORY)) == ["gpu_memory"]
 
 

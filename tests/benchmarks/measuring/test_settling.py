@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from benchmarks.measuring import settling
 from tests.benchmarks.measuring.settling_worlds import (
     MATTERS,
     Drift,
@@ -105,3 +106,7 @@ def test_what_is_said_of_a_run_that_moves() -> None:
     assert one.window.median_off_percent == pytest.approx(0.95, rel=0.2)
     faster = drawn("said", linear(-2, 600), "0.04%", Length(120, 5.0), runs=1)[0].window
     assert faster.drift_percent_per_minute == pytest.approx(-0.2, rel=0.1)
+
+
+def test_of_absurd_times_no_number_of_steps_is_said() -> None:
+    assert settling.before_settling([1e-320] * 9).steps_to_tell is None
