@@ -84,6 +84,9 @@ def hosts(cluster: Cluster, machine_hosts: str) -> str:
     return "\n".join([*(f"127.0.0.1 {name}" for name in names), machine_hosts])
 
 
+SOURCE = "launch/cluster.py up --name={}"  # of a site; a file with another is a person's
+
+
 def site(cluster: Cluster, date: str) -> str:
     """The row that makes the cluster known to launch/run.py as --site."""
     row = {
@@ -91,7 +94,7 @@ def site(cluster: Cluster, date: str) -> str:
         "kind": "slurm",
         "title": f"private Slurm cluster of {cluster.nodes} nodes on this machine",
         "runtime": "venv",
-        "source": f"launch/cluster.py up --name={cluster.name}",
+        "source": SOURCE.format(cluster.name),
         "date": date,
         "slurm": {
             "configuration": str(cluster.files.slurm_conf),

@@ -277,13 +277,19 @@ def _stop(name: str, say: Say) -> int:
             why="they were killed, but the kernel still lists them",
             next_command=f"python launch/cluster.py down --name={name}     (again, later)",
         )
-    site_file(name).unlink(missing_ok=True)
+    remove_site(site_file(name), name)
     gone = (files.settings, files.state, files.database, files.devices, files.pids, files.temporary, files.sockets)
     for folder in gone:
         shutil.rmtree(folder, ignore_errors=True)
     (files.folder / SOCKETS).unlink(missing_ok=True)
     forget(name)
     return len(found)
+
+
+def remove_site(path: Path, name: str) -> None:
+    """But for one that a person wrote under the cluster's name (setup.py --new_site=NAME --force)."""
+    if path.exists() and configuration.SOURCE.format(name) in path.read_text(encoding="utf-8", errors="replace"):
+        path.unlink()
 
 
 @contextlib.contextmanager

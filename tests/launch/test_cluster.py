@@ -387,6 +387,14 @@ def test_down_leaves_no_process_and_no_site_whatever_was_left(tmp_path: Path) ->
         assert list(cluster.files.logs.iterdir()) != []
 
 
+def test_a_site_that_a_person_wrote_is_kept(tmp_path: Path) -> None:
+    for source, kept in (("launch/cluster.py up --name=dev", False), ("launch/setup.py --new_site", True)):
+        path = tmp_path / "dev.yml"
+        path.write_text(f"name: dev\nsource: {source}\n")
+        lifecycle.remove_site(path, "dev")
+        assert path.exists() == kept
+
+
 @pytest.mark.slow
 def test_after_a_crash_up_starts_anew(tmp_path: Path) -> None:
     with private_cluster(tmp_path, nodes=1, accounting=False) as running:
