@@ -31,8 +31,11 @@ _REMEDIES = {
 def opened(path: Path) -> BinaryIO:
     """A plain file to read. OSError also of a pipe or a device, which may have no end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
         os.close(descriptor)
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         raise OSError(errno.EINVAL, "it is no plain file", str(path))
     return os.fdopen(descriptor, "rb")
 
