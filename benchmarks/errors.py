@@ -97,9 +97,10 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def closest(name: str, valid: Sequence[str]) -> str | None:
-    """The valid name that was probably meant: the first letter is seldom wrong."""
+    """The valid name that was probably meant: the first letter is seldom wrong, and swapped letters are all there."""
     same_letter = [one for one in valid if one[:1] == name[:1]]
-    found = _alike(name, same_letter, 1, 0.6) or _alike(name, valid, 1, 0.6)
+    reordered = [one for one in same_letter if sorted(one) == sorted(name)]
+    found = _alike(name, reordered, 1, 0.0) or _alike(name, same_letter, 1, 0.6) or _alike(name, valid, 1, 0.6)
     return next(iter(found), None)
 
 

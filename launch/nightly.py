@@ -93,7 +93,9 @@ def main(argv: list[str]) -> int:
         answer(dict(known), "\n".join(aligned(known)))
         return EXIT_VALID
     if not FLAGS.suite:
-        raise RequestError("--suite is missing", next_command="python launch/nightly.py --list")
+        tried = FLAGS.rehearse or FLAGS.dry_run  # starts no night: any suite shows it
+        usage = "--suite=smoke" if tried else "python launch/nightly.py --list"
+        raise RequestError("--suite is missing", next_command=usage)
     suite = configs.suite(FLAGS.suite)
     site = configs.site(FLAGS.site or suite.site or os.environ.get("STEPMARK_SITE") or "local")
     if FLAGS.print:

@@ -348,6 +348,8 @@ def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
     [
         (["--suite=nap"], "did you mean 'naps'?"),
         ([], "--suite is missing"),
+        (["--rehearse"], "results --suite=smoke"),
+        (["--siute=naps", "--dry_run"], "did you mean 'suite'?"),
         (["--suite=naps", "--history=/nowhere"], "there is no such folder of runs"),
         (["--suite=naps", "--because=x"], "--because goes with --accept=CELL"),
         (["--suite=naps", "--dry_run", "--replay=last"], "exclude each other"),
