@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import RequestError, closest, nearest
 from benchmarks.machine import site_draft
 from benchmarks.machine.site_draft import Fact, Mount, NodeFacts, PartitionFacts, Question, SlurmFacts
 from benchmarks.values import JobOptions
@@ -143,7 +143,9 @@ def _settle(question: Question, typed: Mapping[str, Any], ask: Ask | None) -> Fa
         return None
     refused = _why_unknown(question, fact.value)
     if refused:
-        raise RequestError(refused, where=fact.source, why=question.text, next_command=WHAT_THERE_IS)
+        meant = closest(fact.value, list(question.choices))
+        usage = f"--{question.flag}={meant}" if meant and "," not in fact.value else WHAT_THERE_IS
+        raise RequestError(refused, where=fact.source, why=question.text, next_command=usage)
     return fact
 
 

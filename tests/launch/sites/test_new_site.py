@@ -180,18 +180,19 @@ def test_a_person_is_asked_for_what_is_missing(slurm: PlayedSlurm, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("typed", "words"),
+    ("typed", "words", "usage"),
     [
-        ({"partition": "smal"}, "no partition 'smal' takes your jobs: did you mean 'small'"),
-        ({"partition": "batch", "account": "you"}, "no account 'you' takes your jobs"),
+        ({"partition": "smal"}, "no partition 'smal' takes your jobs: did you mean 'small'", "--partition=small"),
+        ({"partition": "batch", "account": "you"}, "no account 'you' takes your jobs", asked.WHAT_THERE_IS),
     ],
 )
 def test_what_slurm_would_never_start_is_refused(
-    slurm: PlayedSlurm, tmp_path: Path, typed: dict[str, str], words: str
+    slurm: PlayedSlurm, tmp_path: Path, typed: dict[str, str], words: str, usage: str
 ) -> None:
     slurm.play(accounts="ml|\\nops|\\n", enforced="associations")
-    with pytest.raises(RequestError, match=words):
+    with pytest.raises(RequestError, match=words) as refused:
         make(tmp_path, **typed)
+    assert refused.value.next_command == usage
 
 
 @pytest.mark.parametrize(
