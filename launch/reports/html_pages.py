@@ -1,6 +1,7 @@
 """Reads runs, sweeps and nights, and writes one HTML file about them. What it looks like is in benchmarks/pages."""
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,7 +105,11 @@ def _cannot_be_shown(what: str, place: Path) -> RequestError:
 def material_of(folder: RunFolder) -> RunMaterial:
     """All that a run's page is made of. A result is needed; what else can't be read is named on the page."""
     if not (folder.path / BENCHMARK).exists():
-        raise _cannot_be_shown("this is no run's folder", folder.path)
+        refused = _cannot_be_shown("this is no run's folder", folder.path)
+        if any(folder.path.glob(f"*/{BENCHMARK}")):
+            runs = shlex.quote(str(folder.path))
+            refused.next_command = f"python launch/report.py html FILE --runs={runs} --newest=20"
+        raise refused
     if not (folder.path / RESULT).exists():
         raise RequestError(
             f"this run has no result yet: {RESULT} is missing",
