@@ -43,6 +43,7 @@ ORDERS = {
 }
 LOOKS_THE_SAME = "a trend within the day looks the same"
 MOVES = "each side moves within the day in its own way, so that no common trend can be taken out"
+MOST_LEFT_OPEN = math.log(2)  # by a trend that is taken out; one that leaves more open is no adjustment
 TOO_LIKELY = "among all figures compared, one that far off is too likely by chance"
 Days = tuple[Sequence[int], Sequence[int]]  # of the runs of both sides
 
@@ -128,8 +129,11 @@ def between_sets_in_order(a: Sequence[float], b: Sequence[float], times: Times) 
     if found is None or not found.common:
         return between_sets(a, b)._replace(lacks=f"{order}, and {MOVES if found else LOOKS_THE_SAME}: {TAKE_TURNS}")
     by = f"{len(a)} and {len(b)} runs, adjusted for a common trend, Welch's t"
-    hint = f"{order}, and {LOOKS_THE_SAME}: {TAKE_TURNS}"
-    return _around(found.difference, found.error, found.freedom, by)._replace(hint=hint)
+    way_on = f"{order}, and {LOOKS_THE_SAME}: {TAKE_TURNS}"
+    adjusted = _around(found.difference, found.error, found.freedom, by)
+    if (adjusted.half_width or 0.0) > MOST_LEFT_OPEN:
+        return between_sets(a, b)._replace(lacks=way_on)
+    return adjusted._replace(hint=way_on)
 
 
 def between_sets_of_days(

@@ -77,7 +77,8 @@ class RunFolder:
             path.mkdir(parents=True)
             _prove_writable(path)
         except FileExistsError:
-            raise RunExists("there is a run of this name", where=str(path), next_command="the same again") from None
+            again = "run the same command again"
+            raise RunExists("there is a run of this name", where=str(path), next_command=again) from None
         except OSError as error:
             raise RequestError(
                 f"the output folder cannot be written: {error.strerror}",

@@ -46,9 +46,17 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
             "there is no log in it",
             where=", ".join(places),
             why="a log is called *.out, *.log, *.txt, *.err, log-* or slurm-*, also with .gz",
-            next_command="python launch/doctor.py FILE",
+            next_command="python launch/doctor.py logs FILE",
         )
-    return diagnose([_read(file, symptoms, str(file)) for file in files], symptoms)
+    logs = [_read(file, symptoms, str(file)) for file in files]
+    if not any(log.bytes for log in logs):
+        raise RequestError(
+            "the log is empty" if len(logs) == 1 else f"all {len(logs)} logs are empty",
+            where=", ".join(places),
+            why="nothing was written to it, so it does not say how the job ended",
+            next_command="the job's other output; on Slurm: sacct -j JOB --format=JobID,State,ExitCode",
+        )
+    return diagnose(logs, symptoms)
 
 
 def diagnosis_of_run(folder: RunFolder, symptoms: Symptoms | None = None) -> Diagnosis:

@@ -68,6 +68,15 @@ def test_runs_of_each_side_that_all_began_at_once_show_no_trend() -> None:
     assert "A was run before B" in found.lacks
 
 
+def test_a_trend_that_leaves_more_than_a_factor_of_two_open_is_not_taken_out() -> None:
+    """Runs of minutes, hours apart: their trend would be carried on for hours."""
+    times = ([0.0, 60.0, 120.0, 180.0], [36_000.0, 36_060.0, 36_120.0, 36_180.0])
+    found = between_sets_in_order([0.0, 0.1, 0.05, 0.02], [0.1, 0.02, 0.13, 0.08], times)
+    assert "A was run before B" in found.lacks
+    assert found.half_width is not None
+    assert found.half_width < math.log(2)
+
+
 def test_the_clock_of_each_day_begins_with_its_first_run() -> None:
     assert times_of([100.0, 130.0, 90_100.0, None], [1, 1, 2, 0]) == [0.0, 30.0, 0.0, 0.0]
     assert in_turns(([0.0, 30.0, 40.0, 70.0], [10.0, 20.0, 50.0, 60.0]))

@@ -73,9 +73,11 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert done.stdout == ""
 
 
-def test_an_empty_log_is_no_failure(tmp_path: Path) -> None:
+def test_logs_that_are_all_empty_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.log").touch()
-    assert doctor("a.log", cwd=tmp_path).returncode == 0
+    assert doctor("a.log", cwd=tmp_path).returncode == 2
+    (tmp_path / "b.log").write_text("a line\n")
+    assert doctor("a.log", "b.log", cwd=tmp_path).returncode == 0
 
 
 def test_a_pipe_in_a_folder_is_left_alone(logs: Path) -> None:
