@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TextIO, cast
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, RequestError, RunError, StepmarkError, UnknownName, closest, nearest
-from launch.command_line.colours import RED, Harmless, harmless, in_colour, own_stderr
+from launch.command_line.colours import RED, Harmless, coloured, in_colour, own_stderr
 
 EXIT_INTERRUPTED = 130
 JSON = "json"
@@ -41,14 +41,16 @@ class Command(NamedTuple):
     arguments: list[str]
 
 
-def run_command(chosen: Callable[[], Command]) -> NoReturn:
+def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> NoReturn:
+    """`made`: what becomes of every text that is printed."""
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # None: `>&-`
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no "·" is no reason to fail
-    sys.stdout = cast("TextIO", Harmless(sys.stdout, colours=has_colours(sys.stdout)))
-    sys.stderr = cast("TextIO", Harmless(sys.stderr, colours=False))
+    colours = [coloured] if has_colours(sys.stdout) else []
+    sys.stdout = cast("TextIO", Harmless(sys.stdout, *made, *colours))
+    sys.stderr = cast("TextIO", Harmless(sys.stderr, *made))
     sys.exit(_guarded(chosen))
 
 
@@ -131,9 +133,8 @@ def _ended(error: StepmarkError, code: int) -> int:
     """Says why on stderr, and with --json in the document too."""
     from benchmarks.secret_rules import hidden
 
-    head, colon, rest = hidden(f"stepmark: {error}").partition(":")
-    head, rest = harmless(head), harmless(rest)
-    print(in_colour(head, RED) if has_colours(sys.stderr) else head, colon, rest, sep="", file=own_stderr())
+    print(in_colour("stepmark", RED) if has_colours(sys.stderr) else "stepmark", end="", file=own_stderr())
+    print(hidden(f": {error}"), file=sys.stderr)
     return _answered(code, {name: hidden(word) for name, word in error.words().items()})
 
 
@@ -205,7 +206,6 @@ def _refused_value(command: Command, text: str) -> str:
 # --- the command that was meant -------------------------------------------------------------------
 
 ONE_FLAG = re.compile(r"--(\w+)=[^ =|]+")
-SCRIPT = re.compile(r"python launch/(\w+)\.py")
 
 
 def _next(command: Command, error: StepmarkError) -> str:
@@ -218,8 +218,6 @@ def _next(command: Command, error: StepmarkError) -> str:
         return _line(command, [*_without(command.arguments, flag[1]), flag[0]])
     if not error.next_command and isinstance(error, RequestError):
         return f"{command.typed} --help"
-    if command.typed.startswith("stepmark "):  # it may be installed without a checkout
-        return SCRIPT.sub(r"stepmark \1", error.next_command)
     return error.next_command
 
 

@@ -5,6 +5,7 @@ Whoever writes a table writes plain text.
 
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -44,12 +45,15 @@ def harmless(text: str) -> str:
 class Harmless:
     """Standard output or standard error: names, logs and records of anybody are printed."""
 
-    def __init__(self, stream: TextIO, *, colours: bool) -> None:
+    def __init__(self, stream: TextIO, *made: Callable[[str], str]) -> None:
         self.own = stream  # for escapes of ours
-        self._made = coloured if colours else str
+        self._made = (harmless, *made)
 
     def write(self, text: str, /) -> int:
-        self.own.write(self._made(harmless(text)))
+        made = text
+        for step in self._made:
+            made = step(made)
+        self.own.write(made)
         return len(text)
 
     def writelines(self, lines: Any, /) -> None:

@@ -6,27 +6,38 @@ stepmark completion bash|zsh                a script for the shell that complete
 """
 
 import importlib
+import re
 import shlex
 import sys
 from typing import NoReturn
 
 from benchmarks.errors import UnknownName
 from benchmarks.rendering.columns import aligned
+from benchmarks.version import VERSION
 from launch.cli import Command, run_command, wants_help
 from launch.command_line.subcommands import COMMANDS, FOLDER, SCRIPTS, Subcommands, summary
 
 TITLE = "Stepmark measures how fast a machine or a cluster trains an LLM."
 HELP = "stepmark COMMAND --help shows what a command does and its flags."
+SCRIPT = re.compile(rf"(?<![\w/.-])python launch/({'|'.join(COMMANDS)})\.py")
 
 
 def main() -> NoReturn:
-    run_command(lambda: chosen(sys.argv[1:]))
+    run_command(lambda: chosen(sys.argv[1:]), as_installed)
+
+
+def as_installed(text: str) -> str:
+    """There may be no checkout: the commands that a text names are this one's."""
+    return SCRIPT.sub(r"stepmark \1", text)
 
 
 def chosen(words: list[str]) -> Command:
     name, arguments = (words[0], words[1:]) if words else ("--help", [])
     if wants_help([name]):
         print(_help())
+        sys.exit(0)
+    if name == "--version":
+        print(f"stepmark {VERSION}")
         sys.exit(0)
     if name == "completion":
         from launch.command_line import completion

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.version import VERSION
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -30,6 +32,7 @@ def test_the_help_lists_every_command() -> None:
     assert {"run", "report", "nightly", "completion"} <= set(listed)
     assert len(listed) == 14
     assert stepmark().stdout == done.stdout
+    assert stepmark("--version").stdout == f"stepmark {VERSION}\n"
 
 
 def test_a_command_is_its_script() -> None:
@@ -56,6 +59,18 @@ def test_refusals(words: list[str], said: str) -> None:
     done = stepmark(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+def test_every_command_it_names_is_its_own(tmp_path: Path) -> None:
+    """There may be no checkout: `python launch/...` would be no command, in a text, an error or a document."""
+    help_text = stepmark("compare", "--help").stdout
+    assert "\n  stepmark compare RUN_A RUN_B" in help_text
+    empty = stepmark("report", "runs", str(tmp_path))
+    document = stepmark("verify", "--json")
+    for text in (help_text, empty.stdout + empty.stderr, document.stdout, document.stderr):
+        assert "python launch" not in text
+    assert "next:  stepmark verify results/RUN" in document.stderr
+    assert '"stepmark verify results/RUN"' in document.stdout
 
 
 @pytest.fixture(scope="module")
