@@ -17,7 +17,7 @@ from launch.command_line.colours import RED, Harmless, coloured, in_colour, own_
 EXIT_INTERRUPTED = 130
 JSON = "json"
 flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also of an error: docs/schemas.json.")
-# Flags of 0.9.0 -> the script that had them, what is done instead, and the flag that takes the same values.
+# Flags of earlier versions -> the script that had them, what is done instead, and the flag that takes their values.
 DROPPED: dict[str, tuple[str, ...]] = {
     "until": ("run", "give the number of --steps"),
     "install": ("nightly", "--print=cron|scrontab|systemd|github prints what to paste", "print"),
@@ -25,6 +25,7 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "webhook_file": ("nightly", "act on the exit code, or on --junit, --markdown or --html"),
     "url": ("setup", "curl -fLC - -o FILE URL"),
     "rebuild": ("dashboard", "delete the dashboard's directory"),
+    "runs": ("report", "it is --output_dir, as elsewhere", "output_dir"),
     "list_symptoms": ("doctor", "they are in configs/symptoms.yml"),
 }
 

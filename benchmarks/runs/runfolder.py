@@ -8,6 +8,7 @@ rank. Files are the truth.
 
 import contextlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterable
@@ -45,6 +46,8 @@ JOB_OUTPUT = "slurm-*.out"
 KEPT_PROFILE = "pgle"  # a folder: the profile of an earlier run of the same program, or a simulated one
 
 ReadValue = TypeVar("ReadValue")
+
+RUN_ID = re.compile(r"^\d{8}T\d{6}Z-.*-[0-9a-f]{4}$")
 
 
 def new_run_id(benchmark: Benchmark) -> str:

@@ -108,7 +108,7 @@ def material_of(folder: RunFolder) -> RunMaterial:
         refused = _cannot_be_shown("this is no run's folder", folder.path)
         if any(folder.path.glob(f"*/{BENCHMARK}")):
             runs = shlex.quote(str(folder.path))
-            refused.next_command = f"python launch/report.py html FILE --runs={runs} --newest=20"
+            refused.next_command = f"python launch/report.py html FILE --output_dir={runs} --newest=20"
         raise refused
     if not (folder.path / RESULT).exists():
         raise RequestError(

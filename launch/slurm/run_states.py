@@ -20,7 +20,7 @@ from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.jobs.job_record import SUBMITTED, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering.report import duration_text
-from benchmarks.runs.runfolder import BENCHMARK, RESULT, STEPS, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, RUN_ID, STEPS, RunFolder
 from benchmarks.values import Benchmark
 from launch.slurm.client import Slurm, slurm_of
 from launch.slurm.collect import collect
@@ -92,6 +92,9 @@ def place_of(name: str, output_dir: Path) -> Path:
 
 def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
     fitting = [folder for folder in runs if name in folder.run_id]
+    # Tables call a renamed run by its folder, pages by the name that its record has.
+    renamed = (folder for folder in runs if not RUN_ID.search(folder.run_id))
+    fitting = fitting or [folder for folder in renamed if name in folder.recorded_run_id()]
     if len(fitting) > 1:
         shown = ", ".join(folder.run_id for folder in fitting[:3])
         raise _not_one(f"'{name}' is the name of {len(fitting)} runs: {shown}", fitting[0].path.parent)

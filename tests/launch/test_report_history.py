@@ -11,9 +11,10 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from benchmarks.runs.runfolder import RESULT
+from benchmarks.runs.runfolder import PROVENANCE, RESULT
 from tests import forked
 from tests.benchmarks.history.made_runs import put, quick_run, whole_run
 
@@ -101,6 +102,7 @@ def test_where_nothing_fits_what_there_is_is_said(run: Any, results: Path) -> No
         (["verify_archive", "nowhere.tar.gz"], "no such file"),
         (["verify_archive", ""], "an argument is missing"),
         (["html", "x.html"], "which runs?"),
+        (["html", "x.html", "--runs=a", "--newest=2"], "html x.html --output_dir=a --newest=2"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run: Any, results: Path, arguments: list[str], said: str) -> None:
@@ -142,6 +144,15 @@ def test_a_page_leaves_out_what_still_trains_and_says_so(run: Any, two_runs: Pat
     assert RUN.replace("eeab", "beef") in (tmp_path / "x.html").read_text()
     assert "status.py" in run("html", "y.html", "--where=status=running", code=2).stderr
     assert not (tmp_path / "y.html").exists()
+
+
+def test_a_renamed_run_is_found_by_its_folder_and_by_the_name_on_its_page(run: Any, two_runs: Path) -> None:
+    (two_runs / RUN).rename(two_runs / "slow-night")
+    provenance = two_runs / "slow-night" / PROVENANCE
+    provenance.write_bytes(msgspec.json.encode(msgspec.json.decode(provenance.read_bytes()) | {"run_id": RUN}))
+    for name in ("slow", "eeab"):
+        made = run("archive", f"{name}.tar.gz", name, f"--output_dir={two_runs}", "--json")
+        assert json.loads(made.stdout)["runs"] == ["slow-night"]
 
 
 def test_an_archive_says_which_files_hold_secrets_and_what_it_left_out(run: Any, two_runs: Path) -> None:

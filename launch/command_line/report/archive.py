@@ -1,7 +1,7 @@
 """Runs as one file, with a checksum of every file in it.
 
 python launch/report.py archive FILE.tar.gz RUN...
-python launch/report.py archive FILE.tar.gz --where=model=llama2_70b --runs=FOLDER
+python launch/report.py archive FILE.tar.gz --where=model=llama2_70b --output_dir=FOLDER
 """
 
 import sys
@@ -19,13 +19,13 @@ from launch.command_line.report import choice
 from launch.reports.run_index import print_some
 from launch.slurm.run_states import find_run
 
-RUNS = flags.DEFINE_string("runs", choice.DEFAULT_RUNS, "The folder with the runs.")
+OUTPUT_DIR = flags.DEFINE_string("output_dir", choice.DEFAULT_RUNS, "The folder with the runs.")
 flags.adopt_module_key_flags(choice)
 
 
 def main(argv: list[str]) -> int:
     target, named = choice.file_and_runs(argv[1:], "archive")
-    folder = choice.folder_of(RUNS.value)
+    folder = choice.folder_of(OUTPUT_DIR.value)
     if not target.name.endswith((".tar.gz", ".tgz")):
         raise RequestError("an archive is called NAME.tar.gz", where=str(target))
     if named:

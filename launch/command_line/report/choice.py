@@ -27,7 +27,7 @@ NEWEST = flags.DEFINE_integer("newest", None, "The newest N of them alone.", low
 
 def file_and_runs(arguments: list[str], command: str) -> tuple[Path, list[str]]:
     """The file to write and the runs that were named; where none was, some must be chosen."""
-    usage = f"python launch/report.py {command} FILE RUN..., or --where=KEY=VALUE"
+    usage = f"python launch/report.py {command} FILE RUN...; or --newest=20 or --where=KEY=VALUE instead"
     if not arguments or not arguments[0]:
         raise RequestError("which file is to be written?", next_command=usage)
     chosen = bool(WHERE.value or NEWEST.value)

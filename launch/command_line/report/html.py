@@ -1,7 +1,7 @@
 """One page about runs, sweeps and nights that needs no network.
 
 python launch/report.py html FILE.html RUN...
-python launch/report.py html FILE.html --where=model=llama2_70b --runs=FOLDER
+python launch/report.py html FILE.html --where=model=llama2_70b --output_dir=FOLDER
 """
 
 import sys
@@ -18,13 +18,13 @@ from launch.command_line.report import choice
 from launch.reports.html_pages import write_html
 from launch.slurm.run_states import place_of
 
-RUNS = flags.DEFINE_string("runs", choice.DEFAULT_RUNS, "The folder with the runs.")
+OUTPUT_DIR = flags.DEFINE_string("output_dir", choice.DEFAULT_RUNS, "The folder with the runs.")
 flags.adopt_module_key_flags(choice)
 
 
 def main(argv: list[str]) -> int:
     target, named = choice.file_and_runs(argv[1:], "html")
-    folder = choice.folder_of(RUNS.value)
+    folder = choice.folder_of(OUTPUT_DIR.value)
     code = write_html([str(place_of(name, folder)) for name in named] or _with_result(folder), target)
     size = target.stat().st_size
     answer(Page(file=str(target), bytes=size), f"{target}: {bytes_text(size)}, needs no network")

@@ -16,13 +16,11 @@ from launch.command_line.output import answer
 from launch.reports import tracing
 from launch.slurm.run_states import place_of
 
-RUNS = flags.DEFINE_string(
-    "runs", "results", "The folder with the runs, for one that is named by a part of its name."
-)
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 
 
 def main(argv: list[str]) -> int:
     place = only_argument(argv[1:], "python launch/report.py trace results/RUN")
-    found = tracing.trace_report(place_of(place, Path(RUNS.value)))
+    found = tracing.trace_report(place_of(place, Path(OUTPUT_DIR.value)))
     answer(found, lambda: report_text(found, shutil.get_terminal_size().columns))
     return EXIT_VALID

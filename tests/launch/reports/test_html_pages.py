@@ -155,7 +155,7 @@ def test_a_folder_of_runs_is_answered_with_the_flag_that_takes_it(
     runs = whole_run.path.parent
     with pytest.raises(RequestError, match="no run's folder") as refused:
         write_html([str(runs)], tmp_path / "page.html")
-    assert refused.value.next_command == f"python launch/report.py html FILE --runs={runs} --newest=20"
+    assert refused.value.next_command == f"python launch/report.py html FILE --output_dir={runs} --newest=20"
 
 
 def test_a_folder_as_output_and_a_run_without_result_are_refused(
