@@ -101,7 +101,9 @@ def _shown_interval(speed: Difference) -> str:
     if _is_factor(speed.percent) and speed.unit != "%":
         ends = [_factor(end, ".3g") for end in (speed.low, speed.high)]
     else:
-        ends = [percent_text(end, ".3g") for end in sorted((abs(speed.low), abs(speed.high)))]
+        low, high = sorted((abs(speed.low), abs(speed.high)))
+        decimals = max(0, 2 - math.floor(math.log10(high))) if high else 0  # three digits of the larger end
+        ends = [f"{end:,.{decimals}f}%" for end in (low, high)]
     return f", 95% interval {ends[0].removesuffix('%').removesuffix(' times')} to {ends[1]}"
 
 

@@ -36,7 +36,7 @@ def test_a_manager_can_read_it() -> None:
     found = compare(side("dtype=bf16", *bf16), side("dtype=fp8", *fp8))
     assert found.summary == (
         "MaxText fp8 is 31% faster than bf16 for llama2_tiny on 64 H100: 3.21 against 4.68 s/step; "
-        "3 runs each, 95% interval 30.8 to 32%"
+        "3 runs each, 95% interval 30.8 to 32.0%"
     )
     assert table_text(found).startswith(f"{found.summary}\n")
 
