@@ -186,10 +186,19 @@ class Scanner:
             return
         candidates = {one.id: one for word in sorted(words) for one in self._symptoms.found_by(word)}
         shown = list(self._symptoms.shown_by(bare, candidates.values())) if candidates else []
+        if shown and self._is_source(start, line):
+            return
         for symptom in shown:
             self._add(symptom.id, start, line, line)
         if not shown:
             self._look_for_the_unknown(start, line, bare, words)
+
+    def _is_source(self, start: int, line: bytes) -> bool:
+        """Whether it is the source that Python shows below a frame of a traceback, such as `raise ValueError(`."""
+        near = max(0, start - LONGEST_LINE)
+        begin = max(near, self._text.rfind(b"\n", near, max(0, start - 1)) + 1)
+        frame = HEADLESS.search(without_colours(self._text[begin:start]))
+        return frame is not None and line.startswith(b"    ", frame.start())
 
     def _look_for_the_unknown(self, start: int, line: bytes, bare: bytes, words: set[bytes]) -> None:
         known, begin = self._symptoms, bare[:LONGEST_MARK]

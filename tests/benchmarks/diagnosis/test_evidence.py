@@ -73,6 +73,7 @@ def test_every_word_is_found_by_the_picker() -> None:
         (b"store based barrier on rank: 2", 2),
         (b"12:34:56 nothing", None),
         (b"a 3: line", None),
+        (b"train.py: error: unrecognized arguments: --local-rank=0", None),
     ],
 )
 def test_the_rank_of_a_line(line: bytes, rank: int | None) -> None:
