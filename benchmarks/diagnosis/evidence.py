@@ -1,11 +1,11 @@
 """One log -> what in it tells of a failure. Read as it comes and once; lines that tell nothing cost little. Pure."""
 
 import re
-from collections import deque
 
 import msgspec
 
 from benchmarks.diagnosis.lines import TRACEBACK, Clock, is_handed_on, rank_in, read_traceback, writer_end
+from benchmarks.diagnosis.progress import Progress
 from benchmarks.diagnosis.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Symptoms
 from benchmarks.logs.log_endings import SHOWN_CHARACTERS, shown_line
 from benchmarks.logs.log_stream import without_colours
@@ -17,6 +17,7 @@ SUSPECT = "suspect"  # a line that is marked as an error, and no more is known o
 SURVIVED_STEPS = 3  # a rank may be so far ahead of another that has failed: more, and training went on
 AHEAD_BYTES = 256 << 10  # how long a traceback may be
 BEHIND_BYTES = 16 << 10  # how far back the last time stamp is looked for
+STEPS_WITHIN = 64 << 10  # from the end of a log, its last steps are looked for
 MOST_WAITING = 16 << 20  # without the end of a line
 YEAR_WITHIN = 256 << 10  # from the beginning of a log, the first date is looked for
 ABOUT = 40  # characters of a long line that are shown before its symptom
@@ -46,8 +47,6 @@ WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W \S+\.cc:"
 ANNOUNCES = 160  # characters, within which a line says its level
 # A run that goes well prints none of these, whatever else it marks as an error.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
-# The step and the last step: of Megatron-LM, and of a progress bar.
-BETWEEN = re.compile(rb"\biteration +(\d{1,15})/ *(\d{1,15}) \||\b(\d{1,15})/(\d{1,15}) \[\d[\d:]*<")
 LOSSES = re.compile(rb"loss[\"' ]*[:=|]? *[\"']?-?\d")  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 IGNORED = b"Exception ignored in"
@@ -73,7 +72,7 @@ class LogEvidence(Value, frozen=True):
     lines: int
     steps: int  # lines that report training
     trained: bool  # it has them, or losses in words that are not known
-    last_step: tuple[int, int] | None  # the last number of a step, and of how many; None: they are not printed so
+    progress: Progress | None  # None: its format prints no last step, or is not known
     ended_well: bool  # and nothing follows but what is listed
     findings: list[Finding]
     survived: list[Finding]  # training went on after them
@@ -113,6 +112,7 @@ class Scanner:
         self._steps = 0
         self._ended_well = False
         self._trained = False
+        self._lasts: dict[str, bytes] = {}  # of the formats that print their last step once
         self._seen: dict[tuple[str, int | None, str], _Seen] = {}
 
     def feed(self, data: bytes) -> None:
@@ -126,6 +126,7 @@ class Scanner:
             self._look_until(len(self._text) - AHEAD_BYTES if end <= self._done and waiting > MOST_WAITING else end)
 
     def finish(self) -> LogEvidence:
+        end = self._text[-STEPS_WITHIN:]
         self._look_until(len(self._text))
         findings: list[Finding] = []
         survived: list[Finding] = []
@@ -142,7 +143,7 @@ class Scanner:
             lines=self._lines,
             steps=self._steps % _END_OF_TRAINING,
             trained=self._trained,
-            last_step=last_step(self._text),
+            progress=self._symptoms.progress_reader.of(end, self._lasts),
             ended_well=self._ended_well,
             findings=findings,
             survived=survived,
@@ -184,6 +185,8 @@ class Scanner:
             self._steps = (self._steps // _END_OF_TRAINING + 1) * _END_OF_TRAINING + self._steps % _END_OF_TRAINING
             self._ended_well = True
             return
+        if not words.isdisjoint(self._symptoms.progress_reader.words):
+            self._lasts.update(self._symptoms.progress_reader.lasts(bare))
         candidates = {one.id: one for word in sorted(words) for one in self._symptoms.found_by(word)}
         shown = list(self._symptoms.shown_by(bare, candidates.values())) if candidates else []
         if shown and self._is_source(start, line):
@@ -274,15 +277,6 @@ class Scanner:
         """On the line, else the last before it: in a log, time goes on from line to line."""
         time = self._clock.first(line)
         return time if time is not None else self._clock.last(self._text, max(0, start - BEHIND_BYTES), start)
-
-
-def last_step(end: bytes) -> tuple[int, int] | None:
-    """The last step that the end of a log tells of, and how many there were to be."""
-    found = next(iter(deque(BETWEEN.finditer(end), maxlen=1)), None)
-    if found is None:
-        return None
-    step, last = (int(number) for number in found.groups() if number)
-    return step, last
 
 
 # --- lines of many ranks that say the same ------------------------------------------------------

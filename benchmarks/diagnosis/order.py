@@ -109,20 +109,10 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
 
 def _unfinished(logs: Sequence[LogEvidence], begins: list[Finding]) -> list[Finding]:
     """That a training has begun, and has not come to its last step."""
-    stopped = [
-        Finding(
-            STOPPED,
-            log.file,
-            log.lines,
-            f"the log stops at step {log.last_step[0]} of {log.last_step[1]}",
-            None,
-            None,
-        )
-        for log in logs
-        if log.last_step is not None
-    ]
+    counted = [(log, log.progress) for log in logs if log.progress is not None]
+    stopped = [Finding(STOPPED, log.file, log.lines, progress.text, None, None) for log, progress in counted]
     if any(log.trained for log in logs):
-        return [] if any(log.last_step and log.last_step[0] >= log.last_step[1] for log in logs) else stopped[:1]
+        return [] if any(progress.ended for _, progress in counted) else stopped[:1]
     return stopped[:1] or begins
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from benchmarks.configs import read_yaml
 from benchmarks.diagnosis.lines import writer_end
+from benchmarks.diagnosis.progress import ProgressReader, StepNumbers
 from benchmarks.errors import RequestError
 from benchmarks.logs.log_stream import without_colours
 from benchmarks.values import Value
@@ -61,6 +62,7 @@ class SymptomTable(Value, frozen=True):
 
     date: str
     progress: list[str]
+    steps: list[StepNumbers]
     success: list[list[str]]
     harmless: list[str]
     no_evidence: list[str]
@@ -78,6 +80,7 @@ class Symptoms:
         if len(self.by_id) < len(table.symptoms):
             raise RequestError("two symptoms have one id", where=f"{where}: id")
         self.progress = [word.encode() for word in table.progress]
+        self.progress_reader = ProgressReader(table.steps)
         self.success = [[word.lower().encode() for word in words] for words in table.success]
         self._success_words = {row[0] for row in self.success}
         self._patterns: dict[str, re.Pattern[bytes]] = {}
@@ -101,7 +104,9 @@ class Symptoms:
         return LinePicker(self.words())
 
     def words(self) -> list[bytes]:
-        return sorted({*self._found_by, *(words[0] for words in self.success), *ERROR_WORDS})
+        return sorted(
+            {*self._found_by, *(words[0] for words in self.success), *self.progress_reader.words, *ERROR_WORDS}
+        )
 
     def found_by(self, word: bytes) -> list[Symptom]:
         """The symptoms that a line with this word may show."""

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.diagnosis.order import Known
 from benchmarks.diagnosis.text import diagnosis_text, headline
-from tests.benchmarks.diagnosis.reading import TRACE, diagnosis, ids, steps
+from tests.benchmarks.diagnosis.reading import STEP, TRACE, diagnosis, ids, steps
 
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 WATCHDOG = "[Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)\n"
@@ -119,6 +119,45 @@ def test_a_training_without_a_step_or_an_end_is_no_success() -> None:
     assert not diagnosis(a_log=bar.format(100)).failed
     assert not diagnosis(a_log=bar.format("4" * 5000)).failed  # a damaged line, no step
     assert ids(diagnosis(a_log=bar.format(40) + MEMORY)) == ["gpu_memory"]
+
+
+# A format, what it prints before its steps, a step's line, and the number it gives to the last of 12 steps.
+NUMBERED = [
+    ("Megatron-LM", "", " iteration {:8d}/      12 | elapsed time per iteration (ms): 9.0 | lm loss: 1.0E+00 |", 12),
+    ("NeMo 2", "", "Training epoch 0, iteration {}/11 | reduced_train_loss: 5.8 | train_step_timing in s: 0.2", 11),
+    ("NeMo's bar", "", "Epoch 0: :  4%|# | {}/12 [00:37<15:19, reduced_train_loss=4.9]", 12),
+    (
+        "GPT-NeoX",
+        "",
+        " samples/sec: 6.6 | iteration {:8d}/   12 | elapsed time per iteration (ms): 9.1 | lm_loss: 1 |",
+        12,
+    ),
+    ("MaxText", "I1 a.py:591] Config param steps: 12", STEP.strip(), 11),
+    (
+        "torchtitan",
+        "[titan] - INFO - sequence length 8, total steps 12 (warmup 2)",
+        "step: {:2d}  loss:  6.2  tps: 9",
+        12,
+    ),
+    ("llm.c", "", "step {:4d}/12 | loss 11.032358 (+nanz)| norm 22.1414 (+nanz)| 2494.44 ms |", 12),
+    ("nanoGPT", "Overriding: max_iters = 12", "iter {}: loss 4.2648, time 9371.81ms, mfu -100.00%", 12),
+    ("Trainer", "  Num Epochs = 12", "{{'loss': 1.9, 'learning_rate': 2e-05, 'epoch': {}.0}}", 12),
+]
+
+
+@pytest.mark.parametrize(("before", "line", "last"), [row[1:] for row in NUMBERED], ids=[row[0] for row in NUMBERED])
+def test_a_log_that_ends_before_its_last_step(before: str, line: str, last: int) -> None:
+    def until(step: int, every: int = 1) -> str:
+        numbers = range(step - 3 * every, step + 1, every)
+        return f"{before}\n" + "".join(line.format(number) + "\n" for number in numbers)
+
+    stopped = diagnosis(a_log=until(8)).entries
+    assert [one.id for one in stopped] == ["stopped_early"]
+    assert stopped[0].first.text in (f"the log ends at {unit} of {last}" for unit in ("step 8", "epoch 8.0"))
+    assert not diagnosis(a_log=until(last)).failed
+    assert not diagnosis(a_log=until(last - 1, every=2)).failed  # the next would be printed beyond the last
+    assert not diagnosis(a_log=until(8), b_log=until(last)).failed
+    assert ids(diagnosis(a_log=until(8) + MEMORY)) == ["gpu_memory"]
 
 
 # --- what was survived ------------------------------------------------------------------------------

@@ -1,0 +1,63 @@
+"""How far a training came by what its log printed last, and how far it was to go. Pure."""
+
+import re
+from collections.abc import Sequence
+
+from benchmarks.values import Value
+
+
+class StepNumbers(Value, frozen=True):
+    """How a format numbers its steps (configs/symptoms.yml)."""
+
+    of: str  # the programs
+    step: str  # a pattern: the number of a step and, where the line has it too, of the last
+    last: str = ""  # a pattern: the last, in a line of its own
+    words: list[str] = []  # one stands in every line that `last` finds
+    counted_from: int = 1  # 0: `last` is how many there are
+    unit: str = "step"
+
+
+class Progress(Value, frozen=True):
+    """The last number of a step that was printed, and that of the last step; as printed."""
+
+    unit: str
+    at: str
+    last: str
+    ended: bool  # no further one would have been printed
+
+    @property
+    def text(self) -> str:
+        return f"the log ends at {self.unit} {self.at} of {self.last}"
+
+
+class ProgressReader:
+    """The formats, compiled."""
+
+    def __init__(self, formats: Sequence[StepNumbers]) -> None:
+        self._rows = [(one, re.compile(one.step.encode()), re.compile(one.last.encode())) for one in formats]
+        self.words = {word.lower().encode() for one in formats for word in one.words}
+
+    def lasts(self, line: bytes) -> dict[str, bytes]:
+        """The number of the last step in a line that says only that, for the formats that say it so."""
+        return {one.of: found[1] for one, _, last in self._rows if one.last and (found := last.search(line))}
+
+    def of(self, end: bytes, lasts: dict[str, bytes]) -> Progress | None:
+        """By the end of a log; None: its format is not known, or prints no last step."""
+        for one, step, _ in self._rows:
+            numbers = list(step.finditer(end))
+            last = lasts.get(one.of) if one.last else numbers[-1][2] if numbers else None
+            if numbers and last:
+                return _progress(one, [found[1] for found in numbers], _number(last) - (one.counted_from == 0))
+        return None
+
+
+def _progress(one: StepNumbers, printed: list[bytes], last: float) -> Progress:
+    """Steps may be printed seldom: it ended where the next one to be printed would be beyond the last."""
+    at = _number(printed[-1])
+    before = next((number for text in reversed(printed) if (number := _number(text)) != at), at - 1)
+    ended = at >= last or at + max(at - before, 0) > last
+    return Progress(unit=one.unit, at=printed[-1].decode(), last=f"{last:.0f}", ended=ended)
+
+
+def _number(text: bytes) -> float:
+    return float(text.replace(b",", b""))
