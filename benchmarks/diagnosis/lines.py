@@ -15,6 +15,7 @@ LABEL = re.compile(rb"\s*(?:(\d{1,7}): |\[(?:rank|default)(\d{1,7})\]:? ?|\[\d+,
 NAMED = re.compile(
     rb"\[Rank (\d{1,7})\]|\[(?:rank|default)(\d{1,7})\]|error: \S+: task (\d{1,7}): |\{\"rank\": ?(\d{1,7}),"
     rb"|\bon rank:? (\d{1,7})\b|\bRank (\d{1,7})\] |(?<![-\w])rank=(\d{1,7})\b"
+    rb"|\[\d+,(\d{1,7})\]<std(?:err|out)>:"
 )
 FILE_RANK = re.compile(r"(?:^|[._-])rank[._-]?(\d{1,7})(?=[._-]|$)|^(?:log|stdout|stderr)[._-](\d{1,7})(?=\.|$)")
 

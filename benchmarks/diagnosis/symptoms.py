@@ -44,6 +44,7 @@ class Symptom(Value, frozen=True):
     do: list[str]
     samples: list[str]
     source: str
+    unless: str = ""  # a pattern: a line in which it is found does not show the symptom
     info: bool = False  # also in lines of level INFO
     lasting: bool = False  # training may go on after it, and is worth nothing
 
@@ -84,6 +85,7 @@ class Symptoms:
         self.success = [[word.lower().encode() for word in words] for words in table.success]
         self._success_words = {row[0] for row in self.success}
         self._patterns: dict[str, re.Pattern[bytes]] = {}
+        self._unless = {one.id: _compiled([one.unless], f"{where}: {one.id}") for one in table.symptoms if one.unless}
         self._found_by: dict[bytes, list[Symptom]] = {}
         for one in table.symptoms:
             if not one.pattern or not one.words:
@@ -116,7 +118,8 @@ class Symptoms:
         """The symptoms that a line shows. What it quotes, or says at level INFO, shows none."""
         informs: bool | None = None
         for one in self.table.symptoms if candidates is None else candidates:
-            if not self._patterns[one.id].search(line):
+            unless = self._unless.get(one.id)
+            if not self._patterns[one.id].search(line) or (unless and unless.search(line)):
                 continue
             if informs is None:
                 if self.quotes(line) or self.is_harmless(line):

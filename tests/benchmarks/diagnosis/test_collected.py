@@ -1,4 +1,7 @@
-"""Failures as people reported them (collected.txt), shortened to the lines that count: what is named first."""
+"""Failures as people reported them (collected.txt), shortened to the lines that count: what is named first.
+
+Of those marked `after`, the thread tells of the error and its lines are put together here.
+"""
 
 from pathlib import Path
 

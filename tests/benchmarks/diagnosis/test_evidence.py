@@ -73,6 +73,7 @@ def test_every_word_is_found_by_the_picker() -> None:
         (b"store based barrier on rank: 2", 2),
         (b"12:34:56 nothing", None),
         (b"a 3: line", None),
+        (b"2019-06-02T16:13:44.884Z: [1,12]<stdout>:n1:815:864 [0] NCCL WARN a line", 12),
         (b"train.py: error: unrecognized arguments: --local-rank=0", None),
     ],
 )
