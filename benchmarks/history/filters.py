@@ -59,15 +59,20 @@ class Condition(Value, frozen=True):
         return f"{self.key}{self.operator}{','.join(self.values)}"
 
 
-def parse_condition(text: str) -> Condition:
-    """What was typed, or RequestError with what it should have been."""
+def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> Condition:
+    """What was typed, or RequestError with what it should have been. `flag`: "" where conditions are plain words."""
+    where = f"--{flag}" if flag else ""
+
+    def refused(why: str) -> RequestError:
+        return RequestError(f"'{text}' is no condition", where=where, why=why, next_command=example)
+
     found = _FORM.fullmatch(text)
     if found is None:
-        raise _refused(f"'{text}' is no condition", "KEY=VALUE is expected; besides = there are != < <= > >=")
+        raise refused("KEY=VALUE is expected; besides = there are != < <= > >=")
     name, sign, typed = found.groups()
     if name not in KEYS:
         what = f"'{text}': runs are not looked for by '{name}'"
-        raise UnknownName(what, "where", name, KEYS, where="--where", next_command=EXAMPLE)
+        raise UnknownName(what, flag, name, KEYS, where=where, next_command=example)
     values = [value.strip() for value in typed.split(",")]
     wrong = next(filter(None, (_wrong(name, value) for value in values)), "")
     if not wrong and sign not in ("=", "!="):
@@ -76,7 +81,7 @@ def parse_condition(text: str) -> Condition:
         elif len(values) > 1:
             wrong = "that is compared with one value; several may follow = and !="
     if wrong:
-        raise _refused(f"'{text}' is no condition", wrong)
+        raise refused(wrong)
     if KEYS[name].kind == "date":
         values = [value.replace(" ", "T").removesuffix("Z") for value in values]
     return Condition(key=name, operator=cast("Operator", sign), values=values)
@@ -93,10 +98,6 @@ def _wrong(name: str, value: str) -> str:
     if kind == "date" and not _is_date(value):
         return "that is no date; 2026-11-22, 2026-11 or 2026-11-22T03:45 (UTC) are some"
     return ""
-
-
-def _refused(what: str, why: str) -> RequestError:
-    return RequestError(what, where="--where", why=why, next_command=EXAMPLE)
 
 
 def _is_date(text: str) -> bool:

@@ -19,6 +19,7 @@ from launch.slurm.run_states import find_run, find_runs
 CONDITION = re.compile(r"\s*[A-Za-z_]\w*\s*(=|!=|<=|>=|<|>)")
 JOINTS = re.compile(r"[,+\s]+")
 SWEEPS = "sweep-*.json"
+EXAMPLE = "python launch/compare.py 'gpus>=64,dtype=bf16' 'gpus>=64,dtype=fp8'"
 
 
 class Sides:
@@ -103,7 +104,7 @@ def conditions_of(text: str) -> list[Condition]:
             found.append(word)
         else:
             found[-1] += f",{word}"
-    return [parse_condition(condition) for condition in found]
+    return [parse_condition(condition, flag="", example=EXAMPLE) for condition in found]
 
 
 def _pair_places(folders: set[Path]) -> dict[str, PairPlace]:

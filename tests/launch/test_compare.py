@@ -119,6 +119,14 @@ def test_wrong_requests_end_with_2_and_no_traceback(runs: Path, words: list[str]
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("typed", ["taq=before", "gpus=1,taq=before"])
+def test_a_mistyped_key_is_answered_with_the_command_that_was_meant(typed: str, runs: Path) -> None:
+    done = compare(typed, "tag=after", place=runs)
+    assert "--where" not in done.stderr
+    command = done.stderr.partition("next:  ")[2].split()
+    assert compare(*command[2:]).returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(("fail_on", "code"), [("not_comparable", 0), ("worse", 3)])
 def test_a_workflow_gets_markdown_and_fails_where_it_shall(
     fail_on: str, code: int, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
