@@ -41,7 +41,7 @@ flags.DEFINE_enum("fail_on", "not_comparable", ["not_comparable", "worse"], "Wha
 
 def main(argv: list[str]) -> int:
     from benchmarks.comparing.compare import compare
-    from benchmarks.comparing.text import table_text
+    from benchmarks.comparing.text import shortened, table_text
     from benchmarks.rendering.markdown import headed
     from benchmarks.runs.runfolder import write_atomically
     from launch.reports import html_pages
@@ -63,16 +63,18 @@ def main(argv: list[str]) -> int:
     sides = Sides(Path(FLAGS.output_dir))
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)
-    text = table_text(found)
+    text = table_text(shortened(found, sides.short))
     answer(found, text)
     markdown = headed(text)
     add_to_summary(markdown)
     if FLAGS.markdown is not None:
         write_atomically(Path(FLAGS.markdown), markdown.encode())
-    if found.instead:
-        meant = dict(zip(argv[1:], found.instead, strict=True))
-        command = shlex.join(meant.get(word, word) for word in sys.argv[1:])
-        print(f"stepmark: next:  python launch/compare.py {command}", file=sys.stderr)
+    if found.refused:
+        command = sides.what_there_is()
+        if found.instead:
+            meant = dict(zip(argv[1:], found.instead, strict=True))
+            command = f"python launch/compare.py {shlex.join(meant.get(word, word) for word in sys.argv[1:])}"
+        print(f"stepmark: next:  {command}", file=sys.stderr)
     if page_file is not None:
         from benchmarks.pages.comparison import comparison_part
         from benchmarks.pages.page import page

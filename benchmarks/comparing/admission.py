@@ -33,7 +33,7 @@ def admitted(chosen: Chosen, *, baseline: bool) -> tuple[Side, list[ComparedRun]
     for run in chosen.runs:
         why = _why_not(run, baseline=baseline)
         if why is None and run.result.run_id in kept:
-            why = f"the same run as {kept[run.result.run_id].name}, copied"
+            why = f"the same run as {kept[run.result.run_id].short}, copied"
         if why is None:
             kept[run.result.run_id] = run
         else:
@@ -62,14 +62,15 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
     found = []
     for name, side, kept in zip("AB", sides, runs, strict=True):
         if not kept:
-            reasons = "; ".join(f"{run}: {why}" for run, why in side.left_out.items())
-            found.append(f"{name} has no run that counts: {reasons or 'none was found'}")
+            reasons = list(dict.fromkeys(side.left_out.values()))
+            why = f" ({reasons[0]})" if len(reasons) == 1 else f", for {len(reasons)} reasons"
+            found.append(f"{name} has no run that counts{why}" if reasons else f"no run fits {side.label}")
         found += [f"{name} is a mixture: {'; '.join(texts)}"] if (texts := mixed(kept)) else []
     if found:
         return found
     one, other = (kept[0].result.window.rule for kept in runs)
     if one != other:
-        return [f"another window: --window={one} and --window={other} count other steps"]
+        return [f"they count different steps (--window={one} and --window={other})"]
     return _unproven_pgle(*runs)
 
 
@@ -93,7 +94,7 @@ def _unproven_pgle(a: Runs, b: Runs) -> list[str]:
     for run in (*a, *b):
         if run.benchmark.pgle != "off" and not (run.result.pgle and run.result.pgle.seen.applied):
             seen = run.result.pgle.seen.reason if run.result.pgle else "the result does not say that it was"
-            return [f"--pgle={run.benchmark.pgle} of {run.name} was not applied, so it can gain nothing: {seen}"]
+            return [f"--pgle={run.benchmark.pgle} of {run.short} was not applied, so it can gain nothing: {seen}"]
     return []
 
 
@@ -161,7 +162,7 @@ def _of_runs(runs: Runs) -> list[str]:
     names: dict[str, list[str]] = {}
     for run in runs:
         for note in run.notes:
-            names.setdefault(note, []).append(run.name)
+            names.setdefault(note, []).append(run.short)
     return [
         f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {note}"
         for note, found in names.items()

@@ -25,7 +25,7 @@ from benchmarks.comparing.intervals import (
     verdict_of,
     with_noise,
 )  # fmt: skip
-from benchmarks.comparing.names import names_of, short_ids
+from benchmarks.comparing.names import names_of
 from benchmarks.comparing.narrowing import narrowed
 from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
 from benchmarks.comparing.summary import figures_together, sentence, slower, speed_of
@@ -52,7 +52,7 @@ def compare(
     refused = admission.refusals((side_a, side_b), (runs_a, runs_b))
     kinds = [] if refused else figure_kinds(runs_a, runs_b)
     if all(kind.refused for kind in kinds if kind.window):  # no figure of speed is left
-        refused = refused or [f"{kind.name}: {kind.refused}" for kind in kinds if kind.window]
+        refused = refused or _reasons([kind for kind in kinds if kind.window and not kind.absent])
         instead = narrowed((a.label, b.label), (runs_a, runs_b))
         return Comparison(a=side_a, b=side_b, refused=refused, instead=instead, margin_percent=margin_percent)
     context = Context(runs_a, runs_b, history)
@@ -74,6 +74,15 @@ def compare(
         not_known=found.not_known if found else [],
         margin_percent=margin_percent,
     )
+
+
+def _reasons(kinds: Sequence[FigureKind]) -> list[str]:
+    """Why none of these figures is compared, each reason once; the first is of what the others follow from."""
+    names: dict[str, list[str]] = {}
+    for kind in kinds:
+        names.setdefault(kind.refused or "", []).append(kind.name)
+    first, *others = names
+    return [first, *(f"{', '.join(names[why])}: {why}" for why in others)]
 
 
 # --- one figure -----------------------------------------------------------------------------------
@@ -112,14 +121,13 @@ def _compared(kind: FigureKind, context: Context) -> _Compared:
     if kind.refused:
         return _Compared(kind, found)
     if a is None or b is None:
-        short = short_ids(context.every)
-        without = [short[run.name] for run in context.every if kind.value(run) is None]
+        without = [run.short for run in context.every if kind.value(run) is None]
         why = "no run has it" if len(without) == len(context.every) else f"not known of {some(without)}"
         why = why if without else f"it is 0 or less, and has no ratio: {kind.name}"
         return _Compared(kind, replace(found, why=why, absent=bool(without) and a is None and b is None))
     if kind.window == 1:
         context.notes += [
-            f"{runs[place].name} lies far from the other runs of its side, and counts as less far"
+            f"{runs[place].short} lies far from the other runs of its side, and counts as less far"
             for runs, one in ((context.a, a), (context.b, b))
             for place in one.clipped
         ]

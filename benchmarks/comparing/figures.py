@@ -61,7 +61,7 @@ def figure_kinds(a: Runs, b: Runs) -> list[FigureKind]:
     """Every figure of these two sides, in the order in which they are shown."""
     work = _other_work(a[0], b[0])
     other_batch = _unequal("global batch", *(run.benchmark.global_batch_size for run in (a[0], b[0])))
-    batch = f"another {other_batch}" if other_batch else None
+    batch = f"they differ in {other_batch}" if other_batch else None
     step = f"{batch}: a step holds more tokens on one side; see tokens/s" if batch else None
     return [
         FigureKind(
@@ -103,7 +103,7 @@ def _other_work(a: ComparedRun, b: ComparedRun) -> str | None:
     if a.benchmark.lora != b.benchmark.lora and a.benchmark.task == b.benchmark.task:
         found.append(f"set of LoRA adapters ({other_adapters(a.benchmark.lora, b.benchmark.lora)})")
     why = ", ".join(filter(None, found))
-    return f"another {why}: a token is other work" if why else None
+    return f"they differ in {why}, so a token is different work" if why else None
 
 
 def other_adapters(a: Lora | None, b: Lora | None) -> str:

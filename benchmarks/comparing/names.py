@@ -6,7 +6,6 @@ from typing import NamedTuple
 from benchmarks.comparing.admission import ALSO_ASKED, OF_THE_WORK, shown
 from benchmarks.comparing.runs import ComparedRun, Runs
 from benchmarks.rendering.columns import plural
-from benchmarks.runs.short_names import short_names
 from benchmarks.values import Benchmark
 
 FRAMEWORKS = {"maxtext": "MaxText", "nemo": "NeMo", "bridge": "Megatron Bridge"}  # others by their engine's own name
@@ -148,12 +147,5 @@ def _own_conditions(typed: tuple[str, str]) -> tuple[str, str]:
 
 
 def _ids(a: Runs, b: Runs) -> tuple[str, str]:
-    short = short_ids([*a, *b])
-    first, second = (short[side[0].name] + (f" and {len(side) - 1} more" if len(side) > 1 else "") for side in (a, b))
+    first, second = (side[0].short + (f" and {len(side) - 1} more" if len(side) > 1 else "") for side in (a, b))
     return first, second
-
-
-def short_ids(runs: Runs) -> dict[str, str]:
-    """Of runs that may lie in several folders: unique among themselves."""
-    names = [run.name for run in runs]
-    return short_names(names, names)

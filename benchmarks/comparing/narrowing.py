@@ -3,7 +3,6 @@
 from collections import Counter
 
 from benchmarks.comparing.admission import OF_THE_WORK, mixed, shown
-from benchmarks.comparing.names import short_ids
 from benchmarks.comparing.runs import ComparedRun, Runs
 
 # Field of the work -> key of a condition, where one can tell its values apart.
@@ -38,9 +37,8 @@ def narrowed(typed: tuple[str, str], sides: tuple[Runs, Runs]) -> list[str]:
                 by_name[place] = True
     if any(map(mixed, kept)):
         return []
-    short = short_ids([*sides[0], *sides[1]])
     return [
-        ",".join(short[run.name] for run in runs) if names else ",".join([text, *more])
+        ",".join(run.short for run in runs) if names else ",".join([text, *more])
         for text, more, names, runs in zip(typed, conditions, by_name, kept, strict=True)
     ]
 

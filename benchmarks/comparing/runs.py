@@ -28,6 +28,7 @@ class PairPlace(NamedTuple):
 
 class ComparedRun(NamedTuple):
     name: str  # of its folder
+    short: str  # as much of it as no other run there has
     path: str
     result: Result
     benchmark: Benchmark
@@ -70,6 +71,7 @@ def read_run(folder: RunFolder) -> ComparedRun:
     samples = _first_samples(folder)
     return ComparedRun(
         name=folder.run_id,
+        short=folder.run_id,
         path=str(folder.path),
         result=result,
         benchmark=folder.benchmark(),

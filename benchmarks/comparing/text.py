@@ -1,10 +1,12 @@
 """A comparison -> what a person reads. Pure."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
 
 from benchmarks.comparing.values import Cause, Comparison, Difference, Side
-from benchmarks.rendering.columns import aligned, columns
+from benchmarks.rendering.columns import aligned, columns, some
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
 MOST_CAUSES = 20  # shown to people; all are in the JSON
@@ -18,7 +20,8 @@ WIDTH = 118
 def table_text(comparison: Comparison) -> str:
     """What was found in one sentence; the sides; the figures with their verdicts; what to know; the causes."""
     if comparison.refused:
-        return "\n".join(["not comparable:", *map(_wrapped, comparison.refused), "", *_sides(comparison)])
+        refusal = f"A and B cannot be compared: {'; '.join(comparison.refused)}"
+        return "\n".join([refusal, "", *_sides(comparison)])
     lines = [comparison.summary, ""] if comparison.summary else []
     lines += _sides(comparison)
     lines += _section("asked otherwise:", _cut(comparison.asked, MOST_ASKED))
@@ -94,11 +97,25 @@ def _cut(texts: list[str], most: int) -> list[str]:
 
 
 def _sides(comparison: Comparison) -> list[str]:
+    """A reason that the first sentence gives is not repeated."""
     sides = (("A", comparison.a), ("B", comparison.b))
     lines = aligned([(letter, _side(side)) for letter, side in sides])
     return lines + [
-        _wrapped(f"left out of {name}: {runs}: {why}") for name, side in sides for why, runs in left_out(side).items()
+        _wrapped(f"left out of {name}: {runs}: {why}")
+        for name, side in sides
+        for why, runs in left_out(side).items()
+        if side.run_ids or len(left_out(side)) > 1
     ]
+
+
+def shortened(comparison: Comparison, short: Mapping[str, str]) -> Comparison:
+    """With the sides' runs by as much of their names as is unique."""
+
+    def of(side: Side) -> Side:
+        left_out = {short.get(run, run): why for run, why in side.left_out.items()}
+        return replace(side, run_ids=[short.get(run, run) for run in side.run_ids], left_out=left_out)
+
+    return replace(comparison, a=of(comparison.a), b=of(comparison.b))
 
 
 def left_out(side: Side) -> dict[str, str]:
@@ -113,7 +130,8 @@ def _side(side: Side) -> str:
     """A side by its name and what was typed; a list of runs, which are long, by its first and last."""
     count = len(side.run_ids)
     if count == 0:
-        return f"no run: {side.label}"
+        named = "" if side.label == ",".join(side.left_out) else f" ({some(list(side.left_out))})"
+        return f"no run: {side.label}{named if side.left_out else ''}"
     named = side.label if len(side.label) <= LONGEST_LABEL else f"{side.run_ids[0]} ... {side.run_ids[-1]}"
     runs = side.run_ids[0] if count == 1 else f"{count} runs: {named}"
     name = side.name

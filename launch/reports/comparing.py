@@ -1,9 +1,11 @@
 """What compare.py is asked for -> the runs of both sides, read from their folders, and the earlier runs there."""
 
 import re
+import shlex
 import sys
-from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,8 +15,13 @@ from benchmarks.errors import RequestError
 from benchmarks.history.filters import Condition, parse_condition
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
+from benchmarks.runs.short_names import short_names
 from benchmarks.sweeps.sweep import Sweep
+from launch.reports.run_index import open_index, say_problems
 from launch.slurm.run_states import find_run, find_runs
+
+if TYPE_CHECKING:
+    from benchmarks.history.index import Index
 
 CONDITION = re.compile(r"\s*[A-Za-z_]\w*\s*(=|!=|<=|>=|<|>)")
 JOINTS = re.compile(r"[,+\s]+")
@@ -28,10 +35,17 @@ class Sides:
     def __init__(self, output_dir: Path) -> None:
         self._output_dir = output_dir
         self._folders: set[Path] = set()  # that runs of the two sides lie in
+        self.short: dict[str, str] = {}  # run -> as much of its name as no other run there has
 
     def chosen(self, a: str, b: str) -> tuple[Chosen, Chosen]:
-        sides = (self._side(a), self._side(b))
-        places = [{Path(run.path).resolve(): run.name for run in side.runs} for side in sides]
+        found = (self._side(a), self._side(b))
+        names = [name for side in found for name in (*(run.name for run in side.runs), *side.left_out)]
+        self.short = short_names(names, {run.run_id for folder in self._folders for run in find_runs(folder)})
+        one, other = (
+            side._replace(runs=[run._replace(short=self.short[run.name]) for run in side.runs]) for side in found
+        )
+        sides = (one, other)
+        places = [{Path(run.path).resolve(): run.short for run in side.runs} for side in sides]
         shared = [places[0][path] for path in sorted(places[0].keys() & places[1].keys())]
         if shared:
             more = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
@@ -45,16 +59,20 @@ class Sides:
     def history(self) -> list[FinishedRun]:
         """All runs in the folders of the two sides; none where they can't be indexed, and that is said."""
         try:
-            return [run for folder in sorted(self._folders) for run in _indexed(folder, [])]
+            return [run for folder in sorted(self._folders) for run in open_index(folder).select([])]
         except (RequestError, OSError) as error:
             print(f"stepmark: earlier runs are not looked at: {error}", file=sys.stderr)
             return []
 
+    def what_there_is(self) -> str:
+        """The command that lists the runs which could be compared."""
+        folder = min(self._folders, default=self._output_dir)
+        shown = self._output_dir if folder == self._output_dir.resolve() else folder
+        return f"python launch/report.py runs {shlex.quote(str(shown))}"
+
     def _side(self, text: str) -> Chosen:
         if is_filter(text):
-            folders = [
-                RunFolder(self._output_dir / run.path) for run in _indexed(self._output_dir, conditions_of(text))
-            ]
+            folders = [RunFolder(self._output_dir / run.path) for run in self._index.select(conditions_of(text))]
         else:
             folders = [folder for name in text.split(",") for folder in self._named(name.strip())]
         unique = {folder.path.resolve(): folder for folder in folders}
@@ -81,14 +99,11 @@ class Sides:
             )  # fmt: skip
         return found or [find_run(name, self._output_dir)]
 
-
-def _indexed(folder: Path, where: Sequence[Condition]) -> list[FinishedRun]:
-    from launch.reports.run_index import open_index, say_problems
-
-    index = open_index(folder)
-    if where:
+    @cached_property
+    def _index(self) -> "Index":
+        index = open_index(self._output_dir)
         say_problems(index)  # a run that can't be read may be one that was meant
-    return index.select(where)
+        return index
 
 
 def is_filter(text: str) -> bool:

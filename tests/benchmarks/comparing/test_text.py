@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from benchmarks.comparing.compare import compare
-from benchmarks.comparing.text import MOST_CAUSES, table_text, value_text
+from benchmarks.comparing.text import MOST_CAUSES, shortened, table_text, value_text
 from benchmarks.comparing.values import Cause, Comparison
 from benchmarks.values import json_text
 from tests.benchmarks.comparing.made import run, side, sides
@@ -34,10 +34,22 @@ def test_causes_are_told_where_they_were_asked_for_and_are_some() -> None:
 
 def test_what_is_refused_has_reasons_and_no_figures() -> None:
     failed = run("x", result={"status": "failed", "reasons": ["rank 0 died"]})
-    text = table_text(compare(side("A", failed), sides(FAST, SLOW)[1]))
-    assert "not comparable" in text
-    assert "left out of A: x: failed: rank 0 died" in text
+    profiled = run("y", result={"not_comparable": ["profiled"]})
+    b = sides(FAST, SLOW)[1]
+    text = table_text(compare(side("A", failed), b))
+    assert text.startswith("A and B cannot be compared: ")
+    assert text.count("rank 0 died") == text.splitlines()[0].count("rank 0 died") == 1
     assert "seconds/step" not in text
+    text = table_text(compare(side("A", failed, profiled), b))
+    assert (text.count("rank 0 died"), text.count("y: profiled")) == (1, 1)
+
+
+def test_runs_have_the_names_that_they_are_called_by() -> None:
+    failed = run("x-0009", result={"status": "failed", "reasons": ["rank 0 died"]})
+    a, b = side("tag=x", run("x-0001"), failed), side("tag=y", run("x-0002"))
+    text = table_text(shortened(compare(a, b), {"x-0001": "01", "x-0002": "02", "x-0009": "09"}))
+    assert "A  x (01)" in text
+    assert "left out of A: 09: failed" in text
 
 
 def test_many_causes_are_cut_and_the_json_has_all() -> None:
