@@ -24,6 +24,7 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
     import _script  # noqa: F401
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -138,7 +139,7 @@ def verify(folder: RunFolder) -> tuple[Checked, int]:
         raise RequestError(
             "there is no such run folder",
             where=str(folder.path),
-            next_command="python launch/status.py --output_dir=DIR shows the runs of a folder",
+            next_command=f"python launch/status.py --output_dir={shlex.quote(FLAGS.output_dir or 'results')}",
         )
     backend = find_backend(folder.benchmark().backend)
     if not folder.is_collected():

@@ -6,9 +6,10 @@ One question to each cluster for all of its runs.
 import contextlib
 import fcntl
 import os
+import shlex
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.jobs.job_record import SUBMITTED, SchedulerEnd
 from benchmarks.measuring.summary import Result
+from benchmarks.rendering.columns import some
 from benchmarks.rendering.report import duration_text
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RUN_ID, STEPS, RunFolder
+from benchmarks.runs.short_names import short_names
 from benchmarks.values import Benchmark
 from launch.slurm.client import Slurm, slurm_of
 from launch.slurm.collect import collect
@@ -29,6 +32,7 @@ from launch.slurm.parsing import QueueState, explain
 # A run without a step for so long, and for so many times what a step takes, may hang.
 QUIET_SECONDS = 60.0
 QUIET_STEPS = 20
+MOST_OFFERED = 8  # runs that one name may mean; the newest
 FIRST_STEP_SECONDS = 600.0  # for joining, loading and compiling
 
 
@@ -96,13 +100,14 @@ def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
     renamed = (folder for folder in runs if not RUN_ID.search(folder.run_id))
     fitting = fitting or [folder for folder in renamed if name in folder.recorded_run_id()]
     if len(fitting) > 1:
-        shown = ", ".join(folder.run_id for folder in fitting[:3])
-        raise _not_one(f"'{name}' is the name of {len(fitting)} runs: {shown}", fitting[0].path.parent)
+        short = short_names((folder.run_id for folder in fitting), {folder.run_id for folder in runs})
+        what = f"'{name}' is in the names of {len(fitting)} runs: {some(list(short.values()))}"
+        raise _not_one(what, fitting[0].path.parent, list(short.values())[-MOST_OFFERED:])
     return next(iter(fitting), None)
 
 
-def _not_one(what: str, output_dir: Path) -> RequestError:
-    command = f"python launch/status.py --output_dir={output_dir}, or the folder itself"
+def _not_one(what: str, output_dir: Path, offered: Sequence[str] = ()) -> RequestError:
+    command = shlex.join(["python", "launch/status.py", f"--output_dir={output_dir}", *offered])
     return RequestError(what, where=str(output_dir), next_command=command)
 
 

@@ -5,6 +5,7 @@ taken out, and the digests of the files that this touched are the new ones.
 """
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -52,12 +53,12 @@ def test_history_has_a_row_of_each(stored: Path) -> None:
     ("words", "code", "says"),
     [
         (("verify.py", "until"), 0, "jax_until: agrees"),
-        (("verify.py", "jax"), 2, "'jax' is the name of 2 runs: jax_on_slurm, jax_until"),
+        (("verify.py", "jax"), 2, "'jax' is in the names of 2 runs: "),
         (("verify.py", "absent"), 2, "there is no such run folder"),
         (("report.py", "html", "page.html", "until"), 0, "page.html: "),
         (("report.py", "trace", "until"), 2, "results/jax_until"),
         (("doctor.py", "logs", "until"), 0, "ended well"),
-        (("compare.py", "until", "lora"), 3, "not comparable"),
+        (("compare.py", "until", "lora"), 3, "cannot be compared"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -67,6 +68,17 @@ def test_a_run_is_found_by_a_part_of_its_name(words: tuple[str, ...], code: int,
     done = forked.run(SCRIPT.with_name(script), *rest, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert says in done.stdout + done.stderr
+
+
+def test_a_name_of_several_runs_is_answered_with_the_command_that_tells_them_apart(tmp_path: Path) -> None:
+    (tmp_path / "results").symlink_to(STORED[0].parent)
+    refused = forked.run(SCRIPT, "jax", cwd=tmp_path).stderr
+    _, script, *words = shlex.split(refused.partition("next:  ")[2])
+    done = forked.run(SCRIPT.with_name(Path(script).name), *words, cwd=tmp_path)
+    rows = [line.split()[0] for line in done.stdout.splitlines() if "jax" in line]
+    assert (done.returncode, len(rows)) == (0, 2)
+    assert ", ".join(rows) in refused
+    assert all(len(forked.run(SCRIPT, row, cwd=tmp_path).stdout.splitlines()) == 1 for row in rows)
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
