@@ -120,7 +120,7 @@ def status() -> int:
         as_json_too(documents.Cluster(name=FLAGS.name, up=False))
         return EXIT_FAILED
     as_json_too(_as_data(found.cluster, found))
-    print(f"the private cluster '{FLAGS.name}': {lifecycle.described(found.cluster)}")
+    print(f"the private cluster '{FLAGS.name}' is up: {lifecycle.described(found.cluster)}")
     print(f"  tasks:    {found.tasks} processes of jobs")
     if found.missing:
         print(f"  missing:  {some(found.missing)}\n  next:     {found.cure}")

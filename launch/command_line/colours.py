@@ -12,19 +12,39 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 GREEN, YELLOW, RED = "32", "33", "31"
+# Whole cells of benchmarks/rendering/columns.py: two spaces or an end of the line on either side.
+# Or the first words after "NAME: " or a name in quotes.
 WORDS = {
-    GREEN: ("valid", "ok", "agrees", "holds", "no change", "improvement", "better"),
-    YELLOW: ("warning", "inconclusive", "suspect", "no verdict", "not checked", "not tried", "not submitted"),
-    RED: ("invalid", "failed", "regression", "worse", "cut off", "unreadable", "missing", "does not hold"),
+    GREEN: (
+        *("valid", "ok", "agrees", "holds", "no change", "improvement", "better", "equal within the margin"),
+        *("ended well", "is up"),
+    ),
+    YELLOW: (
+        *("warning", "warnings", "inconclusive", "suspect", "no verdict", "not checked", "not tried"),
+        *("not submitted", "seen first"),
+    ),
+    RED: (
+        *("invalid", "failed", "regression", "worse", "cut off", "unreadable", "missing", "does not hold"),
+        *("first cause", "first error", "the run failed", "is not up"),
+    ),
 }
-COLOURS = {word: colour for colour, words in WORDS.items() for word in words}
-# A whole cell of benchmarks/rendering/columns.py: two spaces or an end of the line on either side.
-# Or the first word after "NAME: ".
-CELL = re.compile(rf"(?:(?<=  )|(?<=: )|^)({'|'.join(COLOURS)})(?=  |\s*$|[:;,] | \()", re.MULTILINE)
+# How a cell or a sentence begins that goes on.
+BEGINNINGS = {
+    GREEN: ("answers:", "there:", "there already:", "made:", "imported:", "ready:", "nothing wrong was found"),
+    YELLOW: ("not made yet:", "not here:", "not on this site:", "No verdict", "A and B cannot be compared:"),
+    RED: ("refused:", "something is missing or refused"),
+}
+COLOURS = {word: colour for kind in (WORDS, BEGINNINGS) for colour, words in kind.items() for word in words}
+CELL, BEGINNING = (
+    re.compile(rf"(?:(?<=  )|(?<=: )|(?<=' )|^)({'|'.join(sum(kind.values(), ()))})(?={after})", re.MULTILINE)
+    for kind, after in ((WORDS, r"  |\s*$|[:;,] | \("), (BEGINNINGS, r"\s|$"))
+)
 
 
 def coloured(text: str) -> str:
-    return CELL.sub(lambda found: in_colour(found[1], COLOURS[found[1]]), text)
+    for pattern in (CELL, BEGINNING):
+        text = pattern.sub(lambda found: in_colour(found[0], COLOURS[found[0]]), text)
+    return text
 
 
 def in_colour(text: str, colour: str) -> str:

@@ -29,13 +29,23 @@ run_main(main)
         ("  gpus  not checked  no driver", "not checked", YELLOW),
         ("results/RUN: agrees (20 steps, status valid)", "agrees", GREEN),
         ("  cell  invalid: run failed   1", "invalid", RED),
+        ("  Slurm   answers: partition batch is UP", "answers:", GREEN),
+        ("  images  missing: /images", "missing", RED),
+        ("something is missing or refused", "something is missing or refused", RED),
+        ("the private cluster 'dev' is up: 2 nodes", "is up", GREEN),
+        ("3 logs, 1 kB: ended well, 1 warning", "ended well", GREEN),
+        ("  first cause  GPU out of memory", "first cause", RED),
+        ("No verdict on b against a: 2 against 1 s/step", "No verdict", YELLOW),
+        ("A and B cannot be compared: no run fits gpus=8", "A and B cannot be compared:", YELLOW),
     ],
 )
 def test_the_word_of_a_cell_is_coloured(text: str, word: str, colour: str) -> None:
     assert coloured(text) == text.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
 
 
-@pytest.mark.parametrize("text", ["a valid run", "2 runs failed", "  notes  invalidated", "  why  failed to start"])
+@pytest.mark.parametrize(
+    "text", ["a valid run", "2 runs failed", "  notes  invalidated", "  why  failed to start", "  made of steel"]
+)
 def test_words_in_sentences_are_not(text: str) -> None:
     assert coloured(text) == text
 
