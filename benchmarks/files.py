@@ -5,9 +5,13 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+import msgspec
 
 from benchmarks.errors import RequestError, RunError
+
+Read = TypeVar("Read")
 
 MOST_BYTES = 1 << 30  # of a file that is read whole: the steps of a long run have some hundred MB
 # What text that is no JSON of the right form raises; ValueError is msgspec's DecodeError, and a UnicodeDecodeError.
@@ -47,6 +51,15 @@ def read(path: Path, most: int = MOST_BYTES) -> bytes:
         if size > most:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, and at most {most:,} are read", str(path))
         return stream.read()  # read(most) would set aside so much, whatever the file has
+
+
+def read_json(path: Path, kind: type[Read], most: int = MOST_BYTES) -> Read:
+    """A plain file as a value. OSError; ValueError where it is no JSON of this form, or is nested without end."""
+    data = read(path, most)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def cannot_read(error: OSError, path: Path) -> RequestError:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord
 from jax_backend import phases, planning
 from jax_backend.inside import hlo
@@ -38,7 +39,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
     """Every rank must say that it has read the profile, whose costs must be those of the program it schedules."""
     place = Path(phases.profile_folder(benchmark).replace("{phase_dir}", str(phase_dir)))
     try:
-        profile = msgspec.json.decode((place / "profile.json").read_bytes(), type=PgleProfile)
+        profile = files.read_json(place / "profile.json", PgleProfile)
         text = (place / phases.PROFILE_FILE).read_bytes()
     except (OSError, ValueError) as error:
         return PgleSeen(applied=False, reason=f"the profile cannot be read: {error}")

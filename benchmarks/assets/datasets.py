@@ -1,7 +1,7 @@
 """What a dataset on disk is: the folder that launch/setup.py makes from text, and its manifest, dataset.json."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -68,7 +68,7 @@ def read_dataset(folder: Path) -> Dataset:
         raise RequestError("there is no such folder", where=f"--data={folder}", next_command=make_one)
     path = folder / MANIFEST
     try:
-        dataset = msgspec.json.decode(files.read(path), type=Dataset)
+        dataset = files.read_json(path, Dataset)
     except FileNotFoundError:
         raise RequestError(
             f"the folder has no {MANIFEST}: it is no dataset of Stepmark, or one that was not finished",
@@ -77,7 +77,7 @@ def read_dataset(folder: Path) -> Dataset:
         ) from None
     except OSError as error:
         raise files.cannot_read(error, path) from None
-    except files.NOT_JSON as error:
+    except ValueError as error:
         raise RequestError(f"{MANIFEST} cannot be read: {error}", where=str(path), next_command=make_one) from None
     parts = [f"{prefix}{ending}" for prefix in dataset.prefixes for ending in (".bin", ".idx")]
     for name in (*dataset.files, *parts, dataset.tokenizer):
@@ -102,12 +102,12 @@ def estimated_bytes(texts: list[Path]) -> int:
 def tokenizer_size(path: Path) -> int:
     """How many token numbers a Hugging Face tokenizer.json can give: its largest and one."""
     try:
-        data = msgspec.json.decode(files.read(path))
+        data = files.read_json(path, dict[str, Any])
         vocabulary = data["model"]["vocab"]
         numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
         numbers += [token["id"] for token in data.get("added_tokens") or []]
         return int(max(numbers)) + 1
-    except (OSError, *files.NOT_JSON, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RequestError(
             "the tokenizer cannot be read",
             where=str(path),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from benchmarks.files import NOT_JSON
 from benchmarks.measuring.statistics import mean
 from benchmarks.telemetry.gpu import THROTTLE_BITS
 from benchmarks.telemetry.samples import GpuSample, NodeSample
@@ -88,7 +89,7 @@ def begin_of(phase_dir: Path) -> float | None:
     """When rank 0 began its first step, by its own clock; None where its worker does not say so."""
     with contextlib.suppress(OSError), (phase_dir / FIRST_EVENTS).open("rb") as stream:
         for line in stream:
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError, ValueError, KeyError):
+            with contextlib.suppress(*NOT_JSON, TypeError, KeyError):
                 fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
                 if fields.get("event") == "started":
                     return float(fields["unix_seconds"])

@@ -21,7 +21,7 @@ from typing import IO, NamedTuple, cast
 import msgspec
 
 from benchmarks.errors import RequestError, RunError
-from benchmarks.files import read
+from benchmarks.files import NOT_JSON, read
 from benchmarks.secret_rules import hidden_in_log
 from benchmarks.values import Value, json_text
 from benchmarks.version import VERSION
@@ -32,7 +32,7 @@ SCHEMA_VERSION = 1
 LOOKED_AT_BYTES = 1 << 20  # of each end of a file, for secrets
 MOST_TIMES, LEAST_CAP_BYTES = 100, 1 << 30  # what an archive may unpack to: of its size, and anyway
 _RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
-_NOT_SOUND = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError)
+_NOT_SOUND = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, *NOT_JSON)
 
 
 class FileSum(Value, frozen=True):

@@ -243,8 +243,8 @@ class RunFolder:
         path = self.path / name
         try:
             if name in (BENCHMARK, RESULT):
-                return msgspec.convert(without_until(msgspec.json.decode(files.read(path))), kind)
-            return msgspec.json.decode(files.read(path), type=kind)
+                return msgspec.convert(without_until(files.read_json(path, dict[str, Any])), kind)
+            return files.read_json(path, kind)
         except FileNotFoundError:
             raise _missing(path) from None
         except OSError as error:
@@ -272,8 +272,8 @@ def without_until(stored: Any) -> Any:
 def _another_version(provenance: Path) -> str | None:
     """A file of whole JSON that lacks something may be of a version that had none of it."""
     try:
-        by = msgspec.json.decode(files.read(provenance), type=dict[str, Any]).get("stepmark")
-    except (OSError, *files.NOT_JSON):
+        by = files.read_json(provenance, dict[str, Any]).get("stepmark")
+    except (OSError, ValueError):
         return None
     return f"it was written by Stepmark {by}, this is {VERSION}" if by and by != VERSION else None
 

@@ -105,7 +105,7 @@ def has_lost_gpu(line: bytes) -> bool:
     """Whether a line is a sample with a GPU that answered nothing. One that cannot be read yet is not."""
     try:
         found = _LINES.decode(line)
-    except (ValueError, RecursionError):
+    except files.NOT_JSON:
         return False
     return isinstance(found, NodeSample) and None in found.gpus and bool(found.errors)
 
@@ -124,7 +124,7 @@ def _node(path: Path, unreadable: list[str]) -> NodeRecord:
             continue
         try:
             found = _LINES.decode(line)
-        except (ValueError, RecursionError) as error:
+        except files.NOT_JSON as error:
             unreadable.append(f"{path.name}:{number} {error}")
             continue
         if isinstance(found, NodeSample):

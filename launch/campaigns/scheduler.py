@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import msgspec
-
 from benchmarks import files
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.rendering.columns import plural
@@ -188,10 +186,10 @@ def write_record(path: Path, record: Value, what: str) -> None:
 
 def read_record(path: Path, kind: type[Record], what: str, next_command: str) -> Record:
     try:
-        found = msgspec.json.decode(files.read(path), type=kind)
+        found = files.read_json(path, kind)
         if found.schema_version != SCHEMA_VERSION:  # type: ignore[attr-defined]
             raise ValueError(f"it is of another version than {SCHEMA_VERSION}")
-    except (OSError, *files.NOT_JSON) as error:
+    except (OSError, ValueError) as error:
         what = f"the record of the {what} cannot be read: {error}"
         raise RequestError(what, where=str(path), next_command=next_command) from None
     return found

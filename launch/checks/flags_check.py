@@ -16,6 +16,7 @@ import msgspec
 
 from benchmarks.backend import Backend, CompilerFlags, EnvironmentSpec, FlagFact, FlagsCheck, backends
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
+from benchmarks.files import read_json
 from benchmarks.rendering.columns import aligned
 from benchmarks.values import Benchmark
 from launch.command_line.places import stepmark_home
@@ -61,8 +62,8 @@ def answer_kept(check: FlagsCheck, spec: EnvironmentSpec, python: Path) -> Answe
     path = None
     with contextlib.suppress(OSError, RequestError):
         path = stepmark_home() / "flags-checked" / f"{sha256(bytes(1).join(rests_on)).hexdigest()[:32]}.json"
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            return msgspec.json.decode(path.read_bytes(), type=Answer)
+        with contextlib.suppress(ValueError):
+            return read_json(path, Answer)
     answer = ask(check, python)
     if path and not answer.broken:
         with contextlib.suppress(OSError, RunError):  # a disk that is full or not ours: asked again the next time

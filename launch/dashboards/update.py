@@ -128,8 +128,8 @@ def _reports(folder: Path, notes: list[str]) -> list[NightReport]:
 def _bands(output_dir: Path, file: Path, entries: Sequence[FinishedRun], notes: list[str]) -> dict[str, Band]:
     """By the path of each run. Read once from a run's steps, then kept; where its result is made anew, read again."""
     kept: Kept = {}
-    with contextlib.suppress(OSError, *files.NOT_JSON):  # damaged, it is made anew
-        kept = msgspec.json.decode(files.read(file), type=Kept)
+    with contextlib.suppress(OSError, ValueError):  # damaged, it is made anew
+        kept = files.read_json(file, Kept)
     figures: dict[str, Figures] = {
         run.path: (run.run_id, run.counted, run.seconds_per_step, run.seconds_mean) for run in entries
     }

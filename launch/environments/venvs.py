@@ -14,7 +14,9 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from benchmarks import files
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from launch.command_line.places import stepmark_home
@@ -95,9 +97,7 @@ def python_to_be(spec: EnvironmentSpec) -> Path:
 
 def origin(spec: EnvironmentSpec, python: Path) -> dict[str, str | None]:
     """Its name, and the lock file that the environment of this Python was made from: none if it has changed since."""
-    import json
-
-    digest = json.loads((python.parents[1] / MARKER).read_text())["lock_sha256"]
+    digest = files.read_json(python.parents[1] / MARKER, dict[str, Any])["lock_sha256"]
     names = {_lock_digest(spec, lock_file): lock_file.path.name for lock_file in spec.locks}
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
 

@@ -1,13 +1,13 @@
 """`launch/report.py mlperf`: what the checkers are asked of each set of logs, and one verdict."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from benchmarks import files
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, nearest
 from benchmarks.measuring.statistics import median
@@ -155,8 +155,7 @@ def _system_of(one: Judged, configs: Configs) -> System:
     if folder.parent.name == "results":
         path = folder.parent.parent / "systems" / f"{folder.name}.json"
         with suppress(OSError, ValueError):
-            content = json.loads(path.read_text(encoding="utf-8"))
-            found = described(content, f"systems/{path.name}", known) if isinstance(content, dict) else None
+            found = described(files.read_json(path, dict[str, Any]), f"systems/{path.name}", known)
             if found is not None:
                 return found
     platform = one.log.settings.get("submission_platform")

@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
+from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.checkers import Checker, CheckerResult, read_text
 from benchmarks.mlperf.definitions import MlperfBenchmark
@@ -60,7 +61,7 @@ def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[Reference
     if not path.is_file():
         what = f"no reference convergence points of {name} in ruleset {ruleset}"
         raise RequestError(what, where=str(path), why=f"{name} is in the rulesets {', '.join(benchmark.rulesets)}")
-    return read_points(json.loads(path.read_text(encoding="utf-8")), str(path))
+    return read_points(files.read_json(path, dict[str, Any]), str(path))
 
 
 def rules(ruleset: str) -> Rules:

@@ -4,14 +4,14 @@ Nothing is written into what is judged: every run is copied first, as result_N.t
 several experiments in it is judged run by run. A line that no log has is refused before a checker reads it.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.errors import RequestError
+from benchmarks.files import read_json
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.records import TOKEN
 from benchmarks.mlperf.run_log import LoggedRun
@@ -69,8 +69,8 @@ def _group_of(path: Path, place: Path) -> str:
     if run is None:
         return str(name)
     try:
-        backend = json.loads((run / BENCHMARK).read_text(encoding="utf-8"))["backend"]
-    except (OSError, ValueError, KeyError, TypeError):
+        backend = read_json(run / BENCHMARK, dict[str, Any])["backend"]
+    except (OSError, ValueError, KeyError):
         backend = "backend unknown"
     return f"{name}, {backend}"
 

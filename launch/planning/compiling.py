@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.backend import Backend, CompilesAlone, SideProgram
 from benchmarks.compilation.compiled import Compiled, Job
 from benchmarks.errors import RequestError, RunError, StepmarkError
@@ -128,8 +129,8 @@ def _outcome(folder: Path, job: Job) -> Outcome:
     if (folder / FAILED).exists():
         return _error(folder, job)
     try:
-        return msgspec.json.decode((folder / REPORT).read_bytes(), type=Compiled)
-    except (OSError, msgspec.DecodeError) as error:
+        return files.read_json(folder / REPORT, Compiled)
+    except (OSError, ValueError) as error:
         return RunError(
             f"{job.name}: the compiler left no report that can be read", where=str(folder), why=str(error)
         )
@@ -146,7 +147,7 @@ def _error(folder: Path, job: Job) -> StepmarkError:
                 why="this version of its compiler aborts over it",
                 next_command=f'python launch/doctor.py flags "{match[1]}"',
             )
-    code = msgspec.json.decode((folder / FAILED).read_bytes(), type=Failed).exit_code
+    code = files.read_json(folder / FAILED, Failed).exit_code
     own = [match[1] or match[2] for line in lines if (match := SAID.match(line))]
     return RunError(
         f"{job.name}: the compiler {_end(code)}",
@@ -185,8 +186,8 @@ def _digests(jobs: Mapping[str, Job], sources: list[Path]) -> dict[str, str]:
 def _kept(digest: str) -> Compiled | None:
     """None too where the file is damaged: then it is compiled again."""
     try:
-        return msgspec.json.decode((_cache() / f"{digest}.json").read_bytes(), type=Compiled)
-    except (OSError, msgspec.DecodeError):
+        return files.read_json(_cache() / f"{digest}.json", Compiled)
+    except (OSError, ValueError):
         return None
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.jobs.job_record import SchedulerEnd
@@ -282,12 +283,10 @@ def _report(preflight: Preflight, job_id: str, asked: list[str], started: float,
     output = _lines(preflight.folder / f"slurm-{job_id}.out")
     for number, node in enumerate(asked):
         try:
-            answers.append(
-                msgspec.json.decode((preflight.folder / ANSWERS / f"{node}.json").read_bytes(), type=Answer)
-            )
+            answers.append(files.read_json(preflight.folder / ANSWERS / f"{node}.json", Answer))
         except FileNotFoundError:
             silent[node] = why_silent(output, node, number, limits.quiet_seconds)
-        except (msgspec.DecodeError, OSError) as error:
+        except (ValueError, OSError) as error:
             silent[node] = f"its answer could not be read: {error}"
     findings = judge(answers, preflight.down | silent, preflight.wanted)
     failed = failing(findings)

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
+from benchmarks import files
 from benchmarks.errors import RunError
 from benchmarks.values import Value, json_text
 from launch.command_line import places
@@ -118,8 +117,8 @@ def forget(name: str) -> None:
 def recall(name: str) -> Cluster | None:
     """The cluster as it was started; None where there is none, or its record was cut off by a crash."""
     try:
-        return msgspec.json.decode(_record(name).read_bytes(), type=Cluster)
-    except (FileNotFoundError, msgspec.DecodeError):
+        return files.read_json(_record(name), Cluster)
+    except (FileNotFoundError, ValueError):
         return None
 
 

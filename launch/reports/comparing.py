@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from benchmarks import files
 from benchmarks.comparing.runs import Chosen, ComparedRun, PairPlace, read_run
 from benchmarks.errors import RequestError
@@ -127,8 +125,8 @@ def _pair_places(folders: set[Path]) -> dict[str, PairPlace]:
     found: dict[str, PairPlace] = {}
     for path in sorted(path for folder in folders for path in folder.glob(SWEEPS)):
         try:
-            sweep = msgspec.json.decode(files.read(path), type=Sweep)
-        except (OSError, *files.NOT_JSON):
+            sweep = files.read_json(path, Sweep)
+        except (OSError, ValueError):
             continue
         found |= {run.run_id: PairPlace(sweep.sweep_id, run.cell, run.repeat) for run in sweep.runs}
     return found

@@ -89,8 +89,8 @@ def part_of(place: Path, key: str) -> Part:
 
         return sweep_part(report_of_file(place), key)
     try:
-        return night_part(msgspec.json.decode(files.read(place), type=NightReport), key)
-    except files.NOT_JSON as error:
+        return night_part(files.read_json(place, NightReport), key)
+    except ValueError as error:
         raise _cannot_be_shown(f"this is not a report of a night: {error}", place) from None
 
 

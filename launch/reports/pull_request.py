@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import files
 from benchmarks.errors import EXIT_VALID
 
 LONGEST = 60_000  # GitHub takes 65,536 characters
@@ -44,7 +45,7 @@ class Api(NamedTuple):
 
 def main(file: str, title: str) -> int:
     job = os.environ
-    event = json.loads(Path(job["GITHUB_EVENT_PATH"]).read_bytes())
+    event = files.read_json(Path(job["GITHUB_EVENT_PATH"]), dict[str, Any])
     pull_request = event.get("pull_request")
     if pull_request is None:
         print("stepmark: this job checks no pull request, so nothing is posted; its summary has the comparison")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.backend import Backend, GuidedByProfiles
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import KEPT_PROFILE, RunFolder
@@ -88,7 +89,7 @@ def keep(folder: RunFolder, result: Result) -> None:
 def _read(place: Path, key: str) -> tuple[PgleProfile | None, str]:
     """A whole profile of this key, or why a folder is none."""
     try:
-        about = msgspec.json.decode((place / ABOUT).read_bytes(), type=PgleProfile)
+        about = files.read_json(place / ABOUT, PgleProfile)
         digest = hashlib.sha256((place / COSTS).read_bytes()).hexdigest()
     except (OSError, ValueError) as error:
         return None, str(error)

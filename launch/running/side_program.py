@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
+from benchmarks import files
 from benchmarks.backend import Backend, SideProgram
 from benchmarks.errors import RunError
 from benchmarks.machine import refusals
@@ -58,8 +57,8 @@ def run_side_program(
     if any(process.exit_code != 0 for process in ended):
         raise _broken(backend, f"exit code {ended[0].exit_code}", log)
     try:
-        return msgspec.json.decode((folder / REPORT).read_bytes(), type=report)
-    except (OSError, msgspec.DecodeError) as error:
+        return files.read_json(folder / REPORT, report)
+    except (OSError, ValueError) as error:
         raise _broken(backend, f"it left no report that can be read ({error})", log) from None
 
 

@@ -5,8 +5,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-import msgspec
-
+from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.machine import images
 from benchmarks.machine.images import MACHINES
@@ -90,9 +89,9 @@ def size_of(image: Path) -> int:
 def checked_of(image: Path) -> CheckedImage | None:
     """What set-up found in this very file; None where it was not looked at, or is another since."""
     try:
-        found = msgspec.json.decode(_beside(image).read_bytes(), type=CheckedImage)
+        found = files.read_json(_beside(image), CheckedImage)
         return found if found.image_digest == digest_of_ends(image) else None
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError):
         return None
 
 

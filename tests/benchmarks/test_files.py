@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -60,3 +61,23 @@ def test_the_remedy_is_that_of_the_error(number: int, remedy: str) -> None:
     error = files.cannot_write(OSError(number, os.strerror(number)), Path("run/steps.jsonl"), "why", "verify.py")
     assert remedy in error.next_command
     assert error.next_command.endswith("then: verify.py")
+
+
+@pytest.mark.parametrize("kind", ["deep", "bytes", "empty"])
+def test_what_is_no_json_of_the_form_is_one_kind_of_error(tmp_path: Path, kind: str) -> None:
+    HOSTILE[kind](tmp_path / "benchmark.json")
+    with pytest.raises(ValueError, match=r"."):
+        files.read_json(tmp_path / "benchmark.json", dict[str, object])
+
+
+def test_every_file_of_json_is_read_by_the_one_reader() -> None:
+    """Else a file that is nested without end, or has none, stops a command with a traceback."""
+    found = re.compile(r"json\.(?:decode|loads)\([^\n]*\.read_(?:bytes|text)\(|json\.load\(\w*(?:stream|file)")
+    root = Path(__file__).resolve().parents[2]
+    sources = (
+        path
+        for name in ("benchmarks", "launch", "jax_backend", "nemo_backend")
+        for path in root.glob(f"{name}/**/*.py")
+    )
+    others = [path for path in sources if path.parent.name != "inside" and found.search(path.read_text())]
+    assert others == []

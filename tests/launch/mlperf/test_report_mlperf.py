@@ -141,13 +141,16 @@ def test_experiments_in_one_file_are_judged_one_by_one(tmp_path: Path) -> None:
 
 
 def test_runs_of_our_own_side_by_side_are_one_set_of_each_backend(tmp_path: Path) -> None:
-    for seed, (name, backend) in enumerate([("a", "jax"), ("b", "jax"), ("c", "jax"), ("d", "nemo")]):
+    runs = [("a", "jax"), ("b", "jax"), ("c", "jax"), ("d", "nemo"), ("e", "damaged")]
+    for seed, (name, backend) in enumerate(runs):
         write(made_run(said={"seed": seed}), tmp_path / name / "mlperf" / "result_0.txt")
         (tmp_path / name / "benchmark.json").write_text(json.dumps({"backend": backend}))
         (tmp_path / name / "plan.json").write_text("{}")
-    jax, nemo = as_json(tmp_path)["sets"]
+    (tmp_path / "e" / "benchmark.json").write_text('{"backend":' * 100_000)
+    jax, nemo, damaged = as_json(tmp_path)["sets"]
     assert jax["name"].endswith(", jax") and [run["name"] for run in jax["runs"]] == ["a", "b", "c"]
     assert nemo["name"].endswith(", nemo") and [run["name"] for run in nemo["runs"]] == ["d"]
+    assert damaged["name"].endswith(", backend unknown")
 
 
 @pytest.mark.parametrize(
