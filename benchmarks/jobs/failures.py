@@ -10,6 +10,8 @@ from benchmarks.values import RunRecord, Step, Value, WorkerEnd
 
 # Of thousands of ranks the first few say what happened; the others follow from it.
 MOST_NAMED = 4
+# Nothing more is known: a folder that is full, gone or renamed takes no word of it either.
+NO_RECORD = "the run has no record of its end: its launcher was killed, or could not write into its folder,"
 # How a process looks that was told to stop; and one that was killed: after it was told, or for its memory.
 TOLD_TO_STOP = {-15, -2, -1, 130, 143, 129}
 KILLED = {-9, 137}
@@ -51,7 +53,7 @@ def why_failed(
     if queued is not None and len(ended) < queued.processes:
         found.append(f"{queued.processes - len(ended)} of {queued.processes} ranks left no record of their end")
     elif not ended:
-        found.append(f"the run has no record of its end: the launcher was killed {reached}")
+        found.append(f"{NO_RECORD} {reached}")
     if not found and len(steps) < asked_steps:
         found.append(f"{len(steps)} of {asked_steps} steps were trained")
     return found

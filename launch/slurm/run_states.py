@@ -134,7 +134,7 @@ def _from_files(folder: RunFolder) -> RunState:
         row = RunState(folder, state="running", site=benchmark.site.name, steps=benchmark.steps)
         if not is_followed(folder):
             row.state = "cut off"
-            row.detail = f"its launcher was killed: python launch/verify.py --repair {folder.path}"
+            row.detail = f"no launcher follows it any more: python launch/verify.py --repair {folder.path}"
         if (folder.path / SUBMITTED).exists():
             row.state, row.job_ids, row.detail = "queued", folder.job_ids(), ""
         if (folder.path / RESULT).exists() and folder.is_collected():

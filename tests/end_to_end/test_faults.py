@@ -174,7 +174,7 @@ def test_a_killed_launcher_leaves_no_worker_and_its_steps_can_be_repaired(
     assert "--repair" in unfinished.stderr
     repaired = verify("--repair", str(folder), **toy_variables)
     assert repaired.returncode == 0, repaired.stderr
-    assert "the launcher was killed" in repaired.stdout
+    assert "its launcher was killed" in repaired.stdout
     assert (folder / "steps.jsonl").read_bytes().count(b"\n") >= 20
     assert verify(str(folder), **toy_variables).returncode == 0
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
+from benchmarks.jobs.failures import NO_RECORD
 from benchmarks.logs.foreign import summarise_foreign
 from benchmarks.measuring.flops import parameter_count
 from benchmarks.measuring.summary import Ended, Result, summarise
@@ -123,7 +124,7 @@ def test_a_good_run_is_valid() -> None:
             "interrupted by the user after step 3",
         ),
         (None, [Ended(rank=0, exit_code=1)], "rank 0 ended with exit code 1 after step 3"),
-        (None, [], "the run has no record of its end: the launcher was killed after step 3"),
+        (None, [], f"{NO_RECORD} after step 3"),
         (None, [DONE], "4 of 10 steps were trained"),
     ],
 )
