@@ -109,6 +109,8 @@ def usage(cluster: Cluster) -> str:
 def down() -> int:
     stopped = lifecycle.down(FLAGS.name, _progress())
     print(f"the private cluster '{FLAGS.name}' {'is down' if stopped else 'was not up'}")
+    if left := lifecycle.sites_of(FLAGS.name):
+        print(f"  stay:     {some(list(map(str, left)))}: sites that --new_site wrote of it, which need it up")
     as_json_too(documents.Cluster(name=FLAGS.name, up=False))
     return EXIT_VALID
 
@@ -117,6 +119,7 @@ def status() -> int:
     found = lifecycle.status(FLAGS.name)
     if found is None:
         print(f"the private cluster '{FLAGS.name}' is not up")
+        print(f"  next:     python launch/cluster.py up --name={FLAGS.name}")
         as_json_too(documents.Cluster(name=FLAGS.name, up=False))
         return EXIT_FAILED
     as_json_too(_as_data(found.cluster, found))

@@ -26,6 +26,7 @@ from launch.running import runtimes
 
 SECONDS = 180  # a compiler answers within two; the first import from a shared disk takes longer
 KNOWN = "known"
+EXAMPLE = 'python launch/doctor.py flags "--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer="'
 FLAG = re.compile(r"--[A-Za-z0-9_]+(?:=[^\s'\"`]*)?")
 
 
@@ -191,13 +192,15 @@ def _refusal(
 def report(text: str) -> tuple[object, str, int]:
     """Each flag of a whole XLA_FLAGS against every compiler that is here; as data and text, and the exit code."""
     flags = text.split()
-    wrong = next((word for word in flags or [text] if not FLAG.fullmatch(word)), None)
+    if not flags:
+        raise RequestError("which flags?", next_command=EXAMPLE)
+    wrong = next((word for word in flags if not FLAG.fullmatch(word)), None)
     if wrong is not None:
         raise RequestError(
             f"'{wrong}' is no XLA flag",
             where=text,
             why="--name=value is expected, without quotes, the flags separated by blanks",
-            next_command='python launch/doctor.py flags "--xla_a=b --xla_c=d"',
+            next_command=EXAMPLE,
         )
     places: dict[str, dict[str, Any]] = {}
     for _, backend in sorted(backends().items()):

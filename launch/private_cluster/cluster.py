@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks import files
-from benchmarks.errors import RunError
+from benchmarks.errors import RequestError
 from benchmarks.values import Value, json_text
 from launch.command_line import places
 
@@ -126,7 +126,7 @@ def known(name: str) -> Cluster:
     """The cluster of this name, which must have been started."""
     cluster = recall(name)
     if cluster is None:
-        raise RunError(
+        raise RequestError(
             f"the private cluster '{name}' is not up",
             where=str(folder_of(name)),
             next_command=f"python launch/cluster.py up --name={name}",

@@ -292,6 +292,13 @@ def remove_site(path: Path, name: str) -> None:
         path.unlink()
 
 
+def sites_of(name: str) -> list[Path]:
+    """Sites that a person wrote of this cluster, by the configuration of Slurm that they name."""
+    configuration = str(Files(folder_of(name), Path()).slurm_conf)
+    found = sorted(site_file(name).parent.glob("*.yml"))
+    return [path for path in found if configuration in path.read_text(encoding="utf-8", errors="replace")]
+
+
 @contextlib.contextmanager
 def _alone(name: str) -> Iterator[None]:
     """Only one `up` or `down` of a cluster at a time."""

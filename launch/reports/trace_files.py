@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.backend import Profiles, find_backend
 from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.request.resolve import command_of, request_of
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 
 XPLANE, TRACE_JSON, REPORT, SQLITE = ".xplane.pb", ".trace.json.gz", ".nsys-rep", ".sqlite"
@@ -146,9 +148,14 @@ def labels(found: Found, tasks_per_node: int | None) -> dict[Path, str]:
 
 
 def _no_trace(place: Path, run: RunFolder | None) -> RequestError:
-    profile = ""
+    profile, command = "", "python launch/run.py --backend=jax --model=llama2_tiny --profile=xplane"
     with contextlib.suppress(StepmarkError):
-        profile = run.benchmark().profile if run else ""
+        benchmark = run.benchmark() if run else None
+        if benchmark:
+            profile = benchmark.profile
+            backend = find_backend(benchmark.backend)
+            kind = "xplane" if isinstance(backend, Profiles) and "xplane" in backend.profiles else "nsys"
+            command = f"{command_of(request_of(benchmark, {}), 'run.py')} --profile={kind}"
     why = f"it ran with --profile={profile}, and may have ended before the profiler wrote anything"
     if not profile:
         why = f"no *{XPLANE}, *{REPORT}, *{SQLITE} or nccl-*.log"
@@ -158,5 +165,5 @@ def _no_trace(place: Path, run: RunFolder | None) -> RequestError:
         "there is no trace here" if run is None else "the run has no trace",
         where=str(place),
         why=why,
-        next_command="python launch/run.py ... --profile=xplane",
+        next_command=command,
     )

@@ -113,14 +113,7 @@ def person(
     slurm: SlurmFacts, typed: Mapping[str, Any], ask: Ask | None, command: str
 ) -> tuple[PartitionFacts, dict[str, Fact]]:
     """The partition, and the options that a person decides; RequestError with all that is missing."""
-    partitions = {one.name: one for one in slurm.partitions}
-    about_partition = site_draft.about_partition(slurm)
-    chosen = _settle(about_partition, typed, ask)
-    partition = partitions[chosen.value.partition(",")[0]] if chosen else None
-    about_account = site_draft.about_account(slurm, partition)
-    account = _settle(about_account, typed, ask) if about_account else None
-    missing = [] if chosen else [about_partition]
-    missing += [about_account] if about_account and not account else []
+    chosen, partition, account, missing = settled(slurm, typed, ask)
     if chosen is None or partition is None or missing:
         flags = [f"--{one.flag}={next(iter(one.choices), 'NAME')}" for one in missing]
         raise RequestError(
@@ -130,6 +123,21 @@ def person(
             next_command=" ".join([command, *flags]),
         )
     return partition, {"partition": chosen} | ({"account": account} if account else {})
+
+
+def settled(
+    slurm: SlurmFacts, typed: Mapping[str, Any], ask: Ask | None
+) -> tuple[Fact | None, PartitionFacts | None, Fact | None, list[Question]]:
+    """Partition and account, and the questions without an answer; RequestError where Slurm has not what is typed."""
+    partitions = {one.name: one for one in slurm.partitions}
+    about_partition = site_draft.about_partition(slurm)
+    chosen = _settle(about_partition, typed, ask)
+    partition = partitions[chosen.value.partition(",")[0]] if chosen else None
+    about_account = site_draft.about_account(slurm, partition)
+    account = _settle(about_account, typed, ask) if about_account else None
+    missing = [] if chosen else [about_partition]
+    missing += [about_account] if about_account and not account else []
+    return chosen, partition, account, missing
 
 
 def _settle(question: Question, typed: Mapping[str, Any], ask: Ask | None) -> Fact | None:

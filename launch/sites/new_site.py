@@ -68,6 +68,7 @@ def make(wanted: NewSite, configs: Configs, ask: asked.Ask | None) -> int:
         _refuse_unwritable(wanted.out, "--out=DIR")
     slurm = Slurm(_unwritten(wanted.name), ANSWER_SECONDS)
     facts = _facts(slurm)
+    _refuse_existing(wanted, path, facts)
     partition, answers = asked.person(facts, wanted.typed, ask, _command(wanted))
     draft = _draft(wanted, configs, slurm, facts, partition, answers)
     heading = f"Written by: {_command(wanted)}. Change what you like."
@@ -92,18 +93,23 @@ def _refuse_name(wanted: NewSite, configs: Configs, path: Path) -> None:
             why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
             next_command=f"--new_site={_nearest_name(wanted.name)}",
         )
-    if path.exists() and not wanted.replace:
-        raise RequestError(
-            f"there is a site '{wanted.name}' already",
-            where=str(path),
-            next_command=f"{_command(wanted)} --force writes it anew and keeps the old file beside it; "
-            f"or python launch/setup.py --site={wanted.name}",
-        )
     if not path.exists() and wanted.name in configs.names("sites"):
         raise RequestError(
             f"Stepmark has a site '{wanted.name}' of its own",
             where=str(configs.path("sites", wanted.name)),
             next_command="--new_site with another name",
+        )
+
+
+def _refuse_existing(wanted: NewSite, path: Path, facts: SlurmFacts) -> None:
+    """After what is wrong with the rest of the command, which would be refused next."""
+    if path.exists() and not wanted.replace:
+        asked.settled(facts, wanted.typed, None)
+        raise RequestError(
+            f"there is a site '{wanted.name}' already",
+            where=str(path),
+            why="--force writes it anew and keeps the old file beside it",
+            next_command=f"{_command(wanted)} --force",
         )
 
 

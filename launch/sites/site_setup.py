@@ -27,11 +27,12 @@ Rows = list[tuple[str, str]]
 
 def set_up(work: Work) -> int:
     """Make what is missing, and print what is there and what is not."""
-    of_slurm = _slurm(work)
+    of_slurm, way_on = _slurm(work)
     rows = of_slurm + _rows(work, submits=not any(text.startswith(BAD) for _, text in of_slurm))
     bad = _bad(rows)
     ready = f"ready: python launch/doctor.py nodes --site={work.site.name}"
     last = "something is missing or refused" if bad else ready
+    last += f"\n  next  {way_on}" if way_on else ""
     answer(
         documents.Site(site=work.site.name, runtime=work.site.runtime, ready=not bad, found=dict(rows)),
         "\n".join([f"site {work.site.name} ({work.site.runtime})", *aligned(rows), last]),
@@ -48,21 +49,25 @@ def _rows(work: Work, submits: bool) -> Rows:
     return _images_here(work) if work.site.slurm is None else _images_of_nodes(work, submits)
 
 
-def _slurm(work: Work) -> Rows:
-    """Whether it answers, knows the partition, and starts containers where the site has them."""
+def _slurm(work: Work) -> tuple[Rows, str]:
+    """Whether it answers, knows the partition and starts containers where the site has them; if not, what helps."""
     if work.site.slurm is None:
-        return []
+        return [], ""
     slurm, name = Slurm(work.site, ANSWER_SECONDS), work.options.partition
     try:
         partition = slurm.partition(name.partition(",")[0] if name else None)
         nodes = slurm.nodes(partition.name)
         without_pyxis = work.site.runtime == "container" and not slurm.has_pyxis()
     except StepmarkError as error:
-        return [("Slurm", f"{BAD}{error.what}: {' '.join(error.why.split())} ({error.where})")]
+        row = ("Slurm", f"{BAD}{error.what}: {' '.join(error.why.split())} ({error.where})")
+        again = f"python launch/setup.py --site={work.site.name}"
+        if isinstance(error, RequestError):
+            return [row], f"{again} {error.next_command}" if error.next_command[0] == "-" else error.next_command
+        return [row], f"{again}     (on a login node, where this answers: scontrol ping)"
     up = f"{sum(node.up for node in nodes)} of {plural(len(nodes), 'node is', 'nodes are')} up"
     found = [("Slurm", f"answers: partition {partition.name} is {partition.state}, {up}")]
     none = f"{REFUSED}srun has no --container-image (pyxis), so it starts no containers"
-    return found + ([("containers", none)] if without_pyxis else [])
+    return found + ([("containers", none)] if without_pyxis else []), ""
 
 
 def preview(work: Work) -> str:

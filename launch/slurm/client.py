@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.errors import RequestError, RunError, StepmarkError, nearest
+from benchmarks.errors import RequestError, RunError, StepmarkError, closest, nearest
 from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
@@ -111,7 +111,7 @@ class Slurm:
             f"the partition '{name}' is not known" if name else "no partition is named, and Slurm has no default one",
             where=f"site '{self._site.name}'",
             why=nearest(name or "", names),
-            next_command="the same command with --partition=NAME",
+            next_command=f"--partition={closest(name or '', names) or next(iter(names), 'NAME')}",
         )
 
     def partitions(self) -> list[Partition]:

@@ -159,11 +159,15 @@ class Commands:
                 next_command=PACKAGES,
             )
         if self._configuration and not Path(self._configuration).is_file():  # Slurm itself would look for a minute
+            folder = Path(self._configuration).parents[1]
+            is_private = folder.parent.name == "clusters"
             raise RequestError(
                 f"the slurm.conf of site '{self._site.name}' is not there",
                 where=self._configuration,
                 why="the cluster is down, or was never started",
-                next_command="python launch/cluster.py up --nodes=4, or name another site",
+                next_command=f"python launch/cluster.py up --name={folder.name}"
+                if is_private
+                else f"another slurm.configuration in the file of site '{self._site.name}', or another --site",
             )
         return found
 

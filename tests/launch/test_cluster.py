@@ -177,13 +177,22 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
         (["kill"], 2, "which node?"),
         (["down"], 0, "the private cluster 'dev' was not up"),
         (["status"], 1, "is not up"),
-        (["revive", "--node=node1"], 1, "is not up"),
+        (["revive", "--node=node1"], 2, "is not up"),
     ],
 )
 def test_what_there_is_not(tmp_path: Path, words: list[str], code: int, said: str) -> None:
     done = script(*words, STEPMARK_HOME=str(tmp_path))
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_sites_that_were_written_of_a_cluster_are_named_when_it_is_down(tmp_path: Path) -> None:
+    sites = tmp_path / "sites"
+    sites.mkdir()
+    (sites / "mine.yml").write_text(f"slurm:\n  configuration: {tmp_path}/clusters/dev/etc/slurm.conf\n")
+    (sites / "other.yml").write_text("slurm:\n  configuration: /etc/slurm/slurm.conf\n")
+    said = script("down", STEPMARK_HOME=str(tmp_path)).stdout
+    assert (str(sites / "mine.yml") in said, "other.yml" in said) == (True, False)
 
 
 @pytest.mark.usefixtures("home")

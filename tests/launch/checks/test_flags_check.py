@@ -271,7 +271,6 @@ def test_doctor_in_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("", ""),
         ("--xla_a=b c", "c"),
         ("--xla_a = b", "="),
         ("-xla_a=b", "-xla_a=b"),
@@ -284,6 +283,12 @@ def test_text_that_is_no_flags_is_refused(text: str, word: str) -> None:
     with pytest.raises(RequestError) as refused:
         flags_check.report(text)
     assert refused.value.what == f"'{word}' is no XLA flag"
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_no_flags_are_answered_with_an_example(text: str) -> None:
+    with pytest.raises(RequestError, match="which flags"):
+        flags_check.report(text)
 
 
 def test_a_broken_check_leaves_the_table(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001

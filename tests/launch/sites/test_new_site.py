@@ -313,6 +313,8 @@ def test_a_site_that_is_there_is_never_overwritten_unseen(slurm: PlayedSlurm, tm
     with pytest.raises(RequestError, match="there is a site 'big' already") as refused:
         make(tmp_path, partition="small")
     assert "--force" in refused.value.next_command
+    with pytest.raises(RequestError, match="no partition 'bad' takes your jobs"):  # --force alone would not help
+        make(tmp_path, partition="bad")
     old = path.read_text()
     wanted = NewSite("big", {"partition": "small"}, None, tmp_path / "results", replace=True, dry_run=False)
     for number in range(2):

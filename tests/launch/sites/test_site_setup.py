@@ -212,7 +212,7 @@ def test_a_site_of_environments_makes_those_that_have_lock_files(
 
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(venvs, "ensure", ensure)
-    monkeypatch.setattr(site_setup, "_slurm", lambda _: [])  # which has tests of its own
+    monkeypatch.setattr(site_setup, "_slurm", lambda _: ([], ""))  # which has tests of its own
     assert site_setup.set_up(work(tmp_path, "venv")) == 0
     assert set(made) >= {"jax-maxtext", "nemo-megatron"}
     out = capsys.readouterr().out
@@ -228,6 +228,28 @@ def test_a_site_of_environments_makes_those_that_have_lock_files(
     monkeypatch.setenv("STEPMARK_HOME", "/somewhere/else")
     assert site_setup.set_up(work(tmp_path, "venv")) == 1
     assert "/somewhere/else/environments: the nodes do not see it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("is_there", "way_on"),
+    [(False, "python launch/cluster.py up --name=dev"), (True, "python launch/setup.py --site=big")],
+)
+def test_a_slurm_that_cannot_be_reached_is_answered_with_the_way_to_it(
+    is_there: bool, way_on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scontrol, configuration = tmp_path / "scontrol", tmp_path / "clusters/dev/etc/slurm.conf"
+    scontrol.write_text("#!/bin/sh\necho 'fatal: no configuration source' >&2; exit 1\n")
+    scontrol.chmod(0o755)
+    configuration.parent.mkdir(parents=True)
+    if is_there:
+        configuration.write_text("")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    asked = work(tmp_path, "venv")
+    slurm = Slurm(shared_folders=[str(tmp_path)], hardware=["h100"], configuration=str(configuration))
+    named = dataclasses.replace(asked, site=msgspec.structs.replace(asked.site, slurm=slurm), named=False)
+    assert site_setup.set_up(named) == 1
+    assert f"  next  {way_on}" in capsys.readouterr().out
 
 
 # --- launch/setup.py --------------------------------------------------------------------------------
