@@ -28,7 +28,7 @@ PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s)"  # what may stand before an error: 
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
 FATAL = re.compile(
     PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S|F\d{4} \d\d:\d\d:\d\d|F \S+\.cc:\d+\]"
-    rb"|what\(\): +\S|Fatal Python error: |(?:[\w./-]+: )*[^ ]*:\d+: .*\bAssertion [`'].*failed|panic: "
+    rb"|what\(\): +\S|Fatal Python error: |LLVM ERROR: |(?:[\w./-]+: )*[^ ]*:\d+: .*\bAssertion [`'].*failed|panic: "
     rb"|thread '.*' panicked at|Exception in thread \"|\[?FATAL\b)"
 )
 # A line that is marked as an error.
@@ -49,7 +49,9 @@ ANNOUNCES = 160  # characters, within which a line says its level
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
 LOSSES = re.compile(rb"loss[\"' ]*[:=|]? *[\"']?-?\d")  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
+HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = b"Exception ignored in"
+STACK = b"Stack (most recent call last)"  # of a message of logging, with stack_info=True
 
 
 class Finding(Value, frozen=True):
@@ -234,15 +236,21 @@ class Scanner:
             return
         if any(True for _, error in raised for _ in self._symptoms.shown_by(error)):
             return
-        if not raised:  # it was cut off
-            if TRACEBACK in line:
-                self._add(SUSPECT, start, line, line)
+        if not raised:
+            self._add_cut_off(start, line, self._text[start : start + found.end])
             return
         offset, said = raised[0]
         if len(raised) > 1 and raised[-1][1] != said:
             said += b", then " + raised[-1][1]
         self._count(start)
         self._add(UNKNOWN, start + offset, line, said, self._lines + self._text.count(b"\n", start, start + offset))
+
+    def _add_cut_off(self, start: int, line: bytes, traceback: bytes) -> None:
+        """A traceback without its error, or with the error above it, as debuggers and interleaved ranks print it."""
+        if STACK in self._text[max(0, start - 400) : start]:
+            return
+        frames = HEADLESS_LINES.findall(traceback) if TRACEBACK in line else []
+        self._add(SUSPECT, start, line, line + b" ..." + frames[-1] if frames else line)
 
     def _add(self, name: str, start: int, written_by: bytes, line: bytes, lines: int | None = None) -> None:
         if lines is None:
