@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from benchmarks.backend import find_backend
 from benchmarks.convergence.goals import TRAIN, VALIDATION, evaluation_batches, text_folder
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import (
@@ -14,6 +15,7 @@ from benchmarks.request.framework import (
     whole,
     words_of,
 )
+from benchmarks.request.resolve import over_nodes
 from benchmarks.values import Benchmark, Model, Scalar, Schedule
 from jax_backend import layout, lora, memory
 
@@ -268,7 +270,8 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             f"dcn_* settings share the work among {shared} nodes, MaxText sees {nodes}",
             where="--set=dcn_*_parallelism",
             why="MaxText aborts where their product is not the number of nodes; all processes on a CPU are one",
-            next_command=f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
+            next_command=over_nodes(benchmark, nodes, find_backend(benchmark.backend))
+            or f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
         )
     if benchmark.data != SYNTHETIC and benchmark.convergence is None:
         yield RequestError(

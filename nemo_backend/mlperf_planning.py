@@ -21,6 +21,7 @@ from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
 from benchmarks.mlperf.configuration import configuration_of, system_name
 from benchmarks.mlperf.submission import CLOSED, DIVISION, OF_THE_JOB, Submission, setting_types, variables
+from benchmarks.request.resolve import command_of, request_of
 from benchmarks.request.settings import positive
 from benchmarks.runs import worker_events
 from benchmarks.values import (
@@ -39,6 +40,7 @@ from nemo_backend.megatron import reserved as listed_as_reserved
 
 CLEAR, NCCL, TRAIN = "clear", "nccl", "train"
 RESULTS = "/results"  # where the submission leaves what it writes
+DATA_OF_EXAMPLES = "/lustre/mlperf"  # in what the nodes of example sites share
 NCCL_ARGUMENTS = "-b 62M -e 2G -f 2 -d half"
 
 NAME_OF_HARDWARE = {"h100": "DGXH100", "h200": "DGXH200", "b200": "DGXB200", "gb200": "GB200", "gb300": "GB300"}
@@ -229,11 +231,15 @@ def _refuse_place(benchmark: Benchmark) -> Iterator[RequestError]:
         what = f"a submission has no task '{benchmark.task}'"
         yield RequestError(what, where=f"--task={benchmark.task}", next_command="--task=mlperf")
     if benchmark.site.runtime != "container" or benchmark.site.slurm is None:
+        sites = configs().clusters_with(benchmark.hardware.name, "container")  # examples, which a dry run takes
+        asked = request_of(benchmark, benchmark.overrides)
+        moved = command_of(msgspec.structs.replace(asked, site=next(iter(sites), "NAME")), "run.py")
+        data = benchmark.data if benchmark.data.startswith("/") else DATA_OF_EXAMPLES
         yield RequestError(
             f"site '{benchmark.site.name}' has no container runtime on Slurm, where a submission runs",
             where=f"--site={benchmark.site.name}",
             why="what runs is NVIDIA's own program, which is nowhere else than in its image and is started by Slurm",
-            next_command="--site with one whose runtime is container (configs/sites/example_pyxis.yml)",
+            next_command=f"{moved} --data={data} --dry_run",
         )
 
 

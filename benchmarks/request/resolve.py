@@ -14,12 +14,14 @@ from benchmarks.backend import (
     CompilerFlags,
     FlagGroup,
     FollowsSchedules,
+    RanksLayouts,
     RefusesHardware,
     TrainsAdapters,
     offered,
 )
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
 from benchmarks.machine import images
+from benchmarks.rendering.columns import some
 from benchmarks.request import runtime_choice
 from benchmarks.request.profiling import ProfileDefaults, choose_profiling
 from benchmarks.request.refusals import refuse_what_cannot_work
@@ -101,6 +103,20 @@ def request_of(benchmark: Benchmark, settings: dict[str, str]) -> Request:
     return Request(**same, **names, settings=settings)
 
 
+def over_nodes(benchmark: Benchmark, nodes: int, backend: Backend) -> str:
+    """The command that does the same work over so many nodes; empty where the layout does not fit on them."""
+    on_each = msgspec.structs.replace(benchmark.hardware, devices_per_node=benchmark.gpus // nodes)
+    if not isinstance(backend, RanksLayouts):
+        return ""
+    layout = backend.layout_settings_for(benchmark.engine, benchmark.parallelism, benchmark.gpus, on_each)
+    if layout is None:
+        return ""
+    kept = {name: text for name, text in benchmark.overrides.items() if name not in backend.layout_settings}
+    moved = {name: str(value) for name, value in layout.items() if benchmark.knobs.get(name, 1) != value}
+    asked = request_of(benchmark, {**kept, **moved})
+    return command_of(msgspec.structs.replace(asked, nodes=nodes), "run.py")
+
+
 class NoLayoutError(RequestError):
     """The recipe fits, but has no layout for so many devices."""
 
@@ -150,7 +166,10 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         from benchmarks.convergence import goals
 
         rate, framework_settings = goals.rate_wanted(framework_settings)
-    own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
+    try:
+        own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
+    except UnknownName as error:
+        raise _with_what_is_set(error, request, recipe) from None
     group = FlagGroup(flags={}, environment={})
     if name := xla_set.pop(FLAG_GROUP, None):
         what, where = "has no XLA, and so no flags of it", f"--set=xla_group={name}"
@@ -469,6 +488,16 @@ def _refuse_foreign_hardware(site: Site, hardware: Hardware, configs: ConfigSour
             next_command=f"--hardware={site.slurm.hardware[0]}"
             + (f"; or {configs.way_on(hardware.name)}" if hardware.kind != "cpu" else ""),
         )
+
+
+def _with_what_is_set(error: UnknownName, request: Request, recipe: Recipe) -> UnknownName:
+    """A setting that does not exist, with the names that the recipe sets and the command that shows their values."""
+    parts = [*(one.knobs for one in recipe.layouts), *(one.knobs for one in recipe.overlays)]
+    names = sorted({name for knobs in parts for name in knobs})
+    error.why += f"; recipe {recipe.name} sets {some(names)}" if names else ""
+    others = {name: text for name, text in request.settings.items() if name != error.name}
+    error.next_command = f"{command_of(msgspec.structs.replace(request, settings=others), 'run.py')} --dry_run"
+    return error
 
 
 def gpus_wanted(request: Request, recipe: Recipe, hardware: Hardware) -> int:

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError, raised
 from benchmarks.machine import images
 from benchmarks.rendering.columns import plural, some
+from benchmarks.request.resolve import over_nodes
 from benchmarks.values import Benchmark, JobOptions
 from launch.environments import venvs
 from launch.running.local import REPOSITORY
@@ -129,7 +131,7 @@ def refused_by(
             f"{_asked(benchmark.nodes, with_gpus)}, {len(fitting)} of them are there",
             where=where,
             why=f"of {len(usable)} nodes the largest has {plural(max(node.gpus for node in usable), 'GPU')}",
-            next_command=f'{_over_more_nodes(benchmark.gpus, usable)}sinfo -o "%P %D %G" shows the nodes',
+            next_command=_over_more_nodes(benchmark, usable) or f'sinfo -p {partition.name} -o "%P %D %G"',
         )
         return
     down = [f"{node.name} is {node.state}" for node in fitting if not node.up]
@@ -139,11 +141,12 @@ def refused_by(
         notes.append(f"{up} of the {wanted} it needs are up, so it will wait: {some(down)}")
 
 
-def _over_more_nodes(gpus: int, usable: Sequence[Node]) -> str:
-    """The fewest nodes that have so many GPUs, as many on each."""
+def _over_more_nodes(benchmark: Benchmark, usable: Sequence[Node]) -> str:
+    """The command for the fewest nodes that have so many GPUs, as many on each."""
+    gpus, backend = benchmark.gpus, find_backend(benchmark.backend)
     for on_each in sorted({node.gpus for node in usable if node.gpus}, reverse=True):
         if gpus % on_each == 0 and gpus // on_each <= sum(node.gpus >= on_each for node in usable):
-            return f"--nodes={gpus // on_each}; "
+            return over_nodes(benchmark, gpus // on_each, backend)
     return ""
 
 

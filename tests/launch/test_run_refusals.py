@@ -23,7 +23,7 @@ REFUSED = {
     "unknown setting": ([TINY, "--set=remat_polcy=full"], "did you mean 'remat_policy'?"),
     "unknown site": ([TINY, "--site=mars"], "unknown site 'mars'"),
     "unknown flag": ([TINY, "--modle=x"], "unknown flag --modle: did you mean 'model'?"),
-    "flag that another script had": ([TINY, "--install=cron"], "unknown flag --install: the nearest of "),
+    "flag that another script had": ([TINY, "--install=cron"], "unknown flag --install: none of "),
     "flag of 0.9.0": ([TINY, "--until=ci:1%"], "unknown flag --until: give the number of --steps"),
     "a word that is no flag": ([TINY, "hello"], "unexpected argument 'hello'"),
     "half a setting": ([TINY, "--set=remat_policy"], "KEY=VALUE is expected"),

@@ -1,5 +1,6 @@
 """NVIDIA's submissions without their containers: the recipes, the phases of a job, what is refused, what is read."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,6 +111,7 @@ def test_a_site_without_containers_and_a_cpu_are_refused() -> None:
     venv = msgspec.structs.replace(benchmark, site=msgspec.structs.replace(benchmark.site, runtime="venv"))
     (refused,) = BACKEND.refusals(venv)
     assert "no container runtime on Slurm" in refused.what
+    assert re.search("--site=example_.* --data=/.* --dry_run$", refused.next_command)
     with pytest.raises(RequestError, match="does not run on"):
         resolved(hardware="cpu")
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_REFUSED, RequestError
+from benchmarks.errors import EXIT_REFUSED, RequestError, closest
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.request.settings import check_knobs
 from benchmarks.values import Benchmark, json_text
@@ -144,6 +144,27 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
 )
 def test_an_unknown_name_gets_the_nearest(wanted: dict[str, object], hint: str) -> None:
     assert hint in str(refusal(**wanted))  # type: ignore[arg-type]
+
+
+def test_a_setting_that_resembles_none_is_answered_with_those_of_the_recipe_and_the_command_that_shows_them() -> None:
+    refused = refusal(gpus=4, settings={"foo.bar": "1", "remat_policy": "full"})
+    assert "ici_fsdp_parallelism" in refused.why
+    assert refused.next_command.endswith("--gpus=4 --set=remat_policy=full --dry_run")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("x.learning_rate", "learning_rate"),  # the last component alone
+        ("y.lr", "optimizer.lr"),
+        ("x.decay", None),  # of two
+        ("fsdp", "ici_fsdp_parallelism"),  # a word of it, not the letters of fused_mlp
+        ("zzz", None),
+    ],
+)
+def test_words_are_nearer_than_letters(typed: str, meant: str | None) -> None:
+    valid = ["learning_rate", "learning_rate_steps", "optimizer.lr", "adam_decay", "muon_decay", "fused_mlp"]
+    assert closest(typed, [*valid, "ici_fsdp_parallelism"]) == meant
 
 
 @pytest.mark.parametrize(
