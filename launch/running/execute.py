@@ -7,19 +7,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from benchmarks.backend import Backend
-from benchmarks.errors import RequestError
+from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
+from benchmarks.rendering.report import duration_text
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, KEPT_PROFILE, PLAN, PROVENANCE, RESULT, RunFolder
-from benchmarks.runs.worker_events import follow_evaluations
+from benchmarks.runs.worker_events import follow_evaluations, read_phase
 from benchmarks.secret_rules import refuse_secrets, shell_secrets
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
 from launch.running import local, machine_gpus, provenance, runtimes, sampling
 from launch.running.screen import Screen
 from launch.running.step_sink import StepSink
+
+MOST_LOOKED_AT = 5  # earlier runs of the same name
 
 
 def execute(
@@ -111,7 +115,7 @@ def _run_phases(
     with StepSink(folder, benchmark) as sink:
         for phase in plan.phases:
             phase_dir = folder.phase_dir(phase.name)
-            starting = _starting(plan, phase, benchmark, backend)
+            starting = _starting(plan, phase, benchmark, backend) + as_last_time(folder, benchmark, phase)
             with Screen(benchmark.steps, starting, benchmark) as screen:
                 new_steps = backend.follow(benchmark, phase_dir, 1) if phase == measured else list
                 screen.new_evaluations = follow_evaluations(phase_dir)
@@ -137,6 +141,21 @@ def _starting(plan: Plan, phase: Phase, benchmark: Benchmark, backend: Backend) 
         return f"starting {backend.title} for {benchmark.model.name}"
     place = [one.name for one in plan.phases].index(phase.name) + 1
     return f"phase {place} of {len(plan.phases)}, {phase.name}: {backend.title}, {benchmark.model.name}"
+
+
+def as_last_time(folder: RunFolder, benchmark: Benchmark, phase: Phase) -> str:
+    """How long the newest other run of this benchmark took to the end of its first step; empty where none is here."""
+    alike = re.sub(r"^[^-]*-(.*)-[^-]*$", r"*-\1-*", folder.run_id)  # but for when and by chance
+    for path in sorted(folder.path.parent.glob(alike), reverse=True)[:MOST_LOOKED_AT]:
+        earlier = RunFolder(path)
+        with contextlib.suppress(StepmarkError, OSError):
+            if path == folder.path or replace(earlier.benchmark(), steps=benchmark.steps) != benchmark:
+                continue
+            record = read_phase(earlier.phase_dir(phase.name), 1)
+            if record.started and record.steps and record.started[0].launched_unix_seconds:
+                to_loop = record.started[0].unix_seconds - record.started[0].launched_unix_seconds
+                return f", about {duration_text(to_loop + (record.steps[0].seconds or 0))} as last time"
+    return ""
 
 
 def finish(folder: RunFolder, backend: Backend) -> Result:

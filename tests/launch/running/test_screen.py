@@ -6,10 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from benchmarks.configs import Configs
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 from benchmarks.values import Step
+from jax_backend import BACKEND
 from launch.running import screen
+from launch.running.execute import as_last_time
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -30,6 +36,25 @@ def test_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> N
         "step 4/10 · 500 ms/step · 512 tokens/s · loss 5.970 · 3 s left",
         "step 10/10 · 500 ms/step · 512 tokens/s · loss 5.910 · 0 s left",
     ]
+
+
+def test_a_start_is_said_to_take_as_long_as_that_of_the_newest_run_of_the_same_benchmark(tmp_path: Path) -> None:
+    asked = Request(backend="jax", model="llama2_tiny", steps=12)
+    benchmark = resolve(asked, Configs(), BACKEND)
+    phase = BACKEND.plan(benchmark).phases[0]
+    runs = [RunFolder.create(tmp_path, f"2026112{day}T060000Z-jax-llama2_tiny-000{day}") for day in (1, 2, 3, 4)]
+    other = resolve(msgspec.structs.replace(asked, dtype="fp32"), Configs(), BACKEND)
+    longer = msgspec.structs.replace(benchmark, steps=50)
+    for folder, of, seconds in zip(runs, (benchmark, longer, other), (5, 9, 70), strict=False):
+        folder.write(BENCHMARK, of)
+        folder.phase_dir(phase.name).mkdir(parents=True)
+        (folder.phase_dir(phase.name) / "events-rank0.jsonl").write_text(
+            f'{{"event": "started", "unix_seconds": {100 + seconds}, "host": "h", "launched_unix_seconds": 100}}\n'
+            '{"event": "step", "step": 0, "seconds": 2.0, "elapsed_seconds": 2.0, "loss": 6.0}\n'
+        )
+    runs[3].write(BENCHMARK, benchmark)
+    assert as_last_time(runs[3], benchmark, phase) == ", about 11 s as last time"
+    assert as_last_time(runs[3], msgspec.structs.replace(benchmark, dtype="fp8"), phase) == ""
 
 
 def test_one_live_line_on_a_terminal() -> None:
