@@ -50,7 +50,7 @@ class Sides:
             raise RequestError(
                 f"on both sides: {shared[0]}{more}",
                 why="a run does not differ from itself",
-                next_command="conditions that fit one side each, such as commit=... or tag=...",
+                next_command="python launch/compare.py tag=before tag=after     (conditions that fit one side each)",
             )
         return sides
 
@@ -93,7 +93,7 @@ class Sides:
         if not found and "/" in name and not (Path(name) / BENCHMARK).is_file():
             raise RequestError(
                 f"'{name}' is no run's folder, and none with runs", where=str(Path(name).absolute()),
-                next_command="python launch/status.py --output_dir=DIR shows the runs of a folder",
+                next_command=self.what_there_is(),
             )  # fmt: skip
         return found or [find_run(name, self._output_dir)]
 
