@@ -28,6 +28,7 @@ _REMEDIES = {
     errno.ESTALE: "mount the file system again",
     errno.EIO: "look in dmesg: the disk or the file server failed",
     errno.EMFILE: "ulimit -n 65536",
+    errno.ENOENT: "look whether its folder was renamed or removed",
     errno.ELOOP: "remove the link that leads to itself",
 }
 

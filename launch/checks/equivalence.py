@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import tempfile
 import time
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,9 +123,19 @@ def _computed(
     if missing:
         raise RunError(f"{title} does not say of {wanted} steps in: {', '.join(missing)}", where=str(folder))
     return {
-        case_name: Computed(title, report.cases[case_name], work_kit.read(folder / case_name / work_kit.ARRAYS))
+        case_name: Computed(title, report.cases[case_name], arrays_of(title, folder / case_name / work_kit.ARRAYS))
         for case_name in cases
     }
+
+
+def arrays_of(title: str, path: Path) -> Arrays:
+    """What a program stored; objects of Python in it are not loaded."""
+    try:
+        return work_kit.read(path)
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+        what = f"{title}'s arrays cannot be read: {str(error) or type(error).__name__}"
+        disk = "df -h of its folder; then the same command again"
+        raise RunError(what, where=str(path), why="they were cut off, or are no arrays", next_command=disk) from None
 
 
 # --- who takes part ---------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """`verify.py --equivalence` around the frameworks: who takes part, exit codes, files. Two stand-ins compute."""
 
+import io
 import json
 import subprocess
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -226,3 +228,47 @@ def test_a_wrong_request_is_one_message_and_exit_2(flags: list[str], message: st
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+class Opened:
+    """Pickled, it opens a file when it is loaded."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str, str]]:
+        return open, ("loaded", "w")
+
+
+def npz_of(header: dict[str, Any]) -> bytes:
+    array, packed = io.BytesIO(), io.BytesIO()
+    np.lib.format.write_array_header_1_0(array, header)
+    with zipfile.ZipFile(packed, "w") as stream:
+        stream.writestr("logits.npy", array.getvalue() + bytes(64))
+    return packed.getvalue()
+
+
+def pickled() -> bytes:
+    stored = io.BytesIO()
+    np.savez(stored, logits=np.array([Opened()], dtype=object))
+    return stored.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickled(),
+        npz_of({"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)}),
+        npz_of({"descr": "<f8", "fortran_order": False, "shape": (1000,)}),
+        npz_of({"descr": "|O", "fortran_order": False, "shape": (1,)}),
+        pickled()[:-30],
+        b"PK",
+        b"",
+    ],
+    ids=["pickled", "huge", "too short", "objects", "cut off", "no archive", "empty"],
+)
+def test_arrays_that_are_hostile_or_damaged_are_refused_and_nothing_of_them_is_run(
+    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "arrays.npz").write_bytes(data)
+    with pytest.raises(RunError, match=r"MaxText's arrays cannot be read: \S"):
+        equivalence.arrays_of("MaxText", tmp_path / "arrays.npz")
+    assert not (tmp_path / "loaded").exists()
