@@ -36,11 +36,11 @@ from benchmarks.files import cannot_read
 from benchmarks.measuring.verification import differences, has_older_rules
 from benchmarks.rendering.columns import aligned
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import RunFolder, not_collected
+from benchmarks.runs.runfolder import RunFolder, not_collected, still_runs
 from launch.cli import run_main
 from launch.command_line.documents import Checked, CheckedRuns, Why
 from launch.command_line.output import answer, as_json_too
-from launch.slurm.run_states import place_of
+from launch.slurm.run_states import is_followed, place_of
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")
@@ -144,6 +144,8 @@ def verify(folder: RunFolder) -> tuple[Checked, int]:
     backend = find_backend(folder.benchmark().backend)
     if not folder.is_collected():
         raise not_collected(folder.path)
+    if not folder.is_queued() and is_followed(folder):
+        raise still_runs(folder.path)
     if FLAGS.repair:
         return repair(folder, backend)
     stored, stored_steps = folder.stored_result(), folder.stored_steps()

@@ -331,6 +331,15 @@ def not_collected(run: Path) -> RequestError:
     )
 
 
+def still_runs(run: Path) -> RequestError:
+    return RequestError(
+        "the run still goes on: its launcher has its files open",
+        where=str(run),
+        why="a result made now would be of half a run; kill -CONT PID wakes a launcher that was stopped (T in ps)",
+        next_command=f"python launch/status.py {run}",
+    )
+
+
 def _missing(path: Path) -> RequestError:
     folder = path.parent
     if not (folder / BENCHMARK).exists() or path.name not in (RESULT, STEPS, SUBMITTED):

@@ -141,6 +141,8 @@ def _from_files(folder: RunFolder) -> RunState:
             _take_result(row, folder.stored_result())
         else:
             _take_last_step(row, benchmark)
+            if row.state == "running":
+                row.detail = _hangs(row, "it may hang, or its launcher was stopped")
     except (StepmarkError, OSError) as error:
         return RunState(folder, state="unreadable", detail=_words(error), problems=[str(error)])
     return row
@@ -214,9 +216,12 @@ def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd])
         row.state = in_queue.state.lower()
         row.detail = explain(in_queue.state, in_queue.reason)
         if in_queue.state == "RUNNING":
-            quiet = row.quiet_seconds or 0.0
-            hangs = quiet > quiet_limit(row.seconds_per_step)
-            row.detail = f"no step for {duration_text(quiet)}: it may hang" if hangs else ""
+            row.detail = _hangs(row, "it may hang")
+
+
+def _hangs(row: RunState, what: str) -> str:
+    quiet = row.quiet_seconds or 0.0
+    return f"no step for {duration_text(quiet)}: {what}" if quiet > quiet_limit(row.seconds_per_step) else ""
 
 
 def _collect(row: RunState, ends: list[SchedulerEnd]) -> None:

@@ -4,9 +4,12 @@ The folders are real runs of that version on a CPU. Paths, the host's name and a
 taken out, and the digests of the files that this touched are the new ones.
 """
 
+import fcntl
 import json
+import os
 import shlex
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,27 @@ def test_a_figure_that_was_changed_is_found_and_repaired(stored: Path, tmp_path:
     assert "seconds_per_step: median: stored" in done.stdout
     assert forked.run(SCRIPT, "--repair", run.path).returncode == EXIT_VALID
     assert forked.run(SCRIPT, run.path).returncode == EXIT_VALID
+
+
+@pytest.mark.parametrize("words", [(), ("--repair",)])
+def test_a_run_that_a_launcher_still_writes_is_not_judged(words: tuple[str, ...], tmp_path: Path) -> None:
+    stored = next(path for path in STORED if not (path / "job.json").exists())
+    run = shutil.copytree(stored, tmp_path / stored.name)
+    (run / "result.json").unlink()
+    old = time.time() - 3600
+    for path in run.glob("attempt-1/*/events-rank*.jsonl"):
+        os.utime(path, (old, old))
+    with (run / "steps.jsonl").open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        done = forked.run(SCRIPT, *words, run)
+        state = forked.run(SCRIPT.with_name("status.py"), run)
+    assert done.returncode == EXIT_REFUSED
+    assert "the run still goes on" in done.stderr
+    assert not (run / "result.json").exists()
+    assert "running" in state.stdout
+    assert "no step for 1 h" in state.stdout
+    assert "its launcher was stopped" in state.stdout
+    assert forked.run(SCRIPT, "--repair", run).returncode == EXIT_VALID
 
 
 @pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name)
