@@ -14,24 +14,28 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 FILE = REPOSITORY / "docs" / "schemas.json"
 sys.path.insert(0, str(REPOSITORY))
 
+from benchmarks.assets.datasets import Dataset  # noqa: E402
 from benchmarks.comparing.values import Comparison  # noqa: E402
+from benchmarks.compilation.variants import Variants  # noqa: E402
 from benchmarks.diagnosis.order import Diagnosis  # noqa: E402
-from benchmarks.gate.values import NightReport  # noqa: E402
-from benchmarks.history.index import Problem  # noqa: E402
-from benchmarks.planning.covered import Fit  # noqa: E402
+from benchmarks.gate.values import Acceptance, NightReport  # noqa: E402
+from benchmarks.history.exports import Selected  # noqa: E402
+from benchmarks.logs.timing_table import Timings  # noqa: E402
+from benchmarks.mlperf.verdict import Judged  # noqa: E402
+from benchmarks.peak.peak_file import MeasuredInFile  # noqa: E402
 from benchmarks.planning.forecast import PlanReport  # noqa: E402
 from benchmarks.preflight.report import Report  # noqa: E402
 from benchmarks.references.reference_table import CheckedRow  # noqa: E402
-from benchmarks.runs.finished_run import FinishedRun  # noqa: E402
 from benchmarks.sweeps.sweep_report import SweepReport  # noqa: E402
 from benchmarks.trace.report import TraceReport  # noqa: E402
+from launch.checks.equivalence import Proof  # noqa: E402
+from launch.checks.flags_check import CheckedFlags  # noqa: E402
 from launch.command_line import documents as d  # noqa: E402
+from launch.mlperf.config_check import CheckedConfiguration  # noqa: E402
+from launch.planning.planning_calibration import Calibrated  # noqa: E402
+from launch.preflight.machine import MachineCheck  # noqa: E402
+from launch.reports.ingest_reports import Ingested  # noqa: E402
 
-Listing = msgspec.defstruct(
-    "Listing",
-    [("folder", str), ("where", list[str]), ("runs", list[FinishedRun]), ("problems", list[Problem])],
-    forbid_unknown_fields=True,
-)
 Named = dict[str, str]
 # The words of a command -> what its document is; where it is one of several, the flag that chooses it stands with it.
 DOCUMENTS: dict[str, Any] = {
@@ -40,17 +44,27 @@ DOCUMENTS: dict[str, Any] = {
     "text": d.Text,
     "run": d.Runs,
     "run --dry_run": d.DryRun,
+    "run --dry_run (sweep)": d.DrySweep,
     "run --list": dict[str, Named],
     "run (sweep)": SweepReport,
     "status": list[d.State],
     "status --follow": d.Runs,
     "compare": Comparison,
     "verify": d.CheckedRuns,
+    "verify --equivalence": Proof,
+    "verify --equivalence --plant=list": Named,
     "nightly": NightReport,
     "nightly --list": Named,
     "nightly --dry_run": d.NightPlan,
     "nightly --rehearse": d.Rehearsal,
-    "report runs": Listing,
+    "nightly --accept": Acceptance,
+    "nightly --print": d.Text,
+    "nightly --self_test": d.Text,
+    "ingest": Ingested,
+    "peak": list[MeasuredInFile],
+    "report timing": Timings,
+    "report mlperf": Judged,
+    "report runs": Selected,
     "report references": list[CheckedRow],
     "report scaling": SweepReport,
     "report trace": TraceReport,
@@ -58,14 +72,32 @@ DOCUMENTS: dict[str, Any] = {
     "report archive": d.Archive,
     "report verify_archive": d.CheckedArchive,
     "doctor logs": Diagnosis,
+    "doctor machine": list[MachineCheck],
+    "doctor flags": list[CheckedFlags],
     "doctor nodes": Report,
-    "plan": PlanReport,
-    "plan calibration": Fit,
+    "doctor nodes --dry_run": d.Text,
+    "plan estimate": PlanReport,
+    "plan layouts": PlanReport,
+    "plan compile": Variants,
+    "plan mlperf": CheckedConfiguration,
+    "plan calibration": Calibrated,
+    "plan calibration --predictions": d.Text,
     "dashboard": d.Dashboard,
-    "cluster": d.Cluster,
+    "cluster up": d.Cluster,
+    "cluster down": d.Cluster,
+    "cluster status": d.Cluster,
+    "cluster kill": d.Ended,
+    "cluster revive": d.Ended,
+    "cluster restart_controller": d.Ended,
     "setup": d.Files,
+    "setup --download": d.Files,
+    "setup --download --asset": d.Ended,
+    "setup --dataset": Dataset,
     "setup --site": d.Site,
+    "setup --site --task=mlperf": d.Files,
+    "setup --site --dry_run": d.Text,
     "setup --new_site": d.NewSite,
+    "completion": d.Text,
 }
 
 

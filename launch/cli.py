@@ -12,10 +12,12 @@ from typing import Any, NamedTuple, NoReturn, TextIO, cast
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, RequestError, RunError, StepmarkError, UnknownName, closest, nearest
+from launch.command_line import output
 from launch.command_line.colours import RED, Harmless, coloured, in_colour, own_stderr
 
 EXIT_INTERRUPTED = 130
 JSON = "json"
+JSON_WORD = re.compile(r"--?json(=(true|t|1))?|--format=json", re.IGNORECASE)
 flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also of an error: docs/schemas.json.")
 # Flags of earlier versions -> the script that had them, what is done instead, and the flag that takes their values.
 DROPPED: dict[str, tuple[str, ...]] = {
@@ -101,6 +103,8 @@ def flags_of(module: ModuleType) -> dict[str, list[flags.Flag[Any]]]:
 
 def _guarded(chosen: Callable[[], Command]) -> int:
     command = None
+    if any(map(JSON_WORD.fullmatch, sys.argv[1:])):  # flags that are wrong are answered in JSON too
+        output.keep_for_json()
     try:
         command = chosen()
         code = command.main(_parse(command))
@@ -108,10 +112,6 @@ def _guarded(chosen: Callable[[], Command]) -> int:
     except StepmarkError as error:
         if command is not None:
             error.next_command = _next(command, error)
-        elif f"--{JSON}" in sys.argv:  # no command has parsed it
-            from launch.command_line.output import keep_for_json
-
-            keep_for_json()
         return _ended(error, error.exit_code)
     except KeyboardInterrupt:
         return _ended(StepmarkError("interrupted"), EXIT_INTERRUPTED)
@@ -141,10 +141,8 @@ def _ended(error: StepmarkError, code: int) -> int:
 
 def _answered(code: int, error: Mapping[str, str] | None = None) -> int:
     """With --json, a command that has printed no document prints why, or its exit code."""
-    if "launch.command_line.output" in sys.modules:
-        from launch.command_line import output
-
-        output.document_if_none(lambda: _end(code, error))
+    if output.wanted():
+        output.document(_end(code, error))
     return code
 
 
@@ -157,16 +155,12 @@ def _end(code: int, error: Mapping[str, str] | None) -> object:
 def _parse(command: Command) -> list[str]:
     # absl's own --help lists its dozens of internal flags; a command's --help shows the command's.
     if wants_help(command.arguments):
-        _print_help(command)
+        output.text_alone(_help(command))
         sys.exit(0)
     if "--format=json" in command.arguments:  # until 0.11.0
         print("stepmark: --format=json is now --json", file=sys.stderr)
         place = command.arguments.index("--format=json")
         command.arguments[place] = "--json"
-    if f"--{JSON}" in command.arguments:
-        from launch.command_line.output import keep_for_json
-
-        keep_for_json()
     try:
         words = list(flags.FLAGS([sys.argv[0], *command.arguments]))
         _refuse_empty()
@@ -273,17 +267,12 @@ def _refuse_empty() -> None:
             )
 
 
-def _print_help(command: Command) -> None:
-    print((command.module.__doc__ or "").strip())
+def _help(command: Command) -> str:
+    lines = [(command.module.__doc__ or "").strip()]
     for heading, group in flags_of(command.module).items():
-        if group:
-            print(f"\n{heading or 'Flags'}:")
-        for flag in group:
-            print(_flag_help(flag))
-    if "--helpfull" in command.arguments:
-        from absl import app
-
-        app.usage(shorthelp=False, writeto_stdout=True)
+        lines += [f"\n{heading or 'Flags'}:", *map(_flag_help, group)] if group else []
+    lines += [flags.FLAGS.get_help()] if "--helpfull" in command.arguments else []
+    return "\n".join(lines)
 
 
 def _flag_help(flag: flags.Flag[Any]) -> str:

@@ -28,7 +28,7 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, UnknownName
 from benchmarks.rendering.columns import some
 from launch.cli import run_main
 from launch.command_line import documents
-from launch.command_line.output import as_json_too
+from launch.command_line.output import document
 from launch.private_cluster import lifecycle
 from launch.private_cluster.cluster import Cluster
 
@@ -71,7 +71,7 @@ def up() -> int:
     state = "is up" if started else "is already up"
     print(f"the private cluster '{cluster.name}' {state}: {lifecycle.described(cluster)}\n{usage(cluster)}")
     found = lifecycle.status(cluster.name)
-    as_json_too(_as_data(cluster, found))
+    document(_as_data(cluster, found))
     if found and found.missing:
         print(f"  missing:  {some(found.missing)}     (see: python launch/cluster.py status)")
     return EXIT_VALID
@@ -111,7 +111,7 @@ def down() -> int:
     print(f"the private cluster '{FLAGS.name}' {'is down' if stopped else 'was not up'}")
     if left := lifecycle.sites_of(FLAGS.name):
         print(f"  stay:     {some(list(map(str, left)))}: sites that --new_site wrote of it, which need it up")
-    as_json_too(documents.Cluster(name=FLAGS.name, up=False))
+    document(documents.Cluster(name=FLAGS.name, up=False))
     return EXIT_VALID
 
 
@@ -120,9 +120,9 @@ def status() -> int:
     if found is None:
         print(f"the private cluster '{FLAGS.name}' is not up")
         print(f"  next:     python launch/cluster.py up --name={FLAGS.name}")
-        as_json_too(documents.Cluster(name=FLAGS.name, up=False))
+        document(documents.Cluster(name=FLAGS.name, up=False))
         return EXIT_FAILED
-    as_json_too(_as_data(found.cluster, found))
+    document(_as_data(found.cluster, found))
     print(f"the private cluster '{FLAGS.name}' is up: {lifecycle.described(found.cluster)}")
     print(f"  tasks:    {found.tasks} processes of jobs")
     if found.missing:

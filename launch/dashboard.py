@@ -30,7 +30,7 @@ from benchmarks.history.filters import parse_condition
 from benchmarks.rendering.columns import Rows, aligned
 from launch.cli import refuse_more, run_main
 from launch.command_line.documents import Dashboard
-from launch.command_line.output import as_json_too
+from launch.command_line.output import document
 
 if TYPE_CHECKING:
     from benchmarks.history.filters import Condition
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     more = [] if SERVE.value else [("next", shlex.join(serve))]
     print("\n".join(["dashboard", *aligned([*rows, ("files", str(logdir)), *more])]))
     if not SERVE.value:
-        as_json_too(Dashboard(logdir=str(logdir)))
+        document(Dashboard(logdir=str(logdir)))
     return _serve(output_dir, logdir, where, told) if SERVE.value else EXIT_VALID
 
 
@@ -105,7 +105,7 @@ def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[
         try:
             with tensorboard(logdir, HOST.value, PORT.value) as (address, server):
                 print(_addresses(address), flush=True)
-                as_json_too(Dashboard(logdir=str(logdir), address=f"{address}/"))
+                document(Dashboard(logdir=str(logdir), address=f"{address}/"))
                 watch(server, logdir / STATE / LOG, refresh, REFRESH_SECONDS.value)
         except KeyboardInterrupt:
             print("TensorBoard ended", file=sys.stderr)

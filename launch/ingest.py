@@ -26,14 +26,15 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
+import msgspec
 from absl import flags
 
 from benchmarks.backend import LogFormat
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
-from benchmarks.logs import ingest
+from benchmarks.logs import foreign, ingest
 from benchmarks.logs.known_formats import all_log_formats, backend_of_format
 from benchmarks.logs.pattern_guess import guessed_pattern
 from benchmarks.logs.templates import FIELDS, TemplateFormat, format_of_pattern
@@ -86,7 +87,7 @@ def main(argv: list[str]) -> int:
         rule = WINDOW.value or window.STEADY
         report = Report(log_format, log, sorted(watched.others), outcome, _stories(log_format, stream), rule)
     answer(report.data(), report.table)
-    return EXIT_VALID if outcome is None or outcome.result["status"] == "valid" else EXIT_INVALID
+    return EXIT_VALID if outcome is None or outcome.result.status == "valid" else EXIT_INVALID
 
 
 def _stories(log_format: LogFormat, stream: BinaryIO) -> "list[Story] | None":
@@ -111,13 +112,8 @@ class Measured(Value, frozen=True):
         result = self._result(steps, log_format)
         return Outcome(result, self._nearest(result, log_format))
 
-    def _result(self, steps: list[Step], log_format: LogFormat) -> dict[str, object]:
-        if not steps:
-            why = log_format.no_seconds
-            return {"status": "invalid", "reasons": [f"no step of the log has seconds{why and ': ' + why}"]}
-        from benchmarks.logs.foreign import summarise_foreign  # scipy, needed for a result alone
-
-        return summarise_foreign(
+    def _result(self, steps: list[Step], log_format: LogFormat) -> foreign.ForeignResult:
+        found = foreign.summarise_foreign(
             steps,
             self.workload,
             self.window,
@@ -125,10 +121,15 @@ class Measured(Value, frozen=True):
             log_format.rate_resolution,
             prints_loss=log_format.prints_loss,
         )
+        if steps:
+            return found
+        why = log_format.no_seconds
+        reasons = [f"no step of the log has seconds{why and ': ' + why}"]
+        return msgspec.structs.replace(found, status="invalid", reasons=reasons, notes=[])
 
-    def _nearest(self, result: dict[str, object], log_format: LogFormat) -> "Nearest":
+    def _nearest(self, result: foreign.ForeignResult, log_format: LogFormat) -> "Nearest":
         """The published row that the figures are held against, or why there is none."""
-        if result["status"] != "valid":
+        if result.status != "valid":
             return None, "the figures are invalid"
         from benchmarks.measuring.summary import BenchmarkFigures
         from benchmarks.references import nearest_reference
@@ -140,14 +141,14 @@ class Measured(Value, frozen=True):
                 return None, f"no published row is of {log_format.facts.title}"
             return None, f"{log_format.name} does not say which framework wrote it"
         ours = BenchmarkFigures(
-            **cast("dict[str, Any]", result["benchmark"]),
+            **msgspec.structs.asdict(result.benchmark),
             backend=backend.name,
             engine=backend.engines[0] if len(backend.engines) == 1 else "",
             nodes=0,  # no log says it
             parallelism={} if self.workload.gpus > 1 else {"data": 1},
         )
-        speed = cast("float | None", result["tokens_per_second_per_gpu"])
-        return nearest_reference.nearest(ours, self.window, speed, read_references(Configs().root))
+        speed, rows = result.tokens_per_second_per_gpu, read_references(Configs().root)
+        return nearest_reference.nearest(ours, self.window, speed, rows)
 
 
 def _measured() -> Measured | None:

@@ -47,7 +47,7 @@ from benchmarks.values import Labels, Site
 from launch.cli import refuse_more, run_main
 from launch.command_line import places
 from launch.command_line.documents import NightPlan, PlannedCell, Rehearsal, RehearsedNight
-from launch.command_line.output import answer, as_json_too, text_alone
+from launch.command_line.output import answer, document, text_alone
 from launch.slurm import job_flags
 
 FLAGS = flags.FLAGS
@@ -173,7 +173,7 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
     code, report = Launcher(asked, runners, records).run()
     if report is not None:
         outputs.show(report, wanted, records.path(report.night))
-        as_json_too(report)
+        document(report)
     return code
 
 
@@ -193,7 +193,7 @@ def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
     records = Records(Path(FLAGS.output_dir), suite.name)
     report = judging.judged_again(suite, cells, records, Path(FLAGS.output_dir), history, FLAGS.replay, FLAGS.sweep)
     outputs.show(report, wanted, None)
-    as_json_too(report)
+    document(report)
     return report.exit_code
 
 
@@ -233,7 +233,8 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     records = Records(Path(FLAGS.output_dir), suite.name)
     reports, _ = records.read_newest()
     told, _ = records.accepted()
-    since = max((one.night for one in told if one.cell == cell.name), default="")
+    before = max((one for one in told if one.cell == cell.name), key=lambda one: one.night, default=None)
+    since = before.night if before else ""
     judged = {r.night: gate.verdicts_of(r, cell.name) for r in reports if not r.slowed_by}
     judged = {night: verdicts for night, verdicts in judged.items() if verdicts}
     if not (FLAGS.because or "").strip():
@@ -250,7 +251,7 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
         )
     newest = max(judged)
     if since == newest:
-        print(f"{cell.name}: the level of night {newest} was accepted before; nothing is changed")
+        answer(before, f"{cell.name}: the level of night {newest} was accepted before; nothing is changed")
         return EXIT_VALID
     if not any({"regression", "improvement"} & {*verdicts} for night, verdicts in judged.items() if night > since):
         raise RequestError(
@@ -260,7 +261,7 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
             next_command=f"python launch/nightly.py --suite={suite.name} --replay=last",
         )
     said = records.accept(cell.name, newest, FLAGS.because)
-    print(f"{cell.name}: the level of night {said.night} is the one that counts from now on ({said.because})")
+    answer(said, f"{cell.name}: the level of night {said.night} is the one that counts from now on ({said.because})")
     return EXIT_VALID
 
 

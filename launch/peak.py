@@ -25,6 +25,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import msgspec
 from absl import flags
 
 from benchmarks.backend import Backend, RefusesHardware, backend_names, find_backend
@@ -34,13 +35,13 @@ from benchmarks.inside import peak_turns
 from benchmarks.machine.machine_gpus import HERE, of_hardware
 from benchmarks.machine.machine_gpus import shown as shown_gpus
 from benchmarks.peak import peaks
-from benchmarks.peak.peak_file import Measured
+from benchmarks.peak.peak_file import Measured, MeasuredInFile
 from benchmarks.peak.peak_table import hardware_yaml, table
-from benchmarks.values import Hardware, to_builtins
+from benchmarks.values import Hardware
 from launch.checks import measuring_peak
 from launch.cli import refuse_more, run_main
 from launch.command_line import places
-from launch.command_line.output import as_json_too
+from launch.command_line.output import document
 from launch.running import machine_gpus
 
 ALL = "all"
@@ -82,7 +83,7 @@ def main(argv: list[str]) -> int:
         measuring_peak.refuse_busy(platform, hardware)
     measuring_peak.refuse_place(_out())
     shown = [_measure(backend, platform, device, request, configs, python) for backend in chosen]
-    as_json_too([{"file": str(path), **to_builtins(found)} for found, path in shown])
+    document([MeasuredInFile(file=str(path), **msgspec.structs.asdict(found)) for found, path in shown])
     return EXIT_VALID
 
 

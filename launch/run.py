@@ -39,14 +39,17 @@ from absl import flags
 
 from benchmarks.errors import EXIT_CODES, EXIT_VALID, RequestError
 from launch.cli import Words, refuse_more, run_main
-from launch.command_line import request_flags
+from launch.command_line import output, request_flags
 from launch.slurm import job_flags
 
 if TYPE_CHECKING:  # --help loads nothing else
     from benchmarks.backend import Backend
     from benchmarks.configs import Configs
+    from benchmarks.errors import StepmarkError
     from benchmarks.request.resolve import Request
+    from benchmarks.sweeps.sweep import Checked
     from benchmarks.values import Benchmark, Site
+    from launch.command_line.documents import DryRun, DrySweep
     from launch.running.runners import Job, Runner
 
 FLAGS = flags.FLAGS
@@ -153,7 +156,6 @@ def _list(configs: "Configs") -> None:
     from benchmarks.rendering.report import listing_text
     from benchmarks.request import flag_lists
     from launch.command_line.listing import listing
-    from launch.command_line.output import answer
 
     hardware = FLAGS.hardware
     if hardware == HERE:
@@ -169,7 +171,7 @@ def _list(configs: "Configs") -> None:
         hardware=hardware,
         gpus=flag_lists.number("gpus", FLAGS.gpus) if FLAGS.gpus else None,
     )
-    answer({heading: dict(rows) for heading, rows in sections.items()}, lambda: listing_text(sections))
+    output.answer({heading: dict(rows) for heading, rows in sections.items()}, lambda: listing_text(sections))
 
 
 def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
@@ -177,29 +179,31 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     from benchmarks.planning.plan_text import plan_text
     from launch.running.runners import refused_text
 
-    backend = find_backend(request.backend)
-    benchmark = runner.understand(request)
+    found, refusals = _dry_run(runner.understand(request), runner)
+    if found.benchmark.is_submission:
+        from launch.mlperf.admit import submission_text
+
+        text = submission_text(found.benchmark, found.plan, configs)
+    else:
+        storage = find_backend(request.backend).storage(found.benchmark)
+        text = plan_text(found.benchmark, found.plan, storage, configs.calibration())
+    output.answer(found, text + (f"\n\n{found.beside}" if found.beside else "") + "\n" + refused_text(refusals))
+    return EXIT_VALID
+
+
+def _dry_run(benchmark: "Benchmark", runner: "Runner") -> "tuple[DryRun, list[StepmarkError]]":
+    """And what would be refused."""
+    from benchmarks.backend import find_backend
+    from launch.command_line.documents import DryRun, Why
+
+    backend = find_backend(benchmark.backend)
     if benchmark.pgle != "off":
         benchmark = _with_kept_profile(benchmark, backend)
     plan = runner.plan(benchmark, backend)
-    if benchmark.is_submission:
-        from launch.mlperf.admit import submission_text
-
-        text = submission_text(benchmark, plan, configs)
-    else:
-        text = plan_text(benchmark, plan, backend.storage(benchmark), configs.calibration())
     beside = runner.preview(benchmark, backend)  # refuses what must not be shown
     refusals = list(runner.refusals(benchmark))
-    shown = text + (f"\n\n{beside}" if beside else "") + "\n" + refused_text(refusals)
-    if not FLAGS.json:
-        print(shown, end="")
-        return EXIT_VALID
-    from launch.command_line.documents import DryRun, Why
-    from launch.command_line.output import document
-
     why = [Why(**one.words()) for one in refusals]
-    document(DryRun(benchmark=benchmark, plan=plan, beside=beside, refusals=why))
-    return EXIT_VALID
+    return DryRun(benchmark=benchmark, plan=plan, beside=beside, refusals=why), refusals
 
 
 def _with_kept_profile(benchmark: "Benchmark", backend: "Backend") -> "Benchmark":
@@ -218,10 +222,10 @@ def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
 
     repeats = sweep.repeats_wanted(requests, FLAGS.repeats)
     if FLAGS.dry_run:
-        text = sweeping.plan_text(requests, repeats, runner, FLAGS.skip_refused)
-        from launch.command_line.output import text_alone
-
-        text_alone(text)
+        checked = sweep.check(requests, runner.understand, FLAGS.skip_refused)
+        output.answer(
+            lambda: _dry_sweep(checked, repeats, runner), lambda: sweeping.plan_text(checked, repeats, runner)
+        )
         return EXIT_VALID
     max_jobs = sweep.jobs_at_once(requests, FLAGS.max_jobs, site.slurm.max_jobs if site.slurm else 1)
     return sweeping.run_sweep(
@@ -235,6 +239,20 @@ def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
         skip_refused=FLAGS.skip_refused,
         wait=FLAGS.wait,
     )
+
+
+def _dry_sweep(checked: "Checked", repeats: int, runner: "Runner") -> "DrySweep":
+    from msgspec.structs import asdict
+
+    from launch.command_line.documents import DryCell, DrySweep, RefusedCell
+
+    names, left_out = checked.names
+    cells = [
+        DryCell(name=name, **asdict(_dry_run(benchmark, runner)[0]))
+        for name, benchmark in zip(names, checked.benchmarks, strict=True)
+    ]
+    refused = [RefusedCell(name=name, reason=one.reason) for name, one in zip(left_out, checked.refused, strict=True)]
+    return DrySweep(repeats=repeats, cells=cells, refused=refused)
 
 
 def _run_one(request: "Request", runner: "Runner") -> int:
@@ -260,11 +278,10 @@ def _run_one(request: "Request", runner: "Runner") -> int:
         code = wait_for(folder, find_backend(benchmark.backend))
     else:
         print(f"{run_id}\n  next  python launch/status.py --follow {shlex.quote(str(path))}")
-    if FLAGS.json:
-        from launch.command_line.output import document
+    if output.wanted():
         from launch.running.showing import runs_document
 
-        document(runs_document([folder]))
+        output.document(runs_document([folder]))
     return code
 
 

@@ -33,7 +33,7 @@ from benchmarks.runs.runfolder import RunFolder
 from benchmarks.runs.short_names import short_names
 from launch.cli import EXIT_INTERRUPTED, run_main
 from launch.command_line.documents import State
-from launch.command_line.output import answer, as_json_too
+from launch.command_line.output import answer, document
 from launch.running.showing import runs_document, show_result
 from launch.slurm.client import slurm_of
 from launch.slurm.collect import collect
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     folders = [find_run(name, output_dir) for name in argv[1:]]
     act = {"follow": follow, "cancel": cancel, "collect": collect_again}[chosen[0]]
     code = max((act(folder) for folder in folders), key=_badness)
-    as_json_too(runs_document(folders))
+    document(runs_document(folders))
     return code
 
 

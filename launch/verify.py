@@ -39,7 +39,7 @@ from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder, not_collected, still_runs
 from launch.cli import run_main
 from launch.command_line.documents import Checked, CheckedRuns, Why
-from launch.command_line.output import answer, as_json_too
+from launch.command_line.output import answer, document
 from launch.slurm.run_states import is_followed, place_of
 
 FLAGS = flags.FLAGS
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
     if len(argv) < 2:
         raise RequestError("which run?", next_command="python launch/verify.py results/RUN")
     checked = [_one_of_many(name) for name in argv[1:]]
-    as_json_too(CheckedRuns(runs=[found for found, _ in checked]))
+    document(CheckedRuns(runs=[found for found, _ in checked]))
     return max(code for _, code in checked)
 
 

@@ -5,43 +5,66 @@ from collections.abc import Sequence
 import msgspec
 
 from benchmarks.compilation.compiled import Compiled, Line
-from benchmarks.compilation.held import kind_of, place_of
-from benchmarks.compilation.overlap import Overlap, kernels, overlap
+from benchmarks.compilation.held import Kind, kind_of, place_of
+from benchmarks.compilation.overlap import Kernels, Overlap, kernels, overlap
 from benchmarks.compilation.program import Program
 from benchmarks.compilation.schedule import Schedule
 from benchmarks.compilation.walk import UNKNOWN, Walked
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import Grid, Rows, aligned
-from benchmarks.values import Benchmark
+from benchmarks.values import Benchmark, Value
 
 # How many of the largest buffers are shown.
 LARGEST = 10
 ADAPTERS = "matmuls and collectives of a step that trains adapters are compared with no formula"
 
 
-def as_json(name: str, program: Program) -> dict[str, object]:
+class Sent(Value, frozen=True):
+    exposed_bytes: float
+    hidden_bytes: float
+
+
+class ComparedLine(Line, frozen=True, kw_only=True):
+    left_over: float
+    explained: bool
+
+
+class Variant(Value, frozen=True):
     """All of a program: what it holds, sends and takes, and how it compares with the formulas."""
-    lines = [
-        {**msgspec.to_builtins(line), "left_over": line.left_over, "explained": line.explained}
-        for line in program.lines
-    ]
-    sent = {
-        axis: {"exposed_bytes": exposed, "hidden_bytes": hidden}
-        for axis, (exposed, hidden) in program.bytes_by_axis.items()
-    }
-    return {
-        "name": name,
-        "benchmark": program.benchmark,
-        "compiled": program.compiled,
-        "fits": program.fits,
-        "memory": program.memory,
-        "kernels": kernels(program.compiled.schedule),
-        "overlap": overlap(program.compiled.schedule),
-        "sent_per_step": sent,
-        "modelled": msgspec.structs.replace(program.walked, loops={}),
-        "lines": lines,
-        "not_explained": program.not_explained,
-    }
+
+    name: str
+    benchmark: Benchmark
+    compiled: Compiled
+    fits: bool
+    memory: list[Kind]
+    kernels: list[Kernels]
+    overlap: list[Overlap]
+    sent_per_step: dict[str, Sent]  # by axis
+    modelled: Walked
+    lines: list[ComparedLine]
+    not_explained: list[str]
+
+
+def as_data(name: str, program: Program) -> Variant:
+    return Variant(
+        name=name,
+        benchmark=program.benchmark,
+        compiled=program.compiled,
+        fits=program.fits,
+        memory=program.memory,
+        kernels=kernels(program.compiled.schedule),
+        overlap=overlap(program.compiled.schedule),
+        sent_per_step={
+            axis: Sent(exposed_bytes=exposed, hidden_bytes=hidden)
+            for axis, (exposed, hidden) in program.bytes_by_axis.items()
+        },
+        modelled=msgspec.structs.replace(program.walked, loops={}),
+        lines=[
+            ComparedLine(**msgspec.structs.asdict(line), left_over=line.left_over, explained=line.explained)
+            for line in program.lines
+        ],
+        not_explained=program.not_explained,
+    )
 
 
 def text(program: Program) -> str:

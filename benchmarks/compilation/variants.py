@@ -17,6 +17,7 @@ from benchmarks.rendering import report
 from benchmarks.rendering.columns import Grid, plural
 from benchmarks.request.resolve import Request
 from benchmarks.sweeps import sweep
+from benchmarks.values import Value
 
 PLANNED = "as planned"
 EXAMPLE = '--flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"'
@@ -203,10 +204,17 @@ def profile_text(profile: ProfileRead) -> str:
     return f"XLA has read the cost of {found}" + (f", and misses {profile.missing}" if profile.missing else "")
 
 
-def as_json(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> dict[str, object]:
-    """All variants, ranked."""
-    return {
-        "variants": [compiled_report.as_json(name, programs[name]) for name in ranked(programs)],
-        "failed": {name: error.what for name, error in failed.items()},
-        "cannot_know": UNKNOWN,
-    }
+class Variants(Value, frozen=True):
+    """Ranked."""
+
+    variants: list[compiled_report.Variant]
+    failed: dict[str, str]
+    cannot_know: str
+
+
+def as_data(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> Variants:
+    return Variants(
+        variants=[compiled_report.as_data(name, programs[name]) for name in ranked(programs)],
+        failed={name: error.what for name, error in failed.items()},
+        cannot_know=UNKNOWN,
+    )

@@ -18,6 +18,7 @@ from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.runs import identity
 from benchmarks.runs.finished_run import RUNNING, FinishedRun
 from benchmarks.runs.short_names import short_names
+from benchmarks.values import Value
 
 NOTHING = "-"
 NAMED = ("seconds/step", "95% interval", "tokens/s", "MFU")
@@ -155,14 +156,22 @@ def _csv_cell(entry: FinishedRun, field: str) -> Any:
 _FORMULA = ("=", "+", "-", "@")
 
 
-def as_data(listing: Listing) -> dict[str, object]:
+class Selected(Value, frozen=True):
     """For --json."""
-    return {
-        "folder": listing.folder,
-        "where": [condition.text for condition in listing.where],
-        "runs": list(listing.entries),
-        "problems": list(listing.problems),
-    }
+
+    folder: str
+    where: list[str]
+    runs: list[FinishedRun]
+    problems: list[Problem]
+
+
+def as_data(listing: Listing) -> Selected:
+    return Selected(
+        folder=listing.folder,
+        where=[condition.text for condition in listing.where],
+        runs=list(listing.entries),
+        problems=list(listing.problems),
+    )
 
 
 FORMATS: dict[str, Callable[[Listing], str]] = {"table": as_table, "csv": as_csv}

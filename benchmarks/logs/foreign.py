@@ -2,23 +2,57 @@
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
 from benchmarks.logs.ingest import SAMPLES_RATE, TOKENS_RATE, one_series, stride
 from benchmarks.logs.log_stream import GRADIENT_NOT_FINITE
 from benchmarks.measuring import flops, statistics
-from benchmarks.measuring.figures import Resolution, measure
+from benchmarks.measuring.figures import Resolution, SecondsPerStep, measure
 from benchmarks.measuring.ledger import attribute
-from benchmarks.measuring.summary import loss_of, reported_of, unknown_figures, window_notes
-from benchmarks.measuring.utilisation import Workload
-from benchmarks.values import Step
+from benchmarks.measuring.summary import Loss, loss_of, reported_of, unknown_figures, window_notes
+from benchmarks.measuring.utilisation import Mfu, Workload
+from benchmarks.values import Scalar, Step, Value, Window
 
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
 # A framework may count a vocabulary that it padded: Megatron's count of Llama 3.1 8B is 0.04% more where tensor
 # parallelism over 8 pads it. Beside what rounding leaves open.
 PADDED_VOCABULARY = 5e-4
 ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code can import
+
+
+class ForeignBenchmark(Value, frozen=True):
+    """What the flags say of the run."""
+
+    model: str
+    task: str
+    dtype: str
+    hardware: str
+    gpus: int
+    sequence_length: int
+    global_batch_size: int
+
+
+class ForeignResult(Value, frozen=True):
+    """As Result has it, of a run that Stepmark did not start."""
+
+    status: Literal["valid", "invalid"]
+    reasons: list[str]
+    benchmark: ForeignBenchmark
+    window: Window
+    seconds_per_step: SecondsPerStep
+    tokens_per_second: float | None
+    tokens_per_second_effective: float | None
+    tokens_per_second_per_gpu: float | None
+    days_per_trillion_tokens: float | None
+    mfu: list[Mfu] | None
+    hfu: list[Mfu] | None
+    model_flops_per_step: float | None
+    loss: Loss
+    reported_by_framework: dict[str, Scalar | None]
+    null_because: dict[str, str]
+    notes: list[str]
 
 
 def summarise_foreign(
@@ -29,12 +63,11 @@ def summarise_foreign(
     rate_resolution: Resolution,
     *,
     prints_loss: bool = True,
-) -> dict[str, object]:
+) -> ForeignResult:
     """The same figures from a log that Stepmark did not write; its step times are the framework's own, or follow from
     a rate that it printed and the flags."""
     steps, of_times = _timed([_with_a_finite_loss(step) for step in one_series(steps)], workload)
     figures, marked = measure(workload, steps, window, seconds_resolution)
-    found: dict[str, object] = msgspec.to_builtins(figures)
     complaints = [
         *figures.complaints,
         *_other_batch_than_the_log(workload, marked),
@@ -43,32 +76,35 @@ def summarise_foreign(
         *_nothing_trained(steps),
     ]
     loss, reported = loss_of(marked), {**reported_of(marked), **_rates_of(marked)}
-    del found["complaints"], found["notes"]  # they are among the reasons and the notes below
-    return {
-        "status": "invalid" if complaints else "valid",
-        "reasons": complaints,
-        "benchmark": {
-            "model": workload.model.name,
-            "task": workload.task,
-            "dtype": workload.dtype,
-            "hardware": workload.hardware.name,
-            "gpus": workload.gpus,
-            "sequence_length": workload.sequence_length,
-            "global_batch_size": workload.global_batch_size,
-        },
-        **found,
-        "model_flops_per_step": workload.flops_per_step(flops.conventions_for(workload.task)[0]),
-        "loss": msgspec.to_builtins(loss),
-        "reported_by_framework": reported,
-        "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},
-        "notes": [
-            of_times,
-            *figures.notes,
-            *_whose_convention(workload, marked, seconds_resolution, rate_resolution),
-            *_stride_notes(steps),
-            *window_notes(figures.window),
-        ],
-    }
+    measured = msgspec.structs.asdict(figures)
+    del measured["complaints"]  # they are among the reasons
+    return ForeignResult(
+        **measured
+        | {
+            "status": "invalid" if complaints else "valid",
+            "reasons": complaints,
+            "benchmark": ForeignBenchmark(
+                model=workload.model.name,
+                task=workload.task,
+                dtype=workload.dtype,
+                hardware=workload.hardware.name,
+                gpus=workload.gpus,
+                sequence_length=workload.sequence_length,
+                global_batch_size=workload.global_batch_size,
+            ),
+            "model_flops_per_step": workload.flops_per_step(flops.conventions_for(workload.task)[0]),
+            "loss": loss,
+            "reported_by_framework": reported,
+            "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},
+            "notes": [
+                of_times,
+                *figures.notes,
+                *_whose_convention(workload, marked, seconds_resolution, rate_resolution),
+                *_stride_notes(steps),
+                *window_notes(figures.window),
+            ],
+        }
+    )
 
 
 PRINTED_TIMES = "the step times are those the framework printed"

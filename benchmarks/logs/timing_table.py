@@ -67,6 +67,14 @@ class Row(Value, frozen=True):
     skipped_lines: int = 0  # lines of steps that could not be read
 
 
+class Timings(Value, frozen=True):
+    window: str
+    deviation: str
+    files: int
+    by_status: dict[str, int]
+    rows: list[Row]
+
+
 FIGURES = tuple(name for name in Row.__struct_fields__ if name.startswith(("seconds_", "tflops_")))
 
 
@@ -238,10 +246,9 @@ def by_status(rows: Sequence[Row]) -> dict[str, int]:
     return {status: sum(row.status == status for row in rows) for status in STATUSES}
 
 
-def as_data(rows: Sequence[Row], rule: str) -> dict[str, object]:
+def as_data(rows: Sequence[Row], rule: str) -> Timings:
     """The rows for --json. What is unknown is null; nan and inf don't exist."""
-    head = {"window": rule, "deviation": DEVIATION, "files": len(rows), "by_status": by_status(rows)}
-    return {**head, "rows": [msgspec.to_builtins(row) for row in rows]}
+    return Timings(window=rule, deviation=DEVIATION, files=len(rows), by_status=by_status(rows), rows=list(rows))
 
 
 def as_csv(rows: Sequence[Row], _: str) -> str:

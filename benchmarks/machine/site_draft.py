@@ -218,6 +218,25 @@ class Draft(NamedTuple):
     sources: dict[str, str]
 
 
+class SiteLine(Value, frozen=True):
+    """A line of the file: a value of the site, and where it came from."""
+
+    field: str  # dotted
+    value: Any  # None: it is not in the file, and the source says why
+    source: str
+
+
+def lines(draft: Draft) -> list[SiteLine]:
+    values = to_builtins(draft.site)
+    return [SiteLine(field=name, value=_at(values, name), source=why) for name, why in draft.sources.items()]
+
+
+def _at(values: Any, field: str) -> Any:
+    for name in field.split("."):
+        values = values[int(name) if isinstance(values, list) else name]
+    return values
+
+
 def text(draft: Draft, heading: str) -> str:
     """The file of the site."""
     return "\n".join([f"# {heading}", *_lines(to_builtins(draft.site), draft.sources), ""])

@@ -1,6 +1,9 @@
 """One verdict over MLPerf logs: each run, the runs of one system together, and a package. Pure."""
 
 from collections import Counter
+from typing import Literal
+
+import msgspec
 
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.findings import Finding
@@ -115,6 +118,41 @@ class Verdict(Value, frozen=True):
     @property
     def derived(self) -> bool:
         return any(run.derived for one in self.sets for run in one.runs)
+
+
+class JudgedSet(SetVerdict, frozen=True):
+    """With what follows from it, for --json."""
+
+    olympic_minutes: float | None
+    olympic_minutes_at_reference: float | None
+    warnings: list[str]
+
+
+class Judged(Value, frozen=True):
+    """A verdict with what follows from it, for --json."""
+
+    verdict: Literal["passes", "fails"]
+    reasons: list[str]
+    derived_rules: bool
+    ruleset: str
+    sets: list[JudgedSet]
+    package: CheckerResult | None
+    systems: dict[str, CheckerResult]
+
+
+def judged(verdict: Verdict) -> Judged:
+    derived = ("olympic_minutes", "olympic_minutes_at_reference", "warnings")
+    fields = msgspec.structs.asdict(verdict)
+    fields["sets"] = [
+        JudgedSet(**msgspec.structs.asdict(one), **{name: getattr(one, name) for name in derived})
+        for one in verdict.sets
+    ]
+    return Judged(
+        verdict="passes" if verdict.passes else "fails",
+        reasons=verdict.reasons,
+        derived_rules=verdict.derived,
+        **fields,
+    )
 
 
 # --- text -------------------------------------------------------------------------------------

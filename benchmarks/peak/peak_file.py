@@ -32,6 +32,10 @@ class Measured(Value, frozen=True):
     peaks: dict[str, DevicePeak]  # precision -> what its rates come to
 
 
+class MeasuredInFile(Measured, frozen=True):
+    file: str
+
+
 # --- reading ------------------------------------------------------------------------------------
 
 

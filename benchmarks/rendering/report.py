@@ -8,7 +8,7 @@ from benchmarks.rendering.columns import Rows, aligned, columns, spans_text
 from benchmarks.values import Benchmark, Parallelism, Recipe, Step
 
 if TYPE_CHECKING:
-    from benchmarks.measuring.figures import Figures
+    from benchmarks.logs.foreign import ForeignResult
     from benchmarks.measuring.summary import Result
     from benchmarks.measuring.utilisation import Mfu
 
@@ -126,7 +126,7 @@ def _attempt_rows(result: "Result") -> Rows:
     return [("attempts", "\n".join(texts))] if texts else []
 
 
-def speed_rows(result: "Result | Figures") -> Rows:
+def speed_rows(result: "Result | ForeignResult") -> Rows:
     spread = result.seconds_per_step
     if spread.median is None:
         return [("seconds/step", "not claimed: " + result.null_because.get("seconds_per_step", "unknown"))]
@@ -164,7 +164,7 @@ def mfu_text(entries: "Sequence[Mfu]") -> str:
     return "\n".join(columns(table, indent=""))
 
 
-def window_text(result: "Result | Figures") -> str:
+def window_text(result: "Result | ForeignResult") -> str:
     window = result.window
     out = ", ".join(f"{count} {reason}" for reason, count in window.excluded.items()) or "none"
     span = f"steps {window.first_step}-{window.last_step}" if window.counted else "no step"

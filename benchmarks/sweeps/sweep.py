@@ -67,6 +67,12 @@ class Checked(NamedTuple):
     benchmarks: list[Benchmark]
     refused: list["Refused"]
 
+    @property
+    def names(self) -> tuple[list[str], list[str]]:
+        """Of the cells, and of those that were left out."""
+        found = labels([cell.request for cell in self.cells] + [one.request for one in self.refused])
+        return found[: len(self.cells)], found[len(self.cells) :]
+
 
 def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> Checked:
     """Every cell is resolved before anything starts; where one cannot work, all are refused in one message."""
@@ -112,7 +118,7 @@ def plan_text(checked: Checked, repeats: int) -> str:
     """What would be run, for people."""
     texts = [scale_text(cell.scale) for cell in checked.cells]
     texts += [f"refused: {refused.reason}" for refused in checked.refused]
-    names = labels([cell.request for cell in checked.cells] + [one.request for one in checked.refused])
+    names = [name for some in checked.names for name in some]
     count = len(checked.cells)
     return "\n".join(
         [

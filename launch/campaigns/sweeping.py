@@ -24,7 +24,7 @@ from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark
 from launch.campaigns.scheduler import Scheduler, Work, alone, end_text, read_record, result_of, write_record
 from launch.cli import EXIT_INTERRUPTED
-from launch.command_line.output import as_json_too
+from launch.command_line.output import document
 from launch.command_line.progress import say
 from launch.running.local import interrupted_once
 from launch.running.runners import Runner, refused_text
@@ -109,10 +109,11 @@ class _Launcher:
         if not wait:
             say(f"{plural(len(self._scheduler.going), 'run')} in the queue, {len(waiting)} wait for a place")
             self._say_how_to_go_on()
+            document(sweep_report.report_of(self.sweep, self.results, list(self._scheduler.going)))
             return EXIT_FAILED if self._scheduler.start_failed else EXIT_VALID
         report = sweep_report.report_of(self.sweep, self.results)
         print("\n" + sweep_text(report, self._path), flush=True)
-        as_json_too(report)
+        document(report)
         code = record.exit_code(self.sweep, self.results)
         if code != EXIT_VALID:
             self._say_how_to_go_on()
@@ -191,9 +192,8 @@ def sweep_text(report: sweep_report.SweepReport, path: Path) -> str:
     return f"{sweep_report.table_text(report)}\nfiles: {path}"
 
 
-def plan_text(requests: Sequence[Request], repeats: int, runner: Runner, skip_refused: bool) -> str:
+def plan_text(checked: record.Checked, repeats: int, runner: Runner) -> str:
     """What a dry run of a sweep shows: it needs no Slurm, no image and no shared folder."""
-    checked = record.check(requests, runner.understand, skip_refused)
     refusals = (refusal for benchmark in checked.benchmarks for refusal in runner.refusals(benchmark))
     noted = ((b.backend, note) for b in checked.benchmarks for note in find_backend(b.backend).plan(b).notes)
     notes = "".join(f"\nnote: {backend}: {note}" for backend, note in dict.fromkeys(noted))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from benchmarks.backend import Backend, CompilerFlags, EnvironmentSpec, FlagFact
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
 from benchmarks.files import read_json
 from benchmarks.rendering.columns import aligned
-from benchmarks.values import Benchmark
+from benchmarks.values import Benchmark, Value
 from launch.command_line.places import stepmark_home
 from launch.command_line.progress import note
 from launch.environments import venvs
@@ -189,7 +189,28 @@ def _refusal(
 # --- alone: doctor.py flags --------------------------------------------------------------------
 
 
-def report(text: str) -> tuple[object, str, int]:
+class CheckedFlag(Value, frozen=True):
+    flag: str
+    table: str  # its FlagFact's status
+    installed: str | None  # known, or why not; None: the compiler gave no answer
+    text: str
+    successor: str
+
+    @property
+    def is_refused(self) -> bool:
+        return self.installed != KNOWN if self.installed else self.table == "unknown"
+
+
+class CheckedFlags(Value, frozen=True):
+    """All flags, held against the compiler of one environment."""
+
+    environment: str
+    python: str | None
+    said: str
+    flags: list[CheckedFlag]
+
+
+def report(text: str) -> tuple[list[CheckedFlags], str, int]:
     """Each flag of a whole XLA_FLAGS against every compiler that is here; as data and text, and the exit code."""
     flags = text.split()
     if not flags:
@@ -202,7 +223,7 @@ def report(text: str) -> tuple[object, str, int]:
             why="--name=value is expected, without quotes, the flags separated by blanks",
             next_command=EXAMPLE,
         )
-    places: dict[str, dict[str, Any]] = {}
+    places: dict[str, CheckedFlags] = {}
     for _, backend in sorted(backends().items()):
         if not isinstance(backend, CompilerFlags):
             continue
@@ -211,43 +232,38 @@ def report(text: str) -> tuple[object, str, int]:
             specs = [backend.environment(engine, platform) for platform in ("cpu", "cuda")]
             spec = next((one for one in specs if one.locks and venvs.python_of(one)), specs[0])
             places.setdefault(spec.name, _checked(check, spec))
-    rows = [row for place in places.values() for row in place["flags"]]
-    code = EXIT_REFUSED if any(map(_is_refused, rows)) else EXIT_VALID
+    rows = [row for place in places.values() for row in place.flags]
+    code = EXIT_REFUSED if any(row.is_refused for row in rows) else EXIT_VALID
     lines = []
     for place in places.values():
-        lines += [place["said"], *aligned([(row["flag"], _cell(row)) for row in place["flags"]])]
+        lines += [place.said, *aligned([(row.flag, _cell(row)) for row in place.flags])]
     return list(places.values()), "\n".join(lines), code
 
 
-def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> dict[str, Any]:
-    """All flags, held against the compiler of one environment; `installed` is null where it gave no answer."""
+def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> CheckedFlags:
     python = venvs.python_of(spec) if spec.locks else None
     answer = Answer({}, broken="is not made yet") if python is None else ask(check, python)
     said = f"environment '{spec.name}': {answer.said}"
     if answer.broken:
         said = f"from the table alone: environment '{spec.name}': {answer.broken}"
-    return {
-        "environment": spec.name,
-        "python": None if python is None else str(python),
-        "said": said,
-        "flags": [
-            {
-                "flag": fact.flag,
-                "table": fact.status,
-                "installed": None if answer.broken else answer.refused.get(fact.flag, KNOWN),
-                "text": fact.text,
-                "successor": fact.successor,
-            }
+    return CheckedFlags(
+        environment=spec.name,
+        python=None if python is None else str(python),
+        said=said,
+        flags=[
+            CheckedFlag(
+                flag=fact.flag,
+                table=fact.status,
+                installed=None if answer.broken else answer.refused.get(fact.flag, KNOWN),
+                text=fact.text,
+                successor=fact.successor,
+            )
             for fact in check.facts
         ],
-    }
+    )
 
 
-def _is_refused(row: dict[str, Any]) -> bool:
-    return bool(row["installed"] != KNOWN if row["installed"] else row["table"] == "unknown")
-
-
-def _cell(row: dict[str, Any]) -> str:
+def _cell(row: CheckedFlag) -> str:
     """Whether it is known, then what for, then what to use instead."""
-    instead = f"instead: {row['successor'] or 'leave it out, or correct it'}" if _is_refused(row) else ""
-    return "\n".join(line for line in (row["installed"] or row["table"], row["text"], instead) if line)
+    instead = f"instead: {row.successor or 'leave it out, or correct it'}" if row.is_refused else ""
+    return "\n".join(line for line in (row.installed or row.table, row.text, instead) if line)

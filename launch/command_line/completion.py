@@ -19,6 +19,7 @@ from benchmarks.configs import DEFAULT_ROOT, ROOT_VARIABLE
 from benchmarks.errors import RequestError, nearest
 from launch import doctor, plan, report
 from launch.cli import flags_of, only_argument
+from launch.command_line.output import text_alone
 from launch.command_line.places import sites_folder, suites_folder
 from launch.command_line.subcommands import COMMANDS
 
@@ -76,7 +77,7 @@ def main(argv: list[str]) -> int:
     shell = only_argument(argv[1:], "stepmark completion bash|zsh")
     if shell not in shells:
         raise RequestError(f"unknown shell '{shell}': {nearest(shell, shells)}")
-    print(("#compdef stepmark\n" if shell == "zsh" else "") + NAMES + _words_function() + shells[shell], end="")
+    text_alone(("#compdef stepmark\n" if shell == "zsh" else "") + NAMES + _words_function() + shells[shell])
     return 0
 
 

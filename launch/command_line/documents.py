@@ -4,6 +4,7 @@ from typing import Literal
 
 from benchmarks.assets.assets import Found, Needs
 from benchmarks.gate.values import CellReport
+from benchmarks.machine.site_draft import SiteLine
 from benchmarks.measuring.summary import Result
 from benchmarks.preflight.report import Report
 from benchmarks.values import Benchmark, Plan, Value
@@ -32,7 +33,7 @@ class Ended(Value, frozen=True):
 
 
 class Text(Value, frozen=True):
-    """What is only text: a job script, a timetable."""
+    """What is text by its nature: --help, a completion, a job script, a timetable."""
 
     text: str
 
@@ -56,6 +57,23 @@ class DryRun(Value, frozen=True):
     plan: Plan
     beside: str  # a job script, or what is pulled first
     refusals: list[Why]  # would be refused now
+
+
+class DryCell(DryRun, frozen=True):
+    """One of a sweep."""
+
+    name: str  # the flags that tell it from the others
+
+
+class RefusedCell(Value, frozen=True):
+    name: str
+    reason: str
+
+
+class DrySweep(Value, frozen=True):
+    repeats: int
+    cells: list[DryCell]
+    refused: list[RefusedCell]  # left out by --skip_refused
 
 
 class State(Value, frozen=True):
@@ -149,7 +167,8 @@ class Site(Value, frozen=True):
 class NewSite(Value, frozen=True):
     site: str
     path: str
-    preflight: Report
+    lines: list[SiteLine]  # of its file
+    preflight: Report | None  # of two nodes; null with --dry_run, which writes no file
     next: list[str]
 
 

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from absl import flags
-
-_kept: list[TextIO] = []  # standard output, while --json keeps it for the document
+_kept: list[TextIO] = []  # standard output, from --json until its document is printed
 
 
 def keep_for_json() -> None:
@@ -18,36 +16,27 @@ def keep_for_json() -> None:
 
 
 def wanted() -> bool:
-    return flags.FLAGS.is_parsed() and bool(flags.FLAGS.json)
+    """Whether a document is still to be printed."""
+    return bool(_kept)
 
 
 def answer(data: object, text: str | Callable[[], str]) -> None:
-    """The answer of a command. A text that takes long is made only where it is shown."""
+    """The answer of a command. Data or a text that takes long is made, by a function, only where it is shown."""
     if wanted():
-        document(data)
+        document(data() if callable(data) else data)
     else:
         shown = text if isinstance(text, str) else text()
         print(shown, end="" if shown.endswith("\n") else "\n", flush=True)
 
 
 def text_alone(text: str) -> None:
-    """The answer of a command that is text by its nature, such as a job script."""
+    """The answer of a command that is text by its nature, such as a job script or --help."""
     answer({"text": text}, text)
 
 
-def as_json_too(data: object) -> None:
-    """The answer of a command that has printed its text bit by bit, which --json has sent to stderr."""
-    if wanted():
-        document(data)
-
-
 def document(data: object) -> None:
-    from benchmarks.values import json_text
+    """The document, with --json; by itself, where a command prints its text bit by bit."""
+    if wanted():
+        from benchmarks.values import json_text
 
-    print(json_text(data), end="", file=_kept.pop() if _kept else sys.stdout, flush=True)
-
-
-def document_if_none(data: Callable[[], object]) -> None:
-    """Where --json was given and nothing is answered yet."""
-    if _kept:
-        document(data())
+        print(json_text(data), end="", file=_kept.pop(), flush=True)

@@ -15,6 +15,7 @@ from benchmarks.errors import UnknownName
 from benchmarks.rendering.columns import aligned
 from benchmarks.version import VERSION
 from launch.cli import Command, run_command, wants_help
+from launch.command_line.output import text_alone
 from launch.command_line.subcommands import COMMANDS, FOLDER, SCRIPTS, Subcommands, summary
 
 TITLE = "Stepmark measures how fast a machine or a cluster trains an LLM."
@@ -34,10 +35,10 @@ def as_installed(text: str) -> str:
 def chosen(words: list[str]) -> Command:
     name, arguments = (words[0], words[1:]) if words else ("--help", [])
     if wants_help([name]):
-        print(_help())
+        text_alone(_help())
         sys.exit(0)
     if name == "--version":
-        print(f"stepmark {VERSION}")
+        text_alone(f"stepmark {VERSION}")
         sys.exit(0)
     if name == "completion":
         from launch.command_line import completion

@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 from benchmarks.errors import UnknownName, closest
 from benchmarks.rendering.columns import aligned
 from launch.cli import Command, run_command, wants_help
+from launch.command_line.output import text_alone
 
 FOLDER = Path(__file__).parent
 SCRIPTS = FOLDER.parent
@@ -38,7 +39,7 @@ class Subcommands(NamedTuple):
     def chosen(self, typed: str, arguments: list[str]) -> Command:
         if not arguments or arguments[0] not in self.names:
             if wants_help(arguments):
-                self._print_help()
+                text_alone(self._help())
                 sys.exit(0)
             self._refuse_misspelt(typed, arguments)
             arguments = self.with_name(typed, arguments)
@@ -71,12 +72,10 @@ class Subcommands(NamedTuple):
             error.next_command = f"{typed} {shlex.join([error.meant or '--help', *arguments[1:]])}"
             raise error
 
-    def _print_help(self) -> None:
-        print(docstring(SCRIPTS / f"{self.command}.py"))
-        print("\nSubcommands:")
+    def _help(self) -> str:
         rows = [(f"  {name}", summary(FOLDER / self.command / f"{name}.py")) for name in self.names]
-        print("\n".join(aligned(rows)))
-        print(f"\n{HELP}")
+        about = docstring(SCRIPTS / f"{self.command}.py")
+        return "\n".join([about, "\nSubcommands:", *aligned(rows), f"\n{HELP}"])
 
 
 def docstring(path: Path) -> str:

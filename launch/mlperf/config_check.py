@@ -9,14 +9,23 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, nearest
 from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, refused, rule_lines
 from benchmarks.mlperf.configuration import configuration_of
-from benchmarks.mlperf.shell_config import NOT_SOURCED, ShellConfig, read
+from benchmarks.mlperf.shell_config import NOT_SOURCED, ShellConfig, Unread, read
 from benchmarks.mlperf.submission import DIVISION, Submission
 from benchmarks.rendering.columns import Rows, aligned
+from benchmarks.values import Value
 from launch.command_line.output import answer
 from launch.mlperf import package
 
 LARGEST_FILE = 1 << 20
 OF_THE_JOB = ("DGXNNODES", "DGXNGPU", "NEXP", "WALLTIME", "WALLTIME_RUNANDTIME", "CLEAR_CACHES", DIVISION)
+
+
+class CheckedConfiguration(Value, frozen=True):
+    file: str
+    division: str
+    broken_rules: list[BrokenRule]
+    refused: int  # how many of them refuse it
+    unread: list[Unread]
 
 
 def show(path: Path, name: str | None, configs: Configs) -> int:
@@ -44,8 +53,10 @@ def show(path: Path, name: str | None, configs: Configs) -> int:
     told += ["not read (nothing is executed)", *aligned(unread), ""] if unread else []
     told += rule_lines(found, config.division) or ["no rule is broken"]
     word = f"{len(bad)} of {len(found)} findings refuse it" if bad else "it could be submitted"
-    data = {"file": str(path), "division": config.division, "broken_rules": found, "refused": len(bad)}
-    answer(data | {"unread": unread}, "\n".join([*told, "", f"{word} ({config.division} division)"]))
+    data = CheckedConfiguration(
+        file=str(path), division=config.division, broken_rules=found, refused=len(bad), unread=shell.unread
+    )
+    answer(data, "\n".join([*told, "", f"{word} ({config.division} division)"]))
     return EXIT_REFUSED if bad else EXIT_VALID
 
 

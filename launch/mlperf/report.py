@@ -11,8 +11,7 @@ from pathlib import Path
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.logs.log_endings import printable
-from benchmarks.mlperf.verdict import Verdict, text
-from benchmarks.values import to_builtins
+from benchmarks.mlperf.verdict import judged, text
 from launch.command_line.output import answer
 from launch.mlperf import judging
 from launch.mlperf.staging import staged_runs
@@ -33,7 +32,7 @@ def report(
     elif system is not None or implementation is not None:
         raise RequestError("--system and --implementation go with --package", where="--package")
     verdict = judging.judge(place, ruleset, Configs())
-    answer(_as_json(verdict), lambda: text(verdict))
+    answer(judged(verdict), lambda: text(verdict))
     return EXIT_VALID if verdict.passes else EXIT_INVALID
 
 
@@ -73,15 +72,3 @@ def _packaged(place: Path, org: Path, system: Path | None, implementation: Path 
             "The code that ran belongs here: --implementation=FOLDER.\n", encoding="utf-8"
         )
     return org
-
-
-def _as_json(verdict: Verdict) -> dict[str, object]:
-    """The verdict and what follows from it, which a struct of values alone does not say."""
-    derived = ("olympic_minutes", "olympic_minutes_at_reference", "warnings")
-    return {
-        "verdict": "passes" if verdict.passes else "fails",
-        "reasons": verdict.reasons,
-        "derived_rules": verdict.derived,
-        **to_builtins(verdict),
-        "sets": [{**to_builtins(one), **{name: getattr(one, name) for name in derived}} for one in verdict.sets],
-    }

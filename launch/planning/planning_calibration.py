@@ -1,6 +1,6 @@
 """The calibration of estimates, made anew from the published rows. Configs.calibration reads the one that is kept."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import yaml
@@ -17,7 +17,7 @@ from benchmarks.planning.published import as_benchmark
 from benchmarks.references.references import read_references
 from benchmarks.values import Value, to_builtins
 from launch.command_line.output import answer
-from launch.planning.published_layouts import placed_lines
+from launch.planning.published_layouts import Placed, placed, placed_lines
 
 HEADER = """\
 # What came out of the published rows: estimates are made of it, without a fit.
@@ -35,22 +35,31 @@ class Made(Value, frozen=True):
     outside: list[str]  # rows that nothing can be computed of
 
 
+class Calibrated(Fit, frozen=True, kw_only=True):
+    """For --json."""
+
+    not_judged: list[str]
+    layouts: list[Placed] | None  # null without --layouts
+
+
 def show(configs: Configs, *, write: bool, layouts: bool) -> int:
     made = make(configs)
     if write:
         (configs.root / FILE).write_text(HEADER + _yaml(made.fit), encoding="utf-8")
-    answer(made.fit, lambda: "\n".join(_lines(made, configs, write=write, layouts=layouts)))
+    ranked = list(placed(made.rows, made.fit, configs)) if layouts else None
+    data = Calibrated(**msgspec.structs.asdict(made.fit), not_judged=made.outside, layouts=ranked)
+    answer(data, lambda: "\n".join(_lines(made, ranked, configs, write=write)))
     return EXIT_VALID
 
 
-def _lines(made: Made, configs: Configs, *, write: bool, layouts: bool) -> Iterator[str]:
+def _lines(made: Made, ranked: Sequence[Placed] | None, configs: Configs, *, write: bool) -> Iterator[str]:
     yield from calibration_lines(made.left, made.fit)
     for text in made.outside:
         yield f"not judged: {text}"
     held = list(outcomes(read_predictions(configs.root), read_references(configs.root)))
     yield from ("", "predictions of which a row was published since:", *(held or ["none"]))
-    if layouts:
-        yield from ("", *placed_lines(made.rows, made.fit, configs))
+    if ranked is not None:
+        yield from ("", *placed_lines(ranked))
     if not write and configs.calibration().fit != made.fit:
         yield f"\n{configs.root / FILE} keeps another calibration, or none\n  next:  {MAKE_ANEW}"
 

@@ -33,8 +33,7 @@ class Placed(Value, frozen=True):
     why: str = ""
 
 
-def placed_lines(rows: Sequence[Row], fit: Fit, configs: Configs) -> list[str]:
-    found = list(placed(rows, fit, configs))
+def placed_lines(found: Sequence[Placed]) -> list[str]:
     ranked = [one for one in found if one.place]
     good = sum(one.in_the_tie or (one.place or 0) <= one.candidates / 20 for one in ranked)
     return [

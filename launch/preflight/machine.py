@@ -6,7 +6,6 @@ import runpy
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
@@ -16,6 +15,7 @@ from benchmarks.preflight.gpus import gpu_rows, problems_of
 from benchmarks.preflight.report import WORDS
 from benchmarks.preflight.values import Command, Status
 from benchmarks.rendering.columns import aligned
+from benchmarks.values import Value
 from launch.command_line.places import configs, stepmark_home
 from launch.containers import programs
 from launch.containers.programs import Program
@@ -29,13 +29,13 @@ SLURM_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel", "s
 FREE_BYTES = 20 * 10**9  # the largest environment with its downloads, as the lock files state it
 
 
-class MachineCheck(NamedTuple):
+class MachineCheck(Value, frozen=True, kw_only=False):
     check: str
     status: Status
     text: str
 
 
-def report() -> tuple[object, str, int]:
+def report() -> tuple[list[MachineCheck], str, int]:
     """As data, as text, and the exit code."""
     memory = f"{host_memory_bytes() / 1e9:.0f} GB, {os.cpu_count()} cores"
     checks = [
@@ -53,7 +53,7 @@ def report() -> tuple[object, str, int]:
         for check in checks
     ]
     text = "\n".join(["this machine, as the site local", *aligned(rows)])
-    return [check._asdict() for check in checks], text, code
+    return checks, text, code
 
 
 def _gpus() -> list[MachineCheck]:

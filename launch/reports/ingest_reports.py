@@ -1,20 +1,19 @@
 """What launch/ingest.py prints of a log: the public JSON, or a table for people."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import msgspec
+from msgspec import UNSET, UnsetType
 
-from benchmarks.backend import LogFormat
+from benchmarks.backend import LogFormat, SkippedLine
+from benchmarks.logs.foreign import ForeignResult
 from benchmarks.logs.ingest import ReadLog, gaps, one_series, stride
 from benchmarks.measuring import statistics
 from benchmarks.measuring.window import choose_window
+from benchmarks.mlperf.story import Story
+from benchmarks.references.nearest_reference import Nearest, NearestRow
 from benchmarks.rendering.columns import Rows, aligned, columns, digits, some, spans_text
-from benchmarks.values import Step
-
-if TYPE_CHECKING:
-    from benchmarks.mlperf.story import Story
-    from benchmarks.references.nearest_reference import Nearest
+from benchmarks.values import Step, Value
 
 SHOWN_LINES = 10  # skipped lines and gaps in the table; --json has all
 HEADINGS = ("attempt", "steps", "lines", "counted", "median s/step", "missing steps")
@@ -24,8 +23,29 @@ FLAGS_OF_A_BENCHMARK = "--model --hardware --gpus --dtype --global_batch_size --
 class Outcome(NamedTuple):
     """The figures of a log, and the published ones they are compared with."""
 
-    result: dict[str, object]
-    reference: "Nearest"
+    result: ForeignResult
+    reference: Nearest
+
+
+class Attempt(Value, frozen=True):
+    steps: list[Step]
+
+
+class Ingested(Value, frozen=True):
+    """The public JSON. What is not a number in JSON (nan, inf) is null."""
+
+    format: str
+    attempts: list[Attempt]
+    duplicates: int
+    skipped_lines: list[SkippedLine]
+    other_formats: list[str]
+    seconds_are: str | None
+    seconds_null_because: str | None
+    mlperf: list[Story] | UnsetType = UNSET  # of an MLLOG
+    # With the flags of a benchmark:
+    result: ForeignResult | UnsetType = UNSET
+    reference: NearestRow | UnsetType | None = UNSET
+    no_reference_because: str | UnsetType | None = UNSET
 
 
 class Report(NamedTuple):
@@ -33,26 +53,24 @@ class Report(NamedTuple):
     log: ReadLog
     other_formats: list[str]
     outcome: Outcome | None  # None: no benchmark was given
-    stories: "list[Story] | None"  # of an MLLOG
+    stories: list[Story] | None  # of an MLLOG
     window: str  # the rule that chooses the steps that count
 
-    def data(self) -> dict[str, object]:
-        """The public JSON. What is not a number in JSON (nan, inf) is null."""
-        found: dict[str, object] = {
-            "format": self.log_format.name,
-            "attempts": [{"steps": steps} for steps in self.log.attempts],
-            "duplicates": self.log.duplicates,
-            "skipped_lines": self.log.skipped,
-            "other_formats": self.other_formats,
-            "seconds_are": self.log_format.seconds_are or None,
-            "seconds_null_because": self._why_no_seconds(),
-        }
-        if self.stories is not None:
-            found["mlperf"] = self.stories
-        if self.outcome is not None:
-            reference, why = self.outcome.reference
-            found |= {"result": self.outcome.result, "reference": reference, "no_reference_because": why or None}
-        return found
+    def data(self) -> Ingested:
+        reference, why = self.outcome.reference if self.outcome else (UNSET, UNSET)
+        return Ingested(
+            format=self.log_format.name,
+            attempts=[Attempt(steps=steps) for steps in self.log.attempts],
+            duplicates=self.log.duplicates,
+            skipped_lines=self.log.skipped,
+            other_formats=self.other_formats,
+            seconds_are=self.log_format.seconds_are or None,
+            seconds_null_because=self._why_no_seconds(),
+            mlperf=UNSET if self.stories is None else self.stories,
+            result=self.outcome.result if self.outcome else UNSET,
+            reference=reference,
+            no_reference_because=why or None if self.outcome else UNSET,
+        )
 
     def _why_no_seconds(self) -> str | None:
         without = any(step.seconds is None for steps in self.log.attempts for step in steps)
@@ -93,26 +111,21 @@ class Report(NamedTuple):
         return lines + aligned([*_result_rows(self.outcome.result), ("reference", text(self.outcome.reference))])
 
 
-def _result_rows(result: dict[str, object]) -> Rows:
+def _result_rows(result: ForeignResult) -> Rows:
     """As at the end of a run."""
-    from benchmarks.measuring.figures import Figures
     from benchmarks.rendering.report import count_text, folded, speed_rows, window_text
 
-    reasons = folded(msgspec.convert(result["reasons"], type=list[str]))
-    rows: Rows = [("status", "\n".join([str(result["status"]), *(f"- {reason}" for reason in reasons)]))]
-    if "window" not in result:  # no step has seconds
-        return rows
-    own = {name: result[name] for name in Figures.__struct_fields__ if name in result}
-    figures = msgspec.convert({**own, "complaints": []}, type=Figures)
-    rows += speed_rows(figures)
-    days = figures.days_per_trillion_tokens
+    rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in folded(result.reasons))]))]
+    rows += speed_rows(result)
+    days = result.days_per_trillion_tokens
     rows += [] if days is None else [("1T tokens", f"{count_text(days) if days >= 1000 else f'{days:.2f}'} days")]
-    printed = msgspec.convert(result["reported_by_framework"], type=dict[str, float | None])
     named = [
-        f"{name.removesuffix('_median')} {digits(value)}" for name, value in printed.items() if value is not None
+        f"{name.removesuffix('_median')} {digits(value)}"
+        for name, value in result.reported_by_framework.items()
+        if isinstance(value, float | int)
     ]
     rows += [("printed", "\n".join(named))] if named else []
-    return [*rows, ("steps", window_text(figures)), ("notes", "\n".join(figures.notes))]
+    return [*rows, ("steps", window_text(result)), ("notes", "\n".join(result.notes))]
 
 
 def _row(marked: Sequence[Step]) -> tuple[str, ...]:

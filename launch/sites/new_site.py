@@ -26,7 +26,7 @@ from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import Container, Hardware, JobOptions, Site
 from benchmarks.values import Slurm as SlurmOfSite
 from launch.command_line import documents, places
-from launch.command_line.output import as_json_too, text_alone
+from launch.command_line.output import answer, document
 from launch.command_line.progress import say, shown
 from launch.preflight import nodes as preflights
 from launch.preflight.waiting import Limits
@@ -74,12 +74,15 @@ def make(wanted: NewSite, configs: Configs, ask: asked.Ask | None) -> int:
     heading = f"Written by: {_command(wanted)}. Change what you like."
     text = site_draft.text(draft, heading)
     refuse_secrets(text, path.name)
+    planned = documents.NewSite(
+        site=wanted.name, path=str(path), lines=site_draft.lines(draft), preflight=None, next=[_command(wanted)]
+    )
     if wanted.dry_run:
-        text_alone(text)
+        answer(planned, text)
         return EXIT_VALID
     _write(path, text)
     print(f"{text}\nwritten: {path}\n", flush=True)
-    return _check(wanted, draft.site, configs, partition, path)
+    return _check(wanted, draft.site, configs, partition, planned)
 
 
 # --- its name and its file --------------------------------------------------------------------------
@@ -330,7 +333,9 @@ def _images_folder(shared: Mapping[str, str]) -> Fact:
 # --- afterwards -------------------------------------------------------------------------------------
 
 
-def _check(wanted: NewSite, site: Site, configs: Configs, partition: PartitionFacts, path: Path) -> int:
+def _check(
+    wanted: NewSite, site: Site, configs: Configs, partition: PartitionFacts, planned: documents.NewSite
+) -> int:
     """The preflight of two nodes, and what to type next."""
     nodes = min(NODES_CHECKED, partition.nodes_up)
     options = job_options.choose(site, {}, os.environ)
@@ -342,7 +347,7 @@ def _check(wanted: NewSite, site: Site, configs: Configs, partition: PartitionFa
     commands = next_commands(site, configs, nodes, partition.gpus, wanted.out) if report.passed else []
     if commands:
         print("\nnext\n" + "\n".join(f"  {line}" for line in commands))
-    as_json_too(documents.NewSite(site=site.name, path=str(path), preflight=report, next=commands))
+    document(msgspec.structs.replace(planned, preflight=report, next=commands))
     return EXIT_VALID if report.passed else EXIT_INVALID
 
 

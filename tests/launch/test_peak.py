@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.peak.peak_file import MeasuredInFile
 from benchmarks.peak.peaks import PeakReport, PeakRequest
 from launch.checks import measuring_peak
 from tests import toy_backend
@@ -183,6 +185,7 @@ def test_json_is_the_file(machine: Machine) -> None:
     done = machine.peak(CPU, "--json", f"--out={place}", "--dtype=fp32", TINY)
     assert done.returncode == 0, done.stderr
     (printed,) = json.loads(done.stdout)
+    msgspec.convert(printed, MeasuredInFile)
     assert printed == {"file": str(place), **json.loads(place.read_text())}
     assert list(printed["peaks"]) == ["fp32"]
     assert machine.peaks() == []

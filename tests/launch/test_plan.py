@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks.configs import DEFAULT_ROOT, ROOT_VARIABLE, Configs
+from launch.planning.planning_calibration import Calibrated
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -100,8 +102,8 @@ def test_the_calibration_shows_every_row_and_the_errors(tmp_path: Path) -> None:
         assert words in text
     assert "keeps another calibration" not in text
     assert "not judged: " in text
-    found = json.loads(shown("calibration", "--json", cwd=tmp_path))
-    assert found["rows"] == kept.rows
+    found = msgspec.json.decode(shown("calibration", "--json", cwd=tmp_path), type=Calibrated)
+    assert found.rows == kept.rows
 
 
 @pytest.mark.slow(seconds=20)

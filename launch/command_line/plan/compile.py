@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     }
     one = next(iter(programs.values()))
     answer(
-        variants.as_json(programs, failed),
+        variants.as_data(programs, failed),
         lambda: variants.text(programs, failed) if len(outcomes) > 1 else compiled_report.text(one),
     )
     if page_file is not None:

@@ -14,7 +14,7 @@ from benchmarks.errors import EXIT_VALID
 from benchmarks.history import exports
 from benchmarks.history.filters import parse_condition
 from launch.cli import refuse_more
-from launch.command_line import output
+from launch.command_line.output import answer
 from launch.command_line.report import choice
 from launch.reports.run_index import say_problems
 
@@ -30,10 +30,7 @@ def main(argv: list[str]) -> int:
     index = choice.index_of(folder, rebuild=REBUILD_INDEX.value)
     entries = index.select(conditions, choice.NEWEST.value)
     found = exports.Listing(str(folder), conditions, entries, index.problems(), index.paths())
-    if output.wanted():
-        output.document(exports.as_data(found))
-    else:
-        print(exports.FORMATS[FORMAT.value](found), end="", flush=True)
+    answer(exports.as_data(found), lambda: exports.FORMATS[FORMAT.value](found))
     say_problems(index)
     if conditions and not entries:
         choice.say_what_there_is(index, conditions)

@@ -19,7 +19,7 @@ from benchmarks.errors import EXIT_VALID
 from benchmarks.logs import timing_table
 from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.measuring import window
-from launch.command_line import output
+from launch.command_line.output import answer
 from launch.command_line.progress import tracked
 from launch.reports.log_folder import LogReader, find_files
 
@@ -39,8 +39,6 @@ def main(argv: list[str]) -> int:
     reader = LogReader(files, WINDOW.value, read_symptoms(Configs().root), all_log_formats())
     rows = sorted(tracked(reader.rows(), "reading logs", reader.to_read), key=lambda row: row.path)
     named = timing_table.named(rows, FULL_NAMES.value)
-    if output.wanted():
-        output.document(timing_table.as_data(named, WINDOW.value))
-    else:
-        print(timing_table.FORMATS[FORMAT.value](named, WINDOW.value), end="", flush=True)
+    data = timing_table.as_data(named, WINDOW.value)
+    answer(data, lambda: timing_table.FORMATS[FORMAT.value](named, WINDOW.value))
     return EXIT_VALID

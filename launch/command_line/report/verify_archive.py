@@ -16,7 +16,7 @@ from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.runfolder import RunFolder
 from launch.cli import only_argument
 from launch.command_line.documents import Checked, CheckedArchive, Why
-from launch.command_line.output import as_json_too
+from launch.command_line.output import document
 from launch.reports.run_index import print_some
 
 
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
             print(f"{path}: not as it was written", flush=True)
             print_some(found.differences, len(found.differences))
             gone = list(found.differences)
-            as_json_too(CheckedArchive(file=str(path), whole=False, differences=gone, runs=[]))
+            document(CheckedArchive(file=str(path), whole=False, differences=gone, runs=[]))
             return EXIT_INVALID
         manifest = found.manifest
         sizes = f"{plural(len(manifest.runs), 'run')}, {len(manifest.files)} files, {bytes_text(manifest.bytes)}"
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         checked = _verify_runs(Path(place), manifest.runs)
     agree = sum(code == EXIT_VALID for _, code in checked)
     print(f"{agree:,} of {plural(len(checked), 'run')} agree with their raw files")
-    as_json_too(CheckedArchive(file=str(path), whole=True, differences=[], runs=[one for one, _ in checked]))
+    document(CheckedArchive(file=str(path), whole=True, differences=[], runs=[one for one, _ in checked]))
     return EXIT_VALID if agree == len(checked) else EXIT_INVALID
 
 

@@ -255,7 +255,7 @@ def test_the_wrong_settings_do_not_explain_a_program(full: tuple[Benchmark, Comp
 def test_a_program_reads_the_same(full: tuple[Benchmark, Compiled]) -> None:
     asked, compiled = full
     found = msgspec.to_builtins(
-        compiled_report.as_json("as planned", Program(asked, BACKEND.storage(asked), compiled))
+        compiled_report.as_data("as planned", Program(asked, BACKEND.storage(asked), compiled))
     )
     assert found["not_explained"] == []
     parameters = next(line for line in found["lines"] if line["what"] == "parameters")

@@ -140,7 +140,8 @@ def test_the_table_says_what_each_variant_changes_and_what_failed(program: Progr
 
 
 def test_all_of_it_is_json_too(program: Program) -> None:
-    found = msgspec.to_builtins(variants.as_json({"planned": program}, {"wrong": RunError("wrong: it aborted")}))
+    found = msgspec.to_builtins(variants.as_data({"planned": program}, {"wrong": RunError("wrong: it aborted")}))
+    assert msgspec.to_builtins(msgspec.convert(found, variants.Variants)) == found
     (one,) = found["variants"]
     assert {"name", "fits", "memory", "overlap", "sent_per_step", "modelled", "compiled"} <= one.keys()
     assert found["failed"] == {"wrong": "wrong: it aborted"}

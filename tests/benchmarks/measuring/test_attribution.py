@@ -33,9 +33,7 @@ def notes_of(
         seconds_resolution=lambda _: resolution,
         rate_resolution=rates,
     )  # fmt: skip
-    notes = found["notes"]
-    assert isinstance(notes, list)
-    return [note for note in notes if note.startswith("its TFLOP/s are")]
+    return [note for note in found.notes if note.startswith("its TFLOP/s are")]
 
 
 SEED = ("llama2_70b", 4096, 128, 64)  # completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, ...: 1035.970

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.jobs.failures import NO_RECORD
-from benchmarks.logs.foreign import summarise_foreign
+from benchmarks.logs.foreign import ForeignResult, summarise_foreign
 from benchmarks.measuring.flops import parameter_count
 from benchmarks.measuring.summary import Ended, Result, summarise
 from benchmarks.measuring.utilisation import Workload
@@ -375,14 +375,14 @@ def test_a_measured_peak_gives_a_cpu_its_mfu() -> None:
 
 
 def test_a_foreign_log_gets_the_same_figures() -> None:
-    found = foreign(steps_of())
+    found = to_builtins(foreign(steps_of()))
     own = to_builtins(result_of(record_of(steps_of()), DONE))
     for name in ("status", "window", "tokens_per_second", "model_flops_per_step", "loss", "reported_by_framework"):
         assert found[name] == own[name], name
     assert found["seconds_per_step"]["ci95"] != own["seconds_per_step"]["ci95"]
 
 
-def foreign(steps: list[Step]) -> Any:
+def foreign(steps: list[Step]) -> ForeignResult:
     return summarise_foreign(
         steps,
         Workload(
@@ -406,12 +406,10 @@ def with_batches(*batches: int | None) -> list[Step]:
 
 
 def test_a_foreign_logs_batch_must_be_the_flags_in_every_counted_step() -> None:
-    assert foreign(with_batches(1, *[2] * 4, None, *[2] * 4))["status"] == "valid"  # the first is not counted
+    assert foreign(with_batches(1, *[2] * 4, None, *[2] * 4)).status == "valid"  # the first is not counted
     found = foreign(with_batches(1, 2, 2, 2, 2, 2, 2, 4, 8, 8))
-    assert found["status"] == "invalid"
-    assert found["reasons"] == [
-        "the log's global batch is 4, 8 in 3 of 9 steps (first: 7), --global_batch_size says 2"
-    ]
+    assert found.status == "invalid"
+    assert found.reasons == ["the log's global batch is 4, 8 in 3 of 9 steps (first: 7), --global_batch_size says 2"]
 
 
 @pytest.mark.parametrize(
@@ -419,7 +417,7 @@ def test_a_foreign_logs_batch_must_be_the_flags_in_every_counted_step() -> None:
 )
 def test_a_foreign_log_of_one_loss_has_trained_nothing(losses: list[float], trained: bool) -> None:
     steps = [Step(step=n, seconds=0.5, loss=loss, tokens=None) for n, loss in enumerate(losses)]
-    assert any("nothing was trained" in reason for reason in foreign(steps)["reasons"]) == (not trained)
+    assert any("nothing was trained" in reason for reason in foreign(steps).reasons) == (not trained)
 
 
 # --- what was done to the run beside training -------------------------------------------------------

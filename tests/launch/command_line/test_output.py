@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,10 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from launch import cluster
+from launch.command_line import completion
+from launch.command_line.subcommands import COMMANDS
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 RUN = REPOSITORY / "tests" / "launch" / "stored_by_0_7_0"
+LOG = f"--log={REPOSITORY / 'tests' / 'jax_backend' / 'logs' / 'maxtext-0.2.5.log'}"
+BENCHMARK = "--model=llama2_tiny --hardware=cpu --gpus=1 --dtype=bf16 --global_batch_size=2 --sequence_length=128"
 
 
 def schemas_script() -> Any:
@@ -38,6 +44,7 @@ def answered(command: str, *arguments: str, cwd: Path) -> "tuple[Any, subprocess
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     shutil.copytree(RUN, tmp_path / "results")
+    (tmp_path / "config.sh").write_text("export DGXNNODES=1\nsource other.sh\n")
     return tmp_path
 
 
@@ -46,14 +53,28 @@ def results(tmp_path: Path) -> Path:
     [
         ("run --list", "run --list", 0),
         ("run --dry_run", "run --backend=jax --model=llama2_tiny --dry_run", 0),
-        ("text", "run --backend=jax --model=llama2_tiny --dtype=bf16,fp32 --dry_run", 0),
-        ("plan", "plan --backend=jax --model=llama2_70b --gpus=64", 0),
+        ("run --dry_run (sweep)", "run --backend=jax --model=llama2_tiny --dtype=bf16,fp32 --dry_run", 0),
+        ("plan estimate", "plan --backend=jax --model=llama2_70b --gpus=64", 0),
+        ("plan layouts", "plan layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64", 0),
+        ("plan mlperf", "plan mlperf config.sh --benchmark=llama2_70b_lora", 2),
+        ("ingest", f"ingest {LOG}", 0),
+        ("ingest", f"ingest {LOG} {BENCHMARK}", 0),
+        ("report timing", "report timing results", 0),
+        ("doctor machine", "doctor", 0),
+        ("doctor flags", "doctor flags --xla_gpu_graph_level=0", 2),
+        ("verify --equivalence --plant=list", "verify --equivalence --plant=list", 0),
         ("report references", "report references", 0),
         ("nightly --list", "nightly --list", 0),
         ("nightly --dry_run", "nightly --suite=smoke --dry_run", 0),
-        ("text", "nightly --suite=smoke --print=github", 0),
+        ("nightly --print", "nightly --suite=smoke --print=github", 0),
+        ("setup --site", "setup --site=local", 1),
+        ("setup --site --dry_run", "setup --site=local --dry_run", 0),
+        ("text", "run --help", 0),
+        ("text", "report --help", 0),
+        ("text", "plan compile --help", 0),
         ("setup", "setup --model=llama31_8b --task=mlperf", 1),
-        ("cluster", "cluster status --name=nobodys", 1),
+        ("cluster status", "cluster status --name=nobodys", 1),
+        ("cluster down", "cluster down --name=nobodys", 0),
         ("status", "status", 0),
         ("verify", "verify nemo_lora", 0),
         ("compare", "compare jax_until nemo_lora", 3),
@@ -68,6 +89,15 @@ def test_the_document_is_as_its_schema_says(document: str, typed: str, code: int
     found, done = answered(*typed.split(), cwd=results)
     assert done.returncode == code, done.stderr
     msgspec.convert(found, SCHEMAS.DOCUMENTS[document])
+
+
+def test_every_command_has_a_schema() -> None:
+    commands = {"completion", *COMMANDS, *(f"cluster {name}" for name in cluster.COMMANDS)}
+    for group in completion.SUBCOMMANDS.values():
+        commands |= {f"{group.command} {name}" for name in group.names}
+        commands.remove(group.command)
+    commands.remove("cluster")
+    assert {re.split(" [-(]", one)[0] for one in SCHEMAS.DOCUMENTS} >= commands
 
 
 @pytest.mark.parametrize(

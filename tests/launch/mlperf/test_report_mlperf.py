@@ -6,8 +6,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from benchmarks.mlperf.verdict import Judged
 from benchmarks.mlperf.writing import WrittenRun
 from launch.mlperf.emit import write
 from launch.mlperf.package import folder as package_folder
@@ -27,7 +29,9 @@ def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def as_json(place: Path, *arguments: str, code: int = 0) -> Any:
     done = report("mlperf", place, "--json", *arguments)
     assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    msgspec.convert(found, Judged)
+    return found
 
 
 def logs(folder: Path, count: int = 3, name: str = "llama2_70b_lora", **changes: Any) -> Path:

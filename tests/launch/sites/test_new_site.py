@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -15,6 +16,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.machine.site_draft import Question
 from benchmarks.values import JobOptions
+from launch.command_line import documents
 from launch.preflight import nodes
 from launch.running.local import REPOSITORY
 from launch.sites import asked, new_site
@@ -97,6 +99,20 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedSlurm:
     monkeypatch.setattr(new_site, "COMMANDS", ("sinfo", "scontrol", "srun"))  # that are played
     monkeypatch.setattr(new_site, "_check", lambda *_: 0)  # which a real Slurm is needed for
     return played
+
+
+def test_a_dry_run_in_json_has_the_source_of_each_line(slurm: PlayedSlurm, tmp_path: Path) -> None:
+    for name in ("sbatch", "squeue"):
+        slurm._program(f"bin/{name}", "exit 1")
+    words = ("--new_site=big", "--partition=batch", "--hardware=h100", "--dry_run", "--json")
+    done = forked.run(REPOSITORY / "launch/setup.py", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = msgspec.json.decode(done.stdout, type=documents.NewSite)
+    assert found.preflight is None and not (tmp_path / "home").exists()
+    lines = {line.field: (line.value, line.source) for line in found.lines}
+    assert lines["slurm.hardware"] == (["h100"], "--hardware=h100")
+    assert lines["slurm.options.partition"] == ("batch", "--partition")
+    assert lines["slurm.options.mpi"][0] is None
 
 
 def make(folder: Path, ask: asked.Ask | None = None, **typed: Any) -> dict[str, Any]:
