@@ -125,7 +125,8 @@ def _result_rows(result: ForeignResult) -> Rows:
         if isinstance(value, float | int)
     ]
     rows += [("printed", "\n".join(named))] if named else []
-    return [*rows, ("steps", window_text(result)), ("notes", "\n".join(result.notes))]
+    rows += [("steps", window_text(result))]
+    return rows + ([("notes", "\n".join(result.notes))] if result.notes else [])
 
 
 def _row(marked: Sequence[Step]) -> tuple[str, ...]:

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from launch.reports.ingest_reports import Ingested
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,6 +43,7 @@ def as_json(*arguments: str, stdin: bytes = b"") -> Any:
         raise AssertionError(f"{constant} is not JSON")
 
     report = json.loads(done.stdout, parse_constant=refuse)
+    msgspec.convert(report, Ingested)
     invalid = report.get("result", {}).get("status") == "invalid"
     assert done.returncode == (3 if invalid else 0)
     return report

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.logs.timing_table import Timings
 from benchmarks.runs.runfolder import RunFolder
 from tests import forked
 from tests.benchmarks.history.made_runs import quick_run
@@ -44,6 +45,7 @@ def as_json(*arguments: str | Path, **options: Any) -> Any:
         raise AssertionError(f"{constant} is not JSON")
 
     report = json.loads(done.stdout, parse_constant=refuse)
+    msgspec.convert(report, Timings)
     counts = Counter(row["status"] for row in report["rows"])
     assert report["files"] == counts.total()
     assert report["by_status"] == {status: counts[status] for status in report["by_status"]}

@@ -53,7 +53,6 @@ def results(tmp_path: Path) -> Path:
     [
         ("run --list", "run --list", 0),
         ("run --dry_run", "run --backend=jax --model=llama2_tiny --dry_run", 0),
-        ("run --dry_run (sweep)", "run --backend=jax --model=llama2_tiny --dtype=bf16,fp32 --dry_run", 0),
         ("plan estimate", "plan --backend=jax --model=llama2_70b --gpus=64", 0),
         ("plan layouts", "plan layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64", 0),
         ("plan mlperf", "plan mlperf config.sh --benchmark=llama2_70b_lora", 2),
@@ -89,6 +88,14 @@ def test_the_document_is_as_its_schema_says(document: str, typed: str, code: int
     found, done = answered(*typed.split(), cwd=results)
     assert done.returncode == code, done.stderr
     msgspec.convert(found, SCHEMAS.DOCUMENTS[document])
+
+
+def test_a_dry_run_of_a_sweep_has_every_cell_and_what_is_refused(results: Path) -> None:
+    typed = "run --backend=nemo --model=llama2_tiny --dtype=bf16,fp8 --dry_run --skip_refused"
+    sweep = msgspec.convert(answered(*typed.split(), cwd=results)[0], SCHEMAS.DOCUMENTS["run --dry_run (sweep)"])
+    (cell,), (refused,) = sweep.cells, sweep.refused
+    assert (cell.name, cell.benchmark.dtype, refused.name) == ("--dtype=bf16", "bf16", "--dtype=fp8")
+    assert cell.plan.phases and "has no fp8" in refused.reason
 
 
 def test_every_command_has_a_schema() -> None:

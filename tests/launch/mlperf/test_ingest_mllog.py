@@ -5,8 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from benchmarks.mlperf.writing import WrittenRun
 from launch.mlperf.emit import write
+from launch.reports.ingest_reports import Ingested
 from tests import forked
 from tests.benchmarks.mlperf.made_runs import made_run
 
@@ -20,7 +23,9 @@ def run(script: str, *arguments: str) -> str:
 
 
 def as_json(log: Path) -> Any:
-    return json.loads(run("ingest.py", "--json", f"--log={log}"))
+    found = json.loads(run("ingest.py", "--json", f"--log={log}"))
+    msgspec.convert(found, Ingested)
+    return found
 
 
 def labelled(run: WrittenRun, path: Path) -> Path:

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RESULT, RunFolder
+from benchmarks.trace.report import TraceReport
 from jax_backend import BACKEND
 from tests import forked
 from tests.benchmarks.trace.made import SAMPLE_EVENTS, sample
@@ -40,7 +42,9 @@ def run(*arguments: str | Path, **variables: str) -> "subprocess.CompletedProces
 def as_json(*arguments: str | Path, **variables: str) -> Any:
     done = run(*arguments, "--json", **variables)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    msgspec.convert(found, TraceReport)
+    return found
 
 
 def refused(*arguments: str | Path, **variables: str) -> str:
