@@ -1,5 +1,6 @@
 """The console command `stepmark`, and its completion in bash."""
 
+import json
 import os
 import subprocess
 import sys
@@ -32,6 +33,7 @@ def test_the_help_lists_every_command() -> None:
     assert {"run", "report", "nightly", "completion"} <= set(listed)
     assert len(listed) == 14
     assert stepmark().stdout == done.stdout
+    assert json.loads(stepmark("--help", "--json").stdout) == {"text": done.stdout.rstrip("\n")}
     assert stepmark("--version").stdout == f"stepmark {VERSION}\n"
 
 
