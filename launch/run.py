@@ -33,7 +33,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # --help loads nothing else
     from benchmarks.errors import StepmarkError
     from benchmarks.request.resolve import Request
     from benchmarks.sweeps.sweep import Checked
-    from benchmarks.values import Benchmark, Site
+    from benchmarks.values import Benchmark, Plan, Site
     from launch.command_line.documents import DryRun, DrySweep
     from launch.running.runners import Job, Runner
 
@@ -179,7 +179,7 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     from benchmarks.planning.plan_text import plan_text
     from launch.running.runners import refused_text
 
-    found, refusals = _dry_run(runner.understand(request), runner)
+    found = _planned(runner.understand(request), runner)
     if found.benchmark.is_submission:
         from launch.mlperf.admit import submission_text
 
@@ -187,23 +187,34 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     else:
         storage = find_backend(request.backend).storage(found.benchmark)
         text = plan_text(found.benchmark, found.plan, storage, configs.calibration())
-    output.answer(found, text + (f"\n\n{found.beside}" if found.beside else "") + "\n" + refused_text(refusals))
+    beside = f"\n\n{found.beside}" if found.beside else ""
+    output.answer(lambda: _dry_run(found), f"{text}{beside}\n{refused_text(found.refusals)}")
     return EXIT_VALID
 
 
-def _dry_run(benchmark: "Benchmark", runner: "Runner") -> "tuple[DryRun, list[StepmarkError]]":
-    """And what would be refused."""
+class _Planned(NamedTuple):
+    benchmark: "Benchmark"
+    plan: "Plan"
+    beside: str
+    refusals: "list[StepmarkError]"  # would be refused now
+
+
+def _planned(benchmark: "Benchmark", runner: "Runner") -> _Planned:
     from benchmarks.backend import find_backend
-    from launch.command_line.documents import DryRun, Why
 
     backend = find_backend(benchmark.backend)
     if benchmark.pgle != "off":
         benchmark = _with_kept_profile(benchmark, backend)
     plan = runner.plan(benchmark, backend)
     beside = runner.preview(benchmark, backend)  # refuses what must not be shown
-    refusals = list(runner.refusals(benchmark))
-    why = [Why(**one.words()) for one in refusals]
-    return DryRun(benchmark=benchmark, plan=plan, beside=beside, refusals=why), refusals
+    return _Planned(benchmark, plan, beside, list(runner.refusals(benchmark)))
+
+
+def _dry_run(found: _Planned) -> "DryRun":
+    from launch.command_line.documents import DryRun, Why
+
+    why = [Why(**one.words()) for one in found.refusals]
+    return DryRun(benchmark=found.benchmark, plan=found.plan, beside=found.beside, refusals=why)
 
 
 def _with_kept_profile(benchmark: "Benchmark", backend: "Backend") -> "Benchmark":
@@ -248,7 +259,7 @@ def _dry_sweep(checked: "Checked", repeats: int, runner: "Runner") -> "DrySweep"
 
     names, left_out = checked.names
     cells = [
-        DryCell(name=name, **asdict(_dry_run(benchmark, runner)[0]))
+        DryCell(name=name, **asdict(_dry_run(_planned(benchmark, runner))))
         for name, benchmark in zip(names, checked.benchmarks, strict=True)
     ]
     refused = [RefusedCell(name=name, reason=one.reason) for name, one in zip(left_out, checked.refused, strict=True)]

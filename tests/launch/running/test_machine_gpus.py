@@ -268,7 +268,7 @@ def test_the_doctor_without_gpus_or_with_a_lost_one(tmp_path: Path, play_machine
 
 def checks_of(machine_report: tuple[Any, str, int]) -> tuple[dict[str, tuple[str, str]], int]:
     found, _, code = machine_report
-    return {one["check"]: (one["status"], one["text"]) for one in found}, code
+    return {one.check: (one.status, one.text) for one in found}, code
 
 
 @pytest.fixture
