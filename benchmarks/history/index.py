@@ -29,7 +29,7 @@ from benchmarks.version import VERSION
 
 Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # hands them on; may show how far they are
 
-NO_RUNS = frozenset({"nights", "dashboard"})  # what Stepmark itself keeps in the same folder
+NO_RUNS = frozenset({"comparisons", "nights", "dashboard"})  # what Stepmark itself keeps in the same folder
 OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")
 NOTHING_YET = "nothing yet"
 FOREIGN = f"no run: it has no {BENCHMARK}, and no folder in it has one"

@@ -25,7 +25,7 @@ from benchmarks.gate.values import NightReport
 from benchmarks.rendering.columns import Rows, aligned, plural
 from benchmarks.rendering.report import result_rows
 from benchmarks.runs.finished_run import RUNNING, FinishedRun
-from benchmarks.runs.runfolder import STEPS, RunFolder
+from benchmarks.runs.runfolder import COMPARISONS, STEPS, RunFolder
 from benchmarks.values import Step
 from launch.dashboards.folders import ROOT, STATE, alone, keep
 from launch.reports.html_pages import cleaned
@@ -68,6 +68,7 @@ def update(
         boards = series.boards(drawn, bands)
         reports = [] if filtered else _reports(output_dir / NIGHTS, notes)
         of_nights = nights.boards(reports)
+        compared = [] if filtered else _boards_of_comparisons(output_dir / COMPARISONS, notes)
         of_runs = _boards_of_runs(output_dir, shown, notes)
         figures = series.categories(drawn)
         own = [Chart(title=title, tags=[tag]) for title, tag in OF_EACH_RUN.items()]
@@ -82,7 +83,7 @@ def update(
             msgspec.structs.replace(board, place=place)
             for place, board in enumerate([*boards, *of_nights, *(one for one in of_runs if _is_newest(one))])
         ]
-        changes = keep(logdir, [root, *coloured, *(one for one in of_runs if not _is_newest(one))])
+        changes = keep(logdir, [root, *coloured, *compared, *(one for one in of_runs if not _is_newest(one))])
     also = (
         f"; {plural(count, 'night')}"
         if (count := sum(len(board.points) for board in of_nights if board.told))
@@ -123,6 +124,24 @@ def _reports(folder: Path, notes: list[str]) -> list[NightReport]:
         except StepmarkError as error:
             notes.append(f"a night of {path.parent.name} is left out: {error.what}")
     return reports
+
+
+def _boards_of_comparisons(folder: Path, notes: list[str]) -> list[Board]:
+    """As compare.py --dashboard=NAME kept them: the sentence is the heading."""
+    boards = []
+    for path in sorted(folder.glob("*.txt")):
+        try:
+            heading, *lines = cleaned(files.read(path).decode(errors="backslashreplace")).split("\n")
+        except OSError as error:
+            notes.append(f"the comparison {path.stem} is left out: {error.strerror}")
+            continue
+        name = plain(path.stem)
+        boards.append(
+            Board(
+                name=f"{COMPARISONS}/{name}", told=[Text(tag=f"0 comparisons/{name}", heading=heading, lines=lines)]
+            )
+        )
+    return boards
 
 
 def _bands(output_dir: Path, file: Path, entries: Sequence[FinishedRun], notes: list[str]) -> dict[str, Band]:

@@ -139,6 +139,20 @@ def words(folder: Path) -> str:
     return told.tensor_proto.string_val[0].decode()
 
 
+def test_a_comparison_that_was_kept_is_told_in_its_own_words_until_it_is_deleted(results: Path) -> None:
+    kept = results / "comparisons" / "fp8.txt"
+    kept.parent.mkdir()
+    kept.write_text("fp8 is 31% faster than bf16\n\n  A  bf16\n  B  fp8\n")
+    dashboard(f"--output_dir={results}")
+    (told,) = files(results / "dashboard/comparisons")
+    data = (results / "dashboard/comparisons" / told).read_bytes()
+    assert b"0 comparisons/fp8" in data
+    assert b"## fp8 is 31% faster than bf16\n" in data
+    kept.unlink()
+    dashboard(f"--output_dir={results}")
+    assert not files(results / "dashboard/comparisons")
+
+
 def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
     dashboard(f"--output_dir={results}")
     ended(results, run_name(9), 0.5, measured_peaks=MEASURED)
