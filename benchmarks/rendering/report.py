@@ -185,14 +185,14 @@ def step_text(
 ) -> str:
     """The live line: where the run is, how fast, and how long it still takes; `at_most` where it may end early."""
     words = [f"step {step.step + 1}/{total_steps}"]
+    if seconds_left is not None:  # early: a narrow terminal cuts the end off
+        words.append(f"{'at most ' if at_most else ''}{duration_text(seconds_left)} left")
     if typical_seconds:
         words.append(f"{seconds_text(typical_seconds)}/step")
         if step.tokens:
             words.append(f"{count_text(step.tokens / typical_seconds)} tokens/s")
     if step.loss is not None:
         words.append(f"loss {step.loss:.3f}")
-    if seconds_left is not None:
-        words.append(f"{'at most ' if at_most else ''}{duration_text(seconds_left)} left")
     return " · ".join(words)
 
 

@@ -45,7 +45,7 @@ def shown(lead: str = "") -> Iterator[Show]:
                 return _left(task)
 
         words = [TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[more]")]
-        columns = (words[0], BarColumn(bar_width=20), words[1], TimeElapsedColumn(), Left())
+        columns = (words[0], BarColumn(bar_width=12), words[1], TimeElapsedColumn(), Left())
         with Progress(*columns, console=console(), transient=True) as progress:
             task = progress.add_task("", total=None, more="")
 

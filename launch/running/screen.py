@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PLAIN_LINE_SECONDS = 10.0
 RECENT_STEPS = 10
-BAR_WIDTH = 20
+BAR_WIDTH = 12  # with the time left it fits into 80 columns
 
 
 class Screen:

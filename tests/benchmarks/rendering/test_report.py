@@ -72,7 +72,7 @@ def test_long_texts_go_on_in_their_column_and_tables_stay_whole() -> None:
 def test_the_live_line() -> None:
     step = Step(step=4, seconds=0.5, loss=5.25, tokens=256)
     assert report.step_text(step, 50, 0.5, 22.4) == (
-        "step 5/50 · 500 ms/step · 512 tokens/s · loss 5.250 · 22 s left"
+        "step 5/50 · 22 s left · 500 ms/step · 512 tokens/s · loss 5.250"
     )
 
 

@@ -33,8 +33,8 @@ def test_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> N
     assert text.out == ""
     assert text.err.splitlines() == [
         "starting",
-        "step 4/10 · 500 ms/step · 512 tokens/s · loss 5.970 · 3 s left",
-        "step 10/10 · 500 ms/step · 512 tokens/s · loss 5.910 · 0 s left",
+        "step 4/10 · 3 s left · 500 ms/step · 512 tokens/s · loss 5.970",
+        "step 10/10 · 0 s left · 500 ms/step · 512 tokens/s · loss 5.910",
     ]
 
 
@@ -85,5 +85,5 @@ def test_one_live_line_on_a_terminal() -> None:
     text = drawn.decode()
     assert "starting" in text
     assert "step 1/3" in text
-    assert "step 3/3 · 500 ms/step" in text
+    assert "step 3/3 · 0 s left · 500 ms/step" in text
     assert "\x1b[" in text
