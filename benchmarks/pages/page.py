@@ -157,7 +157,8 @@ def shown(blocks: Sequence[Block]) -> list[Block]:
 
 
 def page(*parts: Part) -> str:
-    """One file for one or several reports: of several, a table of them all, and each folded behind its row."""
+    """One file for one or several reports: of several, the newest first, a table, and each folded behind its row."""
+    parts = tuple(sorted(parts, key=lambda part: part.overview.when, reverse=True))
     title = parts[0].title if len(parts) == 1 else f"{len(parts)} reports"
     css = (HERE / "page.css").read_text(encoding="utf-8")
     script = (HERE / "page.js").read_text(encoding="utf-8") if len(parts) > 1 else ""
