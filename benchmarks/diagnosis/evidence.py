@@ -1,6 +1,7 @@
 """One log -> what in it tells of a failure. Read as it comes and once; lines that tell nothing cost little. Pure."""
 
 import re
+from collections import Counter
 
 import msgspec
 
@@ -24,6 +25,7 @@ ABOUT = 40  # characters of a long line that are shown before its symptom
 LONGEST_MARK = 400  # bytes, within which a line says that it is an error
 LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
 MOST_UNKNOWN = 20  # of different shapes, in one log
+MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the first
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s)"  # what may stand before an error: nothing, or whoever wrote the line
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
 FATAL = re.compile(
@@ -35,7 +37,7 @@ FATAL = re.compile(
 MARKED = re.compile(
     PREFIXED + rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|fatal|Fatal|CRITICAL)[:\]]|[EF]\d{4} \d\d:\d\d|\[NeMo E "
     rb"|E \S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/])ERROR(?:[\s\]):|,]|$)"
-    rb"|\b[Ee]rror (?:occurred|executing|while|during)\b"
+    rb"|\b[Ee]rror (?:occurred|executing|while|during)\b|\bthe following errors?:"
 )
 # A program that could not do something, or a launcher that says so of one.
 UNABLE = re.compile(
@@ -47,7 +49,7 @@ WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W \S+\.cc:"
 ANNOUNCES = 160  # characters, within which a line says its level
 # A run that goes well prints none of these, whatever else it marks as an error.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
-LOSSES = re.compile(rb"loss[\"' ]*[:=|]? *[\"']?-?\d")  # of a step, in whatever words
+LOSSES = re.compile(rb"loss[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d")  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = b"Exception ignored in"
@@ -110,6 +112,7 @@ class Scanner:
         self._counted = 0  # in the text: up to here its lines have been counted
         self._lines = 0  # that end before it
         self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # prefix and end, in the log, of those being read
+        self._taken = Counter[int]()  # tracebacks, by how many steps were before them
         self._bytes = 0
         self._steps = 0
         self._ended_well = False
@@ -207,9 +210,11 @@ class Scanner:
 
     def _look_for_the_unknown(self, start: int, line: bytes, bare: bytes, words: set[bytes]) -> None:
         known, begin = self._symptoms, bare[:LONGEST_MARK]
-        if self._is_in_traceback(start, line) or known.informs(bare):
+        if self._is_in_traceback(start, line):
             return
         traceback = TRACEBACK in line or (FRAME_WORD in words and HEADLESS.search(line))
+        if known.informs(bare) and not traceback:  # a launcher may hand on a pod's lines at level INFO
+            return
         fatal = words & FATAL_WORDS and FATAL.search(begin)
         marked = (words & LEVEL_WORDS and MARKED.search(begin)) or (words & UNABLE_WORDS and UNABLE.search(begin))
         if not (traceback or fatal or marked) or WARNS.search(line[:ANNOUNCES]):
@@ -229,6 +234,9 @@ class Scanner:
 
     def _take_traceback(self, start: int, line: bytes) -> None:
         """The error that was raised first; none where Python ignored it, or where it shows a known symptom."""
+        self._taken[self._steps] += 1
+        if self._taken[self._steps] > MOST_TRACEBACKS:
+            return
         found = read_traceback(self._text[start : start + AHEAD_BYTES])
         self._tracebacks.append((found.prefix, self._before + start + found.end))
         raised = [one for one in found.errors if not is_handed_on(one[1])]
@@ -257,8 +265,8 @@ class Scanner:
             self._count(start)
         rank = rank_in(written_by)
         rank = self._rank if rank is None else rank
-        text = shown_line(line) if name == UNKNOWN else ""
-        key = (name, rank, shape(text) if len(self._seen) < MOST_UNKNOWN else "")
+        text = shown_line(line) if name == UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
+        key = (name, rank, shape(text))
         seen = self._seen.get(key)
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
             seen.count += 1
@@ -267,7 +275,7 @@ class Scanner:
             id=name,
             file=self._file,
             line=(self._lines if lines is None else lines) + 1,
-            text=text or self._shown(name, line),
+            text=text or (shown_line(line) if name == UNKNOWN else self._shown(name, line)),
             rank=rank,
             time=self._time(start, line),
         )

@@ -217,13 +217,15 @@ def _unpacked(text: bytes, quoted: bool) -> Iterator[bytes]:
 
 
 def _prefix(text: bytes, before: bytes) -> "re.Pattern[bytes]":
-    following = [without_colours(line) for line in text.split(b"\n", FRAMES_WITHIN)[1:FRAMES_WITHIN]]
+    following = text.split(b"\n", FRAMES_WITHIN)[1:FRAMES_WITHIN]
     for free in (CLOCKS, NUMBERS):
         pattern = _pattern(before, free)
-        if any((found := pattern.match(line)) and FRAME.match(line, found.end()) for line in following):
-            return pattern
-    frame = FRAME.search(following[0]) if following else None
-    return _pattern(following[0][: frame.start()] if frame else before, CLOCKS)
+        for line in map(without_colours, following):
+            if (found := pattern.match(line)) and FRAME.match(line, found.end()):
+                return pattern
+    first = without_colours(following[0]) if following else b""
+    frame = FRAME.search(first)
+    return _pattern(first[: frame.start()] if frame else before, CLOCKS)
 
 
 def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":

@@ -59,8 +59,7 @@ class LinePicker:
                 continue
             if picked is not None:
                 yield picked
-            start = max(lower.rfind(b"\n", 0, position), lower.rfind(b"\r", 0, position)) + 1
-            picked = Picked(start, _line_end(lower, position), position, set(words))
+            picked = Picked(*_line_at(lower, position), position, set(words))
         if picked is not None:
             yield picked
 
@@ -95,6 +94,9 @@ def _usualness(group: bytes) -> int:
     return ordinary + sum(1 << max(0, 12 - USUAL.find(byte) // 3) for byte in group if byte in USUAL)
 
 
-def _line_end(text: bytes, position: int) -> int:
-    ends = [end for end in (text.find(b"\n", position), text.find(b"\r", position)) if end >= 0]
-    return min(ends, default=len(text))
+def _line_at(text: bytes, position: int) -> tuple[int, int]:
+    """Where the line begins and ends. No further than to the next line feed is looked for a carriage return."""
+    begin, end = text.rfind(b"\n", 0, position) + 1, text.find(b"\n", position)
+    end = len(text) if end < 0 else end
+    back = text.find(b"\r", position, end)
+    return max(begin, text.rfind(b"\r", begin, position) + 1), end if back < 0 else back
