@@ -10,6 +10,7 @@ from datetime import datetime
 
 from benchmarks.gate.report_text import change_text, first_verdicts, refused_text, slowed_text, value_text
 from benchmarks.gate.values import CellReport, MetricJudgement, NightReport
+from benchmarks.rendering.report import reasons_text
 
 _FORBIDDEN = re.compile(
     r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
@@ -49,7 +50,7 @@ def _add_cell(suite: ET.Element, report: NightReport, cell: CellReport) -> None:
     name = f"{report.suite}.{cell.cell}"
     if not cell.judgements:
         case = ET.SubElement(suite, "testcase", classname=name, name="run", time="0")
-        text = _clean("; ".join(cell.reasons) or f"the run is {cell.status}")
+        text = _clean(reasons_text(cell.reasons) or f"the run is {cell.status}")
         kind = "not comparable" if cell.status == "valid" else cell.status
         ET.SubElement(case, "error", message=text, type=kind).text = text
     for one in cell.judgements:

@@ -28,6 +28,7 @@ from benchmarks.gate.values import (
     Verdict,
 )
 from benchmarks.measuring import statistics
+from benchmarks.rendering.report import reasons_text
 from benchmarks.runs.finished_run import FinishedRun
 
 # The later, the worse. A cell that could not be judged is worse than one that has too little history yet.
@@ -243,7 +244,9 @@ def judge_cell(
     """The report, and where re-runs are wanted, how urgent they are."""
     entry, cell, reruns = tonight.entry, tonight.cell, tonight.reruns or ()
     failed = [one for one in reruns if one.status != "valid"]
-    notes = [f"re-run {one.run_id} confirms nothing: it is {one.status}: {'; '.join(one.reasons)}" for one in failed]
+    notes = [
+        f"re-run {one.run_id} confirms nothing: it is {one.status}: {reasons_text(one.reasons)}" for one in failed
+    ]
     report = CellReport(
         cell=cell.name,
         title=cell.title,

@@ -21,7 +21,7 @@ from benchmarks.gate.values import (
 )
 from benchmarks.rendering.columns import Rows, aligned, columns, percent_text, plural
 from benchmarks.rendering.markdown import headed
-from benchmarks.rendering.report import bytes_text, count_text, seconds_text
+from benchmarks.rendering.report import bytes_text, count_text, folded, seconds_text
 
 SHOWN_LEFT_OUT = 4
 USUAL_PLACE = "results"  # of runs, without --output_dir
@@ -102,7 +102,9 @@ def _rows(cell: CellReport) -> list[tuple[str, ...]]:
 
 def details(cell: CellReport) -> Rows:
     """What is to be known of a cell beside its figures; also on the page of a night."""
-    rows = _under("run", [f"{cell.run_id or 'none'}, {cell.status}", *(f"- {reason}" for reason in cell.reasons)])
+    rows = _under(
+        "run", [f"{cell.run_id or 'none'}, {cell.status}", *(f"- {reason}" for reason in folded(cell.reasons))]
+    )
     rows += _under("new baseline", cell.new_baseline)
     for one in cell.judgements:
         if _waits(cell) and is_short(one):

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from benchmarks.gate.values import NightPoint
+from benchmarks.rendering.report import reasons_text
 from benchmarks.runs import identity
 from benchmarks.runs.finished_run import FinishedRun, changes
 
@@ -81,7 +82,7 @@ def _comparable(entry: FinishedRun | None, control: FinishedRun | None, kinds: S
 
 def _why_left_out(entry: FinishedRun, tonight: FinishedRun, kinds: Sequence[str]) -> str:
     if entry.status != "valid":
-        return f"{entry.status}: {'; '.join(entry.reasons)}" if entry.reasons else entry.status
+        return f"{entry.status}: {reasons_text(entry.reasons)}" if entry.reasons else entry.status
     if entry.slowed_by:
         return f"slowed on purpose by {entry.slowed_by:.0%}"
     if entry.not_comparable:

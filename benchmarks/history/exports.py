@@ -14,7 +14,7 @@ from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
 from benchmarks.logs.log_endings import printable
 from benchmarks.rendering.columns import columns, plural
-from benchmarks.rendering.report import count_text, seconds_text
+from benchmarks.rendering.report import count_text, folded, seconds_text
 from benchmarks.runs import identity
 from benchmarks.runs.finished_run import RUNNING, FinishedRun
 from benchmarks.runs.short_names import short_names
@@ -86,7 +86,7 @@ def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
 
 def _notes(entry: FinishedRun) -> list[str]:
     """What must be known before a figure of the row is used, and what the run is called."""
-    notes = [f"{entry.status}: {entry.reasons[0]}"] if entry.reasons and entry.status != "valid" else []
+    notes = [f"{entry.status}: {folded(entry.reasons)[0]}"] if entry.reasons and entry.status != "valid" else []
     notes += [f"never to be compared: {reason}" for reason in entry.not_comparable]
     if entry.settling == "still moving":
         notes.append(f"still moving: the median may be off by up to {entry.median_off_percent or 0:.2g}%")

@@ -29,6 +29,7 @@ from benchmarks.pages.page import (
     interval_text,
 )
 from benchmarks.rendering.columns import plural
+from benchmarks.rendering.report import reasons_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +89,7 @@ def _found(report: NightReport) -> list[str]:
     lines = []
     for cell in report.cells:
         if cell.status not in ("valid", "running"):
-            why = "; ".join(cell.reasons) or "no reason is known"
+            why = reasons_text(cell.reasons) or "no reason is known"
             lines.append(f"{cell.title}: tonight's run is {cell.status}: {why}")
         lines += [
             f"{cell.title}: {one.metric.title}: {one.why}"

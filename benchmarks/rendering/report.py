@@ -1,16 +1,21 @@
 """What a person reads: results, plans and lists as labelled lines of text. Pure; no screen, no colours."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring.settling import WORDS
-from benchmarks.rendering.columns import Rows, aligned, columns, spans_text
+from benchmarks.rendering.columns import Rows, aligned, columns, some, spans_text
 from benchmarks.values import Benchmark, Parallelism, Recipe, Step
 
 if TYPE_CHECKING:
     from benchmarks.logs.foreign import ForeignResult
     from benchmarks.measuring.summary import Result
     from benchmarks.measuring.utilisation import Mfu
+
+OF_A_RANK = re.compile(r"((?:phase \S+: )?)rank (\d{1,9})(:?) (.+)")
+BREAKS = re.compile(r"(?:\s|\\n)+")  # a message that was quoted holds its line breaks as \n
+MOST_REASONS = 4
 
 
 def seconds_text(seconds: float) -> str:
@@ -67,17 +72,26 @@ def result_rows(result: "Result") -> Rows:
 
 
 def folded(reasons: Sequence[str]) -> list[str]:
-    """What several ranks say alike is said once: "64 ranks (0-63): no step was trained"."""
-    ranks: dict[str, list[int]] = {}
+    """Each reason in one line, and what several ranks say alike once: "64 ranks (0-63): no step was trained"."""
+    ranks: dict[tuple[str, str, str], set[int]] = {}
     for reason in reasons:
-        rank, _, what = reason.removeprefix("rank ").partition(": ")
-        known = reason.startswith("rank ") and rank.isdecimal() and what
-        ranks.setdefault(what if known else reason, []).extend([int(rank)] if known else [])
-    heads = {1: "rank {1}: ", 0: ""}
-    return [
-        heads.get(len(found), "{0} ranks ({1}): ").format(len(found), spans_text(found)) + what
-        for what, found in ranks.items()
-    ]
+        line = BREAKS.sub(" ", reason).strip()
+        found = OF_A_RANK.fullmatch(line)
+        before, rank, sign, what = found.groups() if found else ("", "", "", line)
+        ranks.setdefault((before, sign, what), set()).update([int(rank)] if rank else [])
+    return [f"{before}{_ranks_text(found, sign)}{what}" for (before, sign, what), found in ranks.items()]
+
+
+def _ranks_text(ranks: Collection[int], sign: str) -> str:
+    if len(ranks) < 2:
+        return "".join(f"rank {rank}{sign} " for rank in ranks)
+    several = f"{len(ranks)} ranks ({spans_text(ranks)})"
+    return f"{several}: " if sign else f"each of {several} "  # before a verb of one rank
+
+
+def reasons_text(reasons: Sequence[str]) -> str:
+    """The first few, in one line; empty where there is none."""
+    return some(folded(reasons), MOST_REASONS, "; ")
 
 
 def _convergence_rows(result: "Result") -> Rows:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from benchmarks.rendering.report import reasons_text
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import gain, scaling
@@ -72,7 +73,7 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[s
     if result is None:
         return "left no result that can be read: it was cut off, or its folder is gone"
     if result.status != "valid":
-        return f"{result.status}: {'; '.join(result.reasons)}"
+        return f"{result.status}: {reasons_text(result.reasons)}"
     return f"may not be compared: {'; '.join(result.not_comparable)}" if result.not_comparable else ""
 
 

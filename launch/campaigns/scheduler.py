@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from benchmarks import files
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import duration_text, seconds_text
+from benchmarks.rendering.report import duration_text, reasons_text, seconds_text
 from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.sweeps.sweep import SCHEMA_VERSION
@@ -167,7 +167,7 @@ def end_text(result: FinishedRun | None) -> str:
     if result is None:
         return "ended and left no result"
     if result.status != "valid":
-        return f"{result.status}: {'; '.join(result.reasons)}"
+        return f"{result.status}: {reasons_text(result.reasons)}"
     return "valid" if result.seconds_per_step is None else f"valid, {seconds_text(result.seconds_per_step)}/step"
 
 

@@ -21,7 +21,7 @@ from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.jobs.job_record import SUBMITTED, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering.columns import some
-from benchmarks.rendering.report import duration_text
+from benchmarks.rendering.report import duration_text, folded
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RUN_ID, STEPS, RunFolder
 from benchmarks.runs.short_names import short_names
 from benchmarks.values import Benchmark
@@ -159,7 +159,7 @@ def is_followed(folder: RunFolder) -> bool:
 
 
 def _take_result(row: RunState, result: Result) -> None:
-    row.state, row.detail = result.status, result.reasons[0] if result.reasons else ""
+    row.state, row.detail = result.status, next(iter(folded(result.reasons)), "")
     row.seconds_per_step = result.seconds_per_step.median
     row.step = result.window.last_step
 

@@ -14,6 +14,7 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.gate import rehearsal
 from benchmarks.gate.suites import Cell, watched
 from benchmarks.gate.values import Suite
+from benchmarks.rendering.report import reasons_text
 from benchmarks.request.resolve import command_of
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import new_run_id
@@ -89,7 +90,7 @@ def _made_now(suite: Suite, cells: Sequence[Cell], site: Site, runner_in: Callab
     if run is None or not _can_be_scaled(run):
         reasons = [*run.reasons, *run.not_comparable] if run else []
         raise RunError(
-            f"the run of {cell.name} cannot be rehearsed with: {'; '.join(reasons) or 'it left no result'}",
+            f"the run of {cell.name} cannot be rehearsed with: {reasons_text(reasons) or 'it left no result'}",
             next_command=command_of(cell.request, "run.py"),
         )
     return _Real(cell, run, "(made just now)")

@@ -54,6 +54,28 @@ def test_numbers(made: Callable[[float], str], number: float, text: str) -> None
     assert made(number) == text
 
 
+@pytest.mark.parametrize(
+    ("reasons", "text"),
+    [
+        ([f"rank {rank}: no step" for rank in range(64)], "64 ranks (0-63): no step"),
+        (
+            ["rank 1 was killed by signal 6", "rank 3 was killed by signal 6", "rank 2 failed (x)"],
+            "each of 2 ranks (1,3) was killed by signal 6; rank 2 failed (x)",
+        ),
+        (["phase convert: rank 0 failed (x)", "phase convert: rank 1 failed (x)"],
+         "phase convert: each of 2 ranks (0-1) failed (x)"),
+        (["rank 0 failed (E: 1 error\n  field)", r"rank 1 failed (E: 1 error\n  field)"],
+         "each of 2 ranks (0-1) failed (E: 1 error field)"),
+        ([f"rank {rank}: loss {rank}" for rank in range(64)],
+         "rank 0: loss 0; rank 1: loss 1; rank 2: loss 2; rank 3: loss 3 and 60 more"),
+        (["rank 7: alone", "7 of 9 steps were trained"], "rank 7: alone; 7 of 9 steps were trained"),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_what_ranks_say_alike_is_said_once_and_in_one_line(reasons: list[str], text: str) -> None:
+    assert report.reasons_text(reasons) == text
+
+
 def test_columns_line_up_and_long_texts_stay_in_theirs() -> None:
     lines = aligned([("a", "one\ntwo"), ("long", "three")])
     assert lines == ["  a     one", "        two", "  long  three"]
