@@ -4,7 +4,7 @@ Examples:
   python launch/compare.py RUN_A RUN_B
       two runs; without earlier runs of the same kind there is no verdict: one run shows no noise
   python launch/compare.py RUN1,RUN2,RUN3 RUN4,RUN5,RUN6
-      two sets: from 3 runs a side on, the interval and the verdict are those of the runs
+      two sets: from 3 runs a side on, best run in turns, the interval and the verdict are those of the runs
   python launch/compare.py tag=before tag=after --explain
       filters; and what differs in the provenance of the two sides, the most likely cause first
   python launch/compare.py dtype=bf16,gpus=64,date>=2026-11-01 dtype=fp8,gpus=64 --html=FILE

@@ -11,6 +11,7 @@ from benchmarks.comparing.intervals import FEWEST_RUNS
 from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
 from benchmarks.comparing.values import Side
 from benchmarks.rendering.columns import plural
+from benchmarks.rendering.report import reasons_text
 from benchmarks.values import Window
 
 # What all runs of a side share; else its figures would be those of a mixture.
@@ -49,7 +50,7 @@ def _why_not(run: ComparedRun, *, baseline: bool) -> str | None:
     if benchmark.dtype in benchmark.hardware.emulated:
         return f"{benchmark.dtype} is emulated on {benchmark.hardware.title}: its speed says nothing"
     if result.status != "valid":
-        return f"{result.status}: {'; '.join(result.reasons) or 'no reason is given'}"
+        return f"{result.status}: {reasons_text(result.reasons) or 'no reason is given'}"
     if baseline and result.slowed_by:
         return f"slowed on purpose by {result.slowed_by:.0%}: it can be no baseline"
     if result.seconds_per_step.median is None:
@@ -131,8 +132,8 @@ def _settling(window: Window) -> str:
     return "too short" if window.settling == "not judged" and not window.settled else window.settling
 
 
-def remarks(a: Runs, b: Runs) -> list[str]:
-    """What a reader must know beside the figures, the most important first."""
+def remarks(a: Runs, b: Runs, *, order: bool = True) -> list[str]:
+    """What a reader must know beside the figures, the most important first; `order`: in which they ran, too."""
     found = []
     if slowed := b[0].result.slowed_by:
         found.append(f"B WAS SLOWED ON PURPOSE by {slowed:.0%} (--inject_slowdown={slowed:g})")
@@ -148,7 +149,7 @@ def remarks(a: Runs, b: Runs) -> list[str]:
         found.append(
             "fewer than 3 runs on a side: a run that was disturbed looks like a change; more runs tell them apart"
         )
-    else:  # runs in turns share what changes with the time; one side after the other does not
+    elif order:  # runs in turns share what changes with the time; one side after the other does not
         for (first, before), (second, after) in ((("A", a), ("B", b)), (("B", b), ("A", a))):
             times = [[run.began or 0.0 for run in runs] for runs in (before, after)]
             if max(times[0]) < min(times[1]):

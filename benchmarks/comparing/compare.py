@@ -16,6 +16,7 @@ from benchmarks.comparing.days import left_out
 from benchmarks.comparing.figures import FigureKind, figure_kinds
 from benchmarks.comparing.intervals import (
     FEWEST_RUNS,
+    TAKE_TURNS,
     Estimate,
     Level,
     between_pairs,
@@ -69,7 +70,10 @@ def compare(
         differences=differences,
         causes=found.causes if found else None,
         same=found.same if found else [],
-        notes=[*admission.remarks(runs_a, runs_b), *context.notes],
+        notes=[
+            *admission.remarks(runs_a, runs_b, order=not any(TAKE_TURNS in one.why for one in differences)),
+            *context.notes,
+        ],
         asked=admission.asked(runs_a, runs_b),
         not_known=found.not_known if found else [],
         margin_percent=margin_percent,
@@ -194,7 +198,7 @@ def _by_noise(kind: FigureKind, context: Context, a: Level, b: Level) -> Estimat
         return between_pairs([b.logs[y] - a.logs[x] for x, y in context.pairs])
     if min(len(context.a), len(context.b)) >= FEWEST_RUNS:
         noise = context.noise(kind, a.logs, b.logs) if left_out(*context.days) else None
-        return between_sets_of_days(a.logs, b.logs, context.days, context.times, noise)
+        return between_sets_of_days(a.logs, b.logs, context.days, context.times, noise, of_ratio=kind.of_ratio)
     windows = between_windows(a, b) if len(context.a) == len(context.b) == 1 else None
     found = with_noise(a.logs, b.logs, context.days, context.noise(kind, a.logs, b.logs))
     if found.half_width is None:

@@ -22,7 +22,7 @@ from benchmarks.comparing.days import (
     shared_out,
 )  # fmt: skip
 from benchmarks.comparing.together import CHANCE
-from benchmarks.comparing.turns import Times, adjusted_for_trend, in_turns, ran_first
+from benchmarks.comparing.turns import Times, adjusted_for_trend, in_turns, order_text
 from benchmarks.comparing.values import Direction, Verdict
 from benchmarks.measuring.clipped_mean import CONFIDENCE, FEWEST_PAIRS, POWER, clipped_mean, quantile
 from benchmarks.rendering.columns import percent_text
@@ -30,20 +30,16 @@ from benchmarks.rendering.columns import percent_text
 FEWEST_RUNS = FEWEST_PAIRS  # of a side that is a set: two have an interval that holds nearly everything
 FEWEST_OF_SIDE = 3  # days of a side, before its days alone say how much days differ
 EQUALITY = 0.95  # two-sided 90%: two one-sided tests at 5%
-SAME_DAY = f"{FEWEST_RUNS} runs a side, or {FEWEST_FOR_NOISE} other runs of the same kind, would show it"
+NOT_KNOWN = "the noise between such runs is not known, so the intervals leave it out"
+SAME_DAY = f"{NOT_KNOWN}; {FEWEST_RUNS} runs a side, or {FEWEST_FOR_NOISE} other runs of the same kind, would show it"
 OTHER_DAYS = (
-    f"A and B were made on different days; {FEWEST_RUNS} runs a side in turns, {FEWEST_OF_SIDE} days a side, or "
-    f"other runs of the same kind on {FEWEST_DAYS} days, would show it"
+    f"{NOT_KNOWN}; A and B were made on different days; {FEWEST_RUNS} runs a side in turns, {FEWEST_OF_SIDE} days a "
+    f"side, or other runs of the same kind on {FEWEST_DAYS} days, would show it"
 )
 TAKE_TURNS = "run A and B in turns: one run.py command with both values and --repeats does"
-ORDERS = {
-    "A": "A was run before B",
-    "B": "B was run before A",
-    "": "one side was run in the middle of the other",
-}
 LOOKS_THE_SAME = "a trend within the day looks the same"
 MOVES = "each side moves within the day in its own way, so that no common trend can be taken out"
-MOST_LEFT_OPEN = math.log(2)  # by a trend that is taken out; one that leaves more open is no adjustment
+MOST_LEFT_OPEN = math.log(2)  # by a trend that is taken out; one that leaves more open shows nothing but a difference
 TOO_LIKELY = "among all figures compared, one that far off is too likely by chance"
 Days = tuple[Sequence[int], Sequence[int]]  # of the runs of both sides
 
@@ -57,7 +53,7 @@ class Estimate(NamedTuple):
     equal: float = math.inf  # half of the 90% interval
     detectable: float = 0.0  # the effect that is seen in 4 of 5 cases
     by: str = ""  # what the interval is made from
-    lacks: str = ""  # what would have to be known, where what differs from run to run or day to day is not in it
+    lacks: str = ""  # why there is no verdict, where what differs from run to run or day to day is not in it
     hint: str = ""  # what would make it narrower
     error: float = 0.0  # the standard error
     freedom: float = math.inf
@@ -70,6 +66,10 @@ class Estimate(NamedTuple):
         if self.low is None or self.high is None:
             return None
         return max(self.high - self.centre, self.centre - self.low)
+
+    @property
+    def is_off_zero(self) -> bool:
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     @property
     def chance(self) -> float | None:
@@ -120,29 +120,37 @@ def between_sets(a: Sequence[float], b: Sequence[float]) -> Estimate:
     return _around(*_welch(a, b), f"{len(a)} and {len(b)} runs, Welch's t")
 
 
-def between_sets_in_order(a: Sequence[float], b: Sequence[float], times: Times) -> Estimate:
-    """The same for runs of the same days; if A and B were not run in turns, adjusted for a trend within the day."""
+def between_sets_in_order(
+    a: Sequence[float], b: Sequence[float], times: Times, *, of_ratio: bool = False
+) -> Estimate:
+    """The same for runs of the same days; if A and B were not run in turns, adjusted for a trend within the day.
+
+    `of_ratio`: of two times of one run, which the day moves alike: not adjusted, and shown only if it were then too.
+    """
+    plain = between_sets(a, b)
     if in_turns(times):
-        return between_sets(a, b)
-    found = adjusted_for_trend(a, b, times)
-    order = ORDERS[ran_first(times)]
+        return plain
+    found, order = adjusted_for_trend(a, b, times), order_text(times)
     if found is None or not found.common:
-        return between_sets(a, b)._replace(lacks=f"{order}, and {MOVES if found else LOOKS_THE_SAME}: {TAKE_TURNS}")
+        return plain._replace(lacks=f"{order}, and {MOVES if found else LOOKS_THE_SAME}: {TAKE_TURNS}")
     by = f"{len(a)} and {len(b)} runs, adjusted for a common trend, Welch's t"
     way_on = f"{order}, and {LOOKS_THE_SAME}: {TAKE_TURNS}"
     adjusted = _around(found.difference, found.error, found.freedom, by)
-    if (adjusted.half_width or 0.0) > MOST_LEFT_OPEN:
-        return between_sets(a, b)._replace(lacks=way_on)
+    if of_ratio:
+        also = not plain.is_off_zero or (adjusted.is_off_zero and adjusted.centre * plain.centre > 0)
+        return plain if also else plain._replace(lacks=way_on)
+    if (adjusted.half_width or 0.0) > MOST_LEFT_OPEN and not adjusted.is_off_zero:
+        return plain._replace(lacks=way_on)
     return adjusted._replace(hint=way_on)
 
 
 def between_sets_of_days(
-    a: Sequence[float], b: Sequence[float], days: Days, times: Times, noise: Noise | None
+    a: Sequence[float], b: Sequence[float], days: Days, times: Times, noise: Noise | None, *, of_ratio: bool = False
 ) -> Estimate:
     """The same, where the days of both sides are known: what differs from day to day is in it, or it says less."""
     missing = left_out(*days)
     if not missing:
-        return between_sets_in_order(a, b, times)
+        return between_sets_in_order(a, b, times, of_ratio=of_ratio)
     runs, counts = f"{len(a)} and {len(b)} runs", [len(set(own)) for own in days]
     if min(counts) >= FEWEST_OF_SIDE:
         means = _welch(day_means(a, days[0]), day_means(b, days[1]))
@@ -222,11 +230,8 @@ def verdict_of(
     if found.by_far:
         return _named(found, direction), found.by_far
     if found.low is None or found.high is None or found.lacks:
-        return (
-            "no verdict",
-            f"the noise between such runs is not known, so the intervals leave it out; {found.lacks}",
-        )
-    outside = found.low > 0 or found.high < 0
+        return "no verdict", found.lacks
+    outside = found.is_off_zero
     shown = outside and (together is None or together <= CHANCE)
     moved = (
         f"; the interval has room for {percent_text(100 * math.expm1(abs(found.moves)))} of drift"

@@ -44,11 +44,15 @@ def in_turns(times: Times) -> bool:
     return _balanced(times) and _balanced(_squares(times))
 
 
-def ran_first(times: Times) -> str:
-    """The side that ran before the other, A or B; none, if one ran in the middle of the other."""
+def order_text(times: Times) -> str:
+    """How sides lie that were not run in turns."""
     if _balanced(times):
-        return ""
-    return "A" if fmean(times[0]) < fmean(times[1]) else "B"
+        off = [fmean(squares) for squares in _squares(times)]
+        return f"the runs of {'A' if off[0] < off[1] else 'B'} began nearer the middle on average"
+    (first, early), (second, late) = sorted(zip("AB", times, strict=True), key=lambda side: fmean(side[1]))
+    if max(early) < min(late):
+        return f"{first} was run before {second}"
+    return f"the runs of {first} began earlier on average"
 
 
 def _balanced(times: Times) -> bool:

@@ -89,7 +89,13 @@ SHAPES: dict[str, Shape] = {  # of what the machine does over the day
 
 
 def in_order(
-    random: Random, order: str, trend: float, noise: float = NOISE, effect: float = 0.0, shape: str = "a line"
+    random: Random,
+    order: str,
+    trend: float,
+    noise: float = NOISE,
+    effect: float = 0.0,
+    shape: str = "a line",
+    of_ratio: bool = False,
 ) -> Estimate:
     """Runs one after the other, such as AAABBB, on a machine that slows down by as much as `trend` over the day."""
     times = np.arange(len(order)) / (len(order) - 1)
@@ -98,7 +104,7 @@ def in_order(
     sides = [
         [float(one) for one in values[chosen]] for values in (logs, NIGHT * 0.3 * times) for chosen in (~of_b, of_b)
     ]
-    return between_sets_in_order(sides[0], sides[1], (sides[2], sides[3]))
+    return between_sets_in_order(sides[0], sides[1], (sides[2], sides[3]), of_ratio=of_ratio)
 
 
 class Rates(NamedTuple):

@@ -135,6 +135,10 @@ def test_a_single_run_against_a_set_takes_the_noise_of_the_set() -> None:
     [
         ({"result": {"not_comparable": ["profiled (--profile=nsys): recording changes"]}}, "profiled"),
         ({"result": {"status": "failed", "reasons": ["rank 0 died"]}}, "failed: rank 0 died"),
+        (
+            {"result": {"status": "failed", "reasons": [f"rank {n} died" for n in range(64)]}},
+            "each of 64 ranks (0-63)",
+        ),
         ({"result": {"status": "invalid", "reasons": ["two meshes"]}}, "invalid: two meshes"),
         ({"benchmark": {"dtype": "fp8"}}, "fp8 is emulated"),
     ],
@@ -265,6 +269,9 @@ def test_sides_that_ran_one_after_the_other_are_said_to() -> None:
     assert any("all runs of A began before those of B" in note for note in compare(first, later).notes)
     assert any("all runs of B began before those of A" in note for note in compare(later, first).notes)
     assert not any("began before" in note for note in compare(first, turns).notes)
+    alike = compare(first, side("B", *(run(at(10 + n), 1.02 + 0.03 * (n == 1)) for n in range(3))))
+    assert "A was run before B" in figure(alike, "seconds/step").why
+    assert not any("began before" in note for note in alike.notes)  # that is said already
 
 
 def test_a_run_far_off_is_named() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.comparing.compare import compare
 from benchmarks.comparing.intervals import between_sets, between_sets_in_order
-from benchmarks.comparing.turns import adjusted_for_trend, in_turns, times_of
+from benchmarks.comparing.turns import adjusted_for_trend, in_turns, order_text, times_of
 from benchmarks.comparing.values import Difference
 from tests.benchmarks.comparing.made import figure, paired_runs, run, side
 from tests.benchmarks.comparing.nights import in_order, rates
@@ -77,6 +77,26 @@ def test_a_trend_that_leaves_more_than_a_factor_of_two_open_is_not_taken_out() -
     assert found.half_width < math.log(2)
 
 
+def test_a_difference_that_is_left_when_a_trend_is_taken_out_has_a_verdict_however_wide_its_interval() -> None:
+    """4 runs against 3, of great noise: 5.4 times as slow is no trend; where nothing differs there is no verdict."""
+    made = partial(in_order, order="AABABAB", noise=0.4)
+    slower, equal = (
+        rates(partial(made, trend=trend, effect=effect), DRAWS, 6) for trend, effect in ((0, 1.7), (1, 0))
+    )
+    assert slower.without > 0.8
+    assert equal.without <= 0.075
+    assert equal.none > 0.7
+
+
+@pytest.mark.parametrize("trend", [0.0, 0.003, 0.01, 0.03])
+def test_the_ratio_of_two_times_of_a_run_is_not_adjusted_and_seldom_has_a_false_verdict(trend: float) -> None:
+    made = partial(in_order, order="AAAABBBB", trend=trend, of_ratio=True)
+    assert rates(made, DRAWS, 3).without <= 0.075
+    random, times = np.random.RandomState(1), ([0.0, 1.0, 3.0, 5.0], [2.0, 4.0, 6.0])
+    a, b = (list(random.normal(0.0, 0.003, len(side)) + trend * np.array(side)) for side in times)
+    assert between_sets_in_order(a, b, times, of_ratio=True).centre == between_sets(a, b).centre
+
+
 def test_the_clock_of_each_day_begins_with_its_first_run() -> None:
     assert times_of([100.0, 130.0, 90_100.0, None], [1, 1, 2, 0]) == [0.0, 30.0, 0.0, 0.0]
     assert in_turns(([0.0, 30.0, 40.0, 70.0], [10.0, 20.0, 50.0, 60.0]))
@@ -103,7 +123,8 @@ def test_one_side_after_or_within_the_other_is_told_to_take_turns() -> None:
     assert found.verdict == "no difference shown"
     assert "A was run before B, and a trend within the day looks the same: run A and B in turns" in found.why
     assert "B was run before A" in seconds_of("BBBBAAAA").why
-    assert "one side was run in the middle of the other" in seconds_of("AAABBBBAA").why
+    assert "the runs of B began nearer the middle on average" in seconds_of("AAABBBBAA").why
+    assert order_text(([0.0, 1.0, 3.0, 5.0], [2.0, 4.0, 6.0])) == "the runs of A began earlier on average"
     assert "in turns" not in seconds_of("ABABABAB").why
 
 
