@@ -20,7 +20,6 @@ not comparable, or, with --fail_on=worse, a figure of B is shown to be worse.
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-import shlex
 import sys
 from pathlib import Path
 
@@ -41,12 +40,14 @@ flags.DEFINE_enum("fail_on", "not_comparable", ["not_comparable", "worse"], "Wha
 
 
 def main(argv: list[str]) -> int:
+    from msgspec.structs import replace
+
     from benchmarks.comparing.compare import compare
     from benchmarks.comparing.text import shortened, table_text
     from benchmarks.rendering.markdown import headed
     from benchmarks.runs.runfolder import write_atomically
     from launch.reports import html_pages
-    from launch.reports.comparing import Sides
+    from launch.reports.comparing import Sides, again
     from launch.reports.job_summary import add_to_summary
 
     if len(argv) != 3:
@@ -61,6 +62,8 @@ def main(argv: list[str]) -> int:
     sides = Sides(Path(FLAGS.output_dir))
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)
+    if found.refused and not found.instead:
+        found = replace(found, instead=sides.meant(*argv[1:]))
     text = table_text(shortened(found, sides.short))
     answer(found, text)
     markdown = headed(text)
@@ -70,10 +73,7 @@ def main(argv: list[str]) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, written.encode())
     if found.refused:
-        command = sides.what_there_is()
-        if found.instead:
-            meant = dict(zip(argv[1:], found.instead, strict=True))
-            command = f"python launch/compare.py {shlex.join(meant.get(word, word) for word in sys.argv[1:])}"
+        command = again(argv[1:], found.instead) if found.instead else sides.what_there_is()
         print(f"stepmark: next:  {command}", file=sys.stderr)
     if page_file is not None:
         from benchmarks.pages.comparison import comparison_part

@@ -68,7 +68,8 @@ def main(argv: list[str]) -> int:
         return _equivalence()
     if len(argv) < 2:
         raise RequestError("which run?", next_command="python launch/verify.py results/RUN")
-    checked = [_one_of_many(name) for name in argv[1:]]
+    places = [place_of(name, Path(FLAGS.output_dir or "results")) for name in argv[1:]]
+    checked = [_one_of_many(place) for place in places]
     document(CheckedRuns(runs=[found for found, _ in checked]))
     return max(code for _, code in checked)
 
@@ -111,18 +112,18 @@ def _equivalence() -> int:
     )
 
 
-def _one_of_many(name: str) -> tuple[Checked, int]:
+def _one_of_many(place: Path) -> tuple[Checked, int]:
     """A folder that cannot be read does not hide the verdict on the others."""
     try:
         try:
-            return verify(RunFolder(place_of(name, Path(FLAGS.output_dir or "results"))))
+            return verify(RunFolder(place))
         except OSError as error:
             if error.filename is None:  # what is printed goes nowhere
                 raise
             raise cannot_read(error, Path(os.fsdecode(error.filename))) from None
     except StepmarkError as error:
         print(f"stepmark: {error}", file=sys.stderr)
-        return Checked(path=name, agrees=None, error=Why(**error.words())), error.exit_code
+        return Checked(path=str(place), agrees=None, error=Why(**error.words())), error.exit_code
 
 
 def _mllog_differs(folder: RunFolder, backend: Backend) -> list[str]:

@@ -62,7 +62,7 @@ class Comparison(Value, frozen=True, kw_only=True):
     a: Side
     b: Side
     refused: list[str]  # why these two may not be compared; then there are no differences
-    instead: list[str] = []  # where a side is a mixture: what to type for A and B
+    instead: list[str] = []  # where a side is a mixture or misspelt: what to type for A and B
     summary: str = ""  # how far apart the sides are in speed, in one sentence
     together: str = ""  # how many figures differ, with all of them together
     differences: list[Difference] = []

@@ -3,14 +3,17 @@
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from benchmarks import files
 from benchmarks.comparing.runs import Chosen, ComparedRun, PairPlace, read_run
-from benchmarks.errors import RequestError
-from benchmarks.history.filters import Condition, parse_condition
+from benchmarks.errors import RequestError, closest
+from benchmarks.history.filters import KEYS, Condition, parse_condition
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 from benchmarks.runs.short_names import short_names
@@ -47,10 +50,11 @@ class Sides:
         shared = [places[0][path] for path in sorted(places[0].keys() & places[1].keys())]
         if shared:
             more = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
+            apart = _apart((a, b), [len(own) > len(shared) for own in places])
             raise RequestError(
                 f"on both sides: {shared[0]}{more}",
                 why="a run does not differ from itself",
-                next_command="python launch/compare.py tag=before tag=after     (conditions that fit one side each)",
+                next_command=again((a, b), apart) if apart else self.what_there_is(),
             )
         return sides
 
@@ -67,6 +71,23 @@ class Sides:
         folder = min(self._folders, default=self._output_dir)
         shown = self._output_dir if folder == self._output_dir.resolve() else folder
         return f"python launch/report.py runs {shlex.quote(str(shown))}"
+
+    def meant(self, *typed: str) -> list[str]:
+        """Both sides, with near values that runs have for those that none has; empty where that changes nothing."""
+        found = [self._with_known_values(text) if is_filter(text) else text for text in typed]
+        return found if found != [*typed] and len({*found}) == len(found) else []
+
+    def _with_known_values(self, text: str) -> str:
+        conditions = conditions_of(text)
+        meant = [
+            replace(one, values=[self._known(one.key, value) for value in one.values]) if one.operator == "=" else one
+            for one in conditions
+        ]
+        return text if meant == conditions else ",".join(one.text for one in meant)
+
+    def _known(self, key: str, value: str) -> str:
+        known = self._index.values(key) if KEYS[key].kind in ("word", "order", "any") else []
+        return value if value in known else closest(value, known) or value
 
     def _side(self, text: str) -> Chosen:
         if is_filter(text):
@@ -107,6 +128,23 @@ class Sides:
 def is_filter(text: str) -> bool:
     """Whether a side is conditions; a folder that is called so is a run all the same."""
     return CONDITION.match(text) is not None and not (Path(text) / BENCHMARK).is_file()
+
+
+def again(typed: Sequence[str], instead: Sequence[str]) -> str:
+    """The same command with other sides."""
+    meant = dict(zip(typed, instead, strict=True))
+    return f"python launch/compare.py {shlex.join(meant.get(word, word) for word in sys.argv[1:])}"
+
+
+def _apart(typed: tuple[str, str], others: Sequence[bool]) -> list[str]:
+    """One side without what the other is; `others`: whether that leaves it a run. Empty where it does not."""
+    for place in (0, 1):
+        text, other = typed[place], typed[1 - place]
+        conditions = conditions_of(other) if is_filter(text) and is_filter(other) else []
+        if others[place] and len(conditions) == 1 and conditions[0].operator == "=":
+            without = f"{text},{replace(conditions[0], operator='!=').text}"
+            return [without, other] if place == 0 else [other, without]
+    return []
 
 
 def conditions_of(text: str) -> list[Condition]:

@@ -9,6 +9,7 @@ import os
 import shlex
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.backend import find_backend
-from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.errors import RequestError, StepmarkError, UnknownName, closest
 from benchmarks.jobs.job_record import SUBMITTED, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering.columns import some
@@ -79,9 +80,10 @@ def find_run(name: str, output_dir: Path) -> RunFolder:
     """A run by its folder, or by a part of its name that no other run has."""
     if (Path(name) / BENCHMARK).is_file():
         return RunFolder(Path(name))
-    found = _run_called(name, find_runs(output_dir))
+    runs = find_runs(output_dir)
+    found = _run_called(name, runs)
     if found is None:
-        raise _not_one(f"'{name}' is no run", output_dir)
+        raise _near(name, runs) or _not_one(f"'{name}' is no run", output_dir)
     return found
 
 
@@ -90,8 +92,22 @@ def place_of(name: str, output_dir: Path) -> Path:
     path = Path(name)
     if path.exists() or not output_dir.is_dir():
         return path
-    found = _run_called(name, find_runs(output_dir))
+    runs = find_runs(output_dir)
+    found = _run_called(name, runs)
+    if found is None and (near := _near(name, runs)):
+        raise near
     return found.path if found else path
+
+
+def _near(name: str, runs: list[RunFolder]) -> UnknownName | None:
+    """The refusal of a name that is nearly the end of one run's."""
+    counts = Counter(folder.run_id[-len(name) :] for folder in runs)
+    ends = sorted(end for end, count in counts.items() if count == 1)
+    if not closest(name, ends):
+        return None
+    place = runs[0].path.parent
+    command = f"python launch/status.py --output_dir={shlex.quote(str(place))}"
+    return UnknownName(f"'{name}' is no run", "", name, ends, where=str(place), next_command=command)
 
 
 def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -121,12 +122,32 @@ def test_wrong_requests_end_with_2_and_no_traceback(runs: Path, words: list[str]
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("typed", ["taq=before", "gpus=1,taq=before"])
-def test_a_mistyped_key_is_answered_with_the_command_that_was_meant(typed: str, runs: Path) -> None:
+@pytest.mark.parametrize(
+    ("typed", "meant", "code"),
+    [
+        ("taq=before", "tag=before", 2),
+        ("gpus=1,taq=before", "gpus=1,tag=before", 2),
+        ("tag=befor", "tag=before", 3),
+        ("gpus=1,dtype=bf17,tag=before", "gpus=1,dtype=bf16,tag=before", 3),
+        ("tag=before,model=llama2_tny", "tag=before,model=llama2_tiny", 3),
+        ("backend=jax", "backend=jax,tag!=after", 2),
+        ("0000,0802,0004", "0000,0002,0004", 2),
+    ],
+)
+def test_a_mistyped_side_is_answered_with_the_command_that_was_meant(
+    typed: str, meant: str, code: int, runs: Path
+) -> None:
     done = compare(typed, "tag=after", place=runs)
+    assert done.returncode == code
     assert "--where" not in done.stderr
-    command = done.stderr.partition("next:  ")[2].split()
+    command = shlex.split(done.stderr.partition("next:  ")[2])
+    assert command[2:] == [f"--output_dir={runs}", meant, "tag=after"]
     assert compare(*command[2:]).returncode == 0, done.stderr
+
+
+def test_where_nothing_is_near_the_runs_that_there_are_are_listed(runs: Path) -> None:
+    for words in (("tag=xyz", "tag=after"), ("tag=befor", "tag=before"), ("0001", "0001")):
+        assert f"next:  python launch/report.py runs {runs}\n" in compare(*words, place=runs).stderr
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("not_comparable", 0), ("worse", 3)])

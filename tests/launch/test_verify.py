@@ -79,6 +79,8 @@ def test_history_has_a_row_of_each(stored: Path) -> None:
         (("verify.py", "until"), 0, "jax_until: agrees"),
         (("verify.py", "jax"), 2, "'jax' is in the names of 2 runs: "),
         (("verify.py", "absent"), 2, "there is no such run folder"),
+        (("verify.py", "untli", "lora"), 2, "launch/verify.py until lora\n"),
+        (("report.py", "html", "page.html", "untli"), 2, "launch/report.py html page.html until\n"),
         (("report.py", "html", "page.html", "until"), 0, "page.html: "),
         (("report.py", "trace", "until"), 2, "results/jax_until"),
         (("doctor.py", "logs", "until"), 0, "ended well"),
