@@ -99,16 +99,19 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 def closest(name: str, valid: Sequence[str]) -> str | None:
     """The valid name that was probably meant: the first letter is seldom wrong, and swapped letters are all there.
 
-    The same words are nearer than the same letters; where several names have them, none was surely meant.
+    A beginning of one name alone is that name. The same words are nearer than the same letters; where several names have them, none was surely meant.
     """
     same_letter = [one for one in valid if one[:1] == name[:1]]
     reordered = [one for one in same_letter if sorted(one) == sorted(name)]
     found = _alike(name, reordered, 1, 0.0) or _alike(name, same_letter, 1, 0.8)
+    begun = [one for one in valid if one.startswith(name)] if len(name) > 1 else []
+    if not found and len(begun) == 1:
+        return begun[0]
     if not found and (with_words := _with_words_of(name, valid)):
         ending_alike = [one for one in with_words if _last(one) == _last(name)]
         surest = ending_alike or with_words
         return surest[0] if len(surest) == 1 else None
-    return next(iter(found or _alike(name, same_letter, 1, 0.6) or _alike(_last(name), valid, 1, 0.6)), None)
+    return next(iter(found or _alike(name, same_letter, 1, 0.6) or _alike(_last(name), valid, 1, 0.75)), None)
 
 
 def _with_words_of(name: str, valid: Sequence[str]) -> list[str]:

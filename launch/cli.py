@@ -19,10 +19,11 @@ EXIT_INTERRUPTED = 130
 JSON = "json"
 JSON_WORD = re.compile(r"--?json(=(true|t|1))?|--format=json", re.IGNORECASE)
 flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also of an error: docs/schemas.json.")
-# Flags of earlier versions -> the script that had them, what is done instead, and the flag that takes their values.
+# Flags of earlier versions -> the script that had them, what is done instead, the flag that takes their values, and
+# what that needs besides.
 DROPPED: dict[str, tuple[str, ...]] = {
     "until": ("run", "give the number of --steps"),
-    "install": ("nightly", "--print=cron|scrontab|systemd|github prints what to paste", "print"),
+    "install": ("nightly", "--print=cron|scrontab|systemd|github prints what to paste", "print", "--suite=smoke"),
     "uninstall": ("nightly", "remove its line with crontab -e, scrontab -e or systemctl --user disable"),
     "webhook_file": ("nightly", "act on the exit code, or on --junit, --markdown or --html"),
     "url": ("setup", "curl -fLC - -o FILE URL"),
@@ -165,37 +166,74 @@ def _parse(command: Command) -> list[str]:
         words = list(flags.FLAGS([sys.argv[0], *command.arguments]))
         _refuse_empty()
         return words
-    except flags.UnrecognizedFlagError as error:
-        known = [flag.name for group in flags_of(command.module).values() for flag in group]
-        wrong, next_command = error.flagname, f"{command.typed} --help"
-        script, instead, *successor = DROPPED.get(wrong, ("", ""))
-        if script and script in command.typed:
-            message, meant = f"unknown flag --{wrong}: {instead}", next(iter(successor), None)
-        else:
-            message, meant = f"unknown flag --{wrong}: {nearest(wrong, known)}", closest(wrong, known)
-        next_command = _with_meant_flag(command, wrong, meant) if meant else next_command
-    except flags.IllegalFlagValueError as error:
-        message, next_command = _refused_value(command, str(error)), f"{command.typed} --help"
     except flags.Error as error:
-        message, next_command = str(error), f"{command.typed} --help"
-    raise RequestError(message, next_command=next_command)
+        message, meant = _refused(command, command.arguments, error)
+    whole = _that_parses(command, meant)
+    raise RequestError(message, next_command=f"{command.typed} --help" if whole is None else _line(command, whole))
 
 
-def _refused_value(command: Command, text: str) -> str:
+def _refused(command: Command, words: list[str], error: flags.Error) -> tuple[str, list[str] | None]:
+    """What is wrong, and the arguments that were meant; None: they are not known."""
+    if isinstance(error, flags.UnrecognizedFlagError):
+        return _unknown_flag(command, words, error.flagname)
+    if isinstance(error, flags.IllegalFlagValueError):
+        return _refused_value(command, words, str(error))
+    return str(error), None
+
+
+def _that_parses(command: Command, words: list[str] | None) -> list[str] | None:
+    """The arguments with all their mistakes corrected; None where one cannot be."""
+    while words is not None:
+        try:
+            flags.FLAGS([sys.argv[0], *words])
+            return words
+        except flags.Error as error:
+            words = _refused(command, words, error)[1]
+    return None
+
+
+def _unknown_flag(command: Command, words: list[str], wrong: str) -> tuple[str, list[str] | None]:
+    known = [flag.name for group in flags_of(command.module).values() for flag in group]
+    script, instead, *successor = DROPPED.get(wrong, ("", ""))
+    if not script or script not in command.typed:
+        hint, meant = nearest(wrong, known), closest(wrong, known)
+        return f"unknown flag --{wrong}: {hint}", _renamed(words, wrong, meant) if meant else None
+    found = _renamed(words, wrong, successor[0]) if successor else None
+    if found is not None:
+        typed = {word.partition("=")[0] for word in found}
+        found += [word for word in successor[1:] if word.partition("=")[0] not in typed]
+    return f"unknown flag --{wrong}: {instead}", found
+
+
+def _renamed(words: list[str], wrong: str, meant: str) -> list[str] | None:
+    """None where the flag that is meant would lack its value."""
+    found = [re.sub(rf"^(--?){re.escape(wrong)}(?==|$)", rf"\g<1>{meant}", word) for word in words]
+    for word, after in zip(found, [*found[1:], "-"], strict=True):
+        if word in (f"--{meant}", f"-{meant}") and after.startswith("-") and not flags.FLAGS[meant].boolean:
+            return None
+    return found
+
+
+def _refused_value(command: Command, words: list[str], text: str) -> tuple[str, list[str] | None]:
     """Of what absl says, in words of our own where they help more."""
     found = re.match(r"flag --(\w+)=(.*?): (invalid literal|could not convert)?", text)
-    choices = getattr(flags.FLAGS[found[1]].parser, "enum_values", None) if found else None
-    if found and choices:
-        name, value = found[1], found[2]
-        usage = f"{command.typed} --help"
-        raise UnknownName(f"--{name}={value}", name, value, choices, next_command=usage)
-    if found and flags.FLAGS[found[1]].boolean:
-        name, value = found[1], found[2]
-        usage = f"{command.typed} {shlex.join([*_without(command.arguments, name), f'--{name}', value])}"
-        raise RequestError(f"--{name}={value}: this flag takes no value", next_command=usage)
-    if not (found and found[3]):
-        return text
-    return f"--{found[1]}={found[2]}: a {'whole ' if found[3] == 'invalid literal' else ''}number is expected"
+    if not found:
+        return text, None
+    name, value = found[1], found[2]
+    choices = getattr(flags.FLAGS[name].parser, "enum_values", None)
+    if choices:
+        error = UnknownName(f"--{name}={value}", name, value, choices)
+        return error.what, _with_meant_word(words, error)
+    if flags.FLAGS[name].boolean:
+        takes_one = re.search(rf"--{name} \S*[A-Z]{{3}}", command.module.__doc__ or "")  # such as: --follow RUN
+        return f"--{name}={value}: this flag takes no value", [
+            *_without(words, name),
+            f"--{name}",
+            *([value] if takes_one else []),
+        ]
+    if not found[3]:
+        return text, None
+    return f"--{name}={value}: a {'whole ' if found[3] == 'invalid literal' else ''}number is expected", None
 
 
 # --- the command that was meant -------------------------------------------------------------------
@@ -205,10 +243,10 @@ ONE_FLAG = re.compile(r"--(\w+)=[^ =|]+")
 
 def _next(command: Command, error: StepmarkError) -> str:
     """What to type: a whole command, where a word or the value of a flag is all that was wrong."""
-    meant = _with_meant_word(command, error) if isinstance(error, UnknownName) else ""
+    meant = _with_meant_word(command.arguments, error) if isinstance(error, UnknownName) else None
     flag = ONE_FLAG.fullmatch(error.next_command)
-    if meant:
-        return meant
+    if meant is not None:
+        return _line(command, meant)
     if flag:
         return _line(command, [*_without(command.arguments, flag[1]), flag[0]])
     if not error.next_command and isinstance(error, RequestError):
@@ -225,10 +263,10 @@ def _without(arguments: list[str], flag: str) -> list[str]:
     return words
 
 
-def _with_meant_word(command: Command, error: UnknownName) -> str:
-    """Empty where no word is close, or the wrong one was not typed but stands in a file."""
+def _with_meant_word(arguments: list[str], error: UnknownName) -> list[str] | None:
+    """None where no word is close, or the wrong one was not typed but stands in a file."""
     flag = re.compile(rf"--?{error.flag}")
-    words = list(command.arguments)
+    words = list(arguments)
     for place, word in enumerate(words):
         head, equals, value = word.partition("=")
         if not error.flag:
@@ -238,17 +276,12 @@ def _with_meant_word(command: Command, error: UnknownName) -> str:
             words[place] = f"{head}={_swapped(value, error)}"
         elif place and flag.fullmatch(words[place - 1]):
             words[place] = _swapped(word, error)
-    return "" if words == command.arguments else _line(command, words)
+    return None if words == arguments else words
 
 
 def _swapped(value: str, error: UnknownName) -> str:
     """A name, one of a list with commas, or the key of a condition such as KEY=VALUE."""
     return re.sub(rf"(?:(?<=,)|^){re.escape(error.name)}(?=$|[,=<>!])", lambda _: error.meant or error.name, value)
-
-
-def _with_meant_flag(command: Command, wrong: str, meant: str) -> str:
-    words = [re.sub(rf"^(--?){re.escape(wrong)}(?==|$)", rf"\g<1>{meant}", word) for word in command.arguments]
-    return _line(command, words)
 
 
 def _line(command: Command, words: list[str]) -> str:

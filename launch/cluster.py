@@ -152,7 +152,7 @@ def restart_controller() -> int:
 
 def _node() -> str:
     if FLAGS.node is None:
-        raise RequestError("which node?", where="--node", next_command="python launch/cluster.py kill --node=node2")
+        raise RequestError("which node?", where="--node", next_command="--node=node2")
     node: str = FLAGS.node
     return node
 

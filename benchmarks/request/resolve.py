@@ -332,11 +332,13 @@ def _named(request: Request, configs: ConfigSource) -> list[Recipe]:
     recipes = configs.recipes()
     found = [recipe for recipe in recipes if recipe.name == request.recipe]
     if not found:
+        kin = [one.name for one in recipes if (one.backend, one.task) == (request.backend, request.task)]
+        begun = [name for name in kin if name.startswith(request.recipe)]
         raise UnknownName(
             f"unknown recipe '{request.recipe}'",
             "recipe",
             request.recipe,
-            [recipe.name for recipe in recipes],
+            begun if len(begun) == 1 else [recipe.name for recipe in recipes],
             where="--recipe",
             next_command=LIST_COMMAND,
         )

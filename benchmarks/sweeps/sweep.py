@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError, UnknownName
 from benchmarks.measuring.clipped_mean import DEFAULT_PAIRS
 from benchmarks.rendering.columns import aligned, plural
 from benchmarks.request.flag_lists import LISTED
@@ -102,11 +102,12 @@ def _refusal(checked: Checked, errors: Sequence[RequestError]) -> RequestError:
     lines = [f"{name}: {refused.reason}" for name, refused in zip(names, checked.refused, strict=False)]
     skip = [f"--skip_refused runs the other {len(names) - count}: {_shown(names[count:])}"] if checked.cells else []
     cures = dict.fromkeys(error.next_command or LIST_COMMAND for error in errors)
-    return RequestError(
-        f"{count} of the {len(names)} cells of the sweep cannot work; nothing was started",
-        where=_shown(lines),
-        next_command=_shown([*skip, *cures]),
-    )
+    what = f"{count} of the {len(names)} cells of the sweep cannot work; nothing was started"
+    slips = {(one.flag, one.name, one.meant) for one in errors if isinstance(one, UnknownName) and one.meant}
+    if len(slips) == 1:
+        flag, name, meant = slips.pop()
+        return UnknownName(what, flag, name, [meant], where=_shown(lines), next_command=_shown([*skip, *cures]))
+    return RequestError(what, where=_shown(lines), next_command=_shown([*skip, *cures]))
 
 
 def _shown(lines: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from typing import NoReturn
 from benchmarks.errors import UnknownName
 from benchmarks.rendering.columns import aligned
 from benchmarks.version import VERSION
-from launch.cli import Command, run_command, wants_help
+from launch.cli import JSON_WORD, Command, run_command, wants_help
 from launch.command_line.output import text_alone
 from launch.command_line.subcommands import COMMANDS, FOLDER, SCRIPTS, Subcommands, summary
 
@@ -33,13 +33,15 @@ def as_installed(text: str) -> str:
 
 
 def chosen(words: list[str]) -> Command:
-    name, arguments = (words[0], words[1:]) if words else ("--help", [])
-    if wants_help([name]):
+    rest = [word for word in words if not JSON_WORD.fullmatch(word)]
+    if not rest or rest[0] == "help" or wants_help(rest[:1]):
         text_alone(_help())
         sys.exit(0)
-    if name == "--version":
+    if rest[0] == "--version":
         text_alone(f"stepmark {VERSION}")
         sys.exit(0)
+    name, place = rest[0], words.index(rest[0])
+    arguments = [*words[place + 1 :], *words[:place]]  # --json may come first
     if name == "completion":
         from launch.command_line import completion
 

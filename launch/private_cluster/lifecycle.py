@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, RunError, nearest
+from benchmarks.errors import RequestError, RunError, UnknownName
 from benchmarks.rendering.columns import plural
 from launch.private_cluster import configuration, daemons, machine, processes
 from launch.private_cluster.cluster import (
@@ -364,8 +364,6 @@ def restart_controller(name: str) -> None:
 def _with_node(name: str, node: str) -> Cluster:
     cluster = known(name)
     if node not in cluster.node_names:
-        raise RequestError(
-            f"the private cluster '{name}' has no node '{node}': {nearest(node, cluster.node_names)}",
-            where=f"--node={node}",
-        )
+        what = f"the private cluster '{name}' has no node '{node}'"
+        raise UnknownName(what, "node", node, cluster.node_names, where=f"--node={node}")
     return cluster

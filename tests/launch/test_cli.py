@@ -8,7 +8,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-SCRIPT = '''"""A script."""
+SCRIPT = '''"""A script: script.py --follow RUN."""
 from absl import flags
 from benchmarks.errors import RequestError, RunError, UnknownName
 from launch.cli import Words, run_main
@@ -19,6 +19,7 @@ flags.DEFINE_string("note", None, "A note.")
 flags.DEFINE_integer("steps", None, "Steps.")
 flags.DEFINE_enum("print", None, ["cron", "github", "scrontab"], "What to print.")
 flags.DEFINE_boolean("follow", False, "Follow it.")
+flags.DEFINE_boolean("list", False, "List them.")
 def main(argv):
     {body}
 if __name__ == "__main__":
@@ -90,6 +91,11 @@ UNKNOWN = "raise UnknownName('no', '{}', '{}', ['bf16', 'fp32'], next_command='s
         ("", "", ["--print=crn"], "--print=cron"),
         ("", "", ["--print=crontab"], "--print=cron"),  # which looks less alike than scrontab does
         ("", "", ["--follow=RUN", "--steps=9"], "--steps=9 --follow RUN"),
+        ("", "", ["--list=yes", "--steps=9"], "--steps=9 --list"),
+        ("", "", ["--step=9", "--prnt=crn"], "--steps=9 --print=cron"),
+        ("", "", ["--step=9", "--steps=abc"], "--help"),
+        ("", "", ["--notes", "--follow"], "--help"),  # it would lack its value
+        ("", "", ["--boat=x"], "--help"),  # not --note
     ],
 )
 def test_next_is_the_command_that_was_meant(

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import RequestError, RunError, UnknownName
 from launch.private_cluster import configuration, daemons, lifecycle, machine, processes
 from launch.private_cluster.cluster import Cluster, Ports, folder_of, recall, site_file
 from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
@@ -174,7 +174,7 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
         (["up", "--name=Not/This"], 2, "cannot be the name"),
         (["upp"], 2, "did you mean 'up'?"),
         ([], 2, "which command?"),
-        (["kill"], 2, "which node?"),
+        (["kill", "--name=rev"], 2, "kill --name=rev --node=node2"),
         (["down"], 0, "the private cluster 'dev' was not up"),
         (["status"], 1, "is not up"),
         (["revive", "--node=node1"], 2, "is not up"),
@@ -370,7 +370,7 @@ def test_a_node_dies_with_its_tasks_and_comes_back(two_nodes: RunningCluster) ->
     lifecycle.revive_node("dev", last)
     assert last in daemons.ready_nodes(two_nodes.cluster)
     two_nodes.slurm("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name)
-    with pytest.raises(RequestError, match="no node 'node9'"):
+    with pytest.raises(UnknownName, match="no node 'node9': did you mean 'node2'"):
         lifecycle.kill_node("dev", "node9")
 
 

@@ -20,6 +20,8 @@ TINY = "--model=llama2_tiny"
 REFUSED = {
     "unknown model": (["--model=lama2_tiny"], "unknown model 'lama2_tiny': did you mean 'llama2_tiny'?"),
     "unknown backend": (["--backend=jaxx", TINY], "unknown backend 'jaxx': did you mean 'jax'?"),
+    "a beginning of one recipe of the task": ([TINY, "--recipe=jax_tiny"], "--recipe=jax_tiny_pretrain\n"),
+    "a slip in a list": ([TINY, "--dtype=bf61,fp32"], "--dtype=bf16,fp32\n"),
     "unknown setting": ([TINY, "--set=remat_polcy=full"], "did you mean 'remat_policy'?"),
     "unknown site": ([TINY, "--site=mars"], "unknown site 'mars'"),
     "unknown flag": ([TINY, "--modle=x"], "unknown flag --modle: did you mean 'model'?"),

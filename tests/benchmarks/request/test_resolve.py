@@ -160,6 +160,8 @@ def test_a_setting_that_resembles_none_is_answered_with_those_of_the_recipe_and_
         ("x.decay", None),  # of two
         ("fsdp", "ici_fsdp_parallelism"),  # a word of it, not the letters of fused_mlp
         ("zzz", None),
+        ("fuse", "fused_mlp"),
+        ("ad", "adam_decay"),  # the beginning of one alone
     ],
 )
 def test_words_are_nearer_than_letters(typed: str, meant: str | None) -> None:

@@ -34,6 +34,8 @@ def test_the_help_lists_every_command() -> None:
     assert len(listed) == 14
     assert stepmark().stdout == done.stdout
     assert json.loads(stepmark("--help", "--json").stdout) == {"text": done.stdout.rstrip("\n")}
+    assert json.loads(stepmark("--json").stdout) == {"text": done.stdout.rstrip("\n")}
+    assert stepmark("help").stdout == done.stdout
     assert stepmark("--version").stdout == f"stepmark {VERSION}\n"
 
 
@@ -52,6 +54,10 @@ def test_a_command_is_its_script() -> None:
     [
         (["reprot", "x"], "did you mean 'report'?\n  next:  stepmark report x"),
         (["run", "--modle=x"], "did you mean 'model'?"),
+        (["run", "--bogus"], "next:  stepmark run --help"),
+        (["dashboard", "--out=x"], "next:  stepmark dashboard --output_dir=x"),
+        (["nightly", "--install=cron", "--at=03:00"], "stepmark nightly --print=cron --at=03:00 --suite=smoke"),
+        (["setup", "--dataset=x", "--name=y"], "next:  stepmark setup --name=y --dataset\n"),
         (["report", "runs", "a", "b"], "unexpected argument 'b'"),
         (["completion", "fish"], "valid: bash, zsh"),
         (["completion"], "stepmark completion bash|zsh"),
