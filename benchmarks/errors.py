@@ -99,7 +99,8 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 def closest(name: str, valid: Sequence[str]) -> str | None:
     """The valid name that was probably meant: the first letter is seldom wrong, and swapped letters are all there.
 
-    A beginning of one name alone is that name. The same words are nearer than the same letters; where several names have them, none was surely meant.
+    The beginning of one name alone means that name. The same words are nearer than the same letters; where several
+    names have them, none was surely meant.
     """
     same_letter = [one for one in valid if one[:1] == name[:1]]
     reordered = [one for one in same_letter if sorted(one) == sorted(name)]

@@ -11,6 +11,7 @@ or a dot before it, is no run; files are none either. All else is a row, or is n
 
 import hashlib
 import os
+import re
 import sqlite3
 import time
 from collections import Counter
@@ -29,7 +30,10 @@ from benchmarks.version import VERSION
 
 Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # hands them on; may show how far they are
 
-NO_RUNS = frozenset({"comparisons", "nights", "dashboard"})  # what Stepmark itself keeps in the same folder
+# What Stepmark itself keeps in the same folder.
+NO_RUNS = re.compile(
+    r"comparisons|dashboard|nights|pgle-profiles|(preflight|setup|preparing)(-.+)?-\d{8}T\d{6}Z(-\d+)?"
+)
 OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")
 NOTHING_YET = "nothing yet"
 FOREIGN = f"no run: it has no {BENCHMARK}, and no folder in it has one"
@@ -183,7 +187,7 @@ class Index:
             self.notes.append(f"{below} cannot be read now ({error.strerror}): its runs are left out")
             return
         for entry in entries:
-            if entry.name.startswith(".") or entry.name in NO_RUNS:
+            if entry.name.startswith(".") or NO_RUNS.fullmatch(entry.name):
                 continue
             try:
                 about = entry.stat()

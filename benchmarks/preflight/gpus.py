@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks.preflight.values import Answer, Command, Finding, Problem, Wanted, finding, outliers
 from benchmarks.values import Hardware
 
+NO_GPU = "no GPU was seen"
 IDLE_MIB = 1024  # ours: the driver itself holds up to some hundreds
 IDLE_PERCENT = 5
 
@@ -66,7 +67,7 @@ def _not_here(hardware: Sequence[Hardware]) -> str | None:
 def problems_of(commands: Commands) -> dict[str, Problem | None]:
     """Every check of GPUs that needs no other node."""
     rows = gpu_rows(commands)
-    none: Problem = ("not_checked", "no GPU was seen")
+    none: Problem = ("not_checked", NO_GPU)
     return {name: check(commands, rows) if rows else none for name, check in CHECKS.items()}
 
 

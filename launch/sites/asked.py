@@ -133,7 +133,9 @@ def settled(
     about_partition = site_draft.about_partition(slurm)
     chosen = _settle(about_partition, typed, ask)
     partition = partitions[chosen.value.partition(",")[0]] if chosen else None
-    about_account = site_draft.about_account(slurm, partition)
+    # Of the partition that `next` names, where none is chosen yet; an account that is typed may be for another.
+    likely = partition or (None if _given("account", typed) else partitions[next(iter(about_partition.choices))])
+    about_account = site_draft.about_account(slurm, likely)
     account = _settle(about_account, typed, ask) if about_account else None
     missing = [] if chosen else [about_partition]
     missing += [about_account] if about_account and not account else []

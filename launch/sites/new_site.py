@@ -7,7 +7,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,15 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError
 from benchmarks.machine import site_draft
 from benchmarks.machine.site_draft import Draft, Fact, NodeFacts, PartitionFacts, SlurmFacts
-from benchmarks.preflight.report import report_text
+from benchmarks.preflight.gpus import NO_GPU
+from benchmarks.preflight.report import Report, report_text
 from benchmarks.rendering.columns import plural
 from benchmarks.request.resolve import ANY, scales
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import Container, Hardware, JobOptions, Site
 from benchmarks.values import Slurm as SlurmOfSite
-from launch.command_line import documents, places
+from launch.command_line import documents, output, places
 from launch.command_line.output import answer, document
 from launch.command_line.progress import say, shown
 from launch.preflight import nodes as preflights
@@ -69,7 +70,7 @@ def make(wanted: NewSite, configs: Configs, ask: asked.Ask | None) -> int:
     slurm = Slurm(_unwritten(wanted.name), ANSWER_SECONDS)
     facts = _facts(slurm)
     _refuse_existing(wanted, path, facts)
-    partition, answers = asked.person(facts, wanted.typed, ask, _command(wanted))
+    partition, answers = asked.person(facts, wanted.typed, ask, _again(wanted))
     draft = _draft(wanted, configs, slurm, facts, partition, answers)
     heading = f"Written by: {_command(wanted)}. Change what you like."
     text = site_draft.text(draft, heading)
@@ -112,7 +113,7 @@ def _refuse_existing(wanted: NewSite, path: Path, facts: SlurmFacts) -> None:
             f"there is a site '{wanted.name}' already",
             where=str(path),
             why="--force writes it anew and keeps the old file beside it",
-            next_command=f"{_command(wanted)} --force",
+            next_command=f"{_again(wanted)} --force",
         )
 
 
@@ -172,6 +173,12 @@ def _command(wanted: NewSite) -> str:
         else:
             words += [f"--{name}={one}" for one in (value if isinstance(value, list) else [value])]
     return f"python launch/setup.py {shlex.join(words)}"
+
+
+def _again(wanted: NewSite) -> str:
+    """The command as it was typed, for more flags to follow."""
+    dry, json = ("--dry_run" if wanted.dry_run else ""), ("--json" if output.wanted() else "")
+    return " ".join(filter(None, [_command(wanted), dry, json]))
 
 
 def _unwritten(name: str) -> Site:
@@ -282,7 +289,7 @@ def _devices(wanted: NewSite, configs: Configs, partition: PartitionFacts, node:
             "the GPUs of the nodes are not known",
             where=found.source,
             why=f"configs/hardware has {', '.join(row.name for row in rows)}",
-            next_command=f"{_command(wanted)} --hardware=NAME",
+            next_command=f"{_again(wanted)} --hardware=NAME",
         )
     return found
 
@@ -343,12 +350,19 @@ def _check(
     later = f"the site is written; python launch/doctor.py nodes --site={site.name} --nodes={nodes} checks it later"
     limits = Limits(queue_seconds=asked.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS, way_on=later)
     report = preflights.run(preflight, Slurm(site), limits)
-    print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
+    cure = _without_gpus(wanted, report)
+    print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder, cure)}")
     commands = next_commands(site, configs, nodes, partition.gpus, wanted.out) if report.passed else []
     if commands:
         print("\nnext\n" + "\n".join(f"  {line}" for line in commands))
-    document(msgspec.structs.replace(planned, preflight=report, next=commands))
+    document(msgspec.structs.replace(planned, preflight=report, next=commands or [cure] * bool(cure)))
     return EXIT_VALID if report.passed else EXIT_INVALID
+
+
+def _without_gpus(wanted: NewSite, report: Report) -> str:
+    """What writes the site anew, where it says that its nodes have GPUs and none has; empty: that is not so."""
+    none = {finding.node for finding in report.findings if finding.text == NO_GPU}
+    return f"{_command(replace(wanted, hardware='cpu'))} --force" if report.nodes and none >= {*report.nodes} else ""
 
 
 def next_commands(site: Site, configs: Configs, nodes: int, gpus_there: int, out: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """Gets a site ready: its folders, and the container images, environments or Pythons that its engines run in."""
 
+import re
 import tempfile
 from collections.abc import Sequence
 from itertools import product
@@ -20,6 +21,7 @@ from launch.slurm.client import Slurm
 
 BAD, REFUSED = "missing: ", "refused: "  # how the text of a row begins that keeps the site from being ready
 NAME_SOMETHING = "say what you plan to run: --model=NAME, --engine=NAME or --backend=NAME"
+LOG = re.compile(r"not imported: .*\((/\S+)\)")
 ANSWER_SECONDS = 10.0  # that Slurm is asked again for
 
 Rows = list[tuple[str, str]]
@@ -32,6 +34,7 @@ def set_up(work: Work) -> int:
     bad = _bad(rows)
     ready = f"ready: python launch/doctor.py nodes --site={work.site.name}"
     last = "something is missing or refused" if bad else ready
+    way_on = way_on or (_way_on(bad) if bad else "")
     last += f"\n  next  {way_on}" if way_on else ""
     answer(
         documents.Site(site=work.site.name, runtime=work.site.runtime, ready=not bad, found=dict(rows)),
@@ -122,8 +125,16 @@ def _prepare_folder(path: Path) -> str:
     return f"{how}: {path}"
 
 
-def _bad(rows: Rows) -> bool:
-    return any(text.startswith((BAD, REFUSED)) for _, text in rows)
+def _bad(rows: Rows) -> list[str]:
+    return [text for _, text in rows if text.startswith((BAD, REFUSED))]
+
+
+def _way_on(bad: Sequence[str]) -> str:
+    again = "the same command, when what is missing or refused above is mended"
+    if any(NAME_SOMETHING in text for text in bad):
+        again = "the same command with --model=NAME, --engine=NAME or --backend=NAME"
+    logs = " ".join(dict.fromkeys(found[1] for text in bad if (found := LOG.search(text))))
+    return f"cat {logs}     (why; then {again})" if logs else again
 
 
 # --- environments -----------------------------------------------------------------------------------

@@ -98,7 +98,8 @@ def test_runs_one_level_deeper(opened: Opened, results: Path) -> None:
 def test_what_is_no_run_is_named_and_what_stepmark_keeps_there_is_not(opened: Opened, results: Path) -> None:
     (results / "sweep-x.json").write_text("{}")
     (results / ".sweep-x.lock").write_text("")
-    for name in ("nights", "dashboard", ".hidden", "plots"):
+    jobs = ("preflight-dev-20261128T090000Z", "setup-px-20261128T090000Z-2", "preparing-20261128T090000Z")
+    for name in ("nights", "dashboard", "pgle-profiles", *jobs, ".hidden", "plots"):
         (results / name).mkdir()
         (results / name / "file").write_text("")
     (results / "cut").mkdir()

@@ -14,7 +14,11 @@ import yaml
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.machine.site_draft import Question
+from benchmarks.machine.site_draft import PartitionFacts, Question, SlurmFacts
+from benchmarks.preflight.gpus import NO_GPU
+from benchmarks.preflight.nccl_tests import NcclResult
+from benchmarks.preflight.report import Report
+from benchmarks.preflight.values import Finding
 from benchmarks.values import JobOptions
 from launch.command_line import documents
 from launch.preflight import nodes
@@ -113,6 +117,8 @@ def test_a_dry_run_in_json_has_the_source_of_each_line(slurm: PlayedSlurm, tmp_p
     assert lines["slurm.hardware"] == (["h100"], "--hardware=h100")
     assert lines["slurm.options.partition"] == ("batch", "--partition")
     assert lines["slurm.options.mpi"][0] is None
+    open_yet = forked.run(REPOSITORY / "launch/setup.py", "--new_site=big", "--json", cwd=tmp_path)
+    assert msgspec.json.decode(open_yet.stdout)["error"]["next"].endswith("--new_site=big --json --partition=batch")
 
 
 def make(folder: Path, ask: asked.Ask | None = None, **typed: Any) -> dict[str, Any]:
@@ -175,6 +181,40 @@ def test_all_that_is_missing_is_said_at_once_and_nothing_is_written(slurm: Playe
     )
     assert not (tmp_path / "home").exists()
     assert not slurm.record.exists()
+
+
+@pytest.mark.parametrize(
+    ("admitted", "typed", "flags"),
+    [
+        (["ml"], {}, "--partition=batch"),  # with which ml is the only account
+        (["ml", "web"], {}, "--partition=batch --account=ml"),
+        (["ml"], {"account": "root"}, "--partition=batch"),  # it may be for another partition
+    ],
+)
+def test_the_account_is_one_that_the_partition_takes(
+    admitted: list[str], typed: dict[str, str], flags: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SBATCH_PARTITION", "SBATCH_ACCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    small = PartitionFacts(name="small", default=False, nodes=1, nodes_up=1, gpus=0, gpu_types=[])
+    batch = msgspec.structs.replace(small, name="batch", default=True, accounts=admitted)
+    mine = {"accounts": ["root", "ml", "web"], "default_account": "root", "account_is_needed": True}
+    facts = SlurmFacts(cluster="c", version="1", partitions=[small, batch], **mine)
+    with pytest.raises(RequestError) as refused:
+        asked.person(facts, typed, None, "setup --json")
+    assert refused.value.next_command == f"setup --json {flags}"
+
+
+@pytest.mark.parametrize(("seen", "cure"), [(["n1", "n2"], "--hardware=cpu --force"), (["n1"], "")])
+def test_a_site_of_gpus_whose_nodes_have_none(seen: list[str], cure: str) -> None:
+    findings = [Finding(check="idle", status="not_checked", node=node, text=NO_GPU) for node in seen]
+    nccl = NcclResult(status="not_checked", text="")
+    about = {"partition": "p", "job_id": "7", "started": 0.0, "seconds": 1.0, "checks": [], "nccl": nccl}
+    report = Report(site="big", nodes=["n1", "n2"], passing=[], failing=["n1", "n2"], findings=findings, **about)
+    wanted = NewSite("big", {}, hardware="h100", out=new_site.RESULTS, replace=False, dry_run=False)
+    assert new_site._without_gpus(wanted, report).partition("--new_site=big ")[2] == cure
+    next_step = nodes.next_steps(report, Path("folder"), "do that").splitlines()[-1]
+    assert next_step == "  next   do that"
 
 
 def test_a_person_is_asked_for_what_is_missing(slurm: PlayedSlurm, tmp_path: Path) -> None:

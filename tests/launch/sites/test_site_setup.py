@@ -95,6 +95,18 @@ def test_an_image_of_no_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert f"refused: it has 0 bytes: {tmp_path}/the images/{NEMO}; --force imports it anew" in out
 
 
+@pytest.mark.parametrize(
+    ("bad", "way_on"),
+    [
+        (["missing: /x: cannot be written"], "the same command, when"),
+        ([f"missing: {site_setup.NAME_SOMETHING}"], "the same command with --model=NAME"),
+        (["missing: not imported: exit code 1: [E] no (401) (/r/a.log)  for nemo"], "cat /r/a.log     (why; then"),
+    ],
+)
+def test_what_is_missing_ends_with_a_way_on(bad: list[str], way_on: str) -> None:
+    assert site_setup._way_on(bad).startswith(way_on)
+
+
 def test_an_image_for_another_architecture_leaves_the_site_without_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
