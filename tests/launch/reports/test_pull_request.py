@@ -139,12 +139,16 @@ def test_what_may_not_be_posted_is_a_warning(job: dict[str, str], github: Commen
     assert len(github.kept) == pull_request.PER_PAGE
 
 
-def test_a_wrong_request_fails_and_posts_nothing(job: dict[str, str], github: Comments, tmp_path: Path) -> None:
-    (tmp_path / "stepmark.md").write_text("of an earlier step")
+def test_a_wrong_request_fails_and_its_error_replaces_the_comment(
+    job: dict[str, str], github: Comments, tmp_path: Path
+) -> None:
+    run_action(job, tmp_path, a="main", b="pr", token="good")
     compared, posted = run_action(job, tmp_path, a="main", b="--no/where", token="good")
     assert (compared.returncode, posted.returncode) == (2, 0)
-    assert "'--no/where' is no run's folder, and none with runs" in compared.stderr
-    assert len(github.kept) == pull_request.PER_PAGE
+    (ours,) = github.kept[pull_request.PER_PAGE :]
+    for text in (compared.stderr, ours["body"]):
+        assert "'--no/where' is no run's folder, and none with runs" in text
+    assert "seconds/step" not in ours["body"]
 
 
 def test_a_long_comparison_is_cut_within_its_fence() -> None:
