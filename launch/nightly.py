@@ -98,9 +98,9 @@ def main(argv: list[str]) -> int:
         raise RequestError("--suite is missing", next_command=usage)
     suite = configs.suite(FLAGS.suite)
     site = configs.site(FLAGS.site or suite.site or os.environ.get("STEPMARK_SITE") or "local")
+    cells = _cells(suite, site.name, configs)
     if FLAGS.print:
         return _print(suite, site)
-    cells = suites.cells(suite, site.name, FLAGS.inject_slowdown)
     if FLAGS.accept is not None:
         return _accept(suite, cells)
     if FLAGS.replay:
@@ -125,11 +125,21 @@ def _refuse(argv: list[str]) -> None:
         suites.refuse_budget(FLAGS.max_reruns, f"--max_reruns={FLAGS.max_reruns}")
 
 
+def _cells(suite: Suite, site: str, configs: Configs) -> list[suites.Cell]:
+    """Refused before anything runs, with the path of the suite's file."""
+    try:
+        suites.watched(suite)
+        return suites.cells(suite, site, FLAGS.inject_slowdown)
+    except RequestError as error:
+        error.where = error.where.replace(suites.file_of(suite), str(configs.path("suites", suite.name)))
+        raise
+
+
 def _about(name: str, configs: Configs) -> str:
     """A suite that is refused hides no other."""
     try:
         suite = configs.suite(name)
-        count = len(suites.cells(suite, suite.site or "local"))
+        count = len(_cells(suite, suite.site or "local", configs))
     except RequestError as error:
         return f"refused: {error.what}"
     path = configs.path("suites", name)
@@ -147,7 +157,6 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
     from launch.running.runners import Job, runner_of
 
     wanted = _outputs()
-    suites.watched(suite)  # refused before anything runs
     history = [Path(folder) for folder in FLAGS.history]
     check_folders(history)
     output_dir = Path(FLAGS.output_dir)

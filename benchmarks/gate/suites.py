@@ -76,7 +76,7 @@ def watched(suite: Suite) -> list[Watched]:
 
 def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
     """Every cell, in order, at a site. RequestError where the suite cannot be meant so."""
-    refuse_budget(suite.rerun_budget, f"{_file(suite)}: rerun_budget")
+    refuse_budget(suite.rerun_budget, f"{file_of(suite)}: rerun_budget")
     every = [cell for block in suite.matrix for cell in _cells_of(suite, block, site, slowdown)]
     if suite.control is not None:
         every = [cell._replace(control=_control(suite, suite.control, cell, site)) for cell in every]
@@ -159,12 +159,12 @@ def _list_text(values: str | int | Sequence[str | int] | None) -> str | None:
     return ",".join(map(str, values)) if isinstance(values, list) else str(values)
 
 
-def _file(suite: Suite) -> str:
+def file_of(suite: Suite) -> str:
     return f"suites/{suite.name}.yml"
 
 
 def _refusal(suite: Suite, key: str, what: str, why: str = "", next_command: str = "") -> RequestError:
-    where = f"{_file(suite)}: {key}"
+    where = f"{file_of(suite)}: {key}"
     return RequestError(f"suite {suite.name} {what}", where=where, why=why, next_command=next_command)
 
 

@@ -420,6 +420,10 @@ def test_suites_are_listed_and_ones_own_beside_those_of_the_checkout(fresh: Naps
     assert "naps    Naps (2 cells)" in listed
     assert f"mine    Naps (2 cells)\n          {own}/mine.yml" in listed
     assert "broken  refused: " in listed
+    (own / "slip.yml").write_text(SUITE.replace("name: naps", "name: slip") + "exclude: [{model: none}]\n")
+    assert "slip    refused: " in fresh.call("--list").stdout
+    refused = fresh.call("--suite=slip", "--print=cron")
+    assert (refused.returncode, refused.stdout, f"where: {own}/slip.yml" in refused.stderr) == (2, "", True)
     done = fresh.call("--suite=mine", "--dry_run", f"--output_dir={fresh.results}")
     assert (done.returncode, SHORT in done.stdout) == (0, True)
     shutil.copy(fresh.suite_file, own)
