@@ -41,6 +41,7 @@ from benchmarks.logs.templates import FIELDS, TemplateFormat, format_of_pattern
 from benchmarks.measuring import window
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
+from benchmarks.runs.runfolder import BENCHMARK
 from benchmarks.values import Step, Value
 from launch.cli import run_main
 from launch.command_line.output import answer
@@ -76,7 +77,9 @@ BENCHMARK_FLAGS = (MODEL, HARDWARE, GPUS, DTYPE, GLOBAL_BATCH_SIZE, SEQUENCE_LEN
 
 def main(argv: list[str]) -> int:
     if argv[1:]:
-        raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"{COMMAND} --log={shlex.quote(argv[1])}")
+        _refuse_run(argv[1])
+        log = shlex.quote(argv[1]) if Path(argv[1]).is_file() else "PATH"
+        raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"{COMMAND} --log={log}")
     measured = _measured()
     name = _log_name()
     with _open(name) as stream:
@@ -202,7 +205,22 @@ def _open(name: str) -> BinaryIO:
         stream = Path(name).open("rb")  # noqa: SIM115 - the caller closes it
         return stream if stream.seekable() else _copied(stream)
     except OSError as error:
+        _refuse_run(name)
         raise RequestError(f"can't read the log: {error.strerror}", where=f"--log={name}") from error
+
+
+def _refuse_run(name: str) -> None:
+    """A run's folder, or a part of its name."""
+    from launch.slurm.run_states import place_of
+
+    place = place_of(name, Path("results"))
+    if (place / BENCHMARK).is_file():
+        raise RequestError(
+            f"'{name}' is no log but a run of Stepmark's, whose steps are in its steps.jsonl",
+            where=str(place),
+            why="a log is one file, such as those in the folder's attempt-*/",
+            next_command=f"python launch/verify.py {shlex.quote(str(place))}",
+        )
 
 
 def _copied(stream: BinaryIO) -> BinaryIO:

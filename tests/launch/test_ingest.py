@@ -29,8 +29,8 @@ LLAMA_8B = ["--model=llama31_8b", "--hardware=h100", "--gpus=8", "--dtype=bf16"]
 LLAMA_8B += ["--global_batch_size=128", "--sequence_length=8192"]
 
 
-def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    done = forked.run_bytes(SCRIPT, *arguments, stdin=stdin)
+def run(*arguments: str, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    done = forked.run_bytes(SCRIPT, *arguments, stdin=stdin, cwd=cwd)
     assert b"Traceback" not in done.stderr
     return done
 
@@ -339,7 +339,10 @@ def test_a_pattern_reads_a_log_of_no_known_format_and_a_refusal_offers_one(log: 
         (["--log=-"], "empty"),
         (["--log=a.log", "--log=b.log"], "cat a.log b.log | python launch/ingest.py --log=-"),
         ([f"--log={REPOSITORY / 'setup.cfg'}"], "known formats: mllog, maxtext"),
-        ([str(REAL_LOG)], "unexpected argument"),
+        ([str(REAL_LOG)], f"next:  python launch/ingest.py --log={REAL_LOG}"),
+        (["none.log"], "next:  python launch/ingest.py --log=PATH"),
+        (["79f0"], "next:  python launch/verify.py results/run-79f0"),
+        (["--log=results/run-79f0"], "next:  python launch/verify.py results/run-79f0"),
         ([f"--log={REAL_LOG}", "--gpu=3"], "gpus"),
         ([f"--log={REAL_LOG}", "--gpus=0"], "gpus"),
         ([f"--log={REAL_LOG}", "--window=last"], "--model"),
@@ -354,8 +357,10 @@ def test_a_pattern_reads_a_log_of_no_known_format_and_a_refusal_offers_one(log: 
         ),
     ],
 )
-def test_refusals(arguments: list[str], says: str) -> None:
-    done = run("--json", *arguments)
+def test_refusals(arguments: list[str], says: str, tmp_path: Path) -> None:
+    (tmp_path / "results/run-79f0").mkdir(parents=True)
+    (tmp_path / "results/run-79f0/benchmark.json").write_text("{}")
+    done = run("--json", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert says in done.stderr.decode()
     assert json.loads(done.stdout).keys() == {"error", "exit_code"}
