@@ -78,8 +78,8 @@ BENCHMARK_FLAGS = (MODEL, HARDWARE, GPUS, DTYPE, GLOBAL_BATCH_SIZE, SEQUENCE_LEN
 def main(argv: list[str]) -> int:
     if argv[1:]:
         _refuse_run(argv[1])
-        log = shlex.quote(argv[1]) if Path(argv[1]).is_file() else "PATH"
-        raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"{COMMAND} --log={log}")
+        meant = shlex.quote(argv[1]) if Path(argv[1]).is_file() else "PATH"
+        raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"{COMMAND} --log={meant}")
     measured = _measured()
     name = _log_name()
     with _open(name) as stream:
