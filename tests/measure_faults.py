@@ -48,13 +48,15 @@ sys.path.insert(0, str(REPOSITORY))  # run by its path, it is beside the package
 from absl import flags  # noqa: E402
 
 from benchmarks.diagnosis import symptoms  # noqa: E402
-from tests.mutations import change_file, change_run, replace_file  # noqa: E402
+from tests.benchmarks.logs.formats import Seed, seeds_of_formats  # noqa: E402
+from tests.mutations import change_file, change_run, changed, replace_file  # noqa: E402
 
 TESTS = REPOSITORY / "tests"
 STORED = TESTS / "launch" / "stored_by_0_7_0"
 LOGS = sorted(
     [*TESTS.glob("*_backend/logs/*.log"), *TESTS.glob("launch/mlperf/logs/*.txt"), *STORED.rglob("rank-0.log")]
 )
+FAILURES = TESTS / "benchmarks" / "diagnosis" / "collected.txt"
 RUNS = [*sorted(STORED.iterdir()), TESTS / "benchmarks" / "comparing" / "real_run"]
 TRACE = TESTS / "benchmarks" / "trace" / "samples" / "maxtext_cpu_2_devices.xplane.pb.gz"
 NAMES = ["20261122T034511Z-jax-llama2_tiny-pretrain-bf16-1xcpu-eeab"] * 9 + ["r\x1b[31m\n"]
@@ -62,6 +64,7 @@ INTACT = "intact-run"
 SECONDS, MEMORY_BYTES = 10.0, 1_000_000_000
 WAITS_SECONDS = 0.05  # of CPU time that a command uses in so long: less is waiting
 CHUNK = 500
+LONGEST_PATTERN = 10_000
 # In what is printed. A tab is in lines that are shown as they were.
 ESCAPES = re.compile(rb"[\0-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 MADE = {"result.json", "steps.jsonl", "provenance.json", "job.json", "tensorboard"}  # status.py collects a run
@@ -69,8 +72,9 @@ MADE = {"result.json", "steps.jsonl", "provenance.json", "job.json", "tensorboar
 # {log}, or {folder} with it in; {run} in {folder}, beside an intact run; {out} for what is written.
 OF_LOGS = {
     "ingest": "ingest --log={log}",
-    "ingest --json": "ingest --log={log} --json --model=llama2_70b --hardware=h100 --gpus=64 --dtype=bf16 "
-    "--global_batch_size=64 --sequence_length=4096",
+    "ingest --json": "ingest --log={log} --json --model=llama2_tiny --hardware=h100 --gpus={gpus} --dtype=bf16 "
+    "--global_batch_size={batch} --sequence_length={sequence}",
+    "ingest --pattern": "ingest --log={log} --pattern={pattern}",
     "doctor logs": "doctor logs {folder}",
     "report timing": "report timing {folder} --window=steady",
     "report mlperf": "report mlperf {folder}",
@@ -250,16 +254,28 @@ def make_case(kind: str, number: int, folder: Path) -> dict[str, str]:
     inside.mkdir()
     if kind == "logs":
         log = inside / rng.choice(("train.log", "log-a.out", "slurm-1.out", "rank-0.log", "a.txt", "result_0.txt"))
-        log.write_bytes(rng.choice(LOGS).read_bytes())
-        change_file(rng, log)
+        seed = rng.choice(log_seeds())
+        log.write_bytes(seed.text + (rng.choice(failures()) if rng.random() < 0.3 else b""))
+        if rng.random() < 0.95:
+            change_file(rng, log)
         if rng.random() < 0.01:
             replace_file(rng, log)
-        return {"log": str(log), "folder": str(inside), "out": str(folder / "out")}
+        pattern = seed.pattern.encode()
+        if rng.random() < 0.1:
+            pattern = changed(rng, pattern)[:LONGEST_PATTERN].replace(b"\0", b"")
+        return {
+            "log": str(log),
+            "folder": str(inside),
+            "out": str(folder / "out"),
+            "pattern": os.fsdecode(pattern),
+            "gpus": str(seed.gpus),
+            "batch": str(seed.global_batch_size),
+            "sequence": str(seed.sequence_length),
+        }
     run = inside / rng.choice(
         ("20261122T034511Z-jax-llama2_tiny-pretrain-bf16-1xcpu-eeab", "run", "r\x1b[31m\n", "r\udcff")
     )
-    seed = rng.choice(RUNS)
-    shutil.copytree(seed, run)
+    shutil.copytree(rng.choice(RUNS), run)
     shutil.copytree(STORED / "jax_until", inside / INTACT)
     if rng.random() < 0.1:
         trace = run / "attempt-1" / "perf" / "tensorboard" / "host.xplane.pb"
@@ -269,6 +285,18 @@ def make_case(kind: str, number: int, folder: Path) -> dict[str, str]:
             change_file(rng, trace)
     change_run(rng, run)
     return {"run": str(run), "folder": str(inside), "out": str(folder / "out")}
+
+
+@cache
+def log_seeds() -> tuple[Seed, ...]:
+    """Whole logs, and logs made of each line of the samples of configs/log_formats."""
+    return (*(Seed(path.read_bytes()) for path in LOGS), *seeds_of_formats())
+
+
+@cache
+def failures() -> list[bytes]:
+    """The last lines of runs that failed."""
+    return [block.split(b"\n", 2)[2] for block in FAILURES.read_bytes().split(b"=== ")[1:]]
 
 
 @cache
@@ -291,7 +319,7 @@ def commands_of(kind: str, words: dict[str, str]) -> dict[str, str]:
     chosen = dict(OF_LOGS)
     log = Path(words["log"])
     if not log.is_file() or os.path.realpath(log).startswith("/dev"):  # a pipe is waited for, as is any that is named
-        del chosen["ingest"], chosen["ingest --json"]
+        chosen = {name: command for name, command in OF_LOGS.items() if not command.startswith("ingest ")}
     elif b":::MLLOG" in log.read_bytes():
         return chosen
     del chosen["report mlperf"]

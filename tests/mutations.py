@@ -34,6 +34,14 @@ LINES = [
     b"completed step: 3, seconds: 1.0, TFLOP/s/device: 0.1, loss: 1.0\n",
 ]
 WORD = re.compile(rb'"[^"\n]{0,60}"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\b(?:true|false|null)\b')
+# Behind these, or anywhere, stands a long run of one of REPEATED: a regular expression that takes quadratic time for it
+# takes minutes.
+KNOWN_WORD = re.compile(rb"(?:loss|step|iter|iteration|time|seconds|sec|error|rank|epoch|node)\W{0,3}", re.IGNORECASE)
+REPEATED = [
+    *(b" ", b"\t", b"[", b"]", b"(", b"{", b"}", b'"', b"'", b"0", b"7", b".", b",", b":", b"=", b"-", b"|", b"/"),
+    *(b"\\", b"x", b"\r", b"\0", b"\x1b[", b"1,", b"a ", b"a.", b"1:", b"[1", b": ", b"{}"),
+]
+REPEATS = 100_000
 LONG_LINE_BYTES, BOMB_BYTES, MOST_BYTES = 3 << 20, 40 << 20, 8 << 20
 Change = Callable[[random.Random, bytes], bytes]
 
@@ -107,6 +115,12 @@ def _long(rng: random.Random, lines: list[bytes]) -> None:
     lines.insert(rng.randint(0, len(lines)), line * times)
 
 
+def _repeat_one(rng: random.Random, data: bytes) -> bytes:
+    places = [match.end() for match in KNOWN_WORD.finditer(data)] if rng.random() < 0.7 else []
+    place = rng.choice(places) if places else rng.randint(0, len(data))
+    return data[:place] + rng.choice(REPEATED) * REPEATS + data[place:]
+
+
 def _other_encoding(rng: random.Random, data: bytes) -> bytes:
     text = data.decode("latin-1")
     return rng.choice((text.encode("utf-16"), text.encode("utf-8"), b"\xef\xbb\xbf" + data))
@@ -119,6 +133,7 @@ CHANGES: list[Change] = [
     lambda rng, data: data[rng.randint(0, len(data)) :],
     lambda rng, data: data.replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n", b"\0"))),
     _other_encoding,
+    _repeat_one,
 ]
 SELDOM: list[Change] = [
     _of_lines(_long),

@@ -3,12 +3,13 @@
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from benchmarks.backend import LogEvent, LogFormat
 from benchmarks.configs import DEFAULT_ROOT, read_yaml
-from benchmarks.logs.templates import FOLDER, FormatFacts, TemplateFormat
+from benchmarks.logs.templates import FOLDER, FormatFacts, Template, TemplateFormat, formats_in
 from benchmarks.values import Step
 from jax_backend.logs import MaxTextLog
 from nemo_backend.line_logs import MegatronLog, NemoLog
@@ -22,6 +23,41 @@ JAX_LOGS = TESTS / "jax_backend" / "logs"
 def nanogpt_format(chunk_bytes: int = 1 << 20) -> TemplateFormat:
     """A format that is data, for all that holds for every format."""
     return TemplateFormat("nanogpt", read_yaml(DEFAULT_ROOT / FOLDER / "nanogpt.yml", FormatFacts), chunk_bytes)
+
+
+class Seed(NamedTuple):
+    """A log; a pattern for it, and the benchmark that agrees with it."""
+
+    text: bytes
+    pattern: str = "step: {step}, ... seconds: {seconds}, ... loss: {loss}"
+    gpus: int = 1
+    global_batch_size: int = 2
+    sequence_length: int = 128
+
+
+def seeds_of_formats(steps: int = 30) -> list[Seed]:
+    """Each line of each sample of configs/log_formats as a log of many steps."""
+    found = []
+    for one in formats_in(DEFAULT_ROOT):
+        facts = one.facts
+        lines = [Template(text) for text in ([facts.line] if isinstance(facts.line, str) else facts.line)]
+        more = [Template(text) for text in facts.more]
+        starts = "".join(f"{text}\n" for text in facts.starts)
+        for line in facts.sample.splitlines():
+            template = next(one for one in lines if one.pattern.search(line.encode()))
+            log = "".join(f"{_at_step(line, [template, *more], step)}\n" for step in range(1, steps + 1))
+            found.append(Seed((starts + log).encode(), template.text, 64, 2048, 4096))
+    return found
+
+
+def _at_step(line: str, templates: list[Template], step: int) -> str:
+    """A sample's line with another step and loss."""
+    new = {"step": str(step), "loss": f"{12 - step / 10:.4f}"}
+    for template in templates:
+        for field in new.keys() & set(template.fields):
+            if match := template.pattern.search(line.encode()):
+                line = line[: match.start(field)] + new[field] + line[match.end(field) :]
+    return line
 
 
 KINDS: dict[str, Callable[..., LogFormat]] = {
