@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from launch.private_cluster import machine
 from launch.running import machine_gpus
@@ -23,6 +24,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # OpenMP's threads that wait sleep: beside other tests, spinning ones double what a run of NeMo takes of the CPU.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "0")
+    settings.register_profile("busy", deadline=None)  # of a machine that does other work too
+    settings.load_profile("busy")
     assert config.cache is not None
     config.stash[TURNS] = Turns(config.cache.mkdir("turns"))
 

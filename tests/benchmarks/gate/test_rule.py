@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
@@ -113,7 +113,6 @@ def test_directions(direction: Direction, share: float, outcome: str) -> None:
     assert judged(at(share), at(share, share, share), direction).verdict == outcome
 
 
-@settings(deadline=None)
 @given(st.floats(-0.05, 0.05), st.lists(st.floats(-0.05, 0.05), min_size=3, max_size=3))
 def test_an_improvement_is_the_mirror_image_of_a_regression(share: float, reruns: list[float]) -> None:
     """The reciprocals of all nights, where more is better, must be judged the same."""
@@ -128,7 +127,6 @@ def test_an_improvement_is_the_mirror_image_of_a_regression(share: float, reruns
     assert ratios[1] == pytest.approx(1 / ratios[0])
 
 
-@settings(deadline=None)
 @given(st.floats(1e-6, 1e6), st.floats(-0.03, 0.03))
 def test_the_unit_does_not_matter(factor: float, share: float) -> None:
     assume(abs(abs(math.log1p(share)) - G3.relevant_log) > 1e-9)  # on the very edge, rounding decides

@@ -300,7 +300,7 @@ BATCHES = st.dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     model=st.sampled_from(["llama2_tiny", "llama3_tiny", "llama2_13b", "llama2_70b", "llama9"]),
     hardware=st.sampled_from([None, "cpu", "h100", "a100", "tpu_v5e"]),
