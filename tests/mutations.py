@@ -34,8 +34,8 @@ LINES = [
     b"completed step: 3, seconds: 1.0, TFLOP/s/device: 0.1, loss: 1.0\n",
 ]
 WORD = re.compile(rb'"[^"\n]{0,60}"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\b(?:true|false|null)\b')
-# Behind these, or anywhere, stands a long run of one of REPEATED: for it, a regular expression that takes quadratic
-# time takes minutes.
+# Behind these, or anywhere, a long run of one of REPEATED is put: it takes a regular expression of quadratic time
+# minutes.
 KNOWN_WORD = re.compile(rb"(?:loss|step|iter|iteration|time|seconds|sec|error|rank|epoch|node)\W{0,3}", re.IGNORECASE)
 REPEATED = [
     *(b" ", b"\t", b"[", b"]", b"(", b"{", b"}", b'"', b"'", b"0", b"7", b".", b",", b":", b"=", b"-", b"|", b"/"),

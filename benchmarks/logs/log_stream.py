@@ -36,7 +36,7 @@ AFTER_THE_LINE = re.compile(rb"[\s\"'}\\].*$", re.DOTALL)  # a blank, or the end
 ALL_DECIMALS = re.compile(rb"-?\d+\.\d{3,}|nan|-?inf")  # as {:.3f} prints: such a number was not cut
 RAY_REPEATED = re.compile(rb"\s*\[repeated (\d{1,9})x across cluster\]")
 NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
-NUMBER = re.compile(rb"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
+NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 
 
 def without_colours(text: bytes) -> bytes:
@@ -127,16 +127,17 @@ class Window:
         """The rank the line is labelled with."""
         return rank_of_line(self.line_before(position))
 
-    def line_from(self, position: int, begins: re.Pattern[bytes]) -> tuple[bytes, str]:
+    def line_from(self, position: int, begins: re.Pattern[bytes] | None = None) -> tuple[bytes, str]:
         """The line from a position on, without colours, and why its end is no end of line ('' where it is one).
 
         Where another step's report begins in it, two writers have met.
         """
-        text = self.text[position : position + LOOKAHEAD]
-        ends = [e for e in (text.find(b"\n"), text.find(b"\r")) if e >= 0]
-        cut = "" if ends else "truncated"
-        text = without_colours(text[: min(ends)] if ends else text)
-        other = begins.search(text, 1)
+        newline = self.text.find(b"\n", position, position + LOOKAHEAD)
+        last = newline if newline >= 0 else min(len(self.text), position + LOOKAHEAD)
+        carriage_return = self.text.find(b"\r", position, last)
+        cut = "" if newline >= 0 or carriage_return >= 0 else "truncated"
+        text = without_colours(self.text[position : carriage_return if carriage_return >= 0 else last])
+        other = begins.search(text, 1) if begins is not None else None
         return (text[: other.start()], "mingled with another writer's line") if other else (text, cut)
 
 
@@ -371,8 +372,8 @@ class LineFormat(StreamedFormat):
     pauses: Mapping[str, Sequence[bytes]] = {}  # what takes time between steps -> texts that tell of it
 
     @abstractmethod
-    def report(self, window: Window, found: int) -> StepReport:
-        """What the line says that has the word there; UnreadableError where it can't be known."""
+    def report(self, window: Window, found: int) -> StepReport | None:
+        """What the line says that has the word there; UnreadableError where it can't be known, None of no step."""
 
     def is_step(self, window: Window, found: int) -> bool:
         return self.begins.match(without_colours(window.text[found : found + 200])) is not None
@@ -397,8 +398,8 @@ class LineReader(LogReader):
         while (found := window.text.find(word, window.start, window.end + len(word) - 1)) >= 0:
             yield from starts.pass_until(found)
             self._look_for_pauses(window, found)
-            if self._format.is_step(window, found):
-                yield self._event(window, found)
+            if self._format.is_step(window, found) and (event := self._event(window, found)) is not None:
+                yield event
             window.start = found + len(word)
         yield from starts.pass_until(window.end)
         self._look_for_pauses(window, window.end)
@@ -410,12 +411,15 @@ class LineReader(LogReader):
             if window.text.find(text, window.start, last) >= 0:
                 self._pause = name
 
-    def _event(self, window: Window, found: int) -> LogEvent:
+    def _event(self, window: Window, found: int) -> LogEvent | None:
         try:
-            event = self.event_of(self._format.report(window, found))
+            report = self._format.report(window, found)
         except UnreadableError as error:
             skipped = SkippedLine(line=window.line_number(found), reason=str(error))
             return LogEvent(attempt=self.tracker.attempt, skipped=skipped)
+        if report is None:
+            return None
+        event = self.event_of(report)
         if event.step is not None and self._pause is not None:
             event, self._pause = msgspec.structs.replace(event, pause=self._pause), None
         return event

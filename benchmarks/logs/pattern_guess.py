@@ -13,7 +13,7 @@ from benchmarks.logs.templates import Template, lines_of
 
 FEWEST_LINES = 3
 LONGEST_LINE = 1000
-NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+)(?![\d.])", re.IGNORECASE)
+NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)(?![\d.])", re.IGNORECASE)
 BEFORE = {  # a field -> what stands before its number
     "step": re.compile(r"(?:\b|_)(?:step|iter|iteration)s?\W{0,3}\s*$", re.IGNORECASE),
     "loss": re.compile(r"(?<![\w.])(?:train[_ ])?loss\W{0,3}\s*$", re.IGNORECASE),

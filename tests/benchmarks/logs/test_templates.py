@@ -1,6 +1,7 @@
 """Log formats as data: every file of configs/log_formats on its own samples, templates, and guessed patterns."""
 
 import io
+import time
 from collections.abc import Callable
 
 import pytest
@@ -115,6 +116,18 @@ def test_patterns(pattern: str, line: str, expected: tuple[int, float | None, ob
     ((step,),) = log.attempts
     assert (step.step, step.seconds) == expected[:2]
     assert str(step.loss) == str(expected[2])
+
+
+def test_a_pattern_may_have_bytes_that_are_no_text() -> None:
+    log = read(format_of_pattern("\udce9tape {step} {seconds}s"), b"\xe9tape 5 1.5s\n")
+    assert [step.seconds for step in log.attempts[0]] == [1.5]
+
+
+def test_a_number_of_4000_digits_takes_no_time() -> None:
+    line = FORMATS["torchtitan"].facts.sample.splitlines()[0].replace("6.2250", "9" * 4000 + "x")
+    began = time.process_time()
+    read(FORMATS["torchtitan"], line * 3 + "\n")
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize("pattern", ["{steps} a", "step {step} {step}", "loss {loss}", "{step}", ""])
