@@ -124,9 +124,9 @@ def test_a_pattern_may_have_bytes_that_are_no_text() -> None:
 
 
 def test_a_number_of_4000_digits_takes_no_time() -> None:
-    line = FORMATS["torchtitan"].facts.sample.splitlines()[0].replace("6.2250", "9" * 4000 + "x")
+    line = FORMATS["torchtitan"].facts.sample.partition("6.2250")[0] + "9" * 4000
     began = time.process_time()
-    read(FORMATS["torchtitan"], line * 3 + "\n")
+    read(FORMATS["torchtitan"], line + "\n")
     assert time.process_time() - began < 0.5
 
 
