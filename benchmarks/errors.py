@@ -102,6 +102,9 @@ def closest(name: str, valid: Sequence[str]) -> str | None:
     The beginning of one name alone means that name. The same words are nearer than the same letters; where several
     names have them, none was surely meant.
     """
+    same = [one for one in valid if one.lower() == name.lower()]
+    if len(same) == 1:
+        return same[0]
     same_letter = [one for one in valid if one[:1] == name[:1]]
     reordered = [one for one in same_letter if sorted(one) == sorted(name)]
     found = _alike(name, reordered, 1, 0.0) or _alike(name, same_letter, 1, 0.8)

@@ -252,6 +252,8 @@ def _how_to_read(name: str, stream: BinaryIO) -> str:
     if head.startswith(GZIP_MAGIC):
         return f"zcat {shlex.quote(name)} | {COMMAND} --log=-"
     pattern = guessed_pattern(head) or PATTERN_EXAMPLE
+    if pattern == PATTERN.value:
+        return f"grep -n -i -m5 step {shlex.quote(name)}     (where a line of a step is, its words are the pattern)"
     return f"{COMMAND} --log={shlex.quote(name)} --pattern={shlex.quote(pattern)}"
 
 

@@ -382,6 +382,11 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
         known = ", ".join(sorted({name for r in fitting for name in r.hardware}))
         # A model is no more than its dimensions: another one's recipe on the same device is a start.
         start = next((r.name for r in of_backend if near is None or near in r.hardware), None)
+        own = (request.backend, request.task)
+        others = [r.engine for r in recipes if (r.backend, r.task) == own and request.model in r.models]
+        if others and not fitting and not request.engine:
+            why = f"engine '{others[0]}' has one"
+            raise RequestError(what, where="--model", why=why, next_command=f"--engine={others[0]}")
         copy = f"; or copy configs/recipes/{start}.yml, with models: [{request.model}], and plan with it"
         raise RequestError(
             what + (f" on '{hardware.name if hardware else home}'" if fitting else "") + with_engine,

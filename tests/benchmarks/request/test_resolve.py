@@ -162,6 +162,7 @@ def test_a_setting_that_resembles_none_is_answered_with_those_of_the_recipe_and_
         ("zzz", None),
         ("fuse", "fused_mlp"),
         ("ad", "adam_decay"),  # the beginning of one alone
+        ("Fused_MLP", "fused_mlp"),
     ],
 )
 def test_words_are_nearer_than_letters(typed: str, meant: str | None) -> None:
