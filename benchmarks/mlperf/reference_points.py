@@ -135,3 +135,10 @@ def published_for(
         return [row for row in rows if row.gpus == nearest]
     far = {id(row): abs(math.log(statistics.fmean(row.minutes) / (minutes or 1))) for row in rows}
     return sorted(rows, key=lambda row: far[id(row)])[:NEAREST]
+
+
+def why_none(times: PublishedTimes, benchmark: str) -> str:
+    """Where `published_for` found none."""
+    if any(row.benchmark == benchmark for row in times.times):
+        return "no time on this hardware is known here"
+    return "no published time of this benchmark is known here"

@@ -87,8 +87,8 @@ def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expect
 # --- text -------------------------------------------------------------------------------------
 
 
-def lines(story: Story) -> list[str]:
-    """The story for people."""
+def lines(story: Story, said: Sequence[str] = ()) -> list[str]:
+    """The story for people, without findings that were said of all runs."""
     name = " on ".join(part for part in (story.benchmark or "unknown benchmark", story.platform) if part)
     ended = story.status if story.status != "unknown" else (story.status_text or "no run_stop")
     if story.time_to_train_minutes is not None:
@@ -111,7 +111,7 @@ def lines(story: Story) -> list[str]:
         found += _convergence_lines(story.convergence)
     elif story.no_convergence_because:
         found.append(f"convergence: not judged, {story.no_convergence_because}")
-    return [*found, *(finding.text() for finding in story.findings)]
+    return [*found, *(finding.text() for finding in story.findings if finding.what not in said)]
 
 
 def _evaluations(story: Story) -> str:

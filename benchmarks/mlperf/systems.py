@@ -14,11 +14,13 @@ class System(Value, frozen=True):
     model: str | None  # in the words of the source
     gpus: int | None
     source: str  # systems/NAME.json or submission_platform
+    note: str = ""  # why it isn't a description that should be there
 
     def text(self) -> str:
         name = self.model or "not known"
         count = f"{self.gpus} x " if self.gpus else ""
-        return f"{count}{name}" + (f" ({self.hardware})" if self.hardware else "") + f", by {self.source}"
+        hardware = f" ({self.hardware})" if self.hardware else ""
+        return f"{count}{name}{hardware}, by {self.source}" + (f": {self.note}" if self.note else "")
 
 
 def described(description: Mapping[str, Any], source: str, known: Iterable[str]) -> System | None:
@@ -31,9 +33,9 @@ def described(description: Mapping[str, Any], source: str, known: Iterable[str])
     return System(named(model, known), model, gpus, source)
 
 
-def on_platform(platform: str | None, known: Iterable[str]) -> System:
+def on_platform(platform: str | None, known: Iterable[str], note: str = "") -> System:
     """By what a log prints: NVIDIA's has the number of nodes, others that of devices, so the count is not known."""
-    return System(named(platform or "", known), platform, None, "submission_platform")
+    return System(named(platform or "", known), platform, None, "submission_platform", note)
 
 
 def named(text: str, known: Iterable[str]) -> str | None:

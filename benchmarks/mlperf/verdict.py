@@ -49,6 +49,7 @@ class SetVerdict(Value, frozen=True):
     no_convergence_because: str
     seeds: CheckerResult | None  # the package checker's, of more than one run
     published: list[PublishedTime]
+    no_published_because: str
 
     @property
     def failed(self) -> list[RunVerdict]:
@@ -77,12 +78,20 @@ class SetVerdict(Value, frozen=True):
         minutes = [one.seconds_at_reference / 60 for one in told if one is not None]
         return olympic_mean(minutes) if len(minutes) == len(told) and self.olympic_minutes is not None else None
 
+    def _warned(self) -> list[tuple[str, int]]:
+        """Each kind of warning, and how many runs have it."""
+        told = [{f.what for f in run.story.findings if f.level == "warning"} for run in self.runs]
+        return Counter(what for run in told for what in sorted(run)).most_common()
+
+    @property
+    def of_every_run(self) -> list[str]:
+        """The warnings that are the same for all of several runs."""
+        return [what for what, count in self._warned() if count == len(self.runs) > 1]
+
     @property
     def warnings(self) -> list[str]:
         """What the official checkers accept and a reader must know: each kind once, with how many runs have it."""
-        told = [{f.what for f in run.story.findings if f.level == "warning"} for run in self.runs]
-        counts = Counter(what for run in told for what in sorted(run))
-        return [f"{self.name}: {what} ({count} of {len(self.runs)} runs)" for what, count in counts.most_common()]
+        return [f"{self.name}: {what} ({count} of {len(self.runs)} runs)" for what, count in self._warned()]
 
     @property
     def reasons(self) -> list[str]:
@@ -104,10 +113,12 @@ class Verdict(Value, frozen=True):
     sets: list[SetVerdict]
     package: CheckerResult | None = None
     systems: dict[str, CheckerResult] = {}
+    not_counted: list[str] = []  # results without a line of MLLOG
 
     @property
     def reasons(self) -> list[str]:
         found = [reason for one in self.sets for reason in one.reasons]
+        found += [f"{name} holds no MLLOG line: not counted" for name in self.not_counted]
         checked = {**({"package_checker": self.package} if self.package else {}), **self.systems}
         return found + [f"{name}: {'; '.join(one.complaints)}" for name, one in checked.items() if not one.passed]
 
@@ -138,6 +149,7 @@ class Judged(Value, frozen=True):
     sets: list[JudgedSet]
     package: CheckerResult | None
     systems: dict[str, CheckerResult]
+    not_counted: list[str]
 
 
 def judged(verdict: Verdict) -> Judged:
@@ -188,20 +200,21 @@ def _set_lines(one: SetVerdict) -> list[str]:
         f"{one.name}: {one.benchmark}, {runs}",
         f"  system: {one.system.text()}",
         f"  ruleset: {one.ruleset.name}, {one.ruleset.because}",
-        *(f"  {line}" for run in one.runs for line in _run_lines(run, run is one.worst)),
+        *(f"  warning: {what} (all {count} runs)" for what in one.of_every_run),
+        *(f"  {line}" for run in one.runs for line in _run_lines(run, run is one.worst, one.of_every_run)),
         *(f"  {finding.text()}" for finding in one.across),
         f"  rcp_checker: {asked}",
         *([f"  seed_checker: {one.seeds.text()}"] if one.seeds else []),
         f"  {_olympic(one)}",
-        f"  published: {', '.join(row.text() for row in one.published) or 'no time on this hardware is known here'}",
+        f"  published: {', '.join(row.text() for row in one.published) or one.no_published_because}",
     ]
 
 
-def _run_lines(run: RunVerdict, worst: bool) -> list[str]:
+def _run_lines(run: RunVerdict, worst: bool, said: list[str]) -> list[str]:
     word = "passes" if run.passes else ("did not converge, left out as the worst" if worst else "fails")
     derived = " by derived rules" if run.derived else ""
     checked = f"compliance_checker{derived}: {run.compliance.text()}"
-    return [f"{run.name}: {word}", *(f"  {line}" for line in (checked, *lines(run.story)))]
+    return [f"{run.name}: {word}", *(f"  {line}" for line in (checked, *lines(run.story, said)))]
 
 
 def _olympic(one: SetVerdict) -> str:

@@ -3,7 +3,6 @@
 import shutil
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from benchmarks.measuring.statistics import median
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import find_across
-from benchmarks.mlperf.reference_points import published_for, read_times
+from benchmarks.mlperf.reference_points import published_for, read_times, why_none
 from benchmarks.mlperf.rounds import Rules, Ruleset, find_ruleset, of_one_round, read_rounds
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.story import tell
@@ -24,7 +23,7 @@ from launch.mlperf import package
 from launch.mlperf.derived_rules import derived_rules
 from launch.mlperf.package import Task
 from launch.mlperf.reading import definition_of, expected_of
-from launch.mlperf.staging import Judged, staged_runs
+from launch.mlperf.staging import Judged, staged_runs, without_a_line
 
 FOLDERS_OF_A_PACKAGE = ("results", "systems")
 
@@ -79,6 +78,7 @@ def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
             sets=[_judge_set(one, said, configs) for one in sets],
             package=said[whole].renamed({f"{Path(whole.arguments[0])}/": ""}) if whole else None,
             systems={name: said[task] for name, task in descriptions.items()},
+            not_counted=without_a_line(place),
         )
 
 
@@ -151,15 +151,21 @@ def _no_convergence(judged: list[Judged], definition: MlperfBenchmark | None, ru
 
 def _system_of(one: Judged, configs: Configs) -> System:
     """ORG/systems/SYSTEM.json of a log in ORG/results/SYSTEM/BENCHMARK, or what the log prints."""
-    folder, known = one.source.resolve().parent.parent, configs.names("hardware")
+    folder, known, note = one.source.resolve().parent.parent, configs.names("hardware"), ""
     if folder.parent.name == "results":
         path = folder.parent.parent / "systems" / f"{folder.name}.json"
-        with suppress(OSError, ValueError):
-            found = described(files.read_json(path, dict[str, Any]), f"systems/{path.name}", known)
+        name = f"systems/{path.name}"
+        try:
+            found = described(files.read_json(path, dict[str, Any]), name, known)
             if found is not None:
                 return found
+            note = f"{name} names no accelerator"
+        except FileNotFoundError:
+            note = f"{name} is missing"
+        except (OSError, ValueError):
+            note = f"{name} can't be read"
     platform = one.log.settings.get("submission_platform")
-    return on_platform(platform if isinstance(platform, str) else None, known)
+    return on_platform(platform if isinstance(platform, str) else None, known, note)
 
 
 # --- the verdict on them -----------------------------------------------------------------------
@@ -177,7 +183,8 @@ def _judge_set(one: Prepared, said: Mapping[Task, CheckerResult], configs: Confi
         for run, task in zip(one.judged, one.compliance, strict=True)
     ]
     benchmark, minutes = one.judged[0].log.benchmark or "unknown", [run.story.time_to_train_minutes for run in runs]
-    system, typical = one.system, median([took for took in minutes if took])
+    system, typical, times = one.system, median([took for took in minutes if took]), read_times(configs.root)
+    published = published_for(times, benchmark, system.hardware, system.gpus, typical)
     return SetVerdict(
         name=one.name,
         benchmark=benchmark,
@@ -189,7 +196,8 @@ def _judge_set(one: Prepared, said: Mapping[Task, CheckerResult], configs: Confi
         convergence=said[one.convergence] if one.convergence else None,
         no_convergence_because=one.no_convergence_because,
         seeds=said[one.seeds].renamed(names) if one.seeds else None,
-        published=published_for(read_times(configs.root), benchmark, system.hardware, system.gpus, typical),
+        published=published,
+        no_published_because="" if published else why_none(times, benchmark),
     )
 
 

@@ -20,6 +20,7 @@ from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.reading import runs_in
 
 LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)")
+RESULT_NAMES = "result_*.txt"  # of a submission
 HEAD_BYTES = 1 << 22
 LONGEST_LINE = 1 << 16  # of MLLOG
 
@@ -44,6 +45,12 @@ def staged_runs(place: Path, scratch: Path) -> list[tuple[str, list[Judged]]]:
         why = "no line with :::MLLOG can be read; launch/ingest.py says why of each"
         raise RequestError("no run of MLPerf in it", where=str(place), why=why)
     return found
+
+
+def without_a_line(place: Path) -> list[str]:
+    """The results below a place that hold no line of MLLOG, and so no run."""
+    found = [path for path in place.rglob(RESULT_NAMES) if path.is_file() and not _is_log(path)]
+    return [str(path.relative_to(place)) for path in sorted(found, key=_by_number)]
 
 
 def _groups(place: Path) -> dict[str, list[Path]]:

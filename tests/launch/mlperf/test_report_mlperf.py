@@ -55,6 +55,34 @@ def test_runs_as_the_rules_have_them_pass(name: str, ruleset: str, tmp_path: Pat
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [f"result_{n}.txt" for n in range(3)]
 
 
+@pytest.mark.parametrize("content", [b"", bytes(range(256))])
+def test_a_result_without_a_line_of_mllog_fails_and_another_file_does_not(content: bytes, tmp_path: Path) -> None:
+    folder = logs(tmp_path, count=10)
+    (folder / "notes.txt").write_bytes(content)
+    assert as_json(folder)["not_counted"] == []
+    (folder / "result_0.txt").write_bytes(content)
+    assert any("result_0.txt holds no MLLOG line" in one for one in as_json(folder, code=3)["reasons"])
+
+
+@pytest.mark.parametrize(("description", "note"), [(None, "is missing"), ("{", "can't be read"), ("{}", "names no")])
+def test_a_system_that_is_not_described_is_noted(description: str | None, note: str, tmp_path: Path) -> None:
+    folder = logs(tmp_path / "results" / "box" / "llama2_70b_lora", count=1)
+    if description is not None:
+        (tmp_path / "systems").mkdir()
+        (tmp_path / "systems" / "box.json").write_text(description)
+    assert f"systems/box.json {note}" in as_json(folder)["sets"][0]["system"]["note"]
+
+
+def test_what_is_so_of_all_runs_is_said_once(tmp_path: Path) -> None:
+    folder = logs(tmp_path)
+    for path in folder.iterdir():
+        path.write_text(path.read_text().replace('"llama2_70b_lora"', '"gnn"'))
+    text = report("mlperf", folder).stdout
+    assert text.count("isn't known here: target and settings are not compared (all 3 runs)") == 1
+    assert text.count("isn't known here") == 2  # and among the warnings
+    assert "no published time of this benchmark is known here" in text
+
+
 def test_aborted_runs_fail_though_the_compliance_checker_passes_them(tmp_path: Path) -> None:
     said = as_json(logs(tmp_path, status="aborted"), code=3)
     runs = said["sets"][0]["runs"]
