@@ -170,15 +170,18 @@ def next_commands(report: NightReport) -> list[str]:
 
 def first_verdicts(report: NightReport) -> list[str]:
     """Of cells with too few nights: what is missing, and when there will be a verdict."""
-    waiting: dict[int, list[str]] = {}
+    waiting: dict[tuple[int, int], list[str]] = {}  # nights that count, nights until there is a verdict -> cells
     for cell in filter(_waits, report.cells):
-        waiting.setdefault(max(one.nights_needed or 0 for one in cell.judgements), []).append(cell.cell)
+        needed = max(one.nights_needed or 0 for one in cell.judgements)
+        tonight = int(cell.status == "valid" and not report.slowed_by)
+        nights = (G3.fewest_baseline_nights - needed + tonight, needed + 1 - tonight)
+        waiting.setdefault(nights, []).append(cell.cell)
     return [
         f"{'' if len(cells) == len(report.cells) else 'no verdict yet on ' + ', '.join(cells) + ': '}"
-        f"{G3.fewest_baseline_nights - needed + 1} of the {G3.fewest_baseline_nights} nights that a baseline needs; "
-        f"the first verdict comes {plural(needed, 'night')} from now, on "
-        f"{date.fromisoformat(report.started[:10]) + timedelta(days=needed)} at one a day"
-        for needed, cells in sorted(waiting.items())
+        f"{count} of the {G3.fewest_baseline_nights} nights that a baseline needs; "
+        f"the first verdict comes {plural(left, 'night')} from now, on "
+        f"{date.fromisoformat(report.started[:10]) + timedelta(days=left)} at one a day"
+        for (count, left), cells in sorted(waiting.items(), key=lambda one: one[0][1])
     ]
 
 

@@ -100,7 +100,9 @@ def request_of(benchmark: Benchmark, settings: dict[str, str]) -> Request:
     """What a benchmark would be typed as, with other settings."""
     same = {name: getattr(benchmark, name) for name in ("backend", "task", "engine", "dtype", "gpus")}
     names = {name: getattr(benchmark, name).name for name in ("model", "hardware", "site", "recipe")}
-    return Request(**same, **names, settings=settings)
+    usual = _nodes_needed(benchmark.gpus, benchmark.hardware)
+    nodes = benchmark.nodes if benchmark.nodes != usual else None
+    return Request(**same, **names, nodes=nodes, settings=settings)
 
 
 def over_nodes(benchmark: Benchmark, nodes: int, backend: Backend) -> str:
