@@ -64,6 +64,8 @@ def test_cells_with_too_few_nights_are_one_line_with_what_is_missing_and_when() 
     )
     assert "inconclusive" not in text
     assert text.count("a baseline needs") == 1
+    slowed = screen_text(replace(report([short]), slowed_by=0.5))  # itself it counts toward no baseline
+    assert "3 of the 10 nights that a baseline needs; the first verdict comes 8 nights from now" in slowed
 
 
 def test_a_new_cell_beside_judged_ones_is_named_with_what_it_lacks() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, RequestError, closest
-from benchmarks.request.resolve import Request, resolve
+from benchmarks.request.resolve import Request, command_of, request_of, resolve
 from benchmarks.request.settings import check_knobs
 from benchmarks.values import Benchmark, json_text
 from jax_backend import BACKEND
@@ -32,6 +32,12 @@ def refusal(model: str = "llama2_tiny", **wanted: object) -> RequestError:
 
 
 # --- what a request means -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("nodes", "named"), [(1, False), (2, True)])
+def test_a_repeated_command_names_the_nodes_that_its_gpus_do_not_mean(nodes: int, named: bool) -> None:
+    benchmark = resolved("llama2_tiny", hardware="cpu", nodes=nodes, gpus=2)
+    assert ("--nodes=2" in command_of(request_of(benchmark, {}), "run.py")) == named
 
 
 @pytest.mark.parametrize(
