@@ -15,7 +15,7 @@ from tensorboard.plugins.base_plugin import FlagsError
 
 Answer = Callable[..., Iterable[bytes]]  # a WSGI application
 
-SHOWN = "%5E(newest%7Cnights%7Cseries)%2F"  # ^(newest|nights|series)/
+SHOWN = "%5E(comparisons%7Cnewest%7Cnights%7Cseries)%2F"  # ^(comparisons|newest|nights|series)/
 QUERY = f"?smoothing=0&runFilter={SHOWN}"
 OLDER_TABS = f"&_smoothingWeight=0&regexInput={SHOWN}"  # what Scalars, Custom Scalars and Text read
 FIRST_TAB = "timeseries"
