@@ -36,6 +36,7 @@ class Known(Value, frozen=True):
 
     ended_well: bool = False
     failed: bool = False  # for certain
+    reasons: list[str] = []  # by its result, or for the want of one
     first_rank: int | None = None  # that failed
     since: float | None = None  # what is older belongs to an earlier attempt
     recorded: bool = False  # a run of Stepmark's: whether it came to its end is not for its logs to say
@@ -69,6 +70,7 @@ class Diagnosis(Value, frozen=True):
     bytes: int
     steps: int
     ended_well: bool
+    reasons: list[str] = []  # by the run's result
 
     @property
     def first(self) -> Entry | None:
@@ -104,6 +106,7 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
         bytes=sum(log.bytes for log in logs),
         steps=steps,
         ended_well=ended_well,
+        reasons=known.reasons,
     )
 
 

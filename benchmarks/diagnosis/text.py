@@ -12,7 +12,8 @@ NAMES = {"cause": "first cause", "unknown": "first error", "suspect": "first err
 
 
 def diagnosis_text(found: Diagnosis) -> str:
-    return "\n".join([headline(found), *aligned(rows(found))])
+    result: Rows = [("result", "\n".join(found.reasons))] if found.reasons else []
+    return "\n".join([headline(found), *aligned([*rows(found), *result])])
 
 
 def headline(found: Diagnosis) -> str:

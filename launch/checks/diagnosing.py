@@ -23,12 +23,15 @@ from benchmarks.diagnosis.text import one_line
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.jobs.failures import first_to_fail
 from benchmarks.logs.log_endings import printable
-from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
+from benchmarks.rendering.report import folded
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, not_collected, remake_command, still_runs
 from launch.command_line.places import configs
+from launch.slurm.run_states import is_followed
 
 CHUNK_BYTES = 1 << 20
 LOG_NAME = re.compile(r"(?:.*\.(?:out|log|txt|err)|log-.*|slurm-.*|std(?:out|err).*)(?:\.gz)?", re.DOTALL)
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")
+CUT_OFF = "cut off"  # as launch/status.py calls it
 MLLOG = "mlperf"  # of a run that trained towards a target
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -116,21 +119,38 @@ def _run_files(folder: RunFolder) -> list[Path]:
 def _known_of(folder: RunFolder) -> Known:
     """What is certain of a run; of one whose files can't be read, nothing."""
     with suppress(RequestError, OSError):
-        status = folder.stored_result().status if (folder.path / RESULT).exists() else None
         last = max(folder.attempts(), default=0)
         events = folder.job_events(last) if last else []
         starts = [one.time for one in events if one.event == "start"]
         hung = any(one.event == "hung" for one in events)  # and all ranks were ended at once
         ended = folder.ended(folder.measured_phase().name, last) if last else []
         first = first_to_fail([one for one in ended if one.exit_code != 0], None)
+        status, reasons = _result_of(folder)
         return Known(
             ended_well=status == "valid",
-            failed=status == "failed",
+            failed=status in ("failed", CUT_OFF),
+            reasons=[printable(reason) for reason in reasons],
             first_rank=None if hung or first is None or not folder.is_queued() else first.rank,
             since=_local(min(starts)) if starts and last > 1 else None,
             recorded=True,
         )
     return Known(recorded=True)
+
+
+def _result_of(folder: RunFolder) -> tuple[str, list[str]]:
+    """Its status with the reasons; of a run without a result, what it waits for."""
+    if (folder.path / RESULT).exists():
+        result = folder.stored_result()
+        return result.status, folded(result.reasons)
+    if folder.is_queued():
+        return "queued", _as_lines(not_collected(folder.path))
+    if is_followed(folder):
+        return "running", _as_lines(still_runs(folder.path))
+    return CUT_OFF, ["no launcher follows it any more, and it has no result", remake_command(folder.path)]
+
+
+def _as_lines(refused: RequestError) -> list[str]:
+    return [refused.what, refused.next_command]
 
 
 def _local(unix: float) -> float:

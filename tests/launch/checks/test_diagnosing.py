@@ -1,19 +1,24 @@
 """launch/doctor.py LOG: files, folders, patterns and packed logs; what it says, and with which exit code."""
 
+import fcntl
 import gzip
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from benchmarks.runs.runfolder import RESULT, STEPS
 from launch.checks.diagnosing import diagnosis_of
 from tests import forked
 from tests.launch.test_doctor import DOCTOR
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HEALTHY = REPOSITORY / "tests/jax_backend/logs/maxtext-0.2.5.log"
+STORED = REPOSITORY / "tests/launch/stored_by_0_7_0"
+REPAIR = "python launch/verify.py --repair"
 MEMORY = "2026-11-22 10:00:05 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 WATCHDOG = "2026-11-22 10:30:05 [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)\n"
 
@@ -91,3 +96,37 @@ def test_a_packed_log_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path)
     done = doctor("rank-0.log.gz", cwd=tmp_path)
     assert done.returncode == 3, done.stderr
     assert "GPU out of memory" in done.stdout
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_run_whose_launcher_was_killed_has_failed(tmp_path: Path, steps: bool) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(STORED / "nemo_lora", run)
+    (run / RESULT).unlink()
+    for log in [] if steps else run.rglob("rank-*.log"):
+        log.write_text("")
+    done = doctor("logs", run, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert f"result  no launcher follows it any more, and it has no result\n          {REPAIR} {run}" in done.stdout
+
+
+def test_the_reasons_of_a_result_are_shown_where_the_logs_show_none(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(STORED / "nemo_lora", run)
+    result = json.loads((run / RESULT).read_bytes())
+    (run / RESULT).write_text(json.dumps({**result, "status": "failed", "reasons": ["it stopped\x1b[31m"]}))
+    done = doctor("logs", run, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "its logs do not say why\n  result  it stopped" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_a_run_that_goes_on_or_waits_has_not_failed(tmp_path: Path) -> None:
+    for name, words in (("nemo_lora", "the run still goes on"), ("jax_on_slurm", "has not been collected")):
+        shutil.copytree(STORED / name, tmp_path / name)
+        (tmp_path / name / RESULT).unlink()
+        with (tmp_path / name / STEPS).open("rb") as launcher:
+            fcntl.flock(launcher, fcntl.LOCK_EX)
+            done = doctor("logs", tmp_path / name, cwd=tmp_path)
+        assert done.returncode == 0
+        assert words in done.stdout
