@@ -29,14 +29,15 @@ MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s)"  # what may stand before an error: nothing, or whoever wrote the line
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
 FATAL = re.compile(
-    PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S|F\d{4} \d\d:\d\d:\d\d|F \S+\.cc:\d+\]"
-    rb"|what\(\): +\S|Fatal Python error: |LLVM ERROR: |(?:[\w./-]+: )*[^ ]*:\d+: .*\bAssertion [`'].*failed|panic: "
-    rb"|thread '.*' panicked at|Exception in thread \"|\[?FATAL\b)"
+    PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S|F\d{4} \d\d:\d\d:\d\d"
+    rb"|F +(?:\d+ +)?\S+\.cc:\d+\]|what\(\): +\S|Fatal Python error: |LLVM ERROR: |panic: "
+    rb"|(?:[\w./-]+: )*[^ ]*:\d+: .*\bAssertion [`'].*failed|thread '.*' panicked at"
+    rb"|Exception in thread \"|\[?FATAL\b)"
 )
 # A line that is marked as an error.
 MARKED = re.compile(
     PREFIXED + rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|fatal|Fatal|CRITICAL)[:\]]|[EF]\d{4} \d\d:\d\d|\[NeMo E "
-    rb"|E \S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/])ERROR(?:[\s\]):|,]|$)"
+    rb"|E +(?:\d+ +)?\S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/])ERROR(?:[\s\]):|,]|$)"
     rb"|\b[Ee]rror (?:occurred|executing|while|during)\b|\bthe following errors?:"
 )
 # A program that could not do something, or a launcher that says so of one.
@@ -45,7 +46,7 @@ UNABLE = re.compile(
     rb"|(?:command )?not found|No such file|Permission denied)\b"
     rb"|\b(?:Pod|Job|Container|Task|Worker|Process|Training|Trial|Rank|Step)\b.{0,40} (?:has )?failed(?![\w=])"
 )
-WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W \S+\.cc:")
+WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
 ANNOUNCES = 160  # characters, within which a line says its level
 # A run that goes well prints none of these, whatever else it marks as an error.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
@@ -77,6 +78,7 @@ class LogEvidence(Value, frozen=True):
     steps: int  # lines that report training
     trained: bool  # it has them, or losses in words that are not known
     progress: Progress | None  # None: its format prints no last step, or is not known
+    last_line: str  # as it may be shown
     ended_well: bool  # and nothing follows but what is listed
     findings: list[Finding]
     survived: list[Finding]  # training went on after them
@@ -149,6 +151,7 @@ class Scanner:
             steps=self._steps % _END_OF_TRAINING,
             trained=self._trained,
             progress=self._symptoms.progress_reader.of(end, self._lasts),
+            last_line=shown_line(without_colours(end.rstrip().rpartition(b"\n")[2])),
             ended_well=self._ended_well,
             findings=findings,
             survived=survived,

@@ -25,7 +25,7 @@ MESSAGE_LINES = 5  # of an error
 NEVER = float("inf")
 SOON_SECONDS = 60.0
 PYTHON_ERROR = "python_error"  # what an unknown error is called in the tables of many logs
-STOPPED = "stopped_early"
+STOPPED, NO_STEP = "stopped_early", "no_step"  # what the end of a log says that shows no error
 # What may follow a training that ended well, when its processes part: kinds, and symptoms.
 AFTER_THE_END = ("consequence", "end", SUSPECT, "time_limit", "cancelled_job")
 ANY_YEAR = 2000  # of stamps without one; all are of one log
@@ -80,13 +80,12 @@ class Diagnosis(Value, frozen=True):
 def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOTHING) -> Diagnosis:
     """The order of all that the logs say."""
     found = [one for log in logs for one in log.findings]
-    survived = [one for log in logs for one in log.survived if _kind(one, symptoms) != "begin"]
+    survived = [one for log in logs for one in log.survived]
     steps = sum(log.steps for log in logs)
     ended_well = known.ended_well or (not known.failed and any(log.ended_well for log in logs))
     old = [one for one in found if known.since is not None and one.time is not None and one.time < known.since]
     warns = [one for one in found if _kind(one, symptoms) == "warning"]
-    begins = [one for one in found if _kind(one, symptoms) == "begin"]
-    counted = [one for one in found if one not in old and one not in warns and one not in begins]
+    counted = [one for one in found if one not in old and one not in warns]
     if known.ended_well:
         counted, survived = [], [*survived, *counted]
     if ended_well and not known.failed:
@@ -96,7 +95,7 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     if alive and all(one.id == SUSPECT and not OF_A_FAILURE.match(one.text) for one in counted):
         counted, survived = [], [*survived, *counted]
     if not (counted or ended_well or known.recorded):
-        counted = _unfinished(logs, begins)
+        counted = _unfinished(logs)
     order = _Order(symptoms, known)
     return Diagnosis(
         failed=bool(counted) or known.failed,
@@ -110,13 +109,17 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     )
 
 
-def _unfinished(logs: Sequence[LogEvidence], begins: list[Finding]) -> list[Finding]:
-    """That a training has begun, and has not come to its last step."""
+def _unfinished(logs: Sequence[LogEvidence]) -> list[Finding]:
+    """That no step was trained, or not the last. Nothing where the last was, or the format prints none."""
     counted = [(log, log.progress) for log in logs if log.progress is not None]
-    stopped = [Finding(STOPPED, log.file, log.lines, progress.text, None, None) for log, progress in counted]
-    if any(log.trained for log in logs):
-        return [] if any(progress.ended for _, progress in counted) else stopped[:1]
-    return stopped[:1] or begins
+    trained = any(log.trained for log in logs)
+    if trained and any(progress.ended for _, progress in counted):
+        return []
+    for log, progress in counted:
+        return [Finding(STOPPED, log.file, log.lines, progress.text, None, None)]
+    longest = max(logs, key=lambda log: log.lines)
+    text = f"the log ends without a step: {longest.last_line}"
+    return [] if trained else [Finding(NO_STEP, longest.file, longest.lines, text, None, None)]
 
 
 def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:

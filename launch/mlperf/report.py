@@ -12,9 +12,10 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.logs.log_endings import printable
 from benchmarks.mlperf.verdict import judged, text
+from benchmarks.rendering.columns import some
 from launch.command_line.output import answer
 from launch.mlperf import judging
-from launch.mlperf.staging import staged_runs
+from launch.mlperf.staging import staged_runs, without_a_line
 
 
 def report(
@@ -43,6 +44,9 @@ def _packaged(place: Path, org: Path, system: Path | None, implementation: Path 
         raise RequestError(what, where=f"--system={system or ''}", next_command=command)
     if implementation is not None and not implementation.is_dir():
         raise RequestError("no such folder", where=f"--implementation={implementation}")
+    if lost := without_a_line(place):
+        what = f"{some(lost)}: no line of MLLOG in it, so a package would lack its run"
+        raise RequestError(what, where=str(place), next_command="move it elsewhere if it is no result of this set")
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
         sets = staged_runs(place, Path(scratch))
         if len(sets) != 1:

@@ -6,6 +6,7 @@ several experiments in it is judged run by run. A line that no log has is refuse
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,6 @@ from launch.mlperf.reading import runs_in
 
 LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)")
 RESULT_NAMES = "result_*.txt"  # of a submission
-HEAD_BYTES = 1 << 22
 LONGEST_LINE = 1 << 16  # of MLLOG
 
 
@@ -90,8 +90,10 @@ def _own_run(path: Path) -> Path | None:
 def _is_log(path: Path) -> bool:
     if not path.is_file():
         return False
-    with path.open("rb") as stream:
-        return MLLOG.recognises(stream.read(HEAD_BYTES))
+    with path.open("rb") as stream:  # what a job printed before its first line of MLLOG may be long
+        return any(
+            TOKEN in line and MLLOG.recognises(line) for line in iter(partial(stream.readline, LONGEST_LINE), b"")
+        )
 
 
 def _by_number(path: Path) -> tuple[str, int, str]:

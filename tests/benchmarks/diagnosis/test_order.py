@@ -111,7 +111,12 @@ def test_an_error_before_a_known_cause_is_not_hidden_by_it() -> None:
 
 def test_a_training_without_a_step_or_an_end_is_no_success() -> None:
     begun = "> initializing torch distributed ...\n"
-    assert ids(diagnosis(a_log=begun)) == ["no_step"]
+    (entry,) = diagnosis(a_log="a line\n" + begun + "\n", b_log=begun).entries
+    assert (entry.id, entry.first.file, entry.first.text) == (
+        "no_step",
+        "a.log",
+        f"the log ends without a step: {begun.strip()}",
+    )
     assert not diagnosis(a_log=begun + "step 10: train loss 3.21\n").failed
     assert not diagnosis(Known(recorded=True), a_log=begun).failed
     bar = "Epoch 0:  4%| | {}/100 [00:10<02:00, 1.2it/s, loss: 3.1]\n"

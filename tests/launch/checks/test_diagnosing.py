@@ -81,7 +81,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_logs_that_are_all_empty_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.log").touch()
     assert doctor("a.log", cwd=tmp_path).returncode == 2
-    (tmp_path / "b.log").write_text("a line\n")
+    (tmp_path / "b.log").write_text("step 1: loss 2.5\n")
     assert doctor("a.log", "b.log", cwd=tmp_path).returncode == 0
 
 

@@ -13,6 +13,7 @@ from benchmarks.mlperf.verdict import Judged
 from benchmarks.mlperf.writing import WrittenRun
 from launch.mlperf.emit import write
 from launch.mlperf.package import folder as package_folder
+from launch.mlperf.staging import without_a_line
 from tests import forked
 from tests.benchmarks.mlperf.made_runs import made_run, replace
 
@@ -62,6 +63,15 @@ def test_a_result_without_a_line_of_mllog_fails_and_another_file_does_not(conten
     assert as_json(folder)["not_counted"] == []
     (folder / "result_0.txt").write_bytes(content)
     assert any("result_0.txt holds no MLLOG line" in one for one in as_json(folder, code=3)["reasons"])
+    made = report("mlperf", folder, f"--package={tmp_path / 'TEST'}", f"--system={described(tmp_path / 'box.json')}")
+    assert made.returncode == 2 and "result_0.txt: no line of MLLOG" in made.stderr
+    assert not (tmp_path / "TEST").exists()
+
+
+def test_a_result_s_lines_may_come_after_megabytes_of_others(tmp_path: Path) -> None:
+    path = logs(tmp_path, count=1) / "result_0.txt"
+    path.write_bytes(b"NCCL INFO Channel 00\n" * 400_000 + b"x" * 9_000_000 + b"\n" + path.read_bytes())
+    assert without_a_line(tmp_path) == []
 
 
 @pytest.mark.parametrize(("description", "note"), [(None, "is missing"), ("{", "can't be read"), ("{}", "names no")])
