@@ -29,7 +29,8 @@ MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s)"  # what may stand before an error: nothing, or whoever wrote the line
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
 FATAL = re.compile(
-    PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S|F\d{4} \d\d:\d\d:\d\d"
+    PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S"
+    rb"|(?:[a-z_]\w*\.)+(?:exc|errors?|exceptions?)\.(?!Simplified)[A-Z]\w+: +\S|F\d{4} \d\d:\d\d:\d\d"
     rb"|F +(?:\d+ +)?\S+\.cc:\d+\]|what\(\): +\S|Fatal Python error: |LLVM ERROR: |panic: "
     rb"|(?:[\w./-]+: )*[^ ]*:\d+: .*\bAssertion [`'].*failed|thread '.*' panicked at"
     rb"|Exception in thread \"|\[?FATAL\b)"
@@ -42,15 +43,15 @@ MARKED = re.compile(
 )
 # A program that could not do something, or a launcher that says so of one.
 UNABLE = re.compile(
-    PREFIXED + rb"[\w./-]+: (?:line \d+: )?(?:[^ :]+: )*(?:cannot|can't|could not|couldn't|failed to|unable to"
-    rb"|(?:command )?not found|No such file|Permission denied)\b"
+    PREFIXED + rb"[\w./-]+: (?:line \d+: )?(?:[^ :]+: )*(?:[Cc]annot|[Cc]an't|[Cc]ould not|[Cc]ouldn't"
+    rb"|[Ff]ailed to|[Uu]nable to|(?:command )?not found|No such file|Permission denied)\b"
     rb"|\b(?:Pod|Job|Container|Task|Worker|Process|Training|Trial|Rank|Step)\b.{0,40} (?:has )?failed(?![\w=])"
 )
 WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
 ANNOUNCES = 160  # characters, within which a line says its level
 # A run that goes well prints none of these, whatever else it marks as an error.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
-LOSSES = re.compile(rb"loss[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d")  # of a step, in whatever words
+LOSSES = re.compile(rb"loss[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = b"Exception ignored in"

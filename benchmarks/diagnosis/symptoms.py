@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE_NAME = "symptoms.yml"
 # One stands in every line that is an error by its shape, whatever it says (benchmarks/diagnosis/evidence.py).
 LEVEL_WORDS = frozenset({b"error", b"exception", b"fatal", b"critical"})
-FATAL_WORDS = LEVEL_WORDS | {b"what():", b"assertion", b"panic", b"check failed", b"non-ok-status"}
+FATAL_WORDS = LEVEL_WORDS | {b"what():", b"assertion", b"panic", b"check failed", b"non-ok-status", b".exc."}
 UNABLE_WORDS = frozenset({
     b": cannot ", b": can't ", b"could not", b"couldn't", b"failed to", b"unable to", b"not found", b"no such file",
     b"permission denied", b" failed",
