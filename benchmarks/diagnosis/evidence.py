@@ -14,6 +14,7 @@ from benchmarks.values import Value
 
 UNKNOWN = "unknown"  # an error by its shape, such as the end of a Python traceback, that shows no known symptom
 SUSPECT = "suspect"  # a line that is marked as an error, and no more is known of it
+HANDED_ON = "handed_on"  # an error that tells only that of another process
 
 SURVIVED_STEPS = 3  # a rank may be so far ahead of another that has failed: more, and training went on
 AHEAD_BYTES = 256 << 10  # how long a traceback may be
@@ -26,7 +27,9 @@ LONGEST_MARK = 400  # bytes, within which a line says that it is an error
 LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
 MOST_UNKNOWN = 20  # of different shapes, in one log
 MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the first
-PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s)"  # what may stand before an error: nothing, or whoever wrote the line
+# What may stand before an error: nothing, or whoever wrote the line.
+PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \")"
+BEFORE_AN_ERROR = b"]>|): "
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
 FATAL = re.compile(
     PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S"
@@ -39,7 +42,7 @@ FATAL = re.compile(
 MARKED = re.compile(
     PREFIXED + rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|fatal|Fatal|CRITICAL)[:\]]|[EF]\d{4} \d\d:\d\d|\[NeMo E "
     rb"|E +(?:\d+ +)?\S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/])ERROR(?:[\s\]):|,]|$)"
-    rb"|\b[Ee]rror (?:occurred|executing|while|during)\b|\bthe following errors?:"
+    rb"|\b[Ee]rror (?:occurred|executing|while|during)\b|\bthe following errors?:|\bError reported to Coordinator: "
 )
 # A program that could not do something, or a launcher that says so of one.
 UNABLE = re.compile(
@@ -51,7 +54,7 @@ WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +
 ANNOUNCES = 160  # characters, within which a line says its level
 # A run that goes well prints none of these, whatever else it marks as an error.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
-LOSSES = re.compile(rb"loss[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")  # of a step, in whatever words
+LOSSES = re.compile(rb"[Ll]oss[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = b"Exception ignored in"
@@ -226,7 +229,8 @@ class Scanner:
         if traceback:
             self._take_traceback(start, line)
         elif not (known.is_harmless(bare) or known.quotes(bare)):
-            self._add(UNKNOWN if fatal else SUSPECT, start, line, line)
+            own = fatal and not is_handed_on(begin[fatal.start() :].lstrip(BEFORE_AN_ERROR))
+            self._add(UNKNOWN if own else HANDED_ON if fatal else SUSPECT, start, line, line)
 
     def _is_in_traceback(self, start: int, line: bytes) -> bool:
         """Whether it is a part of one that was read."""

@@ -127,7 +127,8 @@ CHAINED = (
 # It only hands on what another process or thread has raised, whose own traceback stands beside it.
 HANDED_ON = re.compile(
     rb"(?:[\w.]*\.)?(?:ProcessRaisedException|ProcessExitedException|_?RemoteTraceback|ChildFailedError|RayTaskError"
-    rb"|CalledProcessError|UnfilteredStackTrace|(?:Base)?ExceptionGroup|SignalException)\b|\w+: Caught \w+ in \w+"
+    rb"|CalledProcessError|UnfilteredStackTrace|(?:Base)?ExceptionGroup|SignalException"
+    rb"|UnexpectedStatusException)\b|\w+: CheckpointException ranks:|\w+: Caught \w+ in \w+"
 )
 TRACEBACK_LINES = 2000  # a deep recursion is folded by Python after a few hundred
 FRAMES_WITHIN = 200  # lines, of many ranks that write at once

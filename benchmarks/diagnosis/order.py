@@ -11,7 +11,16 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from benchmarks.diagnosis.evidence import OF_A_FAILURE, SUSPECT, UNKNOWN, Finding, LogEvidence, Scanner, shape
+from benchmarks.diagnosis.evidence import (
+    HANDED_ON,
+    OF_A_FAILURE,
+    SUSPECT,
+    UNKNOWN,
+    Finding,
+    LogEvidence,
+    Scanner,
+    shape,
+)
 from benchmarks.diagnosis.lines import Clock
 from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.logs.log_endings import Ending
@@ -135,13 +144,13 @@ def ending_of(text: bytes, symptoms: Symptoms) -> Ending | None:
     found = first_cause(text, symptoms)
     if found is None:
         return None
-    if found.id == UNKNOWN:
+    if found.id in (UNKNOWN, HANDED_ON):
         return Ending(name=PYTHON_ERROR, text=found.first.text)
     return Ending(name=found.id, text=f"{found.title}: {found.first.text}" if found.title else found.first.text)
 
 
 def _kind(finding: Finding, symptoms: Symptoms) -> str:
-    """Of its symptom; else UNKNOWN or SUSPECT."""
+    """Of its symptom; else UNKNOWN, HANDED_ON or SUSPECT."""
     symptom = symptoms.by_id.get(finding.id)
     return symptom.kind if symptom else finding.id
 
