@@ -27,6 +27,7 @@ LONGEST_MARK = 400  # bytes, within which a line says that it is an error
 LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
 MOST_UNKNOWN = 20  # of different shapes, in one log
 MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the first
+MOST_SILENT = 16  # ranks that one line names
 # What may stand before an error: nothing, or whoever wrote the line.
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \")"
 BEFORE_AN_ERROR = b"]>|): "
@@ -204,7 +205,10 @@ class Scanner:
         if shown and self._is_source(start, line):
             return
         for symptom in shown:
-            self._add(symptom.id, start, line, line)
+            if symptom.names:
+                self._add_silent(symptom.id, start, line)
+            else:
+                self._add(symptom.id, start, self._writer(line), line)
         if not shown:
             self._look_for_the_unknown(start, line, bare, words)
 
@@ -230,7 +234,7 @@ class Scanner:
             self._take_traceback(start, line)
         elif not (known.is_harmless(bare) or known.quotes(bare)):
             own = fatal and not is_handed_on(begin[fatal.start() :].lstrip(BEFORE_AN_ERROR))
-            self._add(UNKNOWN if own else HANDED_ON if fatal else SUSPECT, start, line, line)
+            self._add(UNKNOWN if own else HANDED_ON if fatal else SUSPECT, start, self._writer(line), line)
 
     def _is_in_traceback(self, start: int, line: bytes) -> bool:
         """Whether it is a part of one that was read."""
@@ -259,20 +263,25 @@ class Scanner:
         if len(raised) > 1 and raised[-1][1] != said:
             said += b", then " + raised[-1][1]
         self._count(start)
-        self._add(UNKNOWN, start + offset, line, said, self._lines + self._text.count(b"\n", start, start + offset))
+        lines = self._lines + self._text.count(b"\n", start, start + offset)
+        self._add(UNKNOWN, start + offset, self._writer(line), said, lines)
 
     def _add_cut_off(self, start: int, line: bytes, traceback: bytes) -> None:
         """A traceback without its error, or with the error above it, as debuggers and interleaved ranks print it."""
         if STACK in self._text[max(0, start - 400) : start]:
             return
         frames = HEADLESS_LINES.findall(traceback) if TRACEBACK in line else []
-        self._add(SUSPECT, start, line, line + b" ..." + frames[-1] if frames else line)
+        self._add(SUSPECT, start, self._writer(line), line + b" ..." + frames[-1] if frames else line)
 
-    def _add(self, name: str, start: int, written_by: bytes, line: bytes, lines: int | None = None) -> None:
+    def _add_silent(self, name: str, start: int, line: bytes) -> None:
+        """Of each rank that is named, not of the one that says so."""
+        named: list[int | None] = [*self._symptoms.ranks_named(self._text[start : start + LONGEST_LINE], name)]
+        for rank in named[:MOST_SILENT] or [None]:
+            self._add(name, start, rank, line)
+
+    def _add(self, name: str, start: int, rank: int | None, line: bytes, lines: int | None = None) -> None:
         if lines is None:
             self._count(start)
-        rank = rank_in(written_by)
-        rank = self._rank if rank is None else rank
         text = shown_line(line) if name == UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
         key = (name, rank, shape(text))
         seen = self._seen.get(key)
@@ -291,6 +300,10 @@ class Scanner:
             self._seen[key] = _Seen(finding, self._steps)
         else:
             seen.add(finding, self._steps)
+
+    def _writer(self, line: bytes) -> int | None:
+        rank = rank_in(line)
+        return self._rank if rank is None else rank
 
     def _shown(self, name: str, line: bytes) -> str:
         """Of a long line the part in which the symptom shows."""

@@ -1,7 +1,8 @@
 """Which of all that was found came first: the cause, and not who cries loudest. Pure.
 
-A cause or an error nobody knows comes before a death whose reason is not said, that before what follows from
-another's failure and what is only marked as an error, and last what says that it ended. In each of these the earliest
+A cause or an error nobody knows comes before a death whose reason is not said, that before a rank of which another
+heard nothing, that before what follows from another's failure and what is only marked as an error, and last what says
+that it ended. In each of these the earliest
 counts: in one log the first line, of two logs the earlier stamp, or the better known one where a stamp is missing.
 Where it is known which rank failed first, what it says comes before what the others say.
 """
@@ -21,14 +22,21 @@ from benchmarks.diagnosis.evidence import (
     Scanner,
     shape,
 )
-from benchmarks.diagnosis.lines import Clock
+from benchmarks.diagnosis.lines import Clock, rank_of_file
 from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.logs.log_endings import Ending
 from benchmarks.values import Value
 
-CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, CONSEQUENCE, MARKED, END = range(7)
+CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, SILENCE, CONSEQUENCE, MARKED, END = range(8)
 WORTH_MORE = ("cause", UNKNOWN, "death")  # than a line that is marked as an error
-TIERS = {"cause": CAUSE, UNKNOWN: UNKNOWN_ERROR, "death": DEATH, "consequence": CONSEQUENCE, SUSPECT: MARKED}
+TIERS = {
+    "cause": CAUSE,
+    UNKNOWN: UNKNOWN_ERROR,
+    "death": DEATH,
+    "silence": SILENCE,
+    "consequence": CONSEQUENCE,
+    SUSPECT: MARKED,
+}
 SOLVED_BY_TIME = ((CAUSE, JOB_CAUSE, UNKNOWN_ERROR), (CONSEQUENCE, MARKED))
 MESSAGE_LINES = 5  # of an error
 NEVER = float("inf")
@@ -36,7 +44,7 @@ SOON_SECONDS = 60.0
 PYTHON_ERROR = "python_error"  # what an unknown error is called in the tables of many logs
 STOPPED, NO_STEP = "stopped_early", "no_step"  # what the end of a log says that shows no error
 # What may follow a training that ended well, when its processes part: kinds, and symptoms.
-AFTER_THE_END = ("consequence", "end", SUSPECT, "time_limit", "cancelled_job")
+AFTER_THE_END = ("silence", "consequence", "end", SUSPECT, "time_limit", "cancelled_job")
 ANY_YEAR = 2000  # of stamps without one; all are of one log
 
 
@@ -108,7 +116,7 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     order = _Order(symptoms, known)
     return Diagnosis(
         failed=bool(counted) or known.failed,
-        entries=order.entries(_explaining(counted, symptoms)),
+        entries=order.entries(_explaining(_credible(counted, symptoms), symptoms)),
         warnings=order.entries([*warns, *survived, *old]),
         files=len(logs),
         bytes=sum(log.bytes for log in logs),
@@ -153,6 +161,20 @@ def _kind(finding: Finding, symptoms: Symptoms) -> str:
     """Of its symptom; else UNKNOWN, HANDED_ON or SUSPECT."""
     symptom = symptoms.by_id.get(finding.id)
     return symptom.kind if symptom else finding.id
+
+
+def _credible(found: Sequence[Finding], symptoms: Symptoms) -> list[Finding]:
+    """Without what a rank says of others' silence after it fell silent itself: once woken, it takes them for lost."""
+    silences = [one for one in found if _kind(one, symptoms) == "silence"]
+    silent: set[int | None] = set()
+    void: set[Finding] = set()
+    for one in sorted(silences, key=lambda one: (one.time or 0.0, one.line)):
+        writer = rank_of_file(one.file.rpartition("/")[2])
+        if writer is not None and writer in silent:
+            void.add(one)
+        else:
+            silent.add(one.rank)
+    return [one for one in found if one not in void]
 
 
 def _explaining(found: Sequence[Finding], symptoms: Symptoms) -> list[Finding]:

@@ -27,7 +27,7 @@ UNABLE_WORDS = frozenset({
 FRAME_WORD = b'", line '
 ERROR_WORDS = {b"traceback (most recent", FRAME_WORD, *FATAL_WORDS, *UNABLE_WORDS}
 
-Kind = Literal["cause", "death", "consequence", "end", "begin", "warning"]
+Kind = Literal["cause", "death", "silence", "consequence", "end", "begin", "warning"]
 
 
 class Symptom(Value, frozen=True):
@@ -45,6 +45,7 @@ class Symptom(Value, frozen=True):
     samples: list[str]
     source: str
     unless: str = ""  # a pattern: a line in which it is found does not show the symptom
+    names: str = ""  # of a silence, a pattern: the ranks, in the text from the line on; without a group it is rank 0
     info: bool = False  # also in lines of level INFO
     lasting: bool = False  # training may go on after it, and is worth nothing
 
@@ -86,6 +87,7 @@ class Symptoms:
         self._success_words = {row[0] for row in self.success}
         self._patterns: dict[str, re.Pattern[bytes]] = {}
         self._unless = {one.id: _compiled([one.unless], f"{where}: {one.id}") for one in table.symptoms if one.unless}
+        self._names = {one.id: _compiled([one.names], f"{where}: {one.id}") for one in table.symptoms if one.names}
         self._found_by: dict[bytes, list[Symptom]] = {}
         for one in table.symptoms:
             if not one.pattern or not one.words:
@@ -135,6 +137,14 @@ class Symptoms:
         """From where to where in a line a symptom shows."""
         found = self._patterns[name].search(line)
         return found.span() if found else (0, 0)
+
+    def ranks_named(self, text: bytes, name: str) -> list[int]:
+        """Of which ranks the lines from the one on that shows a symptom say that nothing was heard."""
+        lines = map(without_colours, text.split(b"\n"))
+        found = self._names[name].search(b"\n".join(line[writer_end(line) :] for line in lines))
+        if found is None:
+            return []
+        return [0] if found[1] is None else [int(word.rpartition(b":")[2]) for word in found[1].split()]
 
     def matches(self, text: str, names: Sequence[str]) -> Iterator[re.Match[bytes]]:
         """Where the lines of a short text show one of these symptoms."""

@@ -65,5 +65,7 @@ def _who(entry: Entry) -> str:
     if entry.first.time is not None:
         words.append(time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.first.time)))
     if len(entry.ranks) > 1:
-        words.append(f"{len(entry.ranks)} ranks say so: {spans_text(entry.ranks)}")
+        words.append(
+            f"{len(entry.ranks)} ranks{'' if entry.kind == 'silence' else ' say so'}: {spans_text(entry.ranks)}"
+        )
     return ", ".join(words)

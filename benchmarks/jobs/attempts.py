@@ -12,7 +12,7 @@ from benchmarks import files
 from benchmarks.jobs import first_check
 from benchmarks.jobs.failures import first_to_fail, own_steps
 from benchmarks.jobs.job_record import AttemptEnd, JobEvent
-from benchmarks.jobs.outcomes import Seen, never_started, outcome
+from benchmarks.jobs.outcomes import FROZEN, Seen, never_started, outcome
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import RunRecord
 
@@ -73,6 +73,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
     by_kernel, by_framework = _first_log(logs, OUT_OF_MEMORY), _first_log(logs, DEVICE_MEMORY)
     # The nodes whose failure the job's output tells of.
     lost = [one["node"] for path in output for one in _symptoms().matches(_tail(path), LOST_NODE)]
+    silent = _silent(folder, record)
     hung = [event.phase for event in seen.events if event.event == "hung"]
     behind = _behind(folder, record) if folder.measured_phase().name in hung else []
     seen = msgspec.structs.replace(
@@ -83,10 +84,12 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
         full_disk=folder.could_not_write(record.attempt) or _name(_first_log(logs, FULL_DISK)),
         lost_nodes=", ".join(dict.fromkeys(node.decode() for node in lost if node)) or None,
         behind=_named(behind, record),
+        silent=silent,
         before_the_run=_failed_before(folder, record.attempt, seen.events, output),
     )
     end = outcome(seen)
-    first_log = {"out_of_memory": _rank(by_kernel or by_framework), "hung": behind[0] if behind else None}
+    by_log = _rank(by_kernel or by_framework)
+    first_log = {"out_of_memory": by_log, "hung": behind[0] if behind else None, "failed": silent}
     rank = first_log.get(end.outcome)
     return msgspec.structs.replace(end, rank=_failed_first(folder, record, end.outcome) if rank is None else rank)
 
@@ -101,6 +104,19 @@ def _failed_first(folder: RunFolder, record: RunRecord, kind: str) -> int | None
         if first is not None:
             return first.rank
     return None
+
+
+def _silent(folder: RunFolder, record: RunRecord) -> int | None:
+    """The rank of which the first one to fail says that nothing was heard."""
+    from benchmarks.diagnosis.order import first_cause
+
+    phase = folder.measured_phase().name
+    first = first_to_fail(folder.ended(phase, record.attempt), {end.rank: end for end in record.ends})
+    if first is None:
+        return None
+    log = _tail(folder.phase_dir(phase, record.attempt) / f"rank-{first.rank}.log")
+    found = first_cause(log.encode(), _symptoms())
+    return found.first.rank if found is not None and found.kind == "silence" else None
 
 
 def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
@@ -144,14 +160,16 @@ def _behind(folder: RunFolder, record: RunRecord) -> list[int]:
 
 
 def _named(behind: Sequence[int], record: RunRecord) -> str | None:
-    """How far they had come, where that is what tells them from the others."""
-    each = own_steps(record) or {}
-    if not behind or len(each.get(behind[0], [])) == max(map(len, each.values()), default=0):
+    """What tells them from the others: how far they had come, or that they wrote no stack."""
+    if not behind:
         return None
+    each = own_steps(record) or {}
     ranks = sorted(behind[:BEHIND_NAMED])
     words = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
     more = f" and {len(behind) - len(ranks)} more" if len(behind) > len(ranks) else ""
     steps = each.get(behind[0])
+    if len(steps or []) == max(map(len, each.values()), default=0):
+        return f"{words}{more} wrote no stack when told to: {FROZEN}"
     return f"{words}{more} had come to {f'step {steps[-1].step} only' if steps else 'no step'}"
 
 

@@ -1,13 +1,16 @@
 """The first cause comes first: not the loudest, not the one that is printed first, but the earliest."""
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.diagnosis.order import Known
+from benchmarks.diagnosis.order import NOTHING, Known
 from benchmarks.diagnosis.text import diagnosis_text, headline
 from tests.benchmarks.diagnosis.reading import STEP, TRACE, diagnosis, ids, steps
 
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 WATCHDOG = "[Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)\n"
+FROZEN = Path(__file__).with_name("frozen")  # the ends of the logs of MaxText's ranks on two nodes of a private Slurm
 LIMIT = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT {} DUE TO TIME LIMIT ***\n"
 
 
@@ -254,3 +257,46 @@ def test_a_line_that_is_marked_as_an_error_counts_where_nothing_else_is_known() 
     assert (found.failed, ids(found)) == (True, ["suspect"])
     assert ids(diagnosis(a_log="slurmstepd: error: something new\n" + MEMORY)) == ["gpu_memory"]
     assert not diagnosis(a_log=steps(1) + "ERROR: could not reach the tracker\n").failed
+
+
+# --- a rank that was stopped (SIGSTOP), and woken when the job was ended ------------------------------
+
+
+def frozen(stopped: int) -> dict[str, str]:
+    return {f"rank_{rank}_log": (FROZEN / f"rank-{stopped}-stopped-rank-{rank}.log").read_text() for rank in (0, 1)}
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_the_rank_that_fell_silent_and_not_the_one_that_says_so(stopped: int) -> None:
+    for known in (NOTHING, Known(failed=True, first_rank=1 - stopped)):
+        first = diagnosis(known, **frozen(stopped)).entries[0]
+        assert (first.id, first.first.rank, first.ranks) == ("jax_silent", stopped, [stopped])
+        assert first.first.file == f"rank.{1 - stopped}.log"
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_an_error_of_its_own_comes_before_its_silence(stopped: int) -> None:
+    logs = frozen(stopped)
+    lines = logs[f"rank_{stopped}_log"].splitlines(keepends=True)
+    logs[f"rank_{stopped}_log"] = "".join([*lines[:3], TRACE, "ValueError: a bad record\n", *lines[3:]])
+    assert ids(diagnosis(**logs))[:2] == ["unknown", "jax_silent"]
+
+
+SILENT = "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n{}\nThe tasks have crashed.\n"
+
+
+@pytest.mark.parametrize(
+    ("named", "ranks"),
+    [
+        ("1", [1]),
+        ("1\n12", [1, 12]),
+        ("/job:jax_worker/replica:0/task:3\n/job:jax_worker/replica:0/task:4", [3, 4]),
+        ("nobody", []),
+    ],
+)
+def test_all_ranks_that_fell_silent_are_named(named: str, ranks: list[int]) -> None:
+    text = SILENT.format(named)
+    for log in (text, "".join(f"0: {line}\n" for line in text.splitlines())):
+        found = diagnosis(rank_0_log=log)
+        assert [(one.id, one.ranks) for one in found.entries] == [("jax_silent", ranks)]
+        assert "say so" not in diagnosis_text(found)

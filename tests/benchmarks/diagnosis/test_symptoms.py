@@ -78,6 +78,7 @@ HARMLESS = [
     "n1:1:1 [0] NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : cannot open shared object file",
     '    raise ValueError("No dot product attention support for the provided inputs!")',
     "echo 'error: Address already in use'",
+    "Cannot import zarr, support for zarr-based checkpoints is not available. ModuleNotFoundError: No module named z",
     "# slurmstepd: error: *** JOB 7 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***",
     "slurmstepd: error: couldn't chdir to `/home/me': No such file or directory: going to /tmp instead",
     "enabled oom killer protection",
