@@ -68,12 +68,12 @@ def run_phase(
         interrupted = True
         print("interrupted: stopping the workers", file=sys.stderr, flush=True)
     finally:
-        stop(tasks)  # whatever went wrong here (Ctrl-C, a full disk), no worker outlives it
+        killed = stop(tasks)  # whatever went wrong here (Ctrl-C, a full disk), no worker outlives it
         if containers is not None:
             containers.end(phase_dir, len(tasks))
     own_code = containers.exit_code if containers is not None else int
     ended = [
-        Ended(rank=rank, exit_code=own_code(task.returncode), interrupted=interrupted)
+        Ended(rank=rank, exit_code=None if rank in killed else own_code(task.returncode), interrupted=interrupted)
         for rank, task in enumerate(tasks)
     ]
     _write_exits(phase_dir, ended)
@@ -155,8 +155,8 @@ def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None], bro
         time.sleep(POLL_SECONDS)
 
 
-def stop(tasks: list["subprocess.Popen[bytes]"]) -> None:
-    """Ask, wait, then kill; with their children."""
+def stop(tasks: list["subprocess.Popen[bytes]"]) -> set[int]:
+    """Ask, wait, then kill; with their children. Which ones had to be killed."""
     deadline = time.monotonic() + GRACE_SECONDS
     asked = -1.0
     while None in [task.poll() for task in tasks] and time.monotonic() < deadline:
@@ -165,9 +165,11 @@ def stop(tasks: list["subprocess.Popen[bytes]"]) -> None:
                 _signal_group(task, signal.SIGTERM)
             asked = time.monotonic()
         time.sleep(0.02)
+    left = {rank for rank, task in enumerate(tasks) if task.poll() is None}
     for task in tasks:
         _signal_group(task, signal.SIGKILL)
         task.wait()
+    return left
 
 
 def _signal_group(task: "subprocess.Popen[bytes]", number: int) -> None:
