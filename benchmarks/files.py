@@ -22,7 +22,8 @@ COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder, made by its w
 _REMEDIES = {
     errno.ENOSPC: "make space (or inodes: df -i)",
     errno.EDQUOT: "make space within your quota (quota -s)",
-    errno.EROFS: "have the file system mounted for writing again",
+    errno.EROFS: "copy the folder elsewhere (an unmount loses what the disk has not taken), have the file system "
+    "mounted for writing again",
     errno.EACCES: "give this user the right to (ls -ld)",
     errno.EPERM: "give this user the right to (ls -ld, lsattr)",
     errno.ESTALE: "mount the file system again",
@@ -30,6 +31,11 @@ _REMEDIES = {
     errno.EMFILE: "ulimit -n 65536",
     errno.ENOENT: "look whether its folder was renamed or removed",
     errno.ELOOP: "remove the link that leads to itself",
+}
+
+_REASONS = {
+    errno.ESTALE: "the file server does not know it any more: it was removed there, or exported anew",
+    errno.EROFS: "Linux mounts a file system read-only once its disk fails (dmesg), or it was mounted so",
 }
 
 
@@ -67,6 +73,7 @@ def cannot_read(error: OSError, path: Path) -> RequestError:
     return RequestError(
         f"{path.name} cannot be read: {error.strerror or error}",
         where=str(path),
+        why=_REASONS.get(error.errno or 0, ""),
         next_command=_REMEDIES.get(error.errno or 0, ""),
     )
 
@@ -92,5 +99,6 @@ def failed(error: OSError) -> RunError:
     return RunError(
         error.strerror or str(error),
         where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename or ""),
+        why=_REASONS.get(error.errno or 0, ""),
         next_command=_REMEDIES.get(error.errno or 0, ""),
     )

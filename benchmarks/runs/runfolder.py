@@ -307,20 +307,28 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # on a file system that is read-only even this is refused
+            temporary.unlink()
         why = "what was there before is kept, and so are the raw files under attempt-*"
         raise files.cannot_write(error, path, why, remake_command(_run_of(path))) from None
 
 
 def remake_command(run: Path) -> str:
     """What makes the result of a run anew from its raw files; of a queue's job, Slurm is asked too."""
-    script = "status.py --collect" if (run / SUBMITTED).exists() else "verify.py --repair"
+    script = "status.py --collect" if _is_there(run / SUBMITTED) else "verify.py --repair"
     return f"python launch/{script} {run}"
 
 
 def _run_of(path: Path) -> Path:
     """The run folder that a file belongs to."""
-    return next((folder for folder in path.parents if (folder / BENCHMARK).exists()), path.parent)
+    return next((folder for folder in path.parents if _is_there(folder / BENCHMARK)), path.parent)
+
+
+def _is_there(path: Path) -> bool:
+    """False also where nobody can look: the folder may be what failed."""
+    with contextlib.suppress(OSError):
+        return path.exists()
+    return False
 
 
 def not_collected(run: Path) -> RequestError:

@@ -32,6 +32,7 @@ class StepSink:
         self._path = folder.path / STEPS
         self._folder, self._benchmark = folder, benchmark
         self._tokens = benchmark.tokens_per_step
+        self._queued = folder.is_queued()
         self._events: ScalarWriter | None = None
         self._descriptor = -1
 
@@ -65,7 +66,7 @@ class StepSink:
             while text:
                 text = text[os.write(self._descriptor, text) :]
         except OSError as error:
-            if not self._folder.is_queued():  # of a job that trains on, this is not how it ended
+            if not self._queued:  # of a job that trains on, this is not how it ended
                 leave_word(self._folder.phase_dir(self._folder.measured_phase().name), error)
             why = "the steps written until then are kept, and so are the raw files"
             raise cannot_write(error, self._path, why, remake_command(self._path.parent)) from None

@@ -73,7 +73,15 @@ def find_runs(output_dir: Path) -> list[RunFolder]:
         )
     with os.scandir(output_dir) as entries:
         found = [Path(entry.path) for entry in entries if entry.is_dir()]
-    return [RunFolder(path) for path in sorted(found) if (path / BENCHMARK).is_file()]
+    return [RunFolder(path) for path in sorted(found) if _may_be_run(path)]
+
+
+def _may_be_run(path: Path) -> bool:
+    """Also where nobody can look: the row of such a run says why."""
+    try:
+        return (path / BENCHMARK).is_file()
+    except OSError:
+        return True
 
 
 def find_run(name: str, output_dir: Path) -> RunFolder:
@@ -90,7 +98,10 @@ def find_run(name: str, output_dir: Path) -> RunFolder:
 def place_of(name: str, output_dir: Path) -> Path:
     """A file or folder; else the run that has this in its name, where one alone has it."""
     path = Path(name)
-    if path.exists() or not output_dir.is_dir():
+    try:
+        if path.exists() or not output_dir.is_dir():
+            return path
+    except OSError:  # whoever reads it says why it cannot be read
         return path
     runs = find_runs(output_dir)
     found = _run_called(name, runs)

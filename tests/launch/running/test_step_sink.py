@@ -1,10 +1,13 @@
 """TensorBoard's own reader on what we write, and what happens where nothing can be written."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from benchmarks.errors import RunError
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Step
 from launch.running.step_sink import EVENT_FILES, StepSink, write_ended
@@ -39,6 +42,28 @@ def test_a_place_that_cannot_be_written_is_said_and_costs_nothing_else(
     (folder.path / "tensorboard").write_text("in the way")
     assert len(followed(folder).stored_steps()) == 4
     assert "TensorBoard's events could not be written" in capsys.readouterr().err
+
+
+def test_of_a_folder_that_went_stale_the_steps_are_named_and_those_before_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    folder = begun(tmp_path, "a_run")
+    steps = [Step(step=number, seconds=0.5, loss=6.0, tokens=None) for number in range(4)]
+    with (
+        StepSink(folder, folder.benchmark()) as sink,
+        pytest.raises(RunError) as caught,
+        monkeypatch.context() as now,
+    ):
+        sink.take(steps[:3])
+        for place, name in ((os, "write"), (Path, "exists"), (Path, "symlink_to")):
+            now.setattr(place, name, fail)
+        sink.take(steps[3:])
+    assert caught.value.what == "steps.jsonl could not be written: Stale file handle"
+    assert caught.value.next_command.endswith(f"verify.py --repair {folder.path}")
+    assert [one.step for one in folder.stored_steps()] == [0, 1, 2]
 
 
 def test_quick_steps_are_written_when_the_run_has_ended(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Following a run: what is said of a job that waits, can never start, falls silent or cannot be asked for."""
 
+import errno
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,23 @@ def test_a_silence_is_told_once(
     said = capsys.readouterr().err
     assert said.count("it may hang") == said.count(words) == 1
     assert f"status.py --cancel {folder.path}" in said
+
+
+def test_a_run_that_nobody_can_look_at_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a folder whose server has forgotten it."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "benchmark.json").touch()
+    stat = Path.stat
+
+    def stale(path: Path, **more: bool) -> os.stat_result:
+        if path.is_relative_to(tmp_path / "a"):
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return stat(path, **more)
+
+    monkeypatch.setattr(Path, "stat", stale)
+    assert [run.run_id for run in run_states.find_runs(tmp_path)] == ["a", "b"]
+    assert run_states.place_of(str(tmp_path / "a"), tmp_path) == tmp_path / "a"
 
 
 def test_a_run_that_goes_on_is_not_called_silent_and_a_second_follower_writes_no_step_twice(
