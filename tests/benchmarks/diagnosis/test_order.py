@@ -282,6 +282,13 @@ def test_an_error_of_its_own_comes_before_its_silence(stopped: int) -> None:
     assert ids(diagnosis(**logs))[:2] == ["unknown", "jax_silent"]
 
 
+def test_a_silence_comes_before_what_follows_from_it() -> None:
+    lost = "E1128 10:56:00.000000   10437 tcp.cc:1] Connection reset by peer\n"
+    lines = frozen(1)["rank_0_log"].splitlines(keepends=True)
+    logs = frozen(1) | {"rank_0_log": "".join([*lines[:3], lost, *lines[3:]])}
+    assert ids(diagnosis(**logs))[:2] == ["jax_silent", "peer_lost"]
+
+
 SILENT = "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n{}\nThe tasks have crashed.\n"
 
 
