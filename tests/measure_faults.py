@@ -66,7 +66,7 @@ WAITS_SECONDS = 0.05  # of CPU time that a command uses in so long: less is wait
 CHUNK = 500
 LONGEST_PATTERN = 10_000
 # In what is printed. A tab is in lines that are shown as they were.
-ESCAPES = re.compile(rb"[\0-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+ESCAPES = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
 MADE = {"result.json", "steps.jsonl", "provenance.json", "job.json", "tensorboard"}  # status.py collects a run
 
 # {log}, or {folder} with it in; {run} in {folder}, beside an intact run; {out} for what is written.
