@@ -42,7 +42,7 @@ FATAL = re.compile(
 # A line that is marked as an error.
 MARKED = re.compile(
     PREFIXED + rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|fatal|Fatal|CRITICAL)[:\]]|[EF]\d{4} \d\d:\d\d|\[NeMo E "
-    rb"|E +(?:\d+ +)?\S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/])ERROR(?:[\s\]):|,]|$)"
+    rb"|E +(?:\d+ +)?\S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/*])ERROR(?:[\s\]):|,*]|$)"
     rb"|\b[Ee]rror (?:occurred|executing|while|during)\b|\bthe following errors?:|\bError reported to Coordinator: "
 )
 # A program that could not do something, or a launcher that says so of one.

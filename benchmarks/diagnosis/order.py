@@ -45,6 +45,7 @@ PYTHON_ERROR = "python_error"  # what an unknown error is called in the tables o
 STOPPED, NO_STEP = "stopped_early", "no_step"  # what the end of a log says that shows no error
 # What may follow a training that ended well, when its processes part: kinds, and symptoms.
 AFTER_THE_END = ("silence", "consequence", "end", SUSPECT, "time_limit", "cancelled_job")
+NOT_AFTER_THE_END = ("nccl_timeout",)  # ranks that wait for one another have not parted
 ANY_YEAR = 2000  # of stamps without one; all are of one log
 
 
@@ -106,7 +107,7 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     if known.ended_well:
         counted, survived = [], [*survived, *counted]
     if ended_well and not known.failed:
-        late = [one for one in counted if _kind(one, symptoms) in AFTER_THE_END or one.id in AFTER_THE_END]
+        late = [one for one in counted if _may_follow_the_end(one, symptoms)]
         counted, survived = [one for one in counted if one not in late], [*survived, *late]
     alive = ended_well or (not known.failed and any(log.trained for log in logs))
     if alive and all(one.id == SUSPECT and not OF_A_FAILURE.match(one.text) for one in counted):
@@ -155,6 +156,11 @@ def ending_of(text: bytes, symptoms: Symptoms) -> Ending | None:
     if found.id in (UNKNOWN, HANDED_ON):
         return Ending(name=PYTHON_ERROR, text=found.first.text)
     return Ending(name=found.id, text=f"{found.title}: {found.first.text}" if found.title else found.first.text)
+
+
+def _may_follow_the_end(one: Finding, symptoms: Symptoms) -> bool:
+    kinds = {one.id, _kind(one, symptoms)}
+    return not kinds.isdisjoint(AFTER_THE_END) and kinds.isdisjoint(NOT_AFTER_THE_END)
 
 
 def _kind(finding: Finding, symptoms: Symptoms) -> str:
