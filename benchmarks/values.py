@@ -493,7 +493,7 @@ class Plan(Value, frozen=True):
 # --- run --------------------------------------------------------------------------------------
 
 
-class Step(Value, frozen=True):
+class Step(Value, frozen=True, gc=False):  # a log has millions, and none can be part of a cycle
     """One training step as the run reported it. Lines of steps.jsonl."""
 
     step: int

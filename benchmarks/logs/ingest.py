@@ -170,8 +170,10 @@ def _has_rate(step: Step) -> bool:
 def without_pauses(steps: list[Step], pauses: Mapping[int, str]) -> list[Step]:
     """A line after a checkpoint or an evaluation is left out where it shows: where it took longer than nine in ten of
     the other lines. Some frameworks stop their timer for it, some don't, and no line says which."""
+    if not pauses:
+        return steps
     others = sorted(pace for step in steps if step.step not in pauses and (pace := _pace(step)) is not None)
-    if not pauses or not others:
+    if not others:
         return steps
     limit = others[min(len(others) - 1, len(others) * 9 // 10)]
     return [
@@ -192,7 +194,8 @@ def _pace(step: Step) -> float | None:
 
 def one_series(steps: Sequence[Step]) -> list[Step]:
     """The steps of an attempt as one rank's: the first report of each counts, whichever rank's line came first."""
-    return [msgspec.structs.replace(step, rank=steps[0].rank) for step in steps]
+    rank = steps[0].rank if steps else 0
+    return [step if step.rank == rank else msgspec.structs.replace(step, rank=rank) for step in steps]
 
 
 def stride(numbers: Sequence[int]) -> int:

@@ -32,6 +32,7 @@ RANK = re.compile(
     rb"\s*(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]?\s+)?"  # a log collector's time
     rb"(?:(\d{1,7}): |\[rank(\d{1,7})\]:? )"  # srun --label; torchrun
 )
+LINE_BEGINS = (b"\n", b"\r", b"")  # what is before a line's first byte
 AFTER_THE_LINE = re.compile(rb"[\s\"'}\\].*$", re.DOTALL)  # a blank, or the end of a JSON string, and what follows
 ALL_DECIMALS = re.compile(rb"-?\d+\.\d{3,}|nan|-?inf")  # as {:.3f} prints: such a number was not cut
 RAY_REPEATED = re.compile(rb"\s*\[repeated (\d{1,9})x across cluster\]")
@@ -125,6 +126,8 @@ class Window:
 
     def rank(self, position: int) -> int | None:
         """The rank the line is labelled with."""
+        if self.text[position - 1 : position] in LINE_BEGINS:
+            return None
         return rank_of_line(self.line_before(position))
 
     def line_from(self, position: int, begins: re.Pattern[bytes] | None = None) -> tuple[bytes, str]:
@@ -395,19 +398,22 @@ class LineReader(LogReader):
     def read_window(self, window: Window) -> Iterator[LogEvent]:
         starts = Starts(window, self._format.start_lines, self.tracker)
         word = self._format.word
-        while (found := window.text.find(word, window.start, window.end + len(word) - 1)) >= 0:
-            yield from starts.pass_until(found)
-            self._look_for_pauses(window, found)
+        pauses = [one for one in self._pauses if one[0] in window.text]
+        last = window.end + len(word) - 1
+        while (found := window.text.find(word, window.start, last)) >= 0:
+            if starts.before(found):
+                yield from starts.pass_until(found)
+            self._look_for_pauses(pauses, window, found)
             if self._format.is_step(window, found) and (event := self._event(window, found)) is not None:
                 yield event
             window.start = found + len(word)
         yield from starts.pass_until(window.end)
-        self._look_for_pauses(window, window.end)
+        self._look_for_pauses(pauses, window, window.end)
         window.start = max(window.start, window.end)
 
-    def _look_for_pauses(self, window: Window, until: int) -> None:
+    def _look_for_pauses(self, pauses: Sequence[tuple[bytes, str]], window: Window, until: int) -> None:
         last = until + self._longest - 1
-        for text, name in self._pauses:
+        for text, name in pauses:
             if window.text.find(text, window.start, last) >= 0:
                 self._pause = name
 

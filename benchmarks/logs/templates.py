@@ -80,6 +80,7 @@ class Template:
         words = [literal for *_, literal in self.parts if literal]
         self.anchor = os.fsencode(max(words, key=len, default=""))
         self.pattern = re.compile(self._regex())
+        self._groups = [self.pattern.groupindex[field] for field in self.fields]
 
     def _regex(self) -> bytes:
         found, anchor = b"", os.fsdecode(self.anchor)
@@ -97,11 +98,18 @@ class Template:
                 found += re.escape(os.fsencode(literal))
         return found
 
+    def search(self, text: bytes) -> re.Match[bytes] | None:
+        return self.pattern.search(text) if self.anchor in text else None  # most texts lack it
+
     def values(self, match: re.Match[bytes], cut: str) -> dict[str, float]:
         """The fields' numbers; UnreadableError where one ends where the text was cut."""
         if cut and any(match.end(field) == len(match.string) for field in self.fields):
             raise UnreadableError(cut)
-        return {field: float(match[field].replace(b",", b"")) for field in self.fields}
+        printed = match.group(0, *self._groups)[1:]
+        try:
+            return dict(zip(self.fields, map(float, printed), strict=True))
+        except ValueError:  # thousands have commas
+            return {field: float(text.replace(b",", b"")) for field, text in zip(self.fields, printed, strict=True)}
 
     def beginning(self) -> "Template":
         """What tells a step's line: all up to the step, and what is fixed behind it. Where that has no word, all."""
@@ -157,7 +165,9 @@ class TemplateFormat(LineFormat):
         ]
         self.pauses = {name: tuple(text.encode() for text in texts) for name, texts in facts.pauses.items()}
         self.seconds_are, self.no_seconds = facts.seconds_are, facts.no_seconds
-        self.prints_loss = any("loss" in template.fields for template in [*self._lines, *self._more])
+        fields = {field for template in (*self._lines, *self._more) for field in template.fields}
+        self.prints_loss = "loss" in fields
+        self._rates = [(name, rate) for name, rate in RATES.items() if name in fields]
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - decimals are fixed
         return self.facts.seconds_resolution
@@ -174,7 +184,7 @@ class TemplateFormat(LineFormat):
 
     def _is_whole(self, text: bytes, start: int) -> bool:
         line = LINE.match(text, start)
-        return line is not None and any(template.pattern.search(line[0]) for template in self._lines)
+        return line is not None and any(template.search(line[0]) for template in self._lines)
 
     def is_step(self, window: Window, found: int) -> bool:  # noqa: ARG002 - its report looks
         return True
@@ -186,8 +196,10 @@ class TemplateFormat(LineFormat):
         before = without_colours(window.text[start:found])
         rest, cut = window.line_from(found)
         text = before + rest
-        matches = self._begins.finditer(text)
-        return text, next((match for match in matches if match.start("anchor") == len(before)), None), cut
+        for begins in self._begins.finditer(text):
+            if begins.start("anchor") == len(before):
+                return text, begins, cut
+        return text, None, cut
 
     def report(self, window: Window, found: int) -> StepReport | None:
         text, begins, cut = self._begin(window, found)
@@ -212,7 +224,7 @@ class TemplateFormat(LineFormat):
             tokens=int(values["tokens"]) if math.isfinite(values.get("tokens", math.nan)) else None,
             tflops_per_device=_finite(values.get("tflops")),
             tokens_per_second_per_device=_finite(values.get("tokens_per_second_per_device")),
-            rates={RATES[name]: value for name in RATES if (value := _finite(values.get(name))) is not None},
+            rates={rate: value for name, rate in self._rates if (value := _finite(values.get(name))) is not None},
             global_batch_size=None if batch is None else int(batch),
             epoch=values.get("epoch"),
             excluded_because=None if finite else GRADIENT_NOT_FINITE,
@@ -220,11 +232,11 @@ class TemplateFormat(LineFormat):
 
     def _values(self, text: bytes, cut: str) -> dict[str, float]:
         for template in self._lines:
-            match = template.pattern.search(text)
+            match = template.search(text)
             if match is not None:
                 values = template.values(match, cut)
                 for more in self._more:
-                    match = more.pattern.search(text)
+                    match = more.search(text)
                     if match is None and cut:
                         raise UnreadableError(cut)  # it may be among what was cut off
                     values |= more.values(match, cut) if match else {}

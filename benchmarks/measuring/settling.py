@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
+
 from benchmarks.values import Settling, Window
 
 BIN_SECONDS = 15.0
@@ -31,7 +33,7 @@ SMALLEST_ERROR = 1e-9  # percent; of step times that do not vary
 LONGER = [math.pow(1.2, power) for power in range(1, 60)]  # times the steps
 
 
-class Timed(NamedTuple):
+class Timed(msgspec.Struct, frozen=True):
     """One counted step: how long it took, and when it ended."""
 
     seconds: float

@@ -87,31 +87,39 @@ def choose_window(
     check_rule(rule)
     if len({(step.attempt, step.rank) for step in steps}) > 1:
         raise ValueError("a window is chosen within one attempt of one rank")
-    steady = _mark_steady(steps, fastest_possible_seconds)
-    start = _settled_from(steps, steady)
+    times = _times(steps)
+    ends = _step_ends(steps, times)
+    steady = _mark_steady(steps, times, fastest_possible_seconds)
+    start = _settled_from(times, ends, steady)
     if start is not None and steady[start:].count(None) < settling.FEWEST_STEPS:
         start = None
     if rule != STEADY:
-        marks = _mark_recipe(steps, rule)
+        marks = _mark_recipe(steps, times, rule)
     else:
         marks = steady if start is None else _mark_settling(steady, start)
-    marked = [msgspec.structs.replace(step, excluded_because=mark) for step, mark in zip(steps, marks, strict=True)]
-    return _window(marked, rule, _judge(steps, steady, marks, start)), marked
+    marked = [
+        step if step.excluded_because == mark else msgspec.structs.replace(step, excluded_because=mark)
+        for step, mark in zip(steps, marks, strict=True)
+    ]
+    return _window(marked, rule, _judge(times, ends, steady, marks, start)), marked
 
 
-def _judge(steps: Sequence[Step], steady: Marks, marks: Marks, start: int | None) -> Judgement:
+def _judge(
+    times: Mapping[int, float], ends: Sequence[float], steady: Marks, marks: Marks, start: int | None
+) -> Judgement:
     """Whether the run moved after settling. A recipe's window may be short, or lie before it."""
-    times, ends = _times(steps), _step_ends(steps)
     if start is None:
         return settling.before_settling([times[index] for index, mark in enumerate(steady) if mark is None])
     if None not in marks[start:] or marks.index(None) < start:
         return settling.TOO_SHORT
     began = ends[steady.index(None) - 1] if steady.index(None) else 0.0
-    of_run, counted = (
-        [Timed(times[index], ends[index] - began) for index in range(start, len(steps)) if of[index] is None]
-        for of in (steady, marks)
-    )
-    return settling.judge(of_run, counted, len(steps) - len(of_run))
+
+    def timed(of: Marks) -> list[Timed]:
+        return [Timed(times[index], ends[index] - began) for index in range(start, len(ends)) if of[index] is None]
+
+    of_run = timed(steady)
+    counted = of_run if marks[start:] == steady[start:] else timed(marks)
+    return settling.judge(of_run, counted, len(ends) - len(of_run))
 
 
 def missing_steps(rule: str, steps: Sequence[Step]) -> int:
@@ -190,14 +198,13 @@ def _window(marked: Sequence[Step], rule: str, judgement: Judgement) -> Window:
 # --- the uniform rule -------------------------------------------------------------------------
 
 
-def _mark_steady(steps: Sequence[Step], fastest_possible_seconds: float | None) -> Marks:
+def _mark_steady(steps: Sequence[Step], times: Mapping[int, float], fastest_possible_seconds: float | None) -> Marks:
     """Marks of the steady rule before settling.
 
     Only the attempt's first step is compile: true step times need no more (MaxText 0.2.5, timed at
     each loss), and a later recompile (PGLE) is known to the worker, which marks it. A slow second
     step is not explained away here; the median stands it and the excess shows it.
     """
-    times = _times(steps)
     marks = [step.excluded_because for step in steps]
     if marks and marks[0] is None:
         marks[0] = COMPILE
@@ -246,17 +253,15 @@ def _slower_neighbour(
     return max(countable, key=times.__getitem__, default=None)
 
 
-def _settled_from(steps: Sequence[Step], marks: Marks) -> int | None:
-    times = _times(steps)
+def _settled_from(times: Mapping[int, float], ends: Sequence[float], marks: Marks) -> int | None:
     countable = [times.get(index) if mark is None else None for index, mark in enumerate(marks)]
     first = marks.index(None) if None in marks else len(marks)
-    return settling.settled_from(countable, _step_ends(steps), first)
+    return settling.settled_from(countable, ends, first)
 
 
-def _step_ends(steps: Sequence[Step]) -> list[float]:
+def _step_ends(steps: Sequence[Step], times: Mapping[int, float]) -> list[float]:
     """When each step ended: as reported, else its seconds after the end of the step before."""
     ends: list[float] = []
-    times = _times(steps)
     for index, step in enumerate(steps):
         cumulated = (ends[-1] if ends else 0.0) + times.get(index, 0.0)
         ends.append(cumulated if step.elapsed_seconds is None else step.elapsed_seconds)
@@ -270,9 +275,8 @@ def _mark_settling(marks: Marks, settled_from: int) -> Marks:
 # --- the recipes' own rules -------------------------------------------------------------------
 
 
-def _mark_recipe(steps: Sequence[Step], rule: str) -> Marks:
+def _mark_recipe(steps: Sequence[Step], times: Mapping[int, float], rule: str) -> Marks:
     """Marks of a recipe's rule as published: within it, only steps without a time are left out."""
-    times = _times(steps)
     inside = _inside_recipe(steps, times, rule)
     marks: Marks = []
     for index, step in enumerate(steps):
