@@ -110,7 +110,7 @@ class Window:
 
     def line_start(self, position: int) -> int:
         """Where the line begins, or the earliest place that may be looked at."""
-        earliest = max(0, position - LOOKBEHIND)
+        earliest = position - LOOKBEHIND if position > LOOKBEHIND else 0
         newline = self.text.rfind(b"\n", earliest, position)
         return newline + 1 if newline >= 0 else earliest
 
@@ -123,6 +123,13 @@ class Window:
         # One byte more than LOOKBEHIND is in memory, so that a line's beginning is known for one.
         begins_here = self._forgotten + start == 0 or self.text[start - 1 : start] == b"\n"
         return self.text[start:position] if begins_here else b""
+
+    def text_before(self, position: int) -> bytes:
+        """What of the line up to a position may be looked at, without colours."""
+        if self.text[position - 1 : position] in LINE_BEGINS:
+            return b""
+        start = self.line_start(position)
+        return without_colours(self.text[self.text.rfind(b"\r", start, position) + 1 or start : position])
 
     def rank(self, position: int) -> int | None:
         """The rank the line is labelled with."""
@@ -195,13 +202,13 @@ class Fields:
         self._cut = cut
         self._values: dict[bytes, bytes] = {}
         self._twice = b""
-        name = b""
+        values, name = self._values, b""
         for part in parts:
             name, colon, value = part.partition(b":")
             name = name.strip()
-            if name in self._values and colon:
+            if name in values and colon:
                 self._twice = name
-            self._values[name] = value.strip()
+            values[name] = value
         self._last = b"" if closed else name
 
     def __contains__(self, name: bytes) -> bool:
@@ -224,10 +231,10 @@ class Fields:
 
     def value(self, *names: bytes) -> tuple[bytes, bytes]:
         """The first of these fields that is there, and its text, which is whole."""
-        name = next((one for one in names if one in self._values), None)
+        name = self._first(names)
         if name is None:
             raise UnreadableError(self._cut or f"truncated: no {names[0].decode()}")
-        text = self._values[name]
+        text = self._values[name].strip()
         if name == self._last:
             text = AFTER_THE_LINE.sub(b"", text)
             if self._cut and not ALL_DECIMALS.fullmatch(text):
@@ -243,7 +250,14 @@ class Fields:
         return number_of(name, now)
 
     def optional(self, *names: bytes) -> float | None:
-        return self.number(*names) if any(name in self._values for name in names) else None
+        name = self._first(names)
+        return None if name is None else self.number(name)
+
+    def _first(self, names: Sequence[bytes]) -> bytes | None:
+        for name in names:
+            if name in self._values:
+                return name
+        return None
 
     def time(self, *names: bytes) -> float:
         seconds = self.number(*names)

@@ -8,7 +8,7 @@ in a line.
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -54,9 +54,13 @@ PRINTED_RATES = (*RATES, "tflops", "tokens_per_second_per_device")
 
 PARTS = re.compile(r"\{(\w+)\}|([ \t]*\.\.\.[ \t]*)|([ \t]+)|((?:(?!\{\w+\}|\.\.\.)[^ \t])+)")
 WHOLE = rb"[0-9]{1,15}"
-NUMBER = rb"[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+|[nN]a[nN]|[iI]nf(?:inity)?)"
+NUMBER = (
+    rb"(?=[-+.\dniNI])[+-]?"  # its first character: for all others, the alternatives need not be tried
+    rb"(?:\d{1,3}+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+|[nN]a[nN]|[iI]nf(?:inity)?)"
+)
 LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
 MOST_TRIED = 100  # beginnings of a step's line in one piece of a log, to recognise it
+Part = tuple[str, str, str, str]  # of a template: a field, dots, blanks or a text; three of them are empty
 REPEATED = "a field can stand once in a template"
 
 
@@ -68,7 +72,7 @@ class Template:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.parts = [match.groups() for match in PARTS.finditer(text.strip(" \t"))]
+        self.parts: list[Part] = PARTS.findall(text.strip(" \t"))
         self.fields = [field for field, *_ in self.parts if field]
         unknown = [field for field in self.fields if field not in FIELDS]
         if unknown:
@@ -77,26 +81,18 @@ class Template:
             )
         if len(set(self.fields)) < len(self.fields):
             raise RequestError(REPEATED, where=f"'{text}'", next_command="write `...` where a number has no meaning")
-        words = [literal for *_, literal in self.parts if literal]
-        self.anchor = os.fsencode(max(words, key=len, default=""))
-        self.pattern = re.compile(self._regex())
-        self._groups = [self.pattern.groupindex[field] for field in self.fields]
+        words = [literal for *_, literal in self.parts]
+        self._anchor_at = max(range(len(words)), key=lambda at: len(words[at]), default=0)
+        self.anchor = os.fsencode(words[self._anchor_at]) if words else b""
+        self.pattern = re.compile(_regex(self.parts))
 
-    def _regex(self) -> bytes:
-        found, anchor = b"", os.fsdecode(self.anchor)
-        for field, dots, blank, literal in self.parts:
-            if field:
-                number = WHOLE if field in ("step", "global_batch_size") else NUMBER
-                found += rb"(?<![\d.])(?P<" + field.encode() + rb">" + number + rb")(?!\.?\d)"
-            elif dots:
-                found += rb".*?"
-            elif blank:
-                found += rb"[ \t]+"
-            elif literal == anchor:
-                found, anchor = found + rb"(?P<anchor>" + re.escape(os.fsencode(literal)) + rb")", ""
-            else:
-                found += re.escape(os.fsencode(literal))
-        return found
+    def around_anchor(self) -> re.Pattern[bytes]:
+        """The same pattern, with a group `anchor` where the anchor begins."""
+        before, after = self.parts[: self._anchor_at], self.parts[self._anchor_at :]
+        return re.compile(_regex(before) + rb"(?P<anchor>)" + _regex(after))
+
+    def from_anchor(self) -> re.Pattern[bytes]:
+        return re.compile(_regex(self.parts[self._anchor_at :]))
 
     def search(self, text: bytes) -> re.Match[bytes] | None:
         return self.pattern.search(text) if self.anchor in text else None  # most texts lack it
@@ -105,11 +101,7 @@ class Template:
         """The fields' numbers; UnreadableError where one ends where the text was cut."""
         if cut and any(match.end(field) == len(match.string) for field in self.fields):
             raise UnreadableError(cut)
-        printed = match.group(0, *self._groups)[1:]
-        try:
-            return dict(zip(self.fields, map(float, printed), strict=True))
-        except ValueError:  # thousands have commas
-            return {field: float(text.replace(b",", b"")) for field, text in zip(self.fields, printed, strict=True)}
+        return {field: float(text.replace(b",", b"")) for field, text in match.groupdict().items()}
 
     def beginning(self) -> "Template":
         """What tells a step's line: all up to the step, and what is fixed behind it. Where that has no word, all."""
@@ -120,6 +112,21 @@ class Template:
             after += 1
         begins = Template("".join(texts[:after]))
         return begins if begins.anchor else self
+
+
+def _regex(parts: Sequence[Part]) -> bytes:
+    found = b""
+    for field, dots, blank, literal in parts:
+        if field:
+            number = WHOLE if field in ("step", "global_batch_size") else NUMBER
+            found += rb"(?<![\d.])(?P<" + field.encode() + rb">" + number + rb")(?!\.?\d)"
+        elif dots:
+            found += rb".*?"
+        elif blank:
+            found += rb"[ \t]+"
+        else:
+            found += re.escape(os.fsencode(literal))
+    return found
 
 
 # --- a format ---------------------------------------------------------------------------------
@@ -157,9 +164,9 @@ class TemplateFormat(LineFormat):
         begins = Template(facts.begins) if facts.begins else self._lines[0].beginning()
         if not begins.anchor:
             raise RequestError("the template has no word that a log could be searched for", where=f"'{begins.text}'")
-        self._begins = begins.pattern
         self.word = begins.anchor
-        self.begins = begins.pattern
+        self.begins = begins.around_anchor()
+        self._from_word = begins.from_anchor()
         self.start_lines = [
             StartLine(text.encode(), re.escape(text.encode()), of_the_job=True) for text in facts.starts
         ]
@@ -179,7 +186,7 @@ class TemplateFormat(LineFormat):
         if self.word not in head:
             return False
         text = without_colours(head)
-        begun = islice(self._begins.finditer(text), MOST_TRIED)
+        begun = islice(self.begins.finditer(text), MOST_TRIED)
         return any(self._is_whole(text, found.start()) for found in begun)
 
     def _is_whole(self, text: bytes, start: int) -> bool:
@@ -189,26 +196,28 @@ class TemplateFormat(LineFormat):
     def is_step(self, window: Window, found: int) -> bool:  # noqa: ARG002 - its report looks
         return True
 
-    def _begin(self, window: Window, found: int) -> tuple[bytes, re.Match[bytes] | None, str]:
-        """The line around a word, and where a step's report begins in it with this very word."""
-        start = window.line_start(found)
-        start = window.text.rfind(b"\r", start, found) + 1 or start
-        before = without_colours(window.text[start:found])
+    def _line(self, window: Window, found: int) -> tuple[bytes, str] | None:
+        """The line around a word, up to a second report in it, and why its end is no end of line.
+
+        None where no step's report begins with this very word.
+        """
         rest, cut = window.line_from(found)
+        if self._from_word.match(rest) is None:  # a line may have the word more than once
+            return None
+        before = window.text_before(found)
         text = before + rest
-        for begins in self._begins.finditer(text):
-            if begins.start("anchor") == len(before):
-                return text, begins, cut
-        return text, None, cut
+        reports = self.begins.finditer(text)
+        for report in reports:
+            if report.start("anchor") == len(before):
+                other = next(reports, None)
+                return (text[: other.start()], "mingled with another writer's line") if other else (text, cut)
+        return None
 
     def report(self, window: Window, found: int) -> StepReport | None:
-        text, begins, cut = self._begin(window, found)
-        if begins is None:
+        line = self._line(window, found)
+        if line is None:
             return None
-        other = self._begins.search(text, begins.end())
-        if other is not None:
-            text, cut = text[: other.start()], "mingled with another writer's line"
-        values = self._values(text, cut)
+        values = self._values(*line)
         seconds = values.get("seconds")
         if seconds is None and "milliseconds" in values:
             seconds = round(values["milliseconds"] / 1000, 9)
