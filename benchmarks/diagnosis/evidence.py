@@ -10,6 +10,7 @@ from benchmarks.diagnosis.progress import Progress
 from benchmarks.diagnosis.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Symptoms
 from benchmarks.logs.log_endings import SHOWN_CHARACTERS, shown_line
 from benchmarks.logs.log_stream import without_colours
+from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import Value
 
 UNKNOWN = "unknown"  # an error by its shape, such as the end of a Python traceback, that shows no known symptom
@@ -28,7 +29,7 @@ LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was foun
 MOST_UNKNOWN = 20  # of different shapes, in one log
 MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the first
 MOST_SILENT = 16  # ranks that one line names
-# What may stand before an error: nothing, or whoever wrote the line.
+# What may stand before an error: nothing, or whoever wrote the line. Of many writers, the last `name: ` is enough.
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \")"
 BEFORE_AN_ERROR = b"]>|): "
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
@@ -36,12 +37,12 @@ FATAL = re.compile(
     PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S"
     rb"|(?:[a-z_]\w*\.)+(?:exc|errors?|exceptions?)\.(?!Simplified)[A-Z]\w+: +\S|F\d{4} \d\d:\d\d:\d\d"
     rb"|F +(?:\d+ +)?\S+\.cc:\d+\]|what\(\): +\S|Fatal Python error: |LLVM ERROR: |panic: "
-    rb"|(?:[\w./-]+: )*[^ ]*:\d+: .*\bAssertion [`'].*failed|thread '.*' panicked at"
+    rb"|[^ ]*:\d+: .*\bAssertion [`'].*failed|thread '.*' panicked at"
     rb"|Exception in thread \"|\[?FATAL\b)"
 )
 # A line that is marked as an error.
 MARKED = re.compile(
-    PREFIXED + rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|fatal|Fatal|CRITICAL)[:\]]|[EF]\d{4} \d\d:\d\d|\[NeMo E "
+    PREFIXED + rb"(?:\[?(?:error|Error|fatal|Fatal|CRITICAL)[:\]]|[EF]\d{4} \d\d:\d\d|\[NeMo E "
     rb"|E +(?:\d+ +)?\S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/*])ERROR(?:[\s\]):|,*]|$)"
     rb"|\b[Ee]rror (?:occurred|executing|while|during)\b|\bthe following errors?:|\bError reported to Coordinator: "
 )
@@ -113,6 +114,7 @@ class Scanner:
     def __init__(self, symptoms: Symptoms, file: str, clock: Clock, rank: int | None = None) -> None:
         self._symptoms, self._file, self._clock, self._rank = symptoms, file, clock, rank
         self._picker = symptoms.picker
+        self._secrets = shell_secrets()
         self._text = b""
         self._done = 0  # in the text: lines that begin before it have been looked at
         self._before = 0  # bytes of the log before the text
@@ -214,6 +216,8 @@ class Scanner:
 
     def _is_source(self, start: int, line: bytes) -> bool:
         """Whether it is the source that Python shows below a frame of a traceback, such as `raise ValueError(`."""
+        if b"    " not in line:
+            return False
         near = max(0, start - LONGEST_LINE)
         begin = max(near, self._text.rfind(b"\n", near, max(0, start - 1)) + 1)
         frame = HEADLESS.search(without_colours(self._text[begin:start]))
@@ -282,7 +286,7 @@ class Scanner:
     def _add(self, name: str, start: int, rank: int | None, line: bytes, lines: int | None = None) -> None:
         if lines is None:
             self._count(start)
-        text = shown_line(line) if name == UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
+        text = shown_line(line, self._secrets) if name == UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
         key = (name, rank, shape(text))
         seen = self._seen.get(key)
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
@@ -292,7 +296,7 @@ class Scanner:
             id=name,
             file=self._file,
             line=(self._lines if lines is None else lines) + 1,
-            text=text or (shown_line(line) if name == UNKNOWN else self._shown(name, line)),
+            text=text or (shown_line(line, self._secrets) if name == UNKNOWN else self._shown(name, line)),
             rank=rank,
             time=self._time(start, line),
         )
@@ -308,7 +312,9 @@ class Scanner:
     def _shown(self, name: str, line: bytes) -> str:
         """Of a long line the part in which the symptom shows."""
         begin, end = self._symptoms.where_in(line, name) if name in self._symptoms.by_id else (0, 0)
-        return shown_line(line) if end < SHOWN_CHARACTERS else "..." + shown_line(line[max(0, begin - ABOUT) :])
+        if end < SHOWN_CHARACTERS:
+            return shown_line(line, self._secrets)
+        return "..." + shown_line(line[max(0, begin - ABOUT) :], self._secrets)
 
     def _time(self, start: int, line: bytes) -> float | None:
         """On the line, else the last before it: in a log, time goes on from line to line."""

@@ -95,9 +95,10 @@ class Symptoms:
             self._patterns[one.id] = _compiled([one.pattern], f"{where}: {one.id}")
             for word in one.words:
                 self._found_by.setdefault(word.lower().encode(), []).append(one)
-        self._quoting = _compiled(table.no_evidence, f"{where}: no_evidence")
-        self._info = _compiled(table.info, f"{where}: info")
-        self._harmless = _compiled(table.harmless, f"{where}: harmless")
+        # One by one: many together are tried at every byte of a line.
+        self._quoting = [_compiled([one], f"{where}: no_evidence") for one in table.no_evidence]
+        self._info = [_compiled([one], f"{where}: info") for one in table.info]
+        self._harmless = [_compiled([one], f"{where}: harmless") for one in table.harmless]
         self._families = [(_compiled([one.pattern], f"{where}: errors"), one) for one in table.errors]
 
     @cached_property
@@ -157,13 +158,14 @@ class Symptoms:
                     yield found
 
     def quotes(self, line: bytes) -> bool:
-        return self._quoting.search(line) is not None
+        return any(one.search(line) for one in self._quoting)
 
     def informs(self, line: bytes) -> bool:
-        return self._info.search(line[:120]) is not None
+        begin = line[:120]
+        return any(one.search(begin) for one in self._info)
 
     def is_harmless(self, line: bytes) -> bool:
-        return self._harmless.search(line) is not None
+        return any(one.search(line) for one in self._harmless)
 
     def ends_well(self, line: bytes, picked: set[bytes]) -> bool:
         """Whether a line with these words in it tells of the end of training."""

@@ -8,7 +8,7 @@ import re
 from typing import BinaryIO
 
 from benchmarks.backend import LogFormat
-from benchmarks.secret_rules import hidden_in_log
+from benchmarks.secret_rules import Known, hidden_in_log
 from benchmarks.values import Value
 
 # A reader takes a log in chunks of about 1 MiB, so the last step lies at most so far before what was read.
@@ -35,10 +35,10 @@ class Ending(Value, frozen=True):
 # --- what is shown ----------------------------------------------------------------------------
 
 
-def shown_line(line: bytes) -> str:
+def shown_line(line: bytes, secrets: Known | None = None) -> str:
     """A line as it may be shown: without its writer, without secrets, in one row of printable characters."""
     writer = WRITER.match(line)
-    said = hidden_in_log(line[writer.end() if writer else 0 :])
+    said = hidden_in_log(line[writer.end() if writer else 0 :], secrets)
     text = " ".join(printable(said.decode(errors="backslashreplace")).split())
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
 
