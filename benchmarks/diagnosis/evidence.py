@@ -187,7 +187,9 @@ class Scanner:
     # --- a line ---
 
     def _look_at(self, start: int, stop: int, word_at: int, words: set[bytes]) -> None:
-        if words == {FRAME_WORD} and self._is_in_traceback(start, self._text[start:stop]):
+        if words == {FRAME_WORD} and (
+            self._taken[self._steps] >= MOST_TRACEBACKS or self._is_in_traceback(start, self._text[start:stop])
+        ):
             return
         if stop - start > LONGEST_LINE:
             line = self._text[max(start, word_at - LONGEST_LINE // 2) : min(stop, word_at + LONGEST_LINE // 2)]
@@ -228,7 +230,7 @@ class Scanner:
         if self._is_in_traceback(start, line):
             return
         traceback = TRACEBACK in line or (FRAME_WORD in words and HEADLESS.search(line))
-        if known.informs(bare) and not traceback:  # a launcher may hand on a pod's lines at level INFO
+        if not traceback and known.informs(bare):  # a launcher may hand on a pod's lines at level INFO
             return
         fatal = words & FATAL_WORDS and FATAL.search(begin)
         marked = (words & LEVEL_WORDS and MARKED.search(begin)) or (words & UNABLE_WORDS and UNABLE.search(begin))
