@@ -59,9 +59,8 @@ class Clock:
         """The last stamp of a piece of text: in its last lines, mostly."""
         for near in (*NEAR_BYTES, end - start):
             begin = max(start, text.rfind(b"\n", start, max(start, end - near)) + 1)
-            found = (
-                deque(STAMP.finditer(text, begin, end), maxlen=1) if HAS_A_STAMP.search(text, begin, end) else None
-            )
+            likely = HAS_A_STAMP.search(text, begin, end) is not None
+            found = deque(STAMP.finditer(text, begin, end), maxlen=1) if likely else None
             if found:
                 return self._seconds(found[0])
         return None

@@ -8,6 +8,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from operator import sub
 from typing import Any, BinaryIO
 
 import msgspec
@@ -200,7 +201,7 @@ def one_series(steps: Sequence[Step]) -> list[Step]:
 
 def stride(numbers: Sequence[int]) -> int:
     """The logging interval of ascending steps: the distance that most neighbours have, 1 where none has it."""
-    distances = Counter(b - a for a, b in pairwise(numbers))
+    distances = Counter(map(sub, numbers[1:], numbers))
     if not distances:
         return 1
     every, count = distances.most_common(1)[0]

@@ -46,6 +46,8 @@ def shown_line(line: bytes, secrets: Known | None = None) -> str:
 def printable(text: str) -> str:
     """Text that can't move a cursor or break a row: what is no printable character is written out."""
     safe = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    if safe.isprintable():
+        return safe
     return "".join(c if c.isprintable() else " " if c == "\t" else repr(c)[1:-1] for c in safe)
 
 

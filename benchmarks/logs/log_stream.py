@@ -417,7 +417,8 @@ class LineReader(LogReader):
         while (found := window.text.find(word, window.start, last)) >= 0:
             if starts.before(found):
                 yield from starts.pass_until(found)
-            self._look_for_pauses(pauses, window, found)
+            if pauses:
+                self._look_for_pauses(pauses, window, found)
             if self._format.is_step(window, found) and (event := self._event(window, found)) is not None:
                 yield event
             window.start = found + len(word)

@@ -94,11 +94,11 @@ class Template:
     def from_anchor(self) -> re.Pattern[bytes]:
         return re.compile(_regex(self.parts[self._anchor_at :]))
 
-    def search(self, text: bytes) -> re.Match[bytes] | None:
-        return self.pattern.search(text) if self.anchor in text else None  # most texts lack it
-
-    def values(self, match: re.Match[bytes], cut: str) -> dict[str, float]:
-        """The fields' numbers; UnreadableError where one ends where the text was cut."""
+    def values_in(self, text: bytes, cut: str) -> dict[str, float] | None:
+        """The fields' numbers; None where the text does not fit, UnreadableError where one ends where it was cut."""
+        match = self.pattern.search(text) if self.anchor in text else None  # most texts lack it
+        if match is None:
+            return None
         if cut and any(match.end(field) == len(match.string) for field in self.fields):
             raise UnreadableError(cut)
         return {field: float(text.replace(b",", b"")) for field, text in match.groupdict().items()}
@@ -191,7 +191,7 @@ class TemplateFormat(LineFormat):
 
     def _is_whole(self, text: bytes, start: int) -> bool:
         line = LINE.match(text, start)
-        return line is not None and any(template.search(line[0]) for template in self._lines)
+        return line is not None and any(template.pattern.search(line[0]) for template in self._lines)
 
     def is_step(self, window: Window, found: int) -> bool:  # noqa: ARG002 - its report looks
         return True
@@ -230,7 +230,7 @@ class TemplateFormat(LineFormat):
             rank=window.rank(found),
             seconds=seconds,
             loss=values.get("loss"),
-            tokens=int(values["tokens"]) if math.isfinite(values.get("tokens", math.nan)) else None,
+            tokens=int(values["tokens"]) if "tokens" in values and math.isfinite(values["tokens"]) else None,
             tflops_per_device=_finite(values.get("tflops")),
             tokens_per_second_per_device=_finite(values.get("tokens_per_second_per_device")),
             rates={rate: value for name, rate in self._rates if (value := _finite(values.get(name))) is not None},
@@ -241,14 +241,14 @@ class TemplateFormat(LineFormat):
 
     def _values(self, text: bytes, cut: str) -> dict[str, float]:
         for template in self._lines:
-            match = template.search(text)
-            if match is not None:
-                values = template.values(match, cut)
+            values = template.values_in(text, cut)
+            if values is not None:
                 for more in self._more:
-                    match = more.search(text)
-                    if match is None and cut:
+                    further = more.values_in(text, cut)
+                    if further is not None:
+                        values |= further
+                    elif cut:
                         raise UnreadableError(cut)  # it may be among what was cut off
-                    values |= more.values(match, cut) if match else {}
                 return values
         raise UnreadableError(cut or f"not the whole of a step's line: {shown(text)}")
 

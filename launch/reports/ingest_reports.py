@@ -133,11 +133,11 @@ def _row(marked: Sequence[Step]) -> tuple[str, ...]:
     numbers = sorted(step.step for step in marked)
     counted = [step.seconds for step in marked if step.excluded_because is None and step.seconds is not None]
     median = statistics.median(counted)
-    missing = gaps(numbers)
+    every, missing = stride(numbers), gaps(numbers)
     named = [str(first) if first == last else f"{first}-{last}" for first, last in missing[:SHOWN_LINES]]
     notes = [", ".join(named) or "none"]
     notes += [f"{len(missing) - SHOWN_LINES} more gaps"] if len(missing) > SHOWN_LINES else []
-    notes += [f"one line every {stride(numbers)} steps"] if stride(numbers) > 1 else []
+    notes += [f"one line every {every} steps"] if every > 1 else []
     without = sum(step.seconds is None for step in marked)
     notes += [f"{without} without seconds"] if without else []
     return (
