@@ -47,10 +47,13 @@ MARKED = re.compile(
     rb"|\b[Ee]rror (?:occurred|executing|while|during)\b|\bthe following errors?:|\bError reported to Coordinator: "
 )
 # A program that could not do something, or a launcher that says so of one.
-UNABLE = re.compile(
-    PREFIXED + rb"[\w./-]+: (?:line \d+: )?(?:[^ :]+: )*(?:[Cc]annot|[Cc]an't|[Cc]ould not|[Cc]ouldn't"
-    rb"|[Ff]ailed to|[Uu]nable to|(?:command )?not found|No such file|Permission denied)\b"
-    rb"|\b(?:Pod|Job|Container|Task|Worker|Process|Training|Trial|Rank|Step)\b.{0,40} (?:has )?failed(?![\w=])"
+COULD_NOT = re.compile(
+    rb": (?:[Cc]annot|[Cc]an't|[Cc]ould not|[Cc]ouldn't|[Ff]ailed to|[Uu]nable to|(?:command )?not found"
+    rb"|No such file|Permission denied)\b"
+)
+UNABLE = re.compile(PREFIXED + rb"[\w./-]+(?:: line \d+)?(?:: [^ :]+)*" + COULD_NOT.pattern)
+FAILED = re.compile(
+    rb"\b(?:Pod|Job|Container|Task|Worker|Process|Training|Trial|Rank|Step)\b.{0,40} (?:has )?failed(?![\w=])"
 )
 WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
 ANNOUNCES = 160  # characters, within which a line says its level
@@ -233,7 +236,7 @@ class Scanner:
         if not traceback and known.informs(bare):  # a launcher may hand on a pod's lines at level INFO
             return
         fatal = words & FATAL_WORDS and FATAL.search(begin)
-        marked = (words & LEVEL_WORDS and MARKED.search(begin)) or (words & UNABLE_WORDS and UNABLE.search(begin))
+        marked = (words & LEVEL_WORDS and MARKED.search(begin)) or (words & UNABLE_WORDS and _was_unable(begin))
         if not (traceback or fatal or marked) or WARNS.search(line[:ANNOUNCES]):
             return
         if traceback:
@@ -322,6 +325,12 @@ class Scanner:
         """On the line, else the last before it: in a log, time goes on from line to line."""
         time = self._clock.first(line)
         return time if time is not None else self._clock.last(self._text, max(0, start - BEHIND_BYTES), start)
+
+
+def _was_unable(text: bytes) -> bool:
+    """Of a program or what a launcher started. In a long row of `name: `, UNABLE would begin at each in vain."""
+    unable = COULD_NOT.search(text) and UNABLE.search(text)
+    return bool(unable or FAILED.search(text))
 
 
 # --- lines of many ranks that say the same ------------------------------------------------------
