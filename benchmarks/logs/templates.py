@@ -88,8 +88,7 @@ class Template:
 
     def around_anchor(self) -> re.Pattern[bytes]:
         """The same pattern, with a group `anchor` where the anchor begins."""
-        before, after = self.parts[: self._anchor_at], self.parts[self._anchor_at :]
-        return re.compile(_regex(before) + rb"(?P<anchor>)" + _regex(after))
+        return re.compile(_regex(self.parts, self._anchor_at))
 
     def from_anchor(self) -> re.Pattern[bytes]:
         return re.compile(_regex(self.parts[self._anchor_at :]))
@@ -114,19 +113,24 @@ class Template:
         return begins if begins.anchor else self
 
 
-def _regex(parts: Sequence[Part]) -> bytes:
-    found = b""
-    for field, dots, blank, literal in parts:
+def _regex(parts: Sequence[Part], anchor_at: int = -1) -> bytes:
+    """What follows a gap is taken where it first fits: looked for again further on, it leaves less for the rest.
+    No gap is longer than a line is looked at.
+    """
+    found, opened = b"", b""
+    for at, (field, dots, blank, literal) in enumerate(parts):
+        if dots and at < len(parts) - 1:
+            found, opened = found + opened + rb"(?>.{0,%d}?" % LOOKAHEAD, b")"
+        if at == anchor_at:
+            found += b"(?P<anchor>)"
         if field:
             number = WHOLE if field in ("step", "global_batch_size") else NUMBER
             found += rb"(?<![\d.])(?P<" + field.encode() + rb">" + number + rb")(?!\.?\d)"
-        elif dots:
-            found += rb".*?"
         elif blank:
             found += rb"[ \t]+"
-        else:
+        elif literal:
             found += re.escape(os.fsencode(literal))
-    return found
+    return found + opened
 
 
 # --- a format ---------------------------------------------------------------------------------
