@@ -15,7 +15,7 @@ from benchmarks.values import Value
 
 UNKNOWN = "unknown"  # an error by its shape, such as the end of a Python traceback, that shows no known symptom
 SUSPECT = "suspect"  # a line that is marked as an error, and no more is known of it
-HANDED_ON = "handed_on"  # an error that tells only that of another process
+HANDED_ON = "handed_on"  # that another process failed, and not why
 
 SURVIVED_STEPS = 3  # a rank may be so far ahead of another that has failed: more, and training went on
 AHEAD_BYTES = 256 << 10  # how long a traceback may be
@@ -46,7 +46,7 @@ MARKED = re.compile(
     rb"|E +(?:\d+ +)?\S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/*])ERROR(?:[\s\]):|,*]|$)"
     rb"|\b[Ee]rror (?:occurred|executing|while|during)\b|\bthe following errors?:|\bError reported to Coordinator: "
 )
-# A program that could not do something, or a launcher that says so of one.
+# A program that could not do something; and a launcher that says so of one.
 COULD_NOT = re.compile(
     rb": (?:[Cc]annot|[Cc]an't|[Cc]ould not|[Cc]ouldn't|[Ff]ailed to|[Uu]nable to|(?:command )?not found"
     rb"|No such file|Permission denied)\b"
@@ -235,15 +235,13 @@ class Scanner:
         traceback = TRACEBACK in line or (FRAME_WORD in words and HEADLESS.search(line))
         if not traceback and known.informs(bare):  # a launcher may hand on a pod's lines at level INFO
             return
-        fatal = words & FATAL_WORDS and FATAL.search(begin)
-        marked = (words & LEVEL_WORDS and MARKED.search(begin)) or (words & UNABLE_WORDS and _was_unable(begin))
-        if not (traceback or fatal or marked) or WARNS.search(line[:ANNOUNCES]):
+        kind = None if traceback else _kind_of(begin, words)
+        if not (traceback or kind) or WARNS.search(line[:ANNOUNCES]):
             return
         if traceback:
             self._take_traceback(start, line)
-        elif not (known.is_harmless(bare) or known.quotes(bare)):
-            own = fatal and not is_handed_on(begin[fatal.start() :].lstrip(BEFORE_AN_ERROR))
-            self._add(UNKNOWN if own else HANDED_ON if fatal else SUSPECT, start, self._writer(line), line)
+        elif kind and not (known.is_harmless(bare) or known.quotes(bare)):
+            self._add(kind, start, self._writer(line), line)
 
     def _is_in_traceback(self, start: int, line: bytes) -> bool:
         """Whether it is a part of one that was read."""
@@ -327,10 +325,17 @@ class Scanner:
         return time if time is not None else self._clock.last(self._text, max(0, start - BEHIND_BYTES), start)
 
 
-def _was_unable(text: bytes) -> bool:
-    """Of a program or what a launcher started. In a long row of `name: `, UNABLE would begin at each in vain."""
-    unable = COULD_NOT.search(text) and UNABLE.search(text)
-    return bool(unable or FAILED.search(text))
+def _kind_of(text: bytes, words: set[bytes]) -> str | None:
+    """What a line of no known symptom is by its shape."""
+    if words & FATAL_WORDS and (fatal := FATAL.search(text)):
+        return HANDED_ON if is_handed_on(text[fatal.start() :].lstrip(BEFORE_AN_ERROR)) else UNKNOWN
+    if words & LEVEL_WORDS and MARKED.search(text):
+        return SUSPECT
+    if words & UNABLE_WORDS:  # in a long row of `name: `, UNABLE would begin at each in vain
+        if COULD_NOT.search(text) and UNABLE.search(text):
+            return SUSPECT
+        return HANDED_ON if FAILED.search(text) else None
+    return None
 
 
 # --- lines of many ranks that say the same ------------------------------------------------------
