@@ -33,13 +33,14 @@ MOST_SILENT = 16  # ranks that one line names
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \")"
 BEFORE_AN_ERROR = b"]>|): "
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
-FATAL = re.compile(
+_FATAL = (
     PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S"
     rb"|(?:[a-z_]\w*\.)+(?:exc|errors?|exceptions?)\.(?!Simplified)[A-Z]\w+: +\S|F\d{4} \d\d:\d\d:\d\d"
     rb"|F +(?:\d+ +)?\S+\.cc:\d+\]|what\(\): +\S|Fatal Python error: |LLVM ERROR: |panic: "
-    rb"|[^ ]*:\d+: .*\bAssertion [`'].*failed|thread '.*' panicked at"
-    rb"|Exception in thread \"|\[?FATAL\b)"
+    rb"|thread '.*' panicked at|Exception in thread \"|\[?FATAL\b"
 )
+FATAL = re.compile(_FATAL + rb")")
+FATAL_OR_ASSERTION = re.compile(_FATAL + rb"|(?:[\w./-]+: )*[^ ]*:\d+: .*\bAssertion [`'].*failed)")
 # A line that is marked as an error.
 MARKED = re.compile(
     PREFIXED + rb"(?:\[?(?:error|Error|fatal|Fatal|CRITICAL)[:\]]|[EF]\d{4} \d\d:\d\d|\[NeMo E "
@@ -327,7 +328,8 @@ class Scanner:
 
 def _kind_of(text: bytes, words: set[bytes]) -> str | None:
     """What a line of no known symptom is by its shape."""
-    if words & FATAL_WORDS and (fatal := FATAL.search(text)):
+    ends = FATAL_OR_ASSERTION if b"Assertion" in text else FATAL
+    if words & FATAL_WORDS and (fatal := ends.search(text)):
         return HANDED_ON if is_handed_on(text[fatal.start() :].lstrip(BEFORE_AN_ERROR)) else UNKNOWN
     if words & LEVEL_WORDS and MARKED.search(text):
         return SUSPECT

@@ -240,3 +240,25 @@ def test_the_end_of_a_program_in_any_language(line: str) -> None:
 )
 def test_a_warning_is_no_error(line: str) -> None:
     assert evidence(f"{line}\n").findings == []
+
+
+@pytest.mark.parametrize("row", [1, 30], ids=["one name", "a row of names"])
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("cannot open the file", "suspect"),
+        ("line 3: x: failed to start", "suspect"),
+        ("error: no more hosts", "suspect"),
+        ("a.cpp:12: void f(): Assertion `n > 0' failed.", "unknown"),
+        ("all is well, an error was not found", None),
+    ],
+)
+def test_an_error_behind_a_row_of_names(line: str, name: str | None, row: int) -> None:
+    assert [one.id for one in evidence("node-1: " * row + line + "\n").findings] == ([name] if name else [])
+
+
+@pytest.mark.parametrize("lines", [0, 20, 200, 700])
+def test_a_line_without_a_stamp_has_the_last_before_it(lines: int) -> None:
+    before = "2026-11-22 10:00:00 a\n2026-11-22 10:00:01 b\n"
+    (finding,) = evidence(before + "a line of a log\n" * lines + "RuntimeError: something new\n").findings
+    assert time.strftime("%H:%M:%S", time.gmtime(finding.time)) == "10:00:01"

@@ -104,6 +104,8 @@ def test_deepspeed_leaves_a_log_to_the_framework_above_it() -> None:
         ("{step}: loss={loss} {milliseconds}ms", "7: loss=-1e-2   1,250.5ms", (7, 1.2505, -0.01)),
         ("it {step} ... loss {loss}", "it 3, lr 1e-4, loss nan", (3, None, "nan")),
         ("it {step} {seconds}s", "it 3 12ms", None),
+        ("it {step} ... {seconds}s", "an it, it 3 and no other it: 12s", (3, 12.0, None)),
+        ("{seconds} s at it {step}", "-x +.5 s at it 3", (3, 0.5, None)),
         ("it {step} loss {loss} ... t={seconds}", "it 3 loss 2.5 t=", None),
     ],
 )
