@@ -2,9 +2,9 @@
 
 A cause or an error nobody knows comes before a death whose reason is not said, that before a rank of which another
 heard nothing, that before what follows from another's failure and what is only marked as an error, and last what says
-that it ended, or failed, and not why. In each of these the earliest counts: in one log the first line, of two logs the
-earlier stamp, or the better known one where a stamp is missing. Where it is known which rank failed first, what it says
-comes before what the others say.
+that it ended, or failed, and not why. In each of these the earliest counts: in one log the first line, of two logs
+the earlier stamp, or the better known one where a stamp is missing. Where it is known which rank failed first, what
+it says comes before what the others say.
 """
 
 from collections.abc import Sequence
