@@ -88,10 +88,13 @@ def _groups(word: bytes) -> list[bytes]:
     return [word[start : start + WIDTH] for start in range(len(word) - WIDTH + 1)]
 
 
+# Of each byte: large for digits and blanks, which are everywhere.
+USUALNESS = [1 << max(0, 12 - USUAL.find(byte) // 3) if byte in USUAL else 0 for byte in range(256)]
+
+
 def _usualness(group: bytes) -> int:
-    """Small for a group that is seldom in a log: digits and blanks are everywhere."""
-    ordinary = 1 << 20 if group in ORDINARY else 0
-    return ordinary + sum(1 << max(0, 12 - USUAL.find(byte) // 3) for byte in group if byte in USUAL)
+    """Small for a group that is seldom in a log."""
+    return (1 << 20 if group in ORDINARY else 0) + sum(map(USUALNESS.__getitem__, group))
 
 
 def _line_at(text: bytes, position: int) -> tuple[int, int]:
