@@ -30,7 +30,7 @@ MOST_UNKNOWN = 20  # of different shapes, in one log
 MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the first
 MOST_SILENT = 16  # ranks that one line names
 # What may stand before an error: nothing, or whoever wrote the line. Of many writers, the last `name: ` is enough.
-PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \")"
+PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \"|\"(?:message|msg|error|err|exception)\": *\")"
 BEFORE_AN_ERROR = b"]>|): "
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
 _FATAL = (
