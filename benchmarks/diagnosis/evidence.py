@@ -290,7 +290,7 @@ class Scanner:
     def _add(self, name: str, start: int, rank: int | None, line: bytes, lines: int | None = None) -> None:
         if lines is None:
             self._count(start)
-        text = shown_line(line, self._secrets) if name == UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
+        text = self._said(line, start) if name == UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
         key = (name, rank, shape(text))
         seen = self._seen.get(key)
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
@@ -300,7 +300,7 @@ class Scanner:
             id=name,
             file=self._file,
             line=(self._lines if lines is None else lines) + 1,
-            text=text or (shown_line(line, self._secrets) if name == UNKNOWN else self._shown(name, line)),
+            text=text or (self._said(line, start) if name == UNKNOWN else self._shown(name, line, start)),
             rank=rank,
             time=self._time(start, line),
         )
@@ -313,11 +313,19 @@ class Scanner:
         rank = rank_in(line)
         return self._rank if rank is None else rank
 
-    def _shown(self, name: str, line: bytes) -> str:
+    def _said(self, line: bytes, start: int) -> str:
+        """As it is shown; where it ends with a colon, the next line says the rest."""
+        begin = self._text.find(b"\n", start) + 1 if line.rstrip().endswith(b":") else 0
+        if begin:
+            rest = without_colours(self._text[begin : begin + LONGEST_MARK].partition(b"\n")[0])
+            line = line if TRACEBACK in rest else line.rstrip() + b" " + rest[writer_end(rest) :]
+        return shown_line(line, self._secrets)
+
+    def _shown(self, name: str, line: bytes, start: int) -> str:
         """Of a long line the part in which the symptom shows."""
         begin, end = self._symptoms.where_in(line, name) if name in self._symptoms.by_id else (0, 0)
         if end < SHOWN_CHARACTERS:
-            return shown_line(line, self._secrets)
+            return self._said(line, start)
         return "..." + shown_line(line[max(0, begin - ABOUT) :], self._secrets)
 
     def _time(self, start: int, line: bytes) -> float | None:
