@@ -138,6 +138,7 @@ HANDED_ON = re.compile(
     rb"|UnexpectedStatusException)\b|\w+: CheckpointException ranks:|\w+: Caught \w+ in \w+"
 )
 TRACEBACK_LINES = 2000  # a deep recursion is folded by Python after a few hundred
+LONGEST_PREFIX = 1000  # bytes that a writer puts before each of its lines
 FRAMES_WITHIN = 200  # lines, of many ranks that write at once
 FRAME = re.compile(rb'  File \\?"|\xe2\x94\x82|\|   File "')  # of Python, of rich, of a group of exceptions
 BOX = re.compile(rb"(?:\xe2\x95\xad|\xe2\x94\x8c|\+-)(?:\xe2\x94\x80|[ -])*$")  # how rich begins a traceback
@@ -237,7 +238,8 @@ def _prefix(text: bytes, before: bytes) -> "re.Pattern[bytes]":
 
 
 def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":
-    """Finds this prefix, with other numbers in its free parts, and with fewer blanks at its end."""
+    """Finds this prefix, with other numbers in its free parts, and with fewer blanks at its end. A longer one is none."""
+    prefix = prefix if len(prefix) <= LONGEST_PREFIX else b""
     bare = prefix.rstrip()
     parts, position = [], 0
     for found in free.finditer(bare):
