@@ -238,7 +238,7 @@ def _prefix(text: bytes, before: bytes) -> "re.Pattern[bytes]":
 
 
 def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":
-    """Finds this prefix, with other numbers in its free parts and fewer blanks at its end; of a longer one nothing."""
+    """Finds this prefix, with other numbers in its free parts and fewer blanks at its end; a longer one is none."""
     prefix = prefix if len(prefix) <= LONGEST_PREFIX else b""
     bare = prefix.rstrip()
     parts, position = [], 0
