@@ -38,6 +38,7 @@ _FATAL = (
     rb"|(?:[a-z_]\w*\.)+(?:exc|errors?|exceptions?)\.(?!Simplified)[A-Z]\w+: +\S|F\d{4} \d\d:\d\d:\d\d"
     rb"|F +(?:\d+ +)?\S+\.cc:\d+\]|what\(\): +\S|Fatal Python error: |LLVM ERROR: |panic: "
     rb"|thread '.*' panicked at|Exception in thread \"|\[?FATAL\b"
+    rb"|\{[^{}]{0,200}\"(?:level|severity)\": ?\"(?:fatal|FATAL|critical|CRITICAL|panic|PANIC)\""
 )
 FATAL = re.compile(_FATAL + rb")")
 FATAL_OR_ASSERTION = re.compile(_FATAL + rb"|(?:[\w./-]+: )*[^ ]*:\d+: .*\bAssertion [`'].*failed)")
@@ -55,6 +56,7 @@ COULD_NOT = re.compile(
 UNABLE = re.compile(PREFIXED + rb"[\w./-]+(?:: line \d+)?(?:: [^ :]+)*" + COULD_NOT.pattern)
 FAILED = re.compile(
     rb"\b(?:Pod|Job|Container|Task|Worker|Process|Training|Trial|Rank|Step)\b.{0,40} (?:has )?failed(?![\w=])"
+    rb"|\b(?:job|training|run) failed\b"
 )
 WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
 ANNOUNCES = 160  # characters, within which a line says its level
