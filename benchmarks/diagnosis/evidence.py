@@ -37,6 +37,7 @@ _FATAL = (
     PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S"
     rb"|(?:[a-z_]\w*\.)+(?:exc|errors?|exceptions?)\.(?!Simplified)[A-Z]\w+: +\S|F\d{4} \d\d:\d\d:\d\d"
     rb"|F +(?:\d+ +)?\S+\.cc:\d+\]|what\(\): +\S|Fatal Python error: |LLVM ERROR: |panic: "
+    rb"|Error \w.{0,80} at line \d+ in file "
     rb"|thread '.*' panicked at|Exception in thread \"|\[?FATAL\b"
     rb"|\{[^{}]{0,200}\"(?:level|severity)\": ?\"(?:fatal|FATAL|critical|CRITICAL|panic|PANIC)\""
 )
@@ -62,6 +63,9 @@ WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +
 ANNOUNCES = 160  # characters, within which a line says its level
 # A run that goes well prints none of these, whatever else it marks as an error.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
+NOTEBOOK = re.compile(
+    rb"[\w.]+(?:Error|Exception) +" + re.escape(TRACEBACK)
+)  # its error comes last, in a line of its own
 LOSSES = re.compile(rb"[Ll]oss[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
@@ -237,6 +241,9 @@ class Scanner:
             return
         traceback = TRACEBACK in line or (FRAME_WORD in words and HEADLESS.search(line))
         if not traceback and known.informs(bare):  # a launcher may hand on a pod's lines at level INFO
+            return
+        if traceback and NOTEBOOK.match(bare):
+            self._add(HANDED_ON, start, self._writer(line), line)
             return
         kind = None if traceback else _kind_of(begin, words)
         if not (traceback or kind) or WARNS.search(line[:ANNOUNCES]):
