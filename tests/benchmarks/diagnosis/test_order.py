@@ -307,3 +307,9 @@ def test_all_ranks_that_fell_silent_are_named(named: str, ranks: list[int]) -> N
         found = diagnosis(rank_0_log=log)
         assert [(one.id, one.ranks) for one in found.entries] == [("jax_silent", ranks)]
         assert "say so" not in diagnosis_text(found)
+
+
+def test_ranks_part_after_the_end_but_wait_for_no_collective() -> None:
+    ended = steps(5) + "`Trainer.fit` stopped: `max_steps=5` reached.\n"
+    assert not diagnosis(a_log=ended + "RuntimeError: Connection reset by peer\n").failed
+    assert ids(diagnosis(a_log=ended + WATCHDOG.format(0))) == ["nccl_timeout"]
