@@ -117,8 +117,8 @@ def _run_files(folder: RunFolder) -> list[Path]:
 
 
 def _known_of(folder: RunFolder) -> Known:
-    """What is certain of a run; of one whose files can't be read, nothing."""
-    with suppress(RequestError, OSError):
+    """What is certain of a run. One whose files can't be read is none that went well."""
+    try:
         last = max(folder.attempts(), default=0)
         events = folder.job_events(last) if last else []
         starts = [one.time for one in events if one.event == "start"]
@@ -134,7 +134,8 @@ def _known_of(folder: RunFolder) -> Known:
             since=_local(min(starts)) if starts and last > 1 else None,
             recorded=True,
         )
-    return Known(recorded=True)
+    except (RequestError, OSError) as error:
+        return Known(failed=True, reasons=[*map(printable, str(error).splitlines())], recorded=True)
 
 
 def _result_of(folder: RunFolder) -> tuple[str, list[str]]:

@@ -130,3 +130,12 @@ def test_a_run_that_goes_on_or_waits_has_not_failed(tmp_path: Path) -> None:
             done = doctor("logs", tmp_path / name, cwd=tmp_path)
         assert done.returncode == 0
         assert words in done.stdout
+
+
+@pytest.mark.parametrize("damaged", ["", "null", '{"status": "running"}'])
+def test_a_run_whose_result_cannot_be_read_is_none_that_went_well(tmp_path: Path, damaged: str) -> None:
+    shutil.copytree(STORED / "jax_until", tmp_path / "run")
+    (tmp_path / "run" / RESULT).write_text(damaged)
+    done = doctor("logs", "run", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "result.json" in done.stdout
