@@ -31,10 +31,9 @@ MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the
 MOST_SILENT = 16  # ranks that one line names
 # What may stand before an error: nothing, or whoever wrote the line. Of many writers, the last `name: ` is enough.
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \"|\"(?:message|msg|error|err|exception)\": *\")"
-BEFORE_AN_ERROR = b"]>|): "
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
 _FATAL = (
-    PREFIXED + rb"(?:[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S"
+    PREFIXED + rb"(?P<error>[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S"
     rb"|(?:[a-z_]\w*\.)+(?:exc|errors?|exceptions?)\.(?!Simplified)[A-Z]\w+: +\S|F\d{4} \d\d:\d\d:\d\d"
     rb"|F +(?:\d+ +)?\S+\.cc:\d+\]|what\(\): +\S|Fatal Python error: |LLVM ERROR: |panic: "
     rb"|Error \w.{0,80} at line \d+ in file "
@@ -63,9 +62,8 @@ WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +
 ANNOUNCES = 160  # characters, within which a line says its level
 # A run that goes well prints none of these, whatever else it marks as an error.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
-NOTEBOOK = re.compile(
-    rb"[\w.]+(?:Error|Exception) +" + re.escape(TRACEBACK)
-)  # its error comes last, in a line of its own
+# The head of a traceback in a notebook: its error comes last, in a line of its own.
+NOTEBOOK = re.compile(rb"[\w.]+(?:Error|Exception) +" + re.escape(TRACEBACK))
 LOSSES = re.compile(rb"[Ll]oss[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
@@ -347,7 +345,7 @@ def _kind_of(text: bytes, words: set[bytes]) -> str | None:
     """What a line of no known symptom is by its shape."""
     ends = FATAL_OR_ASSERTION if b"Assertion" in text else FATAL
     if words & FATAL_WORDS and (fatal := ends.search(text)):
-        return HANDED_ON if is_handed_on(text[fatal.start() :].lstrip(BEFORE_AN_ERROR)) else UNKNOWN
+        return HANDED_ON if is_handed_on(text[fatal.start("error") :]) else UNKNOWN
     if words & LEVEL_WORDS and MARKED.search(text):
         return SUSPECT
     if words & UNABLE_WORDS:  # in a long row of `name: `, UNABLE would begin at each in vain

@@ -54,7 +54,7 @@ class Known(Value, frozen=True):
 
     ended_well: bool = False
     failed: bool = False  # for certain
-    reasons: list[str] = []  # by its result, or for the want of one
+    reasons: list[str] = []  # of its result; without one, what it waits for, and the command to run next
     first_rank: int | None = None  # that failed
     since: float | None = None  # what is older belongs to an earlier attempt
     recorded: bool = False  # a run of Stepmark's: whether it came to its end is not for its logs to say
@@ -88,7 +88,7 @@ class Diagnosis(Value, frozen=True):
     bytes: int
     steps: int
     ended_well: bool
-    reasons: list[str] = []  # by the run's result
+    reasons: list[str] = []  # of a run: as in Known
 
     @property
     def first(self) -> Entry | None:
@@ -131,13 +131,14 @@ def _unfinished(logs: Sequence[LogEvidence]) -> list[Finding]:
     """That no step was trained, or not the last. Nothing where the last was, or the format prints none."""
     counted = [(log, log.progress) for log in logs if log.progress is not None]
     trained = any(log.trained for log in logs)
-    if trained and any(progress.ended for _, progress in counted):
+    if trained and (not counted or any(progress.ended for _, progress in counted)):
         return []
-    for log, progress in counted:
+    if counted:
+        log, progress = counted[0]
         return [Finding(STOPPED, log.file, log.lines, progress.text, None, None)]
     longest = max(logs, key=lambda log: log.lines)
     text = f"the log ends without a step: {longest.last_line}"
-    return [] if trained else [Finding(NO_STEP, longest.file, longest.lines, text, None, None)]
+    return [Finding(NO_STEP, longest.file, longest.lines, text, None, None)]
 
 
 def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:

@@ -9,6 +9,7 @@ rank. Files are the truth.
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterable
@@ -316,7 +317,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 def remake_command(run: Path) -> str:
     """What makes the result of a run anew from its raw files; of a queue's job, Slurm is asked too."""
     script = "status.py --collect" if _is_there(run / SUBMITTED) else "verify.py --repair"
-    return f"python launch/{script} {run}"
+    return f"python launch/{script} {shlex.quote(str(run))}"
 
 
 def _run_of(path: Path) -> Path:
@@ -336,7 +337,7 @@ def not_collected(run: Path) -> RequestError:
         "the run has not been collected: its job may still wait or train",
         where=str(run),
         why="what became of a job, Slurm knows; a result made without asking would be a guess",
-        next_command=f"python launch/status.py --follow {run}     (or --collect)",
+        next_command=f"python launch/status.py --follow {shlex.quote(str(run))}     (or --collect)",
     )
 
 
@@ -345,7 +346,7 @@ def still_runs(run: Path) -> RequestError:
         "the run still goes on: its launcher has its files open",
         where=str(run),
         why="a result made now would be of half a run; kill -CONT PID wakes a launcher that was stopped (T in ps)",
-        next_command=f"python launch/status.py {run}",
+        next_command=f"python launch/status.py {shlex.quote(str(run))}",
     )
 
 

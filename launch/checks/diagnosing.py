@@ -22,6 +22,8 @@ from benchmarks.diagnosis.symptoms import Symptoms, read_symptoms
 from benchmarks.diagnosis.text import one_line
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.jobs.failures import first_to_fail
+from benchmarks.jobs.job_record import JobEvent
+from benchmarks.jobs.outcomes import NOT_OVER
 from benchmarks.logs.log_endings import printable
 from benchmarks.rendering.report import folded
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, not_collected, remake_command, still_runs
@@ -125,7 +127,7 @@ def _known_of(folder: RunFolder) -> Known:
         hung = any(one.event == "hung" for one in events)  # and all ranks were ended at once
         ended = folder.ended(folder.measured_phase().name, last) if last else []
         first = first_to_fail([one for one in ended if one.exit_code != 0], None)
-        status, reasons = _result_of(folder)
+        status, reasons = _result_of(folder, last, events)
         return Known(
             ended_well=status == "valid",
             failed=status in ("failed", CUT_OFF),
@@ -138,16 +140,27 @@ def _known_of(folder: RunFolder) -> Known:
         return Known(failed=True, reasons=[*map(printable, str(error).splitlines())], recorded=True)
 
 
-def _result_of(folder: RunFolder) -> tuple[str, list[str]]:
+def _result_of(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> tuple[str, list[str]]:
     """Its status with the reasons; of a run without a result, what it waits for."""
     if (folder.path / RESULT).exists():
         result = folder.stored_result()
         return result.status, folded(result.reasons)
+    if how := _how_its_job_failed(folder, last, events):
+        return "failed", [f"its job ended ({how}), and the run has not been collected", remake_command(folder.path)]
     if folder.is_queued():
         return "queued", _as_lines(not_collected(folder.path))
     if is_followed(folder):
         return "running", _as_lines(still_runs(folder.path))
     return CUT_OFF, ["no launcher follows it any more, and it has no result", remake_command(folder.path)]
+
+
+def _how_its_job_failed(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> str | None:
+    """By Slurm's word or its own; None: it ended well, may go on, or there was none."""
+    end = folder.scheduler_end(last)
+    if end is not None and end.state not in (*NOT_OVER, "COMPLETED", "UNKNOWN"):
+        return end.state
+    code = events[-1].exit_code if events and events[-1].event == "end" else None
+    return f"exit code {code}" if code else None
 
 
 def _as_lines(refused: RequestError) -> list[str]:

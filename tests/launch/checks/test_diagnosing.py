@@ -139,3 +139,15 @@ def test_a_run_whose_result_cannot_be_read_is_none_that_went_well(tmp_path: Path
     done = doctor("logs", "run", cwd=tmp_path)
     assert done.returncode == 3
     assert "result.json" in done.stdout
+
+
+def test_a_job_that_failed_and_was_not_collected_has_failed(tmp_path: Path) -> None:
+    run = tmp_path / "a run"
+    shutil.copytree(STORED / "jax_on_slurm", run)
+    (run / RESULT).unlink()
+    path = run / "attempt-1" / "scheduler.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "state": "FAILED"}))
+    done = doctor("logs", run, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "its job ended (FAILED), and the run has not been collected" in done.stdout
+    assert f"python launch/status.py --collect '{run}'" in done.stdout
