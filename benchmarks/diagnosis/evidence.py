@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from itertools import islice
 
 import msgspec
 
@@ -19,8 +20,9 @@ HANDED_ON = "handed_on"  # that another process failed, and not why
 
 SURVIVED_STEPS = 3  # a rank may be so far ahead of another that has failed: more, and training went on
 AHEAD_BYTES = 256 << 10  # how long a traceback may be
-BEHIND_BYTES = 16 << 10  # how far back the last time stamp is looked for
-STEPS_WITHIN = 64 << 10  # from the end of a log, its last steps are looked for
+LOSSES_OF_A_STEP = 8  # of unknown words: each rank of a node may print its own
+BEHIND_BYTES = 64 << 10  # how far back the last time stamp is looked for
+STEPS_WITHIN = BEHIND_BYTES  # from the end of a log, its last steps are looked for
 MOST_WAITING = 16 << 20  # without the end of a line
 YEAR_WITHIN = 256 << 10  # from the beginning of a log, the first date is looked for
 ABOUT = 40  # characters of a long line that are shown before its symptom
@@ -64,10 +66,13 @@ ANNOUNCES = 160  # characters, within which a line says its level
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
 # The head of a traceback in a notebook: its error comes last, in a line of its own.
 NOTEBOOK = re.compile(rb"[\w.]+(?:Error|Exception) +" + re.escape(TRACEBACK))
+LINES = re.compile(rb"[^\r\n]+")
+MOST_BEHIND = 200  # lines
 LOSSES = re.compile(rb"[Ll]oss[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = b"Exception ignored in"
+IGNORED_LINES = re.compile(IGNORED + rb"[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*[^\n]*)?")
 STACK = b"Stack (most recent call last)"  # of a message of logging, with stack_info=True
 
 
@@ -81,6 +86,7 @@ class Finding(Value, frozen=True):
     rank: int | None  # None: of the job, or nobody says
     time: float | None  # seconds of the local time; None: no stamp on it or before it
     count: int = 1  # how often, by this rank, in this file
+    last: bool = True  # neither a step nor a word of a good end follows
 
 
 class LogEvidence(Value, frozen=True):
@@ -93,7 +99,8 @@ class LogEvidence(Value, frozen=True):
     trained: bool  # it has them, or losses in words that are not known
     progress: Progress | None  # None: its format prints no last step, or is not known
     last_line: str  # as it may be shown
-    ended_well: bool  # and nothing follows but what is listed
+    ended: bool  # it says that it is done, or has trained its last step
+    ended_well: bool  # it says that the training came to its end: what stands before is no failure
     findings: list[Finding]
     survived: list[Finding]  # training went on after them
 
@@ -101,8 +108,9 @@ class LogEvidence(Value, frozen=True):
 class _Seen:
     """One symptom of one rank: its first line that was not survived, and the first of all."""
 
-    def __init__(self, finding: Finding, steps: int) -> None:
+    def __init__(self, finding: Finding, steps: int, place: int) -> None:
         self.first, self.count = finding, 0
+        self.place = place  # in the log, of its last line
         self.live: list[tuple[int, Finding]] = []
         self.add(finding, steps)
 
@@ -131,9 +139,11 @@ class Scanner:
         self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # prefix and end, in the log, of those being read
         self._taken = Counter[int]()  # tracebacks, by how many steps were before them
         self._bytes = 0
-        self._steps = 0
-        self._ended_well = False
-        self._trained = False
+        self._reported = 0  # lines of steps
+        self._steps = 0  # by which it is known what was survived
+        self._losses = 0
+        self._success: int | None = None  # how many steps were before the last line that tells of one
+        self._last = 0  # in the log, of the last line that reports training or a good end
         self._lasts: dict[str, bytes] = {}  # of the formats that print their last step once
         self._seen: dict[tuple[str, int | None, str], _Seen] = {}
 
@@ -148,29 +158,56 @@ class Scanner:
             self._look_until(len(self._text) - AHEAD_BYTES if end <= self._done and waiting > MOST_WAITING else end)
 
     def finish(self) -> LogEvidence:
-        end = self._text[-STEPS_WITHIN:]
         self._look_until(len(self._text))
+        end = self._text[-STEPS_WITHIN:]
+        progress = self._symptoms.progress_reader.of(end, self._lasts)
+        done = self._look_behind_the_last(end, self._before + len(self._text) - len(end))
+        well = self._success is not None and self._steps - self._success < SURVIVED_STEPS
         findings: list[Finding] = []
         survived: list[Finding] = []
         for (name, *_), seen in self._seen.items():
             symptom = self._symptoms.by_id.get(name)
             last = seen.lasts(self._steps)
             shown = seen.first if last is None or (symptom is not None and symptom.lasting) else last
-            counted = msgspec.structs.replace(shown, count=seen.count)
+            counted = msgspec.structs.replace(shown, count=seen.count, last=seen.place >= self._last)
             (findings if last is not None else survived).append(counted)
         findings.sort(key=lambda one: one.line)
         return LogEvidence(
             file=self._file,
             bytes=self._bytes,
             lines=self._lines,
-            steps=self._steps % _END_OF_TRAINING,
-            trained=self._trained,
-            progress=self._symptoms.progress_reader.of(end, self._lasts),
+            steps=self._reported,
+            trained=self._reported > 0 or self._losses > 0,
+            progress=progress,
             last_line=shown_line(without_colours(end.rstrip().rpartition(b"\n")[2])),
-            ended_well=self._ended_well,
+            ended=well or done or (progress is not None and progress.ended),
+            ended_well=well,
             findings=findings,
             survived=survived,
         )
+
+    def _look_behind_the_last(self, text: bytes, before: int) -> bool:
+        """Whether a line after the last step says that all is done. One that tells of a bad end counts as marked."""
+        steps = [text.rfind(word) for word in self._symptoms.progress]
+        if max(steps, default=-1) < 0:
+            steps = [found.start() for found in LOSSES.finditer(text)]
+        self._last = max([self._last, *(before + at for at in steps if at >= 0)])
+        start = text.find(b"\n", max(0, self._last - before)) + 1 or len(text)
+        ignored = [found.span() for found in IGNORED_LINES.finditer(text, start)]
+        done, bad = False, None
+        for found in islice(LINES.finditer(text, start), MOST_BEHIND):
+            line = without_colours(found[0])
+            bare = line[writer_end(line) :][:LONGEST_MARK]
+            if self._symptoms.ends_badly(bare):
+                told = not (WARNS.search(line[:ANNOUNCES]) or self._symptoms.tells_nothing(bare))
+                if told and not any(first <= found.start() < end for first, end in ignored):
+                    bad = bad or found
+            elif self._symptoms.is_done(bare):
+                done, bad, self._last = True, None, before + found.start()
+        trained = self._reported or self._losses
+        if bad and trained and not any(seen.place > self._last for seen in self._seen.values()):
+            self._add(SUSPECT, before - self._before + bad.start(), self._writer(bad[0]), without_colours(bad[0]))
+        return done
 
     # --- a piece ---
 
@@ -189,8 +226,15 @@ class Scanner:
         """The lines that end before this place, and those that report training."""
         start, self._counted = self._counted, end
         self._lines += self._text.count(b"\n", start, end)
-        self._steps += sum(self._text.count(word, start, end) for word in self._symptoms.progress)
-        self._trained = self._trained or self._steps > 0 or LOSSES.search(self._text, start, end) is not None
+        steps = sum(self._text.count(word, start, end) for word in self._symptoms.progress)
+        self._reported += steps
+        if not self._reported:
+            before, self._losses = (
+                self._losses,
+                self._losses + sum(1 for _ in LOSSES.finditer(self._text, start, end)),
+            )
+            steps = self._losses // LOSSES_OF_A_STEP - before // LOSSES_OF_A_STEP
+        self._steps += steps
 
     # --- a line ---
 
@@ -205,10 +249,10 @@ class Scanner:
             line = self._text[start:stop]
         line = without_colours(line)
         bare = line[writer_end(line) :]
+        if self._symptoms.begins(line, words):
+            self._success = None
         if self._symptoms.ends_well(line, words):
-            self._count(start)
-            self._steps = (self._steps // _END_OF_TRAINING + 1) * _END_OF_TRAINING + self._steps % _END_OF_TRAINING
-            self._ended_well = True
+            self._take_success(start, line)
             return
         if not words.isdisjoint(self._symptoms.progress_reader.words):
             self._lasts.update(self._symptoms.progress_reader.lasts(bare))
@@ -223,6 +267,16 @@ class Scanner:
                 self._add(symptom.id, start, self._writer(line), line)
         if not shown:
             self._look_for_the_unknown(start, line, bare, words)
+
+    def _take_success(self, start: int, line: bytes) -> None:
+        """What stands before it was survived, but for what another rank has just said."""
+        self._count(start)
+        rank, steps = self._writer(line), self._steps
+        self._steps = self._success = (steps // _END_OF_TRAINING + 1) * _END_OF_TRAINING
+        self._last = self._before + start
+        for (_, writer, _), seen in self._seen.items():
+            if rank is not None and writer is not None and writer != rank:
+                seen.live = [(self._steps, one) for at, one in seen.live if at + SURVIVED_STEPS > steps]
 
     def _is_source(self, start: int, line: bytes) -> bool:
         """Whether it is the source that Python shows below a frame of a traceback, such as `raise ValueError(`."""
@@ -300,6 +354,8 @@ class Scanner:
         text = self._said(line, start) if name == UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
         key = (name, rank, shape(text))
         seen = self._seen.get(key)
+        if seen is not None:
+            seen.place = self._before + start
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
             seen.count += 1
             return
@@ -312,7 +368,7 @@ class Scanner:
             time=self._time(start, line),
         )
         if seen is None:
-            self._seen[key] = _Seen(finding, self._steps)
+            self._seen[key] = _Seen(finding, self._steps, self._before + start)
         else:
             seen.add(finding, self._steps)
 

@@ -245,7 +245,7 @@ def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":
     for found in free.finditer(bare):
         parts += [re.escape(bare[position : found.start()]), NUMBERS.sub(rb"\\d+", re.escape(found[0]))]
         position = found.end()
-    return re.compile(b"".join([*parts, re.escape(bare[position:]), b" {0,%d}" % (len(prefix) - len(bare))]))
+    return re.compile(b"".join([*parts, re.escape(bare[position:]), b"[ \t]{0,%d}" % (len(prefix) - len(bare))]))
 
 
 def writer_end(line: bytes) -> int:

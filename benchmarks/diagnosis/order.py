@@ -7,6 +7,7 @@ the earlier stamp, or the better known one where a stamp is missing. Where it is
 it says comes before what the others say.
 """
 
+import re
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
@@ -42,9 +43,12 @@ MESSAGE_LINES = 5  # of an error
 NEVER = float("inf")
 SOON_SECONDS = 60.0
 PYTHON_ERROR = "python_error"  # what an unknown error is called in the tables of many logs
-STOPPED, NO_STEP = "stopped_early", "no_step"  # what the end of a log says that shows no error
+# What the end of a log says that shows no error, and in which words.
+STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
+TEXTS = {NO_STEP: "the log ends without a step", NO_END: "the log ends with steps, and without an end"}
 # What may follow a training that ended well, when its processes part: kinds, and symptoms.
-AFTER_THE_END = ("silence", "consequence", "end", SUSPECT, "time_limit", "cancelled_job")
+AFTER_THE_END = ("silence", "consequence", "cancelled")
+A_STEP_TOO_LONG = re.compile(r".*\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO TIME LIMIT")
 NOT_AFTER_THE_END = ("nccl_timeout",)  # ranks that wait for one another have not parted
 ANY_YEAR = 2000  # of stamps without one; all are of one log
 
@@ -106,13 +110,12 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     counted = [one for one in found if one not in old and one not in warns]
     if known.ended_well:
         counted, survived = [], [*survived, *counted]
-    if ended_well and not known.failed:
-        late = [one for one in counted if _may_follow_the_end(one, symptoms)]
-        counted, survived = [one for one in counted if one not in late], [*survived, *late]
-    alive = ended_well or (not known.failed and any(log.trained for log in logs))
-    if alive and all(one.id == SUSPECT and not OF_A_FAILURE.match(one.text) for one in counted):
+    if ended_well and not known.failed and all(_may_follow_the_end(one, symptoms) for one in counted):
         counted, survived = [], [*survived, *counted]
-    if not (counted or ended_well or known.recorded):
+    alive = ended_well or (not known.failed and any(log.trained for log in logs))
+    if alive and all(one.id == SUSPECT and not (one.last or OF_A_FAILURE.match(one.text)) for one in counted):
+        counted, survived = [], [*survived, *counted]
+    if not (counted or known.recorded):
         counted = _unfinished(logs)
     order = _Order(symptoms, known)
     return Diagnosis(
@@ -128,17 +131,16 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
 
 
 def _unfinished(logs: Sequence[LogEvidence]) -> list[Finding]:
-    """That no step was trained, or not the last. Nothing where the last was, or the format prints none."""
-    counted = [(log, log.progress) for log in logs if log.progress is not None]
-    trained = any(log.trained for log in logs)
-    if trained and (not counted or any(progress.ended for _, progress in counted)):
+    """That no step was trained, or not the last, or that nobody knows. Nothing where a training came to its end."""
+    trained, ended = any(log.trained for log in logs), any(log.ended for log in logs)
+    for log in logs:
+        if log.progress is not None and not log.ended and (log.trained or not ended):
+            return [Finding(STOPPED, log.file, max(1, log.lines), log.progress.text, None, None)]
+    if any(log.ended_well for log in logs) or (trained and ended):
         return []
-    if counted:
-        log, progress = counted[0]
-        return [Finding(STOPPED, log.file, log.lines, progress.text, None, None)]
     longest = max(logs, key=lambda log: log.lines)
-    text = f"the log ends without a step: {longest.last_line}"
-    return [Finding(NO_STEP, longest.file, longest.lines, text, None, None)]
+    name = NO_END if trained else NO_STEP
+    return [Finding(name, longest.file, max(1, longest.lines), f"{TEXTS[name]}: {longest.last_line}", None, None)]
 
 
 def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:
@@ -161,7 +163,8 @@ def ending_of(text: bytes, symptoms: Symptoms) -> Ending | None:
 
 def _may_follow_the_end(one: Finding, symptoms: Symptoms) -> bool:
     kinds = {one.id, _kind(one, symptoms)}
-    return not kinds.isdisjoint(AFTER_THE_END) and kinds.isdisjoint(NOT_AFTER_THE_END)
+    follows = not kinds.isdisjoint(AFTER_THE_END) or A_STEP_TOO_LONG.match(one.text) is not None
+    return follows and kinds.isdisjoint(NOT_AFTER_THE_END)
 
 
 def _kind(finding: Finding, symptoms: Symptoms) -> str:

@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from benchmarks.values import Value
+
+RECENT = 20  # steps, by which it is known how many are printed
 
 
 class StepNumbers(Value, frozen=True):
@@ -53,9 +56,9 @@ class ProgressReader:
 
 def _progress(one: StepNumbers, printed: list[bytes], last: float) -> Progress:
     """Steps may be printed seldom: it ended where the next one to be printed would be beyond the last."""
-    at = _number(printed[-1])
-    before = next((number for text in reversed(printed) if (number := _number(text)) != at), at - 1)
-    ended = at >= last or at + max(at - before, 0) > last
+    numbers = [_number(text) for text in printed[-RECENT:]]
+    apart = min((after - before for before, after in pairwise(numbers) if after > before), default=1.0)
+    ended = numbers[-1] >= last or numbers[-1] + apart > last
     return Progress(unit=one.unit, at=printed[-1].decode(), last=f"{last:.0f}", ended=ended)
 
 

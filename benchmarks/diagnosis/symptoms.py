@@ -65,7 +65,10 @@ class SymptomTable(Value, frozen=True):
     date: str
     progress: list[str]
     steps: list[StepNumbers]
+    begins: list[list[str]]
     success: list[list[str]]
+    done: list[str]
+    bad_ends: list[str]
     harmless: list[str]
     no_evidence: list[str]
     info: list[str]
@@ -83,8 +86,9 @@ class Symptoms:
             raise RequestError("two symptoms have one id", where=f"{where}: id")
         self.progress = [word.encode() for word in table.progress]
         self.progress_reader = ProgressReader(table.steps)
-        self.success = [[word.lower().encode() for word in words] for words in table.success]
-        self._success_words = {row[0] for row in self.success}
+        self._begins, self._success = _in_bytes(table.begins), _in_bytes(table.success)
+        self._done = _compiled(table.done, f"{where}: done")
+        self._bad_ends = _compiled(table.bad_ends, f"{where}: bad_ends")
         self._patterns: dict[str, re.Pattern[bytes]] = {}
         self._unless = {one.id: _compiled([one.unless], f"{where}: {one.id}") for one in table.symptoms if one.unless}
         self._names = {one.id: _compiled([one.names], f"{where}: {one.id}") for one in table.symptoms if one.names}
@@ -109,9 +113,8 @@ class Symptoms:
         return LinePicker(self.words())
 
     def words(self) -> list[bytes]:
-        return sorted(
-            {*self._found_by, *(words[0] for words in self.success), *self.progress_reader.words, *ERROR_WORDS}
-        )
+        of_training = {row[0] for row in (*self._begins, *self._success)} | self.progress_reader.words
+        return sorted({*self._found_by, *of_training, *ERROR_WORDS})
 
     def found_by(self, word: bytes) -> list[Symptom]:
         """The symptoms that a line with this word may show."""
@@ -164,20 +167,43 @@ class Symptoms:
         begin = line[:120]
         return any(one.search(begin) for one in self._info)
 
+    def tells_nothing(self, line: bytes) -> bool:
+        """Whether it quotes, informs, or is printed by runs that work."""
+        return self.informs(line) or self.is_harmless(line) or self.quotes(line)
+
     def is_harmless(self, line: bytes) -> bool:
         return any(one.search(line) for one in self._harmless)
 
+    def begins(self, line: bytes, picked: set[bytes]) -> bool:
+        """Whether a line with these words in it tells of the beginning of a training."""
+        return _has_a_row(line, picked, self._begins)
+
     def ends_well(self, line: bytes, picked: set[bytes]) -> bool:
         """Whether a line with these words in it tells of the end of training."""
-        if self._success_words.isdisjoint(picked):
-            return False
-        lower = line.lower()
-        return any(all(word in lower for word in row) for row in self.success)
+        return _has_a_row(line, picked, self._success)
+
+    def is_done(self, line: bytes) -> bool:
+        """Whether a line, one of the last, says that all is done."""
+        return self._done.search(line) is not None
+
+    def ends_badly(self, line: bytes) -> bool:
+        """Whether a line, one of the last, says so in the words of whatever program, scheduler or shell."""
+        return self._bad_ends.search(line) is not None
 
 
 def read_symptoms(configs_root: Path) -> Symptoms:
     path = configs_root / FILE_NAME
     return Symptoms(read_yaml(path, SymptomTable), str(path))
+
+
+def _in_bytes(rows: Sequence[Sequence[str]]) -> list[list[bytes]]:
+    return [[word.lower().encode() for word in row] for row in rows]
+
+
+def _has_a_row(line: bytes, picked: set[bytes], rows: Sequence[Sequence[bytes]]) -> bool:
+    """Whether all words of one stand in the line; the first is among the picked."""
+    lower = line.lower()
+    return any(row[0] in picked and all(word in lower for word in row) for row in rows)
 
 
 def _compiled(patterns: Sequence[str], where: str) -> re.Pattern[bytes]:

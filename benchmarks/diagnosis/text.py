@@ -19,6 +19,10 @@ def diagnosis_text(found: Diagnosis) -> str:
 def headline(found: Diagnosis) -> str:
     read = f"{plural(found.files, 'log')}, {bytes_text(found.bytes)}"
     warnings = f", {plural(len(found.warnings), 'warning')}" if found.warnings else ""
+    if found.first is not None and found.first.kind == "begin":
+        return f"{read}: no error, and no end of the training{warnings}"
+    if found.failed and found.ended_well:
+        return f"{read}: the training ended well, and what came then failed"
     if found.failed:
         return f"{read}: failed" if found.entries else f"{read}: the run failed, and its logs do not say why"
     if found.ended_well:

@@ -1,18 +1,18 @@
-"""Which files the doctor reads, and how: plain and gzip, as streams, a run's folder by what Stepmark knows of it.
+"""Which files the doctor reads, and how: as streams, a run's folder by what Stepmark knows of it.
 
 Of a run's folder the last attempt counts: what its job printed, the log of every rank of every phase, how each
 process ended. The diagnosis itself is made in benchmarks/diagnosis.
 """
 
 import glob
-import gzip
+import lzma
 import os
 import re
+import shlex
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
-from io import BufferedReader
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.diagnosis.evidence import LogEvidence, Scanner
@@ -25,17 +25,22 @@ from benchmarks.jobs.failures import first_to_fail
 from benchmarks.jobs.job_record import JobEvent
 from benchmarks.jobs.outcomes import NOT_OVER
 from benchmarks.logs.log_endings import printable
+from benchmarks.logs.packed import pieces
 from benchmarks.rendering.report import folded
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, not_collected, remake_command, still_runs
 from launch.command_line.places import configs
 from launch.slurm.run_states import is_followed
 
 CHUNK_BYTES = 1 << 20
-LOG_NAME = re.compile(r"(?:.*\.(?:out|log|txt|err)|log-.*|slurm-.*|std(?:out|err).*)(?:\.gz)?", re.DOTALL)
+LOG_NAME = re.compile(
+    r"(?:.*\.(?:(?:out|log|txt|err)(?:\.\d+)?|[eo]\d+)|log-.*|slurm-.*|std(?:out|err).*|rank[._-]?\d+)"
+    r"(?:\.(?:gz|bz2|xz))?",
+    re.DOTALL,
+)
+STDIN = "-"
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")
 CUT_OFF = "cut off"  # as launch/status.py calls it
 MLLOG = "mlperf"  # of a run that trained towards a target
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 def diagnosis_of(places: Sequence[str]) -> Diagnosis:
@@ -50,7 +55,7 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
         raise RequestError(
             "there is no log in it",
             where=", ".join(places),
-            why="a log is called *.out, *.log, *.txt, *.err, log-* or slurm-*, also with .gz",
+            why="a log is called *.out, *.log, *.txt, *.err, *.e123, log-*, slurm-* or rank-3, also with .gz or .xz",
             next_command="python launch/doctor.py logs FILE",
         )
     logs = [_read(file, symptoms, str(file)) for file in files]
@@ -79,7 +84,13 @@ def why_failed(folder: RunFolder) -> str | None:
 
 
 def _expanded(place: str) -> Iterator[Path]:
-    path = Path(place)
+    path = Path("/dev/stdin" if place == STDIN else place)
+    if path.is_fifo() and not path.is_relative_to("/dev"):
+        raise RequestError(
+            "a pipe is read only as the standard input",
+            where=place,
+            next_command=f"cat {shlex.quote(place)} | python launch/doctor.py logs -",
+        )
     if path.exists():
         yield path
         return
@@ -100,7 +111,7 @@ def _is_run(path: Path) -> bool:
 
 def _files(path: Path) -> list[Path]:
     """The logs at a place: a file whatever its name; of a folder those that are called as logs are."""
-    if path.is_file():
+    if not path.is_dir():
         return [path]
     if _is_run(path):
         return _run_files(RunFolder(path))
@@ -175,26 +186,12 @@ def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:
     try:
         with path.open("rb") as stream:
             facts = time.localtime(os.fstat(stream.fileno()).st_mtime)
-            packed = stream.read(2) == GZIP_MAGIC
-            stream.seek(0)
             clock = Clock(facts.tm_year, facts.tm_gmtoff)
             scanner = Scanner(symptoms, printable(name), clock, rank_of_file(path.name))
-            with gzip.open(stream) if packed else nullcontext(stream) as source:
-                _feed(source, scanner)
+            for piece in pieces(stream, CHUNK_BYTES):
+                scanner.feed(piece)
             return scanner.finish()
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise RequestError(
             f"the log can't be read: {getattr(error, 'strerror', None) or error}", where=str(path)
         ) from None
-
-
-def _feed(source: gzip.GzipFile | BufferedReader, scanner: Scanner) -> None:
-    """A packed log may be cut off: what can be read of it counts, and only one of which nothing can is an error."""
-    read = 0
-    try:
-        while data := source.read1(CHUNK_BYTES):
-            scanner.feed(data)
-            read += len(data)
-    except (EOFError, zlib.error):
-        if not read:
-            raise

@@ -1,9 +1,10 @@
 """Why a run failed: the earliest cause in its logs, the line, and what helps.
 
-    python launch/doctor.py logs LOG...                         files, folders, a run's folder or patterns, also .gz
+    python launch/doctor.py logs LOG...                         files, folders, runs or patterns, packed ones too
     python launch/doctor.py logs results/RUN --json
+    kubectl logs POD | python launch/doctor.py logs -           what another program prints
 
-Exit code 3: the logs show a failure.
+Exit code 3: the logs show a failure, or no end of the training.
 """
 
 from pathlib import Path

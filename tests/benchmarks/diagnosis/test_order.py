@@ -11,6 +11,7 @@ from tests.benchmarks.diagnosis.reading import STEP, TRACE, diagnosis, ids, step
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 WATCHDOG = "[Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)\n"
 FROZEN = Path(__file__).with_name("frozen")  # the ends of the logs of MaxText's ranks on two nodes of a private Slurm
+DONE = "training finished\n"
 LIMIT = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT {} DUE TO TIME LIMIT ***\n"
 
 
@@ -120,12 +121,14 @@ def test_a_training_without_a_step_or_an_end_is_no_success() -> None:
         "a.log",
         f"the log ends without a step: {begun.strip()}",
     )
-    assert not diagnosis(a_log=begun + "step 10: train loss 3.21\n").failed
+    trained = begun + "step 10: train loss 3.21\n"
+    assert ids(diagnosis(a_log=trained)) == ["no_end"]
+    assert headline(diagnosis(a_log=trained)).endswith("no error, and no end of the training")
     assert not diagnosis(Known(recorded=True), a_log=begun).failed
     bar = "Epoch 0:  4%| | {}/100 [00:10<02:00, 1.2it/s, loss: 3.1]\n"
     assert ids(diagnosis(a_log=bar.format(40))) == ["stopped_early"]
     assert not diagnosis(a_log=bar.format(100)).failed
-    assert not diagnosis(a_log=bar.format("4" * 5000)).failed  # a damaged line, no step
+    assert ids(diagnosis(a_log=bar.format("4" * 5000))) == ["no_end"]  # a damaged line, no step
     assert ids(diagnosis(a_log=bar.format(40) + MEMORY)) == ["gpu_memory"]
 
 
@@ -164,7 +167,8 @@ def test_a_log_that_ends_before_its_last_step(before: str, line: str, last: int)
     assert stopped[0].first.text in (f"the log ends at {unit} of {last}" for unit in ("step 8", "epoch 8.0"))
     assert not diagnosis(a_log=until(last)).failed
     assert not diagnosis(a_log=until(last - 1, every=2)).failed  # the next would be printed beyond the last
-    assert not diagnosis(a_log=until(8), b_log=until(last)).failed
+    assert ids(diagnosis(a_log=until(8), b_log=until(last))) == ["stopped_early"]  # one rank or job hides no other
+    assert ids(diagnosis(a_log=until(last) + "\n" + until(8) + "a line\n" * 20)) == ["stopped_early"]  # again
     assert ids(diagnosis(a_log=until(8) + MEMORY)) == ["gpu_memory"]
 
 
@@ -172,7 +176,7 @@ def test_a_log_that_ends_before_its_last_step(before: str, line: str, last: int)
 
 
 def test_training_that_went_on_survived() -> None:
-    found = diagnosis(a_log=MEMORY + steps(3))
+    found = diagnosis(a_log=MEMORY + steps(3) + DONE)
     assert (found.failed, [one.id for one in found.warnings]) == (False, ["gpu_memory"])
 
 
@@ -199,8 +203,8 @@ def test_a_success_covers_what_was_before_it_and_nothing_after() -> None:
 
 
 def test_what_is_known_of_a_run_outranks_its_logs() -> None:
-    assert not diagnosis(Known(ended_well=True), a_log=MEMORY).failed
-    silent = diagnosis(Known(failed=True), a_log=steps(4))
+    assert not diagnosis(Known(ended_well=True, recorded=True), a_log=MEMORY).failed
+    silent = diagnosis(Known(failed=True, recorded=True), a_log=steps(4))
     assert (silent.failed, silent.entries) == (True, [])
     assert headline(silent).endswith("the run failed, and its logs do not say why")
 
@@ -217,7 +221,7 @@ def test_losses_that_are_no_number_last_although_training_goes_on() -> None:
     found = diagnosis(a_log=steps(5) + "".join(bad.format(number) for number in range(5, 30)))
     assert ids(found) == ["not_a_number"]
     assert found.entries[0].first.line == 6
-    recovered = diagnosis(a_log=steps(5) + bad.format(5) + steps(10, 6))
+    recovered = diagnosis(a_log=steps(5) + bad.format(5) + steps(10, 6) + DONE)
     assert not recovered.failed
 
 
@@ -256,7 +260,9 @@ def test_a_line_that_is_marked_as_an_error_counts_where_nothing_else_is_known() 
     found = diagnosis(a_log="slurmstepd: error: something new\n")
     assert (found.failed, ids(found)) == (True, ["suspect"])
     assert ids(diagnosis(a_log="slurmstepd: error: something new\n" + MEMORY)) == ["gpu_memory"]
-    assert not diagnosis(a_log=steps(1) + "ERROR: could not reach the tracker\n").failed
+    marked = "ERROR: could not reach the tracker\n"
+    assert ids(diagnosis(a_log=steps(1) + marked)) == ["suspect"]
+    assert not diagnosis(a_log=marked + steps(1) + DONE).failed
 
 
 # --- a rank that was stopped (SIGSTOP), and woken when the job was ended ------------------------------

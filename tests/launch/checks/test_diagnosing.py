@@ -1,11 +1,14 @@
 """launch/doctor.py LOG: files, folders, patterns and packed logs; what it says, and with which exit code."""
 
+import bz2
 import fcntl
 import gzip
 import json
+import lzma
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,7 +65,8 @@ def test_json_holds_all_of_it(logs: Path) -> None:
 
 
 def test_a_healthy_log(tmp_path: Path) -> None:
-    done = doctor(HEALTHY, cwd=tmp_path)
+    (tmp_path / "a.log").write_text(HEALTHY.read_text() + "training finished\n")
+    done = doctor("a.log", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "nothing wrong was found in 12 lines of steps" in done.stdout
 
@@ -81,13 +85,47 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_logs_that_are_all_empty_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.log").touch()
     assert doctor("a.log", cwd=tmp_path).returncode == 2
-    (tmp_path / "b.log").write_text("step 1: loss 2.5\n")
+    (tmp_path / "b.log").write_text("step 1: loss 2.5\ntraining finished\n")
     assert doctor("a.log", "b.log", cwd=tmp_path).returncode == 0
 
 
 def test_a_pipe_in_a_folder_is_left_alone(logs: Path) -> None:
     os.mkfifo(logs / "logs/pipe.log")
     assert diagnosis_of([str(logs / "logs")]).files == 2
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        gzip.compress(MEMORY.encode()),
+        gzip.compress(MEMORY.encode()) + b"no gzip",
+        bz2.compress(MEMORY.encode()),
+        lzma.compress(MEMORY.encode()),
+        MEMORY.encode("utf-16"),
+        MEMORY.encode("utf-16-le"),
+        MEMORY.encode("utf-16-be"),
+    ],
+    ids=["gzip", "gzip with more behind it", "bzip2", "xz", "UTF-16", "UTF-16LE", "UTF-16BE"],
+)
+def test_however_a_log_is_stored(tmp_path: Path, stored: bytes) -> None:
+    (tmp_path / "a.log").write_bytes(stored)
+    assert [one.id for one in diagnosis_of([str(tmp_path / "a.log")]).entries] == ["gpu_memory"]
+
+
+def test_a_pipe_is_the_standard_input_or_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = doctor("pipe", cwd=tmp_path)
+    assert (done.returncode, "cat pipe | python launch/doctor.py logs -" in done.stderr) == (2, True)
+    command = f"echo '{MEMORY.strip()}' | {sys.executable} {DOCTOR} logs -"
+    assert subprocess.run(command, check=False, shell=True, capture_output=True).returncode == 3
+    (tmp_path / "a.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
+    assert "zstd -d" in doctor("a.zst", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize("name", ["job.e1234", "train.log.1", "rank_0", "rank-3.gz", "a.out.xz"])
+def test_what_logs_in_a_folder_are_called(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(MEMORY)
+    assert diagnosis_of([str(tmp_path)]).files == 1
 
 
 def test_a_packed_log_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""A log as bytes of UTF-8, however it is stored: packed by gzip, bzip2 or xz, or written in UTF-16."""
+
+import bz2
+import codecs
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from io import BufferedReader
+
+from benchmarks.errors import RequestError
+
+GZIP_MAGIC = b"\x1f\x8b"
+UNPACKERS: tuple[tuple[bytes, Callable[[BufferedReader], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]], ...] = (
+    (GZIP_MAGIC, gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ\0", lzma.open),
+)
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+HEAD_BYTES = 8
+
+
+def pieces(stream: BufferedReader, size: int) -> Iterator[bytes]:
+    """All that can be read: a packed log may be cut off, and one of which nothing can be read is an error."""
+    head = stream.peek(HEAD_BYTES)
+    if head.startswith(ZSTD_MAGIC):
+        raise RequestError("the log is packed by zstd", next_command="zstd -d LOG, or zstdcat LOG | ... -")
+    unpack = next((one for magic, one in UNPACKERS if head.startswith(magic)), None)
+    source = unpack(stream) if unpack else stream
+    decoder, begun = None, False
+    while data := _next(source, size, begun):
+        if not begun and (encoding := _encoding(data)):
+            decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        begun = True
+        yield decoder.decode(data).encode(errors="replace") if decoder else data
+
+
+def _next(source: BufferedReader | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile, size: int, begun: bool) -> bytes:
+    try:
+        return source.read1(size)
+    except (EOFError, zlib.error, lzma.LZMAError):
+        if not begun:
+            raise
+    except OSError as error:
+        if not begun or error.errno is not None:  # without a number it is the unpacker that refuses
+            raise
+    return b""
+
+
+def _encoding(head: bytes) -> str | None:
+    """UTF-16 by its mark, or by every other byte; None: as it is."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    first, second = head[:HEAD_BYTES:2], head[1:HEAD_BYTES:2]
+    if len(head) < HEAD_BYTES or all(first) == all(second):
+        return None
+    return "utf-16-le" if not any(second) else "utf-16-be" if not any(first) else None
