@@ -28,6 +28,7 @@ YEAR_WITHIN = 256 << 10  # from the beginning of a log, the first date is looked
 ABOUT = 40  # characters of a long line that are shown before its symptom
 LONGEST_MARK = 400  # bytes, within which a line says that it is an error
 LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
+MORE_WITHIN = 1500  # bytes, from a line on, its message goes on
 MOST_UNKNOWN = 20  # of different shapes, in one log
 MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the first
 MOST_SILENT = 16  # ranks that one line names
@@ -204,8 +205,7 @@ class Scanner:
                     bad = bad or found
             elif self._symptoms.is_done(bare):
                 done, bad, self._last = True, None, before + found.start()
-        trained = self._reported or self._losses
-        if bad and trained and not any(seen.place > self._last for seen in self._seen.values()):
+        if bad and not any(seen.place >= self._last for seen in self._seen.values()):
             self._add(SUSPECT, before - self._before + bad.start(), self._writer(bad[0]), without_colours(bad[0]))
         return done
 
@@ -377,8 +377,8 @@ class Scanner:
         return self._rank if rank is None else rank
 
     def _said(self, line: bytes, start: int) -> str:
-        """As it is shown; where it ends with a colon, the next line says the rest."""
-        begin = self._text.find(b"\n", start) + 1 if line.rstrip().endswith(b":") else 0
+        """As it is shown; where it ends with a colon or dots, the next line says the rest."""
+        begin = self._text.find(b"\n", start) + 1 if line.rstrip().endswith((b":", b"...")) else 0
         if begin:
             rest = without_colours(self._text[begin : begin + LONGEST_MARK].partition(b"\n")[0])
             line = line if TRACEBACK in rest else line.rstrip() + b" " + rest[writer_end(rest) :]
@@ -387,6 +387,8 @@ class Scanner:
     def _shown(self, name: str, line: bytes, start: int) -> str:
         """Of a long line the part in which the symptom shows."""
         begin, end = self._symptoms.where_in(line, name) if name in self._symptoms.by_id else (0, 0)
+        if more := self._symptoms.says_more(self._text[start : start + MORE_WITHIN], name):
+            return shown_line(line[: SHOWN_CHARACTERS // 2].rstrip() + b" ... " + more, self._secrets)
         if end < SHOWN_CHARACTERS:
             return self._said(line, start)
         return "..." + shown_line(line[max(0, begin - ABOUT) :], self._secrets)

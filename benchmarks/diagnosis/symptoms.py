@@ -46,6 +46,7 @@ class Symptom(Value, frozen=True):
     source: str
     unless: str = ""  # a pattern: a line in which it is found does not show the symptom
     names: str = ""  # of a silence, a pattern: the ranks, in the text from the line on; without a group it is rank 0
+    then: str = ""  # a pattern: what the lines after it say more, in its group
     info: bool = False  # also in lines of level INFO
     lasting: bool = False  # training may go on after it, and is worth nothing
 
@@ -91,6 +92,7 @@ class Symptoms:
         self._bad_ends = _compiled(table.bad_ends, f"{where}: bad_ends")
         self._patterns: dict[str, re.Pattern[bytes]] = {}
         self._unless = {one.id: _compiled([one.unless], f"{where}: {one.id}") for one in table.symptoms if one.unless}
+        self._then = {one.id: _compiled([one.then], f"{where}: {one.id}") for one in table.symptoms if one.then}
         self._names = {one.id: _compiled([one.names], f"{where}: {one.id}") for one in table.symptoms if one.names}
         self._found_by: dict[bytes, list[Symptom]] = {}
         for one in table.symptoms:
@@ -142,10 +144,15 @@ class Symptoms:
         found = self._patterns[name].search(line)
         return found.span() if found else (0, 0)
 
+    def says_more(self, text: bytes, name: str) -> bytes:
+        """What the lines after the one that shows a symptom say more of it, if anything."""
+        pattern = self._then.get(name)
+        found = pattern.search(b"\n".join(_bare_lines(text)[1:])) if pattern else None
+        return found[1] if found else b""
+
     def ranks_named(self, text: bytes, name: str) -> list[int]:
         """Of which ranks the lines from the one on that shows a symptom say that nothing was heard."""
-        lines = map(without_colours, text.split(b"\n"))
-        found = self._names[name].search(b"\n".join(line[writer_end(line) :] for line in lines))
+        found = self._names[name].search(b"\n".join(_bare_lines(text)))
         if found is None:
             return []
         return [0] if found[1] is None else [int(word.rpartition(b":")[2]) for word in found[1].split()]
@@ -194,6 +201,10 @@ class Symptoms:
 def read_symptoms(configs_root: Path) -> Symptoms:
     path = configs_root / FILE_NAME
     return Symptoms(read_yaml(path, SymptomTable), str(path))
+
+
+def _bare_lines(text: bytes) -> list[bytes]:
+    return [line[writer_end(line) :] for line in map(without_colours, text.split(b"\n"))]
 
 
 def _in_bytes(rows: Sequence[Sequence[str]]) -> list[list[bytes]]:
