@@ -172,12 +172,85 @@ def test_a_log_that_ends_before_its_last_step(before: str, line: str, last: int)
     assert ids(diagnosis(a_log=until(8) + MEMORY)) == ["gpu_memory"]
 
 
+WELL = "[after training is done] datetime: 2026-11-22 10:00:00\n"
+MEGATRON = NUMBERED[0][2] + "\n"
+LAST = "".join(MEGATRON.format(number) for number in range(9, 13))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run.sh: Zeile 12: 12345 Getötet                python train.py",
+        "Hangup",
+        "Loss is nan, exiting.",
+        "EXIT CODE: 1",
+        "Application 123 exit codes: 137",
+        "Job status: Failed. User error: process exited with exit code -9",
+        "train.service: Failed with result 'exit-code'.",
+        "009 (123.000.000) 2026-11-28 10:00:00 Job was aborted.",
+        "1234.batch  OUT_OF_ME+  0:125",
+        "1234   CANCELLED by 1000 0:0",
+        "trainer-0   0/1     Error    0          5m",
+        "job 1234 exceeded hard resource limit h_rt",
+        "mypkg.errors.DataExhausted",
+        "AssertionError",
+        "错误: 磁盘空间不足",
+        "+ exit 1",
+        "Process exited with code 0xC0000005",
+        "timeout: sending signal TERM to command 'python'",
+    ],
+)
+def test_a_bad_end_after_the_last_step_in_whatever_words(line: str) -> None:
+    for log in (LAST + line + "\n", LAST + "a line\n" + line + "\n" + "a line\n" * 20):
+        assert diagnosis(a_log=log).failed
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Training complete!", "All done.", "exited with code 0", "Finished: SUCCESS", "State: COMPLETED (exit code 0)"],
+)
+def test_what_says_that_all_is_done(line: str) -> None:
+    trained = "step 1: loss 2.5\n"
+    assert ids(diagnosis(a_log=trained)) == ["no_end"]
+    assert not diagnosis(a_log=f"{trained}{line}\n").failed
+    assert not diagnosis(a_log=f"{trained}ERROR: could not reach the tracker\n{line}\n").failed
+    assert ids(diagnosis(a_log=f"{line}\n{trained}")) == ["no_end"]
+    assert ids(diagnosis(a_log=f"{trained}{line}\nworker 3 crashed\n")) == ["suspect"]
+
+
+def test_a_training_that_begins_again_takes_back_the_end() -> None:
+    assert not diagnosis(a_log=LAST + WELL).failed
+    assert ids(diagnosis(a_log=LAST + WELL + "".join(MEGATRON.format(number) for number in range(6)))) == [
+        "stopped_early"
+    ]
+    again = ':::MLLOG {"key": "run_start", "value": null}\n'
+    assert ids(diagnosis(a_log=steps(5) + WELL + again)) == ["no_end"]
+
+
+def test_the_end_of_one_rank_covers_no_error_of_another() -> None:
+    error = "".join(f"1: {line}\n" for line in (TRACE + "KeyError: 'x'").splitlines())
+    assert ids(diagnosis(a_log=LAST + error + "0: " + WELL)) == ["unknown"]
+    assert not diagnosis(a_log=LAST + error.replace("1: ", "0: ") + "0: " + WELL).failed
+
+
+def test_a_training_that_was_resumed_has_not_come_further_than_it_says() -> None:
+    log = "".join(MEGATRON.format(number) for number in (1, 2, 3, 8))  # resumed from a checkpoint at step 7
+    assert ids(diagnosis(a_log=log)) == ["stopped_early"]
+
+
 # --- what was survived ------------------------------------------------------------------------------
 
 
 def test_training_that_went_on_survived() -> None:
     found = diagnosis(a_log=MEMORY + steps(3) + DONE)
     assert (found.failed, [one.id for one in found.warnings]) == (False, ["gpu_memory"])
+
+
+def test_an_error_in_a_log_of_unknown_steps_is_survived_where_many_follow() -> None:
+    losses = "".join(f"step {number} loss 2.5\n" for number in range(30))
+    found = diagnosis(a_log=losses + MEMORY + losses + DONE)
+    assert (found.failed, [one.id for one in found.warnings]) == (False, ["gpu_memory"])
+    assert ids(diagnosis(a_log=losses + MEMORY + losses[:100] + DONE)) == ["gpu_memory"]
 
 
 def test_a_rank_that_fails_while_another_prints_its_last_steps() -> None:
@@ -223,6 +296,13 @@ def test_losses_that_are_no_number_last_although_training_goes_on() -> None:
     assert found.entries[0].first.line == 6
     recovered = diagnosis(a_log=steps(5) + bad.format(5) + steps(10, 6) + DONE)
     assert not recovered.failed
+
+
+def test_what_the_lines_after_a_symptom_say_more_of_it() -> None:
+    nccl = "torch.distributed.DistBackendError: NCCL error in: a.cpp:1197, internal error, NCCL version 2.18.1\n"
+    more = "ncclInternalError: Internal check failed.\nLast error:\nError : ring 1 does not contain rank 0\n"
+    text = "".join(f"[rank0]: {line}\n" for line in (nccl + more).splitlines())
+    assert diagnosis(a_log=text).entries[0].first.text.endswith(" ... ring 1 does not contain rank 0")
 
 
 # --- unknown failures -------------------------------------------------------------------------------
