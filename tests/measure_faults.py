@@ -420,8 +420,7 @@ class Tally:
         self._codes[kind, name, ended.code] += 1
         for fault, words in ended.faults.items():
             key = (fault, kind, name, words)
-            if key not in self.faults:
-                print(f"{fault}: {name}: {words}  --case={kind}:{number}", file=sys.stderr, flush=True)
+            print(f"{fault}: {name}: {words}  --case={kind}:{number}", file=sys.stderr, flush=True)
             self.faults[key] += 1
             self._first[key] = min(number, self._first.get(key, number))
 

@@ -4,7 +4,9 @@ Nothing here knows what a file means: numbers and words are replaced in place, w
 missing keys and deep nesting.
 """
 
+import bz2
 import gzip
+import lzma
 import os
 import random
 import re
@@ -33,6 +35,7 @@ LINES = [
     b" iteration       10/      30 | elapsed time per iteration (ms): 1.0 | lm loss: 1.0E+00 |\n",
     b"completed step: 3, seconds: 1.0, TFLOP/s/device: 0.1, loss: 1.0\n",
 ]
+PACKERS: tuple[Callable[[bytes], bytes], ...] = (gzip.compress, bz2.compress, lzma.compress)
 WORD = re.compile(rb'"[^"\n]{0,60}"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\b(?:true|false|null)\b')
 # Behind these, or anywhere, a long run of one of REPEATED is put: it takes a regular expression of quadratic time
 # minutes.
@@ -137,8 +140,8 @@ CHANGES: list[Change] = [
 ]
 SELDOM: list[Change] = [
     _of_lines(_long),
-    lambda _, data: gzip.compress(data, 1),
-    lambda rng, data: gzip.compress(data, 1)[: rng.randint(2, 900)],
+    lambda rng, data: rng.choice(PACKERS)(data),
+    lambda rng, data: rng.choice(PACKERS)(data)[: rng.randint(2, 900)],
     lambda _rng, _data: b"",
     lambda rng, _data: rng.randbytes(5000),
     lambda _, data: gzip.compress(data + bytes(BOMB_BYTES), 1),
