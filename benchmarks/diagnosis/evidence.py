@@ -26,6 +26,7 @@ STEPS_WITHIN = BEHIND_BYTES  # from the end of a log, its last steps are looked 
 MOST_WAITING = 16 << 20  # without the end of a line
 YEAR_WITHIN = 256 << 10  # from the beginning of a log, the first date is looked for
 ABOUT = 40  # characters of a long line that are shown before its symptom
+RECORDS = (".json", ".jsonl")  # files that hold what a launcher writes down, and no log
 LONGEST_MARK = 400  # bytes, within which a line says that it is an error
 LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
 MORE_WITHIN = 1500  # bytes, from a line on, its message goes on
@@ -205,7 +206,11 @@ class Scanner:
                     bad = bad or found
             elif self._symptoms.is_done(bare):
                 done, bad, self._last = True, None, before + found.start()
-        if bad and not any(seen.place >= self._last for seen in self._seen.values()):
+        if (
+            bad
+            and not self._file.endswith(RECORDS)
+            and not any(seen.place >= self._last for seen in self._seen.values())
+        ):
             self._add(SUSPECT, before - self._before + bad.start(), self._writer(bad[0]), without_colours(bad[0]))
         return done
 

@@ -16,6 +16,7 @@ import msgspec
 from benchmarks.diagnosis.evidence import (
     HANDED_ON,
     OF_A_FAILURE,
+    RECORDS,
     SUSPECT,
     UNKNOWN,
     Finding,
@@ -298,8 +299,8 @@ class _Order:
 def _said_best(group: Sequence[Finding]) -> Finding:
     """The first; where that is a record of how a process ended, the same rank's own words for it."""
     first = group[0]
-    if not first.file.endswith((".json", ".jsonl")):
+    if not first.file.endswith(RECORDS):
         return first
-    own = (one for one in group if one.rank == first.rank and not one.file.endswith((".json", ".jsonl")))
+    own = (one for one in group if one.rank == first.rank and not one.file.endswith(RECORDS))
     said = next(own, None)
     return first if said is None else msgspec.structs.replace(said, time=said.time or first.time)
