@@ -190,29 +190,32 @@ class Scanner:
 
     def _look_behind_the_last(self, text: bytes, before: int) -> bool:
         """Whether a line after the last step says that all is done. One that tells of a bad end counts as marked."""
-        steps = [text.rfind(word) for word in self._symptoms.progress]
-        if max(steps, default=-1) < 0:
-            steps = [found.start() for found in LOSSES.finditer(text)]
-        self._last = max([self._last, *(before + at for at in steps if at >= 0)])
+        known = self._symptoms
+        self._last = max(self._last, before + self._last_step(text))
         start = text.find(b"\n", max(0, self._last - before)) + 1 or len(text)
         ignored = [found.span() for found in IGNORED_LINES.finditer(text, start)]
         done, bad = False, None
         for found in islice(LINES.finditer(text, start), MOST_BEHIND):
             line = without_colours(found[0])
             bare = line[writer_end(line) :][:LONGEST_MARK]
-            if self._symptoms.ends_badly(bare):
-                told = not (WARNS.search(line[:ANNOUNCES]) or self._symptoms.tells_nothing(bare))
-                if told and not any(first <= found.start() < end for first, end in ignored):
+            if known.ends_badly(bare):
+                means_it = not (WARNS.search(line[:ANNOUNCES]) or known.tells_nothing(bare))
+                if means_it and not any(first <= found.start() < end for first, end in ignored):
                     bad = bad or found
-            elif self._symptoms.is_done(bare):
+            elif known.is_done(bare):
                 done, bad, self._last = True, None, before + found.start()
-        if (
-            bad
-            and not self._file.endswith(RECORDS)
-            and not any(seen.place >= self._last for seen in self._seen.values())
-        ):
-            self._add(SUSPECT, before - self._before + bad.start(), self._writer(bad[0]), without_colours(bad[0]))
+        is_better = any(seen.place >= self._last for seen in self._seen.values())
+        if bad and not is_better and not self._file.endswith(RECORDS):
+            line, lines = without_colours(bad[0]), self._lines - text.count(b"\n", bad.start())
+            self._add(SUSPECT, before - self._before + bad.start(), self._writer(line), line, lines)
         return done
+
+    def _last_step(self, text: bytes) -> int:
+        """Where the last line that reports training stands; 0: there is none."""
+        steps = [text.rfind(word) for word in self._symptoms.progress]
+        if max(steps, default=-1) < 0:
+            steps = [found.start() for found in LOSSES.finditer(text)]
+        return max(0, 0, *steps)
 
     # --- a piece ---
 
@@ -234,10 +237,8 @@ class Scanner:
         steps = sum(self._text.count(word, start, end) for word in self._symptoms.progress)
         self._reported += steps
         if not self._reported:
-            before, self._losses = (
-                self._losses,
-                self._losses + sum(1 for _ in LOSSES.finditer(self._text, start, end)),
-            )
+            before = self._losses
+            self._losses += sum(1 for _ in LOSSES.finditer(self._text, start, end))
             steps = self._losses // LOSSES_OF_A_STEP - before // LOSSES_OF_A_STEP
         self._steps += steps
 
