@@ -6,7 +6,7 @@ from itertools import islice
 
 import msgspec
 
-from benchmarks.diagnosis.lines import TRACEBACK, Clock, is_handed_on, rank_in, read_traceback, writer_end
+from benchmarks.diagnosis.lines import TRACEBACK, Clock, is_handed_on, raised_by, rank_in, read_traceback, writer_end
 from benchmarks.diagnosis.progress import Progress
 from benchmarks.diagnosis.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Symptoms
 from benchmarks.logs.log_endings import SHOWN_CHARACTERS, shown_line
@@ -335,7 +335,9 @@ class Scanner:
             self._add_cut_off(start, line, self._text[start : start + found.end])
             return
         offset, said = raised[0]
-        if len(raised) > 1 and raised[-1][1] != said:
+        if b":" not in said and (source := raised_by(self._text[start : start + offset], found.prefix)):
+            said += b" (" + source + b")"
+        if raised[-1] != raised[0]:
             said += b", then " + raised[-1][1]
         self._count(start)
         lines = self._lines + self._text.count(b"\n", start, start + offset)
@@ -393,11 +395,12 @@ class Scanner:
     def _shown(self, name: str, line: bytes, start: int) -> str:
         """Of a long line the part in which the symptom shows."""
         begin, end = self._symptoms.where_in(line, name) if name in self._symptoms.by_id else (0, 0)
-        if more := self._symptoms.says_more(self._text[start : start + MORE_WITHIN], name):
-            return shown_line(line[: SHOWN_CHARACTERS // 2].rstrip() + b" ... " + more, self._secrets)
-        if end < SHOWN_CHARACTERS:
+        more = self._symptoms.says_more(self._text[start : start + MORE_WITHIN], name)
+        room = max(SHOWN_CHARACTERS // 2, SHOWN_CHARACTERS - len(more) - 10) if more else SHOWN_CHARACTERS
+        if not more and end < room:
             return self._said(line, start)
-        return "..." + shown_line(line[max(0, begin - ABOUT) :], self._secrets)
+        text = line if end < room else b"..." + line[max(0, begin - ABOUT) :]
+        return shown_line(text[:room].rstrip() + b" ... " + more if more else text, self._secrets)
 
     def _time(self, start: int, line: bytes) -> float | None:
         """On the line, else the last before it: in a log, time goes on from line to line."""

@@ -136,9 +136,11 @@ HANDED_ON = re.compile(
     rb"(?:[\w.]*\.)?(?:ProcessRaisedException|ProcessExitedException|_?RemoteTraceback|ChildFailedError|RayTaskError"
     rb"|CalledProcessError|UnfilteredStackTrace|(?:Base)?ExceptionGroup|SignalException"
     rb"|UnexpectedStatusException)\b|\w+: CheckpointException ranks:|\w+: Caught \w+ in \w+"
+    rb"|(?:[\w.]*\.)?SparkException: Job aborted due to stage failure"
 )
 TRACEBACK_LINES = 2000  # a deep recursion is folded by Python after a few hundred
 LONGEST_PREFIX = 1000  # bytes that a writer puts before each of its lines
+MOST_SOURCE_LINES = 3  # from the end of a traceback, with its carets
 FRAMES_WITHIN = 200  # lines, of many ranks that write at once
 FRAME = re.compile(rb'  File \\?"|\xe2\x94\x82|\|   File "')  # of Python, of rich, of a group of exceptions
 BOX = re.compile(rb"(?:\xe2\x95\xad|\xe2\x94\x8c|\+-)(?:\xe2\x94\x80|[ -])*$")  # how rich begins a traceback
@@ -176,6 +178,15 @@ def read_traceback(text: bytes) -> Traceback:
         return Traceback(_pattern(before, NUMBERS), 0, _errors(lines)[1])
     prefix = _prefix(text, BOX.sub(b"", before))
     return Traceback(prefix, *_errors(_lines(text, prefix, QUOTED.match(after) is not None)))
+
+
+def raised_by(traceback: bytes, prefix: "re.Pattern[bytes]") -> bytes:
+    """The last line of source that a traceback shows, such as the condition of a failed assertion."""
+    for whole in reversed(traceback.splitlines()[-MOST_SOURCE_LINES:]):
+        line = prefix.sub(b"", without_colours(whole), count=1)
+        if line.startswith(b"    ") and line.strip(b" ~^"):
+            return line.strip()
+    return b""
 
 
 def is_handed_on(error: bytes) -> bool:

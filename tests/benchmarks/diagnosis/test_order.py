@@ -306,6 +306,12 @@ def test_what_the_lines_after_a_symptom_say_more_of_it() -> None:
     assert diagnosis(a_log=text).entries[0].first.text.endswith(" ... ring 1 does not contain rank 0")
 
 
+def test_an_error_without_words_is_shown_with_the_line_that_raised_it() -> None:
+    trace = TRACE.replace("    f()\n", "    assert a == b\n           ^^^^^^\n")
+    text = "".join(f"[rank1]: {line}\n" for line in (trace + "AssertionError").splitlines())
+    assert diagnosis(a_log=text).entries[0].first.text == "AssertionError (assert a == b)"
+
+
 # --- unknown failures -------------------------------------------------------------------------------
 
 
