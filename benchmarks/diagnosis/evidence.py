@@ -19,6 +19,7 @@ SUSPECT = "suspect"  # a line that is marked as an error, and no more is known o
 HANDED_ON = "handed_on"  # that another process failed, and not why
 
 SURVIVED_STEPS = 3  # a rank may be so far ahead of another that has failed: more, and training went on
+NEAR_BYTES = 16 << 10  # how long most tracebacks are
 AHEAD_BYTES = 256 << 10  # how long a traceback may be
 LOSSES_OF_A_STEP = 8  # of unknown words: each rank of a node may print its own
 BEHIND_BYTES = 64 << 10  # how far back the last time stamp is looked for
@@ -49,8 +50,9 @@ FATAL_OR_ASSERTION = re.compile(_FATAL + rb"|(?:[\w./-]+: )*[^ ]*:\d+: .*\bAsser
 # A line that is marked as an error.
 MARKED = re.compile(
     PREFIXED + rb"(?:\[?(?:error|Error|fatal|Fatal|CRITICAL)[:\]]|[EF]\d{4} \d\d:\d\d|\[NeMo E "
-    rb"|E +(?:\d+ +)?\S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)|(?:^|[\s\[(|/*])ERROR(?:[\s\]):|,*]|$)"
-    rb"|\b[Ee]rror (?:occurred|executing|while|during)\b|\bthe following errors?:|\bError reported to Coordinator: "
+    rb"|E +(?:\d+ +)?\S+\.cc:\d+\]|\[E\b|[A-Za-z_][\w.]*(?:Error|Exception)$)"
+    rb"|(?:^|[\s\[(|/*])(?:ERROR|CRITICAL)(?:[\s\]):|,*]|$)|\b[Ee]rror (?:occurred|executing|while|during)\b"
+    rb"|\bthe following errors?:|\bError reported to Coordinator: "
 )
 # A program that could not do something; and a launcher that says so of one.
 COULD_NOT = re.compile(
@@ -61,6 +63,12 @@ UNABLE = re.compile(PREFIXED + rb"[\w./-]+(?:: line \d+)?(?:: [^ :]+)*" + COULD_
 FAILED = re.compile(
     rb"\b(?:Pod|Job|Container|Task|Worker|Process|Training|Trial|Rank|Step)\b.{0,40} (?:has )?failed(?![\w=])"
     rb"|\b(?:job|training|run) failed\b"
+)
+SUMMARY_LINES = 8  # with losses that may follow the word that the training is done
+# A line that says of itself that the program went on. NCCL says WARN of what ends it.
+WENT_ON = re.compile(
+    rb"\[W\d*[ :]|\bW\d{4} \d\d:|(?<!NCCL )\bWARN(?:ING)?\b|[Ww]arning: "
+    rb"|(?i:\b(?:ignor(?:ed|ing)|retry|retrying|retries|fall(?:ing)? back|fallback|halving|using \w+ instead)\b)"
 )
 WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
 ANNOUNCES = 160  # characters, within which a line says its level
@@ -74,8 +82,23 @@ LOSSES = re.compile(rb"[Ll]oss[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step") 
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = b"Exception ignored in"
-IGNORED_LINES = re.compile(IGNORED + rb"[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*[^\n]*)?")
+IGNORED_LINES = re.compile(
+    IGNORED + rb"[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?(?:[\w.]*(?:Error|Exception|Interrupt)\b[^\n]*)?"
+)
+AT_EXIT = b"Error in atexit._run_exitfuncs"
+IGNORED_BEFORE = re.compile(
+    rb"(?:Exception ignored in|Error in atexit)[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?"
+)
 STACK = b"Stack (most recent call last)"  # of a message of logging, with stack_info=True
+
+
+def went_on(line: bytes) -> bool:
+    """Whether it says of itself that the program went on: a warning, a retry, something else instead."""
+    return WENT_ON.search(line[:LONGEST_MARK]) is not None
+
+
+def _line_after(text: bytes, place: int) -> int:
+    return text.find(b"\n", max(0, place)) + 1 or len(text)
 
 
 class Finding(Value, frozen=True):
@@ -88,6 +111,7 @@ class Finding(Value, frozen=True):
     rank: int | None  # None: of the job, or nobody says
     time: float | None  # seconds of the local time; None: no stamp on it or before it
     count: int = 1  # how often, by this rank, in this file
+    soft: bool = False  # it says of itself that the program went on
     last: bool = True  # neither a step nor a word of a good end follows
 
 
@@ -145,6 +169,7 @@ class Scanner:
         self._steps = 0  # by which it is known what was survived
         self._losses = 0
         self._success: int | None = None  # how many steps were before the last line that tells of one
+        self._begun = 0  # in the log, of the last line that tells of a beginning
         self._last = 0  # in the log, of the last line that reports training or a good end
         self._lasts: dict[str, bytes] = {}  # of the formats that print their last step once
         self._seen: dict[tuple[str, int | None, str], _Seen] = {}
@@ -163,7 +188,8 @@ class Scanner:
         self._look_until(len(self._text))
         end = self._text[-STEPS_WITHIN:]
         progress = self._symptoms.progress_reader.of(end, self._lasts)
-        done = self._look_behind_the_last(end, self._before + len(self._text) - len(end))
+        end_at = self._before + len(self._text) - len(end)
+        trained, done = self._look_behind_the_last(end, end_at)
         well = self._success is not None and self._steps - self._success < SURVIVED_STEPS
         findings: list[Finding] = []
         survived: list[Finding] = []
@@ -182,40 +208,50 @@ class Scanner:
             trained=self._reported > 0 or self._losses > 0,
             progress=progress,
             last_line=shown_line(without_colours(end.rstrip().rpartition(b"\n")[2])),
-            ended=well or done or (progress is not None and progress.ended),
+            ended=well or trained or (done if progress is None else progress.ended),
             ended_well=well,
             findings=findings,
             survived=survived,
         )
 
-    def _look_behind_the_last(self, text: bytes, before: int) -> bool:
-        """Whether a line after the last step says that all is done. One that tells of a bad end counts as marked."""
+    def _look_behind_the_last(self, text: bytes, before: int) -> tuple[bool, bool]:
+        """Whether a line after the last step says that the training is done, and whether one says so of the job.
+
+        One that tells of a bad end counts as marked.
+        """
         known = self._symptoms
-        self._last = max(self._last, before + self._last_step(text))
-        start = text.find(b"\n", max(0, self._last - before)) + 1 or len(text)
+        steps = [one for one in self._steps_in(text) if one >= self._last - before]
+        self._last = max(self._last, before + steps[-1]) if steps else self._last
+        start = _line_after(text, self._last - before) if self._last > before else 0
+        early = start
+        if not self._reported:
+            early = max(
+                _line_after(text, steps[-SUMMARY_LINES]) if steps[SUMMARY_LINES:] else 0, self._begun - before
+            )
         ignored = [found.span() for found in IGNORED_LINES.finditer(text, start)]
-        done, bad = False, None
-        for found in islice(LINES.finditer(text, start), MOST_BEHIND):
+        trained, done, bad = False, False, None
+        for found in islice(LINES.finditer(text, min(early, start)), MOST_BEHIND):
             line = without_colours(found[0])
             bare = line[writer_end(line) :][:LONGEST_MARK]
-            if known.ends_badly(bare):
-                means_it = not (WARNS.search(line[:ANNOUNCES]) or known.tells_nothing(bare))
-                if means_it and not any(first <= found.start() < end for first, end in ignored):
+            if found.start() >= start and known.ends_badly(bare) and not (known.tells_nothing(bare) or went_on(line)):
+                if not any(first <= found.start() < end for first, end in ignored):
                     bad = bad or found
-            elif known.is_done(bare):
-                done, bad, self._last = True, None, before + found.start()
+            elif known.has_trained(bare):
+                trained, bad, self._last = True, None, max(self._last, before + found.start())
+            else:
+                done = done or (found.start() >= start and known.is_done(bare))
         is_better = any(seen.place >= self._last for seen in self._seen.values())
         if bad and not is_better and not self._file.endswith(RECORDS):
             line, lines = without_colours(bad[0]), self._lines - text.count(b"\n", bad.start())
             self._add(SUSPECT, before - self._before + bad.start(), self._writer(line), line, lines)
-        return done
+        return trained, done
 
-    def _last_step(self, text: bytes) -> int:
-        """Where the last line that reports training stands; 0: there is none."""
-        steps = [text.rfind(word) for word in self._symptoms.progress]
-        if max(steps, default=-1) < 0:
-            steps = [found.start() for found in LOSSES.finditer(text)]
-        return max(0, 0, *steps)
+    def _steps_in(self, text: bytes) -> list[int]:
+        """Where the last lines that report training stand."""
+        last = [text.rfind(word) for word in self._symptoms.progress]
+        if max(last, default=-1) >= 0:
+            return [max(last)]
+        return [found.start() for found in LOSSES.finditer(text)]
 
     # --- a piece ---
 
@@ -257,6 +293,7 @@ class Scanner:
         bare = line[writer_end(line) :]
         if self._symptoms.begins(line, words):
             self._success = None
+            self._last = self._begun = self._before + start
         if self._symptoms.ends_well(line, words):
             self._take_success(start, line)
             return
@@ -264,7 +301,7 @@ class Scanner:
             self._lasts.update(self._symptoms.progress_reader.lasts(bare))
         candidates = {one.id: one for word in sorted(words) for one in self._symptoms.found_by(word)}
         shown = list(self._symptoms.shown_by(bare, candidates.values())) if candidates else []
-        if shown and self._is_source(start, line):
+        if shown and (self._is_source(start, line) or self._is_ignored(start)):
             return
         for symptom in shown:
             if symptom.names:
@@ -283,6 +320,12 @@ class Scanner:
         for (_, writer, _), seen in self._seen.items():
             if rank is not None and writer is not None and writer != rank:
                 seen.live = [(self._steps, one) for at, one in seen.live if at + SURVIVED_STEPS > steps]
+
+    def _is_ignored(self, start: int) -> bool:
+        """Whether it is the error of a traceback that Python ignored."""
+        near = self._text[max(0, start - LONGEST_LINE) : start]
+        place = max(near.rfind(IGNORED), near.rfind(AT_EXIT))
+        return place >= 0 and IGNORED_BEFORE.fullmatch(near, place) is not None
 
     def _is_source(self, start: int, line: bytes) -> bool:
         """Whether it is the source that Python shows below a frame of a traceback, such as `raise ValueError(`."""
@@ -324,10 +367,13 @@ class Scanner:
         self._taken[self._steps] += 1
         if self._taken[self._steps] > MOST_TRACEBACKS:
             return
-        found = read_traceback(self._text[start : start + AHEAD_BYTES])
+        found = read_traceback(self._text[start : start + NEAR_BYTES])
+        if not found.errors or found.end > NEAR_BYTES // 2:
+            found = read_traceback(self._text[start : start + AHEAD_BYTES])
         self._tracebacks.append((found.prefix, self._before + start + found.end))
         raised = [one for one in found.errors if not is_handed_on(one[1])]
-        if IGNORED in self._text[max(0, start - 400) : start] or (found.errors and not raised):
+        about = self._text[max(0, start - 400) : start]
+        if IGNORED in about or AT_EXIT in about or (found.errors and not raised):
             return
         if any(True for _, error in raised for _ in self._symptoms.shown_by(error)):
             return
@@ -374,6 +420,7 @@ class Scanner:
             text=text or (self._said(line, start) if name == UNKNOWN else self._shown(name, line, start)),
             rank=rank,
             time=self._time(start, line),
+            soft=went_on(line),
         )
         if seen is None:
             self._seen[key] = _Seen(finding, self._steps, self._before + start)

@@ -29,7 +29,7 @@ from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.logs.log_endings import Ending
 from benchmarks.values import Value
 
-CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, SILENCE, CONSEQUENCE, MARKED, END = range(8)
+CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, SILENCE, CONSEQUENCE, MARKED, SOFT, END = range(9)
 WORTH_MORE = ("cause", UNKNOWN, "death")  # than a line that is marked as an error
 TIERS = {
     "cause": CAUSE,
@@ -39,7 +39,7 @@ TIERS = {
     "consequence": CONSEQUENCE,
     SUSPECT: MARKED,
 }
-SOLVED_BY_TIME = ((CAUSE, JOB_CAUSE, UNKNOWN_ERROR), (CONSEQUENCE, MARKED))
+SOLVED_BY_TIME = ((CAUSE, JOB_CAUSE, UNKNOWN_ERROR), (CONSEQUENCE, MARKED, SOFT))
 MESSAGE_LINES = 5  # of an error
 NEVER = float("inf")
 SOON_SECONDS = 60.0
@@ -49,6 +49,7 @@ STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
 TEXTS = {NO_STEP: "the log ends without a step", NO_END: "the log ends with steps, and without an end"}
 # What may follow a training that ended well, when its processes part: kinds, and symptoms.
 AFTER_THE_END = ("silence", "consequence", "cancelled")
+ENDS_A_PROGRAM = re.compile(r"(?:\[?rank\s?\d+\]?:\s*|\d+: )?(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)\b")
 A_STEP_TOO_LONG = re.compile(r".*\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO TIME LIMIT")
 NOT_AFTER_THE_END = ("nccl_timeout",)  # ranks that wait for one another have not parted
 ANY_YEAR = 2000  # of stamps without one; all are of one log
@@ -111,6 +112,13 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     counted = [one for one in found if one not in old and one not in warns]
     if known.ended_well:
         counted, survived = [], [*survived, *counted]
+    if ended_well and not known.failed:  # what stands beside it in a file of its own, as stderr, has no place in time
+        beside = {log.file for log in logs if not (log.trained or log.ended)}
+        calm = [one for one in counted if one.file in beside and (one.soft or one.id == SUSPECT)]
+        counted, survived = [one for one in counted if one not in calm], [*survived, *calm]
+    ended = ended_well or any(log.ended for log in logs)
+    if ended and not known.failed and all(_went_on(one, symptoms) for one in counted):
+        counted, survived = [], [*survived, *counted]
     if ended_well and not known.failed and all(_may_follow_the_end(one, symptoms) for one in counted):
         counted, survived = [], [*survived, *counted]
     alive = ended_well or (not known.failed and any(log.trained for log in logs))
@@ -164,8 +172,13 @@ def ending_of(text: bytes, symptoms: Symptoms) -> Ending | None:
 
 def _may_follow_the_end(one: Finding, symptoms: Symptoms) -> bool:
     kinds = {one.id, _kind(one, symptoms)}
-    follows = not kinds.isdisjoint(AFTER_THE_END) or A_STEP_TOO_LONG.match(one.text) is not None
-    return follows and kinds.isdisjoint(NOT_AFTER_THE_END)
+    too_long = one.count == 1 and A_STEP_TOO_LONG.match(one.text) is not None
+    parts = not kinds.isdisjoint(AFTER_THE_END) and not ENDS_A_PROGRAM.match(one.text)
+    return (too_long or parts) and kinds.isdisjoint(NOT_AFTER_THE_END)
+
+
+def _went_on(one: Finding, symptoms: Symptoms) -> bool:
+    return one.soft and _kind(one, symptoms) not in ("end", "death", HANDED_ON)
 
 
 def _kind(finding: Finding, symptoms: Symptoms) -> str:
@@ -190,7 +203,7 @@ def _credible(found: Sequence[Finding], symptoms: Symptoms) -> list[Finding]:
 
 def _explaining(found: Sequence[Finding], symptoms: Symptoms) -> list[Finding]:
     """Without unknown errors that a known cause explains, and marked lines of a rank that says anything better."""
-    causes = [one for one in found if _kind(one, symptoms) == "cause"]
+    causes = [one for one in found if _kind(one, symptoms) == "cause" and not one.soft]
     better = {_writer(one) for one in found if _kind(one, symptoms) in WORTH_MORE}
     return [
         one
@@ -272,6 +285,8 @@ class _Order:
 
     def _tier(self, one: Finding) -> int:
         symptom = self._symptoms.by_id.get(one.id)
+        if one.soft and _kind(one, self._symptoms) in ("cause", UNKNOWN):
+            return SOFT
         if symptom is not None and (symptom.kind, symptom.of) == ("cause", "job"):
             return JOB_CAUSE
         return TIERS.get(_kind(one, self._symptoms), END)

@@ -50,6 +50,7 @@ class LinePicker:
         """The lines of a text in which one of the words stands, in their order."""
         lower = text.lower()
         picked: Picked | None = None
+        line_feed = 0  # the next one, or the end of the text
         for position in self._positions(lower):
             words = self._words_at(lower, position)
             if picked is not None and position < picked.end:
@@ -59,7 +60,10 @@ class LinePicker:
                 continue
             if picked is not None:
                 yield picked
-            picked = Picked(*_line_at(lower, position), position, set(words))
+            if position >= line_feed:
+                line_feed = lower.find(b"\n", position) % (len(lower) + 1)
+            begin, end = _line_at(lower, position, 0 if picked is None else picked.end, line_feed)
+            picked = Picked(begin, end, position, set(words))
         if picked is not None:
             yield picked
 
@@ -97,9 +101,8 @@ def _usualness(group: bytes) -> int:
     return (1 << 20 if group in ORDINARY else 0) + sum(map(USUALNESS.__getitem__, group))
 
 
-def _line_at(text: bytes, position: int) -> tuple[int, int]:
-    """Where the line begins and ends. No further than to the next line feed is looked for a carriage return."""
-    begin, end = text.rfind(b"\n", 0, position) + 1, text.find(b"\n", position)
-    end = len(text) if end < 0 else end
-    back = text.find(b"\r", position, end)
-    return max(begin, text.rfind(b"\r", begin, position) + 1), end if back < 0 else back
+def _line_at(text: bytes, position: int, after: int, line_feed: int) -> tuple[int, int]:
+    """Where the line begins, after the end of the last, and ends. One may end with a carriage return alone."""
+    begin = max(text.rfind(b"\n", after, position), text.rfind(b"\r", after, position)) + 1 or after
+    back = text.find(b"\r", position, line_feed)
+    return begin, line_feed if back < 0 else back

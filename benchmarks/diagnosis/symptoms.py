@@ -68,7 +68,9 @@ class SymptomTable(Value, frozen=True):
     steps: list[StepNumbers]
     begins: list[list[str]]
     success: list[list[str]]
+    trained: list[str]
     done: list[str]
+    no_end: str
     bad_ends: list[str]
     harmless: list[str]
     no_evidence: list[str]
@@ -88,7 +90,9 @@ class Symptoms:
         self.progress = [word.encode() for word in table.progress]
         self.progress_reader = ProgressReader(table.steps)
         self._begins, self._success = _in_bytes(table.begins), _in_bytes(table.success)
+        self._trained = _compiled(table.trained, f"{where}: trained")
         self._done = _compiled(table.done, f"{where}: done")
+        self._no_end = _compiled([table.no_end], f"{where}: no_end")
         self._bad_ends = _compiled(table.bad_ends, f"{where}: bad_ends")
         self._patterns: dict[str, re.Pattern[bytes]] = {}
         self._unless = {one.id: _compiled([one.unless], f"{where}: {one.id}") for one in table.symptoms if one.unless}
@@ -187,11 +191,15 @@ class Symptoms:
 
     def ends_well(self, line: bytes, picked: set[bytes]) -> bool:
         """Whether a line with these words in it tells of the end of training."""
-        return _has_a_row(line, picked, self._success)
+        return _has_a_row(line, picked, self._success) and not self._no_end.search(line)
+
+    def has_trained(self, line: bytes) -> bool:
+        """Whether a line, one of the last, says that the training is done."""
+        return self._trained.search(line) is not None and not self._no_end.search(line)
 
     def is_done(self, line: bytes) -> bool:
-        """Whether a line, one of the last, says that all is done."""
-        return self._done.search(line) is not None
+        """Whether it says that a process or the job ended well."""
+        return self._done.search(line) is not None and not self._no_end.search(line)
 
     def ends_badly(self, line: bytes) -> bool:
         """Whether a line, one of the last, says so in the words of whatever program, scheduler or shell."""

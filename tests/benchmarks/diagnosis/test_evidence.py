@@ -250,7 +250,7 @@ def test_a_warning_is_no_error(line: str) -> None:
         ("line 3: x: failed to start", "suspect"),
         ("error: no more hosts", "suspect"),
         ("a.cpp:12: void f(): Assertion `n > 0' failed.", "unknown"),
-        ("all is well, an error was not found", None),
+        ("all is well, what was not found", None),
     ],
 )
 def test_an_error_behind_a_row_of_names(line: str, name: str | None, row: int) -> None:

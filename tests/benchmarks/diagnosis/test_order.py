@@ -59,6 +59,25 @@ def test_what_follows_from_a_failure_is_never_first(what_follows: str) -> None:
     assert ids(diagnosis(a_log=what_follows + "5: " + MEMORY)) == ["gpu_memory", *known]
 
 
+def test_what_the_program_went_on_after_is_no_cause() -> None:
+    for line in (
+        "ImportError: cannot import name 'flash_attn'; falling back to sdpa",
+        "CUDA out of memory, halving the batch and retrying",
+        "[W1122 10:00:00.1 socket.cpp:697] [c10d] Address already in use",
+    ):
+        assert ids(diagnosis(a_log=line + "\n" + TRACE + "ValueError: bad\n"))[0] == "unknown"
+        assert not diagnosis(a_log=line + "\nstep 1: loss 2.5\n" + DONE).failed
+        assert diagnosis(a_log=line + "\n").entries[0].first.text == line
+
+
+def test_errors_beside_a_training_that_ended_well() -> None:
+    out = steps(5) + "[after training is done]\n"
+    assert not diagnosis(
+        job_out=out, job_err="ERROR: pip's resolver does not know\nretrying: CUDA out of memory\n"
+    ).failed
+    assert diagnosis(job_out=out, job_err=TRACE + "ValueError: bad\n").failed
+
+
 def test_the_rank_that_is_known_to_have_failed_first() -> None:
     logs = {"rank_0_log": TRACE + "KeyError: 'x'\n", "rank_2_log": TRACE + "ValueError: y\n"}
     assert diagnosis(**logs).entries[0].first.rank == 0
@@ -127,7 +146,8 @@ def test_a_training_without_a_step_or_an_end_is_no_success() -> None:
     assert not diagnosis(Known(recorded=True), a_log=begun).failed
     bar = "Epoch 0:  4%| | {}/100 [00:10<02:00, 1.2it/s, loss: 3.1]\n"
     assert ids(diagnosis(a_log=bar.format(40))) == ["stopped_early"]
-    assert not diagnosis(a_log=bar.format(100)).failed
+    assert ids(diagnosis(a_log=bar.format(100))) == ["no_end"]  # of an epoch, and nobody says how many there are
+    assert not diagnosis(a_log=bar.replace("Epoch 0", "train").format(100)).failed
     assert ids(diagnosis(a_log=bar.format("4" * 5000))) == ["no_end"]  # a damaged line, no step
     assert ids(diagnosis(a_log=bar.format(40) + MEMORY)) == ["gpu_memory"]
 
@@ -136,7 +156,7 @@ def test_a_training_without_a_step_or_an_end_is_no_success() -> None:
 NUMBERED = [
     ("Megatron-LM", "", " iteration {:8d}/      12 | elapsed time per iteration (ms): 9.0 | lm loss: 1.0E+00 |", 12),
     ("NeMo 2", "", "Training epoch 0, iteration {}/11 | reduced_train_loss: 5.8 | train_step_timing in s: 0.2", 11),
-    ("NeMo's bar", "", "Epoch 0: :  4%|# | {}/12 [00:37<15:19, reduced_train_loss=4.9]", 12),
+    ("a bar", "", "train: :  4%|# | {}/12 [00:37<15:19, reduced_train_loss=4.9]", 12),
     (
         "GPT-NeoX",
         "",
@@ -214,9 +234,36 @@ def test_what_says_that_all_is_done(line: str) -> None:
     trained = "step 1: loss 2.5\n"
     assert ids(diagnosis(a_log=trained)) == ["no_end"]
     assert not diagnosis(a_log=f"{trained}{line}\n").failed
-    assert not diagnosis(a_log=f"{trained}ERROR: could not reach the tracker\n{line}\n").failed
-    assert ids(diagnosis(a_log=f"{line}\n{trained}")) == ["no_end"]
+    before = diagnosis(a_log=f"{trained}ERROR: could not reach the tracker\n{line}\n")
+    assert before.failed == ("Training" not in line)
+    assert ids(diagnosis(a_log=f"{line}\n{trained * 20}")) == ["no_end"]
     assert ids(diagnosis(a_log=f"{trained}{line}\nworker 3 crashed\n")) == ["suspect"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Training epoch 1 finished in 312 s",
+        "Early stopping counter: 2/10",
+        "Evaluation run completed in 12.3 s",
+        "Pre-fetch process exited with code 0",
+        "2026-11-22 10:00:00 - INFO - Training completed for epoch 1/10",
+        "Epoch 1/10: 100%|##########| 100/100 [00:10<00:00]",
+        "Loading checkpoint shards: 100%|##########| 4/4 [00:10<00:00]",
+        "== Job finished at Sun Nov 22 10:00:00 UTC 2026",
+    ],
+)
+def test_what_says_nothing_of_the_end(line: str) -> None:
+    half = "".join(MEGATRON.format(number) for number in range(6))
+    assert ids(diagnosis(a_log=half + line + "\n")) == ["stopped_early"]
+    assert ids(diagnosis(a_log="step 1: loss 2.5\n" + line + "\n")) == ["no_end"]
+
+
+def test_a_summary_after_the_end_is_no_new_step() -> None:
+    summary = "wandb: train/loss 2.3\neval_loss = 2.1\n"
+    losses = "".join(f"step {number} loss 2.5\n" for number in range(30))
+    assert not diagnosis(a_log=losses + "Training complete.\n" + summary).failed
+    assert ids(diagnosis(a_log=losses + "Training complete.\n" + losses)) == ["no_end"]
 
 
 def test_a_training_that_begins_again_takes_back_the_end() -> None:
@@ -404,5 +451,10 @@ def test_all_ranks_that_fell_silent_are_named(named: str, ranks: list[int]) -> N
 
 def test_ranks_part_after_the_end_but_wait_for_no_collective() -> None:
     ended = steps(5) + "`Trainer.fit` stopped: `max_steps=5` reached.\n"
-    assert not diagnosis(a_log=ended + "RuntimeError: Connection reset by peer\n").failed
+    warned = "[W1122 10:00:00.1 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl: Connection reset by peer\n"
+    assert not diagnosis(a_log=ended + warned).failed
+    assert not diagnosis(
+        a_log=ended + "Exception ignored in: <stdout>\nBrokenPipeError: [Errno 32] Broken pipe\n"
+    ).failed
+    assert ids(diagnosis(a_log=ended + "RuntimeError: Connection reset by peer\n")) == ["peer_lost"]
     assert ids(diagnosis(a_log=ended + WATCHDOG.format(0))) == ["nccl_timeout"]
