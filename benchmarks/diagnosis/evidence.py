@@ -70,6 +70,7 @@ WENT_ON = re.compile(
     rb"\[W\d*[ :]|\bW\d{4} \d\d:|(?<!NCCL )\bWARN(?:ING)?\b|[Ww]arning: "
     rb"|(?i:\b(?:ignor(?:ed|ing)|retry|retrying|retries|fall(?:ing)? back|fallback|halving|using \w+ instead)\b)"
 )
+RAISED = re.compile(rb"\s*(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)\b")
 WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
 ANNOUNCES = 160  # characters, within which a line says its level
 # A run that goes well prints none of these, whatever else it marks as an error.
@@ -111,6 +112,7 @@ class Finding(Value, frozen=True):
     rank: int | None  # None: of the job, or nobody says
     time: float | None  # seconds of the local time; None: no stamp on it or before it
     count: int = 1  # how often, by this rank, in this file
+    raised: bool = False  # it is an exception by its name
     soft: bool = False  # it says of itself that the program went on
     last: bool = True  # neither a step nor a word of a good end follows
 
@@ -233,8 +235,9 @@ class Scanner:
         for found in islice(LINES.finditer(text, min(early, start)), MOST_BEHIND):
             line = without_colours(found[0])
             bare = line[writer_end(line) :][:LONGEST_MARK]
-            if found.start() >= start and known.ends_badly(bare) and not (known.tells_nothing(bare) or went_on(line)):
-                if not any(first <= found.start() < end for first, end in ignored):
+            if known.ends_badly(bare):
+                means_it = found.start() >= start and not (known.tells_nothing(bare) or went_on(line))
+                if means_it and not any(first <= found.start() < end for first, end in ignored):
                     bad = bad or found
             elif known.has_trained(bare):
                 trained, bad, self._last = True, None, max(self._last, before + found.start())
@@ -312,13 +315,14 @@ class Scanner:
             self._look_for_the_unknown(start, line, bare, words)
 
     def _take_success(self, start: int, line: bytes) -> None:
-        """What stands before it was survived, but for what another rank has just said."""
+        """What stands before it was survived, but for what another rank has just said, and losses that are none."""
         self._count(start)
         rank, steps = self._writer(line), self._steps
         self._steps = self._success = (steps // _END_OF_TRAINING + 1) * _END_OF_TRAINING
         self._last = self._before + start
-        for (_, writer, _), seen in self._seen.items():
-            if rank is not None and writer is not None and writer != rank:
+        for (name, writer, _), seen in self._seen.items():
+            symptom = self._symptoms.by_id.get(name)
+            if (rank is not None and writer is not None and writer != rank) or (symptom and symptom.lasting):
                 seen.live = [(self._steps, one) for at, one in seen.live if at + SURVIVED_STEPS > steps]
 
     def _is_ignored(self, start: int) -> bool:
@@ -420,6 +424,7 @@ class Scanner:
             text=text or (self._said(line, start) if name == UNKNOWN else self._shown(name, line, start)),
             rank=rank,
             time=self._time(start, line),
+            raised=RAISED.match(line, writer_end(line)) is not None,
             soft=went_on(line),
         )
         if seen is None:

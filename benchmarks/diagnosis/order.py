@@ -48,9 +48,10 @@ PYTHON_ERROR = "python_error"  # what an unknown error is called in the tables o
 STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
 TEXTS = {NO_STEP: "the log ends without a step", NO_END: "the log ends with steps, and without an end"}
 # What may follow a training that ended well, when its processes part: kinds, and symptoms.
-AFTER_THE_END = ("silence", "consequence", "cancelled")
-ENDS_A_PROGRAM = re.compile(r"(?:\[?rank\s?\d+\]?:\s*|\d+: )?(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)\b")
-A_STEP_TOO_LONG = re.compile(r".*\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO TIME LIMIT")
+AFTER_THE_END = ("silence", "consequence")
+A_STEP_TOO_LONG = re.compile(
+    r".*\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO TIME LIMIT|srun: error: .* Terminated$"
+)
 NOT_AFTER_THE_END = ("nccl_timeout",)  # ranks that wait for one another have not parted
 ANY_YEAR = 2000  # of stamps without one; all are of one log
 
@@ -173,7 +174,7 @@ def ending_of(text: bytes, symptoms: Symptoms) -> Ending | None:
 def _may_follow_the_end(one: Finding, symptoms: Symptoms) -> bool:
     kinds = {one.id, _kind(one, symptoms)}
     too_long = one.count == 1 and A_STEP_TOO_LONG.match(one.text) is not None
-    parts = not kinds.isdisjoint(AFTER_THE_END) and not ENDS_A_PROGRAM.match(one.text)
+    parts = not kinds.isdisjoint(AFTER_THE_END) and not one.raised
     return (too_long or parts) and kinds.isdisjoint(NOT_AFTER_THE_END)
 
 
