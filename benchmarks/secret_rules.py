@@ -25,11 +25,15 @@ _VARIABLE = re.compile(
 # Weights & Biases, JSON web tokens.
 _SHAPE = re.compile(
     rb"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}"
-    rb"|\bglpat-[\w-]{16,}|\bxox[abprs]-[A-Za-z0-9-]{10,}|\bA[KS]IA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bnvapi-[\w-]{20,}"
+    rb"|\bglpat-[\w-]{16,}|\bx(?:ox[abeprs]|app)-[A-Za-z0-9-]{10,}|\bA[KS]IA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bnvapi-[\w-]{20,}"
     rb"|\bhooks\.slack\.com/services/[\w/]+|\bdckr_pat_[\w-]{20,}"
     rb"|\bwandb_v\d{1,3}_\w{8,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
 )
-_LOGIN = re.compile(rb"(?<=://)[^/\s'\"<>]+@")
+# A name and a password, which may hold / and @ (a port is none), to the last @ of the path; or what is before an @.
+_LOGIN = re.compile(
+    rb"(?<=://)(?:(?:<redacted>|[^/\s:@\['\"<>])*+:(?!\d{1,5}(?:[/?#,;\s]|$))(?:<redacted>|(?!://)[^\s'\"<>?#])+@"
+    rb"|[^/\s'\"<>]+@)",
+)
 
 HIDDEN = REDACTED.encode()
 # What a secret is called, as it ends: a name in front (db_, HF_, client-) does not matter. A tokenizer's are none.
@@ -39,9 +43,9 @@ _NAME = (
     rb"|(?<!bos_)(?<!eos_)(?<!pad_)(?<!unk_)(?<!sep_)(?<!cls_)(?<!mask_)(?<!per_)token"
     rb"|(?:api|access|private|secret|account|signing|encryption)[_-]?key)\d{0,2}"
 )
-# In the query of an address, as ?access_token=...; the value alone is the secret.
+# In the query of an address, as ?access_token=..., also as HTML or JSON writes it; the value alone is the secret.
 _QUERY = re.compile(
-    rb"(?P<before>[?&](?i:[\w.-]{0,40}?"
+    rb"(?P<before>(?:[?&](?:amp;)?|\\u0026)(?i:[\w.-]{0,40}?"
     + _NAME
     + rb"|sig|key)=)(?!<redacted>|(?:None|null|true|false)\b)[^&#\s'\"<>\\]+"
 )
@@ -62,6 +66,8 @@ _IN_A_LOG = (
     + rb")(?!-)\S+"
     rb"|(?P<before_login>(?<![\w-])(?:-u[ \t]{0,8}|--(?:proxy-)?user[ =])['\"]?[^\s:'\"/]{1,99}:)"
     rb"(?!<redacted>)[^\s'\"]+"
+    rb"|(?P<before_wandb>\bwandb[ .]login\b[^\r\n]{0,60}?\b)[0-9a-f]{40}\b"
+    rb"|(?P<before_azure>\bsig=)[A-Za-z0-9%+/]{40,}={0,2}"  # the query of an address, without the address
     rb"|(?P<before_bearer>\b[Bb]earer )(?!tokens?\b|<redacted>)\S+"
     rb"|\bhf_(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{8,}"
     rb"|-----BEGIN " + _KEY + rb"[\s\S]*?(?:-----END " + _KEY + rb"|\Z)"

@@ -22,6 +22,7 @@ TOKENS = [
     "AIza" + "a1B2" * 9,
     "wandb_v1_" + "a1B2" * 4,
     "xoxb-" + "a1B2" * 5,
+    "xapp-1-" + "a1B2" * 5,
     "sk-" + "a1B2" * 8,
     "dckr_pat_" + "a1B2" * 6,
     "hooks.slack.com/services/T0/B0/" + "a1B2" * 6,
@@ -48,7 +49,7 @@ def test_a_secret_is_known_by_its_shape(token: str) -> None:
     "name",
     ["token", "access_token", "api_key", "apikey", "key", "X-Amz-Signature", "X-Goog-Signature", "sig", "PASSWORD"],
 )
-@pytest.mark.parametrize("sign", ["?", "?v=1&"])
+@pytest.mark.parametrize("sign", ["?", "?v=1&", "?v=1&amp;", "?v=1\\u0026"])
 def test_a_secret_in_the_query_of_an_address(name: str, sign: str) -> None:
     text = f"see https://host/file{sign}{name}=a1B2 and b"
     assert why_secret(text, {}) == "it is an address with a secret in its query"
@@ -69,11 +70,25 @@ def test_a_secret_in_the_query_of_an_address(name: str, sign: str) -> None:
         "task-of-some-length-or-other",
         "AKIA",
         "https://host/a@b",
+        "http://10.0.0.1:8080/x/y@z",
+        "docker://nvcr.io:443/nvidia/nemo@sha256:abc",
+        "http://[::1]:8080/x@y",
         "",
     ],
 )
 def test_what_only_looks_like_one_is_none(text: str) -> None:
     assert (why_secret(text, {}), hidden(text, {})) == ("", text)
+
+
+@pytest.mark.parametrize(
+    "login",
+    ["KEY:a1/B2+c3", "KEY:a1@B2/c3", "<redacted>:a1/B2", ":a1/B2", "KEY:1234x/B2+c3", "KEY:a1?B2", "KEY:a1:B2/c"],
+)
+def test_a_login_goes_whole_whatever_its_password_holds(login: str) -> None:
+    text = f"read s3://{login}@bucket/x?a=b@c failed"
+    assert why_secret(text, {}) == "it is an address with a login in it"
+    assert hidden(text, {}) == "read s3://<redacted>@bucket/x?a=b@c failed"
+    assert hidden(hidden(text, {}), {}) == hidden(text, {})
 
 
 def test_the_value_of_a_secret_variable_is_a_secret_wherever_it_is() -> None:
@@ -112,10 +127,26 @@ def test_a_private_key_is_taken_out_with_all_its_lines() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        (b"wandb login --relogin " + b"0a1b2c3d" * 5, b"wandb login --relogin <redacted>"),
+        (b"wandb.login(key='" + b"0a1b2c3d" * 5 + b"')", b"wandb.login(key='<redacted>')"),
+        (b"sig=" + b"aB1%2F" * 8 + b"%3D se=2026", b"sig=<redacted> se=2026"),
+        (b"X-Amz-Signature=a1b2", b"X-Amz-Signature=<redacted>"),
+        (b"Authorization: Bearer a1b2", b"Authorization: <redacted>"),
+        (b"WANDB_API_KEY=" + b"0a1b2c3d" * 5, b"WANDB_API_KEY=<redacted>"),
+    ],
+)
+def test_a_secret_without_a_shape_of_its_own_in_a_log(line: bytes, left: bytes) -> None:
+    assert hidden_in_log(line) == hidden_in_log(hidden_in_log(line)) == left
+
+
+@pytest.mark.parametrize(
     "line",
     [
         b"eos_token: </s>", b"tokens/s: 5", b"Config param hf_access_token: \nnext", b"use_auth_token=None",
         b'{"HF_TOKEN": "<redacted>"}', b"time_per_token: 3", b"https://<redacted>@host", b"hf_transformers loaded",
+        b"exit sig=11", b"step 100 loss=2.3 commit " + b"0a1b2c3d" * 5, b"wandb login: see /a/b",
     ],
 )  # fmt: skip
 def test_what_is_no_secret_stays(line: bytes) -> None:
@@ -123,7 +154,8 @@ def test_what_is_no_secret_stays(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", [b"QUJD", b"token ", b'password="', b"\\", b"-u a", b"--a-", b"://a", b"?a", b"&key="]
+    "piece",
+    [b"QUJD", b"token ", b'password="', b"\\", b"-u a", b"--a-", b"://a", b"?a", b"&key=", b"://a:", b"://a:b/@"],
 )
 def test_long_lines_take_no_more_than_their_length(piece: bytes) -> None:
     """Each of these would take minutes if every place were the beginning of a search."""
