@@ -32,7 +32,7 @@ class Finding(Value, frozen=True):
 
 def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
     """All there is to say of one run, the errors first."""
-    found = [*_ending(run), *_lines(run), *_clock(run)]
+    found = [*_ending(run), *_lines(run), *_clock(run), *_batch(run)]
     if benchmark is None:
         found.append(_warning(f"benchmark {run.benchmark!r} isn't known here: target and settings are not compared"))
     elif not run.is_open:
@@ -95,6 +95,11 @@ def _clock(run: LoggedRun) -> Iterator[Finding]:
         yield _warning(f"run_stop is {(last.time_ms - stop) / 1000:.3f} s before the last evaluation", last.line)
 
 
+def _batch(run: LoggedRun) -> Iterator[Finding]:
+    if "global_batch_size" in run.settings and run.batch is None:
+        yield _error(f"global_batch_size is {run.settings['global_batch_size']!r}, which is no count of samples")
+
+
 def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     target, said = benchmark.target, run.settings.get("target_accuracy")
     if said is not None and said != target.at_most:
@@ -116,7 +121,7 @@ def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
 def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     """Within a step of the rules: a submission may round down, and count the step that is about to begin."""
     counted = [(one.samples, one.line) for one in run.evaluations if one.samples is not None]
-    if not counted or not run.batch or run.batch <= 0:
+    if not counted or not run.batch:
         return
     first = first_evaluation(benchmark, run.batch)
     apart = first.steps_apart * run.batch

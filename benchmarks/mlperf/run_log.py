@@ -71,7 +71,9 @@ class LoggedRun(Value, frozen=True):
 
     @property
     def batch(self) -> int | None:
-        return whole(self.settings.get("global_batch_size"))
+        """None also where what is logged is no count of samples."""
+        count = whole(self.settings.get("global_batch_size")) or 0
+        return count if count > 0 else None
 
     @property
     def start_ms(self) -> float | None:

@@ -77,7 +77,7 @@ def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expect
     if run.status != "success":
         return "the run did not meet its target, so how many samples that takes is not known"
     if expected is None:
-        return "global_batch_size is not logged"
+        return "no global_batch_size that is a count is logged"
     if expected.samples is None:
         side = "smallest" if expected.how == "below" else "largest"
         return f"its batch of {run.batch} is {expected.how} the {side} of the reference points, {expected.between[0]}"

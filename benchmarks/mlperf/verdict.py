@@ -12,6 +12,7 @@ from benchmarks.mlperf.rounds import Ruleset
 from benchmarks.mlperf.story import Story, lines
 from benchmarks.mlperf.systems import System
 from benchmarks.mlperf.time_to_train import olympic_mean
+from benchmarks.rendering.columns import some
 from benchmarks.values import Value
 
 FEWEST = 3  # runs, for an olympic mean and for rcp_checker
@@ -94,6 +95,17 @@ class SetVerdict(Value, frozen=True):
         return [f"{self.name}: {what} ({count} of {len(self.runs)} runs)" for what, count in self._warned()]
 
     @property
+    def no_submission_because(self) -> list[str]:
+        """What keeps these runs from being a submission's, whether or not they pass."""
+        count, needed = len(self.runs), self.submission_runs
+        found = []
+        if needed is not None and count != needed:
+            few = f"{count} of the {needed} runs that a submission needs"
+            found.append(few if count < needed else f"{count} runs, and a submission has {needed}")
+        systems = sorted({run.story.platform for run in self.runs if run.story.platform})
+        return found + ([f"the logs name {len(systems)} systems ({some(systems, 3)})"] if len(systems) > 1 else [])
+
+    @property
     def reasons(self) -> list[str]:
         """Why the set does not pass."""
         bad = [run.name for run in self.failed if run is not self.worst]
@@ -113,18 +125,30 @@ class Verdict(Value, frozen=True):
     sets: list[SetVerdict]
     package: CheckerResult | None = None
     systems: dict[str, CheckerResult] = {}
-    not_counted: list[str] = []  # results without a line of MLLOG
+    not_counted: list[str] = []  # results without a line of MLLOG, and logs without one that can be read
 
     @property
     def reasons(self) -> list[str]:
         found = [reason for one in self.sets for reason in one.reasons]
-        found += [f"{name} holds no MLLOG line: not counted" for name in self.not_counted]
+        found += [f"{name} holds no MLLOG line that can be read: not counted" for name in self.not_counted]
         checked = {**({"package_checker": self.package} if self.package else {}), **self.systems}
         return found + [f"{name}: {'; '.join(one.complaints)}" for name, one in checked.items() if not one.passed]
 
     @property
     def passes(self) -> bool:
         return not self.reasons
+
+    @property
+    def no_submission_because(self) -> list[str]:
+        """What keeps these logs from being a submission, though all may pass; of a package its checker decides."""
+        if self.package is not None:
+            return []
+        told = [(f"{one.name} ({one.benchmark}): ", one.no_submission_because) for one in self.sets]
+        found = [(of if len(told) > 1 else "") + why for of, reasons in told for why in reasons]
+        for name, count in Counter(one.name for one in self.sets).items():
+            if count > 1:
+                found.append(f"{name}: results of {count} benchmarks, and a submission has a folder for each")
+        return found
 
     @property
     def derived(self) -> bool:
@@ -144,6 +168,7 @@ class Judged(Value, frozen=True):
 
     verdict: Literal["passes", "fails"]
     reasons: list[str]
+    no_submission_because: list[str]
     derived_rules: bool
     ruleset: str
     sets: list[JudgedSet]
@@ -162,6 +187,7 @@ def judged(verdict: Verdict) -> Judged:
     return Judged(
         verdict="passes" if verdict.passes else "fails",
         reasons=verdict.reasons,
+        no_submission_because=verdict.no_submission_because,
         derived_rules=verdict.derived,
         **fields,
     )
@@ -180,7 +206,9 @@ def text(verdict: Verdict) -> str:
     by = f"ruleset{'s' if len(names) > 1 else ''} {', '.join(names)}"
     by += ", derived rules for small copies" if verdict.derived else ""
     word, other = "passes" if verdict.passes else "fails", verdict.package
-    told += [f"verdict: {word} ({by})", *(f"  {reason}" for reason in verdict.reasons)]
+    short = some(verdict.no_submission_because, 3, "; ") if verdict.passes else ""
+    told.append(f"verdict: {word} ({by})" + (f", but is no submission: {short}" if short else ""))
+    told += [f"  {reason}" for reason in verdict.reasons]
     if other is not None and other.passed and not verdict.passes:
         told.append("  The official package_checker passes it: it does not look at these.")
     warned = [warning for one in verdict.sets for warning in one.warnings]

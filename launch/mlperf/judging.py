@@ -23,7 +23,7 @@ from launch.mlperf import package
 from launch.mlperf.derived_rules import derived_rules
 from launch.mlperf.package import Task
 from launch.mlperf.reading import definition_of, expected_of
-from launch.mlperf.staging import Judged, staged_runs, without_a_line
+from launch.mlperf.staging import Judged, staged_runs
 
 FOLDERS_OF_A_PACKAGE = ("results", "systems")
 
@@ -57,7 +57,8 @@ def refuse_unknown(ruleset: str) -> None:
 def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
     """A log, a folder of logs, or a package; by a ruleset, or each set by that of its own round."""
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
-        staged, rules = staged_runs(place, Path(scratch)), [package.rules(name) for name in package.rulesets()]
+        staged, not_counted = staged_runs(place, Path(scratch))
+        rules = [package.rules(name) for name in package.rulesets()]
         submission = all((place / name).is_dir() for name in FOLDERS_OF_A_PACKAGE)
         logs = [[run.log for run in judged] for _, judged in staged]
         found = [Ruleset(ruleset, "--ruleset") if ruleset else _ruleset_of(runs, rules, configs) for runs in logs]
@@ -78,7 +79,7 @@ def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
             sets=[_judge_set(one, said, configs) for one in sets],
             package=said[whole].renamed({f"{Path(whole.arguments[0])}/": ""}) if whole else None,
             systems={name: said[task] for name, task in descriptions.items()},
-            not_counted=without_a_line(place),
+            not_counted=not_counted,
         )
 
 

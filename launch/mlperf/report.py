@@ -15,7 +15,7 @@ from benchmarks.mlperf.verdict import judged, text
 from benchmarks.rendering.columns import some
 from launch.command_line.output import answer
 from launch.mlperf import judging
-from launch.mlperf.staging import staged_runs, without_a_line
+from launch.mlperf.staging import staged_runs
 
 
 def report(
@@ -44,11 +44,13 @@ def _packaged(place: Path, org: Path, system: Path | None, implementation: Path 
         raise RequestError(what, where=f"--system={system or ''}", next_command=command)
     if implementation is not None and not implementation.is_dir():
         raise RequestError("no such folder", where=f"--implementation={implementation}")
-    if lost := without_a_line(place):
-        what = f"{some(lost)}: no line of MLLOG in it, so a package would lack its run"
-        raise RequestError(what, where=str(place), next_command="move it elsewhere if it is no result of this set")
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
-        sets = staged_runs(place, Path(scratch))
+        sets, lost = staged_runs(place, Path(scratch))
+        if lost:
+            what = f"{some(lost)}: no line of MLLOG in it that can be read, so a package would lack its run"
+            raise RequestError(
+                what, where=str(place), next_command="move it elsewhere if it is no result of this set"
+            )
         if len(sets) != 1:
             names = ", ".join(sorted({judged[0].log.benchmark or "unknown" for _, judged in sets}))
             what = f"{len(sets)} sets of runs in it ({names}): a package is made of one benchmark on one system"

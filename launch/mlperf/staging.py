@@ -4,15 +4,22 @@ Nothing is written into what is judged: every run is copied first, as result_N.t
 several experiments in it is judged run by run. A line that no log has is refused before a checker reads it.
 """
 
+import gzip
 import re
-from collections.abc import Sequence
+import shlex
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
+import msgspec
+
+from benchmarks.backend import SkippedLine
 from benchmarks.errors import RequestError
-from benchmarks.files import read_json
+from benchmarks.files import opened, read_json
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.records import TOKEN
 from benchmarks.mlperf.run_log import LoggedRun
@@ -20,8 +27,11 @@ from benchmarks.runs.runfolder import BENCHMARK
 from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.reading import runs_in
 
-LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)")
-RESULT_NAMES = "result_*.txt"  # of a submission
+LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.gz)?")
+RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.gz)?")  # of a submission, also packed
+GZIP_MAGIC = b"\x1f\x8b"
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+CHUNK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 16  # of MLLOG
 
 
@@ -34,34 +44,46 @@ class Judged(NamedTuple):
     staged: Path
 
 
-def staged_runs(place: Path, scratch: Path) -> list[tuple[str, list[Judged]]]:
-    """The runs below a place, by folder and benchmark, each copied to a file of its own."""
+class Staged(NamedTuple):
+    """What there is to judge: the runs by folder and benchmark, and the files that should hold one and do not."""
+
+    sets: list[tuple[str, list[Judged]]]
+    not_counted: list[str]
+
+
+def staged_runs(place: Path, scratch: Path) -> Staged:
+    """The runs below a place, each copied to a file of its own."""
+    groups = _groups(place)
+    named = [path for path in place.rglob("*") if RESULT_NAMES.fullmatch(path.name) and not path.is_dir()]
     found = [
         (name, judged)
-        for number, (name, files) in enumerate(_groups(place).items())
+        for number, (name, files) in enumerate(groups.items())
         for judged in _staged(files, scratch / f"set-{number}")
     ]
     if not found:
-        why = "no line with :::MLLOG can be read; launch/ingest.py says why of each"
-        raise RequestError("no run of MLPerf in it", where=str(place), why=why)
-    return found
-
-
-def without_a_line(place: Path) -> list[str]:
-    """The results below a place that hold no line of MLLOG, and so no run."""
-    found = [path for path in place.rglob(RESULT_NAMES) if path.is_file() and not _is_log(path)]
-    return [str(path.relative_to(place)) for path in sorted(found, key=_by_number)]
+        raise RequestError(
+            "no run of MLPerf in it",
+            where=str(place),
+            why="no line with :::MLLOG can be read",
+            next_command=f"python launch/ingest.py --log={shlex.quote(str(next(iter(groups.values()))[0]))}",
+        )
+    logs = [path for files in groups.values() for path in files]
+    counted = {run.source for _, judged in found for run in judged}
+    lost = {*named, *logs} - counted
+    return Staged(found, [str(path.relative_to(place)) for path in sorted(lost, key=_by_number)])
 
 
 def _groups(place: Path) -> dict[str, list[Path]]:
     """Folder -> its logs; of a single log, itself."""
-    if not place.exists():
-        raise RequestError("no such folder or file", where=str(place))
+    if not place.is_dir() and not place.is_file():
+        what = "it is no folder and no plain file" if place.exists() else "no such folder or file"
+        raise RequestError(what, where=str(place), next_command="the folder with the logs, or one log")
     named = (path for path in place.rglob("*") if LOG_NAMES.fullmatch(path.name))
     files = sorted((path for path in ([place] if place.is_file() else named) if _is_log(path)), key=_by_number)
     if not files:
-        why = "a log of MLPerf has lines with :::MLLOG; files named *.txt, *.out, *.log and *.mllog are looked at"
-        raise RequestError("no MLLOG line in it", where=str(place), why=why)
+        why = "a log of MLPerf has lines with :::MLLOG; *.txt, *.out, *.log and *.mllog are looked at, also with .gz"
+        command = f"python launch/report.py timing {shlex.quote(str(place))}     (the steps of logs of other kinds)"
+        raise RequestError("no MLLOG line in it", where=str(place), why=why, next_command=command)
     groups: dict[str, list[Path]] = {}
     for path in files:
         groups.setdefault(_group_of(path, place), []).append(path)
@@ -90,10 +112,38 @@ def _own_run(path: Path) -> Path | None:
 def _is_log(path: Path) -> bool:
     if not path.is_file():
         return False
-    with path.open("rb") as stream:  # what a job printed before its first line of MLLOG may be long
-        return any(
-            TOKEN in line and MLLOG.recognises(line) for line in iter(partial(stream.readline, LONGEST_LINE), b"")
-        )
+    with _opened(path) as stream:  # what a job printed before its first line of MLLOG may be long
+        try:
+            lines = iter(partial(stream.readline, LONGEST_LINE), b"")
+            return any(TOKEN in line and MLLOG.recognises(line) for line in lines)
+        except DAMAGED:
+            return False
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """A log, plain or packed."""
+    with opened(path) as stream:
+        packed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        stream.seek(0)
+        with gzip.open(stream) if packed else nullcontext(stream) as source:
+            yield source
+
+
+def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
+    """A log as a plain file, and what is wrong with a packed one: what can be read of it is judged."""
+    with _opened(path) as source:
+        if not isinstance(source, gzip.GzipFile):
+            return path, ""
+        folder.mkdir(parents=True, exist_ok=True)
+        plain = folder / "unpacked"
+        with plain.open("wb") as target:
+            try:
+                while data := source.read1(CHUNK_BYTES):
+                    target.write(data)
+            except DAMAGED as error:
+                return plain, str(error)
+    return plain, ""
 
 
 def _by_number(path: Path) -> tuple[str, int, str]:
@@ -106,22 +156,33 @@ def _staged(files: Sequence[Path], folder: Path) -> list[list[Judged]]:
     """The runs of one folder, those of each benchmark in a folder of their own."""
     found: dict[str | None, list[Judged]] = {}
     for path in files:
-        _refuse_long_lines(path)
-        runs, name = runs_in(path), (_own_run(path) or path).name
+        plain, damage = _unpacked(path, folder)
+        _refuse_long_lines(plain, path)
+        runs, name = _runs_in(plain, damage), (_own_run(path) or path).name
         bounds = [0, *(run.records[0].line - 1 for run in runs[1:]), None]
         for place, (run, lines) in enumerate(zip(runs, pairwise(bounds), strict=False), start=1):
             own = found.setdefault(run.benchmark, [])
             staged = folder / (run.benchmark or "unknown") / f"result_{len(own)}.txt"
             staged.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("rb") as stream:
+            with plain.open("rb") as stream:
                 staged.write_bytes(b"".join(islice(stream, *lines)))
             own.append(Judged(name if len(runs) == 1 else f"{name}, run {place}", run, path, staged))
     return list(found.values())
 
 
-def _refuse_long_lines(path: Path) -> None:
+def _runs_in(plain: Path, damage: str) -> list[LoggedRun]:
+    """The runs; the last of a damaged log says so."""
+    runs = runs_in(plain)
+    if damage and runs:
+        last = runs[-1]
+        cut = SkippedLine(line=last.records[-1].line, reason=f"the packed log is damaged after it: {damage}")
+        runs[-1] = msgspec.structs.replace(last, skipped=[*last.skipped, cut])
+    return runs
+
+
+def _refuse_long_lines(plain: Path, path: Path) -> None:
     """A line of MLLOG is some hundred bytes long, 373 at most in the results of v4.0 to v5.1."""
-    with path.open("rb") as stream:
+    with plain.open("rb") as stream:
         number, length, marked = 1, 0, False
         while piece := stream.readline(LONGEST_LINE):
             length, marked = length + len(piece), marked or TOKEN in piece
@@ -130,7 +191,8 @@ def _refuse_long_lines(path: Path) -> None:
                     f"an MLLOG line of more than {LONGEST_LINE} bytes",
                     where=f"{path}:{number}",
                     why="the longest of a published log has 373: that one is damaged",
-                    next_command=f"sed -n {number}p {path} | cut -c 1-300",
+                    next_command=f"{'' if plain is path else 'z'}cat {shlex.quote(str(path))} | sed -n {number}p"
+                    " | cut -c 1-300",
                 )
             if piece.endswith(b"\n"):
                 number, length, marked = number + 1, 0, False

@@ -53,6 +53,10 @@ BROKEN = SkippedLine(line=9, reason="truncated: its JSON object does not end")
         (made_run(said={"opt_gradient_clip_norm": 1.0}), "opt_gradient_clip_norm is 1.0"),
         (made_run(said={"opt_adamw_weight_decay": 0.1}), "opt_adamw_weight_decay is 0.1"),
         (made_run(said={"eval_samples": 17}), "eval_samples is 17"),
+        (made_run(said={"global_batch_size": 0}), "global_batch_size is 0, which is no count"),
+        (made_run(said={"global_batch_size": -8}), "global_batch_size is -8"),
+        (made_run(said={"global_batch_size": float("nan")}), "global_batch_size is nan"),
+        (made_run(said={"global_batch_size": "8"}), "global_batch_size is '8'"),
         (made_run(said={"target_accuracy": 2.0}), "target_accuracy is 2.0, the target of llama2_70b_lora is 0.925"),
         (
             changed(lambda records: [one for one in records for _ in range(1 + (one.key == "run_start"))]),

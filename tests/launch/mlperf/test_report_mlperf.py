@@ -1,6 +1,8 @@
 """launch/report.py mlperf as a user runs it: the package's own checkers on logs made for the tests."""
 
+import gzip
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -13,7 +15,7 @@ from benchmarks.mlperf.verdict import Judged
 from benchmarks.mlperf.writing import WrittenRun
 from launch.mlperf.emit import write
 from launch.mlperf.package import folder as package_folder
-from launch.mlperf.staging import without_a_line
+from launch.mlperf.staging import staged_runs
 from tests import forked
 from tests.benchmarks.mlperf.made_runs import made_run, replace
 
@@ -71,7 +73,7 @@ def test_a_result_without_a_line_of_mllog_fails_and_another_file_does_not(conten
 def test_a_result_s_lines_may_come_after_megabytes_of_others(tmp_path: Path) -> None:
     path = logs(tmp_path, count=1) / "result_0.txt"
     path.write_bytes(b"NCCL INFO Channel 00\n" * 400_000 + b"x" * 9_000_000 + b"\n" + path.read_bytes())
-    assert without_a_line(tmp_path) == []
+    assert staged_runs(tmp_path, tmp_path / "scratch").not_counted == []
 
 
 @pytest.mark.parametrize(("description", "note"), [(None, "is missing"), ("{", "can't be read"), ("{}", "names no")])
@@ -81,6 +83,43 @@ def test_a_system_that_is_not_described_is_noted(description: str | None, note: 
         (tmp_path / "systems").mkdir()
         (tmp_path / "systems" / "box.json").write_text(description)
     assert f"systems/box.json {note}" in as_json(folder)["sets"][0]["system"]["note"]
+
+
+def test_too_few_runs_or_a_mixture_pass_and_are_called_no_submission(tmp_path: Path) -> None:
+    folder = logs(tmp_path / "mixed", count=2)
+    assert as_json(folder)["no_submission_because"] == ["2 of the 10 runs that a submission needs"]
+    spoil(folder, 1, made_run(said={"seed": 2, "submission_platform": "8xOther"}))
+    spoil(folder, 2, made_run("llama31_8b"))
+    (verdict,) = (line for line in report("mlperf", folder).stdout.splitlines() if line.startswith("verdict:"))
+    assert "passes" in verdict and "2 of the 10 runs that a submission needs" in verdict
+    why = as_json(folder)["no_submission_because"]
+    assert any("2 systems (1xcpu, 8xOther)" in one for one in why) and any(
+        "results of 2 benchmarks" in one for one in why
+    )
+    assert as_json(logs(tmp_path / "whole", count=10))["no_submission_because"] == []
+
+
+def test_packed_logs_are_read_and_a_damaged_one_is_no_result(tmp_path: Path) -> None:
+    folder, plain = logs(tmp_path / "packed", count=3), logs(tmp_path / "plain", count=3)
+    for path in list(folder.iterdir()):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    stories = [[run["story"] for run in as_json(one)["sets"][0]["runs"]] for one in (folder, plain)]
+    assert stories[0] == stories[1]
+    cut, broken = folder / "result_0.txt.gz", folder / "result_1.txt.gz"
+    cut.write_bytes(cut.read_bytes()[:-8])
+    broken.write_bytes(broken.read_bytes()[:12])
+    said = as_json(folder, code=3)
+    assert said["not_counted"] == ["result_1.txt.gz"]
+    assert "the packed log is damaged" in said["sets"][0]["runs"][0]["story"]["findings"][0]["what"]
+
+
+def test_a_log_that_holds_no_run_is_named_whatever_it_is(tmp_path: Path) -> None:
+    logs(tmp_path, count=1)
+    (tmp_path / "result_1.txt").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "result_2.txt")
+    (tmp_path / "slurm-7.out").write_text(':::MLLOG {"key": "run_start", \n')
+    assert staged_runs(tmp_path, tmp_path / "scratch").not_counted == ["result_1.txt", "result_2.txt", "slurm-7.out"]
 
 
 def test_what_is_so_of_all_runs_is_said_once(tmp_path: Path) -> None:
