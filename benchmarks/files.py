@@ -30,6 +30,7 @@ _REMEDIES = {
     errno.EIO: "look in dmesg: the disk or the file server failed",
     errno.EMFILE: "ulimit -n 65536",
     errno.ENOENT: "look whether its folder was renamed or removed",
+    errno.EISDIR: "move that folder away",
     errno.ELOOP: "remove the link that leads to itself",
 }
 
@@ -40,15 +41,23 @@ _REASONS = {
 
 
 def opened(path: Path) -> BinaryIO:
-    """A plain file to read. OSError also of a pipe or a device, which may have no end."""
+    """A plain file to read. OSError also of a pipe or a device, which may have no end and is not opened."""
+    _refuse_other_kinds(path.stat().st_mode, path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
-    kind = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(kind):
+    try:
+        _refuse_other_kinds(os.fstat(descriptor).st_mode, path)  # it may be another one by now
+    except OSError:
         os.close(descriptor)
-        if stat.S_ISDIR(kind):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        raise
     return os.fdopen(descriptor, "rb")
+
+
+def _refuse_other_kinds(kind: int, path: Path) -> None:
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(kind):
+        name = "a named pipe" if stat.S_ISFIFO(kind) else "a device or a socket"
+        raise OSError(errno.EINVAL, f"it is no plain file but {name}", str(path))
 
 
 def read(path: Path, most: int = MOST_BYTES) -> bytes:

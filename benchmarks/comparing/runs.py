@@ -62,8 +62,9 @@ class Chosen(NamedTuple):
 
 def read_run(folder: RunFolder) -> ComparedRun:
     """RequestError: it has no result, or a file that can't be read."""
-    if not (folder.path / RESULT).is_file():
-        raise RequestError("it has no result.json: it goes on, or was cut off", where=str(folder.path))
+    if not (folder.path / RESULT).exists():
+        what, command = "it has no result.json: it goes on, or was cut off", "python launch/status.py says which"
+        raise RequestError(what, where=str(folder.path), next_command=command)
     result = folder.stored_result()
     known = (folder.path / PROVENANCE).is_file()
     changed = known and result.provenance is not None and folder.provenance_digest() != result.provenance

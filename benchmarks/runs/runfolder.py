@@ -7,6 +7,7 @@ rank. Files are the truth.
 """
 
 import contextlib
+import errno
 import os
 import re
 import shlex
@@ -250,7 +251,10 @@ class RunFolder:
         except FileNotFoundError:
             raise _missing(path) from None
         except OSError as error:
-            raise files.cannot_read(error, path) from None
+            refused = files.cannot_read(error, path)
+            if name == RESULT and error.errno in (errno.EISDIR, errno.EINVAL):
+                refused.next_command = f"move it away, then: {remake_command(self.path)}"
+            raise refused from None
         except files.NOT_JSON as error:
             other = _another_version(self.path / PROVENANCE) if isinstance(error, msgspec.ValidationError) else None
             raise RequestError(
@@ -283,7 +287,7 @@ def _another_version(provenance: Path) -> str | None:
 def _sha256(path: Path) -> str:
     import hashlib
 
-    with path.open("rb") as stream:
+    with files.opened(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -105,7 +105,7 @@ class Sides:
                 run = read_run(folder)
                 runs.append(run._replace(pair=pairs.get(run.name)))
             except RequestError as error:
-                left_out[folder.run_id] = error.what
+                left_out[folder.run_id] = "; ".join(filter(None, (error.what, error.next_command)))
         return Chosen(label=text, runs=runs, left_out=left_out)
 
     def _named(self, name: str) -> list[RunFolder]:

@@ -1,9 +1,11 @@
 """compare.py: what may be typed for a side, which runs it finds, how it ends. On copies of a real run."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,18 @@ def test_two_tags_are_compared(runs: Path) -> None:
     assert "+5.00%" in row
     assert row.endswith("worse")
     assert "nothing that is recorded of these runs differs" in done.stdout
+
+
+@pytest.mark.parametrize(("make", "says"), [(os.mkfifo, "but a named pipe"), (os.mkdir, "Is a directory")])
+def test_what_is_no_file_where_the_result_should_be_is_named_with_the_cure(
+    runs: Path, make: Callable[[Path], None], says: str
+) -> None:
+    place = next(runs.glob("*0001"))
+    (place / RESULT).unlink()
+    make(place / RESULT)
+    done = compare("0000", "0001", place=runs)
+    assert done.returncode == 3 and says in done.stdout
+    assert f"move it away, then: python launch/verify.py --repair {place}" in done.stdout
 
 
 def test_names_of_runs_and_folders_are_sides_too(runs: Path) -> None:
