@@ -4,8 +4,9 @@ import contextlib
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -40,7 +41,7 @@ _REASONS = {
 }
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BufferedReader:
     """A plain file to read. OSError also of a pipe or a device, which may have no end and is not opened."""
     _refuse_other_kinds(path.stat().st_mode, path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer

@@ -50,6 +50,7 @@ KEPT_PROFILE = "pgle"  # a folder: the profile of an earlier run of the same pro
 
 ReadValue = TypeVar("ReadValue")
 
+ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")  # any other folder or file of such a name is somebody else's
 RUN_ID = re.compile(r"^\d{8}T\d{6}Z-.*-[0-9a-f]{4}$")
 
 
@@ -191,8 +192,8 @@ class RunFolder:
         return f"sha256:{_sha256(path)}" if path.exists() else None
 
     def attempts(self) -> list[int]:
-        numbers = [path.name.removeprefix("attempt-") for path in self.path.glob("attempt-*")]
-        return sorted(int(number) for number in numbers if number.isascii() and number.isdecimal())
+        found = ((ATTEMPT.fullmatch(path.name), path) for path in self.path.glob("attempt-*"))
+        return sorted(int(name[1]) for name, path in found if name is not None and path.is_dir())
 
     def job_output(self) -> list[Path]:
         """What the job script itself has printed."""

@@ -122,7 +122,8 @@ def _near(name: str, runs: list[RunFolder]) -> UnknownName | None:
 
 
 def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
-    fitting = [folder for folder in runs if name in folder.run_id]
+    fitting = [folder for folder in runs if name == folder.run_id]
+    fitting = fitting or [folder for folder in runs if name in folder.run_id]
     # Tables call a renamed run by its folder, pages by the name that its record has.
     renamed = (folder for folder in runs if not RUN_ID.search(folder.run_id))
     fitting = fitting or [folder for folder in renamed if name in folder.recorded_run_id()]

@@ -193,6 +193,16 @@ def sealed(folder: RunFolder) -> RunFolder:
     return folder
 
 
+def test_what_is_only_called_like_an_attempt_is_none(whole_run: RunFolder) -> None:
+    before = whole_run.attempts()
+    for name in ("attempt-x", "attempt-", "attempt-0", "attempt-02", "attempt-²", "attempt-1.bak"):
+        (whole_run.path / name).mkdir()
+    (whole_run.path / "attempt-7").write_text("a note")
+    (whole_run.path / "attempt-8").symlink_to("nowhere")
+    assert whole_run.attempts() == before
+    assert whole_run.changed_since_sealed() == []
+
+
 def test_what_a_run_left_is_sealed_and_any_change_is_named(whole_run: RunFolder) -> None:
     sealed(whole_run)
     assert whole_run.changed_since_sealed() == []
