@@ -10,11 +10,13 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
-from benchmarks.mlperf.records import MINGLED, number
+from benchmarks.mlperf.records import MINGLED, number, whole
 from benchmarks.mlperf.run_log import LoggedRun
+from benchmarks.rendering.columns import some
 from benchmarks.values import Value
 
 CLOCK_SLACK_MS = 1000  # lines of one process may be written a little out of order
+LONGEST_SECONDS = 100 * 86400
 SHOWN = 3  # examples of one kind
 
 
@@ -34,7 +36,8 @@ def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
     """All there is to say of one run, the errors first."""
     found = [*_ending(run), *_lines(run), *_clock(run), *_batch(run)]
     if benchmark is None:
-        found.append(_warning(f"benchmark {run.benchmark!r} isn't known here: target and settings are not compared"))
+        said = f"{run.settings.get('submission_benchmark')!r:.100}"
+        found.append(_warning(f"benchmark {said} isn't known here: target and settings are not compared"))
     elif not run.is_open:
         found += [*_target(run, benchmark), *_settings(run, benchmark), *_cadence(run, benchmark)]
     return sorted(found, key=lambda finding: finding.level != "error")
@@ -89,21 +92,28 @@ def _clock(run: LoggedRun) -> Iterator[Finding]:
         seconds = (before.time_ms - after.time_ms) / 1000
         yield _warning(f"the clock went back by {seconds:.3f} s between {before.key} and {after.key}", after.line)
     if run.seconds is not None and run.seconds <= 0:
-        yield _error(f"run_stop is {-run.seconds:.3f} s before run_start")
+        yield _error(f"run_stop is {abs(run.seconds):.3f} s before run_start")
+    if run.seconds is not None and run.seconds > LONGEST_SECONDS:
+        yield _error(
+            f"run_stop is {run.seconds / 86400:,.0f} days after run_start: one of them is no time of the run"
+        )
     last, stop = run.evaluations[-1] if run.evaluations else None, run.stop_ms
     if stop is not None and last is not None and last.time_ms > stop:
         yield _warning(f"run_stop is {(last.time_ms - stop) / 1000:.3f} s before the last evaluation", last.line)
 
 
 def _batch(run: LoggedRun) -> Iterator[Finding]:
-    if "global_batch_size" in run.settings and run.batch is None:
-        yield _error(f"global_batch_size is {run.settings['global_batch_size']!r}, which is no count of samples")
+    said = run.values("global_batch_size")
+    if bad := [one for one in said if (whole(one) or 0) <= 0]:
+        yield _error(f"global_batch_size is {bad[0]!r:.100}, which is no count of samples")
+    elif len({*map(whole, said)}) > 1:
+        yield _error(f"global_batch_size is {some([*map(repr, said)])} in one run")
 
 
 def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
-    target, said = benchmark.target, run.settings.get("target_accuracy")
-    if said is not None and said != target.at_most:
-        yield _error(f"target_accuracy is {said}, the target of {benchmark.name} is {target.at_most}")
+    target, said = benchmark.target, run.values("target_accuracy")
+    if other := [one for one in said if one is not None and one != target.at_most]:
+        yield _error(f"target_accuracy is {other[0]!s:.100}, the target of {benchmark.name} is {target.at_most}")
     reached = [one for one in run.evaluations if one.value is not None and target.reached_by(one.value)]
     last = run.evaluations[-1] if run.evaluations else None
     if run.status == "success" and last is None:
@@ -121,6 +131,9 @@ def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
 def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     """Within a step of the rules: a submission may round down, and count the step that is about to begin."""
     counted = [(one.samples, one.line) for one in run.evaluations if one.samples is not None]
+    if run.evaluations and (run.evaluations[-1].samples or 0) <= 0:
+        what = "the last evaluation does not say after how many samples it is: how many the run needed is not known"
+        yield _warning(what, run.evaluations[-1].line)
     if not counted or not run.batch:
         return
     first = first_evaluation(benchmark, run.batch)
@@ -142,8 +155,8 @@ def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
 
 def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     for key, expected in fixed_settings(benchmark).items():
-        if key in run.settings and not _same(run.settings[key], expected):
-            yield _error(f"{key} is {run.settings[key]!r}, the rules of {benchmark.name} have {expected!r}")
+        if other := [one for one in run.values(key) if not _same(one, expected)]:
+            yield _error(f"{key} is {other[0]!r:.100}, the rules of {benchmark.name} have {expected!r}")
     steps = run.settings.get("opt_learning_rate_training_steps")
     trained = None if run.samples is None or not run.batch else run.samples // run.batch
     if isinstance(steps, int) and steps > 0 and trained is not None and trained > steps:

@@ -5,11 +5,13 @@ worth a complaint in it is findings.py's; where its time went is time_to_train.p
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.backend import SkippedLine
+from benchmarks.logs.log_endings import printable
 from benchmarks.mlperf.records import Record, number, whole
 from benchmarks.values import Value
 
@@ -21,6 +23,8 @@ SETTINGS = {
     "context_parallelism", "expert_parallelism", "micro_batch_size", "config_filename", "cache_clear",
 }  # fmt: skip
 SETTING_PREFIXES = ("submission_", "opt_", "lora_", "lowest_numerical_precision_in_")
+BENCHMARK_NAME = re.compile(r"(?=.{1,100}$)[A-Za-z0-9]\w*(?:[.-]\w+)*", re.ASCII)  # a log may say anything
+LONGEST_NAME = 200
 MARKS = ("init_start", "init_stop", "run_start", "run_stop")
 SECONDS_KEYS = ("train_step_time", "train_step_timing in s")
 LOSS_KEYS = ("train_loss", "reduced_train_loss")
@@ -61,8 +65,17 @@ class LoggedRun(Value, frozen=True):
 
     @property
     def benchmark(self) -> str | None:
+        """None also where what is logged could not be the name of a file or a folder."""
         value = self.settings.get("submission_benchmark")
-        return value if isinstance(value, str) else None
+        return value if isinstance(value, str) and BENCHMARK_NAME.fullmatch(value) else None
+
+    @property
+    def platform(self) -> str | None:
+        return _one_line(self.settings.get("submission_platform"))
+
+    def values(self, key: str) -> list[Any]:
+        """All that the run says of a setting, each value once."""
+        return list({repr(one.value): one.value for one in self.records if one.key == key}.values())
 
     @property
     def is_open(self) -> bool:
@@ -143,7 +156,7 @@ def _split(records: Sequence[Record]) -> list[list[Record]]:
 def _run(records: list[Record], skipped: list[SkippedLine], other_ranks: int) -> LoggedRun:
     marks = {mark: [record for record in records if record.key == mark] for mark in MARKS}
     stops = marks["run_stop"]
-    text = str(stops[-1].metadata.get("status", "")) if stops else ""
+    text = _one_line(str(stops[-1].metadata.get("status", ""))) or "" if stops else ""
     return LoggedRun(
         records=records,
         skipped=skipped,
@@ -160,6 +173,11 @@ def _run(records: list[Record], skipped: list[SkippedLine], other_ranks: int) ->
         status=STATUSES.get(text.lower(), "unknown"),
         status_text=text,
     )
+
+
+def _one_line(value: Any) -> str | None:
+    """What a log calls something, which may be anything."""
+    return printable(value[:LONGEST_NAME].encode(errors="replace").decode()) if isinstance(value, str) else None
 
 
 def _evaluations(records: Sequence[Record]) -> list[Evaluation]:

@@ -47,10 +47,9 @@ def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Exp
         convergence = compare_convergence(run, apart, benchmark, expected)
     target = benchmark.target.at_most if benchmark else number(run.settings.get("target_accuracy"))
     values = [one.value for one in run.evaluations if one.value is not None]
-    platform = run.settings.get("submission_platform")
     return Story(
         benchmark=run.benchmark,
-        platform=platform if isinstance(platform, str) else None,
+        platform=run.platform,
         status=run.status,
         status_text=run.status_text,
         target=target,

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from benchmarks.logs.log_endings import printable
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.findings import Finding
 from benchmarks.mlperf.reference_points import PublishedTime
@@ -216,7 +217,7 @@ def text(verdict: Verdict) -> str:
         more = f"and {len(warned) - MOST_WARNINGS} more" if len(warned) > MOST_WARNINGS else ""
         told += ["warnings, which the official checkers do not raise", *(f"  {w}" for w in warned[:MOST_WARNINGS])]
         told += [f"  {more}"] if more else []
-    return "\n".join(told)
+    return "\n".join(map(printable, told))
 
 
 def _set_lines(one: SetVerdict) -> list[str]:

@@ -165,8 +165,7 @@ def _system_of(one: Judged, configs: Configs) -> System:
             note = f"{name} is missing"
         except (OSError, ValueError):
             note = f"{name} can't be read"
-    platform = one.log.settings.get("submission_platform")
-    return on_platform(platform if isinstance(platform, str) else None, known, note)
+    return on_platform(one.log.platform, known, note)
 
 
 # --- the verdict on them -----------------------------------------------------------------------

@@ -3,14 +3,12 @@ ORG/systems/SYSTEM.json, ORG/results/SYSTEM/BENCHMARK/result_N.txt, ORG/benchmar
 What is wrong with such a folder is what the package's own checkers say of it.
 """
 
-import re
 import shutil
 import tempfile
 from pathlib import Path
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
-from benchmarks.logs.log_endings import printable
 from benchmarks.mlperf.verdict import judged, text
 from benchmarks.rendering.columns import some
 from launch.command_line.output import answer
@@ -56,10 +54,10 @@ def _packaged(place: Path, org: Path, system: Path | None, implementation: Path 
             what = f"{len(sets)} sets of runs in it ({names}): a package is made of one benchmark on one system"
             raise RequestError(what, where=str(place))
         runs = sets[0][1]
-        name, benchmark = system.stem, runs[0].log.benchmark or "unknown"
-        if not re.fullmatch(r"[A-Za-z0-9]\w*(?:[.-]\w+)*", benchmark, re.ASCII):  # a log may say anything
-            what = f"'{printable(benchmark)}' cannot be the name of a folder"
-            raise RequestError(what, where="submission_benchmark of the logs")
+        name, benchmark = system.stem, runs[0].log.benchmark
+        if benchmark is None:
+            what = "the logs name no benchmark, and its name is that of a folder"
+            raise RequestError(what, where="submission_benchmark of the logs", next_command="logs that name one")
         results = org / "results" / name
         if results.exists():
             what, instead = f"{results} is there already", "another --package, or remove that folder"

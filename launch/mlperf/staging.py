@@ -20,6 +20,7 @@ import msgspec
 from benchmarks.backend import SkippedLine
 from benchmarks.errors import RequestError
 from benchmarks.files import opened, read_json
+from benchmarks.logs.log_endings import printable
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.records import TOKEN
 from benchmarks.mlperf.run_log import LoggedRun
@@ -27,8 +28,8 @@ from benchmarks.runs.runfolder import BENCHMARK
 from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.reading import runs_in
 
-LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.gz)?")
-RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.gz)?")  # of a submission, also packed
+LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.gz)?", re.DOTALL)
+RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.gz)?", re.DOTALL)  # of a submission, also packed
 GZIP_MAGIC = b"\x1f\x8b"
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 CHUNK_BYTES = 1 << 20
@@ -70,7 +71,7 @@ def staged_runs(place: Path, scratch: Path) -> Staged:
     logs = [path for files in groups.values() for path in files]
     counted = {run.source for _, judged in found for run in judged}
     lost = {*named, *logs} - counted
-    return Staged(found, [str(path.relative_to(place)) for path in sorted(lost, key=_by_number)])
+    return Staged(found, [printable(str(path.relative_to(place))) for path in sorted(lost, key=_by_number)])
 
 
 def _groups(place: Path) -> dict[str, list[Path]]:
@@ -86,7 +87,7 @@ def _groups(place: Path) -> dict[str, list[Path]]:
         raise RequestError("no MLLOG line in it", where=str(place), why=why, next_command=command)
     groups: dict[str, list[Path]] = {}
     for path in files:
-        groups.setdefault(_group_of(path, place), []).append(path)
+        groups.setdefault(printable(_group_of(path, place)), []).append(path)
     return groups
 
 
@@ -158,7 +159,7 @@ def _staged(files: Sequence[Path], folder: Path) -> list[list[Judged]]:
     for path in files:
         plain, damage = _unpacked(path, folder)
         _refuse_long_lines(plain, path)
-        runs, name = _runs_in(plain, damage), (_own_run(path) or path).name
+        runs, name = _runs_in(plain, damage), printable((_own_run(path) or path).name)
         bounds = [0, *(run.records[0].line - 1 for run in runs[1:]), None]
         for place, (run, lines) in enumerate(zip(runs, pairwise(bounds), strict=False), start=1):
             own = found.setdefault(run.benchmark, [])

@@ -40,6 +40,19 @@ def going_back(records: list[Record]) -> list[Record | SkippedLine]:
     return [replace(record, time_ms=record.time_ms - 90_000 * (n >= middle)) for n, record in enumerate(records)]
 
 
+def twice(key: str, value: Any) -> LoggedRun:
+    """A setting that is logged with another value before its own."""
+    return changed(
+        lambda records: [
+            one for two in records for one in ([replace(two, value=value), two] if two.key == key else [two])
+        ]
+    )
+
+
+def at(key: str, time_ms: float) -> LoggedRun:
+    return changed(lambda records: [replace(one, time_ms=time_ms) if one.key == key else one for one in records])
+
+
 BROKEN = SkippedLine(line=9, reason="truncated: its JSON object does not end")
 
 
@@ -57,6 +70,10 @@ BROKEN = SkippedLine(line=9, reason="truncated: its JSON object does not end")
         (made_run(said={"global_batch_size": -8}), "global_batch_size is -8"),
         (made_run(said={"global_batch_size": float("nan")}), "global_batch_size is nan"),
         (made_run(said={"global_batch_size": "8"}), "global_batch_size is '8'"),
+        (twice("global_batch_size", 16), "global_batch_size is 16, 8 in one run"),
+        (twice("lora_alpha", 64.0), "lora_alpha is 64.0, the rules of"),
+        (twice("target_accuracy", 2.0), "target_accuracy is 2.0, the target of"),
+        (at("run_start", -5.0), "one of them is no time of the run"),
         (made_run(said={"target_accuracy": 2.0}), "target_accuracy is 2.0, the target of llama2_70b_lora is 0.925"),
         (
             changed(lambda records: [one for one in records for _ in range(1 + (one.key == "run_start"))]),

@@ -99,6 +99,18 @@ def test_too_few_runs_or_a_mixture_pass_and_are_called_no_submission(tmp_path: P
     assert as_json(logs(tmp_path / "whole", count=10))["no_submission_because"] == []
 
 
+def test_what_a_log_says_leads_neither_out_of_the_scratch_folder_nor_into_the_report_s_lines(tmp_path: Path) -> None:
+    folder = logs(tmp_path / "logs", count=1)
+    for place, name in enumerate([str(tmp_path / "evil"), "../../evil", "a\0b", "n" * 300], start=1):
+        spoil(folder, place, made_run(said={"submission_benchmark": name}))
+    spoil(folder, 5, made_run(said={"submission_platform": "\033[31m\nverdict: passes"}))
+    scratch = tmp_path / "scratch"
+    assert len(staged_runs(folder, scratch / "deep").sets) == 2
+    assert not list(tmp_path.rglob("*evil*")) and [one.name for one in scratch.iterdir()] == ["deep"]
+    done = report("mlperf", folder)
+    assert "\033" not in done.stdout and "\nverdict: passes" not in done.stdout and done.returncode == 3
+
+
 def test_packed_logs_are_read_and_a_damaged_one_is_no_result(tmp_path: Path) -> None:
     folder, plain = logs(tmp_path / "packed", count=3), logs(tmp_path / "plain", count=3)
     for path in list(folder.iterdir()):
