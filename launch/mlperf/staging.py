@@ -4,16 +4,18 @@ Nothing is written into what is judged: every run is copied first, as result_N.t
 several experiments in it is judged run by run. A line that no log has is refused before a checker reads it.
 """
 
+import bz2
 import gzip
+import lzma
 import re
 import shlex
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from functools import partial
+from io import BufferedReader
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,6 +23,7 @@ from benchmarks.backend import SkippedLine
 from benchmarks.errors import RequestError
 from benchmarks.files import opened, read_json
 from benchmarks.logs.log_endings import printable
+from benchmarks.logs.packed import HEAD_BYTES, UNPACKERS
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.records import TOKEN
 from benchmarks.mlperf.run_log import LoggedRun
@@ -28,10 +31,10 @@ from benchmarks.runs.runfolder import BENCHMARK
 from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.reading import runs_in
 
-LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.gz)?", re.DOTALL)
-RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.gz)?", re.DOTALL)  # of a submission, also packed
-GZIP_MAGIC = b"\x1f\x8b"
-DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.(?:gz|bz2|xz))?", re.DOTALL)
+RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.(?:gz|bz2|xz))?", re.DOTALL)  # of a submission, also packed
+Unpacking = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 CHUNK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 16  # of MLLOG
 
@@ -82,7 +85,9 @@ def _groups(place: Path) -> dict[str, list[Path]]:
     named = (path for path in place.rglob("*") if LOG_NAMES.fullmatch(path.name))
     files = sorted((path for path in ([place] if place.is_file() else named) if _is_log(path)), key=_by_number)
     if not files:
-        why = "a log of MLPerf has lines with :::MLLOG; *.txt, *.out, *.log and *.mllog are looked at, also with .gz"
+        why = (
+            "a log of MLPerf has :::MLLOG lines; *.txt, *.out, *.log and *.mllog are looked at, also with .gz or .xz"
+        )
         command = f"python launch/report.py timing {shlex.quote(str(place))}     (the steps of logs of other kinds)"
         raise RequestError("no MLLOG line in it", where=str(place), why=why, next_command=command)
     groups: dict[str, list[Path]] = {}
@@ -113,38 +118,38 @@ def _own_run(path: Path) -> Path | None:
 def _is_log(path: Path) -> bool:
     if not path.is_file():
         return False
-    with _opened(path) as stream:  # what a job printed before its first line of MLLOG may be long
-        try:
-            lines = iter(partial(stream.readline, LONGEST_LINE), b"")
+    with opened(path) as stream:
+        try:  # what a job printed before its first line of MLLOG may be long
+            source = _unpacking(stream) or stream
+            lines = iter(partial(source.readline, LONGEST_LINE), b"")
             return any(TOKEN in line and MLLOG.recognises(line) for line in lines)
         except DAMAGED:
             return False
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """A log, plain or packed."""
-    with opened(path) as stream:
-        packed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-        stream.seek(0)
-        with gzip.open(stream) if packed else nullcontext(stream) as source:
-            yield source
+def _unpacking(stream: BufferedReader) -> Unpacking | None:
+    """None of a plain file."""
+    head = stream.peek(HEAD_BYTES)
+    return next((unpack(stream) for magic, unpack in UNPACKERS if head.startswith(magic)), None)
 
 
 def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
     """A log as a plain file, and what is wrong with a packed one: what can be read of it is judged."""
-    with _opened(path) as source:
-        if not isinstance(source, gzip.GzipFile):
+    with opened(path) as stream:
+        source = _unpacking(stream)
+        if source is None:
             return path, ""
         folder.mkdir(parents=True, exist_ok=True)
         plain = folder / "unpacked"
         with plain.open("wb") as target:
-            try:
-                while data := source.read1(CHUNK_BYTES):
-                    target.write(data)
-            except DAMAGED as error:
-                return plain, str(error)
-    return plain, ""
+            while True:
+                try:
+                    data = source.read1(CHUNK_BYTES)
+                except DAMAGED as error:
+                    return plain, str(error)
+                if not data:
+                    return plain, ""
+                target.write(data)
 
 
 def _by_number(path: Path) -> tuple[str, int, str]:
@@ -192,8 +197,8 @@ def _refuse_long_lines(plain: Path, path: Path) -> None:
                     f"an MLLOG line of more than {LONGEST_LINE} bytes",
                     where=f"{path}:{number}",
                     why="the longest of a published log has 373: that one is damaged",
-                    next_command=f"{'' if plain is path else 'z'}cat {shlex.quote(str(path))} | sed -n {number}p"
-                    " | cut -c 1-300",
+                    next_command=f"{'' if plain is path else 'unpack it, then: '}sed -n {number}p"
+                    f" {shlex.quote(str(path))} | cut -c 1-300",
                 )
             if piece.endswith(b"\n"):
                 number, length, marked = number + 1, 0, False

@@ -1,16 +1,20 @@
 """launch/report.py mlperf as a user runs it: the package's own checkers on logs made for the tests."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from benchmarks.errors import RequestError
 from benchmarks.mlperf.verdict import Judged
 from benchmarks.mlperf.writing import WrittenRun
 from launch.mlperf.emit import write
@@ -109,6 +113,20 @@ def test_what_a_log_says_leads_neither_out_of_the_scratch_folder_nor_into_the_re
     assert not list(tmp_path.rglob("*evil*")) and [one.name for one in scratch.iterdir()] == ["deep"]
     done = report("mlperf", folder)
     assert "\033" not in done.stdout and "\nverdict: passes" not in done.stdout and done.returncode == 3
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("bz2", bz2.compress), ("xz", lzma.compress)])
+def test_logs_of_other_packers_are_read_too(ending: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = logs(tmp_path / "logs", count=1) / "result_0.txt"
+    data = pack(path.read_bytes())
+    path.unlink()
+    packed = path.with_name(f"result_0.txt.{ending}")
+    packed.write_bytes(data)
+    ((_, (run,)),) = staged_runs(path.parent, tmp_path / "scratch").sets
+    assert run.log.status == "success" and not run.log.skipped
+    packed.write_bytes(data[:20])
+    with pytest.raises(RequestError, match="no MLLOG line in it"):
+        staged_runs(path.parent, tmp_path / "again")
 
 
 def test_packed_logs_are_read_and_a_damaged_one_is_no_result(tmp_path: Path) -> None:
