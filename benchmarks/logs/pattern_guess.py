@@ -13,7 +13,9 @@ from benchmarks.logs.templates import Template, lines_of
 
 FEWEST_LINES = 3
 LONGEST_LINE = 1000
-NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)(?![\d.])", re.IGNORECASE)
+NUMBER = re.compile(
+    r"(?<![\w.])[+-]?(?:\d{1,3}(?:[,_]\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)(?![\d.])", re.IGNORECASE
+)
 BEFORE = {  # a field -> what stands before its number
     "step": re.compile(r"(?:\b|_)(?:step|iter|iteration)s?\W{0,3}\s*$", re.IGNORECASE),
     "loss": re.compile(r"(?<![\w.])(?:train[_ ])?loss\W{0,3}\s*$", re.IGNORECASE),
@@ -75,6 +77,6 @@ def _fits(pattern: str, lines: list[str]) -> bool:
         template = Template(pattern)
     except RequestError:
         return False
-    matches = [template.pattern.search(line.encode()) for line in lines]
-    steps = [int(match["step"]) for match in matches if match]
+    values = [template.values_in(line.encode(), cut="") for line in lines]
+    steps = [found["step"] for found in values if found]
     return len(steps) == len(lines) and all(a <= b for a, b in pairwise(steps)) and steps[0] < steps[-1]

@@ -53,14 +53,22 @@ RATES = {"tokens_per_second": TOKENS_RATE, "samples_per_second": SAMPLES_RATE, "
 PRINTED_RATES = (*RATES, "tflops", "tokens_per_second_per_device")
 
 PARTS = re.compile(r"\{(\w+)\}|([ \t]*\.\.\.[ \t]*)|([ \t]+)|((?:(?!\{\w+\}|\.\.\.)[^ \t])+)")
-WHOLE = rb"[0-9]{1,15}"
+GROUPS = rb"\d{1,3}+(?:(?:,\d{3}){1,4}+|(?:_\d{3}){1,4}+)"  # 1,000 or 1_000
+WHOLE = rb"(?:%b|\d{1,15})"  # %b: GROUPS, or what never fits
 NUMBER = (
     rb"(?=[-+.\dniNI])[+-]?"  # its first character: for all others, the alternatives need not be tried
-    rb"(?:\d{1,3}+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+|[nN]a[nN]|[iI]nf(?:inity)?)"
+    rb"(?:%b(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+|[nN]a[nN]|[iI]nf(?:inity)?)"
 )
+NEVER = rb"(?!)"
+# A number that goes on, as 1,5 and 12.5k do, is not read in part. Between the commas of a CSV's line none has groups.
+STARTS, ENDS = rb"(?<![\d.])(?<!\d[,_])", rb"(?![.,_]?\d|[eE][+-]?\d|[kKMGT](?![A-Za-z]))"
+CELL_STARTS, CELL_ENDS = rb"(?<![\d.])", ENDS.replace(rb",_", b"")
+ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # whether it can be read or not, as 1e+3
+OTHER_UNIT = {"seconds": rb"(?! ?(?:[mun]s|min)\b)", "milliseconds": rb"(?! ?(?:s|sec|[un]s|min)\b)"}
 LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
 MOST_TRIED = 100  # beginnings of a step's line in one piece of a log, to recognise it
 Part = tuple[str, str, str, str]  # of a template: a field, dots, blanks or a text; three of them are empty
+BLANK: Part = ("", "", " ", "")
 REPEATED = "a field can stand once in a template"
 
 
@@ -68,10 +76,13 @@ REPEATED = "a field can stand once in a template"
 
 
 class Template:
-    """One template, compiled. `anchor` is the word of it that a log is searched for."""
+    """One template, compiled. `anchor` is the word of it that a log is searched for. One that only `begins` a line
+    takes any number for its step.
+    """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, begins: bool = False) -> None:
         self.text = text
+        self._begins = begins
         self.parts: list[Part] = PARTS.findall(text.strip(" \t"))
         self.fields = [field for field, *_ in self.parts if field]
         unknown = [field for field in self.fields if field not in FIELDS]
@@ -84,14 +95,17 @@ class Template:
         words = [literal for *_, literal in self.parts]
         self._anchor_at = max(range(len(words)), key=lambda at: len(words[at]), default=0)
         self.anchor = os.fsencode(words[self._anchor_at]) if words else b""
-        self.pattern = re.compile(_regex(self.parts))
+        self.pattern = self._compiled(self.parts)
 
     def around_anchor(self) -> re.Pattern[bytes]:
         """The same pattern, with a group `anchor` where the anchor begins."""
-        return re.compile(_regex(self.parts, self._anchor_at))
+        return self._compiled(self.parts, self._anchor_at)
 
     def from_anchor(self) -> re.Pattern[bytes]:
-        return re.compile(_regex(self.parts[self._anchor_at :]))
+        return self._compiled(self.parts[self._anchor_at :])
+
+    def _compiled(self, parts: Sequence[Part], anchor_at: int = -1) -> re.Pattern[bytes]:
+        return re.compile(_regex(parts, anchor_at, begins=self._begins))
 
     def values_in(self, text: bytes, cut: str) -> dict[str, float] | None:
         """The fields' numbers; None where the text does not fit, UnreadableError where one ends where it was cut."""
@@ -109,11 +123,11 @@ class Template:
         after = last + 1
         while after < len(self.parts) and not (self.parts[after][0] or self.parts[after][1]):
             after += 1
-        begins = Template("".join(texts[:after]))
-        return begins if begins.anchor else self
+        begins = Template("".join([*texts[:after], "..." if after < len(texts) else ""]), begins=True)
+        return begins if begins.anchor else Template(self.text, begins=True)
 
 
-def _regex(parts: Sequence[Part], anchor_at: int = -1) -> bytes:
+def _regex(parts: Sequence[Part], anchor_at: int, *, begins: bool) -> bytes:
     """What follows a gap is taken where it first fits: looked for again further on, it leaves less for the rest.
     No gap is longer than a line is looked at.
     """
@@ -124,13 +138,26 @@ def _regex(parts: Sequence[Part], anchor_at: int = -1) -> bytes:
         if at == anchor_at:
             found += b"(?P<anchor>)"
         if field:
-            number = WHOLE if field in ("step", "global_batch_size") else NUMBER
-            found += rb"(?<![\d.])(?P<" + field.encode() + rb">" + number + rb")(?!\.?\d)"
+            is_cell = _is_cell(parts, at)
+            found += ANY_STEP if begins and field == "step" and not is_cell else _number(field, is_cell=is_cell)
         elif blank:
             found += rb"[ \t]+"
         elif literal:
             found += re.escape(os.fsencode(literal))
     return found + opened
+
+
+def _number(field: str, *, is_cell: bool) -> bytes:
+    number = WHOLE if field in ("step", "global_batch_size") else NUMBER
+    starts, ends = (CELL_STARTS, CELL_ENDS) if is_cell else (STARTS, ENDS)
+    groups = NEVER if is_cell else GROUPS
+    return starts + rb"(?P<%b>%b)" % (field.encode(), number % groups) + ends + OTHER_UNIT.get(field, b"")
+
+
+def _is_cell(parts: Sequence[Part], at: int) -> bool:
+    """Whether another number may stand beyond a comma beside the field."""
+    comma, beyond = parts[at + 1 : at + 3] if at + 2 < len(parts) else (BLANK, BLANK)
+    return (comma[3] == "," and not beyond[2]) or (at > 0 and parts[at - 1][3] == ",")
 
 
 # --- a format ---------------------------------------------------------------------------------
@@ -165,7 +192,7 @@ class TemplateFormat(LineFormat):
         self.facts = facts
         self._lines = [Template(text) for text in ([facts.line] if isinstance(facts.line, str) else facts.line)]
         self._more = [Template(text) for text in facts.more]
-        begins = Template(facts.begins) if facts.begins else self._lines[0].beginning()
+        begins = Template(facts.begins, begins=True) if facts.begins else self._lines[0].beginning()
         if not begins.anchor:
             raise RequestError("the template has no word that a log could be searched for", where=f"'{begins.text}'")
         self.word = begins.anchor
@@ -320,7 +347,7 @@ def format_of_pattern(text: str, head: bytes = b"") -> TemplateFormat:
 def _last_digit(match: re.Match[bytes] | None, field: str) -> float:
     """What the last digit of a field is worth; 0 where it is not there or has an exponent."""
     text = match.groupdict().get(field) if match else None
-    if text is None or not re.fullmatch(rb"[\d,.+-]+", text):
+    if text is None or not re.fullmatch(rb"[\d,._+-]+", text):
         return 0.0
     return float(f"1e-{len(text.partition(b'.')[2])}")
 

@@ -107,12 +107,26 @@ def test_deepspeed_leaves_a_log_to_the_framework_above_it() -> None:
         ("it {step} ... {seconds}s", "an it, it 3 and no other it: 12s", (3, 12.0, None)),
         ("{seconds} s at it {step}", "-x +.5 s at it 3", (3, 0.5, None)),
         ("it {step} loss {loss} ... t={seconds}", "it 3 loss 2.5 t=", None),
+        (
+            "step {step} ... loss {loss}, {seconds}s",
+            "step 1,000 of 2,000 loss 1,234.5, 1,250.5s",
+            (1000, 1250.5, 1234.5),
+        ),
+        ("step {step} ... {seconds}s", "step 1_000_000 took 1_250.5s", (1_000_000, 1250.5, None)),
+        ("{step},{loss},{seconds}", "5,200,1.5", (5, 1.5, 200.0)),
+        ("{step},...,{seconds} s", "5,200,1.5,250 s", (5, 250.0, None)),
+        ("step {step} ... {seconds}s", "step 7 took 1,5s", None),  # a part of a number is none
+        ("step {step} ... {seconds}", "step 7 took 12.5k", None),
+        ("step {step} ... {seconds}s", "step 1e+3 took 2s", None),
+        ("step {step} ... {seconds}", "step 7 took 893.76ms", None),  # nor is one of another unit
+        ("step {step} ... {milliseconds}", "step 7 took 2 s", None),
     ],
 )
 def test_patterns(pattern: str, line: str, expected: tuple[int, float | None, object] | None) -> None:
     log = read(format_of_pattern(pattern), line + "\n")
     if expected is None:
         assert log.attempts == []
+        assert len(log.skipped) == 1
         return
     ((step,),) = log.attempts
     assert (step.step, step.seconds) == expected[:2]
@@ -138,6 +152,7 @@ def test_patterns_that_are_refused(pattern: str) -> None:
             lambda n: f"iteration={n:8}/  99 | elapsed_time_per_iteration_ms=16{n}.6 | lm loss=11.{n}",
             "{milliseconds}",
         ),
+        (lambda n: f"step {n:03},000 | loss 3.{n} | took 1,0{n}.5 ms", "took {milliseconds} ms"),
         (lambda n: f"epoch {n} acc 3.{n} in 5s", None),
         (lambda n: f"step {20 - n} took 3.{n}s", None),  # steps go up
     ],
@@ -149,7 +164,8 @@ def test_guessed_patterns(line: Callable[[int], str], pattern: str | None) -> No
         assert guess == pattern
         return
     assert pattern in guess
-    assert [step.step for step in steps_of(format_of_pattern(guess), text)] == list(range(10, 16))
+    steps = [step.step for step in steps_of(format_of_pattern(guess), text)]
+    assert steps in (list(range(10, 16)), list(range(10_000, 16_000, 1_000)))
 
 
 # --- NeMo and Megatron ------------------------------------------------------------------------
