@@ -15,14 +15,16 @@ A log of no known format is read by a pattern of its steps' lines, with fields i
     python launch/ingest.py --log=train.log --pattern='step {step} ... loss {loss} ... {seconds}s'
 
 Exit codes: 0 the steps were read, and the figures, if asked for, are valid; 2 the request was wrong or the log
-is of no known format; 3 the log was read but the figures are invalid (the result says why).
+is of no known format; 3 the log was read but has no step, or the figures are invalid (the result says why).
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import os
 import shlex
 import shutil
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -33,7 +35,7 @@ from absl import flags
 
 from benchmarks.backend import LogFormat
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.logs import foreign, ingest
 from benchmarks.logs.known_formats import all_log_formats, backend_of_format
 from benchmarks.logs.pattern_guess import guessed_pattern
@@ -53,7 +55,15 @@ if TYPE_CHECKING:
 
 COMMAND = "python launch/ingest.py"
 STDIN = "-"
-GZIP_MAGIC = b"\x1f\x8b"
+# How the bytes of a log begin that is no plain text -> what makes it one.
+UNPACKED_BY = {
+    b"\x1f\x8b": "zcat",
+    b"BZh": "bzcat",
+    b"\xfd7zXZ": "xzcat",
+    b"\x28\xb5\x2f\xfd": "zstdcat",
+    b"\xff\xfe": "iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "iconv -f UTF-16 -t UTF-8",
+}
 PATTERN_EXAMPLE = "step {step} ... loss {loss} ... {seconds}s"  # where none can be guessed
 IN_MEMORY_BYTES = 8 << 20  # of a pipe, which can be read once; the rest waits on disk
 
@@ -90,7 +100,29 @@ def main(argv: list[str]) -> int:
         rule = WINDOW.value or window.STEADY
         report = Report(log_format, log, sorted(watched.others), outcome, _stories(log_format, stream), rule)
     answer(report.data(), report.table)
+    if not log.attempts and not report.stories:
+        raise _no_step(name, log_format, log)
     return EXIT_VALID if outcome is None or outcome.result.status == "valid" else EXIT_INVALID
+
+
+class NoStepError(StepmarkError):
+    """The log was read, and nothing in it can be used."""
+
+    exit_code = EXIT_INVALID
+
+
+def _no_step(name: str, log_format: LogFormat, log: ingest.ReadLog) -> NoStepError:
+    path = "LOG" if name == STDIN else shlex.quote(name)
+    if log.skipped:
+        first = log.skipped[0]
+        why = (
+            f"none of the {len(log.skipped)} lines of steps can be read; the first, line {first.line}: {first.reason}"
+        )
+        next_command = f"sed -n {first.line}p {path}     shows that line"
+    else:
+        why = f"it has lines that {log_format.name} prints at a start, and none of a step"
+        next_command = f"python launch/doctor.py logs {path}     says why a run ended"
+    return NoStepError("no step was read", where=f"--log={name}", why=why, next_command=next_command)
 
 
 def _stories(log_format: LogFormat, stream: BinaryIO) -> "list[Story] | None":
@@ -201,12 +233,29 @@ def _open(name: str) -> BinaryIO:
     """A log, seekable. A pipe is copied first: its format may show itself late, and then it is read again."""
     if name == STDIN:
         return _copied(sys.stdin.buffer)
+    _refuse_special(name)
     try:
         stream = Path(name).open("rb")  # noqa: SIM115 - the caller closes it
         return stream if stream.seekable() else _copied(stream)
     except OSError as error:
         _refuse_run(name)
         raise RequestError(f"can't read the log: {error.strerror}", where=f"--log={name}") from error
+
+
+def _refuse_special(name: str) -> None:
+    """A pipe that nobody writes to would be waited for. The shell's own, `<(zcat a.gz)`, leads to no name."""
+    try:
+        mode = Path(os.path.realpath(name)).stat().st_mode
+    except OSError:
+        return  # opening it says why
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        reads = f"cat {shlex.quote(name)} | {COMMAND} --log=-" if stat.S_ISFIFO(mode) else f"{COMMAND} --log=PATH"
+        raise RequestError(
+            f"'{name}' is no file but a pipe, socket or device",
+            where=f"--log={name}",
+            why="it was not opened: it may never end",
+            next_command=reads,
+        )
 
 
 def _refuse_run(name: str) -> None:
@@ -249,8 +298,10 @@ def _how_to_read(name: str, stream: BinaryIO) -> str:
     """The command with a pattern guessed from the log, where one can be."""
     stream.seek(0)
     head = stream.read(ingest.HEAD_BYTES)
-    if head.startswith(GZIP_MAGIC):
-        return f"zcat {shlex.quote(name)} | {COMMAND} --log=-"
+    unpack = next((program for magic, program in UNPACKED_BY.items() if head.startswith(magic)), None)
+    if unpack:
+        pattern = "" if PATTERN.value is None else f" --pattern={shlex.quote(PATTERN.value)}"
+        return f"{unpack} {shlex.quote(name)} | {COMMAND} --log=-{pattern}"
     pattern = guessed_pattern(head) or PATTERN_EXAMPLE
     if pattern == PATTERN.value:
         return f"grep -n -i -m5 step {shlex.quote(name)}     (where a line of a step is, its words are the pattern)"

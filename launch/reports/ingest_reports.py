@@ -80,8 +80,9 @@ class Report(NamedTuple):
         """A line for each attempt, then what was left out."""
         skipped = self.log.skipped
         attempts = [choose_window(one_series(steps), self.window)[1] for steps in self.log.attempts]
-        rows = [HEADINGS, *(_row(steps) for steps in attempts)]
-        lines = [f"format: {self.log_format.name}", *columns(rows, numbers=(0, 1, 2, 3, 4))]
+        rows = [_row(steps) for steps in attempts]
+        lines = [f"format: {self.log_format.name}"]
+        lines += columns([HEADINGS, *rows], numbers=(0, 1, 2, 3, 4)) if rows else []
         lines += [line for steps in attempts for line in _left_out(steps)]
         lines += [f"seconds: {self.log_format.seconds_are}"] if self.log_format.seconds_are else []
         why = self._why_no_seconds()

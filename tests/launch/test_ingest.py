@@ -3,6 +3,8 @@ convention the TFLOP/s are, and which published figure is nearest.
 """
 
 import json
+import lzma
+import os
 import shlex
 import subprocess
 import sys
@@ -326,6 +328,36 @@ def test_a_pattern_reads_a_log_of_no_known_format_and_a_refusal_offers_one(log: 
     assert "no field 'stop'" in run(flag, "--pattern=step {stop}").stderr.decode()
 
 
+# --- no step ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [[], BENCHMARK])
+@pytest.mark.parametrize(
+    ("text", "skipped", "why"),
+    [
+        (START, 0, "none of a step"),
+        ("iter 5: loss 3.2, time -5.1ms\niter 6: loss 3.2, ti\n", 2, "line 1: seconds can't be"),
+    ],
+)
+def test_a_log_without_a_step_is_invalid_and_says_why(
+    log: Log, text: str, skipped: int, why: str, flags: list[str]
+) -> None:
+    flag = log("a.log", text)
+    done = run("--json", flag, *flags)
+    assert done.returncode == 3
+    assert len(json.loads(done.stdout)["skipped_lines"]) == skipped
+    for words in (f"where: {flag}", why, "next:  "):
+        assert words in done.stderr.decode()
+    assert b"missing steps" not in run(flag, *flags).stdout  # no table without rows
+
+
+def test_a_pipe_of_the_shell_is_read(log: Log) -> None:
+    path = log("a.log", step_lines(range(5))).removeprefix("--log=")
+    command = f"{sys.executable} {SCRIPT} --log=<(cat {path})"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 # --- refusals ---------------------------------------------------------------------------------
 
 
@@ -335,7 +367,11 @@ def test_a_pattern_reads_a_log_of_no_known_format_and_a_refusal_offers_one(log: 
         ([], "no log given"),
         (["--log=/no/such/file"], "No such file"),
         ([f"--log={REPOSITORY}"], "Is a directory"),
-        (["--log=/dev/null"], "empty"),
+        (["--log=/dev/null"], "no file but a pipe, socket or device"),
+        (["--log=named pipe"], "next:  cat 'named pipe' | python launch/ingest.py --log=-"),
+        (["--log=empty.log"], "the log is empty"),
+        (["--log=packed.log"], "next:  xzcat packed.log | python launch/ingest.py --log=-\n"),
+        (["--log=utf16.log", "--pattern={step} s"], "--log=- --pattern='{step} s'"),
         (["--log=-"], "empty"),
         (["--log=a.log", "--log=b.log"], "cat a.log b.log | python launch/ingest.py --log=-"),
         ([f"--log={REPOSITORY / 'setup.cfg'}"], "known formats: mllog, maxtext"),
@@ -360,6 +396,9 @@ def test_a_pattern_reads_a_log_of_no_known_format_and_a_refusal_offers_one(log: 
 def test_refusals(arguments: list[str], says: str, tmp_path: Path) -> None:
     (tmp_path / "results/run-79f0").mkdir(parents=True)
     (tmp_path / "results/run-79f0/benchmark.json").write_text("{}")
+    os.mkfifo(tmp_path / "named pipe")
+    for name, content in {"empty": b"", "packed": lzma.compress(b"a"), "utf16": "a".encode("utf-16")}.items():
+        (tmp_path / f"{name}.log").write_bytes(content)
     done = run("--json", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert says in done.stderr.decode()
