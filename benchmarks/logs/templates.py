@@ -62,7 +62,7 @@ NUMBER = (
 NEVER = rb"(?!)"
 # A number that goes on, as 1,5 and 12.5k do, is not read in part. Between the commas of a CSV's line none has groups.
 STARTS, ENDS = rb"(?<![\d.])(?<!\d[,_])", rb"(?![.,_]?\d|[eE][+-]?\d|[kKMGT](?![A-Za-z]))"
-CELL_STARTS, CELL_ENDS = rb"(?<![\d.])", ENDS.replace(rb",_", b"")
+AFTER_A_COMMA, CELL_ENDS = rb"(?<![\d.])", ENDS.replace(rb",_", b"")
 ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # whether it can be read or not, as 1e+3
 OTHER_UNIT = {"seconds": rb"(?! ?(?:[mun]s|min)\b)", "milliseconds": rb"(?! ?(?:s|sec|[un]s|min)\b)"}
 LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
@@ -138,8 +138,7 @@ def _regex(parts: Sequence[Part], anchor_at: int, *, begins: bool) -> bytes:
         if at == anchor_at:
             found += b"(?P<anchor>)"
         if field:
-            is_cell = _is_cell(parts, at)
-            found += ANY_STEP if begins and field == "step" and not is_cell else _number(field, is_cell=is_cell)
+            found += _number(parts, at, begins=begins)
         elif blank:
             found += rb"[ \t]+"
         elif literal:
@@ -147,17 +146,17 @@ def _regex(parts: Sequence[Part], anchor_at: int, *, begins: bool) -> bytes:
     return found + opened
 
 
-def _number(field: str, *, is_cell: bool) -> bytes:
-    number = WHOLE if field in ("step", "global_batch_size") else NUMBER
-    starts, ends = (CELL_STARTS, CELL_ENDS) if is_cell else (STARTS, ENDS)
-    groups = NEVER if is_cell else GROUPS
-    return starts + rb"(?P<%b>%b)" % (field.encode(), number % groups) + ends + OTHER_UNIT.get(field, b"")
-
-
-def _is_cell(parts: Sequence[Part], at: int) -> bool:
-    """Whether another number may stand beyond a comma beside the field."""
+def _number(parts: Sequence[Part], at: int, *, begins: bool) -> bytes:
+    field = parts[at][0]
     comma, beyond = parts[at + 1 : at + 3] if at + 2 < len(parts) else (BLANK, BLANK)
-    return (comma[3] == "," and not beyond[2]) or (at > 0 and parts[at - 1][3] == ",")
+    after_a_comma = at > 0 and parts[at - 1][3] == ","
+    is_cell = after_a_comma or (comma[3] == "," and not beyond[2])  # another number may stand beyond the comma
+    if begins and field == "step" and not is_cell:
+        return ANY_STEP
+    number = WHOLE if field in ("step", "global_batch_size") else NUMBER
+    named = rb"(?P<%b>%b)" % (field.encode(), number % (NEVER if is_cell else GROUPS))
+    ends = CELL_ENDS if is_cell else ENDS
+    return (AFTER_A_COMMA if after_a_comma else STARTS) + named + ends + OTHER_UNIT.get(field, b"")
 
 
 # --- a format ---------------------------------------------------------------------------------
@@ -228,9 +227,9 @@ class TemplateFormat(LineFormat):
         return True
 
     def _line(self, window: Window, found: int) -> tuple[bytes, str] | None:
-        """The line around a word, up to a second report in it, and why its end is no end of line.
+        """The report that has the word, up to its line's end or a further report, and why its end is no end of line.
 
-        None where no step's report begins with this very word.
+        None where no step's report has this very word.
         """
         rest, cut = window.line_from(found)
         if self._from_word.match(rest) is None:  # a line may have the word more than once
@@ -241,7 +240,9 @@ class TemplateFormat(LineFormat):
         for report in reports:
             if report.start("anchor") == len(before):
                 other = next(reports, None)
-                return (text[: other.start()], "mingled with another writer's line") if other else (text, cut)
+                if other is not None:
+                    return text[report.start() : other.start()], "mingled with another writer's line"
+                return text[report.start() :], cut
         return None
 
     def report(self, window: Window, found: int) -> StepReport | None:

@@ -57,14 +57,15 @@ def whole(value: Any) -> int | None:
 def read_records(stream: BinaryIO) -> Iterator[Record | SkippedLine]:
     """Every MLLOG line of a log, in order."""
     place = 1
-    while line := stream.readline(LONGEST_LINE):
-        if TOKEN in line:
-            found = BEGIN.search(line)
-            if found is None:
-                yield SkippedLine(line=place, reason="no JSON object after :::MLLOG")
-            else:
-                yield _record(line, found, place)
-        place += line.endswith(b"\n")
+    while text := stream.readline(LONGEST_LINE):
+        for line in text.split(b"\r") if TOKEN in text else ():
+            if TOKEN in line:
+                found = BEGIN.search(line)
+                if found is None:
+                    yield SkippedLine(line=place, reason="no JSON object after :::MLLOG")
+                else:
+                    yield _record(line, found, place)
+        place += text.endswith(b"\n")
 
 
 def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | SkippedLine:

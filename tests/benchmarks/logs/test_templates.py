@@ -15,6 +15,7 @@ from benchmarks.logs.templates import TemplateFormat, format_of_pattern, formats
 from benchmarks.values import Step
 from nemo_backend.line_logs import MegatronLog, NemoUntimedLog
 from nemo_backend.progress_bar_log import NemoBarLog
+from tests.benchmarks.logs.formats import seeds_of_formats
 
 FORMATS = {one.name: one for one in formats_in(DEFAULT_ROOT)}
 each_format = pytest.mark.parametrize("found", FORMATS.values(), ids=FORMATS)
@@ -92,6 +93,20 @@ def test_deepspeed_leaves_a_log_to_the_framework_above_it() -> None:
     found = detect(io.BytesIO(text.encode()), all_log_formats())
     assert found is not None
     assert found.name == "gpt-neox"
+
+
+@pytest.mark.parametrize("separator", [b"\r\n", b"\r", b"\x0c", b"\x0b", b"\x85", b"\xe2\x80\xa8"])
+def test_lines_are_parted_by_line_ends_alone_and_none_is_lost(separator: bytes) -> None:
+    """What ends no line leaves two reports in one: each is read as it would be alone, or named."""
+    for seed in seeds_of_formats():
+        found = detect(io.BytesIO(seed.text), all_log_formats())
+        assert found is not None
+        (steps,), log = read(found, seed.text).attempts, read(found, seed.text.replace(b"\n", separator))
+        (parted,) = log.attempts or [[]]
+        assert log.duplicates == 0
+        assert len(parted) + len(log.skipped) == len(steps)
+        assert all(step in steps for step in parted)
+        assert log.skipped == [] or separator not in (b"\r\n", b"\r")
 
 
 # --- templates --------------------------------------------------------------------------------

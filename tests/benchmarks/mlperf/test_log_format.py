@@ -70,3 +70,12 @@ def test_the_lines_of_a_log_are_counted_however_long_they_are() -> None:
     painted = b"\rEpoch 0" * (LONGEST_LINE // 4)
     (found,) = read_records(io.BytesIO(b"\n" + painted + b"\n\n" + line("seed", 7).encode()))
     assert isinstance(found, Record) and (found.line, found.key) == (4, "seed")
+
+
+def test_a_carriage_return_ends_a_line() -> None:
+    text = "\n".join(["bar 5%", *run_lines()]).encode()
+    keys, parted = (
+        [one.key for one in read_records(io.BytesIO(one)) if isinstance(one, Record)]
+        for one in (text, text.replace(b"\n", b"\r"))
+    )
+    assert keys == parted
