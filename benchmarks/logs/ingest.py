@@ -141,18 +141,20 @@ class ReadLog:
         attempt = 0
         pauses: list[dict[int, str]] = []  # of each attempt: a step -> what took place before it
         for event in events:
-            self.begun = max(self.begun, event.attempt)
-            self.duplicates += event.duplicates
-            if event.skipped is not None:
-                self.skipped.append(event.skipped)
-            if event.step is not None:
+            step = event.step
+            if step is not None:
                 if event.attempt != attempt:
                     attempt = event.attempt
-                    self.attempts.append([])
+                    steps: list[Step] = []
+                    self.attempts.append(steps)
                     pauses.append({})
-                self.attempts[-1].append(event.step)
+                steps.append(step)
                 if event.pause is not None:
-                    pauses[-1][event.step.step] = event.pause
+                    pauses[-1][step.step] = event.pause
+            elif event.skipped is not None:
+                self.skipped.append(event.skipped)
+            self.duplicates += event.duplicates
+            self.begun = event.attempt  # which never decreases
         self.attempts = [without_pauses(steps, found) for steps, found in zip(self.attempts, pauses, strict=True)]
 
     def last_timed(self) -> list[Step]:

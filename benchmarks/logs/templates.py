@@ -8,7 +8,7 @@ in a line.
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -53,13 +53,9 @@ RATES = {"tokens_per_second": TOKENS_RATE, "samples_per_second": SAMPLES_RATE, "
 PRINTED_RATES = (*RATES, "tflops", "tokens_per_second_per_device")
 
 PARTS = re.compile(r"\{(\w+)\}|([ \t]*\.\.\.[ \t]*)|([ \t]+)|((?:(?!\{\w+\}|\.\.\.)[^ \t])+)")
-GROUPS = rb"\d{1,3}+(?:(?:,\d{3}){1,4}+|(?:_\d{3}){1,4}+)"  # 1,000 or 1_000
-WHOLE = rb"(?:%b|\d{1,15})"  # %b: GROUPS, or what never fits
-NUMBER = (
-    rb"(?=[-+.\dniNI])[+-]?"  # its first character: for all others, the alternatives need not be tried
-    rb"(?:%b(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+|[nN]a[nN]|[iI]nf(?:inity)?)"
-)
-NEVER = rb"(?!)"
+WHOLE = rb"\d{1,15}+"
+GROUPS = rb"(?:[,_]\d{3}(?<!\d{4}.\d{3})(?:[,_]\d{3}){0,3}+)?+"  # behind up to three digits: 1,000 or 1_000
+NUMBER = rb"[+-]?(?:\d++%b(?:\.\d*+)?(?:[eE][+-]?\d++)?+|\.\d++|[nN]a[nN]|[iI]nf(?:inity)?)"  # %b: GROUPS, or none
 # A number that goes on, as 1,5 and 12.5k do, is not read in part. Between the commas of a CSV's line none has groups.
 STARTS, ENDS = rb"(?<![\d.])(?<!\d[,_])", rb"(?![.,_]?\d|[eE][+-]?\d|[kKMGT](?![A-Za-z]))"
 AFTER_A_COMMA, CELL_ENDS = rb"(?<![\d.])", ENDS.replace(rb",_", b"")
@@ -109,7 +105,7 @@ class Template:
 
     def values_in(self, text: bytes, cut: str) -> dict[str, float] | None:
         """The fields' numbers; None where the text does not fit, UnreadableError where one ends where it was cut."""
-        match = self.pattern.search(text) if self.anchor in text else None  # most texts lack it
+        match = self.pattern.search(text) if text.find(self.anchor) >= 0 else None  # most texts lack it
         if match is None:
             return None
         if cut and any(match.end(field) == len(match.string) for field in self.fields):
@@ -153,10 +149,12 @@ def _number(parts: Sequence[Part], at: int, *, begins: bool) -> bytes:
     is_cell = after_a_comma or (comma[3] == "," and not beyond[2])  # another number may stand beyond the comma
     if begins and field == "step" and not is_cell:
         return ANY_STEP
-    number = WHOLE if field in ("step", "global_batch_size") else NUMBER
-    named = rb"(?P<%b>%b)" % (field.encode(), number % (NEVER if is_cell else GROUPS))
-    ends = CELL_ENDS if is_cell else ENDS
-    return (AFTER_A_COMMA if after_a_comma else STARTS) + named + ends + OTHER_UNIT.get(field, b"")
+    groups = b"" if is_cell else GROUPS
+    number = WHOLE + groups if field in ("step", "global_batch_size") else NUMBER % groups
+    named = rb"(?P<%b>%b)" % (field.encode(), number)
+    after_a_blank = at > 0 and parts[at - 1][2]
+    starts = b"" if after_a_blank else AFTER_A_COMMA if after_a_comma else STARTS
+    return starts + named + (CELL_ENDS if is_cell else ENDS) + OTHER_UNIT.get(field, b"")
 
 
 # --- a format ---------------------------------------------------------------------------------
@@ -204,7 +202,7 @@ class TemplateFormat(LineFormat):
         self.seconds_are, self.no_seconds = facts.seconds_are, facts.no_seconds
         fields = {field for template in (*self._lines, *self._more) for field in template.fields}
         self.prints_loss = "loss" in fields
-        self._rates = [(name, rate) for name, rate in RATES.items() if name in fields]
+        self._has_rates = not fields.isdisjoint(RATES)
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - decimals are fixed
         return self.facts.seconds_resolution
@@ -227,15 +225,17 @@ class TemplateFormat(LineFormat):
         return True
 
     def _line(self, window: Window, found: int) -> tuple[bytes, str] | None:
-        """The report that has the word, up to its line's end or a further report, and why its end is no end of line.
+        """The line around a word, one report of it where there are more, and why its end is no end of line.
 
         None where no step's report has this very word.
         """
         rest, cut = window.line_from(found)
-        if self._from_word.match(rest) is None:  # a line may have the word more than once
-            return None
         before = window.text_before(found)
         text = before + rest
+        if text.count(self.word) == 1:
+            return (text, cut) if self.begins.search(text) is not None else None
+        if self._from_word.match(rest) is None:
+            return None
         reports = self.begins.finditer(text)
         for report in reports:
             if report.start("anchor") == len(before):
@@ -250,25 +250,25 @@ class TemplateFormat(LineFormat):
         if line is None:
             return None
         values = self._values(*line)
-        seconds = values.get("seconds")
-        if seconds is None and "milliseconds" in values:
-            seconds = round(values["milliseconds"] / 1000, 9)
-        if seconds is not None and (not math.isfinite(seconds) or seconds < 0):
+        get = values.get
+        seconds, milliseconds = get("seconds"), get("milliseconds")
+        if seconds is None and milliseconds is not None:
+            seconds = round(milliseconds / 1000, 9)
+        if seconds is not None and not 0 <= seconds < math.inf:
             raise UnreadableError(f"seconds can't be {seconds:g}")
-        finite = math.isfinite(values.get("grad_norm", 0.0))
-        batch = values.get("global_batch_size")
+        tokens, batch = get("tokens"), get("global_batch_size")
         return StepReport(
-            step=int(values.get("step", 0)),
+            step=int(get("step", 0)),
             rank=window.rank(found),
             seconds=seconds,
-            loss=values.get("loss"),
-            tokens=int(values["tokens"]) if "tokens" in values and math.isfinite(values["tokens"]) else None,
-            tflops_per_device=_finite(values.get("tflops")),
-            tokens_per_second_per_device=_finite(values.get("tokens_per_second_per_device")),
-            rates={rate: value for name, rate in self._rates if (value := _finite(values.get(name))) is not None},
+            loss=get("loss"),
+            tokens=int(tokens) if tokens is not None and math.isfinite(tokens) else None,
+            tflops_per_device=_finite(get("tflops")),
+            tokens_per_second_per_device=_finite(get("tokens_per_second_per_device")),
+            rates=_rates(values) if self._has_rates else {},
             global_batch_size=None if batch is None else int(batch),
-            epoch=values.get("epoch"),
-            excluded_because=None if finite else GRADIENT_NOT_FINITE,
+            epoch=get("epoch"),
+            excluded_because=None if math.isfinite(get("grad_norm", 0.0)) else GRADIENT_NOT_FINITE,
         )
 
     def _values(self, text: bytes, cut: str) -> dict[str, float]:
@@ -290,7 +290,11 @@ class TemplateFormat(LineFormat):
 
 def _finite(value: float | None) -> float | None:
     """A rate of -100% is how nanoGPT and llm.c print that they know none."""
-    return value if value is not None and math.isfinite(value) and value >= 0 else None
+    return value if value is not None and 0 <= value < math.inf else None
+
+
+def _rates(values: Mapping[str, float]) -> dict[str, float]:
+    return {RATES[name]: value for name, value in values.items() if name in RATES and 0 <= value < math.inf}
 
 
 class _NumberingReader(LineReader):

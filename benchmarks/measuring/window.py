@@ -262,9 +262,10 @@ def _settled_from(times: Mapping[int, float], ends: Sequence[float], marks: Mark
 def _step_ends(steps: Sequence[Step], times: Mapping[int, float]) -> list[float]:
     """When each step ended: as reported, else its seconds after the end of the step before."""
     ends: list[float] = []
+    ended = 0.0
     for index, step in enumerate(steps):
-        cumulated = (ends[-1] if ends else 0.0) + times.get(index, 0.0)
-        ends.append(cumulated if step.elapsed_seconds is None else step.elapsed_seconds)
+        ended = ended + times.get(index, 0.0) if step.elapsed_seconds is None else step.elapsed_seconds
+        ends.append(ended)
     return ends
 
 
