@@ -14,7 +14,6 @@ painted (NeMo 24.09 adds its timer last) they are those of the step before: the 
 second, which has the first one's, is left out.
 """
 
-import math
 import re
 from collections.abc import Iterator
 
@@ -28,6 +27,7 @@ from benchmarks.logs.log_stream import (
     StreamedFormat,
     UnreadableError,
     Window,
+    can_be_a_time,
     event_of,
     number_of,
     shown,
@@ -172,7 +172,7 @@ def _report(fields: dict[bytes, bytes]) -> StepReport:
         printed = fields[GLOBAL_STEP].decode(errors="backslashreplace")
         raise UnreadableError(f"global_step={printed} is rounded")
     seconds = number_of(SECONDS, fields[SECONDS]) if SECONDS in fields else None
-    if seconds is not None and (not math.isfinite(seconds) or seconds < 0):
+    if seconds is not None and not can_be_a_time(seconds):
         raise UnreadableError(f"seconds can't be {shown(fields[SECONDS])}")
     return StepReport(
         step=step,

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from benchmarks.logs.ingest import SAMPLES_RATE, TOKENS_RATE, one_series, stride
-from benchmarks.logs.log_stream import GRADIENT_NOT_FINITE
+from benchmarks.logs.log_stream import GRADIENT_NOT_FINITE, can_be_a_time
 from benchmarks.measuring import flops, statistics
 from benchmarks.measuring.figures import Resolution, SecondsPerStep, measure
 from benchmarks.measuring.ledger import attribute
@@ -114,7 +114,11 @@ def _timed(steps: list[Step], workload: Workload) -> tuple[list[Step], str]:
     """Where a log has no time of any step, the times that follow from its rates and the flags' batch; and a note."""
     if any(step.seconds is not None for step in steps):
         return steps, PRINTED_TIMES
-    timed = [msgspec.structs.replace(step, seconds=_seconds_by_rate(step, workload)) for step in steps]
+    by_rate = [(step, _seconds_by_rate(step, workload)) for step in steps]
+    timed = [
+        msgspec.structs.replace(step, seconds=seconds if seconds is not None and can_be_a_time(seconds) else None)
+        for step, seconds in by_rate
+    ]
     return timed, (
         "no step time is printed: each is the flags' work of a step over the rate that the framework printed, so the "
         "log can't show that the flags are right"

@@ -8,7 +8,6 @@ decided in benchmarks/logs/ingest.py.
 A window of the stream is searched for one word with bytes.find; only the lines that have it are looked at.
 """
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,8 @@ from benchmarks.values import Step, Value
 # and as every decision is made from these bytes alone, the size of the chunks can't change what is read.
 LOOKBEHIND = 512
 LOOKAHEAD = 4096
+
+LONGEST_SECONDS = 1e9  # 30 years
 
 GRADIENT_NOT_FINITE = "gradient norm not finite"  # why a step is left out
 
@@ -179,6 +180,11 @@ def shown(text: bytes) -> str:
     return repr(text.strip()[:40].decode(errors="backslashreplace"))
 
 
+def can_be_a_time(seconds: float) -> bool:
+    """Of a step. In damaged logs are times beyond all, whose squares are no numbers."""
+    return 0 <= seconds < LONGEST_SECONDS
+
+
 def number_of(name: bytes, value: bytes) -> float:
     """A field's value, which must be a number and nothing else."""
     number = NUMBER.fullmatch(value)
@@ -261,7 +267,7 @@ class Fields:
 
     def time(self, *names: bytes) -> float:
         seconds = self.number(*names)
-        if not math.isfinite(seconds) or seconds < 0:
+        if not can_be_a_time(seconds):
             raise UnreadableError(f"seconds can't be {shown(self.value(*names)[1])}")
         return seconds
 

@@ -28,6 +28,7 @@ from benchmarks.logs.log_stream import (
     StepReport,
     UnreadableError,
     Window,
+    can_be_a_time,
     shown,
     without_colours,
 )
@@ -254,7 +255,7 @@ class TemplateFormat(LineFormat):
         seconds, milliseconds = get("seconds"), get("milliseconds")
         if seconds is None and milliseconds is not None:
             seconds = round(milliseconds / 1000, 9)
-        if seconds is not None and not 0 <= seconds < math.inf:
+        if seconds is not None and not can_be_a_time(seconds):
             raise UnreadableError(f"seconds can't be {seconds:g}")
         tokens, batch = get("tokens"), get("global_batch_size")
         return StepReport(

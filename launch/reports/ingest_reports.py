@@ -1,5 +1,6 @@
 """What launch/ingest.py prints of a log: the public JSON, or a table for people."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -83,7 +84,7 @@ class Report(NamedTuple):
         rows = [_row(steps) for steps in attempts]
         lines = [f"format: {self.log_format.name}"]
         lines += columns([HEADINGS, *rows], numbers=(0, 1, 2, 3, 4)) if rows else []
-        lines += [line for steps in attempts for line in _left_out(steps)]
+        lines += [line for steps in attempts for line in [*_left_out(steps), *_odd(steps)]]
         lines += [f"seconds: {self.log_format.seconds_are}"] if self.log_format.seconds_are else []
         why = self._why_no_seconds()
         lines += [f"steps without seconds: {why}"] if why else []
@@ -159,3 +160,14 @@ def _left_out(marked: Sequence[Step]) -> list[str]:
             reasons.setdefault(step.excluded_because, []).append(step.step)
     where = f"left out of attempt {marked[0].attempt}"
     return [f"{where}: {reason}: {some(spans_text(steps).split(','))}" for reason, steps in reasons.items()]
+
+
+def _odd(marked: Sequence[Step]) -> list[str]:
+    """Which steps of an attempt have numbers that must not be passed over."""
+    broken = [step.step for step in marked if step.loss is not None and not math.isfinite(step.loss)]
+    untimed = [step.step for step in marked if step.seconds == 0]
+    return [
+        f"attempt {marked[0].attempt}: {what}: {some(spans_text(steps).split(','))}"
+        for what, steps in (("loss not finite", broken), ("printed as taking 0 s", untimed))
+        if steps
+    ]

@@ -328,6 +328,19 @@ def test_a_pattern_reads_a_log_of_no_known_format_and_a_refusal_offers_one(log: 
     assert "no field 'stop'" in run(flag, "--pattern=step {stop}").stderr.decode()
 
 
+def test_numbers_that_must_not_be_passed_over_are_named(log: Log) -> None:
+    lines = [f"iter {n}: loss {3 - n / 100}, time 90.{n}ms, mfu 1.00%\n" for n in range(30)]
+    lines[7] = "iter 7: loss nan, time 90.0ms, mfu 1.00%\n"
+    lines[9] = "iter 9: loss 2.5, time 0.00ms, mfu 1.00%\n"
+    lines[11] = "iter 11: loss 2.5, time 1e300ms, mfu 1.00%\n"
+    shown = run(log("odd.log", "".join(lines))).stdout.decode()
+    for words in ("loss not finite: 7\n", "taking 0 s: 9\n", "line 12: seconds can't be 1e+297\n"):
+        assert words in shown
+    rates = ["--pattern=step {step} tok/s {tokens_per_second}", *TINY]
+    report = as_json(log("slow.log", "".join(f"step {n} tok/s 1e-300\n" for n in range(30))), *rates)
+    assert report["result"]["status"] == "invalid"
+
+
 # --- no step ----------------------------------------------------------------------------------
 
 
