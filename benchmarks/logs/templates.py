@@ -54,13 +54,15 @@ RATES = {"tokens_per_second": TOKENS_RATE, "samples_per_second": SAMPLES_RATE, "
 PRINTED_RATES = (*RATES, "tflops", "tokens_per_second_per_device")
 
 PARTS = re.compile(r"\{(\w+)\}|([ \t]*\.\.\.[ \t]*)|([ \t]+)|((?:(?!\{\w+\}|\.\.\.)[^ \t])+)")
-WHOLE = rb"\d{1,15}+"
+WHOLE = rb"%b\d{1,15}+%b"  # %b: NO_DECIMALS and GROUPS, or nothing
+NO_DECIMALS = rb"(?!0+[,_]\d)"  # 0,510
 GROUPS = rb"(?:[,_]\d{3}(?<!\d{4}.\d{3})(?:[,_]\d{3}){0,3}+)?+"  # behind up to three digits: 1,000 or 1_000
-NUMBER = rb"[+-]?(?:\d++%b(?:\.\d*+)?(?:[eE][+-]?\d++)?+|\.\d++|[nN]a[nN]|[iI]nf(?:inity)?)"  # %b: GROUPS, or none
+NUMBER = rb"[+-]?(?:%b\d++%b(?:\.\d*+)?(?:[eE][+-]?\d++)?+|\.\d++|[nN]a[nN]|[iI]nf(?:inity)?)"
 # A number that goes on, as 1,5 and 12.5k do, is not read in part. Between the commas of a CSV's line none has groups.
 STARTS, ENDS = rb"(?<![\d.])(?<!\d[,_])", rb"(?![.,_]?\d|[eE][+-]?\d|[kKMGT](?![A-Za-z]))"
 AFTER_A_COMMA, CELL_ENDS = rb"(?<![\d.])", ENDS.replace(rb",_", b"")
 ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # whether it can be read or not, as 1e+3
+NO_MINUTES = rb"(?<!\d[:hm])"  # before the seconds of 1m30s
 OTHER_UNIT = {"seconds": rb"(?! ?(?:[mun]s|min)\b)", "milliseconds": rb"(?! ?(?:s|sec|[un]s|min)\b)"}
 LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
 MOST_TRIED = 100  # beginnings of a step's line in one piece of a log, to recognise it
@@ -150,11 +152,11 @@ def _number(parts: Sequence[Part], at: int, *, begins: bool) -> bytes:
     is_cell = after_a_comma or (comma[3] == "," and not beyond[2])  # another number may stand beyond the comma
     if begins and field == "step" and not is_cell:
         return ANY_STEP
-    groups = b"" if is_cell else GROUPS
-    number = WHOLE + groups if field in ("step", "global_batch_size") else NUMBER % groups
-    named = rb"(?P<%b>%b)" % (field.encode(), number)
-    after_a_blank = at > 0 and parts[at - 1][2]
-    starts = b"" if after_a_blank else AFTER_A_COMMA if after_a_comma else STARTS
+    number = WHOLE if field in ("step", "global_batch_size") else NUMBER
+    named = rb"(?P<%b>%b)" % (field.encode(), number % ((b"", b"") if is_cell else (NO_DECIMALS, GROUPS)))
+    _, after_a_gap, after_a_blank, _ = parts[at - 1] if at else BLANK
+    starts = b"" if at and after_a_blank else AFTER_A_COMMA if after_a_comma else STARTS
+    starts += NO_MINUTES if after_a_gap and field == "seconds" else b""
     return starts + named + (CELL_ENDS if is_cell else ENDS) + OTHER_UNIT.get(field, b"")
 
 

@@ -131,6 +131,9 @@ def test_lines_are_parted_by_line_ends_alone_and_none_is_lost(separator: bytes) 
         ("{step},{loss},{seconds}", "5,200,1.5", (5, 1.5, 200.0)),
         ("{step},...,{seconds} s", "5,200,1.5,250 s", (5, 250.0, None)),
         ("step {step} ... {seconds}s", "step 7 took 1,5s", None),  # a part of a number is none
+        ("step {step} ... {seconds}s", "step 7 took 0,510s", None),
+        ("step {step} ... {seconds}s", "step 7 took 1m30s", None),
+        ("step {step}:{seconds}s", "step 7:0.5s", (7, 0.5, None)),
         ("step {step} ... {seconds}", "step 7 took 12.5k", None),
         ("step {step} ... {seconds}s", "step 1e+3 took 2s", None),
         ("step {step} ... {seconds}", "step 7 took 893.76ms", None),  # nor is one of another unit
