@@ -314,8 +314,8 @@ def _pattern_of(name: str, stream: BinaryIO, pattern: str) -> LogFormat:
         raise RequestError(
             "no line fits the pattern",
             where=f"--pattern={shlex.quote(pattern)}, --log={name}",
-            why="text outside braces must be as it is in the log, and a number whole and in the field's unit (1,000.5 is "
-            "whole; 0,5, 12.5k and 1m30s are not); `...` matches anything",
+            why="text outside braces must be as it is in the log, and a number whole and in the field's unit "
+            "(1,000.5 is whole; 0,5, 12.5k and 1m30s are not); `...` matches anything",
             next_command=_how_to_read(name, stream),
         )
     return found

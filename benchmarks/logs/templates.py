@@ -62,12 +62,13 @@ NUMBER = rb"[+-]?(?:%b\d++%b(?:\.\d*+)?(?:[eE][+-]?\d++)?+|\.\d++|[nN]a[nN]|[iI]
 STARTS, ENDS = rb"(?<![\d.])(?<!\d[,_])", rb"(?![.,_]?\d|[eE][+-]?\d|[kKMGT](?![A-Za-z]))"
 AFTER_A_COMMA, CELL_ENDS = rb"(?<![\d.])", ENDS.replace(rb",_", b"")
 ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # whether it can be read or not, as 1e+3
+OF_A_NUMBER = "0123456789.,_eEkKMGT"  # of which the empty text is a part too
 NO_MINUTES = rb"(?<!\d[:hm])"  # before the seconds of 1m30s
 OTHER_UNIT = {"seconds": rb"(?! ?(?:[mun]s|min)\b)", "milliseconds": rb"(?! ?(?:s|sec|[un]s|min)\b)"}
 LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
 MOST_TRIED = 100  # beginnings of a step's line in one piece of a log, to recognise it
 Part = tuple[str, str, str, str]  # of a template: a field, dots, blanks or a text; three of them are empty
-BLANK: Part = ("", "", " ", "")
+NO_PART: Part = ("", "", "", "")
 REPEATED = "a field can stand once in a template"
 
 
@@ -146,18 +147,23 @@ def _regex(parts: Sequence[Part], anchor_at: int, *, begins: bool) -> bytes:
 
 
 def _number(parts: Sequence[Part], at: int, *, begins: bool) -> bytes:
+    """What the template has beside a number need not be ruled out there."""
     field = parts[at][0]
-    comma, beyond = parts[at + 1 : at + 3] if at + 2 < len(parts) else (BLANK, BLANK)
-    after_a_comma = at > 0 and parts[at - 1][3] == ","
-    is_cell = after_a_comma or (comma[3] == "," and not beyond[2])  # another number may stand beyond the comma
+    _, gap, *before = parts[at - 1] if at else NO_PART
+    (_, _, *after), beyond = [*parts[at + 1 : at + 3], NO_PART, NO_PART][:2]
+    after_a_comma = before[1] == ","
+    is_cell = after_a_comma or (after[1] == "," and bool(beyond[0] or beyond[1]))  # a number may be beyond the comma
     if begins and field == "step" and not is_cell:
         return ANY_STEP
     number = WHOLE if field in ("step", "global_batch_size") else NUMBER
     named = rb"(?P<%b>%b)" % (field.encode(), number % ((b"", b"") if is_cell else (NO_DECIMALS, GROUPS)))
-    _, after_a_gap, after_a_blank, _ = parts[at - 1] if at else BLANK
-    starts = b"" if at and after_a_blank else AFTER_A_COMMA if after_a_comma else STARTS
-    starts += NO_MINUTES if after_a_gap and field == "seconds" else b""
-    return starts + named + (CELL_ENDS if is_cell else ENDS) + OTHER_UNIT.get(field, b"")
+    if "".join(before)[-1:] in OF_A_NUMBER:
+        named = (AFTER_A_COMMA if after_a_comma else STARTS) + named
+    if gap and field == "seconds":
+        named = NO_MINUTES + named
+    if "".join(after)[:1] in OF_A_NUMBER:
+        named += CELL_ENDS if is_cell else ENDS
+    return named if after[1] else named + OTHER_UNIT.get(field, b"")
 
 
 # --- a format ---------------------------------------------------------------------------------
@@ -230,13 +236,13 @@ class TemplateFormat(LineFormat):
     def _line(self, window: Window, found: int) -> tuple[bytes, str] | None:
         """The line around a word, one report of it where there are more, and why its end is no end of line.
 
-        None where no step's report has this very word.
+        None where there are more, and none has this very word.
         """
         rest, cut = window.line_from(found)
         before = window.text_before(found)
         text = before + rest
         if text.count(self.word) == 1:
-            return (text, cut) if self.begins.search(text) is not None else None
+            return text, cut
         if self._from_word.match(rest) is None:
             return None
         reports = self.begins.finditer(text)
@@ -253,6 +259,8 @@ class TemplateFormat(LineFormat):
         if line is None:
             return None
         values = self._values(*line)
+        if values is None:
+            return None
         get = values.get
         seconds, milliseconds = get("seconds"), get("milliseconds")
         if seconds is None and milliseconds is not None:
@@ -274,7 +282,8 @@ class TemplateFormat(LineFormat):
             excluded_because=None if math.isfinite(get("grad_norm", 0.0)) else GRADIENT_NOT_FINITE,
         )
 
-    def _values(self, text: bytes, cut: str) -> dict[str, float]:
+    def _values(self, text: bytes, cut: str) -> dict[str, float] | None:
+        """The numbers of a step's line; None of a line that none begins in."""
         for template in self._lines:
             values = template.values_in(text, cut)
             if values is not None:
@@ -285,6 +294,8 @@ class TemplateFormat(LineFormat):
                     elif cut:
                         raise UnreadableError(cut)  # it may be among what was cut off
                 return values
+        if self.begins.search(text) is None:
+            return None
         raise UnreadableError(cut or f"not the whole of a step's line: {shown(text)}")
 
     def reader(self) -> LineReader:
