@@ -33,6 +33,8 @@ LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was foun
 MORE_WITHIN = 1500  # bytes, from a line on, its message goes on
 MOST_UNKNOWN = 20  # of different shapes, in one log
 MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the first
+MOST_MARKED = 10_000  # lines that are marked as errors, likewise
+MARK_WORDS = LEVEL_WORDS | UNABLE_WORDS
 MOST_SILENT = 16  # ranks that one line names
 # What may stand before an error: nothing, or whoever wrote the line. Of many writers, the last `name: ` is enough.
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \"|\"(?:message|msg|error|err|exception)\": *\")"
@@ -67,8 +69,9 @@ FAILED = re.compile(
 SUMMARY_LINES = 8  # with losses that may follow the word that the training is done
 # A line that says of itself that the program went on. NCCL says WARN of what ends it.
 WENT_ON = re.compile(
-    rb"\[W\d*[ :]|\bW\d{4} \d\d:|(?<!NCCL )\bWARN(?:ING)?\b|[Ww]arning: "
+    rb"\[W\d*[ :]|\bW\d{4} \d\d:|(?<!NCCL )\bWARN(?:ING)?\b|[Ww]arning: |(?:[.,;]|--) ?[Uu]sing \w"
     rb"|(?i:\b(?:ignor(?:ed|ing)|retry|retrying|retries|fall(?:ing)? back|fallback|halving|using \w+ instead)\b)"
+    rb"|\bline \d+: \S+: (?:command not found|No such file or directory)$"  # of a shell, unless it is the last
 )
 RAISED = re.compile(rb"\s*(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)\b")
 WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
@@ -84,7 +87,8 @@ HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a trac
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = b"Exception ignored in"
 IGNORED_LINES = re.compile(
-    IGNORED + rb"[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?(?:[\w.]*(?:Error|Exception|Interrupt)\b[^\n]*)?"
+    rb"(?:Exception ignored in|Error in atexit)[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?"
+    rb"(?:[\w.]*(?:Error|Exception|Interrupt)\b[^\n]*)?"
 )
 AT_EXIT = b"Error in atexit._run_exitfuncs"
 IGNORED_BEFORE = re.compile(
@@ -165,6 +169,7 @@ class Scanner:
         self._counted = 0  # in the text: up to here its lines have been counted
         self._lines = 0  # that end before it
         self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # prefix and end, in the log, of those being read
+        self._marked = Counter[int]()  # lines marked as errors, in the same way
         self._taken = Counter[int]()  # tracebacks, by how many steps were before them
         self._bytes = 0
         self._reported = 0  # lines of steps
@@ -284,9 +289,7 @@ class Scanner:
     # --- a line ---
 
     def _look_at(self, start: int, stop: int, word_at: int, words: set[bytes]) -> None:
-        if words == {FRAME_WORD} and (
-            self._taken[self._steps] >= MOST_TRACEBACKS or self._is_in_traceback(start, self._text[start:stop])
-        ):
+        if self._is_passed_over(start, stop, words):
             return
         if stop - start > LONGEST_LINE:
             line = self._text[max(start, word_at - LONGEST_LINE // 2) : min(stop, word_at + LONGEST_LINE // 2)]
@@ -313,6 +316,14 @@ class Scanner:
                 self._add(symptom.id, start, self._writer(line), line)
         if not shown:
             self._look_for_the_unknown(start, line, bare, words)
+
+    def _is_passed_over(self, start: int, stop: int, words: set[bytes]) -> bool:
+        """Whether it is one more of very many, or a frame of a traceback that was read."""
+        if words <= MARK_WORDS:
+            return self._marked[self._steps] >= MOST_MARKED
+        return words == {FRAME_WORD} and (
+            self._taken[self._steps] >= MOST_TRACEBACKS or self._is_in_traceback(start, self._text[start:stop])
+        )
 
     def _take_success(self, start: int, line: bytes) -> None:
         """What stands before it was survived, but for what another rank has just said, and losses that are none."""
@@ -412,6 +423,7 @@ class Scanner:
         text = self._said(line, start) if name == UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
         key = (name, rank, shape(text))
         seen = self._seen.get(key)
+        self._marked[self._steps] += name == SUSPECT
         if seen is not None:
             seen.place = self._before + start
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:

@@ -113,12 +113,12 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     counted = [one for one in found if one not in old and one not in warns]
     if known.ended_well:
         counted, survived = [], [*survived, *counted]
-    if ended_well and not known.failed:  # what stands beside it in a file of its own, as stderr, has no place in time
+    ended = not known.failed and (ended_well or any(log.ended for log in logs))
+    if ended:  # what stands beside it in a file of its own, as of stderr, has no place in time
         beside = {log.file for log in logs if not (log.trained or log.ended)}
         calm = [one for one in counted if one.file in beside and (one.soft or one.id == SUSPECT)]
         counted, survived = [one for one in counted if one not in calm], [*survived, *calm]
-    ended = ended_well or any(log.ended for log in logs)
-    if ended and not known.failed and all(_went_on(one, symptoms) for one in counted):
+    if ended and all(_went_on(one, symptoms) for one in counted):
         counted, survived = [], [*survived, *counted]
     if ended_well and not known.failed and all(_may_follow_the_end(one, symptoms) for one in counted):
         counted, survived = [], [*survived, *counted]
@@ -179,7 +179,8 @@ def _may_follow_the_end(one: Finding, symptoms: Symptoms) -> bool:
 
 
 def _went_on(one: Finding, symptoms: Symptoms) -> bool:
-    return one.soft and _kind(one, symptoms) not in ("end", "death", HANDED_ON)
+    kind = _kind(one, symptoms)
+    return one.soft and kind not in ("end", "death", HANDED_ON) and not (kind == "cause" and one.last)
 
 
 def _kind(finding: Finding, symptoms: Symptoms) -> str:

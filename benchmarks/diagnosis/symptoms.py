@@ -187,11 +187,12 @@ class Symptoms:
 
     def begins(self, line: bytes, picked: set[bytes]) -> bool:
         """Whether a line with these words in it tells of the beginning of a training."""
-        return _has_a_row(line, picked, self._begins)
+        return _place_of_row(line, picked, self._begins) is not None
 
     def ends_well(self, line: bytes, picked: set[bytes]) -> bool:
         """Whether a line with these words in it tells of the end of training."""
-        return _has_a_row(line, picked, self._success) and not self._no_end.search(line)
+        found = _place_of_row(line, picked, self._success)
+        return found is not None and not self._no_end.search(line, found)
 
     def has_trained(self, line: bytes) -> bool:
         """Whether a line, one of the last, says that the training is done."""
@@ -219,10 +220,11 @@ def _in_bytes(rows: Sequence[Sequence[str]]) -> list[list[bytes]]:
     return [[word.lower().encode() for word in row] for row in rows]
 
 
-def _has_a_row(line: bytes, picked: set[bytes], rows: Sequence[Sequence[bytes]]) -> bool:
-    """Whether all words of one stand in the line; the first is among the picked."""
+def _place_of_row(line: bytes, picked: set[bytes], rows: Sequence[Sequence[bytes]]) -> int | None:
+    """Where in the line a row begins of which all words stand in it; the first is among the picked."""
     lower = line.lower()
-    return any(row[0] in picked and all(word in lower for word in row) for row in rows)
+    places = (lower.find(row[0]) for row in rows if row[0] in picked and all(word in lower for word in row))
+    return next(places, None)
 
 
 def _compiled(patterns: Sequence[str], where: str) -> re.Pattern[bytes]:

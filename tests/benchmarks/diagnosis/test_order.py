@@ -266,6 +266,11 @@ def test_a_summary_after_the_end_is_no_new_step() -> None:
     assert ids(diagnosis(a_log=losses + "Training complete.\n" + losses)) == ["no_end"]
 
 
+def test_an_end_behind_a_bar_in_one_line() -> None:
+    bar = "".join(f"\rEpoch 0: {step}%|#| {step}/100 [00:01<00:02, loss=2.5]" for step in range(1, 101))
+    assert not diagnosis(a_log=bar + "`Trainer.fit` stopped: `max_epochs=1` reached.\n").failed
+
+
 def test_a_training_that_begins_again_takes_back_the_end() -> None:
     assert not diagnosis(a_log=LAST + WELL).failed
     assert ids(diagnosis(a_log=LAST + WELL + "".join(MEGATRON.format(number) for number in range(6)))) == [
