@@ -11,16 +11,21 @@ from benchmarks.logs.log_stream import without_colours
 
 # `3: ` of srun --label, [rank3]: of PyTorch, [default3]: of torchrun, [1,3]<stderr>: of mpirun; by name, [Rank 3] of
 # PyTorch's watchdog and others.
-LABEL = re.compile(rb"\s*(?:(\d{1,7}): |\[(?:rank|default)(\d{1,7})\]:? ?|\[\d+,(\d{1,7})\]<std(?:err|out)>: ?)")
+LABEL = re.compile(
+    rb"\s*(?:(\d{1,7}): |\[(?:rank|default)(\d{1,7})\]:? ?|\[(?:[\w.-]+[@-])?\d+,(\d{1,7})\]<std(?:err|out)>: ?)"
+)
 NAMED = re.compile(
     rb"\[Rank (\d{1,7})\]|\[(?:rank|default)(\d{1,7})\]|error: \S+: task (\d{1,7}): |\{\"rank\": ?(\d{1,7}),"
     rb"|\bon rank:? (\d{1,7})\b|\bRank (\d{1,7})\] |(?<![-\w])rank=(\d{1,7})\b"
-    rb"|\[\d+,(\d{1,7})\]<std(?:err|out)>:"
+    rb"|\[(?:[\w.-]+[@-])?\d+,(\d{1,7})\]<std(?:err|out)>:"
 )
 FILE_RANK = re.compile(r"(?:^|[._-])rank[._-]?(\d{1,7})(?=[._-]|$)|^(?:log|stdout|stderr)[._-](\d{1,7})(?=\.|$)")
 
+FOLDER_RANK = re.compile(r"(?:^|/)rank[._-]?(\d{1,7})/[^/]+$|/attempt_\d+/(\d{1,7})/std(?:err|out)\.log$")
+
 STAMP = re.compile(
-    rb"(?P<year>(?:19|20)\d\d)-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
+    rb"(?P<year>(?:19|20)\d\d)[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ](?P<clock>\d\d:\d\d:\d\d)"
+    rb"(?:[.,](?P<part>\d{1,9}))?"
     rb"|\b[IWEF](?P<gmonth>\d\d)(?P<gday>\d\d) (?P<gclock>\d\d:\d\d:\d\d)(?:\.(?P<gpart>\d{1,9}))?"
     rb"|\b(?P<smonth>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<sday>\d{1,2}) (?P<sclock>\d\d:\d\d:\d\d)"
     rb"|\"time_ms\": ?(?P<ms>\d{13})\b|\"time\": ?(?P<unix>\d{10}(?:\.\d+)?)\b"
@@ -113,9 +118,9 @@ def label_of(line: bytes) -> int | None:
     return None if found is None else int(found[found.lastindex or 0])
 
 
-def rank_of_file(name: str) -> int | None:
-    """rank-3.log, log_3.txt and the like."""
-    found = FILE_RANK.search(name)
+def rank_of_file(path: str) -> int | None:
+    """rank-3.log, log_3.txt and the like, or a file in rank3/ or, as torchrun writes it, in attempt_0/3/."""
+    found = FILE_RANK.search(path.rpartition("/")[2]) or FOLDER_RANK.search(path)
     return None if found is None else int(found[1] or found[2])
 
 

@@ -195,7 +195,7 @@ def _credible(found: Sequence[Finding], symptoms: Symptoms) -> list[Finding]:
     silent: set[int | None] = set()
     void: set[Finding] = set()
     for one in sorted(silences, key=lambda one: (one.time or 0.0, one.line)):
-        writer = rank_of_file(one.file.rpartition("/")[2])
+        writer = rank_of_file(one.file)
         if writer is not None and writer in silent:
             void.add(one)
         else:

@@ -187,7 +187,7 @@ def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:
         with path.open("rb") as stream:
             facts = time.localtime(os.fstat(stream.fileno()).st_mtime)
             clock = Clock(facts.tm_year, facts.tm_gmtoff)
-            scanner = Scanner(symptoms, printable(name), clock, rank_of_file(path.name))
+            scanner = Scanner(symptoms, printable(name), clock, rank_of_file(str(path)))
             for piece in pieces(stream, CHUNK_BYTES):
                 scanner.feed(piece)
             return scanner.finish()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.diagnosis.evidence import AHEAD_BYTES
-from benchmarks.diagnosis.lines import Clock, rank_in
+from benchmarks.diagnosis.lines import Clock, rank_in, rank_of_file
 from benchmarks.diagnosis.picking import LinePicker
 from tests.benchmarks.diagnosis.reading import SYMPTOMS, TRACE, evidence, steps
 
@@ -71,6 +71,8 @@ def test_every_word_is_found_by_the_picker() -> None:
         (b"srun: error: n1: tasks 0-7: Killed", None),
         (b'{"rank":2,"exit_code":-9}', 2),
         (b"store based barrier on rank: 2", 2),
+        (b"[prterun-n1-123@1,3]<stderr>: a line", 3),
+        (b"[job-1,4]<stdout>: a line", 4),
         (b"12:34:56 nothing", None),
         (b"a 3: line", None),
         (b"2019-06-02T16:13:44.884Z: [1,12]<stdout>:n1:815:864 [0] NCCL WARN a line", 12),
@@ -82,6 +84,14 @@ def test_the_rank_of_a_line(line: bytes, rank: int | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "rank"),
+    [("logs/rank-3.log", 3), ("a/rank4/stderr.log", 4), ("t/attempt_0/5/stdout.log", 5), ("rank7/a/b.log", None)],
+)
+def test_the_rank_of_a_file(path: str, rank: int | None) -> None:
+    assert rank_of_file(path) == rank
+
+
+@pytest.mark.parametrize(
     ("line", "clock"),
     [
         (b"2026-11-22 10:00:01 a", "2026-11-22 10:00:01"),
@@ -90,6 +100,7 @@ def test_the_rank_of_a_line(line: bytes, rank: int | None) -> None:
         (b"Nov 22 10:00:01 n1 kernel: NVRM: Xid", "2026-11-22 10:00:01"),
         (b':::MLLOG {"time_ms": 1795341601000, "key": 1}', "2026-11-22 10:00:01"),
         (b'{"rank":0,"exit_code":1,"time":1795341601.5}', "2026-11-22 10:00:01"),
+        (b"2026/11/22 10:00:01 a line", "2026-11-22 10:00:01"),
         (b"2026-13-45 10:00:01 a", None),
         (b"10:00:01 a", None),
     ],
