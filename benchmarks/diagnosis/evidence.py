@@ -82,7 +82,9 @@ OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.
 NOTEBOOK = re.compile(rb"[\w.]+(?:Error|Exception) +" + re.escape(TRACEBACK))
 LINES = re.compile(rb"[^\r\n]+")
 MOST_BEHIND = 200  # lines
-LOSSES = re.compile(rb"[Ll]oss[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")  # of a step, in whatever words
+LOSSES = re.compile(
+    rb"[Ll]oss(?: train)?[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step"
+)  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = b"Exception ignored in"

@@ -31,6 +31,7 @@ from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.errors import RequestError
 from benchmarks.logs import ingest
 from benchmarks.logs.log_endings import Ending, ending_text, printable
+from benchmarks.logs.packed import GZIP_MAGIC
 from benchmarks.logs.timing_table import (
     FAILED,
     FIGURES,
@@ -49,7 +50,6 @@ from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, STEPS, RunF
 
 LOG_NAME = re.compile(r"(?:.*\.(?:out|log|txt|err)|log-.*)(?:\.gz)?", re.DOTALL)
 RUN_NAME = re.compile(r"(?!.*\.err(?:\.gz)?$)(?:.*\.(?:out|log)|log-.*)(?:\.gz)?", re.DOTALL)
-GZIP_MAGIC = b"\x1f\x8b"
 BINARY_HEAD_BYTES = 8192
 MLLOG = "mllog"
 
