@@ -10,9 +10,9 @@ import lzma
 import re
 import shlex
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from io import BufferedReader
+from io import BufferedReader, BufferedWriter
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.(?:gz|bz2|xz))?", re.DOTALL)  # o
 Unpacking = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 CHUNK_BYTES = 1 << 20
+MOST_UNPACKED_BYTES = 1 << 30
 LONGEST_LINE = 1 << 16  # of MLLOG
 
 
@@ -149,6 +150,8 @@ def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
                     return plain, str(error)
                 if not data:
                     return plain, ""
+                if target.tell() + len(data) > MOST_UNPACKED_BYTES:
+                    return plain, "it unpacks to more than 1 GiB"
                 target.write(data)
 
 
@@ -170,10 +173,19 @@ def _staged(files: Sequence[Path], folder: Path) -> list[list[Judged]]:
             own = found.setdefault(run.benchmark, [])
             staged = folder / (run.benchmark or "unknown") / f"result_{len(own)}.txt"
             staged.parent.mkdir(parents=True, exist_ok=True)
-            with plain.open("rb") as stream:
-                staged.write_bytes(b"".join(islice(stream, *lines)))
+            with plain.open("rb") as stream, staged.open("wb") as target:
+                _copy(islice(stream, *lines), target)
             own.append(Judged(name if len(runs) == 1 else f"{name}, run {place}", run, path, staged))
     return list(found.values())
+
+
+def _copy(lines: Iterator[bytes], target: BufferedWriter) -> None:
+    """What counts: a job may print much more. Lines keep their numbers."""
+    left_out = 0
+    for line in lines:
+        if TOKEN in line:
+            target.write(b"\n" * left_out + line)
+        left_out = 0 if TOKEN in line else left_out + 1
 
 
 def _runs_in(plain: Path, damage: str) -> list[LoggedRun]:
