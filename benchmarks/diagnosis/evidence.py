@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from itertools import islice
 
 import msgspec
 
@@ -69,9 +68,9 @@ FAILED = re.compile(
 SUMMARY_LINES = 8  # with losses that may follow the word that the training is done
 # A line that says of itself that the program went on. NCCL says WARN of what ends it.
 WENT_ON = re.compile(
-    rb"\[W\d*[ :]|\bW\d{4} \d\d:|(?<!NCCL )\bWARN(?:ING)?\b|[Ww]arning: |(?:[.,;]|--) ?[Uu]sing \w"
+    rb"\[W\d*[ :]|\bW\d{4} \d\d:|(?<!NCCL )(?<!=)\bWARN(?:ING)?\b|[Ww]arning: |(?:[.,;]|--) ?[Uu]sing \w"
     rb"|(?i:\b(?:ignor(?:ed|ing)|retry|retrying|retries|fall(?:ing)? back|fallback|halving|using \w+ instead)\b)"
-    rb"|\bline \d+: \S+: (?:command not found|No such file or directory)$"  # of a shell, unless it is the last
+    rb"|\bline \d+: \S+: (?:command not found|No such file or directory)$"  # of a shell
 )
 RAISED = re.compile(rb"\s*(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)\b")
 WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
@@ -81,21 +80,16 @@ OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.
 # The head of a traceback in a notebook: its error comes last, in a line of its own.
 NOTEBOOK = re.compile(rb"[\w.]+(?:Error|Exception) +" + re.escape(TRACEBACK))
 LINES = re.compile(rb"[^\r\n]+")
-MOST_BEHIND = 200  # lines
 LOSSES = re.compile(
     rb"[Ll]oss(?: train)?[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step"
 )  # of a step, in whatever words
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = b"Exception ignored in"
-IGNORED_LINES = re.compile(
-    rb"(?:Exception ignored in|Error in atexit)[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?"
-    rb"(?:[\w.]*(?:Error|Exception|Interrupt)\b[^\n]*)?"
-)
 AT_EXIT = b"Error in atexit._run_exitfuncs"
-IGNORED_BEFORE = re.compile(
-    rb"(?:Exception ignored in|Error in atexit)[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?"
-)
+_IGNORED = rb"(?:Exception ignored in|Error in atexit)[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?"
+IGNORED_BEFORE = re.compile(_IGNORED)
+IGNORED_LINES = re.compile(_IGNORED + rb"(?:[\w.]*(?:Error|Exception|Interrupt)\b[^\n]*)?")
 STACK = b"Stack (most recent call last)"  # of a message of logging, with stack_info=True
 
 
@@ -239,7 +233,7 @@ class Scanner:
             )
         ignored = [found.span() for found in IGNORED_LINES.finditer(text, start)]
         trained, done, bad = False, False, None
-        for found in islice(LINES.finditer(text, min(early, start)), MOST_BEHIND):
+        for found in LINES.finditer(text, min(early, start)):
             line = without_colours(found[0])
             bare = line[writer_end(line) :][:LONGEST_MARK]
             if known.ends_badly(bare):

@@ -116,9 +116,9 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     ended = not known.failed and (ended_well or any(log.ended for log in logs))
     if ended:  # what stands beside it in a file of its own, as of stderr, has no place in time
         beside = {log.file for log in logs if not (log.trained or log.ended)}
-        calm = [one for one in counted if one.file in beside and (one.soft or one.id == SUSPECT)]
+        calm = [one for one in counted if one.file in beside and not one.raised and (one.soft or one.id == SUSPECT)]
         counted, survived = [one for one in counted if one not in calm], [*survived, *calm]
-    if ended and all(_went_on(one, symptoms) for one in counted):
+    if ended and all(_is_a_warning(one, symptoms) for one in counted):
         counted, survived = [], [*survived, *counted]
     if ended_well and not known.failed and all(_may_follow_the_end(one, symptoms) for one in counted):
         counted, survived = [], [*survived, *counted]
@@ -178,9 +178,11 @@ def _may_follow_the_end(one: Finding, symptoms: Symptoms) -> bool:
     return (too_long or parts) and kinds.isdisjoint(NOT_AFTER_THE_END)
 
 
-def _went_on(one: Finding, symptoms: Symptoms) -> bool:
+def _is_a_warning(one: Finding, symptoms: Symptoms) -> bool:
+    """Whether it says of itself that the program went on, and is no last word of it."""
     kind = _kind(one, symptoms)
-    return one.soft and kind not in ("end", "death", HANDED_ON) and not (kind == "cause" and one.last)
+    ends = one.last and (one.raised or kind == "cause")
+    return one.soft and not ends and kind not in ("end", "death", HANDED_ON)
 
 
 def _kind(finding: Finding, symptoms: Symptoms) -> str:

@@ -61,7 +61,7 @@ class LinePicker:
             if picked is not None:
                 yield picked
             if position >= line_feed:
-                line_feed = lower.find(b"\n", position) % (len(lower) + 1)
+                line_feed = lower.find(b"\n", position) % (len(lower) + 1)  # -1 is the end
             begin, end = _line_at(lower, position, 0 if picked is None else picked.end, line_feed)
             picked = Picked(begin, end, position, set(words))
         if picked is not None:

@@ -221,7 +221,7 @@ def _in_bytes(rows: Sequence[Sequence[str]]) -> list[list[bytes]]:
 
 
 def _place_of_row(line: bytes, picked: set[bytes], rows: Sequence[Sequence[bytes]]) -> int | None:
-    """Where in the line a row begins of which all words stand in it; the first is among the picked."""
+    """Where the first word of a row stands, if all its words stand in the line."""
     lower = line.lower()
     places = (lower.find(row[0]) for row in rows if row[0] in picked and all(word in lower for word in row))
     return next(places, None)

@@ -22,7 +22,7 @@ def headline(found: Diagnosis) -> str:
     if found.first is not None and found.first.kind == "begin":
         return f"{read}: no error, and no end of the training{warnings}"
     if found.failed and found.ended_well:
-        return f"{read}: the training ended well, and what came then failed"
+        return f"{read}: a training ended well, and something failed"
     if found.failed:
         return f"{read}: failed" if found.entries else f"{read}: the run failed, and its logs do not say why"
     if found.ended_well:

@@ -461,5 +461,9 @@ def test_ranks_part_after_the_end_but_wait_for_no_collective() -> None:
     assert not diagnosis(
         a_log=ended + "Exception ignored in: <stdout>\nBrokenPipeError: [Errno 32] Broken pipe\n"
     ).failed
+    raised = "ClientError: SlowDown (reached max retries: 4)\n"
+    assert ids(diagnosis(a_log=ended + TRACE + raised)) == ["unknown"]
+    assert diagnosis(a_log=ended, b_err=TRACE + raised).failed
+    assert ids(diagnosis(a_log=ended + "a line\n" * 500 + "worker 3 crashed\n")) == ["suspect"]
     assert ids(diagnosis(a_log=ended + "RuntimeError: Connection reset by peer\n")) == ["peer_lost"]
     assert ids(diagnosis(a_log=ended + WATCHDOG.format(0))) == ["nccl_timeout"]
