@@ -80,9 +80,8 @@ OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.
 # The head of a traceback in a notebook: its error comes last, in a line of its own.
 NOTEBOOK = re.compile(rb"[\w.]+(?:Error|Exception) +" + re.escape(TRACEBACK))
 LINES = re.compile(rb"[^\r\n]+")
-LOSSES = re.compile(
-    rb"[Ll]oss(?: train)?[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step"
-)  # of a step, in whatever words
+# Of a step, in whatever words.
+LOSSES = re.compile(rb"[Ll]oss(?: train)?[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = b"Exception ignored in"
@@ -220,7 +219,7 @@ class Scanner:
     def _look_behind_the_last(self, text: bytes, before: int) -> tuple[bool, bool]:
         """Whether a line after the last step says that the training is done, and whether one says so of the job.
 
-        One that tells of a bad end counts as marked.
+        Adds the first that tells of a bad end, where nothing was found there.
         """
         known = self._symptoms
         steps = [one for one in self._steps_in(text) if one >= self._last - before]
@@ -244,8 +243,8 @@ class Scanner:
                 trained, bad, self._last = True, None, max(self._last, before + found.start())
             else:
                 done = done or (found.start() >= start and known.is_done(bare))
-        is_better = any(seen.place >= self._last for seen in self._seen.values())
-        if bad and not is_better and not self._file.endswith(RECORDS):
+        says_it_better = any(seen.place >= self._last for seen in self._seen.values())
+        if bad and not says_it_better and not self._file.endswith(RECORDS):
             line, lines = without_colours(bad[0]), self._lines - text.count(b"\n", bad.start())
             self._add(SUSPECT, before - self._before + bad.start(), self._writer(line), line, lines)
         return trained, done

@@ -8,8 +8,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 
-from benchmarks.errors import RequestError
-
 GZIP_MAGIC = b"\x1f\x8b"
 UNPACKERS: tuple[tuple[bytes, Callable[[BufferedReader], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]], ...] = (
     (GZIP_MAGIC, gzip.open),
@@ -24,7 +22,7 @@ def pieces(stream: BufferedReader, size: int) -> Iterator[bytes]:
     """All that can be read: a packed log may be cut off, and one of which nothing can be read is an error."""
     head = stream.peek(HEAD_BYTES)
     if head.startswith(ZSTD_MAGIC):
-        raise RequestError("the log is packed by zstd", next_command="zstd -d LOG, or zstdcat LOG | ... -")
+        raise OSError("it is packed by zstd; zstd -d unpacks it")
     unpack = next((one for magic, one in UNPACKERS if head.startswith(magic)), None)
     source = unpack(stream) if unpack else stream
     decoder, begun = None, False
