@@ -55,7 +55,8 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
         raise RequestError(
             "there is no log in it",
             where=", ".join(places),
-            why="a log is called *.out, *.log, *.txt, *.err, *.e123, log-*, slurm-* or rank-3, also with .gz or .xz",
+            why="a log is called *.out, *.log, *.txt, *.err, *.e123, log-*, slurm-* or rank-3,"
+            " also with .gz, .bz2 or .xz",
             next_command="python launch/doctor.py logs FILE",
         )
     logs = [_read(file, symptoms, str(file)) for file in files]

@@ -10,9 +10,9 @@ import lzma
 import re
 import shlex
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from io import BufferedReader, BufferedWriter
+from io import BufferedReader
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,7 +87,8 @@ def _groups(place: Path) -> dict[str, list[Path]]:
     files = sorted((path for path in ([place] if place.is_file() else named) if _is_log(path)), key=_by_number)
     if not files:
         why = (
-            "a log of MLPerf has :::MLLOG lines; *.txt, *.out, *.log and *.mllog are looked at, also with .gz or .xz"
+            "a log of MLPerf has :::MLLOG lines; *.txt, *.out, *.log and *.mllog are looked at,"
+            " also with .gz, .bz2 or .xz"
         )
         command = f"python launch/report.py timing {shlex.quote(str(place))}     (the steps of logs of other kinds)"
         raise RequestError("no MLLOG line in it", where=str(place), why=why, next_command=command)
@@ -174,18 +175,10 @@ def _staged(files: Sequence[Path], folder: Path) -> list[list[Judged]]:
             staged = folder / (run.benchmark or "unknown") / f"result_{len(own)}.txt"
             staged.parent.mkdir(parents=True, exist_ok=True)
             with plain.open("rb") as stream, staged.open("wb") as target:
-                _copy(islice(stream, *lines), target)
+                # A job may print much more than MLLOG. Lines keep their numbers.
+                target.writelines(line if TOKEN in line else b"\n" for line in islice(stream, *lines))
             own.append(Judged(name if len(runs) == 1 else f"{name}, run {place}", run, path, staged))
     return list(found.values())
-
-
-def _copy(lines: Iterator[bytes], target: BufferedWriter) -> None:
-    """What counts: a job may print much more. Lines keep their numbers."""
-    left_out = 0
-    for line in lines:
-        if TOKEN in line:
-            target.write(b"\n" * left_out + line)
-        left_out = 0 if TOKEN in line else left_out + 1
 
 
 def _runs_in(plain: Path, damage: str) -> list[LoggedRun]:
@@ -193,7 +186,7 @@ def _runs_in(plain: Path, damage: str) -> list[LoggedRun]:
     runs = runs_in(plain)
     if damage and runs:
         last = runs[-1]
-        cut = SkippedLine(line=last.records[-1].line, reason=f"the packed log is damaged after it: {damage}")
+        cut = SkippedLine(line=last.records[-1].line, reason=f"the packed log could be read no further: {damage}")
         runs[-1] = msgspec.structs.replace(last, skipped=[*last.skipped, cut])
     return runs
 

@@ -23,7 +23,7 @@ from benchmarks.planning.bounds import Bound, bound
 from benchmarks.references import nearest_reference
 from benchmarks.references.references import read_references
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
-from benchmarks.secret_rules import REDACTED, hidden_in_log, is_secret_name
+from benchmarks.secret_rules import REDACTED, Known, hidden_in_log, is_secret_name, shell_secrets
 from benchmarks.values import Benchmark, Step
 from launch.command_line.places import configs
 
@@ -163,15 +163,16 @@ def _bound(benchmark: Benchmark, backend: Backend) -> Bound | None:
 # --- what a page may hold -----------------------------------------------------------------------
 
 
-def scrubbed(value: Any) -> Any:
+def scrubbed(value: Any, known: Known | None = None) -> Any:
     """The same data without what looks like a secret, however deep it lies."""
+    known = shell_secrets() if known is None else known
     if isinstance(value, str):
-        return cleaned(value)
+        return cleaned(value, known)
     if isinstance(value, list):
-        return [scrubbed(one) for one in value]
+        return [scrubbed(one, known) for one in value]
     if isinstance(value, dict):
         return {
-            name: REDACTED if isinstance(inner, str) and is_secret_name(str(name)) else scrubbed(inner)
+            name: REDACTED if isinstance(inner, str) and is_secret_name(str(name)) else scrubbed(inner, known)
             for name, inner in value.items()
         }
     return value
@@ -182,9 +183,9 @@ def scrubbed_result(result: Result) -> Result:
     return msgspec.convert(scrubbed(msgspec.to_builtins(result)), Result)
 
 
-def cleaned(text: str) -> str:
+def cleaned(text: str, known: Known | None = None) -> str:
     """A line or several, without secrets and without what moves a cursor."""
-    hidden = hidden_in_log(text.encode(errors="backslashreplace")).decode(errors="backslashreplace")
+    hidden = hidden_in_log(text.encode(errors="backslashreplace"), known).decode(errors="backslashreplace")
     return "\n".join(printable(line) for line in hidden.split("\n"))
 
 

@@ -259,6 +259,23 @@ def test_what_says_nothing_of_the_end(line: str) -> None:
     assert ids(diagnosis(a_log="step 1: loss 2.5\n" + line + "\n")) == ["no_end"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Monitored metric val_loss did not improve in the last 3 records. Signaling Trainer to stop.",
+        "total average iteration time: 223.4 ms",
+    ],
+)
+def test_the_end_of_lightning_and_of_llm_c(line: str) -> None:
+    assert not diagnosis(a_log=f"step 1: loss 2.5\n{line}\n").failed
+
+
+def test_an_error_before_steps_of_deepspeed_was_survived() -> None:
+    step = "[Rank 0] step=1, skipped=0, lr=[0.0001], RunningAvgSamplesPerSec=12.3, CurrSamplesPerSec=12.1\n"
+    assert ids(diagnosis(a_log=MEMORY + step * 2))[0] == "gpu_memory"
+    assert "gpu_memory" not in ids(diagnosis(a_log=MEMORY + step * 3))
+
+
 def test_a_summary_after_the_end_is_no_new_step() -> None:
     summary = "wandb: train/loss 2.3\neval_loss = 2.1\n"
     losses = "".join(f"step {number} loss 2.5\n" for number in range(30))

@@ -17,6 +17,7 @@ import pytest
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.verdict import Judged
 from benchmarks.mlperf.writing import WrittenRun
+from launch.mlperf import staging
 from launch.mlperf.emit import write
 from launch.mlperf.package import folder as package_folder
 from launch.mlperf.staging import staged_runs
@@ -141,7 +142,28 @@ def test_packed_logs_are_read_and_a_damaged_one_is_no_result(tmp_path: Path) -> 
     broken.write_bytes(broken.read_bytes()[:12])
     said = as_json(folder, code=3)
     assert said["not_counted"] == ["result_1.txt.gz"]
-    assert "the packed log is damaged" in said["sets"][0]["runs"][0]["story"]["findings"][0]["what"]
+    assert "the packed log could be read no further" in said["sets"][0]["runs"][0]["story"]["findings"][0]["what"]
+
+
+def test_a_packed_log_is_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = logs(tmp_path / "logs", count=1) / "result_0.txt"
+    data = path.read_bytes()
+    path.with_name("result_0.txt.gz").write_bytes(gzip.compress(data + b"NCCL INFO Channel 00\n" * 100_000))
+    path.unlink()
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr(staging, "MOST_UNPACKED_BYTES", len(data) + (1 << 12))
+    ((_, (run,)),) = staged_runs(path.parent, tmp_path / "scratch").sets
+    assert [line.reason for line in run.log.skipped] == [
+        "the packed log could be read no further: it unpacks to more than 1 GiB"
+    ]
+
+
+def test_only_lines_of_mllog_are_judged_and_keep_their_numbers(tmp_path: Path) -> None:
+    path = logs(tmp_path, count=1) / "result_0.txt"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"NCCL INFO Channel 00\n".join(lines))
+    ((_, (run,)),) = staged_runs(tmp_path, tmp_path / "scratch").sets
+    assert run.staged.read_bytes() == b"\n".join(lines)
 
 
 def test_a_log_that_holds_no_run_is_named_whatever_it_is(tmp_path: Path) -> None:
