@@ -21,25 +21,19 @@ import numpy as np
 
 from tests.auditing import (
     comparing,
-    counting,
     estimating,
     gating,
     histories,
-    intervals,
     published,
     ranking,
-    settling,
     sharing,
 )
 from tests.auditing.table import Line, Size, found_in, markdown
 
 PARTS = {
-    "flops": counting.lines,
     "rows": published.lines,
     "estimates": estimating.lines,
     "layouts": ranking.lines,
-    "settling": settling.lines,
-    "interval": intervals.lines,
     "gate": gating.lines,
     "shared": sharing.lines,
     "histories": histories.lines,

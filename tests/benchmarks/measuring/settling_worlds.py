@@ -1,4 +1,4 @@
-"""Simulated runs that drift, jump or only vary, and what is said of each: for tests and docs/make_settling_table."""
+"""Simulated runs that drift, jump or only vary, and how the window judges each."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -20,9 +20,6 @@ MATTERS = 0.5  # percent
 class Length(NamedTuple):
     steps: int
     seconds: float  # of a step
-
-    def text(self) -> str:
-        return f"{self.steps} x {self.seconds:g} s"
 
 
 class Judged(NamedTuple):

@@ -1,6 +1,6 @@
 """How often the interval of the median holds the truth, on made step times and on those of public MLPerf runs.
 
-Fixed seeds. measure_coverage.py makes the whole table. The naive interval and the interval without its thirds are
+Fixed seeds. The naive interval and the interval without its thirds are
 here to show that the simulation can tell a bad method from a good one.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.measuring import statistics
-from tests.benchmarks.measuring.measure_coverage import (
+from tests.benchmarks.measuring.coverage import (
     GATE_NOISE,
     PROCESSES,
     Settled,
