@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
 from benchmarks.planning.capacity import Storage
@@ -227,12 +227,6 @@ class GuidedByProfiles(Protocol):
 
     def profile_key(self, benchmark: Benchmark) -> str | None:
         """What a profile that this benchmark reads is of: equal keys, equal programs. None where it reads none."""
-
-    def simulated(self, benchmark: Benchmark) -> Benchmark:
-        """What --pgle=simulated compiles for the names and costs of a benchmark's instructions."""
-
-    def simulated_program(self, benchmark: Benchmark, versions: Mapping[str, str]) -> dict[str, Any]:
-        """What the simulated profile of a benchmark is of, as PgleProfile.made_by has it; `versions` compiled it."""
 
 
 @runtime_checkable

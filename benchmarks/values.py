@@ -591,9 +591,6 @@ class PgleProfile(Value, frozen=True):
     covered: int  # of these, that have a cost
     made_by: dict[str, Any]  # settings, versions, mesh, device and XLA flags of the program that was profiled
     made_in: str = ""  # the run that made it, where another one takes it
-    origin: Literal["recorded", "simulated"] = "recorded"  # on GPUs, or from the costs of a model of them
-    program: str = ""  # of a simulated one: the digest of the program that was compiled for it
-    rates: dict[str, Any] = {}  # of a simulated one: what its costs rest on
 
 
 class PgleSeen(Value, frozen=True):

@@ -47,7 +47,7 @@ class MaxTextBackend:
     reserved_variables = ("JAX_", "M_", "LIBTPU_INIT_ARGS")  # MaxText reads M_<SETTING> as a setting
     reserved_settings: Mapping[str, str] = planning.RESERVED
     profiles = frozenset({"nsys", "xplane", "nccl"})
-    pgle_ways = frozenset({"nsys", "auto", phases.SIMULATED})
+    pgle_ways = frozenset({"nsys", "auto"})
 
     # What is asked of any backend, and the function here that answers it.
     settings = staticmethod(maxtext_settings)
@@ -56,8 +56,6 @@ class MaxTextBackend:
     lora = staticmethod(lora.of_knobs)
     schedule_settings = staticmethod(planning.schedule_settings)
     profile_key = staticmethod(phases.profile_key)
-    simulated = staticmethod(phases.simulated)
-    simulated_program = staticmethod(phases.simulated_program)
     check_phase = staticmethod(phases.check_phase)
     needs_transformer_engine = staticmethod(planning.needs_transformer_engine)
     flag_group = staticmethod(xla_flags.group_for)
@@ -83,16 +81,8 @@ class MaxTextBackend:
             *planning.refusals(benchmark),
             *lora.refusals(benchmark),
             *phases.refusals(benchmark),
-            *self._simulated_profile_refusals(benchmark),
             *goals.refusals(benchmark, planning.convergence_settings(benchmark)),
         ]
-
-    def _simulated_profile_refusals(self, benchmark: Benchmark) -> list[RequestError]:
-        if benchmark.pgle != phases.SIMULATED:
-            return []
-        from jax_backend import compiling
-
-        return list(compiling.simulated_profile_refusals(benchmark))
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:  # noqa: ARG002 - one engine
         return EnvironmentSpec(

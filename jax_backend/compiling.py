@@ -11,7 +11,6 @@ from typing import Any
 
 from benchmarks.backend import SideProgram
 from benchmarks.compilation.compiled import Job
-from benchmarks.compilation.walk import rates_of
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import program as inside
@@ -56,7 +55,7 @@ def job(name: str, benchmark: Benchmark) -> Job:
     return Job(
         name=name,
         settings=[word.replace("{phase_dir}", ".") for word in planning.maxtext_argv(benchmark, changed)],
-        flags=planning.xla_flags_text(phases.compiled_flags(benchmark)),
+        flags=planning.xla_flags_text(benchmark.xla_flags),
         target=target(benchmark.hardware),
         devices=benchmark.gpus,
         nodes=benchmark.nodes,  # as slices: to XLA all GPUs of a slice are of one NVLink domain
@@ -68,38 +67,6 @@ def job(name: str, benchmark: Benchmark) -> Job:
 def settings(benchmark: Benchmark) -> dict[str, Scalar]:
     """What is compiled otherwise than it is run, for want of the hardware."""
     return {"attention": STANDS_IN} if benchmark.knobs.get("attention") == NEEDS_A_DRIVER else {}
-
-
-def simulated_profile_refusals(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Why a run cannot have --pgle=simulated: what is compiled otherwise than it runs may have other names."""
-    where = "--pgle=simulated"
-    if benchmark.hardware.platform != "cuda":
-        yield RequestError(
-            f"--pgle=simulated is not to be had on {benchmark.hardware.title}",
-            where=f"{where} --hardware={benchmark.hardware.name}",
-            why="it simulates the program that XLA compiles for an NVIDIA GPU",
-            next_command="--pgle=off",
-        )
-        return
-    try:
-        target(benchmark.hardware)
-        rates_of(benchmark.hardware)
-    except RequestError as error:
-        yield error
-    for name, value in settings(benchmark).items():
-        yield RequestError(
-            f"--pgle=simulated cannot compile {name}={benchmark.knobs.get(name)} on this machine",
-            where=f"{where} {name}={benchmark.knobs.get(name)}",
-            why="Transformer Engine cannot be imported without a driver; with another kernel the program is another",
-            next_command=f"--set={name}={value}",
-        )
-    if benchmark.site.runtime != "venv":
-        yield RequestError(
-            f"--pgle=simulated is for the virtual environments of Stepmark, not for runtime {benchmark.site.runtime}",
-            where=f"{where} --runtime={benchmark.site.runtime}",
-            why="another XLA than the one that compiled may name the instructions otherwise",
-            next_command="--runtime=venv",
-        )
 
 
 # --- a GPU that is not here -----------------------------------------------------------------------

@@ -30,7 +30,7 @@ def seen(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen |
     if phase_dir.name != phases.MEASURED or benchmark.pgle == "off" or not record.steps:
         return None
     logs = [phase_dir / f"rank-{rank}.log" for rank in range(benchmark.nodes * planning.tasks_per_node(benchmark))]
-    if benchmark.pgle in ("nsys", phases.SIMULATED):
+    if benchmark.pgle == "nsys":
         return _of_profile(benchmark, phase_dir, logs)
     return _watched(benchmark, record, logs)
 
@@ -59,14 +59,12 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
         return PgleSeen(applied=False, reason=problem, profile=profile)
     costs = set(COST.findall(text.decode(errors="replace")))
     demanded = [one for path in dumps for one in hlo.read_module(path).collectives() if one.always]
-    if profile.origin == "simulated":
-        demanded = _named_when_scheduled(demanded)
     without = [one.name for one in demanded if not one.known_in(costs)]
     covered = len(demanded) - len(without)
     share = f"{covered} of {len(demanded)} collectives of the measured program have a cost"
     share += f" (not {_some(without)})" if without else ""
     applied = covered >= ENOUGH_COVERED * len(demanded)
-    made = f"{profile.origin} in {profile.made_in or 'this run'}"
+    made = f"recorded in {profile.made_in or 'this run'}"
     words = f"every rank has read the profile of {len(costs)} instructions (key {profile.key[:12]}, {made}); {share}"
     return PgleSeen(
         applied=applied,
@@ -75,12 +73,6 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
         covered=covered,
         profile=profile,
     )
-
-
-def _named_when_scheduled(collectives: list[hlo.Collective]) -> list[hlo.Collective]:
-    """XLA names anew what it runs synchronously after all: a profile with the names from before cannot know it."""
-    started = [one for one in collectives if any("-start" in name for name in one.names)]
-    return started or collectives
 
 
 def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleSeen:

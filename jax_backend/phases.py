@@ -4,16 +4,13 @@
 turns its report into costs of instructions, and the measured one, whose scheduler reads them. A profile that was made
 before for the same program lies in the run's folder, and saves the first two.
 
-`--pgle=simulated` needs no GPU for its profile: the launcher compiles the step, and gives each instruction the cost
-that the hardware's rates imply. It lies in the run's folder likewise, and the measured phase reads and proves it.
-
 `--pgle=auto` is jax's own: it profiles the first steps itself, and compiles once more. Nsight Systems cannot run
 beside that: both take the GPU's profiling interface.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,11 +42,9 @@ PROFILED_STEPS = 15
 # MaxText starts and stops CUDA's profiler on rank 0 alone.
 RECORDED = Profiling(ranks=[0], start_step=9, stop_step=11)
 
-SIMULATED = "simulated"
 GROUPS = {  # of configs/xla_flags.yml
     "nsys": ("pgle_profile", "pgle_perf"),
     "auto": ("pgle_auto",),
-    SIMULATED: ("pgle_perf",),
 }
 PROFILE_FILE = "profile.pbtxt"
 MADE_HERE = "{phase_dir}/../" + CONVERT
@@ -58,10 +53,6 @@ MADE_BEFORE = "{phase_dir}/../../pgle"  # in the run's folder
 # jax's own way: steps 0 to 2 are profiled, step 3 compiles, and the next ones may still carry some of it.
 PROFILING_RUNS = 3
 SETTLING_STEPS = 4
-NOTE_SIMULATED = (
-    "the profile of --pgle=simulated is made before the run: this machine compiles the step for the GPUs, and gives "
-    "each instruction the cost that configs/hardware implies"
-)
 FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # two that can be measured
 
 
@@ -78,8 +69,7 @@ def plan(benchmark: Benchmark) -> Plan:
     profiles = benchmark.pgle == "nsys" and not benchmark.pgle_profile
     before = [_profile(benchmark), _convert(benchmark)] if profiles else []
     phases = [*before, _measured(benchmark)]
-    notes = [NOTE_SIMULATED] if benchmark.pgle == SIMULATED else []
-    return Plan(backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=phases, notes=notes)
+    return Plan(backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=phases)
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
@@ -98,7 +88,7 @@ def check_phase(benchmark: Benchmark) -> Phase:
 
 
 def profile_folder(benchmark: Benchmark) -> str:
-    return MADE_BEFORE if benchmark.pgle_profile or benchmark.pgle == SIMULATED else MADE_HERE
+    return MADE_BEFORE if benchmark.pgle_profile else MADE_HERE
 
 
 def _profile(benchmark: Benchmark) -> Phase:
@@ -147,7 +137,7 @@ def _told(benchmark: Benchmark) -> Told:
 
 
 def _with_pgle(benchmark: Benchmark) -> Told:
-    if benchmark.pgle in ("nsys", SIMULATED):
+    if benchmark.pgle == "nsys":
         group, folder = xla_flags.group("pgle_perf"), profile_folder(benchmark)
         options = [f"--pgle_profile={folder}/profile.json", "--hlo_dir={phase_dir}/hlo"]
         return Told(options, {}, group.flags | {PGLE_PROFILE: f"{folder}/{PROFILE_FILE}"}, group.environment)
@@ -280,39 +270,9 @@ def _beside_auto(benchmark: Benchmark) -> Iterator[RequestError]:
 # --- what profiles are of -------------------------------------------------------------------------
 
 
-def compiled_flags(benchmark: Benchmark) -> dict[str, str]:
-    """XLA's, of a step that is compiled without its GPUs: with --pgle=simulated, as the measured phase has them."""
-    more = xla_flags.group("pgle_perf").flags if benchmark.pgle == SIMULATED else {}
-    return {**benchmark.xla_flags, **more}
-
-
-# XLA starts every collective while it schedules. This pass then gives another name to each with nothing to hide it,
-# which a profile should tell it to move.
-MADE_SYNCHRONOUS = "gpu-convert-async-collectives-to-sync"
-DISABLED_PASSES = "xla_disable_hlo_passes"
-
-
-def simulated(benchmark: Benchmark) -> Benchmark:
-    """As it is compiled for its profile: with the names that instructions have when XLA schedules them."""
-    passes = ",".join(filter(None, [benchmark.xla_flags.get(DISABLED_PASSES), MADE_SYNCHRONOUS]))
-    return msgspec.structs.replace(benchmark, xla_flags={**benchmark.xla_flags, DISABLED_PASSES: passes})
-
-
-def simulated_program(benchmark: Benchmark, versions: Mapping[str, str]) -> dict[str, Any]:
-    """What is known of the program before it runs: the worker compares this much with what it runs.
-
-    The settings state the mesh, and the worker asserts the device by itself.
-    """
-    from jax_backend.inside.profile_identity import identity
-
-    flags = planning.xla_flags_text(compiled_flags(benchmark))
-    found = identity(planning.maxtext_argv(benchmark), versions, {}, None, benchmark.gpus, flags)
-    return {name: found[name] for name in ("settings", "versions", "devices", "xla_flags")}
-
-
 def profile_key(benchmark: Benchmark) -> str | None:
     """Equal keys, equal programs: what a profile is of, as far as it is known before any of it runs."""
-    if benchmark.pgle not in ("nsys", SIMULATED):
+    if benchmark.pgle != "nsys":
         return None
     lock = CUDA_LOCK if benchmark.hardware.platform == "cuda" else LOCK
     import hashlib

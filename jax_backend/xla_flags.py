@@ -76,7 +76,7 @@ def group_for(name: str, hardware: Hardware) -> FlagGroup:
     found = group(name)
     where = f"--set=xla_group={name} --hardware={hardware.name}"
     if name.startswith(OF_PGLE):  # it makes phases, too: its flags alone would prove nothing
-        raise RequestError(f"{name} is not set directly", where=where, next_command="--pgle=nsys|auto|simulated")
+        raise RequestError(f"{name} is not set directly", where=where, next_command="--pgle=nsys|auto")
     devices, row = devices_of(hardware), table().groups[name]
     if not devices & set(row.hardware):
         fitting = [other for other, row in table().groups.items() if devices & set(row.hardware)]

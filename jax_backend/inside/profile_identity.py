@@ -91,17 +91,6 @@ def _flat(identity: Mapping[str, Any]) -> dict[str, object]:
     return found
 
 
-def _known_to_both(made_by: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A profile that was made without running the program knows less of it, and other packages have made it."""
-    packages = made_by["versions"].keys() & now["versions"].keys()
-
-    def known(identity: Mapping[str, Any]) -> dict[str, Any]:
-        versions = {name: identity["versions"][name] for name in packages}
-        return {name: identity.get(name) for name in made_by} | {"versions": versions}
-
-    return known(made_by), known(now)
-
-
 def check(profile_json: str | Path, now: Mapping[str, Any]) -> str | None:
     """Why the profile beside this file cannot be used for the program that `now` describes; None where it can."""
     path = Path(profile_json)
@@ -109,8 +98,6 @@ def check(profile_json: str | Path, now: Mapping[str, Any]) -> str | None:
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         made_by, sha256 = dict(said["made_by"]), str(said["sha256"])
-        if said.get("origin") == "simulated":
-            made_by, now = _known_to_both(made_by, now)
         text = profile.read_bytes()
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"the profile of {path} cannot be read ({error!r}): XLA would train on without one, and not say so"

@@ -15,7 +15,7 @@ from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering.report import duration_text
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import BENCHMARK, KEPT_PROFILE, PLAN, PROVENANCE, RESULT, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
 from benchmarks.runs.worker_events import follow_evaluations, read_phase
 from benchmarks.secret_rules import refuse_secrets, shell_secrets
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
@@ -46,7 +46,7 @@ def execute(
             benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
         gpus = machine_gpus.chosen(benchmark)
         plan = on_gpus(backend.plan(benchmark), gpus)
-        begin(folder, benchmark, backend, plan, python, origin, labels, busy_notes(gpus))
+        begin(folder, benchmark, plan, python, origin, labels, busy_notes(gpus))
     except BaseException:
         shutil.rmtree(folder.path)  # nothing was started, so nothing is left
         raise
@@ -61,7 +61,6 @@ def execute(
 def begin(
     folder: RunFolder,
     benchmark: Benchmark,
-    backend: Backend,
     plan: Plan,
     python: str,
     environment: dict[str, str | None],
@@ -74,10 +73,6 @@ def begin(
         from launch.running import kept_profiles
 
         kept_profiles.take(folder, benchmark, folder.path.parent, environment)
-    elif benchmark.pgle == "simulated":
-        from launch.planning import simulated_profile
-
-        simulated_profile.write(benchmark, backend, folder.path / KEPT_PROFILE)
     places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
     said = [*provenance.ignored_variables(), *plan.notes, *notes]
     about = provenance.collect(plan, environment, provenance.command_line(), said, places)

@@ -37,7 +37,7 @@ def with_kept_profile(
 ) -> Benchmark:
     """The benchmark, told of the profile that was made for it before, where one is kept and whole."""
     key = backend.profile_key(benchmark) if isinstance(backend, GuidedByProfiles) else None
-    if key is None or benchmark.pgle == "simulated":  # which is made for each run
+    if key is None:
         return benchmark
     place = place_of(output_dir, key, environment)
     if not place.is_dir():

@@ -74,7 +74,7 @@ def submit(
         plan = job_script.prepared(benchmark, backend, options, container=image is not None)
         kept_off = not_adopted(os.environ)
         notes = [f"kept from the job: {', '.join(kept_off)}"] if kept_off else []
-        begin(folder, benchmark, backend, plan, python, environment, job.labels, notes)
+        begin(folder, benchmark, plan, python, environment, job.labels, notes)
         place = _place(folder, python, image, job)
         script = _script(benchmark, plan, place, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())

@@ -2,7 +2,6 @@
 
 import hashlib
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import pytest
@@ -44,11 +43,9 @@ def phase_dir(tmp_path: Path) -> Path:
     return perf
 
 
-def write_profile(place: Path, costs: str, origin: Literal["recorded", "simulated"] = "recorded") -> None:
+def write_profile(place: Path, costs: str) -> None:
     digest = hashlib.sha256(costs.encode()).hexdigest()
-    profile = PgleProfile(
-        key="k" * 32, sha256=digest, instructions=2, collectives=1, covered=1, made_by={}, origin=origin
-    )
+    profile = PgleProfile(key="k" * 32, sha256=digest, instructions=2, collectives=1, covered=1, made_by={})
     (place / "profile.pbtxt").write_text(costs)
     (place / "profile.json").write_text(json_text(profile))
 
@@ -117,39 +114,6 @@ def lay_in_the_runs_folder(phase_dir: Path) -> Path:
     for rank in range(RANKS):
         (phase_dir / f"rank-{rank}.log").write_text(READ.replace("attempt-1/convert", "attempt-1/perf/../../pgle"))
     return place
-
-
-def test_a_simulated_profile_is_proven_like_any_other_and_called_what_it_is(phase_dir: Path) -> None:
-    place, benchmark = lay_in_the_runs_folder(phase_dir), benchmark_of(pgle="simulated")
-    write_profile(place, COSTS, origin="simulated")
-    found = seen(benchmark, phase_dir, record())
-    assert found is not None
-    assert found.applied
-    assert "(key kkkkkkkkkkkk, simulated in this run)" in found.reason
-    write_profile(place, COSTS.replace("all-gather-start.1", "all-gather-start.7"), origin="simulated")
-    words = "0 of 1 collectives of the measured program have a cost (not all-gather-start.1)"
-    assert_unproven(seen(benchmark, phase_dir, record()), words)
-    (phase_dir / "rank-1.log").write_text("nothing\n")
-    assert_unproven(seen(benchmark, phase_dir, record()), "no word of XLA that it has read the profile in rank-1.log")
-
-
-def test_a_collective_that_runs_synchronously_after_all_need_not_be_in_a_simulated_profile(phase_dir: Path) -> None:
-    place, benchmark = lay_in_the_runs_folder(phase_dir), benchmark_of(pgle="simulated")
-    alone = "  %all-reduce.9 = f32[8]{0} all-reduce(%p), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=%add\n  ROOT"
-    (phase_dir / DUMP).write_text(PROGRAM.replace("  ROOT", alone))
-    write_profile(place, COSTS, origin="simulated")
-    found = seen(benchmark, phase_dir, record())
-    assert found is not None
-    assert (found.applied, found.covered, found.collectives) == (True, 1, 1)
-    write_profile(place, COSTS)
-    assert_unproven(seen(benchmark, phase_dir, record()), "1 of 2 collectives of the measured program have a cost")
-
-
-def test_only_synchronous_collectives_prove_nothing(phase_dir: Path) -> None:
-    place = lay_in_the_runs_folder(phase_dir)
-    (phase_dir / DUMP).write_text(PROGRAM.replace("-start", "").replace("-done", ""))
-    write_profile(place, COSTS, origin="simulated")
-    assert_unproven(seen(benchmark_of(pgle="simulated"), phase_dir, record()), "0 of ")
 
 
 def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:

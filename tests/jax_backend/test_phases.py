@@ -3,19 +3,15 @@
 Whole jobs are in tests/launch/slurm/golden_jobs (pgle_*); here stands what the recipe says, number by number.
 """
 
-import hashlib
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from benchmarks.values import Phase
-from jax_backend import BACKEND, compiling
-from jax_backend.inside import profile_identity
-from jax_backend.phases import NOTE_SIMULATED, PGLE_PROFILE
+from jax_backend import BACKEND
+from jax_backend.phases import PGLE_PROFILE
 from tests.jax_backend.asked import flags_of, phases, refusal, resolved, settings_of
 
 
@@ -74,69 +70,6 @@ def test_the_check_is_the_measured_worker_that_knows_the_flags_and_programs_of_a
     assert set(flags_of(perf)) <= {*flags, PGLE_PROFILE}
 
 
-# --- a simulated profile ------------------------------------------------------------------------------
-
-COMPILED = {"attention": "cudnn_flash_jax"}  # as it can be on a machine without a driver
-
-
-def test_a_simulated_profile_is_read_by_the_one_phase_from_the_runs_folder() -> None:
-    plan = BACKEND.plan(resolved("llama2_70b", COMPILED, gpus=64, pgle="simulated"))
-    (perf,) = plan.phases
-    assert flags_of(perf)[PGLE_PROFILE] == "{phase_dir}/../../pgle/profile.pbtxt"
-    assert flags_of(perf)["xla_gpu_enable_latency_hiding_scheduler"] == "true"
-    assert {"--pgle_profile={phase_dir}/../../pgle/profile.json", "--hlo_dir={phase_dir}/hlo"} <= set(perf.command)
-    assert perf.environment["TF_CPP_MIN_LOG_LEVEL"] == "0"  # XLA's own words are the evidence
-    assert plan.notes == [NOTE_SIMULATED]
-
-
-def test_it_is_made_from_the_program_before_xla_renames_what_it_cannot_hide() -> None:
-    chosen = COMPILED | {"xla_disable_hlo_passes": "rematerialization"}
-    found = BACKEND.simulated(resolved("llama2_70b", chosen, gpus=64, pgle="simulated"))
-    disabled = "--xla_disable_hlo_passes=rematerialization,gpu-convert-async-collectives-to-sync"
-    assert disabled in compiling.job("the step", found).flags
-
-
-def test_the_worker_takes_a_simulated_profile_of_what_it_runs_and_of_nothing_else(tmp_path: Path) -> None:
-    benchmark = resolved("llama2_70b", COMPILED, gpus=64, pgle="simulated", profile="xplane")
-    about = {
-        "origin": "simulated",
-        "sha256": hashlib.sha256(b"costs").hexdigest(),
-        "made_by": BACKEND.simulated_program(benchmark, {"jaxlib": "0.12.0.1", "jax-cuda12-plugin": "0.12.0.1"}),
-    }
-    (tmp_path / "profile.json").write_text(json.dumps(about))
-    (tmp_path / "profile.pbtxt").write_text("costs")
-    (perf,) = BACKEND.plan(benchmark).phases
-    facts: dict[str, Any] = {
-        "argv": perf.command[len(perf.command) - perf.command[::-1].index("--") :],
-        "versions": {"jaxlib": "0.12.0.1", "jax-cuda12-pjrt": "0.12.0.1"},
-        "mesh": {"fsdp": 64},
-        "device_kind": "NVIDIA H100 80GB HBM3",
-        "device_count": 64,
-        "xla_flags": perf.environment["XLA_FLAGS"] + " --xla_dump_to=/x",
-    }
-
-    def problem(**changed: Any) -> str | None:
-        return profile_identity.check(tmp_path / "profile.json", profile_identity.of_facts(facts | changed))
-
-    assert problem() is None
-    assert "jaxlib is '0.13', the profile's is '0.12.0.1'" in str(problem(versions={"jaxlib": "0.13"}))
-    assert "the number of devices is 128" in str(problem(device_count=128))
-    assert "remat_policy is 'full'" in str(problem(argv=[*facts["argv"], "remat_policy=full"]))
-    assert "XLA's flag xla_a is 'true'" in str(problem(xla_flags=facts["xla_flags"] + " --xla_a"))
-
-
-@pytest.mark.parametrize(
-    ("wanted", "cure"),
-    [
-        ({"gpus": 64}, "--set=attention=cudnn_flash_jax"),
-        ({"gpus": 64, "chosen": COMPILED, "site": "example_pyxis"}, "--runtime=venv"),
-        ({"gpus": 8, "hardware": "cpu", "model": "llama2_tiny"}, "--pgle=off"),
-    ],
-)
-def test_what_would_be_compiled_otherwise_than_it_runs_is_refused(wanted: dict[str, Any], cure: str) -> None:
-    assert refusal(**{"model": "llama2_70b", **wanted, "pgle": "simulated"}).next_command == cure
-
-
 # --- jax's own way, and profiles ----------------------------------------------------------------------
 
 
@@ -176,10 +109,9 @@ def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(ki
             for way, name in (
                 ("nsys", "xla_dump_to"),
                 ("auto", "env.TF_CPP_MIN_LOG_LEVEL"),
-                ("simulated", "xla_gpu_enable_latency_hiding_scheduler"),
             )
         ),
-        ({"model": "llama2_70b", "chosen": {"xla_group": "pgle_perf"}}, "--pgle=nsys|auto|simulated"),
+        ({"model": "llama2_70b", "chosen": {"xla_group": "pgle_perf"}}, "--pgle=nsys|auto"),
         ({"model": "llama2_70b", "chosen": {PGLE_PROFILE: "x.pbtxt"}}, ""),
         *(
             ({"hardware": hardware, "gpus": 4, flag: way}, cure)
@@ -187,7 +119,6 @@ def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(ki
             for flag, way, cure in (
                 ("pgle", "nsys", "--pgle=off"),
                 ("pgle", "auto", "--pgle=off"),
-                ("pgle", "simulated", "--pgle=off"),
                 ("profile", "nsys", "--profile=xplane"),
             )
         ),

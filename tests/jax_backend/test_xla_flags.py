@@ -146,7 +146,7 @@ def test_facts_say_what_for_who_knows_it_and_what_to_use_instead(
         ("hoper_baseline", H100, ""),
         ("hopper_baseline", B200, "--set=xla_group= with one of: blackwell_baseline, crash_on_hang"),
         ("hopper_baseline", CPU, "leave --set=xla_group out"),
-        ("pgle_auto", CPU, "--pgle=nsys|auto|simulated"),
+        ("pgle_auto", CPU, "--pgle=nsys|auto"),
     ],
 )
 def test_an_unknown_group_and_one_for_another_device_are_refused(name: str, hardware: Hardware, cure: str) -> None:

@@ -54,7 +54,6 @@ REFUSED = {
     "no queue to leave it in": ([TINY, "--nowait"], "--nowait needs a site with a queue"),
     "a scale without layout": (["--model=llama2_70b", "--gpus=96"], "64, 128, 256, 512, 1024, 2048"),
     "pgle by a profiler that is not there": ([TINY, "--pgle=nsys"], "phase convert runs it; phase profile runs it"),
-    "a simulated profile for a CPU": ([TINY, "--pgle=simulated"], "--pgle=simulated is not to be had on"),
     "lora": ([TINY, "--task=lora", "--set=gradient_accumulation=2"], "gradients of frozen weights too"),
     "70B on this machine": (["--model=llama2_70b"], "--dry_run shows the plan"),
     "70B on this CPU": (["--model=llama2_70b", "--hardware=cpu"], "llama2_70b needs 1.11 TB of memory"),

@@ -4,9 +4,6 @@
     python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 \\
         --flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"
         variants of XLA's flags beside the plan
-    python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=512 --pgle=simulated \\
-        --set=attention=cudnn_flash_jax
-        the program beside itself, scheduled by a PGLE profile of modelled costs
     python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64,512 --set=remat_policy=full,minimal
         and of settings: every combination of what the flags list with commas
     python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 --html=FILE.html
@@ -26,14 +23,13 @@ from benchmarks.backend import Backend, find_backend
 from benchmarks.compilation import compiled_report, variants
 from benchmarks.compilation.program import Program
 from benchmarks.configs import Configs
-from benchmarks.errors import OtherGpus, StepmarkError
+from benchmarks.errors import OtherGpus, RequestError, StepmarkError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from launch.cli import refuse_more
 from launch.command_line import places, progress, request_flags
 from launch.command_line.output import answer
 from launch.planning.compiling import compile_steps, naming_variant
-from launch.planning.simulated_profile import beside
 from launch.running import machine_gpus
 
 FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
@@ -51,7 +47,7 @@ def main(argv: list[str]) -> int:
     asked = variants.named(request_flags.requests(configs.site(request_flags.site_name())), FLAGS_AB.value)
     backend = find_backend(next(iter(asked.values())).backend)
     benchmarks = _resolved(asked, configs, backend)
-    benchmarks = beside(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
+    _refuse_pgle(benchmarks)
     outcomes = compile_steps(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
     failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, StepmarkError)}
     if len(failed) == len(outcomes):
@@ -91,6 +87,16 @@ def _resolved(asked: Mapping[str, Request], configs: Configs, backend: Backend) 
     if left_out:
         progress.say(f"left out, because their layouts are for another number of GPUs: {'; '.join(left_out)}")
     return benchmarks
+
+
+def _refuse_pgle(benchmarks: Mapping[str, Benchmark]) -> None:
+    for benchmark in benchmarks.values():
+        if benchmark.pgle != "off":
+            raise RequestError(
+                f"--pgle={benchmark.pgle} records its profile on a GPU; without one the program would be another",
+                where=f"--pgle={benchmark.pgle}",
+                next_command="--pgle=off",
+            )
 
 
 def _page_file() -> Path | None:
