@@ -564,13 +564,6 @@ class Started(Value, frozen=True):
     launched_unix_seconds: float | None = None  # when its program began
 
 
-class Stopped(Value, frozen=True):
-    """That a rank ended before the last step it was to train: --until, of versions 0.5.0 to 0.9.0."""
-
-    step: int  # the last one it trains
-    decided: int  # the one after which the first rank decided it
-
-
 class Evaluation(Value, frozen=True):
     """What the model was worth after so many steps, on text it is not trained on."""
 
@@ -639,7 +632,6 @@ class RunRecord(Value, frozen=True):
     started: list[Started] = []
     watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
     pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
-    stopped: dict[int, Stopped] = {}  # by rank
     evaluations: list[Evaluation] = []  # as rank 0 wrote them down
     mlperf: MlperfOutcome | None = None  # of a submission's run
     adapters: dict[int, AdaptersSeen] = {}  # by rank: that adapters changed, and nothing else did
@@ -648,7 +640,7 @@ class RunRecord(Value, frozen=True):
 # --- summarised -------------------------------------------------------------------------------
 
 
-Settling = Literal["settled", "still moving", "too short", "not judged"]  # not judged: by versions up to 0.11.0
+Settling = Literal["settled", "still moving", "too short", "not judged"]  # not judged: no window
 
 
 class Window(Value, frozen=True):

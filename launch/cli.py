@@ -11,26 +11,14 @@ from typing import Any, NamedTuple, NoReturn, TextIO, cast
 
 from absl import flags
 
-from benchmarks.errors import EXIT_FAILED, RequestError, RunError, StepmarkError, UnknownName, closest, nearest
+from benchmarks.errors import EXIT_FAILED, RequestError, RunError, StepmarkError, nearest
 from launch.command_line import output
 from launch.command_line.colours import RED, Harmless, coloured, in_colour, own_stderr
 
 EXIT_INTERRUPTED = 130
 JSON = "json"
-JSON_WORD = re.compile(r"--?json(=(true|t|1))?|--format=json", re.IGNORECASE)
+JSON_WORD = re.compile(r"--?json(=(true|t|1))?", re.IGNORECASE)
 flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also of an error: docs/schemas.json.")
-# Flags of earlier versions -> the script that had them, what is done instead, the flag that takes their values, and
-# what that needs besides.
-DROPPED: dict[str, tuple[str, ...]] = {
-    "until": ("run", "give the number of --steps"),
-    "install": ("nightly", "--print=cron|scrontab|systemd|github prints what to paste", "print", "--suite=smoke"),
-    "uninstall": ("nightly", "remove its line with crontab -e, scrontab -e or systemctl --user disable"),
-    "webhook_file": ("nightly", "act on the exit code, or on --junit, --markdown or --html"),
-    "url": ("setup", "curl -fLC - -o FILE URL"),
-    "rebuild": ("dashboard", "delete the dashboard's directory"),
-    "runs": ("report", "it is --output_dir, as elsewhere", "output_dir"),
-    "list_symptoms": ("doctor", "they are in configs/symptoms.yml"),
-}
 
 
 def run_main(main: Callable[[list[str]], int]) -> NoReturn:
@@ -158,136 +146,56 @@ def _parse(command: Command) -> list[str]:
     if wants_help(command.arguments):
         output.text_alone(_help(command))
         sys.exit(0)
-    if "--format=json" in command.arguments:  # until 0.11.0
-        print("stepmark: --format=json is now --json", file=sys.stderr)
-        place = command.arguments.index("--format=json")
-        command.arguments[place] = "--json"
     try:
         words = list(flags.FLAGS([sys.argv[0], *command.arguments]))
-        _refuse_empty()
-        return words
+    except flags.UnrecognizedFlagError as error:
+        known = [flag.name for group in flags_of(command.module).values() for flag in group]
+        raise RequestError(f"unknown flag --{error.flagname}: {nearest(error.flagname, known)}") from None
     except flags.Error as error:
-        message, meant = _refused(command, command.arguments, error)
-    whole = _that_parses(command, meant)
-    raise RequestError(message, next_command=f"{command.typed} --help" if whole is None else _line(command, whole))
+        raise RequestError(_refused_value(str(error))) from None
+    _refuse_empty()
+    return words
 
 
-def _refused(command: Command, words: list[str], error: flags.Error) -> tuple[str, list[str] | None]:
-    """What is wrong, and the arguments that were meant; None: they are not known."""
-    if isinstance(error, flags.UnrecognizedFlagError):
-        return _unknown_flag(command, words, error.flagname)
-    if isinstance(error, flags.IllegalFlagValueError):
-        return _refused_value(command, words, str(error))
-    return str(error), None
-
-
-def _that_parses(command: Command, words: list[str] | None) -> list[str] | None:
-    """The arguments with all their mistakes corrected; None where one cannot be."""
-    while words is not None:
-        try:
-            flags.FLAGS([sys.argv[0], *words])
-            return words
-        except flags.Error as error:
-            words = _refused(command, words, error)[1]
-    return None
-
-
-def _unknown_flag(command: Command, words: list[str], wrong: str) -> tuple[str, list[str] | None]:
-    known = [flag.name for group in flags_of(command.module).values() for flag in group]
-    script, instead, *successor = DROPPED.get(wrong, ("", ""))
-    if not script or script not in command.typed:
-        hint, meant = nearest(wrong, known), closest(wrong, known)
-        return f"unknown flag --{wrong}: {hint}", _renamed(words, wrong, meant) if meant else None
-    found = _renamed(words, wrong, successor[0]) if successor else None
-    if found is not None:
-        typed = {word.partition("=")[0] for word in found}
-        found += [word for word in successor[1:] if word.partition("=")[0] not in typed]
-    return f"unknown flag --{wrong}: {instead}", found
-
-
-def _renamed(words: list[str], wrong: str, meant: str) -> list[str] | None:
-    """None where the flag that is meant would lack its value."""
-    found = [re.sub(rf"^(--?){re.escape(wrong)}(?==|$)", rf"\g<1>{meant}", word) for word in words]
-    for word, after in zip(found, [*found[1:], "-"], strict=True):
-        if word in (f"--{meant}", f"-{meant}") and after.startswith("-") and not flags.FLAGS[meant].boolean:
-            return None
-    return found
-
-
-def _refused_value(command: Command, words: list[str], text: str) -> tuple[str, list[str] | None]:
-    """Of what absl says, in words of our own where they help more."""
+def _refused_value(text: str) -> str:
+    """Return absl's message about a value, in words of our own if they help more."""
     found = re.match(r"flag --(\w+)=(.*?): (invalid literal|could not convert)?", text)
     if not found:
-        return text, None
+        return text
     name, value = found[1], found[2]
     choices = getattr(flags.FLAGS[name].parser, "enum_values", None)
     if choices:
-        error = UnknownName(f"--{name}={value}", name, value, choices)
-        return error.what, _with_meant_word(words, error)
+        return f"--{name}={value}: {nearest(value, choices)}"
     if flags.FLAGS[name].boolean:
-        takes_one = re.search(rf"--{name} \S*[A-Z]{{3}}", command.module.__doc__ or "")  # such as: --follow RUN
-        return f"--{name}={value}: this flag takes no value", [
-            *_without(words, name),
-            f"--{name}",
-            *([value] if takes_one else []),
-        ]
+        return f"--{name}={value}: this flag takes no value"
     if not found[3]:
-        return text, None
-    return f"--{name}={value}: a {'whole ' if found[3] == 'invalid literal' else ''}number is expected", None
+        return text
+    return f"--{name}={value}: a {'whole ' if found[3] == 'invalid literal' else ''}number is expected"
 
-
-# --- the command that was meant -------------------------------------------------------------------
 
 ONE_FLAG = re.compile(r"--(\w+)=[^ =|]+")
 
 
 def _next(command: Command, error: StepmarkError) -> str:
-    """What to type: a whole command, where a word or the value of a flag is all that was wrong."""
-    meant = _with_meant_word(command.arguments, error) if isinstance(error, UnknownName) else None
+    """Return what to type: the same command with the one flag that the error names, or the command's help."""
     flag = ONE_FLAG.fullmatch(error.next_command)
-    if meant is not None:
-        return _line(command, meant)
     if flag:
-        return _line(command, [*_without(command.arguments, flag[1]), flag[0]])
+        from benchmarks.secret_rules import hidden_in_reason
+
+        words = [*_without(command.arguments, flag[1]), flag[0]]
+        return hidden_in_reason(f"{command.typed} {shlex.join(words)}")
     if not error.next_command and isinstance(error, RequestError):
         return f"{command.typed} --help"
     return error.next_command
 
 
 def _without(arguments: list[str], flag: str) -> list[str]:
-    """The arguments without a flag of one value."""
+    """Return the arguments without a flag of one value."""
     words = [word for word in arguments if not re.match(rf"--?{flag}=", word)]
     for place, word in enumerate(words):
         if word in (f"--{flag}", f"-{flag}"):
             return [*words[:place], *words[place + 2 :]]
     return words
-
-
-def _with_meant_word(arguments: list[str], error: UnknownName) -> list[str] | None:
-    """None where no word is close, or the wrong one was not typed but stands in a file."""
-    flag = re.compile(rf"--?{error.flag}")
-    words = list(arguments)
-    for place, word in enumerate(words):
-        head, equals, value = word.partition("=")
-        if not error.flag:
-            words[place] = _swapped(word, error)
-            continue
-        if flag.fullmatch(head) and equals:
-            words[place] = f"{head}={_swapped(value, error)}"
-        elif place and flag.fullmatch(words[place - 1]):
-            words[place] = _swapped(word, error)
-    return None if words == arguments else words
-
-
-def _swapped(value: str, error: UnknownName) -> str:
-    """A name, one of a list with commas, or the key of a condition such as KEY=VALUE."""
-    return re.sub(rf"(?:(?<=,)|^){re.escape(error.name)}(?=$|[,=<>!])", lambda _: error.meant or error.name, value)
-
-
-def _line(command: Command, words: list[str]) -> str:
-    from benchmarks.secret_rules import hidden_in_reason
-
-    return hidden_in_reason(f"{command.typed} {shlex.join(words)}")
 
 
 def _refuse_empty() -> None:

@@ -17,7 +17,6 @@ SUBCOMMANDS = Subcommands(
     "doctor",
     ("machine", "nodes", "logs", "flags"),
     lambda arguments: "machine" if all(word.startswith("-") for word in arguments) else "logs",
-    {"xla_flags": "flags {}", "site": "nodes --site={}"},
 )
 
 if __name__ == "__main__":

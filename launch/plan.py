@@ -17,12 +17,6 @@ SUBCOMMANDS = Subcommands(
     "plan",
     ("estimate", "layouts", "compile", "mlperf", "calibration"),
     lambda _: "estimate",
-    {
-        "mlperf_config": "mlperf {}",
-        "calibration": "calibration",
-        "layouts": "layouts",
-        "compile": "compile",
-    },
 )
 
 if __name__ == "__main__":

@@ -16,19 +16,6 @@ SUBCOMMANDS = Subcommands(
     "report",
     ("timing", "runs", "archive", "verify_archive", "html", "scaling", "references", "trace", "mlperf"),
     lambda _: "timing",
-    {
-        "verify_archive": "verify_archive {}",
-        "archive": "archive {}",
-        "html": "html {}",
-        "runs": "runs {}",
-        "where": "runs --where={}",
-        "newest": "runs --newest={}",
-        "rebuild_index": "runs --rebuild_index",
-        "mlperf": "mlperf {}",
-        "references": "references",
-        "trace": "trace {}",
-        "sweep": "scaling {}",
-    },
 )
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from absl import flags
 from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.files import cannot_read
-from benchmarks.measuring.verification import differences, has_older_rules
+from benchmarks.measuring.verification import differences
 from benchmarks.rendering.columns import aligned
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder, not_collected, still_runs
@@ -142,6 +142,7 @@ def verify(folder: RunFolder) -> tuple[Checked, int]:
             where=str(folder.path),
             next_command=f"python launch/status.py --output_dir={shlex.quote(FLAGS.output_dir or 'results')}",
         )
+    folder.refuse_older()
     backend = find_backend(folder.benchmark().backend)
     if not folder.is_collected():
         raise not_collected(folder.path)
@@ -153,16 +154,14 @@ def verify(folder: RunFolder) -> tuple[Checked, int]:
     result, steps = recompute(folder, backend)
     found = [
         *folder.changed_since_sealed(),
-        *differences(stored, result, stored_steps, steps, folder.made_by()),
+        *differences(stored, result, stored_steps, steps),
         *_mllog_differs(folder, backend),
     ]
     checked = Checked(
         path=str(folder.path), agrees=not found, status=result.status, steps=len(steps), differences=found
     )
     if not found:
-        older = has_older_rules(stored, folder.made_by())
-        unchecked = "; its 95% interval, by the rule of an older version, was not checked" if older else ""
-        print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status}){unchecked}")
+        print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status})")
         return checked, EXIT_VALID
     print(f"{folder.path}: {len(found)} differences between what is stored and what the raw files say")
     for line in found[:MOST_SHOWN]:

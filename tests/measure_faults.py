@@ -52,7 +52,7 @@ from tests.benchmarks.logs.formats import Seed, seeds_of_formats  # noqa: E402
 from tests.mutations import change_file, change_run, changed, replace_file  # noqa: E402
 
 TESTS = REPOSITORY / "tests"
-STORED = TESTS / "launch" / "stored_by_0_7_0"
+STORED = TESTS / "launch" / "stored_runs"
 LOGS = sorted(
     [*TESTS.glob("*_backend/logs/*.log"), *TESTS.glob("launch/mlperf/logs/*.txt"), *STORED.rglob("rank-0.log")]
 )
@@ -276,7 +276,7 @@ def make_case(kind: str, number: int, folder: Path) -> dict[str, str]:
         ("20261122T034511Z-jax-llama2_tiny-pretrain-bf16-1xcpu-eeab", "run", "r\x1b[31m\n", "r\udcff")
     )
     shutil.copytree(rng.choice(RUNS), run)
-    shutil.copytree(STORED / "jax_until", inside / INTACT)
+    shutil.copytree(STORED / "jax_local", inside / INTACT)
     if rng.random() < 0.1:
         trace = run / "attempt-1" / "perf" / "tensorboard" / "host.xplane.pb"
         trace.parent.mkdir(parents=True)

@@ -71,7 +71,6 @@ WORDS: dict[Settling, str] = {
 }
 OF_DRIFT = ("window.drift_percent_per_minute", "window.median_off_percent")
 STEPS_TO_TELL = "window.steps_to_tell"
-NOTE_BEFORE = "not settled: the run is too short to show that its step time has settled, so it may still drift"
 
 
 def settled_from(seconds: Sequence[float | None], ends: Sequence[float], first: int) -> int | None:

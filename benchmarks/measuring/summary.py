@@ -219,14 +219,12 @@ def _with_machines(
 
 
 def _expected_steps(benchmark: Benchmark, record: RunRecord) -> int:
-    """Fewer than asked for where a run ended at its target, or an earlier version ended it early (--until)."""
-    early = record.stopped.get(0)
-    asked = early.step + 1 if early else benchmark.steps
+    """Fewer than asked for where a run ended at its target."""
     if benchmark.convergence is None:
-        return asked
+        return benchmark.steps
     from benchmarks.convergence import reached
 
-    return reached.expected_steps(benchmark, record) or asked
+    return reached.expected_steps(benchmark, record) or benchmark.steps
 
 
 def _broken_goal(benchmark: Benchmark, record: RunRecord, steps: Sequence[Step]) -> list[str]:

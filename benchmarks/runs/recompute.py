@@ -16,6 +16,7 @@ from benchmarks.values import RunRecord, Step
 
 def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     """The result of a run and all its steps, from its raw files alone. The last attempt gives the figures."""
+    folder.refuse_older()
     benchmark = folder.benchmark()
     measured = folder.measured_phase()
     phase = measured.name

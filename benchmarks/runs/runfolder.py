@@ -51,6 +51,7 @@ KEPT_PROFILE = "pgle"  # a folder: the profile of an earlier run of the same pro
 ReadValue = TypeVar("ReadValue")
 
 ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")  # any other folder or file of such a name is somebody else's
+OLDEST_READ = (0, 12)  # the version whose results are the oldest that are read
 RUN_ID = re.compile(r"^\d{8}T\d{6}Z-.*-[0-9a-f]{4}$")
 
 
@@ -124,6 +125,7 @@ class RunFolder:
     def stored_result(self) -> "Result":
         from benchmarks.measuring.summary import Result
 
+        self.refuse_older()
         return self._read(RESULT, Result)
 
     def stored_steps(self) -> list[Step]:
@@ -237,6 +239,21 @@ class RunFolder:
         """The version of Stepmark that ran it; empty: not recorded."""
         return str(self._provenance_or_none().get("stepmark") or "")
 
+    def refuse_older(self) -> None:
+        """Refuse the result of a version that judged its figures by other rules."""
+        try:
+            made_by = self.made_by()
+        except RequestError:
+            return  # the message about the file that cannot be read is more useful
+        numbers = re.match(r"(\d+)\.(\d+)", made_by)
+        if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_READ:
+            raise RequestError(
+                f"the run was made by Stepmark {made_by}",
+                where=str(self.path),
+                why=f"Stepmark {VERSION} reads results of version {OLDEST_READ[0]}.{OLDEST_READ[1]} and later",
+                next_command=f"run it again, or check out Stepmark {made_by} to read it",
+            )
+
     def provenance_notes(self) -> list[str]:
         return list(self._provenance_or_none().get("notes", []))
 
@@ -246,8 +263,6 @@ class RunFolder:
     def _read(self, name: str, kind: type[ReadValue]) -> ReadValue:
         path = self.path / name
         try:
-            if name in (BENCHMARK, RESULT):
-                return msgspec.convert(without_until(files.read_json(path, dict[str, Any])), kind)
             return files.read_json(path, kind)
         except FileNotFoundError:
             raise _missing(path) from None
@@ -264,16 +279,6 @@ class RunFolder:
                 why=f"{other}, or it was changed by hand" if other else "it was cut off, or changed by hand",
                 next_command=f"python launch/status.py --collect {self.path}" if name.endswith(SCHEDULER) else "",
             ) from None
-
-
-def without_until(stored: Any) -> Any:
-    """A stored request, benchmark or result without the keys of --until, which versions 0.5.0 to 0.9.0 had."""
-    if isinstance(stored, dict):
-        stored.pop("until", None)
-        nulls = stored.get("null_because")
-        if isinstance(nulls, dict):
-            stored["null_because"] = {name: why for name, why in nulls.items() if name.partition(".")[0] != "until"}
-    return stored
 
 
 def _another_version(provenance: Path) -> str | None:

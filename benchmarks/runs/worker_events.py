@@ -18,7 +18,6 @@ from benchmarks.values import (
     RunRecord,
     Started,
     Step,
-    Stopped,
     Value,
     WorkerEnd,
     WorkerFacts,
@@ -36,7 +35,6 @@ EVENTS: Mapping[str, type[Value]] = {
     "facts": WorkerFacts,
     "end": WorkerEnd,
     "pgle": PgleSeen,
-    "stopped": Stopped,
     "program": Program,
     "evaluation": Evaluation,
     "adapters": AdaptersSeen,
@@ -85,7 +83,6 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
         unreadable=unreadable,
         started=[started for _, started in found[Started]],
         watched=dict(found[PgleSeen]),
-        stopped=dict(found[Stopped]),
         evaluations=[evaluation for _, evaluation in found[Evaluation]],
         adapters=dict(found[AdaptersSeen]),
     )

@@ -7,11 +7,10 @@ stepmark completion bash|zsh                a script for the shell that complete
 
 import importlib
 import re
-import shlex
 import sys
 from typing import NoReturn
 
-from benchmarks.errors import UnknownName
+from benchmarks.errors import RequestError, nearest
 from benchmarks.rendering.columns import aligned
 from benchmarks.version import VERSION
 from launch.cli import JSON_WORD, Command, run_command, wants_help
@@ -47,9 +46,8 @@ def chosen(words: list[str]) -> Command:
 
         return Command(completion.main, completion, "stepmark completion", arguments)
     if name not in COMMANDS:
-        error = UnknownName(f"unknown command '{name}'", "", name, [*COMMANDS, "completion"])
-        error.next_command = shlex.join(["stepmark", error.meant, *arguments]) if error.meant else "stepmark --help"
-        raise error
+        what = f"unknown command '{name}': {nearest(name, [*COMMANDS, 'completion'])}"
+        raise RequestError(what, next_command="stepmark --help")
     sys.argv = [str(SCRIPTS / f"{name}.py"), *arguments]  # as provenance has it of a run
     module = importlib.import_module(f"launch.{name}")
     subcommands: Subcommands | None = getattr(module, "SUBCOMMANDS", None)

@@ -5,14 +5,13 @@
 
 import ast
 import importlib
-import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
-from benchmarks.errors import UnknownName, closest
+from benchmarks.errors import RequestError, closest, nearest
 from benchmarks.rendering.columns import aligned
 from launch.cli import Command, run_command, wants_help
 from launch.command_line.output import text_alone
@@ -27,8 +26,6 @@ class Subcommands(NamedTuple):
     command: str  # launch/NAME.py, with a folder of its name here
     names: tuple[str, ...]
     default: Callable[[list[str]], str]  # the subcommand of arguments that name none
-    # The flag that chose it in version 0.9 -> the words that do now; kept for one version. The first that is given.
-    old_flags: Mapping[str, str]
 
     def run(self) -> NoReturn:
         run_command(lambda: self.chosen(f"python {sys.argv[0]}", sys.argv[1:]))
@@ -42,35 +39,18 @@ class Subcommands(NamedTuple):
                 text_alone(self._help())
                 sys.exit(0)
             self._refuse_misspelt(typed, arguments)
-            arguments = self.with_name(typed, arguments)
+            arguments = [self.default(arguments), *arguments]
         module = self.module(arguments[0])
         words = getattr(module, "as_words", list)(arguments[1:])
         return Command(module.main, module, f"{typed} {arguments[0]}", words)
-
-    def with_name(self, typed: str, arguments: list[str]) -> list[str]:
-        for flag, words in self.old_flags.items():
-            for place, argument in enumerate(arguments):
-                name, equals, value = argument.partition("=")
-                if name not in (f"--{flag}", f"-{flag}"):
-                    continue
-                rest = [*arguments[:place], *arguments[place + 1 :]]
-                if "{}" in words and not equals:
-                    if place == len(rest):
-                        continue  # nothing follows it: refused as an unknown flag
-                    value = rest.pop(place)
-                new = [*(word.replace("{}", value) for word in words.split()), *rest]
-                print(f"stepmark: --{flag} is now: {typed} {shlex.join(new)}", file=sys.stderr)
-                return new
-        return [self.default(arguments), *arguments]
 
     def _refuse_misspelt(self, typed: str, arguments: list[str]) -> None:
         """What is no subcommand is a file or a folder of the default one, unless there is none of that name."""
         word = next(iter(arguments), "-")
         is_name = word.replace("_", "").isalpha()  # node7, a.log and logs/a are none
         if is_name and not Path(word).exists() and closest(word, self.names):
-            error = UnknownName(f"{self.command} has no subcommand '{word}'", "", word, self.names)
-            error.next_command = f"{typed} {shlex.join([error.meant or '--help', *arguments[1:]])}"
-            raise error
+            what = f"{self.command} has no subcommand '{word}': {nearest(word, self.names)}"
+            raise RequestError(what, next_command=f"{typed} --help")
 
     def _help(self) -> str:
         rows = [(f"  {name}", summary(FOLDER / self.command / f"{name}.py")) for name in self.names]

@@ -137,18 +137,24 @@ def test_wrong_requests_end_with_2_and_no_traceback(runs: Path, words: list[str]
 
 
 @pytest.mark.parametrize(
+    ("typed", "meant"), [("taq=before", "tag"), ("gpus=1,taq=before", "tag"), ("0000,0802,0004", "0002")]
+)
+def test_a_mistyped_key_or_run_gets_the_nearest(typed: str, meant: str, runs: Path) -> None:
+    done = compare(typed, "tag=after", place=runs)
+    assert done.returncode == 2
+    assert f"did you mean '{meant}'?" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("typed", "meant", "code"),
     [
-        ("taq=before", "tag=before", 2),
-        ("gpus=1,taq=before", "gpus=1,tag=before", 2),
         ("tag=befor", "tag=before", 3),
         ("gpus=1,dtype=bf17,tag=before", "gpus=1,dtype=bf16,tag=before", 3),
         ("tag=before,model=llama2_tny", "tag=before,model=llama2_tiny", 3),
         ("backend=jax", "backend=jax,tag!=after", 2),
-        ("0000,0802,0004", "0000,0002,0004", 2),
     ],
 )
-def test_a_mistyped_side_is_answered_with_the_command_that_was_meant(
+def test_a_value_that_no_run_has_is_answered_with_the_command_that_was_meant(
     typed: str, meant: str, code: int, runs: Path
 ) -> None:
     done = compare(typed, "tag=after", place=runs)

@@ -102,7 +102,6 @@ def test_where_nothing_fits_what_there_is_is_said(run: Any, results: Path) -> No
         (["verify_archive", "nowhere.tar.gz"], "no such file"),
         (["verify_archive", ""], "an argument is missing"),
         (["html", "x.html"], "which runs?"),
-        (["html", "x.html", "--runs=a", "--newest=2"], "html x.html --output_dir=a --newest=2"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run: Any, results: Path, arguments: list[str], said: str) -> None:

@@ -73,7 +73,7 @@ PLANTED: list[tuple[Found, dict[str, Edit]]] = [
         ("recipe", "name", "jax_tiny_pretrain", "another"),
         {"benchmark": lambda d: d["recipe"].update(name="another")},
     ),
-    (("Stepmark", "version", "0.6.0", "0.7.0"), provenance(lambda d: d.update(stepmark="0.7.0"))),
+    (("Stepmark", "version", "0.12.0", "0.13.0"), provenance(lambda d: d.update(stepmark="0.13.0"))),
     (("telemetry", "sampled", "yes", "no"), {"result": lambda d: d.update(telemetry=None)}),
     (("launcher", "numpy", "2.4.6", "3.0"), provenance(lambda d: d["launcher"].update(numpy="3.0"))),
     (

@@ -36,7 +36,7 @@ def test_a_row_says_what_the_files_say(tmp_path: Path) -> None:
     assert entry.tokens_per_second == result.tokens_per_second
     assert entry.last_loss == result.loss.last
     assert entry.global_batch_size == benchmark.global_batch_size
-    assert (entry.version, entry.commit, entry.host) == ("0.6.0", "a1" * 20, "here")
+    assert (entry.version, entry.commit, entry.host) == ("0.12.0", "a1" * 20, "here")
     assert entry.parallelism == "one device"
     assert entry.mfu_percent is None
 

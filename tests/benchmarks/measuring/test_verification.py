@@ -118,29 +118,6 @@ def test_an_edit_of_any_figure_of_the_result_is_found(path: Path, value: Any) ->
     assert str(path[0]) in found
 
 
-def moving(settling: str, *notes: str, nulls: dict[str, str] | None = None, **window: Any) -> Result:
-    of_window = {"settled": False, "settling": settling, "excluded": {"settling": 3}, "steps_to_tell": None, **window}
-    return msgspec.structs.replace(
-        RESULT_VALUE,
-        window=msgspec.structs.replace(RESULT_VALUE.window, **of_window),
-        notes=list(notes),
-        null_because=nulls or {},
-    )
-
-
-def test_a_result_whose_version_judged_settling_otherwise_still_agrees() -> None:
-    off = {"drift_percent_per_minute": 1.2, "median_off_percent": 0.8}
-    note = (
-        "still moving: 1.2% slower per minute; "
-        "the median may be up to 0.8% below the settled step time, or more if that takes over ten minutes"
-    )
-    before, today = moving("not judged", "a note", settled=True), moving("still moving", "a note", note, **off)
-    assert differences(before, today, [], [], "0.11.0") == differences(before, today, [], []) == []
-    assert differences(before, today, [], [], "0.12.0") != []  # a version that judges has said what it found
-    assert differences(moving("not judged", "a note"), today, [], []) != []  # that version said settled
-    assert differences(today, moving("settled", "a note", settled=True), [], []) != []
-
-
 @settings(max_examples=150, deadline=None)
 @given(chosen=st.sampled_from(STEP_LEAVES))
 def test_an_edit_of_any_step_is_found(chosen: tuple[Path, Any]) -> None:

@@ -20,7 +20,7 @@ from tests.launch.test_doctor import DOCTOR
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HEALTHY = REPOSITORY / "tests/jax_backend/logs/maxtext-0.2.5.log"
-STORED = REPOSITORY / "tests/launch/stored_by_0_7_0"
+STORED = REPOSITORY / "tests/launch/stored_runs"
 REPAIR = "python launch/verify.py --repair"
 MEMORY = "2026-11-22 10:00:05 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 WATCHDOG = "2026-11-22 10:30:05 [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)\n"
@@ -172,7 +172,7 @@ def test_a_run_that_goes_on_or_waits_has_not_failed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damaged", ["", "null", '{"status": "running"}'])
 def test_a_run_whose_result_cannot_be_read_is_none_that_went_well(tmp_path: Path, damaged: str) -> None:
-    shutil.copytree(STORED / "jax_until", tmp_path / "run")
+    shutil.copytree(STORED / "jax_local", tmp_path / "run")
     (tmp_path / "run" / RESULT).write_text(damaged)
     done = doctor("logs", "run", cwd=tmp_path)
     assert done.returncode == 3

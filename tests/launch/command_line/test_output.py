@@ -18,7 +18,7 @@ from launch.command_line.subcommands import COMMANDS
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-RUN = REPOSITORY / "tests" / "launch" / "stored_by_0_7_0"
+RUN = REPOSITORY / "tests" / "launch" / "stored_runs"
 LOG = f"--log={REPOSITORY / 'tests' / 'jax_backend' / 'logs' / 'maxtext-0.2.5.log'}"
 BENCHMARK = "--model=llama2_tiny --hardware=cpu --gpus=1 --dtype=bf16 --global_batch_size=2 --sequence_length=128"
 
@@ -76,7 +76,7 @@ def results(tmp_path: Path) -> Path:
         ("cluster down", "cluster down --name=nobodys", 0),
         ("status", "status", 0),
         ("verify", "verify nemo_lora", 0),
-        ("compare", "compare jax_until nemo_lora", 3),
+        ("compare", "compare jax_local nemo_lora", 3),
         ("report runs", "report runs results", 0),
         ("report html", "report html page.html nemo_lora", 0),
         ("report archive", "report archive runs.tar.gz nemo_lora", 0),
@@ -111,8 +111,8 @@ def test_every_command_has_a_schema() -> None:
     ("typed", "code", "what", "next_command"),
     [
         ("report trace nobody", 2, "there is no such file or folder", "launch/report.py trace"),
-        ("run --backend=jax --model=llama2_tyni --dry_run", 2, "llama2_tyni", "--model=llama2_tiny"),
-        ("run --modell=x", 2, "unknown flag --modell", "--model=x"),
+        ("run --backend=jax --model=llama2_tyni --dry_run", 2, "did you mean 'llama2_tiny'", "run.py"),
+        ("run --modell=x", 2, "unknown flag --modell", "run.py --help"),
         ("compare nemo_lora", 2, "two sides are expected", "launch/compare.py"),
     ],
 )
@@ -123,12 +123,6 @@ def test_an_error_is_a_document_too(typed: str, code: int, what: str, next_comma
     assert what in error.error.what
     assert next_command in error.error.next
     assert done.stderr.startswith("stepmark: ")
-
-
-def test_what_it_was_called_before_still_works(results: Path) -> None:
-    done = forked.run(REPOSITORY / "launch" / "report.py", "references", "--format=json", cwd=results)
-    assert done.stderr == "stepmark: --format=json is now --json\n"
-    assert json.loads(done.stdout)
 
 
 def test_the_schemas_are_those_of_the_code() -> None:
