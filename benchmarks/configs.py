@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from benchmarks.gate.values import Suite
     from benchmarks.mlperf.definitions import MlperfBenchmark
     from benchmarks.mlperf.submission import Submission
-    from benchmarks.planning.calibration import Calibration
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
@@ -144,16 +143,6 @@ class Configs:
         from benchmarks.assets.assets import Needs
 
         return self._row("assets", name, Needs)
-
-    def calibration(self) -> "Calibration":
-        """The kept fit, and the published rows. Configs of one's own need neither: then there are bounds alone."""
-        from benchmarks.planning.calibration import FILE, Calibration
-        from benchmarks.planning.covered import Fit
-        from benchmarks.references.references import read_references
-
-        kept = self.root / FILE
-        fit = read_yaml(kept, Fit) if kept.exists() else None
-        return Calibration(fit=fit, published=read_references(self.root))
 
     def suite(self, name: str) -> "Suite":
         from benchmarks.gate.values import Suite

@@ -32,7 +32,6 @@ from launch.checks.equivalence import Proof  # noqa: E402
 from launch.checks.flags_check import CheckedFlags  # noqa: E402
 from launch.command_line import documents as d  # noqa: E402
 from launch.mlperf.config_check import CheckedConfiguration  # noqa: E402
-from launch.planning.planning_calibration import Calibrated  # noqa: E402
 from launch.preflight.machine import MachineCheck  # noqa: E402
 from launch.reports.ingest_reports import Ingested  # noqa: E402
 
@@ -80,8 +79,6 @@ DOCUMENTS: dict[str, Any] = {
     "plan layouts": PlanReport,
     "plan compile": Variants,
     "plan mlperf": CheckedConfiguration,
-    "plan calibration": Calibrated,
-    "plan calibration --predictions": d.Text,
     "dashboard": d.Dashboard,
     "cluster up": d.Cluster,
     "cluster down": d.Cluster,

@@ -15,7 +15,7 @@ from launch.command_line.subcommands import Subcommands
 
 SUBCOMMANDS = Subcommands(
     "plan",
-    ("estimate", "layouts", "compile", "mlperf", "calibration"),
+    ("estimate", "layouts", "compile", "mlperf"),
     lambda _: "estimate",
 )
 

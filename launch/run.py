@@ -176,6 +176,7 @@ def _list(configs: "Configs") -> None:
 
 def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     from benchmarks.backend import find_backend
+    from benchmarks.planning.estimate import read_published
     from benchmarks.planning.plan_text import plan_text
     from launch.running.runners import refused_text
 
@@ -186,7 +187,7 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
         text = submission_text(found.benchmark, found.plan, configs)
     else:
         storage = find_backend(request.backend).storage(found.benchmark)
-        text = plan_text(found.benchmark, found.plan, storage, configs.calibration())
+        text = plan_text(found.benchmark, found.plan, storage, read_published(configs))
     beside = f"\n\n{found.beside}" if found.beside else ""
     output.answer(lambda: _dry_run(found), f"{text}{beside}\n{refused_text(found.refusals)}")
     return EXIT_VALID

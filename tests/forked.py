@@ -29,7 +29,6 @@ LOADED = (
     "launch.command_line.listing",
     "launch.campaigns.nights.launcher",
     "launch.campaigns.nights.outputs",
-    "launch.planning.planning_calibration",
     "launch.running.runners",
     "launch.slurm.submit",
     "nemo_backend",

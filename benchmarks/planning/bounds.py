@@ -1,4 +1,4 @@
-"""The least time a training step can take, part by part. A bound, never an estimate: see calibration.py for that.
+"""The least time a training step can take, part by part. A bound, never an estimate (estimate.py).
 
 Compute runs at the fastest matmul rate that is known of the device; traffic at what its connections reach, and hidden
 behind compute as far as it can be. A step takes at least the longest of the three, and what nothing can hide: the

@@ -8,8 +8,8 @@ import msgspec
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
 from benchmarks.planning.bounds import Bound, bound
-from benchmarks.planning.calibration import Calibration, Estimate, estimate
 from benchmarks.planning.capacity import Storage, memory_by_part, usable_bytes
+from benchmarks.planning.estimate import Estimate, Published, estimate
 from benchmarks.planning.layouts import Ranking
 from benchmarks.request.resolve import Request
 from benchmarks.values import Benchmark, BenchmarkName, Parallelism, Value, name_words
@@ -122,11 +122,9 @@ def memory_of(benchmark: Benchmark, storage: Storage) -> Memory:
     )
 
 
-def forecast(benchmark: Benchmark, storage: Storage, calibration: Calibration) -> Forecast:
+def forecast(benchmark: Benchmark, storage: Storage, published: Published) -> Forecast:
     found = bound(benchmark, storage)
-    return Forecast(
-        memory=memory_of(benchmark, storage), bound=found, estimate=estimate(benchmark, found, calibration)
-    )
+    return Forecast(memory=memory_of(benchmark, storage), bound=found, estimate=estimate(benchmark, found, published))
 
 
 # --- scaling ------------------------------------------------------------------------------------
@@ -137,7 +135,7 @@ def scaling(
     scales: Sequence[int],
     resolved: Callable[[Request], Benchmark],
     backend: Backend,
-    calibration: Calibration,
+    published: Published,
 ) -> list[ScalePoint]:
     """The request at each scale; one that cannot work says why."""
     points: list[ScalePoint] = []
@@ -148,7 +146,7 @@ def scaling(
         except RequestError as error:
             points.append(ScalePoint(gpus=gpus, refused=error.what))
             continue
-        found = forecast(benchmark, backend.storage(benchmark), calibration)
+        found = forecast(benchmark, backend.storage(benchmark), published)
         tokens[gpus] = benchmark.tokens_per_step
         points.append(
             ScalePoint(

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from benchmarks.planning.bounds import Bound
-from benchmarks.planning.calibration import MEANING, Estimate
-from benchmarks.planning.covered import WITHIN_SERIES, Error, made_so
+from benchmarks.planning.estimate import SCALE, Estimate, EstimateError
 from benchmarks.planning.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
-from benchmarks.planning.layouts import RankedLayout, Ranking, alike
+from benchmarks.planning.layouts import CLOSE, RankedLayout, Ranking, alike
 from benchmarks.rendering.columns import Rows, aligned, columns
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text, title
 from benchmarks.request.resolve import command_of, request_of
@@ -15,7 +14,7 @@ from benchmarks.values import Benchmark
 GB = 1e9
 BOUND = "bound (the least, at the fastest matmul rate known)"
 NEXT_WHERE_TOO_LARGE = "`plan.py layouts` ranks the layouts that fit; or more GPUs by --gpus"
-ESTIMATE = "estimate (calibrated on published runs)"
+ESTIMATE = "estimate (the nearest published run, scaled by the bounds)"
 
 
 def words(name: str) -> str:
@@ -95,37 +94,27 @@ def _seconds(seconds: float | None) -> str:
 
 
 def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
-    if estimate.seconds is None:
+    if estimate.seconds is None or estimate.row_seconds is None:
         return [("step", f"no estimate: {estimate.why_none}")]
     over = f"; {estimate.seconds / bound.seconds:.2f} x the bound" if bound.seconds else ""
-    rows: Rows = [("step", f"{seconds_text(estimate.seconds)}{over}"), ("by", estimate.by)]
-    for name, seconds in estimate.parts.items():
-        share = f" = {estimate.shares[name]:.4g} {MEANING[name]}" if name in estimate.shares else ""
-        what = "the matmuls, the bubble and the optimizer of the bound" if name == "floor" else ""
-        rows.append((words(name), f"{seconds_text(seconds)}{share}{what and f' = {what}'}"))
-    rows.append(("its error", error_text(estimate)))
-    if estimate.beyond:
-        rows.append(("beyond the rows", "\n".join(estimate.beyond)))
-    return rows
+    return [
+        ("step", f"{seconds_text(estimate.seconds)}{over}"),
+        ("row", f"{estimate.row}: {seconds_text(estimate.row_seconds)} ({estimate.source})"),
+        ("scaled by", f"{estimate.ratio:.4g}, the ratio of the bounds"),
+        ("differs", "\n".join(estimate.differs) or "in nothing that the row states"),
+        ("its error", error_text(estimate.error)),
+    ]
 
 
-def error_text(estimate: Estimate) -> str:
-    """Of predictions of its kind, with what a baseline would have had."""
-    errors, error = estimate.errors, estimate.error
-    if errors is None or error is None:
-        return "not known: no rows were predicted from as far away"
-    so = f"{errors.series} series, each predicted {made_so(errors.kind)}"
-    text = f"median {_pair(error)} worst over {so}"
-    if errors.kind not in WITHIN_SERIES:
-        text += f"\nthe nearest row would have {_pair(errors.lookup)}, a constant x bound {_pair(errors.constant)}"
-    if estimate.interval:
-        low, high = map(seconds_text, estimate.interval)
-        text += f"\n90% of the series lie within {low} to {high} ({error.covered_percent:.0f}% when left out)"
-    return text
-
-
-def _pair(error: Error) -> str:
-    return f"{error.median:.1f}%, {error.worst:.1f}%"
+def error_text(error: EstimateError | None) -> str:
+    """That of estimates of published rows which had as little in common with their nearest row."""
+    if error is None:
+        return "not known: no published row has these settings"
+    without = "from another scale of its series" if error.kind == SCALE else f"without the rows of its {error.kind}"
+    return (
+        f"{error.median_percent:g}% in the median, {error.worst_percent:g}% at worst, over {error.rows} published "
+        f"rows, each estimated {without}"
+    )
 
 
 def scaling_lines(points: Sequence[ScalePoint]) -> list[str]:
@@ -161,16 +150,16 @@ def cost_rows(cost: Cost | None, found: Forecast) -> Rows:
         ("GPU hours", f"{least}{cost.gpu_hours:,.0f}"),
     ]
     if cost.basis == "estimate":
-        rows[-1] = ("GPU hours", f"{cost.gpu_hours:,.0f}, {_spread(cost.gpu_hours, found.estimate.worst_percent)}")
+        rows[-1] = ("GPU hours", f"{cost.gpu_hours:,.0f}, {_spread(cost.gpu_hours, found.estimate.error)}")
     if cost.usd is not None:
         rows.append(("cost", f"{least}{cost.usd:,.0f} USD at {cost.price_usd_per_gpu_hour:g} USD a GPU hour"))
     return rows
 
 
-def _spread(hours: float, worst_percent: float | None) -> str:
-    if worst_percent is None:
+def _spread(hours: float, error: EstimateError | None) -> str:
+    if error is None:
         return "and the error of that is not known here"
-    return f"give or take {hours * worst_percent / 100:,.0f} (the worst error of such predictions)"
+    return f"give or take {hours * error.worst_percent / 100:,.0f} (the worst error of such estimates)"
 
 
 # --- layouts ------------------------------------------------------------------------------------
@@ -179,15 +168,16 @@ def _spread(hours: float, worst_percent: float | None) -> str:
 def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]:
     counted = f"{ranking.tried} tried, {ranking.refused} refused, {ranking.too_large} too large"
     lines = [f"layouts by {ranking.by}, of the same global batch {benchmark.global_batch_size} ({counted})"]
-    lines += [f"  {text}" for text in _how_far(ranking)]
     if not ranking.layouts:
         return [*lines, "  none fits: more GPUs (--gpus), or a smaller batch (--set=global_batch_size)"]
-    common = _beyond_in_common(ranking)
+    if ranking.by == "bound":
+        lines.append(
+            f"  the bounds within {CLOSE:.0%} of the least come first, those with less traffic before the others"
+        )
     for one in ranking.layouts[:top]:
         mark = "   <- as asked" if alike(one, benchmark) else ""
         batch = f"MBS{one.micro_batch_size} GA{one.gradient_accumulation}"
         lines.append(f"  {one.rank}. {one.layout} {batch}: {_time(one)}, {bytes_text(one.bytes_needed)} a GPU{mark}")
-        lines += [f"     {_beyond(one, common)}"] if set(one.beyond) - set(common) else []
         lines.append(f"     {command_of(request_of(benchmark, one.settings), 'run.py')}")
     own = next((one for one in ranking.layouts if alike(one, benchmark)), None)
     if own is not None and own.rank > top:
@@ -195,36 +185,5 @@ def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]
     return lines
 
 
-def _how_far(ranking: Ranking) -> list[str]:
-    """What the order is worth."""
-    apart = ranking.apart
-    if ranking.by != "estimate" or apart is None:
-        return []
-    unknown = sum(one.worst_percent is None for one in ranking.layouts)
-    tied = sum(one.tied for one in ranking.layouts)
-    last = "have no known error" if unknown == len(ranking.layouts) else "come last: their error is not known"
-    common = _beyond_in_common(ranking)
-    return [
-        f"by the model, whose comparisons of {apart.pairs} pairs of published layouts of one model were "
-        f"{apart.median:.1f}% off in the median, {apart.worst:.1f}% at worst",
-        *([f"the first {tied} lie within that {apart.worst:.1f}%: they are tied"] if tied else []),
-        *([f"{unknown} of the {len(ranking.layouts)} {last}"] if unknown else []),
-        *([f"all are beyond the rows: {'; '.join(common)}"] if common else []),
-    ]
-
-
-def _beyond_in_common(ranking: Ranking) -> list[str]:
-    """What the header says once."""
-    if ranking.by != "estimate" or ranking.apart is None:
-        return []
-    return [text for text in ranking.layouts[0].beyond if all(text in one.beyond for one in ranking.layouts)]
-
-
-def _beyond(one: RankedLayout, common: Sequence[str]) -> str:
-    error = "its error is not known" if one.worst_percent is None else f"{one.worst_percent:.1f}% off at worst"
-    return f"beyond the rows ({error}): {'; '.join(text for text in one.beyond if text not in common)}"
-
-
 def _time(one: RankedLayout) -> str:
-    bound = f"bound {_dash(one.bound_seconds)}, traffic {_seconds(one.traffic_seconds)}"
-    return bound if one.estimate_seconds is None else f"estimate {seconds_text(one.estimate_seconds)}, {bound}"
+    return f"bound {_dash(one.really_seconds)}, traffic {_seconds(one.traffic_seconds)}"

@@ -4,43 +4,23 @@ The global batch stays as it is, or layouts would not do the same work. What the
 backend, and of resolving, which refuses what cannot work; nothing of a framework is known here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
 from benchmarks.backend import Backend, RanksLayouts
 from benchmarks.errors import RequestError
-from benchmarks.planning.bounds import Bound, bound
-from benchmarks.planning.calibration import BATCH, Calibration, Estimate, estimate_across
-from benchmarks.planning.capacity import fits, total_bytes, usable_bytes
-from benchmarks.planning.covered import LayoutsApart, traits_of
+from benchmarks.planning.bounds import bound
+from benchmarks.planning.capacity import fits, total_bytes
+from benchmarks.planning.estimate import BATCH
 from benchmarks.request.resolve import ConfigSource, Request, resolve
 from benchmarks.values import Benchmark, Parallelism, Value
 
 MICRO_BATCHES = (1, 2, 4)
+CLOSE = 0.1  # bounds that differ by less: estimates of other layouts are not nearer than that
 
-RankedBy = Literal["estimate", "bound", "memory"]
-
-
-class Candidate(NamedTuple):
-    """One layout that works, with what it costs."""
-
-    benchmark: Benchmark
-    bytes_needed: float
-    bound: Bound
-    estimate: Estimate
-    asked: bool  # the layout of the request itself
-    tight: str  # in what it leaves less memory free than published runs of its framework; empty: it does not
-
-    @property
-    def proven(self) -> bool:
-        """As near to published runs as rows are that were left out."""
-        return self.estimate.errors is not None and not self.tight
-
-    def seconds(self, by: RankedBy) -> float | None:
-        """A bound that ranks is one with the traffic that the framework really has."""
-        return self.estimate.seconds if by == "estimate" else self.bound.really_seconds
+RankedBy = Literal["bound", "memory"]
 
 
 class RankedLayout(Value, frozen=True):
@@ -54,10 +34,6 @@ class RankedLayout(Value, frozen=True):
     bytes_needed: float
     bound_seconds: float | None
     really_seconds: float | None  # the bound, with the traffic that the framework really has
-    estimate_seconds: float | None
-    beyond: list[str]  # in what the estimate goes beyond the runs it was fitted to
-    worst_percent: float | None  # how far off the estimate may be; None: not known
-    tied: bool  # with the first: closer than the model is known to tell layouts apart
     traffic_seconds: float  # over all connections, hidden or not
     settings: dict[str, str]
 
@@ -67,33 +43,64 @@ class Ranking(Value, frozen=True):
 
     by: RankedBy
     layouts: list[RankedLayout]
-    apart: LayoutsApart | None  # how far the model is off between two layouts; None: not known, or not by it
     tried: int
     refused: int  # by the model's sizes or by the framework
     too_large: int  # for a device's memory
 
 
-def rank(request: Request, configs: ConfigSource, backend: Backend, calibration: Calibration) -> Ranking:
-    """The layouts of what was asked for; its own is among them."""
+def rank(request: Request, configs: ConfigSource, backend: Backend) -> Ranking:
+    """The layouts of the request that fit; its own is among them.
+
+    Layouts whose bound, with the traffic that the framework has, is close to the least come first, those with less
+    traffic first: a bound hides traffic as far as it can be hidden. Then the others by their bound. Without bounds
+    the layouts are ranked by memory.
+    """
     asked = resolve(request, configs, backend)
     tried = list(layouts(request, asked, configs, backend))
     working = [benchmark for benchmark in tried if isinstance(benchmark, Benchmark)]
     fitting = [benchmark for benchmark in working if fits(benchmark, backend.storage(benchmark))]
-    found = [_candidate(benchmark, backend, calibration, asked) for benchmark in fitting]
-    by = _ranked_by(found)
-    ordered = sorted(found, key=lambda one: _place(one, by))
-    apart = calibration.fit.layouts_apart if calibration.fit and by == "estimate" else None
-    if by == "estimate":  # of an error that is not known nobody can say that it is smaller than a difference
-        ordered.sort(key=lambda one: not one.proven)
-    tied = _tied(ordered, apart)
+    bounds = [bound(benchmark, backend.storage(benchmark)) for benchmark in fitting]
+    by: RankedBy = "bound" if bounds and all(one.seconds is not None for one in bounds) else "memory"
+    shortest = min((one.really_seconds or 0.0 for one in bounds), default=0.0)
+    found = []
+    for benchmark, least in zip(fitting, bounds, strict=True):
+        needed, traffic = total_bytes(benchmark, backend.storage(benchmark)), _rounded(least.traffic_seconds())
+        time = _rounded(least.really_seconds or 0.0)
+        is_close = (least.really_seconds or 0.0) <= shortest * (1 + CLOSE)
+        place = (needed, traffic) if by == "memory" else (0.0 if is_close else time, traffic, time, needed)
+        found.append((place, benchmark, least, needed))
+    found.sort(key=lambda one: one[0])
     return Ranking(
         by=by,
-        apart=apart,
-        layouts=[_ranked(number, one, tied=number <= tied) for number, one in enumerate(ordered, start=1)],
+        layouts=[
+            RankedLayout(
+                rank=number,
+                layout=benchmark.parallelism.short(),
+                parallelism=benchmark.parallelism,
+                micro_batch_size=benchmark.micro_batch_size,
+                gradient_accumulation=benchmark.gradient_accumulation,
+                bytes_needed=needed,
+                bound_seconds=least.seconds,
+                really_seconds=least.really_seconds,
+                traffic_seconds=least.traffic_seconds(),
+                settings=benchmark.overrides,
+            )
+            for number, (_, benchmark, least, needed) in enumerate(found, start=1)
+        ],
         tried=len(tried),
         refused=len(tried) - len(working),
         too_large=len(working) - len(fitting),
     )
+
+
+def alike(one: Benchmark | RankedLayout, other: Benchmark) -> bool:
+    """The same layout, worked through in the same steps."""
+    return (one.parallelism, one.micro_batch_size) == (other.parallelism, other.micro_batch_size)
+
+
+def _rounded(seconds: float) -> float:
+    """Times that differ by less than three digits are the same."""
+    return float(f"{seconds:.3g}")
 
 
 def layouts(
@@ -161,77 +168,3 @@ def settings_of(request: Request, global_batch_size: int, layout: Mapping[str, o
     kept = {name: text for name, text in request.settings.items() if name not in BATCH}
     made = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in layout.items()}
     return {**kept, **made, "global_batch_size": str(global_batch_size)}
-
-
-def _candidate(benchmark: Benchmark, backend: Backend, calibration: Calibration, asked: Benchmark) -> Candidate:
-    storage = backend.storage(benchmark)
-    found = bound(benchmark, storage)
-    guess = estimate_across(benchmark, found, calibration, by_model=True)
-    size = total_bytes(benchmark, storage)
-    tight = _tight(benchmark, size, usable_bytes(benchmark, storage), calibration)
-    return Candidate(benchmark, size, found, guess, asked=alike(benchmark, asked), tight=tight)
-
-
-def _tight(benchmark: Benchmark, size: float, usable: float | None, calibration: Calibration) -> str:
-    kept, framework = calibration.fit, traits_of(benchmark).framework
-    most = kept.covered.most_memory_percent.get(framework) if kept else None
-    if most is None or not usable or 100 * size / usable <= most:
-        return ""
-    return f"{100 * size / usable:.0f}% of the usable memory: rows need {most:.0f}% at most"
-
-
-def alike(one: Benchmark | RankedLayout, other: Benchmark) -> bool:
-    """The same layout, worked through in the same steps."""
-    return (one.parallelism, one.micro_batch_size) == (other.parallelism, other.micro_batch_size)
-
-
-# --- the order ----------------------------------------------------------------------------------
-
-
-def _ranked_by(found: Sequence[Candidate]) -> RankedBy:
-    """By one measure for all: estimates and bounds cannot be held against each other."""
-    if found and all(one.estimate.seconds is not None for one in found):
-        return "estimate"
-    return "bound" if found and all(one.bound.seconds is not None for one in found) else "memory"
-
-
-def _tied(ordered: Sequence[Candidate], apart: LayoutsApart | None) -> int:
-    """How many the model cannot tell from the first."""
-    known = [one for one in ordered if one.proven]
-    if not known or apart is None:
-        return 0
-    limit = (known[0].estimate.seconds or 0.0) * (1 + apart.worst / 100)
-    return sum((one.estimate.seconds or 0.0) <= limit for one in known)
-
-
-def _place(one: Candidate, by: RankedBy) -> tuple[float, ...]:
-    """Of layouts of the same time the one with less traffic, which can only show; then what was asked for, and then
-    the smaller one."""
-    traffic = _rounded(one.bound.traffic_seconds())
-    if by == "memory":
-        return (one.bytes_needed, traffic)
-    return (_rounded(one.seconds(by) or 0.0), traffic, not one.asked, one.bytes_needed)
-
-
-def _rounded(seconds: float, digits: int = 3) -> float:
-    """What differs by less is the same."""
-    return float(f"{seconds:.{digits}g}")
-
-
-def _ranked(number: int, one: Candidate, *, tied: bool) -> RankedLayout:
-    return RankedLayout(
-        rank=number,
-        layout=one.benchmark.parallelism.short(),
-        parallelism=one.benchmark.parallelism,
-        micro_batch_size=one.benchmark.micro_batch_size,
-        gradient_accumulation=one.benchmark.gradient_accumulation,
-        bytes_needed=one.bytes_needed,
-        bound_seconds=one.bound.seconds,
-        really_seconds=one.bound.really_seconds,
-        estimate_seconds=one.estimate.seconds,
-        beyond=[*one.estimate.beyond, *([one.tight] if one.tight else [])],
-        worst_percent=one.estimate.worst_percent if one.proven else None,
-        tied=tied,
-        traffic_seconds=one.bound.traffic_seconds(),
-        settings=one.benchmark.overrides,
-    )

@@ -7,8 +7,8 @@ from benchmarks.measuring import flops, ledger
 from benchmarks.measuring.ledger import Recompute
 from benchmarks.measuring.utilisation import workload_of
 from benchmarks.measuring.window import describe_rule
-from benchmarks.planning.calibration import Calibration
 from benchmarks.planning.capacity import Storage
+from benchmarks.planning.estimate import Published
 from benchmarks.planning.forecast import forecast, memory_of
 from benchmarks.planning.forecast_report import forecast_lines, memory_lines
 from benchmarks.rendering.columns import Rows, aligned, plural
@@ -18,15 +18,15 @@ from benchmarks.values import Benchmark, Plan
 NOTHING_STARTED = "nothing was started (--dry_run)"
 
 
-def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, calibration: Calibration | None = None) -> str:
+def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, published: Published | None = None) -> str:
     """Everything a dry run shows: what would run, with which settings, what it needs and how long a step takes."""
     lines = [title(benchmark), ""]
     lines += aligned([*_benchmark_rows(benchmark), ("runs in", _runs_in(benchmark, plan)), *_notes(plan)])
     lines += ["", "model FLOPs"]
     lines += aligned([*flops_rows(benchmark), *recompute_rows(benchmark, storage.recompute)])
     lines += ["", *memory_lines(memory_of(benchmark, storage))]
-    if calibration is not None:
-        lines += ["", *forecast_lines(forecast(benchmark, storage, calibration))]
+    if published is not None:
+        lines += ["", *forecast_lines(forecast(benchmark, storage, published))]
     return "\n".join([*lines, *phase_lines(plan), "", NOTHING_STARTED])
 
 

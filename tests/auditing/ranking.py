@@ -1,6 +1,5 @@
-"""Where the published layouts come among all layouts of their benchmark: of the recipe that has its sequences."""
+"""Where the published layouts come among all layouts of their benchmark. No claim: the ranking is by bounds."""
 
-import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -14,7 +13,6 @@ from benchmarks.request.resolve import Request
 from tests.auditing.table import Line, Lines, Random, Size
 
 PART = "layouts"
-FIRST = 0.05  # of the candidates
 
 
 class Placed(NamedTuple):
@@ -24,17 +22,10 @@ class Placed(NamedTuple):
     place: int
     of: int
     by: str
-    tied: bool  # with the first, by what the product knows of its own errors
-    tie: int  # how many are
-
-    @property
-    def in_front(self) -> bool:
-        return self.tied or self.place <= max(1, math.ceil(FIRST * self.of))
 
     @property
     def text(self) -> str:
-        tie = f" (in the first's tie of {self.tie})" if self.tied else ""
-        return f"{self.place} of {self.of} on {self.row.gpus}{tie}"
+        return f"{self.place} of {self.of} on {self.row.gpus}"
 
 
 def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is drawn
@@ -49,9 +40,7 @@ def lines(size: Size, random: Random) -> Lines:  # noqa: ARG001 - nothing is dra
         if not known:
             continue
         places = ", ".join(one.text for one in known)
-        goal = f"the first {100 * FIRST:g}%, or its tie"
-        what = f"{name}: place among its candidates"
-        yield Line(PART, what, goal, f"{places} (by {known[0].by})", all(one.in_front for one in known))
+        yield Line(PART, f"{name}: place among its candidates", "", f"{places} (by {known[0].by})")
     what = "published layouts that are not ranked, by reason"
     reasons = Counter(missing).most_common()
     yield Line(PART, what, "", "; ".join(f"{count}: {why}" for why, count in reasons) or "none")
@@ -94,7 +83,7 @@ def placed(row: Reference, configs: Configs) -> Placed | str:
         settings={"global_batch_size": str(row.global_batch_size)},
     )  # fmt: skip
     try:
-        ranking = rank(with_layout(request, configs, backend), configs, backend, configs.calibration())
+        ranking = rank(with_layout(request, configs, backend), configs, backend)
     except RequestError as error:
         return error.what
     same = [
@@ -104,5 +93,4 @@ def placed(row: Reference, configs: Configs) -> Placed | str:
     ]
     if not same:
         return "it is none of the candidates"
-    tie = sum(one.tied for one in ranking.layouts)
-    return Placed(row, same[0].rank, len(ranking.layouts), ranking.by, same[0].tied, tie)
+    return Placed(row, same[0].rank, len(ranking.layouts), ranking.by)

@@ -6,8 +6,8 @@
     python launch/plan.py estimate --backend=jax --model=llama2_70b --scale=64,256,1024
         the recipe on other numbers of GPUs
 
-A bound is the least that a step takes at the fastest matmul rate known; an estimate is what published runs of the
-same framework came to. A flag marked * takes one value here.
+A bound is the least that a step takes at the fastest matmul rate known; an estimate is the nearest published run,
+scaled by the ratio of the bounds. A flag marked * takes one value here.
 """
 
 import msgspec
@@ -17,6 +17,7 @@ from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.planning import forecast
+from benchmarks.planning.estimate import read_published
 from benchmarks.planning.forecast_report import plan_lines
 from benchmarks.planning.layouts import rank
 from benchmarks.planning.seeding import with_layout
@@ -57,9 +58,9 @@ def _report(
     request: Request, laid_out: Request, benchmark: Benchmark, configs: Configs, backend: Backend, *, ranked: bool
 ) -> forecast.PlanReport:
     """Other scales are of the request as it was typed; layouts begin with the one that it was given."""
-    calibration = configs.calibration()
+    published = read_published(configs)
     tokens = forecast.token_count(TOKENS.value)
-    found = forecast.forecast(benchmark, backend.storage(benchmark), calibration)
+    found = forecast.forecast(benchmark, backend.storage(benchmark), published)
     return forecast.PlanReport(
         **msgspec.structs.asdict(found),
         benchmark=forecast.planned(benchmark),
@@ -68,10 +69,10 @@ def _report(
             _scales(request, benchmark, configs, backend),
             lambda asked: resolve(with_layout(asked, configs, backend), configs, backend),
             backend,
-            calibration,
+            published,
         ),
         cost=forecast.cost(benchmark, found, tokens, PRICE.value),
-        layouts=rank(laid_out, configs, backend, calibration) if ranked else None,
+        layouts=rank(laid_out, configs, backend) if ranked else None,
         other_recipes=[] if request.recipe else _other_recipes(benchmark, configs),
     )
 

@@ -1,4 +1,4 @@
-"""The best layouts for these GPUs, beside the estimate: time, memory and traffic, and the commands that run them.
+"""The layouts for these GPUs with the least bounds: memory, traffic and the commands that run them.
 
     python launch/plan.py layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64 --top=5
 

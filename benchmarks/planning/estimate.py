@@ -1,0 +1,291 @@
+"""Estimates a step's time: the nearest published row, scaled by the ratio of the bounds.
+
+A row is nearer with the same precision, then with the same framework, then with more of GPU, model, layout and batch
+in common, then at a nearer scale. `configs/estimate_errors.yml` keeps how far such estimates of the published rows
+were off, by what the nearest row did not have in common.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from benchmarks.backend import Backend, find_backend
+from benchmarks.configs import Configs, read_yaml
+from benchmarks.errors import RequestError
+from benchmarks.measuring.flops import parameter_count
+from benchmarks.planning.bounds import Bound, bound
+from benchmarks.references.references import Reference, read_references
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.values import Benchmark, Model, Parallelism, Recipe, Value
+
+FILE = "estimate_errors.yml"
+SCALE, SERIES, MODEL, GPU, FRAMEWORK, PRECISION = "scale", "series", "model", "GPU", "framework", "precision"
+# Bridge refuses to begin without weights; its speed does not depend on what they hold.
+SETTINGS = {("bridge", "lora"): {"checkpoint.pretrained_checkpoint": "/weights"}}
+BATCH = ("micro_batch_size", "gradient_accumulation", "global_batch_size")
+
+
+class EstimateError(Value, frozen=True):
+    """How far estimates of published rows were off, in percent, without the rows that share `kind` with them."""
+
+    kind: str  # SCALE: without the rows at the same number of GPUs, from the same series
+    rows: int
+    median_percent: float
+    worst_percent: float
+
+
+class ErrorTable(Value, frozen=True):
+    """`configs/estimate_errors.yml`."""
+
+    date: str
+    errors: list[EstimateError]
+
+
+class Estimate(Value, frozen=True):
+    """The time that a step should take, or why that is not known."""
+
+    seconds: float | None
+    why_none: str = ""
+    row: str = ""  # the published row
+    source: str = ""  # the row's citation
+    row_seconds: float | None = None
+    ratio: float | None = None  # of the bounds: ours over the row's
+    differs: list[str] = []  # what the row does not have in common with the benchmark
+    error: EstimateError | None = None  # None: not known
+
+
+class Traits(NamedTuple):
+    """What a benchmark and a published row may have in common."""
+
+    precision: str
+    framework: str
+    gpu: str
+    model: str  # by its size: Llama 3 70B and Llama 3.1 70B are one
+    series: str  # layout of a replica, and the batch of a GPU
+
+
+KINDS = Traits(PRECISION, FRAMEWORK, GPU, MODEL, SERIES)
+
+
+class Published(NamedTuple):
+    """What estimates are made from."""
+
+    configs: Configs
+    rows: list[Reference]  # the newest version first
+    errors: list[EstimateError]
+
+
+def read_published(configs: Configs) -> Published:
+    rows = sorted(read_references(configs.root), key=_version, reverse=True)
+    path = configs.root / FILE
+    return Published(configs, rows, read_yaml(path, ErrorTable).errors if path.exists() else [])
+
+
+def estimate(asked: Benchmark, found: Bound, published: Published) -> Estimate:
+    """By the nearest row on the same platform."""
+    configs, platform = published.configs, asked.hardware.platform
+    rows = [row for row in published.rows if configs.hardware(row.hardware).platform == platform]
+    if not rows:
+        return Estimate(seconds=None, why_none=f"no run on a {platform} device is published")
+    row = nearest_row(_traits(asked), asked.gpus, rows, configs)
+    unlike = _unlike(_traits(asked), _row_traits(row, configs))
+    kinds = [kind for kind, _ in unlike]
+    backend = find_backend(row.backend)
+    settings = sorted(_other_settings(asked))
+    ratio = 1.0
+    if kinds or settings or found.seconds is not None:
+        try:
+            benchmark = as_benchmark(row, configs, backend)
+        except RequestError as error:
+            return Estimate(seconds=None, why_none=f"the nearest row, {row.name}: {error.what}")
+        other = bound(benchmark, backend.storage(benchmark))
+        unknown = [*found.unknown, *other.unknown]
+        if unknown or not found.seconds or not other.seconds:
+            why = unknown[0] if unknown else "the matmuls"
+            return Estimate(seconds=None, why_none=f"a part of the bound is unknown ({why})")
+        ratio = found.seconds / other.seconds
+    scale = [] if row.gpus == asked.gpus else [f"{row.gpus} GPUs there, {asked.gpus} here"]
+    return Estimate(
+        seconds=row.seconds * ratio,
+        row=row.name,
+        source=row.citation,
+        row_seconds=row.seconds,
+        ratio=ratio,
+        differs=[words for _, words in unlike] + scale + [f"--set={name}" for name in settings],
+        error=None if settings else _error_of(kinds, published.errors),
+    )
+
+
+def _error_of(kinds: Sequence[str], errors: Sequence[EstimateError]) -> EstimateError | None:
+    """Of several differences, the one that costs the most."""
+    own = [one for one in errors if one.kind in (kinds or [SCALE])]
+    return max(own, key=lambda one: one.median_percent, default=None)
+
+
+def _other_settings(asked: Benchmark) -> set[str]:
+    """Settings that make another program than the recipe's; layout and batch are compared as such."""
+    needed = SETTINGS.get((asked.engine, asked.task), {})
+    return set(asked.overrides) - {*BATCH, *needed, *find_backend(asked.backend).layout_settings}
+
+
+# --- the nearest row ----------------------------------------------------------------------------
+
+
+def nearest_row(traits: Traits, gpus: int, rows: Sequence[Reference], configs: Configs) -> Reference:
+    """Of equals the first."""
+
+    def distance(row: Reference) -> tuple[bool, bool, int, float]:
+        kinds = [kind for kind, _ in _unlike(traits, _row_traits(row, configs))]
+        return PRECISION in kinds, FRAMEWORK in kinds, len(kinds), abs(math.log2(row.gpus / gpus))
+
+    return min(rows, key=distance)
+
+
+def _unlike(ours: Traits, theirs: Traits) -> list[tuple[str, str]]:
+    """The kind of each difference, and both sides in words."""
+    pairs = zip(KINDS, theirs, ours, strict=True)
+    return [(kind, f"{kind} {there} there, {here} here") for kind, there, here in pairs if there != here]
+
+
+def _traits(asked: Benchmark) -> Traits:
+    return Traits(
+        asked.dtype,
+        f"{asked.engine} {asked.task}",
+        asked.hardware.name,
+        _size(asked.model),
+        _series(asked, asked.parallelism, asked.gpus),
+    )
+
+
+def _row_traits(row: Reference, configs: Configs) -> Traits:
+    return Traits(
+        row.dtype,
+        f"{row.engine} {row.task}",
+        row.hardware,
+        _size(configs.model(row.model)),
+        _series(row, row.parallelism, row.gpus),
+    )
+
+
+def _size(model: Model) -> str:
+    return model.name if model.uncounted else f"{parameter_count(model) / 1e9:.1f}B"
+
+
+def _series(one: Benchmark | Reference, share: Parallelism, gpus: int) -> str:
+    """The number of replicas, and whether they share their weights, grows with the scale."""
+    layout = msgspec.structs.replace(share, data=1, fsdp=1).short().removesuffix(" DP1")
+    return (
+        f"{layout} MBS{one.micro_batch_size} {one.sequence_length} x {one.global_batch_size / gpus:.6g} tokens a GPU"
+    )
+
+
+def _version(row: Reference) -> tuple[tuple[int, ...], bool]:
+    """Later ones are larger. A tag may archive a page of earlier figures."""
+    return tuple(map(int, re.findall(r"\d+", row.tag))), "archive" not in row.file
+
+
+# --- how good it is -----------------------------------------------------------------------------
+
+
+def errors_of(published: Published) -> list[EstimateError]:
+    """Every published row with a bound, estimated from the others: for each kind, without those that share it."""
+    configs = published.configs
+    bounds = {row: seconds for row in published.rows if (seconds := _bound_of(row, configs))}
+    traits = {row: _row_traits(row, configs) for row in bounds}
+    found = []
+    for kind in (SCALE, *reversed(KINDS)):
+        errors = []
+        for row, seconds in bounds.items():
+            others = [one for one in bounds if _may_estimate(kind, row, one, traits)]
+            if others:
+                near = nearest_row(traits[row], row.gpus, others, configs)
+                errors.append(100 * abs(near.seconds * seconds / bounds[near] / row.seconds - 1))
+        if errors:
+            error = EstimateError(kind, len(errors), round(median(errors), 1), round(max(errors), 1))
+            found.append(error)
+    return found
+
+
+def _may_estimate(kind: str, row: Reference, other: Reference, traits: dict[Reference, Traits]) -> bool:
+    kinds = [name for name, _ in _unlike(traits[row], traits[other])]
+    if kind == SCALE:
+        return not kinds and other.gpus != row.gpus
+    return bool(kinds) if kind == SERIES else kind in kinds
+
+
+def _bound_of(row: Reference, configs: Configs) -> float | None:
+    backend = find_backend(row.backend)
+    try:
+        benchmark = as_benchmark(row, configs, backend)
+    except RequestError:
+        return None
+    found = bound(benchmark, backend.storage(benchmark))
+    return None if found.unknown else found.seconds
+
+
+# --- a published row as a benchmark -------------------------------------------------------------
+
+
+def as_benchmark(row: Reference, configs: Configs, backend: Backend) -> Benchmark:
+    """The row in Stepmark's own terms; RequestError if no recipe is like it.
+
+    A row names a model, a layout and a batch. What is kept for the backward pass comes from the recipe of its
+    backend, task and device. A row whose model or GPU has no recipe is the same program with other dimensions, on
+    another GPU.
+    """
+    model, hardware = configs.model(row.model), configs.hardware(row.hardware)
+    benchmark = resolve(_request(row, configs), configs, backend)
+    return msgspec.structs.replace(
+        benchmark,
+        model=model,
+        hardware=hardware,
+        gpus=row.gpus,
+        nodes=max(1, row.gpus // hardware.devices_per_node),
+        parallelism=row.parallelism,
+        sequence_length=row.sequence_length,
+        micro_batch_size=row.micro_batch_size,
+        gradient_accumulation=row.global_batch_size // (row.micro_batch_size * row.data * row.fsdp),
+        global_batch_size=row.global_batch_size,
+    )
+
+
+def _request(row: Reference, configs: Configs) -> Request:
+    """The recipe at a scale that it has."""
+    platform = configs.hardware(row.hardware).platform
+    fitting = [
+        (recipe, name)
+        for recipe in configs.recipes(row.backend)
+        for name, dtypes in recipe.dtypes.items()
+        if (recipe.engine, recipe.task) == (row.engine, row.task)
+        and row.dtype in dtypes
+        and name != "*"
+        and configs.hardware(name).platform == platform
+    ]
+    if not fitting:
+        raise RequestError(
+            f"no recipe of {row.engine} for {row.task} {row.dtype} on {row.hardware} or its like",
+            where=f"configs/references: {row.name}",
+            why="what a row keeps for its backward pass comes from a recipe",
+        )
+
+    def distance(one: tuple[Recipe, str]) -> tuple[bool, bool, bool]:
+        recipe, name = one
+        is_general = len(recipe.hardware) > 2  # for GPUs of several generations, and no published program
+        return row.model not in recipe.models, is_general, row.hardware != name
+
+    recipe, on = min(fitting, key=distance)
+    return Request(
+        backend=row.backend,
+        engine=recipe.engine,
+        model=row.model if row.model in recipe.models else recipe.models[0],
+        task=row.task,
+        dtype=row.dtype,
+        hardware=on,
+        gpus=recipe.layouts[0].gpus,
+        recipe=recipe.name,
+        settings=SETTINGS.get((recipe.engine, recipe.task), {}),
+    )

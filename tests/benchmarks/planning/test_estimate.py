@@ -1,0 +1,198 @@
+"""Estimates: the row they are made from, how far off they are, and published rows as benchmarks."""
+
+import pytest
+
+from benchmarks.backend import find_backend
+from benchmarks.configs import read_yaml
+from benchmarks.errors import RequestError
+from benchmarks.planning.bounds import bound
+from benchmarks.planning.capacity import total_bytes, usable_bytes
+from benchmarks.planning.estimate import (
+    FILE,
+    FRAMEWORK,
+    GPU,
+    MODEL,
+    PRECISION,
+    SCALE,
+    SERIES,
+    ErrorTable,
+    Estimate,
+    Published,
+    as_benchmark,
+    errors_of,
+    estimate,
+    read_published,
+)
+from benchmarks.planning.forecast import cost, forecast
+from benchmarks.planning.forecast_report import cost_rows, estimate_rows
+from benchmarks.references.references import Reference, read_references
+from benchmarks.values import Benchmark
+from tests.benchmarks.planned import CONFIGS, bound_of, changed, laid_out, recipe, storage_of, with_rates
+
+PUBLISHED = read_published(CONFIGS)
+NEMO = recipe("nemo", "llama31_70b", hardware="h100")
+ROWS = read_references(CONFIGS.root)
+MAXTEXT = next(row for row in ROWS if row.engine == "maxtext")
+# They kept less than their recipes do, or kept it in the host's memory, and did not publish what. MaxText's Llama 3
+# has two sequences of 8192 a GPU.
+TOO_LARGE = {
+    ("maxtext", "llama3_70b", "TP1 PP1 CP1 FSDP128 MBS2"),
+    ("maxtext", "llama3_70b", "TP1 PP1 CP1 FSDP256 MBS2"),
+    ("bridge", "llama3_70b", "TP1 PP1 CP1 FSDP64 MBS2"),
+    ("bridge", "llama3_70b", "TP1 PP4 CP1 MBS2"),
+    ("bridge", "llama3_70b", "TP2 PP4 CP1 VP5 MBS2"),
+    ("bridge", "llama31_405b", "TP2 PP1 CP1 FSDP64 MBS1"),
+    ("bridge", "llama31_405b", "TP4 PP16 CP1 VP4 MBS1"),
+}
+
+
+def benchmark_of(row: Reference) -> Benchmark:
+    return as_benchmark(row, CONFIGS, find_backend(row.backend))
+
+
+# --- estimates ----------------------------------------------------------------------------------
+
+
+def estimated(benchmark: Benchmark, published: Published = PUBLISHED) -> Estimate:
+    return estimate(benchmark, bound_of(benchmark), published)
+
+
+def test_a_published_scale_is_its_own_estimate_in_the_newest_version() -> None:
+    found = estimated(NEMO)
+    assert (found.seconds, found.ratio, found.differs) == (14.66, 1.0, [])
+    assert found.row == "llama31_70b pretrain bf16 64 x h100"
+    assert found.source.startswith("NVIDIA/dgxc-benchmarking v25.04 ")
+    assert found.error is not None
+    assert found.error.kind == SCALE
+
+
+@pytest.mark.parametrize(("data", "gpus"), [(12, 512), (3, 128), (128, 2048)])
+def test_another_scale_is_scaled_from_the_nearest_one(data: int, gpus: int) -> None:
+    asked = laid_out(NEMO, tensor=4, pipeline=4, context=2, virtual_pipeline=5, data=data)
+    found = estimated(changed(asked, global_batch_size=64 * data))
+    assert found.row.endswith(f" {gpus} x h100")
+    assert found.differs == [f"{gpus} GPUs there, {asked.gpus} here"]
+    assert found.ratio == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "kind"),
+    [
+        (laid_out(NEMO, tensor=8, pipeline=4, data=2, virtual_pipeline=5), SERIES),
+        (changed(NEMO, gradient_accumulation=32, global_batch_size=64), SERIES),
+        (changed(NEMO, model=changed(NEMO.model, name="llama_deeper", layers=100)), MODEL),
+        (recipe(hardware="a100"), GPU),
+        (changed(recipe(), task="other"), FRAMEWORK),
+    ],
+    ids=["layout", "batch", "model", "GPU", "framework"],
+)
+def test_the_error_is_of_the_difference_that_costs_the_most(benchmark: Benchmark, kind: str) -> None:
+    found = estimated(benchmark)
+    assert found.error is not None
+    assert found.error.kind == kind
+    shown = dict(estimate_rows(found, bound_of(benchmark)))["its error"]
+    assert f"{found.error.median_percent:g}% in the median" in shown
+
+
+def test_an_estimate_is_the_row_times_the_ratio_of_the_bounds() -> None:
+    base = laid_out(recipe(dtype="fp8"), fsdp=32, tensor=2)
+    quick, slow = estimated(base), changed(base, hardware=with_rates(base.hardware, memory=3350, node=360, network=1))
+    assert (estimated(slow).seconds or 0) / (quick.seconds or 1) == pytest.approx(
+        (bound_of(slow).seconds or 0) / (bound_of(base).seconds or 1)
+    )
+
+
+def test_other_settings_than_the_recipes_have_no_known_error() -> None:
+    asked = recipe("jax", "llama2_70b", settings={"remat_policy": "full"})
+    found = estimated(asked)
+    assert found.differs == ["--set=remat_policy"]
+    assert (found.seconds or 0) > (estimated(recipe("jax", "llama2_70b")).seconds or 0)
+    assert found.error is None
+    whole = forecast(asked, storage_of(asked), PUBLISHED)
+    hours = dict(cost_rows(cost(asked, whole, 10**12, None), whole))["GPU hours"]
+    assert "not known here" in hours
+
+
+def test_a_gpu_without_a_matmul_rate_has_an_estimate_within_a_published_series_only() -> None:
+    row = next(row for row in ROWS if row.hardware == "gb300")
+    found = estimated(benchmark_of(row))
+    assert (found.row_seconds, found.ratio) == (found.seconds, 1.0)
+    other = estimated(changed(benchmark_of(row), gradient_accumulation=1, global_batch_size=row.gpus))
+    assert other.seconds is None
+    assert "nobody measured" in other.why_none
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "why"),
+    [
+        (recipe(model="llama2_tiny", gpus=1), "cpu device"),
+        (changed(NEMO, hardware=CONFIGS.hardware("mi300x")), "rocm device"),
+    ],
+    ids=["cpu", "rocm"],
+)
+def test_other_platforms_have_no_estimate(benchmark: Benchmark, why: str) -> None:
+    found = estimated(benchmark)
+    assert found.seconds is None
+    assert why in found.why_none
+
+
+def test_an_unknown_part_leaves_no_estimate() -> None:
+    base = laid_out(recipe(), fsdp=32, tensor=2)
+    rates = {name: rate for name, rate in base.hardware.rates.items() if name != "network"}
+    assert "no rate 'network'" in estimated(changed(base, hardware=changed(base.hardware, rates=rates))).why_none
+
+
+# --- how good they are --------------------------------------------------------------------------
+
+
+def test_the_kept_errors_are_those_of_the_rows() -> None:
+    """If this fails, rows, recipes or formulas were changed: .venv/bin/python docs/make_estimate_errors.py."""
+    found = errors_of(PUBLISHED)
+    assert read_yaml(CONFIGS.root / FILE, ErrorTable).errors == found
+    by_kind = {one.kind: one for one in found}
+    assert by_kind.keys() == {SCALE, SERIES, MODEL, GPU, FRAMEWORK, PRECISION}
+    assert all(one.median_percent <= one.worst_percent for one in found)
+    assert by_kind[SCALE].median_percent < min(one.median_percent for one in found if one.kind != SCALE)
+
+
+def test_a_row_has_no_say_in_its_own_error() -> None:
+    """If one row is ten times slower, it is far off, and so is only what is estimated from it."""
+    lied = [
+        changed(row, seconds_per_step="99999", tokens_per_second_per_gpu="") if row is MAXTEXT else row
+        for row in ROWS
+    ]
+    honest = {one.kind: one for one in errors_of(Published(CONFIGS, ROWS, []))}
+    of_liar = {one.kind: one for one in errors_of(Published(CONFIGS, lied, []))}
+    assert of_liar[SERIES].worst_percent > honest[SERIES].worst_percent
+    assert of_liar[SERIES].median_percent == pytest.approx(honest[SERIES].median_percent, abs=0.5)
+
+
+# --- rows as benchmarks -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name} {row.tag}")
+def test_a_row_keeps_its_figures_is_slower_than_its_bound_and_fits(row: Reference) -> None:
+    found = benchmark_of(row)
+    assert (found.model.name, found.hardware.name, found.dtype) == (row.model, row.hardware, row.dtype)
+    assert (found.gpus, found.parallelism) == (row.gpus, row.parallelism)
+    assert (found.sequence_length, found.global_batch_size) == (row.sequence_length, row.global_batch_size)
+    assert found.engine == row.engine
+    replicas = row.data * row.fsdp
+    assert found.micro_batch_size * found.gradient_accumulation * replicas == row.global_batch_size
+    assert found.nodes == max(1, row.gpus // found.hardware.devices_per_node)
+    storage = find_backend(row.backend).storage(found)
+    least = bound(found, storage)
+    if row.hardware == "gb300":
+        assert "nobody measured" in least.unknown[0]
+    else:
+        assert (least.unknown, least.seconds is None) == ([], False)
+        assert 0.45 < (least.seconds or 0) / row.seconds < 0.8
+    usable = usable_bytes(found, storage)
+    assert usable is not None
+    layout = f"{row.parallelism.short().split(' DP')[0]} MBS{row.micro_batch_size}"
+    assert (total_bytes(found, storage) > usable) == ((row.engine, row.model, layout) in TOO_LARGE)
+
+
+def test_a_row_that_no_recipe_comes_near_is_refused() -> None:
+    with pytest.raises(RequestError, match="no recipe of maxtext for lora fp8 on gb200 or its like"):
+        benchmark_of(changed(MAXTEXT, task="lora", dtype="fp8", hardware="gb200"))
