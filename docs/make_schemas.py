@@ -20,6 +20,7 @@ from benchmarks.compilation.variants import Variants  # noqa: E402
 from benchmarks.diagnosis.order import Diagnosis  # noqa: E402
 from benchmarks.gate.values import Acceptance, NightReport  # noqa: E402
 from benchmarks.history.exports import Selected  # noqa: E402
+from benchmarks.logs.report import Ingested  # noqa: E402
 from benchmarks.logs.timing_table import Timings  # noqa: E402
 from benchmarks.mlperf.verdict import Judged  # noqa: E402
 from benchmarks.peak.peak_file import MeasuredInFile  # noqa: E402
@@ -33,7 +34,6 @@ from launch.checks.flags_check import CheckedFlags  # noqa: E402
 from launch.command_line import documents as d  # noqa: E402
 from launch.mlperf.config_check import CheckedConfiguration  # noqa: E402
 from launch.preflight.machine import MachineCheck  # noqa: E402
-from launch.reports.ingest_reports import Ingested  # noqa: E402
 
 Named = dict[str, str]
 # The words of a command -> what its document is; where it is one of several, the flag that chooses it stands with it.

@@ -23,49 +23,35 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 
 import os
 import shlex
-import shutil
 import stat
 import sys
-import tempfile
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-import msgspec
 from absl import flags
 
 from benchmarks.backend import LogFormat
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.logs import foreign, ingest
-from benchmarks.logs.known_formats import all_log_formats, backend_of_format
-from benchmarks.logs.pattern_guess import guessed_pattern
-from benchmarks.logs.templates import FIELDS, TemplateFormat, format_of_pattern
+from benchmarks.logs import ingest
+from benchmarks.logs.known_formats import all_log_formats
+from benchmarks.logs.packed import UNREADABLE_ERRORS, copied, open_log
+from benchmarks.logs.report import FLAGS_OF_A_BENCHMARK, Report, outcome_of
+from benchmarks.logs.templates import FIELDS, format_of_pattern
 from benchmarks.measuring import window
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.runs.runfolder import BENCHMARK
-from benchmarks.values import Step, Value
 from launch.cli import run_main
 from launch.command_line.output import answer
-from launch.reports.ingest_reports import FLAGS_OF_A_BENCHMARK, Outcome, Report
 
 if TYPE_CHECKING:
     from benchmarks.mlperf.story import Story
-    from benchmarks.references.nearest_reference import Nearest
 
 COMMAND = "python launch/ingest.py"
 STDIN = "-"
-# How the bytes of a log begin that is no plain text -> what makes it one.
-UNPACKED_BY = {
-    b"\x1f\x8b": "zcat",
-    b"BZh": "bzcat",
-    b"\xfd7zXZ": "xzcat",
-    b"\x28\xb5\x2f\xfd": "zstdcat",
-    b"\xff\xfe": "iconv -f UTF-16 -t UTF-8",
-    b"\xfe\xff": "iconv -f UTF-16 -t UTF-8",
-}
-PATTERN_EXAMPLE = "step {step} ... loss {loss} ... {seconds}s"  # where none can be guessed
-IN_MEMORY_BYTES = 8 << 20  # of a pipe, which can be read once; the rest waits on disk
+PATTERN_EXAMPLE = "step {step} ... loss {loss} ... {seconds}s"
 
 LOG = flags.DEFINE_multi_string("log", [], "The log to read; - for standard input.")
 MODEL = flags.DEFINE_string("model", None, "The model that was trained (configs/models).")
@@ -90,15 +76,17 @@ def main(argv: list[str]) -> int:
         _refuse_run(argv[1])
         meant = shlex.quote(argv[1]) if Path(argv[1]).is_file() else "PATH"
         raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"{COMMAND} --log={meant}")
-    measured = _measured()
+    rule = WINDOW.value or window.STEADY
+    window.check_rule(rule)
+    workload = _workload()
     name = _log_name()
     with _open(name) as stream:
         log_format = _format_of(name, stream) if PATTERN.value is None else _pattern_of(name, stream, PATTERN.value)
-        watched = ingest.WatchedStream(stream, log_format, all_log_formats())
-        log = ingest.ReadLog(log_format.read(watched.buffered()))
-        outcome = None if measured is None else measured.outcome(log.last_timed(), log_format)
-        rule = WINDOW.value or window.STEADY
-        report = Report(log_format, log, sorted(watched.others), outcome, _stories(log_format, stream), rule)
+        log, others = ingest.read_log(stream, log_format, all_log_formats())
+        outcome = None
+        if workload is not None:
+            outcome = outcome_of(log.last_timed(), workload, rule, log_format, Configs().root)
+        report = Report(log_format, log, others, outcome, _stories(log_format, stream), rule)
     answer(report.data(), report.table)
     if not log.attempts and not report.stories:
         raise _no_step(name, log_format, log)
@@ -137,57 +125,8 @@ def _stories(log_format: LogFormat, stream: BinaryIO) -> "list[Story] | None":
 # --- the request ------------------------------------------------------------------------------
 
 
-class Measured(Value, frozen=True):
-    """What a log does not say about its run, as the flags gave it."""
-
-    workload: Workload
-    window: str
-
-    def outcome(self, steps: list[Step], log_format: LogFormat) -> Outcome:
-        result = self._result(steps, log_format)
-        return Outcome(result, self._nearest(result, log_format))
-
-    def _result(self, steps: list[Step], log_format: LogFormat) -> foreign.ForeignResult:
-        found = foreign.summarise_foreign(
-            steps,
-            self.workload,
-            self.window,
-            log_format.seconds_resolution,
-            log_format.rate_resolution,
-            prints_loss=log_format.prints_loss,
-        )
-        if steps:
-            return found
-        why = log_format.no_seconds
-        reasons = [f"no step of the log has seconds{why and ': ' + why}"]
-        return msgspec.structs.replace(found, status="invalid", reasons=reasons, notes=[])
-
-    def _nearest(self, result: foreign.ForeignResult, log_format: LogFormat) -> "Nearest":
-        """The published row that the figures are held against, or why there is none."""
-        if result.status != "valid":
-            return None, "the figures are invalid"
-        from benchmarks.measuring.summary import BenchmarkFigures
-        from benchmarks.references import nearest_reference
-        from benchmarks.references.references import read_references
-
-        backend = backend_of_format(log_format)
-        if backend is None:
-            if isinstance(log_format, TemplateFormat) and log_format.facts.source:
-                return None, f"no published row is of {log_format.facts.title}"
-            return None, f"{log_format.name} does not say which framework wrote it"
-        ours = BenchmarkFigures(
-            **msgspec.structs.asdict(result.benchmark),
-            backend=backend.name,
-            engine=backend.engines[0] if len(backend.engines) == 1 else "",
-            nodes=0,  # no log says it
-            parallelism={} if self.workload.gpus > 1 else {"data": 1},
-        )
-        speed, rows = result.tokens_per_second_per_gpu, read_references(Configs().root)
-        return nearest_reference.nearest(ours, self.window, speed, rows)
-
-
-def _measured() -> Measured | None:
-    """The benchmark the flags give, None where they give none; half a benchmark is refused."""
+def _workload() -> Workload | None:
+    """The benchmark that the flags give, None if they give none. Half a benchmark is refused."""
     missing = [f"--{flag.name}" for flag in BENCHMARK_FLAGS if flag.value is None]
     if len(missing) == len(BENCHMARK_FLAGS) and WINDOW.value is None and not TASK.present:
         return None
@@ -197,10 +136,8 @@ def _measured() -> Measured | None:
             why="tokens/s and MFU need all of them, and none of them is guessed",
             next_command=f"add them; without any of {FLAGS_OF_A_BENCHMARK} --window --task the steps alone are read",
         )
-    rule = WINDOW.value or window.STEADY
-    window.check_rule(rule)
     configs = Configs()
-    workload = Workload(
+    return Workload(
         model=configs.model(cast(str, MODEL.value)),
         hardware=configs.hardware(cast(str, HARDWARE.value)),
         task=TASK.value,
@@ -209,7 +146,6 @@ def _measured() -> Measured | None:
         sequence_length=cast(int, SEQUENCE_LENGTH.value),
         global_batch_size=cast(int, GLOBAL_BATCH_SIZE.value),
     )
-    return Measured(workload=workload, window=rule)
 
 
 def _log_name() -> str:
@@ -230,16 +166,15 @@ def _log_name() -> str:
 
 
 def _open(name: str) -> BinaryIO:
-    """A log, seekable. A pipe is copied first: its format may show itself late, and then it is read again."""
-    if name == STDIN:
-        return _copied(sys.stdin.buffer)
-    _refuse_special(name)
     try:
-        stream = Path(name).open("rb")  # noqa: SIM115 - the caller closes it
-        return stream if stream.seekable() else _copied(stream)
-    except OSError as error:
+        if name == STDIN:
+            return copied(cast(BufferedReader, sys.stdin.buffer))
+        _refuse_special(name)
+        return open_log(Path(name))
+    except UNREADABLE_ERRORS as error:
         _refuse_run(name)
-        raise RequestError(f"can't read the log: {error.strerror}", where=f"--log={name}") from error
+        words = getattr(error, "strerror", None) or error
+        raise RequestError(f"can't read the log: {words}", where=f"--log={name}") from error
 
 
 def _refuse_special(name: str) -> None:
@@ -272,14 +207,8 @@ def _refuse_run(name: str) -> None:
         )
 
 
-def _copied(stream: BinaryIO) -> BinaryIO:
-    copy = cast(BinaryIO, tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))  # noqa: SIM115 - as above
-    shutil.copyfileobj(stream, copy, 1 << 20)
-    return copy
-
-
 def _format_of(name: str, stream: BinaryIO) -> LogFormat:
-    if not stream.seek(0, 2):
+    if not stream.seek(0, os.SEEK_END):
         raise RequestError("the log is empty", where=f"--log={name}")
     formats = all_log_formats()
     found = ingest.detect(stream, formats)
@@ -289,26 +218,13 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
             "no log format recognised",
             where=f"--log={name}",
             why=f"it has no line that a known format prints at a start or for a step; known formats: {known}",
-            next_command=_how_to_read(name, stream),
+            next_command=f"{COMMAND} --log={shlex.quote(name)} --pattern='{PATTERN_EXAMPLE}'",
         )
     return found
 
 
-def _how_to_read(name: str, stream: BinaryIO) -> str:
-    """The command with a pattern guessed from the log, where one can be."""
-    stream.seek(0)
-    head = stream.read(ingest.HEAD_BYTES)
-    unpack = next((program for magic, program in UNPACKED_BY.items() if head.startswith(magic)), None)
-    if unpack:
-        pattern = "" if PATTERN.value is None else f" --pattern={shlex.quote(PATTERN.value)}"
-        return f"{unpack} {shlex.quote(name)} | {COMMAND} --log=-{pattern}"
-    pattern = guessed_pattern(head) or PATTERN_EXAMPLE
-    if pattern == PATTERN.value:
-        return f"grep -n -i -m5 step {shlex.quote(name)}     (where a line of a step is, its words are the pattern)"
-    return f"{COMMAND} --log={shlex.quote(name)} --pattern={shlex.quote(pattern)}"
-
-
 def _pattern_of(name: str, stream: BinaryIO, pattern: str) -> LogFormat:
+    stream.seek(0)
     found = format_of_pattern(pattern, stream.read(ingest.HEAD_BYTES))
     if ingest.detect(stream, [found]) is None:
         raise RequestError(
@@ -316,7 +232,7 @@ def _pattern_of(name: str, stream: BinaryIO, pattern: str) -> LogFormat:
             where=f"--pattern={shlex.quote(pattern)}, --log={name}",
             why="text outside braces must be as it is in the log, and a number whole and in the field's unit "
             "(1,000.5 is whole; 0,5, 12.5k and 1m30s are not); `...` matches anything",
-            next_command=_how_to_read(name, stream),
+            next_command=f"grep -n -i -m5 step {shlex.quote(name)}     shows the words to put into the pattern",
         )
     return found
 

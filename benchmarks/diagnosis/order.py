@@ -26,7 +26,6 @@ from benchmarks.diagnosis.evidence import (
 )
 from benchmarks.diagnosis.lines import Clock, rank_of_file
 from benchmarks.diagnosis.symptoms import Symptoms
-from benchmarks.logs.log_endings import Ending
 from benchmarks.values import Value
 
 CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, SILENCE, CONSEQUENCE, MARKED, SOFT, END = range(9)
@@ -43,7 +42,6 @@ SOLVED_BY_TIME = ((CAUSE, JOB_CAUSE, UNKNOWN_ERROR), (CONSEQUENCE, MARKED, SOFT)
 MESSAGE_LINES = 5  # of an error
 NEVER = float("inf")
 SOON_SECONDS = 60.0
-PYTHON_ERROR = "python_error"  # what an unknown error is called in the tables of many logs
 # What the end of a log says that shows no error, and in which words.
 STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
 TEXTS = {NO_STEP: "the log ends without a step", NO_END: "the log ends with steps, and without an end"}
@@ -159,16 +157,6 @@ def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:
     scanner.feed(text)
     found = diagnose([scanner.finish()], symptoms)
     return next((one for one in found.entries if one.kind not in (SUSPECT, "begin")), None)
-
-
-def ending_of(text: bytes, symptoms: Symptoms) -> Ending | None:
-    """The same in one line, for the tables of many logs."""
-    found = first_cause(text, symptoms)
-    if found is None:
-        return None
-    if found.id in (UNKNOWN, HANDED_ON):
-        return Ending(name=PYTHON_ERROR, text=found.first.text)
-    return Ending(name=found.id, text=f"{found.title}: {found.first.text}" if found.title else found.first.text)
 
 
 def _may_follow_the_end(one: Finding, symptoms: Symptoms) -> bool:

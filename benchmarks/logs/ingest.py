@@ -1,7 +1,7 @@
 """Foreign logs, whatever wrote them: which format a log has, and which attempt a step belongs to.
 
 Pure: streams and events in, events out. What a line of a log looks like is the backend's business
-(its LogFormat); files, flags and printing are in launch/ingest.py.
+(its LogFormat).
 """
 
 import io
@@ -48,16 +48,14 @@ def _family(name: str) -> str:
     return name.partition("-")[0]
 
 
-class WatchedStream(io.RawIOBase):
-    """A log while it is read: how far it was read, about where the step lies that was just reported; and whether
-    lines of further formats came by, of a run that is not read then."""
+class _WatchedStream(io.RawIOBase):
+    """A log while it is read: whether lines of further formats came by, of a run that is not read then."""
 
-    def __init__(self, stream: BinaryIO, read_as: LogFormat, formats: Sequence[LogFormat] = ()) -> None:
+    def __init__(self, stream: BinaryIO, read_as: LogFormat, formats: Sequence[LogFormat]) -> None:
         super().__init__()
         self._stream = stream
         self._unseen = [f for f in formats if _family(f.name) != _family(read_as.name)]
         self.others: list[str] = []
-        self.position = 0
 
     def readable(self) -> bool:
         return True
@@ -65,14 +63,19 @@ class WatchedStream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         chunk = self._stream.read(len(buffer))
         buffer[: len(chunk)] = chunk
-        self.position += len(chunk)
         seen = [f for f in self._unseen if f.recognises(chunk)]
         self.others += [f.name for f in seen]
         self._unseen = [f for f in self._unseen if f not in seen]
         return len(chunk)
 
-    def buffered(self) -> BinaryIO:
-        return io.BufferedReader(self, CHUNK_BYTES)
+
+def read_log(
+    stream: BinaryIO, log_format: LogFormat, formats: Sequence[LogFormat] = ()
+) -> "tuple[ReadLog, list[str]]":
+    """A log as a format reads it, and which of the other formats have lines in it."""
+    watched = _WatchedStream(stream, log_format, formats)
+    log = ReadLog(log_format.read(io.BufferedReader(watched, CHUNK_BYTES)))
+    return log, sorted(watched.others)
 
 
 # --- which attempt ----------------------------------------------------------------------------

@@ -1,12 +1,25 @@
-"""A log as bytes of UTF-8, however it is stored: packed by gzip, bzip2 or xz, or written in UTF-16."""
+"""Which files are logs; and a log as UTF-8, however it is stored: packed by gzip, bzip2 or xz, or in UTF-16."""
 
 import bz2
 import codecs
 import gzip
 import lzma
+import os
+import re
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO, cast
+
+LOG_NAME = re.compile(
+    r"(?:.*\.(?:(?:out|log|txt|err)(?:\.\d+)?|[eo]\d+)|log-.*|slurm-.*|std(?:out|err).*|rank[._-]?\d+)"
+    r"(?:\.(?:gz|bz2|xz))?",
+    re.DOTALL,
+)
+PIECE_BYTES = 1 << 20
+IN_MEMORY_BYTES = 8 << 20  # of what can be read once; the rest waits on disk
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNPACKERS: tuple[tuple[bytes, Callable[[BufferedReader], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]], ...] = (
@@ -16,6 +29,33 @@ UNPACKERS: tuple[tuple[bytes, Callable[[BufferedReader], gzip.GzipFile | bz2.BZ2
 )
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 HEAD_BYTES = 8
+UNREADABLE_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+def log_files(place: Path) -> list[Path]:
+    """A file whatever its name; of a folder those that are called as logs are."""
+    if not place.is_dir():
+        return [place]
+    found = (Path(folder, name) for folder, _, names in os.walk(place) for name in names if LOG_NAME.fullmatch(name))
+    return sorted(file for file in found if file.is_file())
+
+
+def open_log(path: Path) -> BinaryIO:
+    """A log, unpacked and seekable, as its format may show itself late."""
+    stream = path.open("rb")
+    head = stream.peek(HEAD_BYTES)
+    is_packed = head.startswith((*(magic for magic, _ in UNPACKERS), ZSTD_MAGIC)) or _encoding(head)
+    if stream.seekable() and not is_packed:
+        return stream
+    with stream:
+        return copied(stream)
+
+
+def copied(stream: BufferedReader) -> BinaryIO:
+    copy = cast(BinaryIO, tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))  # noqa: SIM115 - the caller closes it
+    for piece in pieces(stream, PIECE_BYTES):
+        copy.write(piece)
+    return copy
 
 
 def pieces(stream: BufferedReader, size: int) -> Iterator[bytes]:

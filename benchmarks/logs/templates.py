@@ -8,7 +8,7 @@ in a line.
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -369,8 +369,3 @@ def _last_digit(match: re.Match[bytes] | None, field: str) -> float:
     if text is None or not re.fullmatch(rb"[\d,._+-]+", text):
         return 0.0
     return float(f"1e-{len(text.partition(b'.')[2])}")
-
-
-def lines_of(chunk: bytes) -> Iterator[bytes]:
-    """The lines of a piece of a log, without colours."""
-    yield from re.split(rb"[\r\n]+", without_colours(chunk))

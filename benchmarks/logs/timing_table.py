@@ -1,62 +1,52 @@
-"""The table of `parse_train_timing`: one row for each log, whatever became of its run, and its three shapes.
-
-Pure: events of a log in, a row out; rows in, text out. Every file, and every run folder of Stepmark, has one of six
-statuses and gets a row. Which there are is found in launch/reports/log_folder.py; why a run ended early is read in
-log_endings.py.
-"""
+"""`report.py timing`: one row for each training log below some folders, from what ingest's reader reads."""
 
 import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
-from pathlib import PurePath
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path, PurePath
 
 import msgspec
 
-from benchmarks.logs.ingest import ReadLog, one_series
-from benchmarks.logs.log_endings import Ending
+from benchmarks.backend import LogFormat
+from benchmarks.errors import RequestError
+from benchmarks.logs.ingest import ReadLog, detect, one_series, read_log
+from benchmarks.logs.log_endings import printable
+from benchmarks.logs.packed import UNREADABLE_ERRORS, log_files, open_log
 from benchmarks.measuring import statistics, window
-from benchmarks.rendering.columns import columns, plural, spans
+from benchmarks.rendering.columns import columns, plural, some, spans_text
+from benchmarks.runs.runfolder import BENCHMARK
 from benchmarks.values import Step, Value
-
-SUCCESS = "Success"
-INCOMPLETE = "Incomplete"
-FAILED = "Failed"
-NOT_COMPARED = "Not compared"  # a run of ours that is invalid, or that a profiler recorded
-NOT_A_LOG = "Not a training log"
-UNREADABLE = "Unreadable"
-STATUSES = (SUCCESS, INCOMPLETE, FAILED, NOT_COMPARED, NOT_A_LOG, UNREADABLE)
 
 DEFAULT_WINDOW = "35-44"  # of the recipes whose table this is
 DEVIATION = "sample standard deviation (n - 1)"
-SHOWN_SPANS = 10  # of steps in one reason
 SHOWN_FILES = 20  # rows without training in the table; csv and json have all
 WIDEST_FIGURE = 9
+ZERO = "printed as taking 0 s"  # why a step is left out, in addition to the reasons of window.py
 
-NOT_ABOVE_ZERO = "time_not_above_zero"  # why a step is left out, beside the reasons of window.py
 
-Span = tuple[int, int]  # the first and the last step of an unbroken row
+class Status(StrEnum):
+    SUCCESS = "Success"
+    INCOMPLETE = "Incomplete"
+    FAILED = "Failed"
+    NOT_A_LOG = "Not a training log"
+    UNREADABLE = "Unreadable"
 
 
 class Row(Value, frozen=True):
-    """What one log says, or one run folder of Stepmark.
+    """What one log says. Figures are of the window's counted steps in the last attempt; None is unknown."""
 
-    Figures are of the window's counted steps in the last attempt; None is unknown.
-    """
-
-    experiment: str
     path: str
-    status: str
+    status: Status
     reason: str | None = None  # why not Success, and what else must be known
-    ending: str | None = None  # the name of the rule that recognised how the run ended (configs/symptoms.yml)
     format: str | None = None
     attempt: int | None = None
     attempts: int | None = None
     reached_step: int | None = None
     steps_counted: int = 0
-    steps_wanted: int | None = None  # None: the rule takes what the run has
+    steps_missing: int = 0  # that the rule asks for, and the log has no time of
     seconds_mean: float | None = None
     seconds_stdev: float | None = None
     seconds_median: float | None = None
@@ -72,191 +62,132 @@ class Timings(Value, frozen=True):
     deviation: str
     files: int
     by_status: dict[str, int]
+    run_folders: int  # of Stepmark, which are not read
     rows: list[Row]
 
 
-FIGURES = tuple(name for name in Row.__struct_fields__ if name.startswith(("seconds_", "tflops_")))
+# --- files -> rows ----------------------------------------------------------------------------
 
 
-# --- a log's events -> its row ----------------------------------------------------------------
+def find_logs(places: Sequence[Path]) -> tuple[list[Path], int]:
+    """The logs at these places, without those in run folders of Stepmark; and how many such folders there are."""
+    found: dict[Path, Path] = {}  # by what links lead to
+    runs = set()
+    for place in places:
+        if not place.exists():
+            raise RequestError(
+                f"there is no '{printable(str(place))}'",
+                where=f"the folder of logs, from {Path.cwd()}",
+                next_command="python launch/report.py timing --window=35-44 DIR",
+            )
+        for path in log_files(place):
+            inside = [folder for folder in path.parents if folder.is_relative_to(place)]
+            run = next((folder for folder in inside if (folder / BENCHMARK).is_file()), None)
+            if run is None:
+                found.setdefault(path.resolve(), path)
+            else:
+                runs.add(run)
+    return sorted(found.values()), len(runs)
 
 
-def wanted_steps(rule: str) -> range | None:
-    """The steps that an A-B rule asks for; None for rules that take what the run has."""
-    last = window.last_step_wanted(rule)
-    return None if last is None else range(int(rule.split("-", maxsplit=1)[0]), last + 1)
+def row_of(path: Path, rule: str, formats: Sequence[LogFormat]) -> Row:
+    name = printable(str(path))
+    try:
+        with open_log(path) as stream:
+            log_format = detect(stream, formats)
+            if log_format is None:
+                return Row(name, Status.NOT_A_LOG, "no line of a known log format")
+            log, _ = read_log(stream, log_format)
+    except UNREADABLE_ERRORS as error:
+        return Row(name, Status.UNREADABLE, getattr(error, "strerror", None) or str(error))
+    return row_of_log(name, log_format.name, log, rule, log_format.no_seconds)
 
 
-def row_of_log(
-    path: str, format_name: str, log: ReadLog, rule: str, ending: Ending | None, no_seconds: str = ""
-) -> Row:
-    """The row of a file that a format recognised: of the last attempt with times, or else of the last with steps.
-    `no_seconds`: why the format prints no time."""
-    timed = [steps for steps in log.attempts if any(_is_time(step.seconds) for step in steps)]
-    # A log's ranks report the same steps: they are one series, whoever was first.
-    steps = [msgspec.structs.replace(step, rank=0) for step in (timed or log.attempts or [[]])[-1]]
-    attempt, wanted = steps[0].attempt if steps else None, wanted_steps(rule)
-    marked = _marked(steps, rule) if steps else []
+def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds: str = "") -> Row:
+    """The row of the last attempt with times, otherwise of the last with steps."""
+    steps = one_series(log.last_timed() or (log.attempts or [[]])[-1])
+    if not steps:
+        skipped = len(log.skipped)
+        return Row(path, Status.INCOMPLETE, "no step was logged", format=format_name, skipped_lines=skipped)
+    marked = [
+        msgspec.structs.replace(step, excluded_because=ZERO)
+        if step.excluded_because is None and step.seconds == 0
+        else step
+        for step in window.choose_window(steps, rule)[1]
+    ]
     counted = [step for step in marked if step.excluded_because is None]
-    missing = _missing(wanted, marked)
+    missing = window.missing_steps(rule, steps)
     diverged = sum(step.loss is not None and not math.isfinite(step.loss) for step in counted)
-    status = INCOMPLETE if ending is None else FAILED
-    if counted and not missing and (wanted is not None or ending is None):
-        status = SUCCESS  # it has all that was asked for
-    if counted and diverged == len(counted):
-        status = FAILED  # it ran, and did not train
-    reasons = [f"after the window: {ending.text}" if status == SUCCESS else ending.text] if ending else []
-    if diverged:
-        reasons.append(f"loss not finite in {diverged} of {len(counted)} steps")
-    if attempt is None:
-        reasons.append("no step was logged")
-    elif status != SUCCESS:
-        reasons.append(_reached(steps, wanted, missing))
-        reasons += ["no step of the window counts"] if not missing and not counted else []
-    if attempt is not None and not timed and no_seconds:
+    reached = max(step.step for step in steps)
+    reasons = [f"loss not finite in {diverged} of {len(counted)} steps"] if diverged else []
+    if missing:
+        reasons.append(f"reached step {reached}, and lacks {plural(missing, 'step')} of the window")
+    elif not counted:
+        reasons.append(f"reached step {reached}; no step of the window counts")
+    if no_seconds and not counted:
         reasons.append(no_seconds)
-    if attempt is not None and log.begun > 1:
-        reasons.append(f"attempt {attempt} of {log.begun}")
+    if log.begun > 1:
+        reasons.append(f"attempt {steps[0].attempt} of {log.begun}")
+    complete = Status.INCOMPLETE if missing or not counted else Status.SUCCESS
     row = Row(
-        experiment=path,
         path=path,
-        status=status,
+        status=Status.FAILED if counted and diverged == len(counted) else complete,
         reason="; ".join(reasons) or None,
-        ending=ending.name if ending else None,
         format=format_name,
-        attempt=attempt,
+        attempt=steps[0].attempt,
         attempts=log.begun,
-        reached_step=max((step.step for step in steps), default=None),
+        reached_step=reached,
         steps_counted=len(counted),
-        steps_wanted=None if wanted is None else len(wanted),
-        excluded=_excluded(marked),
+        steps_missing=missing,
+        excluded=_excluded(marked, rule),
         skipped_lines=len(log.skipped),
     )
     return msgspec.structs.replace(row, **_figures(counted))
 
 
-def row_without_log(path: str, status: str, reason: str, ending: Ending | None = None) -> Row:
-    """The row of a file that is no training log, or can't be read."""
-    shown = f"{reason}; it says: {ending.text}" if ending else reason
-    return Row(experiment=path, path=path, status=status, reason=shown, ending=ending.name if ending else None)
-
-
-def _marked(steps: Sequence[Step], rule: str) -> list[Step]:
-    """The window's steps, each with the reason it is left out. A time of 0 has no meaning: it was rounded to that."""
-    wanted = wanted_steps(rule)
-    if wanted is not None:
-        steps = [step for step in steps if step.step in wanted]
-    elif rule == window.LAST:
-        timed = [step for step in steps if step.excluded_because is None and _is_time(step.seconds)]
-        steps = (timed or steps)[-1:]
-    return [
-        msgspec.structs.replace(step, excluded_because=NOT_ABOVE_ZERO)
-        if step.excluded_because is None and not _is_time(step.seconds)
-        else step
-        for step in window.choose_window(one_series(steps), rule)[1]
-    ]
-
-
-def _missing(wanted: range | None, marked: Sequence[Step]) -> list[Span]:
-    """The steps of the window that have no time."""
-    if wanted is None:
-        return []
-    timed = sorted({step.step for step in marked if _is_time(step.seconds) and step.step in wanted})
-    points = [wanted.start - 1, *timed, wanted.stop]
-    return [(before + 1, after - 1) for before, after in pairwise(points) if after > before + 1]
-
-
-def _is_time(seconds: float | None) -> bool:
-    return seconds is not None and math.isfinite(seconds) and seconds > 0
-
-
-def _reached(steps: Sequence[Step], wanted: range | None, missing: Sequence[Span]) -> str:
-    reached = f"reached step {max(step.step for step in steps)}"
-    if not wanted or not missing:
-        return reached
-    there = len(wanted) - sum(last - first + 1 for first, last in missing)
-    return f"{reached}, {there} of {len(wanted)} steps of the window (lacks {_spans_text(missing)})"
-
-
-def _excluded(marked: Sequence[Step]) -> dict[str, str]:
+def _excluded(marked: Sequence[Step], rule: str) -> dict[str, str]:
+    last = window.last_step_wanted(rule)
+    inside = marked if last is None else [s for s in marked if int(rule.partition("-")[0]) <= s.step <= last]
     reasons: dict[str, list[int]] = {}
-    for step in marked:
-        if step.excluded_because is not None:
-            reasons.setdefault(step.excluded_because, []).append(step.step)
-    return {reason: _spans_text(spans(numbers)) for reason, numbers in reasons.items()}
-
-
-def _spans_text(spans: Sequence[Span]) -> str:
-    """Steps for people: 35-37, 40."""
-    named = [str(first) if first == last else f"{first}-{last}" for first, last in spans[:SHOWN_SPANS]]
-    more = f" and {len(spans) - SHOWN_SPANS} more" if len(spans) > SHOWN_SPANS else ""
-    return ", ".join(named) + more
+    for step in inside:
+        if step.excluded_because not in (None, window.OUTSIDE_WINDOW):
+            reasons.setdefault(str(step.excluded_because), []).append(step.step)
+    return {reason: some(spans_text(numbers).split(",")) for reason, numbers in reasons.items()}
 
 
 def _figures(counted: Sequence[Step]) -> dict[str, float | None]:
-    """Of the printed TFLOP/s only where all steps have them: beside a mean of all, one of some would mislead."""
+    """TFLOP/s are shown if all steps have them: a mean over some steps next to one over all would mislead."""
     found: dict[str, float | None] = {}
     printed = [step.framework_tflops_per_device for step in counted]
     series = {"seconds": [step.seconds for step in counted], "tflops_per_gpu": printed}
     for name, values in series.items():
-        known = [value for value in values if value is not None and math.isfinite(value)]
+        known = [value for value in values if value is not None and abs(value) < 1e100]  # squares stay finite
         for how in (statistics.mean, statistics.stdev, statistics.median):
-            found[f"{name}_{how.__name__}"] = _figure(how, known) if len(known) == len(counted) else None
+            found[f"{name}_{how.__name__}"] = how(known) if len(known) == len(counted) else None
     return found
-
-
-def _figure(compute: Callable[[Sequence[float]], float | None], values: Sequence[float]) -> float | None:
-    """A figure, or None where it is no number: a damaged log can hold times of 1e308 s."""
-    try:
-        figure = compute(values)
-    except OverflowError:
-        return None
-    return figure if figure is not None and math.isfinite(figure) else None
-
-
-# --- names ------------------------------------------------------------------------------------
-
-
-def named(rows: Iterable[Row], full_names: bool = False) -> list[Row]:
-    """The rows with the names that people know them by: `log-NAME.out` is NAME, any other file is its path.
-
-    Where two would be called the same, both are called by their paths.
-    """
-    rows = list(rows)
-    short = [log_name(PurePath(row.path).name) or row.path for row in rows]
-    often = Counter(short)
-    return [
-        msgspec.structs.replace(row, experiment=row.path if full_names or often[name] > 1 else name)
-        for row, name in zip(rows, short, strict=True)
-    ]
-
-
-def log_name(file_name: str) -> str | None:
-    """The experiment that a `log-NAME.out` is of; None for files that are called otherwise."""
-    base = file_name.removesuffix(".gz")
-    inside = base.removeprefix("log-").removesuffix(".out")
-    return inside if base == f"log-{inside}.out" and inside else None
 
 
 # --- rows -> text -----------------------------------------------------------------------------
 
 
-def by_status(rows: Sequence[Row]) -> dict[str, int]:
-    """How many files have each status."""
-    return {status: sum(row.status == status for row in rows) for status in STATUSES}
+def as_data(rows: Sequence[Row], rule: str, run_folders: int = 0) -> Timings:
+    """The rows for --json."""
+    return Timings(
+        window=rule,
+        deviation=DEVIATION,
+        files=len(rows),
+        by_status={status.value: sum(row.status == status for row in rows) for status in Status},
+        run_folders=run_folders,
+        rows=list(rows),
+    )
 
 
-def as_data(rows: Sequence[Row], rule: str) -> Timings:
-    """The rows for --json. What is unknown is null; nan and inf don't exist."""
-    return Timings(window=rule, deviation=DEVIATION, files=len(rows), by_status=by_status(rows), rows=list(rows))
-
-
-def as_csv(rows: Sequence[Row], _: str) -> str:
-    """A header and a record for each row, as RFC 4180 has it; what is unknown is an empty field."""
+def as_csv(timings: Timings) -> str:
+    """A header and a record for each row (RFC 4180); an unknown value is an empty field."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(Row.__struct_fields__)
-    for row in rows:
+    for row in timings.rows:
         values = msgspec.structs.asdict(row) | {"excluded": _excluded_text(row)}
         writer.writerow(["" if value is None else value for value in values.values()])
     return out.getvalue()
@@ -268,37 +199,55 @@ HEADINGS = [
 ]
 
 
-def as_table(rows: Sequence[Row], rule: str) -> str:
+def as_table(timings: Timings) -> str:
     """The table for people."""
-    trained = [row for row in rows if row.status in (SUCCESS, INCOMPLETE, FAILED)]
-    over = "iterations" if wanted_steps(rule) is not None else "window"
+    rows, rule = timings.rows, timings.window
+    names = _names(rows)
+    trained = [row for row in rows if row.format]
+    over = "iterations" if window.last_step_wanted(rule) is not None else "window"
     title = f"Train Step Timing and TFLOPS Analysis ({over} {rule})"
     lines = [title, "=" * len(title)]
     if trained:
-        header, names, *cells = columns([*HEADINGS, *map(_cells, trained)], numbers=(2, 3, 4, 5, 6), indent="")
-        lines += [header, names, "-" * max(map(len, (header, names, *cells)))]
-        for row, text in zip(trained, cells, strict=True):
+        cells = [(names[row.path], *_cells(row)) for row in trained]
+        header, titles, *texts = columns([*HEADINGS, *cells], numbers=(2, 3, 4, 5, 6), indent="")
+        lines += [header, titles, "-" * max(map(len, (header, titles, *texts)))]
+        for row, text in zip(trained, texts, strict=True):
             lines += [text, *(f"  {note}" for note in _notes(row))]
-    for status in (NOT_COMPARED, UNREADABLE, NOT_A_LOG):
+    for status in (Status.UNREADABLE, Status.NOT_A_LOG):
         others = [row for row in rows if row.status == status]
-        others.sort(key=lambda row: row.ending is None)  # first those that say why something failed
         lines += ["", f"{status} ({len(others)}):"] if others else []
-        lines += [f"  {row.experiment}: {row.reason}" for row in others[:SHOWN_FILES]]
+        lines += [f"  {row.path}: {row.reason}" for row in others[:SHOWN_FILES]]
         if len(others) > SHOWN_FILES:
             lines.append(f"  and {len(others) - SHOWN_FILES} more (--format=csv has all)")
-    counts = ", ".join(f"{count} {status}" for status, count in by_status(rows).items() if count)
+    counts = ", ".join(f"{count} {status}" for status, count in timings.by_status.items() if count)
     lines += ["", f"Std is the {DEVIATION}, over the steps of a log's last attempt."]
+    if any(row.status in (Status.INCOMPLETE, Status.FAILED) for row in rows):
+        lines.append("Why a run ended: python launch/doctor.py logs LOG")
+    if timings.run_folders:
+        lines.append(f"Not read: {plural(timings.run_folders, 'run folder')} (python launch/report.py runs)")
     lines.append(f"{plural(len(rows), 'file')}: {counts or 'none found'}")
     return "\n".join(lines) + "\n"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    steps = str(row.steps_counted) if row.steps_wanted is None else f"{row.steps_counted}/{row.steps_wanted}"
-    seconds = [_cell(value, row.seconds_mean, 3) for value in (row.seconds_mean, row.seconds_stdev)]
-    tflops = [
-        _cell(value, row.tflops_per_gpu_mean, 2) for value in (row.tflops_per_gpu_mean, row.tflops_per_gpu_stdev)
-    ]
-    return (row.experiment, row.status, steps, *seconds, *tflops)
+def _names(rows: Sequence[Row]) -> dict[str, str]:
+    """The path of a row -> its name: `log-NAME.out` is NAME if no other log has it, any other file is its path."""
+    short = {}
+    for row in rows:
+        name = PurePath(row.path).name.removesuffix(".gz")
+        inside = name.removeprefix("log-").removesuffix(".out")
+        short[row.path] = inside if name == f"log-{inside}.out" and inside else row.path
+    often = Counter(short.values())
+    return {path: path if often[name] > 1 else name for path, name in short.items()}
+
+
+def _cells(row: Row) -> Iterator[str]:
+    yield row.status
+    wanted = row.steps_counted + row.steps_missing
+    yield f"{row.steps_counted}/{wanted}" if row.steps_missing else str(row.steps_counted)
+    for value in (row.seconds_mean, row.seconds_stdev):
+        yield _cell(value, row.seconds_mean, 3)
+    for value in (row.tflops_per_gpu_mean, row.tflops_per_gpu_stdev):
+        yield _cell(value, row.tflops_per_gpu_mean, 2)
 
 
 def _cell(value: float | None, mean: float | None, fewest: int) -> str:
@@ -313,7 +262,7 @@ def _cell(value: float | None, mean: float | None, fewest: int) -> str:
 def _notes(row: Row) -> list[str]:
     notes = [row.reason] if row.reason else []
     if row.excluded:
-        notes.append(f"left out: {_excluded_text(row)}")
+        notes.append(f"excluded: {_excluded_text(row)}")
     if row.skipped_lines:
         notes.append(f"{row.skipped_lines} lines of steps could not be read (launch/ingest.py names them)")
     return notes
@@ -323,4 +272,4 @@ def _excluded_text(row: Row) -> str:
     return "; ".join(f"{reason}: {steps}" for reason, steps in row.excluded.items())
 
 
-FORMATS: dict[str, Callable[[Sequence[Row], str], str]] = {"table": as_table, "csv": as_csv}
+FORMATS = {"table": as_table, "csv": as_csv}

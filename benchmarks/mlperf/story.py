@@ -2,9 +2,6 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
-from benchmarks.logs.timing_table import FAILED, INCOMPLETE, SUCCESS, Row
 from benchmarks.measuring.statistics import median
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import Finding, find
@@ -15,7 +12,6 @@ from benchmarks.mlperf.time_to_train import Convergence, compare_convergence, ta
 from benchmarks.values import MlperfEvaluation, TimeToTrain, Value
 
 SHOWN_EVALUATIONS = 8
-STATUS = {"success": SUCCESS, "aborted": FAILED, "fail": FAILED}
 
 
 class Story(Value, frozen=True):
@@ -158,27 +154,3 @@ def _convergence_lines(convergence: Convergence) -> list[str]:
         f"+- {convergence.expected_stdev:.0f} ({how}): {100 * convergence.ratio:.1f}%{spread}, {convergence.word}",
         f"would have taken {convergence.seconds_at_reference / 60:.3f} min at the reference mean",
     ]
-
-
-# --- in the table of many logs ----------------------------------------------------------------
-
-
-def row_of_runs(row: Row, runs: Sequence[LoggedRun]) -> Row:
-    """The row of its steps, with the status of the last run that it holds; the other runs in the reason."""
-    if not runs:
-        return row
-    said = [_one_line(run) for run in runs]
-    reason = f"MLPerf {said[-1]}"
-    if len(runs) > 1:
-        reason += f"; the runs before it: {'; '.join(said[:-1])}"
-    if row.steps_counted == 0:
-        reason += "; no step of the window was tracked"
-    status = STATUS.get(runs[-1].status, FAILED if runs[-1].status_text else INCOMPLETE)
-    return msgspec.structs.replace(row, status=status, reason=reason)
-
-
-def _one_line(run: LoggedRun) -> str:
-    words = [run.benchmark or "(no benchmark named)", run.status_text or "without run_stop"]
-    if run.seconds is not None:
-        words.append(f"after {run.seconds / 60:.3f} min")
-    return " ".join(words)

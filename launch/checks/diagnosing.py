@@ -5,12 +5,9 @@ process ended. The diagnosis itself is made in benchmarks/diagnosis.
 """
 
 import glob
-import lzma
 import os
-import re
 import shlex
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,18 +22,12 @@ from benchmarks.jobs.failures import first_to_fail
 from benchmarks.jobs.job_record import JobEvent
 from benchmarks.jobs.outcomes import NOT_OVER
 from benchmarks.logs.log_endings import printable
-from benchmarks.logs.packed import pieces
+from benchmarks.logs.packed import PIECE_BYTES, UNREADABLE_ERRORS, log_files, pieces
 from benchmarks.rendering.report import folded
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, not_collected, remake_command, still_runs
 from launch.command_line.places import configs
 from launch.slurm.run_states import is_followed
 
-CHUNK_BYTES = 1 << 20
-LOG_NAME = re.compile(
-    r"(?:.*\.(?:(?:out|log|txt|err)(?:\.\d+)?|[eo]\d+)|log-.*|slurm-.*|std(?:out|err).*|rank[._-]?\d+)"
-    r"(?:\.(?:gz|bz2|xz))?",
-    re.DOTALL,
-)
 STDIN = "-"
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")
 CUT_OFF = "cut off"  # as launch/status.py calls it
@@ -50,7 +41,8 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
     runs = [path for path in paths if _is_run(path)]
     if len(runs) == 1 and len(paths) == 1:
         return diagnosis_of_run(RunFolder(runs[0]), symptoms)
-    files = list(dict.fromkeys(file for path in paths for file in _files(path)))
+    of_each = [_run_files(RunFolder(path)) if _is_run(path) else log_files(path) for path in paths]
+    files = list(dict.fromkeys(file for files in of_each for file in files))
     if not files:
         raise RequestError(
             "there is no log in it",
@@ -108,16 +100,6 @@ def _expanded(place: str) -> Iterator[Path]:
 
 def _is_run(path: Path) -> bool:
     return path.is_dir() and (path / BENCHMARK).is_file()
-
-
-def _files(path: Path) -> list[Path]:
-    """The logs at a place: a file whatever its name; of a folder those that are called as logs are."""
-    if not path.is_dir():
-        return [path]
-    if _is_run(path):
-        return _run_files(RunFolder(path))
-    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if LOG_NAME.fullmatch(name))
-    return sorted(file for file in found if file.is_file())
 
 
 def _run_files(folder: RunFolder) -> list[Path]:
@@ -189,10 +171,10 @@ def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:
             facts = time.localtime(os.fstat(stream.fileno()).st_mtime)
             clock = Clock(facts.tm_year, facts.tm_gmtoff)
             scanner = Scanner(symptoms, printable(name), clock, rank_of_file(str(path)))
-            for piece in pieces(stream, CHUNK_BYTES):
+            for piece in pieces(stream, PIECE_BYTES):
                 scanner.feed(piece)
             return scanner.finish()
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except UNREADABLE_ERRORS as error:
         raise RequestError(
             f"the log can't be read: {getattr(error, 'strerror', None) or error}", where=str(path)
         ) from None

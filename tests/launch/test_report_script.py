@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import msgspec
 import pytest
 
 from benchmarks.logs.timing_table import Timings
-from benchmarks.runs.runfolder import RunFolder
 from tests import forked
 from tests.benchmarks.history.made_runs import quick_run
 
@@ -26,8 +24,6 @@ SCRIPT = REPOSITORY / "launch" / "report.py"
 REAL_LOGS = REPOSITORY / "tests" / "jax_backend" / "logs"
 START = "I1121 13:51:57.310937 1400 maxtext_utils.py:2098] Num_devices: 1, shape (1, 1)\n"
 MEMORY = "3: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 86.00 MiB\n"
-TIME_LIMIT = "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
-DIED = f"loading\nTraceback (most recent call last):\n  File 'a.py', line 1, in <module>\n{MEMORY}"
 EXITED = "srun: error: n1: tasks 0-7: Exited with exit code 1\n"
 
 
@@ -100,12 +96,10 @@ def test_the_table_of_parse_train_timing(experiments: Path) -> None:
     times = [round(seconds_of(n), 3) for n in range(35, 45)]
     figures = [f"{statistics.mean(times):.3f}", f"{statistics.stdev(times):.3f}", "700.25", "0.00"]
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line}
-    assert lines["lora_good_1"] == ["lora_good_1", "Success", "10/10", *figures]
-    assert lines["lora_short_2"][1:3] == ["Incomplete", "3/10"]
-    assert lines["lora_memory_3"][1:3] == ["Failed", "3/10"]
+    assert lines["lora_good_1"] == ["lora_good_1", "Success", "10", *figures]
+    assert lines["lora_short_2"][1:3] == lines["lora_memory_3"][1:3] == ["Incomplete", "3/10"]
     assert "reached step 37" in text
-    assert "GPU out of memory: torch.OutOfMemoryError" in text
-    assert text.splitlines()[-1] == "6 files: 1 Success, 1 Incomplete, 1 Failed, 3 Not a training log"
+    assert text.splitlines()[-1] == "6 files: 1 Success, 2 Incomplete, 3 Not a training log"
 
 
 def test_flags_may_follow_the_folder_and_the_folder_may_be_left_out(experiments: Path) -> None:
@@ -115,135 +109,37 @@ def test_flags_may_follow_the_folder_and_the_folder_may_be_left_out(experiments:
     assert as_json(cwd=experiments.parent)["files"] == 6
 
 
-# --- batch scripts ----------------------------------------------------------------------------
-
-
-def test_the_batch_script_says_why_and_counts_no_run(tmp_path: Path) -> None:
-    experiment(tmp_path, "a", START + steps(38), TIME_LIMIT)
-    experiment(tmp_path, "b", START + steps(50), START + steps(50))
-    rows = by_name(as_json(tmp_path))
-    assert (rows["log-a.out"]["status"], rows["log-a.out"]["ending"]) == ("Failed", "time_limit")
-    assert rows["log-b.out"]["status"] == "Success"
-    for name in ("a", "b"):
-        assert rows[f"sbatch_{name}.out"]["status"] == "Not a training log"
-        assert f"log-{name}.out" in rows[f"sbatch_{name}.out"]["reason"]
-
-
-def test_a_run_that_never_stepped_has_failed(tmp_path: Path) -> None:
-    experiment(tmp_path, "a", "loading\n" + MEMORY)
-    experiment(tmp_path, "b", "", "slurmstepd: error: pyxis: couldn't start container\n")
-    rows = by_name(as_json(tmp_path))
-    assert (rows["log-a.out"]["status"], rows["log-a.out"]["ending"]) == ("Failed", "gpu_memory")
-    assert "no step was logged" in rows["log-a.out"]["reason"]
-    assert (rows["log-b.out"]["status"], rows["log-b.out"]["ending"]) == ("Failed", "container")
-    assert rows["sbatch_b.out"]["status"] == "Not a training log"
-    assert rows["sbatch_b.out"]["reason"] == "output of the batch script of log-b.out"
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["rank-0.log", "slurm-1234.out", "train.log", "log-lora_8b_7", "log-a.txt", "sbatch_a.out", "pipeline.log"],
-)
-def test_a_dead_run_is_known_by_the_name_of_its_log(tmp_path: Path, name: str) -> None:
-    write(tmp_path, name, DIED)
-    write(tmp_path, f"{name}.gz", gzip.compress(DIED.encode()))
-    report = as_json(tmp_path)
-    assert report["by_status"]["Failed"] == 2
-    for row in report["rows"]:
-        assert row["ending"] == "gpu_memory"
-        assert row["reason"].startswith("no step was logged; it says: GPU out of memory")
-
-
-@pytest.mark.parametrize("name", ["train.err", "log-a.err", "notes.md"])
-def test_what_is_not_called_as_a_run_is_none_but_says_what_it_says(tmp_path: Path, name: str) -> None:
-    write(tmp_path, name, DIED)
-    (row,) = as_json(tmp_path)["rows"]
-    assert row["status"] == "Not a training log"
-    assert ("GPU out of memory" in row["reason"]) is (name != "notes.md")
-
-
-# --- run folders of Stepmark ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("result", "marks", "status", "counted"),
-    [
-        ({}, {}, "Success", 7),
-        ({}, {3: "pgle", 4: "profiler", 5: "settling", 6: "outside_window"}, "Success", 5),
-        ({"not_comparable": ["profiled (--profile=xplane)"]}, {}, "Not compared", 0),
-        ({"status": "invalid", "reasons": ["the mesh spans 2 devices"]}, {}, "Not compared", 0),
-        ({"status": "failed", "reasons": ["rank 0 was killed by signal 9"]}, {}, "Failed", 7),
-        (None, {}, "Incomplete", 7),
-    ],
-)
-def test_a_run_of_stepmark_is_one_row_of_its_own_steps(
-    tmp_path: Path, result: dict[str, Any] | None, marks: dict[int, str], status: str, counted: int
-) -> None:
-    folder = RunFolder(quick_run(tmp_path, "20261122T034511Z-x", result=result))
-    write(folder.path, "attempt-1/perf/rank-0.log", START + steps(50))
-    write(folder.path, "attempt-1/perf/rank-1.log", DIED)
-    stored = folder.stored_steps()
-    folder.write_steps(msgspec.structs.replace(step, excluded_because=marks.get(step.step)) for step in stored)
-    if result is None:
-        (folder.path / "result.json").unlink()
-    (row,) = as_json("--window=2-8", tmp_path)["rows"]
-    assert (row["path"], row["status"], row["steps_counted"]) == (str(folder.path), status, counted)
-    seconds = [step.seconds for step in stored if step.step in range(2, 9) and step.step not in (3, 4)]
-    if status == "Not compared":
-        assert {value for name, value in row.items() if "seconds" in name} == {None}
-    elif counted == 5:
-        assert row["excluded"] == {"pgle": "3", "profiler": "4"}
-        assert row["seconds_mean"] == pytest.approx(statistics.mean(seconds))
-    for reason in ["it has no result yet"] if result is None else result.get("reasons", []):
-        assert reason in row["reason"]
-
-
-def test_a_run_whose_steps_can_not_be_read_is_named_and_a_log_in_it_may_be(tmp_path: Path) -> None:
-    folder = quick_run(tmp_path, "one")
+def test_run_folders_of_stepmark_are_counted_and_not_read(tmp_path: Path) -> None:
+    folder = quick_run(tmp_path, "20261122T034511Z-x")
     log = write(folder, "attempt-1/perf/rank-0.log", START + steps(50))
-    write(folder, "steps.jsonl", "{ cut")
-    (row,) = as_json(tmp_path)["rows"]
-    assert (row["status"], row["reason"].partition(":")[0]) == ("Unreadable", "steps.jsonl cannot be read")
+    report = as_json(tmp_path)
+    assert (report["files"], report["run_folders"]) == (0, 1)
     assert as_json(log)["by_status"]["Success"] == 1
 
 
 # --- files of every kind ----------------------------------------------------------------------
 
 
-def test_files_of_every_kind_are_counted_and_named(tmp_path: Path) -> None:
+def test_files_that_are_called_as_logs_are_counted_and_named(tmp_path: Path) -> None:
     good = START + steps(50)
     write(tmp_path, "good.log", good)
-    write(tmp_path, "deep/er/no_suffix", good)
+    write(tmp_path, "deep/er/log-a", good)
     write(tmp_path, "empty.out", b"")
     write(tmp_path, "binary.out", bytes(range(256)) * 100)
     write(tmp_path, "packed.log.gz", gzip.compress(good.encode()))
-    write(tmp_path, "cut.log.gz", gzip.compress(os.urandom(5000) + good.encode())[:-900])
     write(tmp_path, "false.log.gz", b"\x1f\x8b\x08\x00 no gzip")
-    write(tmp_path, "large.bin", b"x" * (3 << 20) + good.encode())
     write(tmp_path, "late.log", b"x\n" * (3 << 19) + good.encode())
-    write(tmp_path, "notes.md", "to do\n")
-    (tmp_path / "self.log").symlink_to("self.log")
-    (tmp_path / "gone.log").symlink_to("nowhere")
+    write(tmp_path, "notes.md", good)
     (tmp_path / "a_link.log").symlink_to("good.log")
     os.mkfifo(tmp_path / "pipe.log")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "socket.log"))
-    report = as_json(tmp_path)
-    said = {name: (row["status"], row["reason"]) for name, row in by_name(report).items()}
-    no = "Not a training log"
-    assert [name for name, (status, _) in sorted(said.items()) if status == "Success"] == [
-        "good.log", "late.log", "no_suffix", "packed.log.gz"
+    found = {name: row["status"] for name, row in by_name(as_json(tmp_path)).items()}
+    assert [name for name, status in sorted(found.items()) if status == "Success"] == [
+        "a_link.log", "late.log", "log-a", "packed.log.gz"
     ]  # fmt: skip
-    assert said["empty.out"] == (no, "empty")
-    assert said["binary.out"] == (no, "binary data")
-    assert said["notes.md"] == said["large.bin"] == (no, "no line of a known log format")
-    assert said["pipe.log"] == said["socket.log"] == (no, "a pipe, socket or device")
-    assert "a_link.log" not in said
-    for name in ("cut.log.gz", "false.log.gz", "self.log", "gone.log"):
-        assert said[name][0] == "Unreadable"
-        assert said[name][1]
-        assert "its reader failed" not in said[name][1]
-    assert report["files"] == 14
+    assert found["empty.out"] == found["binary.out"] == "Not a training log"
+    assert found["false.log.gz"] == "Unreadable"
+    assert len(found) == 7
+    assert as_json(tmp_path / "notes.md")["by_status"]["Success"] == 1
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:

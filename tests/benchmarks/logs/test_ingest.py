@@ -64,7 +64,7 @@ class Family(MaxTextLog):
         return self.name.encode() in head
 
 
-CHUNK = b"." * 100
+CHUNK = b"." * 50_000
 
 
 @pytest.mark.parametrize("place", [0, 50, 99])  # of 100 chunks
@@ -72,6 +72,5 @@ CHUNK = b"." * 100
 def test_a_stream_is_watched_for_other_formats(place: int, word: str, others: list[str]) -> None:
     own = Family("a")
     text = CHUNK * place + word.encode().ljust(len(CHUNK)) + CHUNK * (99 - place)
-    stream = ingest.WatchedStream(io.BytesIO(text), own, [own, Family("a-bar"), Family("z"), Family("y")])
-    assert b"".join(iter(lambda: stream.read(len(CHUNK)), b"")) == text
-    assert stream.others == others
+    log, found = ingest.read_log(io.BytesIO(text), own, [own, Family("a-bar"), Family("z"), Family("y")])
+    assert (log.attempts, found) == ([], others)

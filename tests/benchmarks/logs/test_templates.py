@@ -1,7 +1,6 @@
-"""Log formats as data: every file of configs/log_formats on its own samples, templates, and guessed patterns."""
+"""Log formats as data: every file of configs/log_formats on its own samples and templates."""
 
 import io
-from collections.abc import Callable
 
 import pytest
 
@@ -10,7 +9,6 @@ from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.errors import RequestError
 from benchmarks.logs.ingest import ReadLog, detect
 from benchmarks.logs.known_formats import all_log_formats
-from benchmarks.logs.pattern_guess import guessed_pattern
 from benchmarks.logs.templates import TemplateFormat, format_of_pattern, formats_in
 from benchmarks.values import Step
 from nemo_backend.line_logs import MegatronLog, NemoUntimedLog
@@ -160,30 +158,6 @@ def test_a_pattern_may_have_bytes_that_are_no_text() -> None:
 def test_patterns_that_are_refused(pattern: str) -> None:
     with pytest.raises(RequestError):
         format_of_pattern(pattern)
-
-
-@pytest.mark.parametrize(
-    ("line", "pattern"),
-    [
-        (lambda n: f"[2026-01-02 03:04:{n}] step {n}/100 | train loss 3.{n} | took 0.5{n}s", "took {seconds}s"),
-        (
-            lambda n: f"iteration={n:8}/  99 | elapsed_time_per_iteration_ms=16{n}.6 | lm loss=11.{n}",
-            "{milliseconds}",
-        ),
-        (lambda n: f"step {n:03},000 | loss 3.{n} | took 1,0{n}.5 ms", "took {milliseconds} ms"),
-        (lambda n: f"epoch {n} acc 3.{n} in 5s", None),
-        (lambda n: f"step {20 - n} took 3.{n}s", None),  # steps go up
-    ],
-)
-def test_guessed_patterns(line: Callable[[int], str], pattern: str | None) -> None:
-    text = "".join(f"{line(n)}\nother {n}\n" for n in range(10, 16))
-    guess = guessed_pattern(text.encode())
-    if guess is None or pattern is None:
-        assert guess == pattern
-        return
-    assert pattern in guess
-    steps = [step.step for step in steps_of(format_of_pattern(guess), text)]
-    assert steps in (list(range(10, 16)), list(range(10_000, 16_000, 1_000)))
 
 
 # --- NeMo and Megatron ------------------------------------------------------------------------

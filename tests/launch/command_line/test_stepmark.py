@@ -96,7 +96,7 @@ def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stepmark report runs --form", [f"--format={name}" for name in ("table", "csv")]),
         ("stepmark report runs --format=c", ["csv"]),  # what follows the =
         ("stepmark report runs --newest=3 --rebuild", ["--rebuild_index"]),
-        ("stepmark report DIR --full_n", ["--full_names"]),  # of the default subcommand
+        ("stepmark report DIR --wind", ["--window="]),  # of the default subcommand
         ("stepmark run --model=llama2_t", ["llama2_text_tiny", "llama2_tiny"]),
         ("stepmark run --backend=", ["jax", "nemo"]),
         ("stepmark run --no", ["--nodes=", "--nodelist=", "--nowait"]),

@@ -1,15 +1,14 @@
-"""launch/ingest.py and the table of launch/report.py on MLLOG files, as a user runs them."""
+"""launch/ingest.py on MLLOG files, as a user runs them."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from benchmarks.logs.report import Ingested
 from benchmarks.mlperf.writing import WrittenRun
 from launch.mlperf.emit import write
-from launch.reports.ingest_reports import Ingested
 from tests import forked
 from tests.benchmarks.mlperf.made_runs import made_run
 
@@ -64,22 +63,6 @@ def test_a_truncated_line_is_named(tmp_path: Path) -> None:
     report = as_json(log)
     assert report["skipped_lines"] == [{"line": 41, "reason": "truncated: its JSON object does not end"}]
     assert any(found["line"] == 41 and found["level"] == "error" for found in report["mlperf"][0]["findings"])
-
-
-def test_the_table_of_a_folder_has_the_status_of_the_runs(tmp_path: Path) -> None:
-    for name, one in {
-        "result_0.txt": made_run(),
-        "result_1.txt": made_run(status="aborted"),
-        "result_2.txt": made_run(stopped_unix=None),
-        "result_3.txt": made_run(steps=[]),
-    }.items():
-        write(one, tmp_path / name)
-    text = run("report.py", "--format=csv", "--window=20-40", str(tmp_path))
-    rows = {row["path"].rpartition("/")[2]: row for row in csv.DictReader(text.splitlines())}
-    assert [rows[name]["status"] for name in sorted(rows)] == ["Success", "Failed", "Incomplete", "Success"]
-    assert "MLPerf llama2_70b_lora aborted after 3.081 min" in rows["result_1.txt"]["reason"]
-    assert "no step of the window was tracked" in rows["result_3.txt"]["reason"]
-    assert {row["format"] for row in rows.values()} == {"mllog"}
 
 
 def test_figures_of_a_log_that_names_no_framework_stand_beside_no_published_row(tmp_path: Path) -> None:

@@ -2,14 +2,19 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from benchmarks.backend import LogFormat, SkippedLine
-from benchmarks.logs.foreign import ForeignResult
+from benchmarks.logs.foreign import ForeignResult, summarise_foreign
 from benchmarks.logs.ingest import ReadLog, gaps, one_series, stride
+from benchmarks.logs.known_formats import backend_of_format
+from benchmarks.logs.templates import TemplateFormat
 from benchmarks.measuring import statistics
+from benchmarks.measuring.utilisation import Workload
 from benchmarks.measuring.window import choose_window
 from benchmarks.mlperf.story import Story
 from benchmarks.references.nearest_reference import Nearest, NearestRow
@@ -26,6 +31,51 @@ class Outcome(NamedTuple):
 
     result: ForeignResult
     reference: Nearest
+
+
+def outcome_of(
+    steps: list[Step], workload: Workload, window: str, log_format: LogFormat, configs_root: Path
+) -> Outcome:
+    """The figures of a log's last attempt, and the published row that they are compared with."""
+    result = summarise_foreign(
+        steps,
+        workload,
+        window,
+        log_format.seconds_resolution,
+        log_format.rate_resolution,
+        prints_loss=log_format.prints_loss,
+    )
+    if not steps:
+        why = log_format.no_seconds
+        reasons = [f"no step of the log has seconds{why and ': ' + why}"]
+        result = msgspec.structs.replace(result, status="invalid", reasons=reasons, notes=[])
+    return Outcome(result, _nearest(result, workload, window, log_format, configs_root))
+
+
+def _nearest(
+    result: ForeignResult, workload: Workload, window: str, log_format: LogFormat, configs_root: Path
+) -> Nearest:
+    """The published row that the figures are held against, or why there is none."""
+    if result.status != "valid":
+        return None, "the figures are invalid"
+    from benchmarks.measuring.summary import BenchmarkFigures
+    from benchmarks.references import nearest_reference
+    from benchmarks.references.references import read_references
+
+    backend = backend_of_format(log_format)
+    if backend is None:
+        if isinstance(log_format, TemplateFormat) and log_format.facts.source:
+            return None, f"no published row is of {log_format.facts.title}"
+        return None, f"{log_format.name} does not say which framework wrote it"
+    ours = BenchmarkFigures(
+        **msgspec.structs.asdict(result.benchmark),
+        backend=backend.name,
+        engine=backend.engines[0] if len(backend.engines) == 1 else "",
+        nodes=0,  # no log says it
+        parallelism={} if workload.gpus > 1 else {"data": 1},
+    )
+    speed, rows = result.tokens_per_second_per_gpu, read_references(configs_root)
+    return nearest_reference.nearest(ours, window, speed, rows)
 
 
 class Attempt(Value, frozen=True):
