@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
@@ -37,7 +37,11 @@ REPEATS = 3
 EARLIER_NIGHTS = 10
 NIGHT = "launch/nightly.py --suite=smoke --sweep=yes"
 LONG = f"{RUN.replace('--steps=60', '--steps=100').replace('=4', '=16')} --dtype=bf16"
-LAPTOP, DESK = 1440, 1900  # pixels wide
+LAPTOP = 1440  # pixels wide
+SHOTS = (  # the picture, the tab, what is there once it is drawn, its height
+    ("dashboard-landing", "", "card-view", 1000),
+    ("dashboard-table", "#hparams", "tf-hparams-table-view vaadin-grid", 800),
+)
 
 
 def main() -> None:
@@ -48,28 +52,13 @@ def main() -> None:
             train(place)
         address = stack.enter_context(served(place))
         started = stack.enter_context(browser())
-        for name, tab, found, width, height, dark in SHOTS:
-            with page(started, f"{address}/{tab}", width, height, dark=dark) as opened:
+        for name, tab, found, height in SHOTS:
+            with page(started, f"{address}/{tab}", height) as opened:
                 opened.locator(found).first.wait_for()
                 save(opened, name)
         nights = "smoothing=0&runFilter=%5Enights%2F&tagFilter=%5E2%20nights"
         filtered(started, address, "dashboard-nights", nights, 620)
         filtered(started, address, "dashboard-run", longest(place / "results"), 1000)
-
-
-TEXT, TABLE = "tf-text-loader", "tf-hparams-table-view vaadin-grid"
-SHOTS = (  # the picture, the tab, what is there once it is drawn, its size
-    ("dashboard-landing", "", "card-view", LAPTOP, 1000, False),
-    ("dashboard-landing-dark", "", "card-view", LAPTOP, 1000, True),
-    ("dashboard-landing-wide", "", "card-view", DESK, 1000, False),
-    ("dashboard-text", "#text", TEXT, LAPTOP, 1300, False),
-    ("dashboard-text-dark", "#text", TEXT, LAPTOP, 1300, True),
-    ("dashboard-text-wide", "#text", TEXT, DESK, 1300, False),
-    ("dashboard-table", "#hparams", TABLE, LAPTOP, 800, False),
-    ("dashboard-table-dark", "#hparams", TABLE, LAPTOP, 800, True),
-    ("dashboard-table-wide", "#hparams", TABLE, DESK, 800, False),
-    ("dashboard-charts", "#custom_scalars", "tf-custom-scalar-margin-chart-card", LAPTOP, 1000, False),
-)
 
 
 def train(place: Path) -> None:
@@ -122,9 +111,8 @@ def served(place: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def page(started: "Browser", url: str, width: int, height: int, *, dark: bool = False) -> "Iterator[Page]":
-    scheme: Literal["light", "dark"] = "dark" if dark else "light"
-    context = started.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+def page(started: "Browser", url: str, height: int) -> "Iterator[Page]":
+    context = started.new_context(viewport={"width": LAPTOP, "height": height})
     opened = context.new_page()
     opened.goto(url)
     try:
@@ -134,7 +122,7 @@ def page(started: "Browser", url: str, width: int, height: int, *, dark: bool = 
 
 
 def filtered(started: "Browser", address: str, name: str, query: str, height: int) -> None:
-    with page(started, f"{address}/", LAPTOP, height) as opened:  # which sets what TensorBoard shows
+    with page(started, f"{address}/", height) as opened:  # which sets what TensorBoard shows
         opened.locator("card-view").first.wait_for()
         opened.goto(f"{address}/?{query}#timeseries")
         opened.locator("card-view").first.wait_for()

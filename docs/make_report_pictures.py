@@ -17,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from tests.browser import DESK, PHONE, browser, page_of  # noqa: E402
+from tests.browser import DESK, browser, page_of  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -42,32 +42,14 @@ MANY = 18  # runs on a page
 STEPS_BEFORE_KILLED = 100
 
 
-class Shot(NamedTuple):
-    """A picture of the upper part of a page."""
-
-    name: str
-    page: str
-    width: int
-    height: int
-    dark: bool = False
-
-
-SHOTS = (
-    Shot("report-run", "run.html", DESK, 1720),
-    Shot("report-run-dark", "run.html", DESK, 1720, dark=True),
-    Shot("report-run-phone", "run.html", PHONE, 1900),
-    Shot("report-failed", "failed.html", DESK, 1250),
-    Shot("report-sweep", "sweep.html", DESK, 1450),
-    Shot("report-comparison", "comparison.html", DESK, 1600),
-    Shot("report-comparison-dark", "comparison.html", DESK, 1600, dark=True),
-    Shot("report-comparison-phone", "comparison.html", PHONE, 1900),
-    Shot("report-night", "night.html", DESK, 1900),
-    Shot("report-night-dark", "night.html", DESK, 1900, dark=True),
-    Shot("report-night-phone", "night.html", PHONE, 1900),
-    Shot("report-many", "many.html", DESK, 1250),
-    Shot("report-many-dark", "many.html", DESK, 1250, dark=True),
-    Shot("report-many-phone", "many.html", PHONE, 1900),
-)
+SHOTS = {  # the page -> the height of its upper part that is shown
+    "run": 1720,
+    "failed": 1250,
+    "sweep": 1450,
+    "comparison": 1600,
+    "night": 1900,
+    "many": 1250,
+}
 
 
 def main() -> None:
@@ -81,9 +63,9 @@ def main() -> None:
         pages(place)
         started = stack.enter_context(browser())
         PICTURES.mkdir(parents=True, exist_ok=True)
-        for shot in SHOTS:
-            if (place / shot.page).exists():
-                take(started, place, shot)
+        for name, height in SHOTS.items():
+            if (place / f"{name}.html").exists():
+                take(started, place / f"{name}.html", height)
 
 
 def train(place: Path) -> None:
@@ -143,16 +125,15 @@ def of_a_night(provenance: Path) -> bool:
     return json.loads(provenance.read_text())["labels"]["nightly"] is not None
 
 
-def take(started: "Browser", place: Path, shot: Shot) -> None:
+def take(started: "Browser", path: Path, most: int) -> None:
     """The upper part of a page."""
     from PIL import Image
 
-    url = (place / shot.page).resolve().as_uri()
-    with page_of(started, url, shot.width, "dark" if shot.dark else "light") as page:
-        height = min(shot.height, int(page.evaluate("document.documentElement.scrollHeight")))
-        page.set_viewport_size({"width": shot.width, "height": height})
+    with page_of(started, path.resolve().as_uri()) as page:
+        height = min(most, int(page.evaluate("document.documentElement.scrollHeight")))
+        page.set_viewport_size({"width": DESK, "height": height})
         picture = Image.open(io.BytesIO(page.screenshot()))
-    target = PICTURES / f"{shot.name}.png"
+    target = PICTURES / f"report-{path.stem}.png"
     picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(target, optimize=True)
     print(f"docs/pictures/{target.name}: {target.stat().st_size // 1024} kB", flush=True)
 

@@ -35,7 +35,6 @@ flags.DEFINE_boolean("explain", False, "Rank what differs in provenance, the mos
 flags.DEFINE_float("margin", 1.0, "Percent: sides within it are called equal; 0: none are.", 0, 100)
 flags.DEFINE_string("html", None, "Write a page with the comparison to this file too.")
 flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_STEP_SUMMARY gets it anyway).")
-flags.DEFINE_string("dashboard", None, "Keep it under this name for the dashboard's tab Text too.")
 flags.DEFINE_enum("fail_on", "not_comparable", ["not_comparable", "worse"], "What ends with 3; worse: both do.")
 
 
@@ -58,7 +57,10 @@ def main(argv: list[str]) -> int:
     page_file = None if FLAGS.html is None else Path(FLAGS.html)
     if page_file is not None:
         html_pages.refuse_place(page_file)
-    files = _files_of_the_text()
+    if FLAGS.markdown is not None:
+        from launch.campaigns.nights.outputs import Outputs
+
+        Outputs(markdown=FLAGS.markdown).check()
     sides = Sides(Path(FLAGS.output_dir))
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)
@@ -68,10 +70,10 @@ def main(argv: list[str]) -> int:
     answer(found, text)
     markdown = headed(text)
     add_to_summary(markdown)
-    for path, written in zip(files, (markdown, text), strict=True):
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, written.encode())
+    if FLAGS.markdown is not None:
+        path = Path(FLAGS.markdown)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, markdown.encode())
     if found.refused:
         command = again(argv[1:], found.instead) if found.instead else sides.what_there_is()
         print(f"stepmark: next:  {command}", file=sys.stderr)
@@ -86,26 +88,6 @@ def main(argv: list[str]) -> int:
         print(f"stepmark: B is worse in {', '.join(worse)} (--fail_on=worse)", file=sys.stderr)
         return EXIT_INVALID
     return EXIT_INVALID if found.refused else EXIT_VALID
-
-
-def _files_of_the_text() -> tuple[Path | None, Path | None]:
-    """Of --markdown and of --dashboard; refused before anything is compared."""
-    markdown = kept = None
-    if FLAGS.markdown is not None:
-        from launch.campaigns.nights.outputs import Outputs
-
-        Outputs(markdown=FLAGS.markdown).check()
-        markdown = Path(FLAGS.markdown)
-    if FLAGS.dashboard is not None:
-        from benchmarks.dashboards.live import plain
-        from benchmarks.runs.runfolder import COMPARISONS
-
-        name = plain(FLAGS.dashboard)
-        if name != FLAGS.dashboard:
-            what = "a name of letters, digits and . = + - _ is expected"
-            raise RequestError(what, where=f"--dashboard={FLAGS.dashboard}", next_command=f"--dashboard={name}")
-        kept = Path(FLAGS.output_dir) / COMPARISONS / f"{name}.txt"
-    return markdown, kept
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ Examples:
       of some runs alone, in a directory of its own
 
 It opens on step times: a line for each series of runs, the nights of each suite, and the newest runs step by step.
-Custom Scalars adds the 5-95% band of each run's steps; Text has the verdict, command and notes of the last night and
-of each run; HParams is a table of the newest runs. Profiles are in the tab Profile where xprof is installed
-(docs/reports.md).
+HParams is a table of the newest runs. Profiles are in the tab Profile where xprof is installed (docs/reports.md).
 Exit codes: 0 done; 1 TensorBoard or the disk failed; 2 the request was wrong.
 """
 
@@ -114,9 +112,7 @@ def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[
 
 def _addresses(address: str) -> str:
     return f"""TensorBoard  {address}/
-  charts     {address}/#custom_scalars
   table      {address}/#hparams
-  verdicts   {address}/#text
 Ctrl-C ends it"""
 
 

@@ -7,9 +7,8 @@ are runs of TensorBoard's own with the same tags: so they share their charts, ea
 from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.dashboards.live import plain
-from benchmarks.dashboards.points import Board, Category, Chart, Charts, Point, Row, Table, Text
+from benchmarks.dashboards.points import Board, Point
 from benchmarks.dashboards.runs import parsed_time
-from benchmarks.gate.report_text import screen_text
 from benchmarks.gate.values import MetricJudgement, NightReport
 from benchmarks.measuring.statistics import median
 
@@ -32,9 +31,9 @@ def _judgements(reports: Iterable[NightReport]) -> Iterator[tuple[str, str, Metr
                 yield report.night, cell.cell, one
 
 
-def _newest(suite: str, reports: Sequence[NightReport]) -> dict[str, tuple[str, MetricJudgement]]:
+def _newest(suite: str, reports: Sequence[NightReport]) -> dict[str, MetricJudgement]:
     """By tag, of the newest report that tells of it: a night that goes on has judged nothing yet."""
-    return {tag_of(suite, cell, one): (cell, one) for _, cell, one in _judgements(reports)}
+    return {tag_of(suite, cell, one): one for _, cell, one in _judgements(reports)}
 
 
 def tag_of(suite: str, cell: str, one: MetricJudgement) -> str:
@@ -57,21 +56,12 @@ def _boards(suite: str, reports: Sequence[NightReport]) -> list[Board]:
         if one.tonight is not None:
             of_tag[night] = one.tonight
     lines: dict[str, dict[str, dict[str, float]]] = {"": values}  # what is drawn -> tag -> night -> value
-    for tag, (_, newest) in _newest(suite, reports).items():
+    for tag, newest in _newest(suite, reports).items():
         changes = sorted({one.night for one in newest.change_points} & values[tag].keys())
         lines.setdefault(" level", {})[tag] = _levels(values[tag], changes)
         for night in changes:
             lines.setdefault(f" change {plain(night)}", {})[tag] = {night: values[tag][night]}
-    told: list[Charts | Table | Row | Text] = [_text(suite, reports[-1])]
-    return [
-        Board(name=f"{KIND}/{plain(suite)}{name}", points=_points(times, drawn), told=[] if name else told)
-        for name, drawn in lines.items()
-    ]
-
-
-def _text(suite: str, newest: NightReport) -> Text:
-    heading, *lines = screen_text(newest).split("\n")
-    return Text(tag=f"1 nights/{plain(suite)}", heading=heading, lines=lines)
+    return [Board(name=f"{KIND}/{plain(suite)}{name}", points=_points(times, drawn)) for name, drawn in lines.items()]
 
 
 def _times(reports: Sequence[NightReport]) -> dict[str, float]:
@@ -100,20 +90,4 @@ def _levels(values: dict[str, float], changes: Sequence[str]) -> dict[str, float
         inside = [night for night in values if night >= first and (beyond is None or night < beyond)]
         level = median([values[night] for night in inside])
         found |= {night: level for night in inside if level is not None}
-    return found
-
-
-def categories(reports: Iterable[NightReport]) -> list[Category]:
-    """A category a suite: of each cell the metrics that gate, with their changes and effects."""
-    found = []
-    for suite, ours in _suites(reports).items():
-        charts = []
-        for tag, (cell, one) in _newest(suite, ours).items():
-            if not one.gates:
-                continue
-            title = f"{cell}: {one.metric.title}"
-            unit = f", {one.metric.unit}" if one.metric.unit else ""
-            charts.append(Chart(title=f"{title}{unit}, by night, with its level and changes", tags=[tag]))
-        if charts:
-            found.append(Category(title=f"Nights of {suite}", charts=charts))
     return found

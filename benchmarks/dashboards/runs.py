@@ -153,11 +153,6 @@ def _end(run: FinishedRun) -> str:
     return run.run_id.rpartition("-")[2]
 
 
-def work_of(run: FinishedRun) -> str:
-    """What is trained, at which precision: the runs of one chart."""
-    return f"{plain(run.model)} {plain(run.dtype)}"
-
-
 def line_names(kind: str, entries: Sequence[FinishedRun]) -> list[str]:
     """By what people call it: what is trained, by whom, on what; where, and how, only as far as the lines differ.
 

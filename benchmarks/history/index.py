@@ -31,9 +31,7 @@ from benchmarks.version import VERSION
 Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # hands them on; may show how far they are
 
 # What Stepmark itself keeps in the same folder.
-NO_RUNS = re.compile(
-    r"comparisons|dashboard|nights|pgle-profiles|(preflight|setup|preparing)(-.+)?-\d{8}T\d{6}Z(-\d+)?"
-)
+NO_RUNS = re.compile(r"dashboard|nights|pgle-profiles|(preflight|setup|preparing)(-.+)?-\d{8}T\d{6}Z(-\d+)?")
 OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")
 NOTHING_YET = "nothing yet"
 FOREIGN = f"no run: it has no {BENCHMARK}, and no folder in it has one"

@@ -45,7 +45,6 @@ RESULT = "result.json"
 EXITS = "exits.jsonl"
 RANK_EXITS = "exits-rank*.jsonl"  # one rank each: the tasks of many nodes write no common file
 JOB_OUTPUT = "slurm-*.out"
-COMPARISONS = "comparisons"  # a folder beside the runs: NAME.txt, of compare.py --dashboard=NAME
 KEPT_PROFILE = "pgle"  # a folder: the profile of an earlier run of the same program
 
 ReadValue = TypeVar("ReadValue")

@@ -24,10 +24,10 @@ STATE = ".state"
 LOCK = "lock"
 MARK = "tfevents"  # TensorBoard reads the files that have this in their names
 ROOT = "."  # the log directory itself
-KINDS = ("comparisons", "newest", "nights", "runs", "series")
+KINDS = ("newest", "nights", "runs", "series")
 OURS = ".stepmark"
 LONGEST, CUT = 200, 150  # of a folder's or a link's name
-FORMAT = 5  # of what is written: another number makes all of it anew
+FORMAT = 6  # of what is written: another number makes all of it anew
 
 
 class Changes(Value, frozen=True):
@@ -79,7 +79,7 @@ def _keep_folder(path: Path, board: Board) -> bool:
     path.mkdir(parents=True, exist_ok=True)
     if board.name != ROOT:  # all other folders lie in it
         _keep_links(path, board.links)
-    content = [FORMAT, board.told, board.name, board.points, board.place]
+    content = [FORMAT, board.table, board.name, board.points, board.place]
     digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
     before = [one for one in path.glob(f"*{MARK}*{OURS}") if not one.is_symlink() and one.name not in board.links]
     same = [one for one in before if one.name.endswith(f".{digest}{OURS}")]
@@ -102,8 +102,8 @@ def _write_new(path: Path, board: Board, name: str) -> None:
     unfinished = path / ".unfinished"
     with unfinished.open("wb") as stream:
         records = records_of(stream, began)
-        for one in board.told:
-            records.write(summary_event(one, began))
+        if board.table is not None:
+            records.write(summary_event(board.table, began))
         for point in board.points:
             records.write(event(point.step, point.unix_seconds, point.scalars, {}))
     unfinished.replace(path / name)

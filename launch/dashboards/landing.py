@@ -15,9 +15,8 @@ from tensorboard.plugins.base_plugin import FlagsError
 
 Answer = Callable[..., Iterable[bytes]]  # a WSGI application
 
-SHOWN = "%5E(comparisons%7Cnewest%7Cnights%7Cseries)%2F"  # ^(comparisons|newest|nights|series)/
+SHOWN = "%5E(newest%7Cnights%7Cseries)%2F"  # ^(newest|nights|series)/
 QUERY = f"?smoothing=0&runFilter={SHOWN}"
-OLDER_TABS = f"&_smoothingWeight=0&regexInput={SHOWN}"  # what Scalars, Custom Scalars and Text read
 FIRST_TAB = "timeseries"
 PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Stepmark</title>
@@ -26,12 +25,10 @@ const stored = "_tb_global_settings"
 const ours = {{ignoreOutliers: false, timeSeriesSettingsPaneOpened: false, sideBarWidthInPercent: 25}}
 try {{
   localStorage.setItem(stored, JSON.stringify({{...ours, ...JSON.parse(localStorage.getItem(stored) || "{{}}")}}))
-  if (localStorage.getItem("_ignoreYOutliers") === null) localStorage.setItem("_ignoreYOutliers", "false")
 }} catch {{}}
-const tab = location.hash || "#{FIRST_TAB}"
-location.replace("{QUERY}" + tab + (tab.includes("&") ? "" : "{OLDER_TABS}"))
+location.replace("{QUERY}" + (location.hash || "#{FIRST_TAB}"))
 </script></head>
-<body><main><h1><a href="{QUERY}#{FIRST_TAB}{OLDER_TABS}">Step times</a></h1></main></body></html>
+<body><main><h1><a href="{QUERY}#{FIRST_TAB}">Step times</a></h1></main></body></html>
 """
 
 

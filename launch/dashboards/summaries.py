@@ -1,70 +1,21 @@
-"""TensorBoard's own messages, without TensorFlow: charts of Custom Scalars, the table of HParams, pages of Text.
+"""TensorBoard's own messages for the table of HParams, without TensorFlow.
 
 The modules of TensorBoard that offer this as functions import TensorFlow; its messages do not.
 """
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.dashboards.points import Category, Chart, Charts, Row, Table, Text
+from benchmarks.dashboards.points import Row, Table
 from benchmarks.dashboards.runs import FIRST_COLUMNS, METRICS, metric_tag
-from benchmarks.rendering.columns import wrapped
-from benchmarks.rendering.markdown import fenced
-
-TEXT_COLUMNS = 108  # of a page of text: what a window of 1,300 pixels has room for
-MOST_OPEN = 6  # categories that are unfolded at first: TensorBoard asks for every line of every chart it shows
 
 
-def summary_event(told: Charts | Table | Row | Text, when: float) -> bytes:
+def summary_event(table: Table | Row, when: float) -> bytes:
     """As a record of an event file."""
     from tensorboard.compat.proto.event_pb2 import Event
 
-    if isinstance(told, Charts):
-        summary = _charts(told.categories)
-    elif isinstance(told, Table):
-        summary = _table(told.rows)
-    elif isinstance(told, Text):
-        summary = _text(told)
-    else:
-        summary = _row(told)
+    summary = _table(table.rows) if isinstance(table, Table) else _row(table)
     data: bytes = Event(wall_time=when, step=0, summary=summary).SerializeToString()
     return data
-
-
-def _charts(categories: Sequence[Category]) -> object:
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.custom_scalar import layout_pb2, metadata
-    from tensorboard.util import tensor_util
-
-    made = layout_pb2.Layout(
-        category=[
-            layout_pb2.Category(
-                title=category.title, chart=[_chart(one) for one in category.charts], closed=place >= MOST_OPEN
-            )
-            for place, category in enumerate(categories)
-        ]
-    )
-    value = Summary.Value(
-        tag=metadata.CONFIG_SUMMARY_TAG,
-        metadata=metadata.create_summary_metadata(),
-        tensor=tensor_util.make_tensor_proto(made.SerializeToString()),
-    )
-    return Summary(value=[value])
-
-
-def _chart(chart: Chart) -> object:
-    """Lines are named by regular expressions that must match from the begin, bands by plain names."""
-    import re
-
-    from tensorboard.plugins.custom_scalar import layout_pb2
-
-    if chart.band:
-        series = [
-            layout_pb2.MarginChartContent.Series(value=value, lower=lower, upper=upper)
-            for value, lower, upper in chart.band
-        ]
-        return layout_pb2.Chart(title=chart.title, margin=layout_pb2.MarginChartContent(series=series))
-    tags = [f"^{re.escape(tag)}$" for tag in chart.tags]
-    return layout_pb2.Chart(title=chart.title, multiline=layout_pb2.MultilineChartContent(tag=tags))
 
 
 def _table(rows: Sequence[Mapping[str, str | float]]) -> object:
@@ -118,13 +69,3 @@ def _of_hparams(tag: str, content: object) -> object:
 
     value = Summary.Value(tag=tag, metadata=metadata.create_summary_metadata(content), tensor=metadata.NULL_TENSOR)
     return Summary(value=[value])
-
-
-def _text(text: Text) -> object:
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.text import metadata
-    from tensorboard.util import tensor_util
-
-    shown = metadata.create_summary_metadata(display_name="", description="")
-    tensor = tensor_util.make_tensor_proto([fenced(text.heading, wrapped(text.lines, TEXT_COLUMNS)).encode()])
-    return Summary(value=[Summary.Value(tag=text.tag, metadata=shown, tensor=tensor)])

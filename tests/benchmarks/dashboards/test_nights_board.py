@@ -1,8 +1,7 @@
 """Nights of a suite as lines: values, levels, changes."""
 
 from benchmarks.dashboards import nights
-from benchmarks.dashboards.points import Board, Text
-from benchmarks.gate.report_text import headline
+from benchmarks.dashboards.points import Board
 from benchmarks.gate.values import ChangePoint, NightReport
 from tests.benchmarks.dashboards.made import judgement, report
 
@@ -35,14 +34,6 @@ def test_nights_their_level_and_each_change_share_a_chart_as_runs_of_their_own()
     }
 
 
-def test_the_newest_night_is_told_in_words_once() -> None:
-    reports = [report(night, {"tiny": [judgement(VALUES)]}) for night in ("2026-11-04", "2026-11-03")]
-    told = [text for board in nights.boards(reports) for text in board.told]
-    (text,) = [one for one in told if isinstance(one, Text)]
-    assert text.heading == headline(reports[0])
-    assert any("seconds per step" in line for line in text.lines)
-
-
 def test_what_the_newest_report_says_of_a_night_counts() -> None:
     older = report("2026-11-02", {"tiny": [judgement({"2026-11-01": 5.0, "2026-11-02": 6.0}, [CHANGE])]})
     found = lines(report("2026-11-04", {"tiny": [judgement(VALUES)]}), older)
@@ -61,15 +52,11 @@ def test_suites_and_cells_have_lines_of_their_own() -> None:
 
 def test_a_night_that_goes_on_hides_nothing_of_those_before() -> None:
     going_on = report("2026-11-05", {"tiny": []})
-    before = [report("2026-11-04", {"tiny": [judgement(VALUES)]})]
-    assert nights.categories([*before, going_on]) == nights.categories(before) != []
+    before = report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])]})
+    assert lines(before, going_on) == lines(before)
 
 
-def test_the_charts_draw_what_gates() -> None:
-    watched = judgement(VALUES, gates=False)
-    reports = [report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])], "small": [watched]})]
-    (category,) = nights.categories(reports)
-    assert category.title == "Nights of smoke"
-    assert [chart.tags for chart in category.charts] == [[TAG]]
-    drawn = {point_tag for board in nights.boards(reports) for point in board.points for point_tag in point.scalars}
-    assert {tag for chart in category.charts for tag in chart.tags} <= drawn
+def test_what_is_watched_comes_after_what_gates() -> None:
+    (board, _) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES, gates=False)]})])
+    (tag,) = board.points[0].scalars
+    assert tag == "7 nights of smoke: seconds_per_step (watched)/tiny"

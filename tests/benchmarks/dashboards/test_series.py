@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from benchmarks.dashboards import series
-from benchmarks.dashboards.points import Category
 from benchmarks.dashboards.runs import (
     FIRST_COLUMNS,
     METRICS,
@@ -15,21 +14,17 @@ from benchmarks.dashboards.runs import (
     run_names,
     trial_names,
 )
-from benchmarks.dashboards.series import Band
 from benchmarks.runs.finished_run import FinishedRun
 from tests.benchmarks.dashboards.made import entry
 
-BAND = Band(p05=0.009, p95=0.012)
-
 
 def boards_of(entries: list[FinishedRun]) -> dict[str, list[dict[str, float]]]:
-    bands = {one.path: BAND for one in entries}
-    return {board.name: [point.scalars for point in board.points] for board in series.boards(entries, bands)}
+    return {board.name: [point.scalars for point in board.points] for board in series.boards(entries)}
 
 
 def test_the_runs_of_a_series_are_numbered_in_the_order_of_time() -> None:
     found, left_out = series.drawn([entry(2), entry(0), entry(1)])
-    (board,) = series.boards(found, {})
+    (board,) = series.boards(found)
     assert [point.step for point in board.points] == [0, 1, 2]
     assert [point.unix_seconds for point in board.points] == [1793491200.0 + day * 86400 for day in range(3)]
     assert left_out == {}
@@ -77,35 +72,19 @@ def test_what_is_comparable_with_nothing_is_no_point_and_is_counted(changes: dic
     assert ([one.run_id for one in found], left_out) == ([entry(0).run_id], {why: 1})
 
 
-def test_a_run_without_its_steps_is_in_no_chart_of_step_times_and_in_all_others() -> None:
-    (board,) = series.boards([entry(0)], {})
-    assert board.points[0].scalars == {
-        "3 tokens per second of one device/llama2_tiny bf16": 25600.0,
-        "6 excess percent/llama2_tiny bf16": 1.0,
-    }
-
-
 def test_every_scalar_is_drawn() -> None:
     full = entry(0, memory_bytes=2e9, mfu_percent=40.0, mfu_convention="recipe, measured", mfu_precision="bf16",
                  mfu_peak_tflops=989.4)  # fmt: skip
-    (board,) = series.boards([full], {full.path: BAND})
+    (board,) = series.boards([full])
     (point,) = board.points
     assert point.scalars == {
         "1 seconds per step/llama2_tiny bf16": 0.01,
-        "8 spread of step times/llama2_tiny bf16 p05": 0.009,
-        "8 spread of step times/llama2_tiny bf16 p95": 0.012,
         "3 tokens per second of one device/llama2_tiny bf16": 25600.0,
         "6 excess percent/llama2_tiny bf16": 1.0,
         "5 memory GB/llama2_tiny bf16": 2.0,
         "4 MFU percent/llama2_tiny bf16 recipe_measured_bf16_989.4_TFLOP_s": 40.0,
     }
     assert min(point.scalars) == "1 seconds per step/llama2_tiny bf16"  # what the tab Time Series shows first
-    assert tags_of(series.categories([full])) == point.scalars.keys()
-
-
-def tags_of(categories: list[Category]) -> set[str]:
-    charts = [chart for category in categories for chart in category.charts]
-    return {tag for chart in charts for tag in (*chart.tags, *(name for band in chart.band for name in band))}
 
 
 def test_each_measured_peak_has_a_line_of_its_own() -> None:
@@ -115,9 +94,6 @@ def test_each_measured_peak_has_a_line_of_its_own() -> None:
     tags = [tag for point in boards_of(entries).popitem()[1] for tag in point if "MFU" in tag]
     assert len(set(tags)) == 4
     assert tags[1] == "4 MFU percent/llama2_tiny bf16 recipe_measured_bf16_2_TFLOP_s"
-    (mfu,) = [category for category in series.categories(entries) if category.title == "MFU"]
-    (chart,) = mfu.charts
-    assert chart.tags == sorted(tags)
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -149,7 +125,7 @@ def test_the_name_of_a_series_is_one_folder() -> None:
 def test_the_lines_of_a_chart_stand_together_so_their_colours_differ() -> None:
     """TensorBoard gives its seven colours in turn."""
     runs = [entry(n, gpus=2 ** (n % 3), model=("b", "a")[n % 2]) for n in range(6)]
-    works = [board.name.split()[0] for board in series.boards(series.drawn(runs)[0], {})]
+    works = [board.name.split()[0] for board in series.boards(series.drawn(runs)[0])]
     assert works == ["series/a"] * 3 + ["series/b"] * 3
 
 
