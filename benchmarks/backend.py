@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
-from benchmarks.planning.capacity import Storage
+from benchmarks.model.capacity import Storage
 from benchmarks.values import (
     Benchmark,
     Hardware,

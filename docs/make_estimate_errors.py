@@ -14,7 +14,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.configs import Configs
-from benchmarks.planning.estimate import FILE, ErrorTable, errors_of, read_published
+from benchmarks.model.estimate import FILE, ErrorTable, errors_of, read_published
 from benchmarks.values import to_builtins
 
 HEADER = """\

@@ -22,9 +22,9 @@ from benchmarks.gate.values import Acceptance, NightReport  # noqa: E402
 from benchmarks.history.exports import Selected  # noqa: E402
 from benchmarks.logs.report import Ingested  # noqa: E402
 from benchmarks.logs.timing_table import Timings  # noqa: E402
+from benchmarks.machine.peak_file import MeasuredInFile  # noqa: E402
 from benchmarks.mlperf.verdict import Judged  # noqa: E402
-from benchmarks.peak.peak_file import MeasuredInFile  # noqa: E402
-from benchmarks.planning.forecast import PlanReport  # noqa: E402
+from benchmarks.model.forecast import PlanReport  # noqa: E402
 from benchmarks.preflight.report import Report  # noqa: E402
 from benchmarks.references.reference_table import CheckedRow  # noqa: E402
 from benchmarks.sweeps.sweep_report import SweepReport  # noqa: E402

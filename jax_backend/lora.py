@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.errors import RequestError
-from benchmarks.measuring import flops
+from benchmarks.model import flops
 from benchmarks.request.framework import refuse_unstated, without_effect
 from benchmarks.request.settings import positive
 from benchmarks.values import Benchmark, Lora, Scalar

@@ -2,9 +2,9 @@
 and what it computes again instead of keeping it."""
 
 from benchmarks.errors import RequestError
-from benchmarks.measuring.flops import layer_parameters
-from benchmarks.measuring.ledger import FORWARD, LAYER_MATMULS, Recompute, forward_flops
-from benchmarks.planning.capacity import FLOAT32_BYTES, LOGIT_COPIES, LayerLoop, Storage, compute_bytes
+from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, LayerLoop, Storage, compute_bytes
+from benchmarks.model.flops import layer_parameters
+from benchmarks.model.ledger import FORWARD, LAYER_MATMULS, Recompute, forward_flops
 from benchmarks.values import Benchmark, Scalar
 
 MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"

@@ -32,11 +32,11 @@ from benchmarks.backend import Backend, RefusesHardware, backend_names, find_bac
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, UnknownName
 from benchmarks.inside import peak_turns
+from benchmarks.machine import peaks
 from benchmarks.machine.machine_gpus import HERE, of_hardware
 from benchmarks.machine.machine_gpus import shown as shown_gpus
-from benchmarks.peak import peaks
-from benchmarks.peak.peak_file import Measured, MeasuredInFile
-from benchmarks.peak.peak_table import hardware_yaml, table
+from benchmarks.machine.peak_file import Measured, MeasuredInFile
+from benchmarks.machine.peak_table import hardware_yaml, table
 from benchmarks.values import Hardware
 from launch.checks import measuring_peak
 from launch.cli import refuse_more, run_main

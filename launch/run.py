@@ -176,8 +176,8 @@ def _list(configs: "Configs") -> None:
 
 def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     from benchmarks.backend import find_backend
-    from benchmarks.planning.estimate import read_published
-    from benchmarks.planning.plan_text import plan_text
+    from benchmarks.model.estimate import read_published
+    from benchmarks.model.plan_text import plan_text
     from launch.running.runners import refused_text
 
     found = _planned(runner.understand(request), runner)

@@ -12,7 +12,7 @@ from benchmarks.assets.assets import Repository
 from benchmarks.assets.datasets import DatasetJob
 from benchmarks.backend import EnvironmentSpec, LogFormat, SideProgram
 from benchmarks.errors import RequestError
-from benchmarks.planning.capacity import Storage
+from benchmarks.model.capacity import Storage
 from benchmarks.request.framework import program, words_of
 from benchmarks.values import (
     SUBMISSION_ENGINE,

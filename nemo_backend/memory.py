@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from benchmarks.measuring.ledger import LAYER_MATMULS, Recompute
-from benchmarks.planning.capacity import FLOAT32_BYTES, LOGIT_COPIES, Storage, compute_bytes
+from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, Storage, compute_bytes
+from benchmarks.model.ledger import LAYER_MATMULS, Recompute
 from benchmarks.request.framework import text_of
 from benchmarks.values import Benchmark, Scalar
 from nemo_backend.bridge_planning import is_benchmark_recipe

@@ -23,7 +23,7 @@ from benchmarks.backend import registered
 
 # What most scripts import when they are needed.
 LOADED = (
-    "benchmarks.planning.plan_text",
+    "benchmarks.model.plan_text",
     "benchmarks.gate.night",
     "jax_backend",
     "launch.command_line.listing",

@@ -21,8 +21,7 @@ from benchmarks.backend import Backend, backend_names, backends, find_backend, r
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.logs.known_formats import all_log_formats
-from benchmarks.measuring import flops
-from benchmarks.planning import capacity
+from benchmarks.model import capacity, flops
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.request.settings import sort_settings
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Plan, Recipe, RunRecord, Step, json_text

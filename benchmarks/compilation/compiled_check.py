@@ -5,8 +5,8 @@ from math import prod
 
 from benchmarks.compilation.compiled import Cause, Compiled, Line, Matmuls, causes_of, multiplies_embedding
 from benchmarks.compilation.compiled_traffic import traffic
-from benchmarks.measuring import flops, ledger
-from benchmarks.planning.capacity import FLOAT32_BYTES, Storage, weight_shards
+from benchmarks.model import flops, ledger
+from benchmarks.model.capacity import FLOAT32_BYTES, Storage, weight_shards
 from benchmarks.values import Benchmark
 
 

@@ -8,8 +8,8 @@ from benchmarks.compilation.held import Kind, kinds
 from benchmarks.compilation.overlap import overlap
 from benchmarks.compilation.walk import Walked, rates_of, walk
 from benchmarks.errors import RequestError
-from benchmarks.planning import capacity
-from benchmarks.planning.capacity import Storage
+from benchmarks.model import capacity
+from benchmarks.model.capacity import Storage
 from benchmarks.values import Benchmark
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkCase, adapter_names, tensor_names
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Array, Arrays
-from benchmarks.measuring import flops
+from benchmarks.model import flops
 from benchmarks.rendering.columns import columns, some
 from benchmarks.request import lora_words
 from benchmarks.values import Lora, Model, Value

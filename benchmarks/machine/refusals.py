@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.backend import Backend, EnvironmentSpec, LockFile
 from benchmarks.errors import DRY_RUN_SHOWS, RequestError
 from benchmarks.machine.machine_gpus import MachineGpus, busy_text, chosen, of_hardware, shown
-from benchmarks.planning.capacity import fits, total_bytes, usable_bytes
+from benchmarks.model.capacity import fits, total_bytes, usable_bytes
 from benchmarks.request.resolve import ConfigSource, Request, command_of, request_of, resolve, scales
 from benchmarks.values import Benchmark, Hardware
 

@@ -8,10 +8,11 @@ import msgspec
 
 from benchmarks.jobs.failures import QueuedEnd, why_failed
 from benchmarks.jobs.job_record import AttemptEnd, Ended
-from benchmarks.measuring import flops, settling, statistics
+from benchmarks.measuring import settling, statistics
 from benchmarks.measuring.figures import Figures, SecondsPerStep, measure, no_figures
-from benchmarks.measuring.ledger import Recompute
 from benchmarks.measuring.utilisation import Mfu, Workload, workload_of
+from benchmarks.model import flops
+from benchmarks.model.ledger import Recompute
 from benchmarks.telemetry.gpu import lost_gpus
 from benchmarks.telemetry.ranks import RankSpread, rank_spread
 from benchmarks.telemetry.samples import Recorded

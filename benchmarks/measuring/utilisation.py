@@ -7,8 +7,8 @@ device. The convention of an entry says which: "recipe", "recipe, achievable", "
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks.measuring import flops
-from benchmarks.measuring.ledger import Recompute, hardware_conventions, hardware_flops_per_token, mix_of_peaks
+from benchmarks.model import flops
+from benchmarks.model.ledger import Recompute, hardware_conventions, hardware_flops_per_token, mix_of_peaks
 from benchmarks.values import Benchmark, Hardware, Model, Peak, Value
 
 DATASHEET, ACHIEVABLE, MEASURED = "datasheet", "achievable", "measured"

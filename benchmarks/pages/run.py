@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.measuring.summary import Result
+from benchmarks.model.bounds import Bound
 from benchmarks.pages.page import (
     Block,
     Box,
@@ -24,7 +25,6 @@ from benchmarks.pages.page import (
     Words,
 )
 from benchmarks.pages.step_plot import drawable, step_plot
-from benchmarks.planning.bounds import Bound
 from benchmarks.references import nearest_reference
 from benchmarks.references.nearest_reference import Nearest
 from benchmarks.rendering.columns import plural

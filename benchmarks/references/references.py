@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from benchmarks.errors import RequestError
-from benchmarks.measuring import flops
+from benchmarks.model import flops
 from benchmarks.values import Hardware, Model, Parallelism, Positive, Value
 
 FOLDER = "references"

@@ -305,7 +305,7 @@ def _measured_peaks(
 ) -> dict[str, Peak]:
     if found is None:
         return {}
-    from benchmarks.peak.peak_file import peaks_for
+    from benchmarks.machine.peak_file import peaks_for
 
     return peaks_for(found, hardware, site, dtype, gpus, nodes)
 

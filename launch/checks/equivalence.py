@@ -24,7 +24,7 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.machine.machine_gpus import busy_text
-from benchmarks.measuring.flops import parameter_count
+from benchmarks.model.flops import parameter_count
 from benchmarks.rendering.columns import aligned
 from benchmarks.rendering.report import duration_text
 from benchmarks.request.resolve import Request, resolve

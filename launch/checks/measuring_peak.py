@@ -13,10 +13,10 @@ from benchmarks import files
 from benchmarks.backend import Backend, MeasuresPeaks, SideProgram
 from benchmarks.errors import RequestError, RunError
 from benchmarks.inside import peak_turns
+from benchmarks.machine import peak_file
 from benchmarks.machine.machine_gpus import MachineGpu, busy_notes, busy_text, kinds, of_hardware
-from benchmarks.peak import peak_file
-from benchmarks.peak.peak_file import Measured
-from benchmarks.peak.peaks import PeakReport, PeakRequest, device_peaks
+from benchmarks.machine.peak_file import Measured
+from benchmarks.machine.peaks import PeakReport, PeakRequest, device_peaks
 from benchmarks.request import runtime_choice
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Hardware, MeasuredPeak, Site, json_text

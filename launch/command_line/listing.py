@@ -5,7 +5,7 @@ from collections.abc import Callable
 from benchmarks.backend import Backend, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring import flops
+from benchmarks.model import flops
 from benchmarks.rendering.columns import Rows
 from benchmarks.rendering.report import recipe_rows
 from benchmarks.request.resolve import ANY, like, scales

@@ -11,7 +11,7 @@ from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_
 from benchmarks.mlperf.configuration import Configuration, configuration_of
 from benchmarks.mlperf.definitions import wall_minutes
 from benchmarks.mlperf.submission import variables
-from benchmarks.planning.plan_text import NOTHING_STARTED, phase_lines
+from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
 from benchmarks.rendering.columns import aligned
 from benchmarks.rendering.report import title
 from benchmarks.values import Benchmark, JobOptions, Plan

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from benchmarks.backend import Backend, ReadsHub
 from benchmarks.configs import Configs
 from benchmarks.errors import DRY_RUN_SHOWS, RequestError, StepmarkError, raised
-from benchmarks.planning import capacity
+from benchmarks.model import capacity
 from benchmarks.rendering.report import bytes_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Plan

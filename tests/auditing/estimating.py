@@ -8,8 +8,8 @@ from statistics import median
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.planning.bounds import bound
-from benchmarks.planning.estimate import SERIES, as_benchmark, estimate, read_published
+from benchmarks.model.bounds import bound
+from benchmarks.model.estimate import SERIES, as_benchmark, estimate, read_published
 from benchmarks.references.references import Reference
 from tests.auditing.table import Line, Lines, Random, Size
 

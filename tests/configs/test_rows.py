@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.configs import Configs, parse_yaml
-from benchmarks.measuring.flops import embedding_parameters, parameter_count
+from benchmarks.model.flops import embedding_parameters, parameter_count
 from benchmarks.request.resolve import default_gpus, scales
 from benchmarks.values import SUBMISSION_ENGINE, Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
 from jax_backend import BACKEND as JAX

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.planning.capacity import total_bytes
+from benchmarks.model.capacity import total_bytes
 from benchmarks.request.resolve import Request, resolve, scales
 from jax_backend import BACKEND
 from launch.environments import venvs

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.measuring import flops
+from benchmarks.model import flops
 from benchmarks.values import Lora
 from tests.end_to_end.runs import JAX, LLAMA3, NEMO, REPOSITORY, TINY, Run, Start, Starter, finish, verify
 

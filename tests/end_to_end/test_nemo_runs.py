@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.configs import DEFAULT_ROOT, Configs
-from benchmarks.measuring import flops
+from benchmarks.model import flops
 from benchmarks.values import Lora
 from tests.end_to_end.runs import LLAMA3, NEMO, STRATEGY, Run, Start, finish, verify
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.peak.peak_file import decode
+from benchmarks.machine.peak_file import decode
 from tests.end_to_end.runs import JAX, NEMO, REPOSITORY, TINY, Start, Starter, finish, verify
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks.errors import RequestError
-from benchmarks.measuring import flops
+from benchmarks.model import flops
 from benchmarks.values import Lora
 from jax_backend import BACKEND, lora
 from jax_backend.planning import worker_command

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.configs import parse_yaml
-from benchmarks.planning.capacity import memory_by_part
+from benchmarks.model.capacity import memory_by_part
 from jax_backend import BACKEND
 from tests.jax_backend.asked import resolved
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
-from benchmarks.planning.plan_text import plan_text
+from benchmarks.model.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Site, Slurm
 from jax_backend import BACKEND

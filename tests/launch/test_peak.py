@@ -16,8 +16,8 @@ import pytest
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.peak.peak_file import MeasuredInFile
-from benchmarks.peak.peaks import PeakReport, PeakRequest
+from benchmarks.machine.peak_file import MeasuredInFile
+from benchmarks.machine.peaks import PeakReport, PeakRequest
 from launch.checks import measuring_peak
 from tests import toy_backend
 

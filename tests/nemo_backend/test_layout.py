@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.flops import ADAPTED_MATRICES
+from benchmarks.model.flops import ADAPTED_MATRICES
 from benchmarks.values import Benchmark, Lora, Parallelism, Scalar
 from nemo_backend import BACKEND
 from nemo_backend.layout import PLACES, SETTINGS, SIZES, parallelism

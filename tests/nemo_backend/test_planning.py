@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.planning.plan_text import plan_text
+from benchmarks.model.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Site, Slurm
 from nemo_backend import BACKEND, bridge_planning, mlperf_planning

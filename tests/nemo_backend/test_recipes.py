@@ -9,7 +9,7 @@ import jax_backend
 import nemo_backend
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
-from benchmarks.measuring.flops import flops_per_token
+from benchmarks.model.flops import flops_per_token
 from benchmarks.request.resolve import NoLayoutError, Request, resolve
 from benchmarks.values import Benchmark
 

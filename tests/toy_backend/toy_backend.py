@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat, SideProgram
 from benchmarks.errors import RequestError
-from benchmarks.planning.capacity import Storage
+from benchmarks.model.capacity import Storage
 from benchmarks.request import slowdown
 from benchmarks.runs import worker_events
 from benchmarks.values import (

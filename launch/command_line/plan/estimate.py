@@ -16,11 +16,11 @@ from absl import flags
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.planning import forecast
-from benchmarks.planning.estimate import read_published
-from benchmarks.planning.forecast_report import plan_lines
-from benchmarks.planning.layouts import rank
-from benchmarks.planning.seeding import with_layout
+from benchmarks.model import forecast
+from benchmarks.model.estimate import read_published
+from benchmarks.model.forecast_report import plan_lines
+from benchmarks.model.layouts import rank
+from benchmarks.model.seeding import with_layout
 from benchmarks.request import flag_lists
 from benchmarks.request.resolve import Request, resolve, scales
 from benchmarks.values import Benchmark

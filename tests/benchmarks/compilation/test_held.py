@@ -8,7 +8,7 @@ import pytest
 from benchmarks.compilation.compiled import Compiled, Held
 from benchmarks.compilation.held import kind_of, kinds, place_of
 from benchmarks.configs import Configs
-from benchmarks.planning.capacity import memory_by_part
+from benchmarks.model.capacity import memory_by_part
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from jax_backend import BACKEND

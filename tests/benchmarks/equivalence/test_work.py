@@ -16,7 +16,7 @@ from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkStep, tens
 from benchmarks.errors import RequestError
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
-from benchmarks.measuring import flops
+from benchmarks.model import flops
 
 MODEL = Configs().model("llama2_tiny")
 H, F, V, A, G, D = 64, 128, 256, 4, 2, 16

@@ -12,7 +12,7 @@ from benchmarks.equivalence.mutations import ALL, chosen, planted, plants_of
 from benchmarks.errors import RequestError
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
-from benchmarks.measuring import flops
+from benchmarks.model import flops
 from benchmarks.values import Lora
 from tests.benchmarks.equivalence.test_work import (
     MODEL,

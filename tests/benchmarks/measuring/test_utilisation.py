@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.measuring.figures import Figures, measure
-from benchmarks.measuring.ledger import LAYER_MATMULS, Recompute
 from benchmarks.measuring.utilisation import MIXED, Mfu, Workload, fastest_possible_seconds
+from benchmarks.model.ledger import LAYER_MATMULS, Recompute
 from benchmarks.values import Peak, Step
 
 CONFIGS = Configs()

@@ -4,10 +4,10 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.flops import ADAPTED_MATRICES
 from benchmarks.mlperf.definitions import Target, first_evaluation, global_batch_size
 from benchmarks.mlperf.reference_points import ReferencePoint, expected, published_for, read_points, read_times
 from benchmarks.mlperf.systems import described, named
+from benchmarks.model.flops import ADAPTED_MATRICES
 
 CONFIGS = Configs()
 TIMES, HARDWARE = read_times(CONFIGS.root), CONFIGS.names("hardware")

@@ -16,10 +16,10 @@ from benchmarks.gate.values import (
     NightPoint,
     NightReport,
 )
-from benchmarks.measuring.ledger import Recompute
 from benchmarks.measuring.summary import summarise
+from benchmarks.model.bounds import bound
+from benchmarks.model.ledger import Recompute
 from benchmarks.pages.run import RunMaterial
-from benchmarks.planning.bounds import bound
 from benchmarks.references.nearest_reference import nearest_of_result
 from benchmarks.references.references import read_references
 from benchmarks.request.resolve import Request, resolve

@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.ledger import Recompute
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import Mfu
-from benchmarks.planning.plan_text import plan_text, recompute_rows
+from benchmarks.model.ledger import Recompute
+from benchmarks.model.plan_text import plan_text, recompute_rows
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import aligned, columns, wrapped
 from benchmarks.request.resolve import Request, resolve

@@ -8,8 +8,8 @@ from benchmarks.backend import backends
 from benchmarks.comparing.figures import other_adapters
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.flops import adapter_parameter_count
-from benchmarks.planning.capacity import memory_by_part
+from benchmarks.model.capacity import memory_by_part
+from benchmarks.model.flops import adapter_parameter_count
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Lora
 

@@ -22,7 +22,7 @@ from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkReport, Wo
 from benchmarks.errors import RequestError, RunError
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
-from benchmarks.measuring import flops
+from benchmarks.model import flops
 from launch.checks import equivalence
 from launch.command_line import output
 from tests import forked

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.measuring import flops
-from benchmarks.measuring.ledger import (
+from benchmarks.model import flops
+from benchmarks.model.ledger import (
     LAYER_MATMULS,
     PARTS,
     Recompute,

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from benchmarks.planning.bounds import Bound
-from benchmarks.planning.estimate import SCALE, Estimate, EstimateError
-from benchmarks.planning.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
-from benchmarks.planning.layouts import CLOSE, RankedLayout, Ranking, alike
+from benchmarks.model.bounds import Bound
+from benchmarks.model.estimate import SCALE, Estimate, EstimateError
+from benchmarks.model.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
+from benchmarks.model.layouts import CLOSE, RankedLayout, Ranking, alike
 from benchmarks.rendering.columns import Rows, aligned, columns
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text, title
 from benchmarks.request.resolve import command_of, request_of

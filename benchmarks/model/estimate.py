@@ -16,8 +16,8 @@ import msgspec
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs, read_yaml
 from benchmarks.errors import RequestError
-from benchmarks.measuring.flops import parameter_count
-from benchmarks.planning.bounds import Bound, bound
+from benchmarks.model.bounds import Bound, bound
+from benchmarks.model.flops import parameter_count
 from benchmarks.references.references import Reference, read_references
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Model, Parallelism, Recipe, Value

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.planning.traffic import Group, Traffic, group, traffic
+from benchmarks.model.traffic import Group, Traffic, group, traffic
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import changed, laid_out, recipe, storage_of
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from benchmarks.backend import find_backend
-from benchmarks.planning.capacity import fits
-from benchmarks.planning.layouts import CLOSE, Ranking, alike, rank
+from benchmarks.model.capacity import fits
+from benchmarks.model.layouts import CLOSE, Ranking, alike, rank
 from benchmarks.request.resolve import Request, resolve
 from tests.benchmarks.planned import CONFIGS
 

@@ -11,9 +11,9 @@ import msgspec
 
 from benchmarks.backend import Backend, RanksLayouts
 from benchmarks.errors import RequestError
-from benchmarks.planning.bounds import bound
-from benchmarks.planning.capacity import fits, total_bytes
-from benchmarks.planning.estimate import BATCH
+from benchmarks.model.bounds import bound
+from benchmarks.model.capacity import fits, total_bytes
+from benchmarks.model.estimate import BATCH
 from benchmarks.request.resolve import ConfigSource, Request, resolve
 from benchmarks.values import Benchmark, Parallelism, Value
 

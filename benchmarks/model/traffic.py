@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from benchmarks.measuring.flops import layer_matmul_weights, parameter_count, trainable_parameter_count
-from benchmarks.planning.capacity import Storage, compute_bytes, tokens_per_device, weight_shards
+from benchmarks.model.capacity import Storage, compute_bytes, tokens_per_device, weight_shards
+from benchmarks.model.flops import layer_matmul_weights, parameter_count, trainable_parameter_count
 from benchmarks.values import Benchmark, Value
 
 LINKS = ("node", "network")

@@ -5,9 +5,9 @@ import pytest
 from benchmarks.backend import find_backend
 from benchmarks.configs import read_yaml
 from benchmarks.errors import RequestError
-from benchmarks.planning.bounds import bound
-from benchmarks.planning.capacity import total_bytes, usable_bytes
-from benchmarks.planning.estimate import (
+from benchmarks.model.bounds import bound
+from benchmarks.model.capacity import total_bytes, usable_bytes
+from benchmarks.model.estimate import (
     FILE,
     FRAMEWORK,
     GPU,
@@ -23,8 +23,8 @@ from benchmarks.planning.estimate import (
     estimate,
     read_published,
 )
-from benchmarks.planning.forecast import cost, forecast
-from benchmarks.planning.forecast_report import cost_rows, estimate_rows
+from benchmarks.model.forecast import cost, forecast
+from benchmarks.model.forecast_report import cost_rows, estimate_rows
 from benchmarks.references.references import Reference, read_references
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import CONFIGS, bound_of, changed, laid_out, recipe, storage_of, with_rates

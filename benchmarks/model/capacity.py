@@ -4,13 +4,13 @@ The state of training is exact. Activations are those a step keeps by name, and 
 largest of their kind: an estimate near the top, made to refuse what cannot fit before it is tried.
 """
 
-from benchmarks.measuring.flops import (
+from benchmarks.model.flops import (
     embedding_parameters,
     layer_parameters,
     parameter_count,
     trainable_parameter_count,
 )
-from benchmarks.measuring.ledger import Recompute
+from benchmarks.model.ledger import Recompute
 from benchmarks.values import Benchmark, Model, Value
 
 FLOAT32_BYTES = 4

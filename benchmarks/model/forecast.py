@@ -7,10 +7,10 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
-from benchmarks.planning.bounds import Bound, bound
-from benchmarks.planning.capacity import Storage, memory_by_part, usable_bytes
-from benchmarks.planning.estimate import Estimate, Published, estimate
-from benchmarks.planning.layouts import Ranking
+from benchmarks.model.bounds import Bound, bound
+from benchmarks.model.capacity import Storage, memory_by_part, usable_bytes
+from benchmarks.model.estimate import Estimate, Published, estimate
+from benchmarks.model.layouts import Ranking
 from benchmarks.request.resolve import Request
 from benchmarks.values import Benchmark, BenchmarkName, Parallelism, Value, name_words
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from benchmarks.measuring import statistics
-from benchmarks.measuring.flops import LAYER_MATRICES
+from benchmarks.model.flops import LAYER_MATRICES
 from benchmarks.values import Model, Value
 
 SQUARE = "square"

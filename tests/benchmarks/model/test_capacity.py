@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from benchmarks.planning.capacity import LayerLoop, Storage, memory_by_part, total_bytes
+from benchmarks.model.capacity import LayerLoop, Storage, memory_by_part, total_bytes
 from benchmarks.values import Benchmark, Lora, Parallelism
 from tests.benchmarks.planned import changed, recipe
 

@@ -4,9 +4,9 @@ import pytest
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
-from benchmarks.planning.estimate import Published, read_published
-from benchmarks.planning.forecast import Forecast, ScalePoint, cost, forecast, memory_of, scaling, token_count
-from benchmarks.planning.forecast_report import bound_lines, cost_rows, memory_rows, scaling_lines
+from benchmarks.model.estimate import Published, read_published
+from benchmarks.model.forecast import Forecast, ScalePoint, cost, forecast, memory_of, scaling, token_count
+from benchmarks.model.forecast_report import bound_lines, cost_rows, memory_rows, scaling_lines
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import CONFIGS, changed, laid_out, recipe, storage_of

@@ -9,16 +9,16 @@ pipeline, which has the head. What the hardware file does not know stays unknown
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.measuring.flops import (
+from benchmarks.model.capacity import Storage, trained_parameters
+from benchmarks.model.flops import (
     FLOPS_PER_WEIGHT,
     adapter_parameter_count,
     attention_core_flops_per_token,
     embedding_parameters,
     layer_matmul_weights,
 )
-from benchmarks.measuring.ledger import FORWARD, recomputed_by_part
-from benchmarks.planning.capacity import Storage, trained_parameters
-from benchmarks.planning.traffic import LINKS, Traffic, tokens_per_step, traffic
+from benchmarks.model.ledger import FORWARD, recomputed_by_part
+from benchmarks.model.traffic import LINKS, Traffic, tokens_per_step, traffic
 from benchmarks.values import Benchmark, Peak, Value
 
 ATTENTION_CORE = "attention core"  # the part of recomputation that multiplies no weights

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.flops import (
+from benchmarks.model.flops import (
     ADAPTED_MATRICES,
     CONVENTIONS,
     LAYER_MATRICES,

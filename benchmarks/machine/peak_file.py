@@ -7,7 +7,7 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.files import NOT_JSON
-from benchmarks.peak.peaks import PRECISIONS, DevicePeak, PeakReport, PeakRequest, device_peaks, spread_text
+from benchmarks.machine.peaks import PRECISIONS, DevicePeak, PeakReport, PeakRequest, device_peaks, spread_text
 from benchmarks.values import Hardware, MeasuredPeak, Peak, Site, Value
 
 SCHEMA_VERSION = 1

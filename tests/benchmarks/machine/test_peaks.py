@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.inside import peak_turns
-from benchmarks.measuring import flops
-from benchmarks.peak import peak_file, peaks
-from benchmarks.peak.peaks import MatmulShape, MeasuredRate
+from benchmarks.machine import peak_file, peaks
+from benchmarks.machine.peaks import MatmulShape, MeasuredRate
+from benchmarks.model import flops
 from benchmarks.values import Hardware, JobOptions, Site, Slurm, json_text
 
 CONFIGS = Configs()

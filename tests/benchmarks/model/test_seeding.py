@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
-from benchmarks.planning.capacity import fits
-from benchmarks.planning.seeding import with_layout
+from benchmarks.model.capacity import fits
+from benchmarks.model.seeding import with_layout
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Parallelism
 from tests.benchmarks.planned import CONFIGS

@@ -1,7 +1,7 @@
 """Measured peaks for people: a table beside what is published, and a hardware file for an unlisted GPU. Pure."""
 
-from benchmarks.peak.peak_file import Measured
-from benchmarks.peak.peaks import ROWS, MeasuredRate, spread_text
+from benchmarks.machine.peak_file import Measured
+from benchmarks.machine.peaks import ROWS, MeasuredRate, spread_text
 from benchmarks.rendering.columns import columns
 from benchmarks.values import Hardware, Peak
 

@@ -8,8 +8,8 @@ that somebody else printed.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from benchmarks.measuring import flops
-from benchmarks.measuring.flops import FLOPS_PER_WEIGHT
+from benchmarks.model import flops
+from benchmarks.model.flops import FLOPS_PER_WEIGHT
 from benchmarks.values import Model, Peak, Value
 
 # --- what is computed twice ---------------------------------------------------------------------

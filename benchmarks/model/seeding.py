@@ -8,8 +8,8 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
-from benchmarks.planning.capacity import fits
-from benchmarks.planning.layouts import layouts
+from benchmarks.model.capacity import fits
+from benchmarks.model.layouts import layouts
 from benchmarks.request.resolve import ConfigSource, NoLayoutError, Request, resolve
 from benchmarks.values import Benchmark
 

@@ -1,1 +1,0 @@
-"""Measured matmul rates: what a backend is asked, what it answers, the file that keeps it. Pure."""
