@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
-from benchmarks.model.capacity import Storage
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -26,6 +25,7 @@ from benchmarks.values import (
     Schedule,
     SettingTypes,
     Step,
+    Storage,
     Value,
 )
 

@@ -2,10 +2,10 @@
 and what it computes again instead of keeping it."""
 
 from benchmarks.errors import RequestError
-from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, LayerLoop, Storage, compute_bytes
+from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, compute_bytes
 from benchmarks.model.flops import layer_parameters
-from benchmarks.model.ledger import FORWARD, LAYER_MATMULS, Recompute, forward_flops
-from benchmarks.values import Benchmark, Scalar
+from benchmarks.model.ledger import FORWARD, LAYER_MATMULS, forward_flops
+from benchmarks.values import Benchmark, LayerLoop, Recompute, Scalar, Storage
 
 MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 XLA_DEFAULT_FRACTION = "0.75"

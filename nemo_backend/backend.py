@@ -12,7 +12,6 @@ from benchmarks.assets.assets import Repository
 from benchmarks.assets.datasets import DatasetJob
 from benchmarks.backend import EnvironmentSpec, LogFormat, SideProgram
 from benchmarks.errors import RequestError
-from benchmarks.model.capacity import Storage
 from benchmarks.request.framework import program, words_of
 from benchmarks.values import (
     SUBMISSION_ENGINE,
@@ -27,6 +26,7 @@ from benchmarks.values import (
     Schedule,
     SettingTypes,
     Step,
+    Storage,
 )
 from nemo_backend import bridge_planning, environment, layout, lora, memory, mlperf_planning, planning, profiles
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, Storage, compute_bytes
-from benchmarks.model.ledger import LAYER_MATMULS, Recompute
+from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, compute_bytes
+from benchmarks.model.ledger import LAYER_MATMULS
 from benchmarks.request.framework import text_of
-from benchmarks.values import Benchmark, Scalar
+from benchmarks.values import Benchmark, Recompute, Scalar, Storage
 from nemo_backend.bridge_planning import is_benchmark_recipe
 from nemo_backend.layout import FSDP
 from nemo_backend.planning import attends_by_megatron

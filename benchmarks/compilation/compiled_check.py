@@ -6,8 +6,8 @@ from math import prod
 from benchmarks.compilation.compiled import Cause, Compiled, Line, Matmuls, causes_of, multiplies_embedding
 from benchmarks.compilation.compiled_traffic import traffic
 from benchmarks.model import flops, ledger
-from benchmarks.model.capacity import FLOAT32_BYTES, Storage, weight_shards
-from benchmarks.values import Benchmark
+from benchmarks.model.capacity import FLOAT32_BYTES, weight_shards
+from benchmarks.values import Benchmark, Storage
 
 
 def compare(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[Line]:

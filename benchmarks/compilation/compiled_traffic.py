@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from benchmarks.compilation.compiled import Cause, Collective, Compiled, Line, causes_of, multiplies_embedding
 from benchmarks.model import flops
-from benchmarks.model.capacity import Storage, compute_bytes, tokens_per_device
-from benchmarks.values import Benchmark
+from benchmarks.model.capacity import compute_bytes, tokens_per_device
+from benchmarks.values import Benchmark, Storage
 
 WIRE, FEW_BYTES = 1e-6, 4096.0  # the tolerance: relative to the weights' traffic, and bytes
 

@@ -9,8 +9,7 @@ from benchmarks.compilation.overlap import overlap
 from benchmarks.compilation.walk import Walked, rates_of, walk
 from benchmarks.errors import RequestError
 from benchmarks.model import capacity
-from benchmarks.model.capacity import Storage
-from benchmarks.values import Benchmark
+from benchmarks.values import Benchmark, Storage
 
 
 class Program(NamedTuple):

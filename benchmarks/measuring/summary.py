@@ -12,7 +12,6 @@ from benchmarks.measuring import settling, statistics
 from benchmarks.measuring.figures import Figures, SecondsPerStep, measure, no_figures
 from benchmarks.measuring.utilisation import Mfu, Workload, workload_of
 from benchmarks.model import flops
-from benchmarks.model.ledger import Recompute
 from benchmarks.telemetry.gpu import lost_gpus
 from benchmarks.telemetry.ranks import RankSpread, rank_spread
 from benchmarks.telemetry.samples import Recorded
@@ -24,6 +23,7 @@ from benchmarks.values import (
     MlperfOutcome,
     Parallelism,
     PgleSeen,
+    Recompute,
     RunRecord,
     Scalar,
     Step,

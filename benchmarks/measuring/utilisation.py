@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.model import flops
-from benchmarks.model.ledger import Recompute, hardware_conventions, hardware_flops_per_token, mix_of_peaks
-from benchmarks.values import Benchmark, Hardware, Model, Peak, Value
+from benchmarks.model.ledger import hardware_conventions, hardware_flops_per_token, mix_of_peaks
+from benchmarks.values import Benchmark, Hardware, Model, Peak, Recompute, Value
 
 DATASHEET, ACHIEVABLE, MEASURED = "datasheet", "achievable", "measured"
 MIXED = "mixed"  # fp8 in the layers, bf16 in attention and head

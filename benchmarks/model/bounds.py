@@ -9,7 +9,7 @@ pipeline, which has the head. What the hardware file does not know stays unknown
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.model.capacity import Storage, trained_parameters
+from benchmarks.model.capacity import trained_parameters
 from benchmarks.model.flops import (
     FLOPS_PER_WEIGHT,
     adapter_parameter_count,
@@ -19,7 +19,7 @@ from benchmarks.model.flops import (
 )
 from benchmarks.model.ledger import FORWARD, recomputed_by_part
 from benchmarks.model.traffic import LINKS, Traffic, tokens_per_step, traffic
-from benchmarks.values import Benchmark, Peak, Value
+from benchmarks.values import Benchmark, Peak, Storage, Value
 
 ATTENTION_CORE = "attention core"  # the part of recomputation that multiplies no weights
 

@@ -10,8 +10,7 @@ from benchmarks.model.flops import (
     parameter_count,
     trainable_parameter_count,
 )
-from benchmarks.model.ledger import Recompute
-from benchmarks.values import Benchmark, Model, Value
+from benchmarks.values import Benchmark, LayerLoop, Model, Storage
 
 FLOAT32_BYTES = 4
 BFLOAT16_BYTES = 2
@@ -39,49 +38,6 @@ FUSED: dict[str, frozenset[str]] = {
 DISTINCT = (
     "layer_input", "attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product", "mlpwo",
 )  # fmt: skip
-
-
-class LayerLoop(Value, frozen=True):
-    """What a program that loops over its layers holds beside its state, as XLA's programs for GPUs have it.
-
-    Found buffer by buffer in compiled programs (docs/compiling.md).
-    """
-
-    reordered_parameters: int  # of a layer: weights that are copied into another order before the loop
-    pipelined_layers: int  # gradients of whole layers that wait to be reduced and scattered
-    gathers_ahead: bool  # over the loss, the last layer's results stay, and its weights come for the backward pass
-    one_hot_tokens: bool  # which token is where, as wide as the vocabulary: kept where the embedding is multiplied
-    head_number_bytes: int  # of a number of the head and of its logits, as they are multiplied
-    gradient_of_logits_waits: bool  # the gradient of the head is made of it after the loop, and not before
-
-
-class Storage(Value, frozen=True):
-    """How a framework stores what a training step needs. Bytes are those of one number."""
-
-    saved_activations: frozenset[str]  # kept for the backward pass, by the names of `activation_widths`
-    weight_bytes: int
-    gradient_bytes: int
-    optimizer_bytes: int  # Adam's two moments, and a master weight where the framework keeps one
-    optimizer_replicas: int  # the groups of devices with equal weights that share out the optimizer's state
-    gathers_layers: bool  # a layer's sharded weights are put together on every device when it computes
-    writes_attention_scores: bool  # plain attention; fused attention never writes them
-    usable_fraction: float  # of a device's memory
-    one_byte_activations: frozenset[str] = frozenset()  # those of the saved ones that are kept in fp8
-    weights_over_context: bool = False  # the ranks of a context group share weights too, they are no replicas
-    whole_states: bool = False  # a tensor group shares hidden states out, and puts them together to compute
-    recompute: Recompute | None = None  # what is computed again in the backward pass; None: the backend does not say
-    matrix_bytes: int | None = None  # a number of a layer's matrices as they travel; None: as it is computed with
-    tensor_exchanges: float | None = None  # of a layer's hidden states in a tensor group; None: no more than needed
-    logit_number_bytes: int = LOGIT_COPIES * FLOAT32_BYTES  # of a logit and its gradient together
-    input_only_layers: int = 0  # layers that keep what goes in alone, and compute the rest again
-    recomputed_together: int = 1  # so many of these in a row keep one input, and all their activations while at it
-    absent_layers: int = 0  # layers that keep nothing on the device: it waits in the host's memory
-    reduced_bytes: int | None = None  # of a gradient as replicas sum it; None: as it is stored
-    returned_bytes: int | None = None  # of what comes back to a replica: gradients or new weights; None: as reduced
-    norm_axes: tuple[str, ...] = ()  # of the layout, that share out the scales of norms; empty: as all weights
-    whole_adapters: bool = False  # each device has all of them, however the weights they stand beside are shared out
-    uncounted: tuple[str, ...] = ()  # settings that change what is held here, in a way that is not known
-    layer_loop: LayerLoop | None = None  # None: the peak is estimated by the largest buffers of each kind
 
 
 def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:

@@ -8,11 +8,11 @@ import msgspec
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
 from benchmarks.model.bounds import Bound, bound
-from benchmarks.model.capacity import Storage, memory_by_part, usable_bytes
+from benchmarks.model.capacity import memory_by_part, usable_bytes
 from benchmarks.model.estimate import Estimate, Published, estimate
 from benchmarks.model.layouts import Ranking
 from benchmarks.request.resolve import Request
-from benchmarks.values import Benchmark, BenchmarkName, Parallelism, Value, name_words
+from benchmarks.values import Benchmark, BenchmarkName, Parallelism, Storage, Value, name_words
 
 SCHEMA_VERSION = 1
 SECONDS_AN_HOUR = 3600

@@ -10,18 +10,11 @@ from typing import NamedTuple
 
 from benchmarks.model import flops
 from benchmarks.model.flops import FLOPS_PER_WEIGHT
-from benchmarks.values import Model, Peak, Value
+from benchmarks.values import Model, Peak, Recompute
 
 # --- what is computed twice ---------------------------------------------------------------------
 
 FORWARD = 2  # a multiply and an add
-
-
-class Recompute(Value, frozen=True):
-    """What a framework computes a second time, in the backward pass, because it was not kept."""
-
-    matmuls: frozenset[str] = frozenset()  # of a layer's forward pass, names of `forward_flops`
-    layers: int | None = None  # in so many of the model's layers; None: in all of them
 
 
 # A fused attention kernel computes the scores once more inside its own backward pass. That is the kernel's business:

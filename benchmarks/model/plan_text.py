@@ -6,14 +6,12 @@ import shlex
 from benchmarks.measuring.utilisation import workload_of
 from benchmarks.measuring.window import describe_rule
 from benchmarks.model import flops, ledger
-from benchmarks.model.capacity import Storage
 from benchmarks.model.estimate import Published
 from benchmarks.model.forecast import forecast, memory_of
 from benchmarks.model.forecast_report import forecast_lines, memory_lines
-from benchmarks.model.ledger import Recompute
 from benchmarks.rendering.columns import Rows, aligned, plural
 from benchmarks.rendering.report import layout_text, title
-from benchmarks.values import Benchmark, Plan
+from benchmarks.values import Benchmark, Plan, Recompute, Storage
 
 NOTHING_STARTED = "nothing was started (--dry_run)"
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from benchmarks.model.capacity import Storage, compute_bytes, tokens_per_device, weight_shards
+from benchmarks.model.capacity import compute_bytes, tokens_per_device, weight_shards
 from benchmarks.model.flops import layer_matmul_weights, parameter_count, trainable_parameter_count
-from benchmarks.values import Benchmark, Value
+from benchmarks.values import Benchmark, Storage, Value
 
 LINKS = ("node", "network")
 

@@ -9,7 +9,7 @@ from benchmarks.errors import DRY_RUN_SHOWS, RequestError, StepmarkError, raised
 from benchmarks.model import capacity
 from benchmarks.rendering.report import bytes_text
 from benchmarks.request.refusals import without_transformer_engine
-from benchmarks.values import Benchmark, Plan
+from benchmarks.values import Benchmark, Plan, Storage
 from launch.running import machine_gpus, runtimes
 from launch.running.this_machine import host_memory_bytes
 
@@ -31,7 +31,7 @@ def here(benchmark: Benchmark, backend: Backend, configs: Configs, *, allow_busy
         yield from without_transformer_engine(benchmark, backend)
 
 
-def _memory(benchmark: Benchmark, storage: capacity.Storage) -> Iterator[RequestError]:
+def _memory(benchmark: Benchmark, storage: Storage) -> Iterator[RequestError]:
     needed, have = capacity.total_bytes(benchmark, storage) * benchmark.gpus, host_memory_bytes()
     if needed > have:
         parts = sorted(capacity.memory_by_part(benchmark, storage).items(), key=lambda part: -part[1])

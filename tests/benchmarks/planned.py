@@ -7,9 +7,8 @@ import msgspec
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.model.bounds import Bound, bound
-from benchmarks.model.capacity import Storage
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Hardware, Parallelism, Rate, Value
+from benchmarks.values import Benchmark, Hardware, Parallelism, Rate, Storage, Value
 
 CONFIGS = Configs()
 AnyValue = TypeVar("AnyValue", bound=Value)

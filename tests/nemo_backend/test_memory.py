@@ -6,16 +6,10 @@ from typing import Any
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.model.capacity import (
-    Storage,
-    activation_widths,
-    layer_working_bytes,
-    memory_by_part,
-    total_bytes,
-)
+from benchmarks.model.capacity import activation_widths, layer_working_bytes, memory_by_part, total_bytes
 from benchmarks.model.flops import adapter_parameter_count, parameter_count
-from benchmarks.model.ledger import LAYER_MATMULS, Recompute
-from benchmarks.values import Benchmark
+from benchmarks.model.ledger import LAYER_MATMULS
+from benchmarks.values import Benchmark, Recompute, Storage
 from nemo_backend import BACKEND
 from nemo_backend.memory import ALL_ACTIVATIONS, USABLE
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat, SideProgram
 from benchmarks.errors import RequestError
-from benchmarks.model.capacity import Storage
 from benchmarks.request import slowdown
 from benchmarks.runs import worker_events
 from benchmarks.values import (
@@ -18,6 +17,7 @@ from benchmarks.values import (
     Scalar,
     SettingTypes,
     Step,
+    Storage,
 )
 
 HERE = Path(__file__).parent

@@ -6,8 +6,8 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.measuring.figures import Figures, measure
 from benchmarks.measuring.utilisation import MIXED, Mfu, Workload, fastest_possible_seconds
-from benchmarks.model.ledger import LAYER_MATMULS, Recompute
-from benchmarks.values import Peak, Step
+from benchmarks.model.ledger import LAYER_MATMULS
+from benchmarks.values import Peak, Recompute, Step
 
 CONFIGS = Configs()
 GATE_AND_UP = Recompute(matmuls=frozenset({"mlpwi_0", "mlpwi_1"}))

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from benchmarks.model.capacity import LayerLoop, Storage, memory_by_part, total_bytes
-from benchmarks.values import Benchmark, Lora, Parallelism
+from benchmarks.model.capacity import memory_by_part, total_bytes
+from benchmarks.values import Benchmark, LayerLoop, Lora, Parallelism, Storage
 from tests.benchmarks.planned import changed, recipe
 
 GB = 1e9

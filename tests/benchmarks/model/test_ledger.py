@@ -7,7 +7,6 @@ from benchmarks.model import flops
 from benchmarks.model.ledger import (
     LAYER_MATMULS,
     PARTS,
-    Recompute,
     attribute,
     forward_flops,
     hardware_conventions,
@@ -16,7 +15,7 @@ from benchmarks.model.ledger import (
     recomputed_by_part,
     recomputed_flops_per_token,
 )
-from benchmarks.values import Model, to_builtins
+from benchmarks.values import Model, Recompute, to_builtins
 
 CONFIGS = Configs()
 LLAMA2 = CONFIGS.model("llama2_70b")

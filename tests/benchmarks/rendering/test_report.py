@@ -11,14 +11,13 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import Mfu
-from benchmarks.model.ledger import Recompute
 from benchmarks.model.plan_text import plan_text, recompute_rows
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import aligned, columns, wrapped
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder
-from benchmarks.values import Benchmark, Step
+from benchmarks.values import Benchmark, Recompute, Step
 from jax_backend import BACKEND
 
 
