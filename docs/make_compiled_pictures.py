@@ -35,7 +35,7 @@ def main() -> None:
         if not isinstance(outcome, Compiled):
             raise outcome
         program = Program(benchmarks[dtype], backend.storage(benchmarks[dtype]), outcome)
-        (plot,) = schedule_plot(program.benchmark, outcome.schedule, program.walked.loops, "schedule")
+        (plot,) = schedule_plot(program.benchmark, outcome.schedule, program.breakdown.loops, "schedule")
         path = PICTURES / f"schedule-llama2-70b-{dtype}.svg"
         path.write_text(standalone(plot.svg), encoding="utf-8")
         print(f"{path.relative_to(REPOSITORY)}: {path.stat().st_size / 1000:.0f} kB")

@@ -1,22 +1,17 @@
-"""What a person reads of a compiled step: what the program holds, and each figure beside its formula. Pure."""
+"""A compiled step as text and as data: what it holds, computes and sends, and what hides that. Pure."""
 
 from collections.abc import Sequence
 
-import msgspec
-
-from benchmarks.compilation.compiled import Compiled, Line
-from benchmarks.compilation.held import Kind, kind_of, place_of
-from benchmarks.compilation.overlap import Kernels, Overlap, kernels, overlap
-from benchmarks.compilation.program import Program
-from benchmarks.compilation.schedule import Schedule
-from benchmarks.compilation.walk import UNKNOWN, Walked
+from benchmarks.compilation.breakdown import Breakdown
+from benchmarks.compilation.compiled import Compiled
+from benchmarks.compilation.program import Kind, Program, kind_of, place_of
+from benchmarks.compilation.schedule import Kernels, Overlap, Schedule, kernels, overlap
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import Grid, Rows, aligned
 from benchmarks.values import Benchmark, Value
 
 # How many of the largest buffers are shown.
 LARGEST = 10
-ADAPTERS = "matmuls and collectives of a step that trains adapters are compared with no formula"
 
 
 class Sent(Value, frozen=True):
@@ -24,13 +19,8 @@ class Sent(Value, frozen=True):
     hidden_bytes: float
 
 
-class ComparedLine(Line, frozen=True, kw_only=True):
-    left_over: float
-    explained: bool
-
-
 class Variant(Value, frozen=True):
-    """All of a program: what it holds, sends and takes, and how it compares with the formulas."""
+    """All of a program: what it holds, computes and sends, and the shares of its time."""
 
     name: str
     benchmark: Benchmark
@@ -40,12 +30,12 @@ class Variant(Value, frozen=True):
     kernels: list[Kernels]
     overlap: list[Overlap]
     sent_per_step: dict[str, Sent]  # by axis
-    modelled: Walked
-    lines: list[ComparedLine]
-    not_explained: list[str]
+    shares: dict[str, float]  # of the time of a step; empty without the device's rates
+    notes: list[str]
 
 
 def as_data(name: str, program: Program) -> Variant:
+    times = program.breakdown
     return Variant(
         name=name,
         benchmark=program.benchmark,
@@ -58,22 +48,16 @@ def as_data(name: str, program: Program) -> Variant:
             axis: Sent(exposed_bytes=exposed, hidden_bytes=hidden)
             for axis, (exposed, hidden) in program.bytes_by_axis.items()
         },
-        modelled=msgspec.structs.replace(program.walked, loops={}),
-        lines=[
-            ComparedLine(**msgspec.structs.asdict(line), left_over=line.left_over, explained=line.explained)
-            for line in program.lines
-        ],
-        not_explained=program.not_explained,
+        shares=times.shares,
+        notes=times.notes,
     )
 
 
 def text(program: Program) -> str:
     benchmark, compiled = program.benchmark, program.compiled
-    within = [f"{line.what} {_signed(line.left_over, line.unit)}" for line in program.lines if line.left_over]
-    rest = f"nothing beyond the tolerance of a line\nleft over within it: {', '.join(within) or 'nothing'}"
     parts = [
         f"{report.title(benchmark)} · compiled here for {compiled.devices} {compiled.target}",
-        *aligned(rows(benchmark, compiled)),
+        *aligned(rows(compiled)),
         "",
         *_memory(program),
         "",
@@ -81,33 +65,26 @@ def text(program: Program) -> str:
         "",
         *_lines(collectives_grid(compiled.schedule)),
         "",
-        *_time(program.walked),
-        "",
-        "compared with the formulas, for one device and step, before XLA drops what is computed twice",
-        *(text for line in program.lines for text in line_texts(line)),
-        *aligned([("not explained", "\n".join(program.not_explained) or rest)]),
+        *_time(program.breakdown),
     ]
     return "\n".join(parts)
 
 
-def rows(benchmark: Benchmark, compiled: Compiled) -> Rows:
+def rows(compiled: Compiled) -> Rows:
     mesh = " x ".join(f"{axis} {size}" for axis, size in compiled.mesh.items()) or "one device"
     seconds = ", ".join(f"{part} {report.seconds_text(value)}" for part, value in compiled.seconds.items())
-    traffic = f"{report.bytes_text(compiled.wire_bytes)} per device and step, sent in rings"
-    if benchmark.parallelism.tensor * benchmark.parallelism.context > 1:
-        traffic += "; beside a tensor or context axis it is not compared"
+    flops = sum(one.flops for one in kernels(compiled.schedule) if one.what == "matmul")
+    sent = sum(one.sent_bytes for one in overlap(compiled.schedule))
     return [
         ("mesh", mesh),
         ("parameters", f"{compiled.parameters:,}"),
-        ("matmuls", f"{compiled.dot_flops:.5g} FLOPs per device and step"),
-        ("traffic", traffic),
-        ("loops", ", ".join(f"{name} x {trips}" for name, trips in compiled.loops.items()) or "none"),
+        ("matmuls", f"{flops:.5g} FLOPs per device and step"),
+        ("traffic", f"{report.bytes_text(sent)} per device and step, sent in rings"),
         ("XLA flags", compiled.flags.replace(" --", "\n--") or "none"),
         ("program", f"{compiled.program_sha256[:16]}, of step {compiled.step_sha256[:16]} (SHA-256)"),
         ("took", f"{seconds}; {report.bytes_text(compiled.peak_memory_bytes)} of memory"),
         ("versions", ", ".join(f"{name} {number}" for name, number in list(compiled.versions.items())[:5])),
         *((f"{name} replaced", text) for name, text in compiled.replaced.items()),
-        *([("note", ADAPTERS)] if benchmark.lora else []),
     ]
 
 
@@ -182,10 +159,10 @@ def collectives_grid(schedule: Schedule) -> Grid:
             *key,
             f"{len(group):,}",
             f"{sum(one.times for one in group):,}",
-            report.bytes_text(sum(one.wire_bytes * one.times for one in group)),
+            report.bytes_text(sum(one.sent_bytes for one in group)),
             _beside(group),
         )
-        for key, group in sorted(groups.items(), key=lambda row: -sum(one.wire_bytes * one.times for one in row[1]))
+        for key, group in sorted(groups.items(), key=lambda row: -sum(one.sent_bytes for one in row[1]))
     ]
     titles = [
         "collective", "axis", "part", "beside work", "#instructions", "#per step", "#sent per step",
@@ -202,44 +179,11 @@ def _beside(group: Sequence[Overlap]) -> str:
     return ", ".join(f"{mean:.1f} {word}" for word, mean in means.items() if mean) or "nothing"
 
 
-def _time(walked: Walked) -> list[str]:
-    grid = _lines(time_grid(walked)) if walked.seconds else []
-    return [*grid, *(f"  {note}" for note in time_notes(walked))]
+def _time(times: Breakdown) -> list[str]:
+    return [*(_lines(time_grid(times)) if times.shares else []), *(f"  {note}" for note in times.notes)]
 
 
-def time_grid(walked: Walked) -> Grid:
-    rows = [(what, f"{seconds / walked.seconds:.1%}") for what, seconds in walked.spent.items()]
-    heading = (
-        "where the time of a step goes: the schedule walked with published rates (docs/compiling.md), no prediction"
-    )
+def time_grid(times: Breakdown) -> Grid:
+    rows = [(what, f"{share:.1%}") for what, share in times.shares.items()]
+    heading = "where the time of a step goes: the schedule with published rates (docs/compiling.md), no prediction"
     return Grid(heading, ["spent on", "#share"], rows)
-
-
-def time_notes(walked: Walked) -> list[str]:
-    modelled = [f"modelled in all: {report.seconds_text(walked.seconds)}; {UNKNOWN}"] if walked.seconds else []
-    return [*modelled, *walked.notes]
-
-
-# --- lines of the comparison --------------------------------------------------------------------
-
-
-def line_texts(line: Line) -> list[str]:
-    state = "" if line.explained else "   NOT EXPLAINED"
-    rows = [
-        ("at most" if line.at_most else "formula", f"{_amount(line.expected, line.unit)}   {line.formula}"),
-        *((_signed(cause.amount, line.unit), cause.text) for cause in line.causes),
-        ("program", _amount(line.counted, line.unit)),
-        ("left over", f"{_signed(line.left_over, line.unit)}{state}"),
-    ]
-    return [f"  {line.what}", *aligned(rows, indent="    ")]
-
-
-def _amount(number: float, unit: str) -> str:
-    if unit == "bytes":
-        return report.bytes_text(number)
-    return f"{number:.7g} {unit}" if unit == "FLOPs" else f"{number:,.0f}"
-
-
-def _signed(number: float, unit: str) -> str:
-    sign = "-" if number < 0 else "+"
-    return f"{sign}{_amount(abs(number), unit)}" if number else "0"

@@ -1,15 +1,27 @@
-"""A compiled step beside the benchmark that it was compiled from: whether it fits, what it sends, how it agrees."""
+"""A compiled step and its benchmark: whether it fits, what it holds at the peak by kind, and what it sends. Pure."""
 
+import re
 from typing import NamedTuple
 
-from benchmarks.compilation.compiled import Compiled, Line, not_explained
-from benchmarks.compilation.compiled_check import compare
-from benchmarks.compilation.held import Kind, kinds
-from benchmarks.compilation.overlap import overlap
-from benchmarks.compilation.walk import Walked, rates_of, walk
-from benchmarks.errors import RequestError
+from benchmarks.compilation.breakdown import Breakdown, breakdown
+from benchmarks.compilation.compiled import Compiled, Held
+from benchmarks.compilation.schedule import overlap
 from benchmarks.model import capacity
-from benchmarks.values import Benchmark, Storage
+from benchmarks.values import Benchmark, Storage, Value
+
+REST = "the layer at work"
+# Kind of a buffer -> the parts of the formula (capacity.memory_by_part) that stand for it.
+PARTS: dict[str, tuple[str, ...]] = {
+    "weights": ("parameters",),
+    "optimizer": ("optimizer",),
+    "gradients": ("gradients",),
+    "reordered weights": ("reordered_weights",),
+    "kept activations": ("saved_activations",),
+    "gathered weights": ("gathered_layers",),
+    "vocabulary": ("logits", "gathered_head"),
+    REST: ("pipelined_layers", "attention_scores", "workspace"),
+}
+MODEL, OPTIMIZER = "state['model']", "state['optimizer']"
 
 
 class Program(NamedTuple):
@@ -26,33 +38,19 @@ class Program(NamedTuple):
         return self.usable_bytes is None or self.compiled.peak_bytes <= self.usable_bytes
 
     @property
-    def memory(self) -> list[Kind]:
+    def memory(self) -> list["Kind"]:
         return kinds(self.benchmark, self.compiled, capacity.memory_by_part(self.benchmark, self.storage))
 
     @property
-    def lines(self) -> list[Line]:
-        """Each figure of the program that a formula predicts."""
-        return compare(self.benchmark, self.storage, self.compiled)
-
-    @property
-    def not_explained(self) -> list[str]:
-        return not_explained(self.lines, self.compiled)
-
-    @property
-    def walked(self) -> Walked:
-        """Of no seconds, with the reason, where the device's rates are not known."""
-        try:
-            rates = rates_of(self.benchmark.hardware)
-        except RequestError as unknown:
-            return Walked(seconds=0.0, spent={}, exchanged=[], loops={}, notes=[f"{unknown.what}: {unknown.where}"])
-        return walk(self.compiled.schedule, rates)
+    def breakdown(self) -> Breakdown:
+        return breakdown(self.compiled.schedule, self.benchmark.hardware)
 
     @property
     def bytes_by_axis(self) -> dict[str, tuple[float, float]]:
         """Axis -> exposed and hidden bytes that a device sends in a step."""
         found: dict[str, tuple[float, float]] = {}
         for one in overlap(self.compiled.schedule):
-            sent, axis = one.wire_bytes * one.times, " and ".join(one.axes)
+            sent, axis = one.sent_bytes, " and ".join(one.axes)
             exposed, hidden = found.get(axis, (0.0, 0.0))
             found[axis] = (exposed, hidden + sent) if one.hidden else (exposed + sent, hidden)
         return {axis: both for axis, both in found.items() if sum(both)}
@@ -60,3 +58,58 @@ class Program(NamedTuple):
     @property
     def exposed_bytes(self) -> float:
         return sum(exposed for exposed, _ in self.bytes_by_axis.values())
+
+
+# --- memory at the peak, by kind ----------------------------------------------------------------
+
+
+class Kind(Value, frozen=True):
+    """All buffers of one kind at the peak, of one device."""
+
+    name: str
+    held_bytes: float
+    planned_bytes: float
+
+
+def kinds(benchmark: Benchmark, compiled: Compiled, planned: dict[str, float]) -> list[Kind]:
+    """Together the compiled peak and the plan's total. What no buffer accounts for is of the layer at work."""
+    held = dict.fromkeys(PARTS, 0.0)
+    for buffer in compiled.held:
+        held[kind_of(buffer, benchmark)] += buffer.bytes
+    held[REST] += compiled.peak_bytes - sum(held.values())
+    known = {part for parts in PARTS.values() for part in parts}
+    others = sum(size for part, size in planned.items() if part not in known)
+    return [
+        Kind(
+            name=name,
+            held_bytes=held[name],
+            planned_bytes=sum(planned.get(part, 0.0) for part in parts) + (others if name == REST else 0.0),
+        )
+        for name, parts in PARTS.items()
+    ]
+
+
+def kind_of(buffer: Held, benchmark: Benchmark) -> str:
+    sizes = [int(size) for size in re.findall(r"\d+", buffer.shape.partition("[")[2])]
+    every_layer = benchmark.model.layers in sizes and len(sizes) > 1
+    if buffer.argument:
+        return "optimizer" if buffer.op.startswith(OPTIMIZER) else "weights" if buffer.op.startswith(MODEL) else REST
+    if every_layer and buffer.op.startswith(MODEL):
+        return "reordered weights"
+    if every_layer:
+        return "kept activations" if buffer.part == "forward" else "gradients"
+    if benchmark.model.vocabulary_size in sizes:
+        return "vocabulary"
+    return "gathered weights" if buffer.instruction == "all-gather" else REST
+
+
+def place_of(buffer: Held) -> str:
+    """The layer and operation of the framework that a buffer belongs to, in words."""
+    if buffer.op.startswith("state["):
+        path = [
+            word for word in re.findall(r"'([^']+)'", buffer.op) if word not in ("model", "optimizer", "opt_state")
+        ]
+        return ".".join(path)
+    operation = re.sub(r".*/", "", buffer.op).rstrip(")")
+    where = " ".join(filter(None, [buffer.layer, operation if operation != buffer.layer else ""]))
+    return ", ".join(filter(None, [where or buffer.name.partition("{")[0], buffer.part.replace("elsewhere", "")]))

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from benchmarks.compilation import compiled_report
-from benchmarks.compilation.compiled import Compiled, ProfileRead
-from benchmarks.compilation.overlap import overlap
+from benchmarks.compilation.compiled import Compiled
 from benchmarks.compilation.program import Program
-from benchmarks.compilation.walk import UNKNOWN
-from benchmarks.errors import EXIT_INVALID, EXIT_REFUSED, EXIT_VALID, RequestError, StepmarkError
+from benchmarks.compilation.schedule import overlap
+from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import Grid, plural
 from benchmarks.request.resolve import Request
@@ -20,6 +19,7 @@ from benchmarks.sweeps import sweep
 from benchmarks.values import Value
 
 PLANNED = "as planned"
+UNKNOWN = "autotuning, NCCL's algorithms, contention, power and slow nodes"
 EXAMPLE = '--flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"'
 # Settings whose own values have commas are no lists.
 WHOLE = re.compile(r"xla_|env\.|.*targets|.*modules")
@@ -116,7 +116,7 @@ def grid(programs: Mapping[str, Program]) -> Grid:
     first = next(iter(programs))
     rows = [_variant(name, programs[name], first, programs[first]) for name in ranked(programs)]
     titles = [
-        "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives", "#modelled tokens/s",
+        "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives",
         f"beside '{first}'",
     ]  # fmt: skip
     names = {report.title(program.benchmark) for program in programs.values()}
@@ -129,7 +129,7 @@ def notes(failed: Mapping[str, StepmarkError]) -> list[str]:
     return [
         *(error.what for error in failed.values()),
         "Ranked by whether it fits, then by the bytes per token that no matmul or attention hides.",
-        f"Modelled tokens/s of a GPU, beside the first variant: the schedule walked with published rates; {UNKNOWN}.",
+        f"A compiler without a GPU cannot know {UNKNOWN}.",
     ]
 
 
@@ -147,7 +147,6 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
         ", ".join(f"{axis} {report.bytes_text(exposed)}" for axis, (exposed, _) in by_axis.items()) or "none",
         ", ".join(f"{axis} {report.bytes_text(hidden)}" for axis, (_, hidden) in by_axis.items()) or "none",
         f"{len(found)}, {sum(one.hidden for one in found)} hidden",
-        f"{_modelled(program) / _modelled(first) - 1:+.1%}" if _modelled(first) and _modelled(program) else "unknown",
         "" if name == first_name else changed(program.compiled, first.compiled),
     )
 
@@ -169,26 +168,15 @@ def too_large(programs: Mapping[str, Program]) -> RequestError | None:
 
 
 def exit_code(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> int:
-    """Variants are compared with each other; only a program that is alone is held to the formulas."""
     if failed:
         return max(error.exit_code for error in failed.values())
-    if too_large(programs):
-        return EXIT_REFUSED
-    explained = len(programs) > 1 or not next(iter(programs.values())).not_explained
-    return EXIT_VALID if explained else EXIT_INVALID
-
-
-def _modelled(program: Program) -> float:
-    """Tokens/s of a GPU by the walk; 0 where the device's rates are not known. Used as a ratio alone."""
-    seconds = program.walked.seconds
-    return program.benchmark.tokens_per_step / seconds / program.benchmark.gpus if seconds else 0.0
+    return EXIT_REFUSED if too_large(programs) else EXIT_VALID
 
 
 def changed(compiled: Compiled, first: Compiled) -> str:
     """What differs in the finished program, in words."""
     if compiled.program_sha256 == first.program_sha256:
         return "the same program"
-    profile = [profile_text(compiled.profile)] if compiled.profile else []
     now, before = (Counter(one.kind for one in overlap(program.schedule)) for program in (compiled, first))
     counts = [f"{before[kind]} -> {now[kind]} {kind}" for kind in sorted(now | before) if now[kind] != before[kind]]
     synchronous, was = (
@@ -196,12 +184,7 @@ def changed(compiled: Compiled, first: Compiled) -> str:
     )
     counts += [f"{was} -> {synchronous} synchronous"] if synchronous != was else []
     memory = f"peak {compiled.peak_bytes / first.peak_bytes - 1:+.1%}"
-    return ", ".join([memory, *counts, *profile])
-
-
-def profile_text(profile: ProfileRead) -> str:
-    found = "all instructions" if profile.found is None else f"{profile.found:,} instructions"
-    return f"XLA has read the cost of {found}" + (f", and misses {profile.missing}" if profile.missing else "")
+    return ", ".join([memory, *counts])
 
 
 class Variants(Value, frozen=True):

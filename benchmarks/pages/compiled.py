@@ -1,4 +1,4 @@
-"""A compiled step's page: what a device holds, what the program exchanges, where its modelled time goes. Pure.
+"""A compiled step's page: what a device holds, what the program exchanges, where its time goes. Pure.
 
 Its tables are those of the text report (benchmarks/compilation/compiled_report.py and variants.py).
 """
@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.compilation import compiled_report as report
 from benchmarks.compilation import variants
-from benchmarks.compilation.held import Kind
-from benchmarks.compilation.program import Program
-from benchmarks.compilation.walk import Walked
+from benchmarks.compilation.program import Kind, Program
 from benchmarks.errors import StepmarkError
 from benchmarks.pages.drawing import BLUE, INK, MUTED, Margins, plot
 from benchmarks.pages.layer_schedule import schedule_plot
@@ -19,11 +17,9 @@ from benchmarks.pages.page import (
     Box,
     Cell,
     Facts,
-    Fold,
     Headline,
     Headlines,
     Key,
-    LogTail,
     Overview,
     Part,
     Plot,
@@ -35,7 +31,7 @@ from benchmarks.pages.page import (
 )
 from benchmarks.pages.run import described
 from benchmarks.rendering.columns import Grid
-from benchmarks.rendering.report import bytes_text, seconds_text, title
+from benchmarks.rendering.report import bytes_text, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,31 +63,26 @@ def _variants_part(programs: Mapping[str, Program], failed: Mapping[str, Stepmar
 
 
 def compiled_part(program: Program, key: str = "program", name: str = "") -> Part:
-    compiled, walked = program.compiled, program.walked
-    lines = [text for line in program.lines for text in report.line_texts(line)]
+    compiled, times = program.compiled, program.breakdown
     blocks: list[Block] = [
         Box("bad", "It does not fit", [] if program.fits else [report.fits_text(program)]),
-        Box("warm", "What no formula explains", program.not_explained),
-        Headlines(_headlines(program, walked)),
+        Headlines(_headlines(program)),
         Section("Memory", [
             Plots(_memory_plot(program.memory, f"{key}-memory")),
             Words([f"{report.held_text(program)}; {report.fits_text(program)}"], "muted"),
             _table(report.buffers_grid(program)),
         ]),
         Section("Time", [
-            _table(report.time_grid(walked)),
-            Words(report.time_notes(walked), "muted"),
-            Plots(schedule_plot(program.benchmark, compiled.schedule, walked.loops, f"{key}-layer")),
+            _table(report.time_grid(times)),
+            Words(times.notes, "muted"),
+            Plots(schedule_plot(program.benchmark, compiled.schedule, times.loops, f"{key}-layer")),
         ]),
         Section("Collectives", [_table(report.collectives_grid(compiled.schedule))]),
         Section("Matmuls and attention", [_table(report.kernels_grid(compiled.schedule))]),
-        Section("The program", [
-            Facts(report.rows(program.benchmark, compiled)),
-            Fold("Compared with the formulas", [LogTail("For one device and step", lines)]),
-        ]),
+        Section("The program", [Facts(report.rows(compiled))]),
     ]  # fmt: skip
-    tone: Tone = "bad" if not program.fits else "warm" if program.not_explained else "good"
-    verdict = "does not fit" if not program.fits else "not explained" if program.not_explained else "fits"
+    tone: Tone = "good" if program.fits else "bad"
+    verdict = "fits" if program.fits else "does not fit"
     heading = title(program.benchmark).partition(" · ")[0]
     under = described(program.benchmark)
     overview = Overview(name or heading, under)
@@ -104,12 +95,11 @@ def _table(grid: Grid) -> Table:
     )
 
 
-def _headlines(program: Program, walked: Walked) -> list[Headline]:
-    peak, sent = program.compiled.peak_bytes, program.compiled.wire_bytes
+def _headlines(program: Program) -> list[Headline]:
+    peak, sent = program.compiled.peak_bytes, sum(map(sum, program.bytes_by_axis.values()))
     planned = sum(one.planned_bytes for one in program.memory)
-    exposed = sum(one.exposed_seconds for one in walked.exchanged)
-    seconds = sum(one.seconds for one in walked.exchanged)
-    found = [
+    exposed = program.exposed_bytes
+    return [
         Headline(
             "memory of a device at its peak",
             bytes_text(peak),
@@ -117,14 +107,10 @@ def _headlines(program: Program, walked: Walked) -> list[Headline]:
             "compiled.peak_bytes",
             f"planned {bytes_text(planned)} ({planned / peak - 1:+.1%})",
         ),
-        Headline("sent by a device in a step", bytes_text(sent), sent, "compiled.wire_bytes"),
+        Headline(
+            "sent by a device in a step", bytes_text(sent), sent, "sent_per_step", f"{bytes_text(exposed)} exposed"
+        ),
     ]
-    if seconds:
-        hidden, detail = 1 - exposed / seconds, f"{seconds_text(exposed)} of {seconds_text(seconds)} exposed"
-        found.append(
-            Headline("communication time hidden, modelled", f"{hidden:.1%}", hidden, "modelled.exchanged", detail)
-        )
-    return found
 
 
 # --- memory -------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""The schedule of a layer, forward and backward: the spans of a walked program as bars with names. Pure."""
+"""The schedule of a layer, forward and backward: the spans of a trip as bars with names. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from benchmarks.compilation.breakdown import Span
 from benchmarks.compilation.schedule import Operation, Schedule
-from benchmarks.compilation.walk import Span
 from benchmarks.pages.page import Plot
 from benchmarks.pages.timeline import Bar, Lane, Look, Trip, timeline
 from benchmarks.rendering.columns import plural
@@ -48,7 +48,6 @@ def _short_names(trips: Iterable[Trip]) -> str:
 
 def layer_trips(benchmark: Benchmark, schedule: Schedule, loops: Loops) -> list[Trip]:
     """A trip of the loop over layers forward, and of the one backward."""
-    operations = {one.name: one for lines in schedule.computations.values() for one in lines}
     found = []
     for heading, parts in (("Forward", {"forward"}), ("Backward", {"backward", "recomputed"})):
         loop = _loop(schedule, loops, parts)
@@ -60,7 +59,7 @@ def layer_trips(benchmark: Benchmark, schedule: Schedule, loops: Loops) -> list[
         layers = max(1, round(benchmark.model.layers / benchmark.parallelism.pipeline / loop.trips))
         exposed = f"{seconds_text(waits)} of it exposed communication" if waits else "all communication hidden"
         under = f"{seconds_text(seconds)} modelled, {exposed}; {plural(loop.trips, 'trip')} a step"
-        bars = _bars(spans, operations)
+        bars = _bars(spans)
         found.append(Trip(f"{heading}: {plural(layers, 'layer')}", under, seconds, layers, bars))
     return found
 
@@ -75,21 +74,21 @@ def _loop(schedule: Schedule, loops: Loops, parts: set[str]) -> Operation | None
 
 
 def _belongs(span: Span, parts: set[str]) -> bool:
-    return span.stream == "compute" and span.part in parts
+    return span.stream == "compute" and span.operation.part in parts
 
 
-def _bars(spans: Iterable[Span], operations: dict[str, Operation]) -> list[Bar]:
-    output = max((operations[s.name].flops for s in spans if operations[s.name].layer == OUTPUT), default=0.0)
+def _bars(spans: Sequence[Span]) -> list[Bar]:
+    output = max((span.operation.flops for span in spans if span.operation.layer == OUTPUT), default=0.0)
     return [
         Bar(
             lane=LANES[span.stream],
-            look="copy" if span.stream == "side" else LOOKS.get(span.what, "memory"),
+            look="copy" if span.stream == "side" else LOOKS.get(span.operation.what, "memory"),
             start_seconds=span.start_seconds,
             seconds=span.seconds,
-            labels=_labels(operations[span.name], output),
-            details=_details(span, operations[span.name], output),
+            labels=_labels(span.operation, output),
+            details=_details(span, output),
             exposed_seconds=span.exposed_seconds,
-            recomputed=span.part == "recomputed" and span.what in ("matmul", "attention"),
+            recomputed=span.operation.part == "recomputed" and span.operation.what in ("matmul", "attention"),
         )
         for span in spans
     ]
@@ -109,10 +108,11 @@ def _labels(operation: Operation, output_flops: float) -> Sequence[str]:
     return ()
 
 
-def _details(span: Span, operation: Operation, output_flops: float) -> str:
-    """What a pointer is told."""
-    path = "/".join(span.op.split("/")[-LAST_WORDS:])[-LONGEST:]
-    name = (*_labels(operation, output_flops), operation.layer, span.what)[0]
+def _details(span: Span, output_flops: float) -> str:
+    """What is shown where a pointer rests."""
+    operation = span.operation
+    path = "/".join(operation.op.split("/")[-LAST_WORDS:])[-LONGEST:]
+    name = (*_labels(operation, output_flops), operation.layer, operation.what)[0]
     along = f" along {' and '.join(operation.axes)}" if operation.axes else ""
     exposed = f", {seconds_text(span.exposed_seconds)} of it exposed" if span.exposed_seconds else ""
     amounts = [
@@ -120,4 +120,5 @@ def _details(span: Span, operation: Operation, output_flops: float) -> str:
         *([f"{operation.flops:.3g} FLOPs in {operation.dtype}"] if operation.flops else []),
         *([bytes_text(operation.bytes)] if operation.bytes else []),
     ]
-    return "\n".join([f"{name or span.what}{along} ({span.part})", ", ".join(amounts), span.name, path]).strip()
+    title = f"{name or operation.what}{along} ({operation.part})"
+    return "\n".join([title, ", ".join(amounts), operation.name, path]).strip()

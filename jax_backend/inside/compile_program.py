@@ -9,8 +9,7 @@ MaxText is imported once, and each job is compiled in a fork before JAX does any
 process, and aborts it over an unknown one. A job that fails leaves DIR/NUMBER/failed.json, and its own words in
 DIR/NUMBER/log.
 
-Matmuls and traffic are read from the dump after SPMD partitioning (hlo.py says why); memory, kernels and the schedule
-are those of the finished program.
+Memory and the schedule are those of the finished program.
 """
 
 import argparse
@@ -25,12 +24,8 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-PARTITIONED = "*after_spmd-partitioning*.txt"
 FINISHED = "*gpu_after_optimizations"  # -buffer-assignment.txt and others
-# Of MaxText's weights, those outside the layers. In a layer all are moved alike.
-WEIGHTS = {"token_embedder": "embedding", "logits_dense": "head", "decoder_norm": "last norm"}
 TRAINS_ADAPTERS = "lora.enable_lora=true"
-LOOKUPS = ("gather", "scatter-add")  # only the embedding is looked up, and its gradient added to
 
 
 HERE = Path(__file__).resolve().parent
@@ -99,7 +94,7 @@ class Step:
         function, ins, outs, static, donated = maxtext_utils.get_functional_train_with_signature(
             train.train_step, data, placed, model, config, weights
         )
-        self.state, self.placed = arguments[0], placed
+        self.state = arguments[0]
         clock.stop("set up")
         with jax.set_mesh(self.mesh), logical_axis_rules(config.logical_axis_rules):
             jitted = jax.jit(
@@ -115,14 +110,6 @@ class Step:
         from flax import nnx
 
         return sum(leaf.size for leaf in jax.tree.leaves(nnx.filter_state(self.state["model"], nnx.Param)))
-
-    def state_bytes(self):
-        """Of one device: everything that a step begins with, but for the batch."""
-        import jax
-
-        leaves, places = jax.tree.leaves(self.state), jax.tree.leaves(self.placed)
-        assert len(leaves) == len(places)
-        return sum(bytes_of(leaf, place) for leaf, place in zip(leaves, places, strict=True))
 
 
 class AbsentGpus:
@@ -154,105 +141,26 @@ def hybrid_mesh(within, between, devices, **_):
     return side_by_side.reshape([b * w for b, w in zip(between, within, strict=True)])
 
 
-def bytes_of(leaf, place):
-    import jax
-
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return 0  # keys of random numbers: some bytes
-    size = leaf.dtype.itemsize
-    for length in place.shard_shape(leaf.shape):
-        size *= length
-    return size
-
-
 # --- what is in it ------------------------------------------------------------------------------
 
 
-def together(rows, *amounts):
-    """Rows that differ in nothing but these amounts as one, with their sums; the largest of the last one first."""
-    found = {}
-    for row in rows:
-        key = tuple(value for name, value in row.items() if name not in amounts)
-        before = found.get(key)
-        found[key] = row | {name: before[name] + row[name] for name in amounts} if before else row
-    return sorted(found.values(), key=lambda row: -row[amounts[-1]])
-
-
-def matmuls(dots):
-    rows = (
-        {
-            "part": hlo.part_of(dot.op_name),
-            "dtype": " x ".join(dict.fromkeys(dot.dtypes)),
-            "by_a_vector": dot.by_a_vector,
-            "count": dot.times,
-            "flops": dot.times * dot.flops,
-        }
-        for dot in dots
-    )
-    return together(rows, "count", "flops")
-
-
-def attention_kernels(kernels):
-    """Executions of a step; the kernels of cuDNN alone say in their names what they are."""
-    found = {}
-    for name, times in kernels.items():
-        if "fmha" in name:
-            part = "backward" if name.endswith("Backward") else "forward"
-            found[part] = found.get(part, 0) + times
-    return found
-
-
-def collectives(moves, mesh, words):
-    """Those that do the same thing, together."""
-    rows = (
-        {
-            "kind": move.kind,
-            "dtype": move.dtype,
-            "group_size": len(move.group),
-            "axes": tuple(dict.fromkeys(words.get(axis, axis) for axis in hlo.axes_along(move.group, mesh))),
-            "part": hlo.part_of(move.op_name),
-            "in_a_loop": "while/body" in move.op_name,
-            "what": what_of(move),
-            "count": move.times,
-            "buffer_bytes": move.times * move.buffer_bytes,
-            "wire_bytes": move.times * move.wire_bytes,
-        }
-        for move in moves
-    )
-    return together(rows, "count", "buffer_bytes", "wire_bytes")
-
-
-def what_of(move):
-    """The weight that is moved, in Stepmark's words, where it is known; else the operation that needs it."""
-    weight = next((word for name, word in WEIGHTS.items() if f"['{name}']" in move.argument.replace("\\", "")), None)
-    operation = move.op_name.rsplit("/", 1)[-1]
-    return weight or ("embedding" if operation in LOOKUPS else operation)
-
-
 def report(step, clock, folder, job):
-    account = hlo.account(partitioned(step, folder))
     mesh = {axis: int(size) for axis, size in step.mesh.shape.items() if size > 1}
     memory = step.compiled.memory_analysis()
     text = dump(folder, f"{FINISHED}.txt")
+    program = hlo.parse(text.splitlines())
     found = {
         "versions": kit.installed_versions(PACKAGES),
-        "devices": account.partitions,
+        "devices": program.devices,
         "mesh": in_words(mesh, job.words),
         "parameters": step.parameters(),
-        "state_bytes": step.state_bytes(),
         "argument_bytes": memory.argument_size_in_bytes,
         "temporary_bytes": memory.temp_size_in_bytes,
         "output_bytes": memory.output_size_in_bytes,
         "aliased_bytes": memory.alias_size_in_bytes,
         "peak_bytes": memory.peak_memory_in_bytes,
-        "held": held(folder, hlo.parse(text.splitlines()), hlo.layers(text)),
-        "attention_kernels": attention_kernels(account.kernels),
-        "matmuls": matmuls(account.dots),
-        "collectives": collectives([move for move in account.moves if len(move.group) > 1], mesh, job.words),
+        "held": held(folder, program, hlo.layers(text)),
         "schedule": scheduled.schedule(text, mesh, job.words, nodes_of(step.mesh, job.devices // job.nodes)),
-        "loops": account.loops,
-        "unknown_loops": account.unknown_loops,
-        "not_counted": account.not_counted,
         "step_sha256": digests.of_lowered(step.lowered.compiler_ir("stablehlo").operation),
         "program_sha256": program_digest(text),
         "flags": job.flags,
@@ -322,13 +230,6 @@ def in_words(mesh, words):
     return found
 
 
-def partitioned(step, folder):
-    """For one device nothing is partitioned, and there is no such dump: what was lowered is all."""
-    if step.mesh.size == 1:
-        return step.lowered.compiler_ir("hlo").get_hlo_module().to_string()
-    return dump(folder, PARTITIONED)
-
-
 def dump(folder, pattern):
     """A program may be compiled in several modules, the step is the largest."""
     found = sorted(folder.rglob(pattern), key=lambda path: path.stat().st_size)
@@ -338,30 +239,7 @@ def dump(folder, pattern):
 
 
 def xla_flags(flags, folder):
-    return (
-        f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=spmd-partitioning"
-        " --xla_dump_hlo_module_re=.*train_step.*"
-    ).strip()
-
-
-# --- a PGLE profile -----------------------------------------------------------------------------
-
-PROFILE = "--xla_gpu_pgle_profile_file_or_directory_path="
-READ = "Using PGLE profile from "
-COUNTED = re.compile(r"(Found|Missing) (\d+) instructions from the profile")
-
-
-def profile_read(log):
-    """XLA says nothing of a profile that it cannot read, and counts instructions only if some of them have no cost.
-
-    Of several modules, the step is the largest.
-    """
-    if READ not in log:
-        raise SystemExit("XLA does not say that it has read the PGLE profile")
-    counts = {"Found": None, "Missing": 0}
-    for word, number in COUNTED.findall(log):
-        counts[word] = max(counts[word] or 0, int(number))
-    return {"found": counts["Found"], "missing": counts["Missing"]}
+    return (f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*").strip()
 
 
 # --- the jobs -----------------------------------------------------------------------------------
@@ -372,14 +250,10 @@ def compile_job(job, folder):
     dumps = folder / "hlo"
     dumps.mkdir()
     os.environ["XLA_FLAGS"] = xla_flags(job.flags, dumps)
-    if PROFILE in job.flags:
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"  # XLA then says that it reads the profile
     clock = Clock()
     gpus = AbsentGpus(job.target, job.devices, job.nodes)
     step = Step(job.settings, clock, gpus)
     found = report(step, clock, dumps, job) | {"target": gpus.devices[0].device_kind}
-    if PROFILE in job.flags:
-        found["profile"] = profile_read((folder / "log").read_text(errors="replace"))
     unfinished = folder / "report.json.part"
     unfinished.write_text(json.dumps(found))
     unfinished.replace(folder / "report.json")

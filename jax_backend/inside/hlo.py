@@ -1,10 +1,7 @@
 """Reads HLO as XLA writes it down: which instructions a program has, what they move and multiply.
 
 Pure standard library, loadable by path. PGLE asks an optimized program for its collectives by name
-(`Module.collectives`), the compiler's account for the FLOPs of its matmuls and the bytes of its collectives, loops
-multiplied in (`account`). The account is made for a dump after SPMD partitioning: every collective is there, in the
-type in which it was asked for, before later passes join and move them. A partitioner writes some reduce-scatters as
-all-reduces with a slice, and they are counted as what they are.
+(`Module.collectives`), the compiler's report for its instructions, shapes, loops and groups of devices (schedule.py).
 """
 
 import re
@@ -32,12 +29,6 @@ SENT: Mapping[str, Callable[[int], float]] = {
     "collective-permute": lambda _: 1.0,
     "collective-broadcast": lambda _: 1.0,
 }
-# Opcodes that only pass on what they are given, looked through for the slice behind an all-reduce.
-_PASSED_ON = frozenset({"bitcast", "convert", "copy", "get-tuple-element", "reshape", "transpose"})
-# Matmuls in shapes that are not counted; a call of a library's kernel may be one by its name.
-_NOT_COUNTED = frozenset({"convolution", "ragged-dot", "scaled-dot"})
-_KERNEL = re.compile(r'custom_call_target="[^"]*(?:matmul|gemm|dot|conv)[^"]*"', re.IGNORECASE)
-_SLICES = frozenset({"dynamic-slice"})
 
 # Opcodes whose called computations run as part of the program. (What a reduce or a sort calls holds no collective.)
 _CALLERS = frozenset({"call", "while", "conditional", "fusion", "async-start"})
@@ -135,9 +126,7 @@ class Executed(NamedTuple):
     """An instruction that the entry reaches."""
 
     line: Instruction
-    lines: Mapping[str, Instruction]  # of its computation
-    times: int  # a step, loops multiplied in
-    conditional: str  # in a branch of this conditional, so it may never run; empty where it always does
+    always: bool  # it is in no branch of a conditional
     within: tuple[str, ...]  # the fusions and asynchronous starts around it
 
     @property
@@ -162,19 +151,16 @@ class Module(NamedTuple):
 
     def executed(self) -> Iterator[Executed]:
         """All that the entry reaches; of a conditional every branch, since nobody knows which one runs."""
-        return self._executed(self.entry, 1, "", ())
+        return self._executed(self.entry, True, ())
 
-    def _executed(self, name: str, times: int, conditional: str, within: tuple[str, ...]) -> Iterator[Executed]:
-        lines = self.computations.get(name, {})
-        for line in lines.values():
-            yield Executed(line, lines, times, conditional, within)
+    def _executed(self, name: str, always: bool, within: tuple[str, ...]) -> Iterator[Executed]:
+        for line in self.computations.get(name, {}).values():
+            yield Executed(line, always, within)
             if line.opcode not in _CALLERS:
                 continue
-            often = times * (self.trips(line) or 1) if line.opcode == "while" else times
-            branch = line.name if line.opcode == "conditional" else conditional
             around = (*within, line.name) if line.opcode in ("fusion", "async-start") else within
             for called in line.called:
-                yield from self._executed(called, often, branch, around)
+                yield from self._executed(called, always and line.opcode != "conditional", around)
 
     def trips(self, loop: Instruction) -> int | None:
         """How often a loop's body runs: as XLA says, else the constant that the condition compares with.
@@ -201,7 +187,7 @@ class Module(NamedTuple):
         for one in self.executed():
             if one.collective:
                 name = one.line.name
-                always = not one.conditional and _moves_data_of_the_first(one, self.devices)
+                always = one.always and _moves_data_of_the_first(one, self.devices)
                 always = always or (name in found and found[name].always)
                 found[name] = Collective(name, one.collective, always, (name, *one.within))
         return list(found.values())
@@ -367,132 +353,6 @@ def part_of(op_name: str) -> str:
     if "transpose(" in op_name:
         return "backward"
     return "forward" if "jvp(" in op_name else "elsewhere"
-
-
-# --- what is counted ----------------------------------------------------------------------------
-
-
-class Dot(NamedTuple):
-    """A matmul of the program."""
-
-    flops: float  # of one execution
-    times: int  # executions a step
-    dtypes: tuple[str, str]  # of what is multiplied
-    by_a_vector: bool  # one side is a vector: a scale that is written as a dot
-    op_name: str
-
-
-class Move(NamedTuple):
-    """A collective of the program."""
-
-    kind: str
-    dtype: str
-    group: tuple[int, ...]  # the devices of the first group
-    times: int
-    buffer_bytes: float  # the whole buffer, of one execution
-    wire_bytes: float  # what a device sends of it
-    op_name: str
-    argument: str  # the name of the program's argument that is moved; empty where it is none
-
-
-class Account(NamedTuple):
-    partitions: int
-    dots: list[Dot]
-    moves: list[Move]
-    loops: dict[str, int]  # -> trip count
-    unknown_loops: list[str]  # counted as one trip
-    not_counted: list[str]  # what may be a matmul in another shape, or may run or not
-    kernels: dict[str, int]  # calls of libraries' kernels by their targets -> times
-
-
-def account(text: str) -> Account:
-    """All that the program's entry reaches."""
-    program = parse(text.splitlines())
-    found = Account(program.devices, [], [], {}, [], [], {})
-    branches: dict[str, None] = {}  # conditionals that compute or move something
-    for one in program.executed():
-        line = one.line
-        if line.opcode == "while":
-            trips = program.trips(line)
-            if trips is None:
-                found.unknown_loops.append(line.name)
-            else:
-                found.loops[line.name] = trips
-        elif line.opcode == "dot":
-            found.dots.append(_dot(one))
-        elif one.collective:
-            found.moves.append(_move(one, program.devices))
-        elif line.opcode in _NOT_COUNTED or (line.opcode == "custom-call" and _KERNEL.search(line.attributes)):
-            found.not_counted.append(f"{line.name} ({line.opcode})")
-        elif line.target:
-            found.kernels[line.target] = found.kernels.get(line.target, 0) + one.times
-        if one.conditional and (line.opcode == "dot" or one.collective):
-            branches[one.conditional] = None
-    found.not_counted.extend(f"{name} (which branch of a conditional runs)" for name in branches)
-    return found
-
-
-def _dot(one: Executed) -> Dot:
-    line = one.line
-    left, right = (shapes_named(operand, one.lines)[0] for operand in line.operands[:2])
-    together = prod(left.sizes[axis] for axis in line.dims("lhs_contracting_dims"))
-    batch = prod(left.sizes[axis] for axis in line.dims("lhs_batch_dims"))
-    rows = prod(left.sizes) // (together * batch)
-    columns = prod(right.sizes) // (together * batch)
-    return Dot(
-        flops=2.0 * batch * rows * columns * together,
-        times=one.times,
-        dtypes=(left.dtype, right.dtype),
-        by_a_vector=1 in (rows, columns) or together == 1,
-        op_name=line.op_name,
-    )
-
-
-def _move(one: Executed, partitions: int) -> Move:
-    line, lines, kind = one.line, one.lines, one.collective
-    group = first_group(line.attributes, partitions)
-    operands = [shape for operand in line.operands for shape in shapes_named(operand, lines)]
-    given = sum(shape.bytes for shape in operands)
-    whole = given * len(group) if kind == "all-gather" else given
-    if kind == "all-reduce" and _is_sliced(line.name, lines, whole / len(group)):
-        kind = "reduce-scatter"
-    return Move(
-        kind=kind,
-        dtype=operands[0].dtype if operands else "",
-        group=group,
-        times=one.times,
-        buffer_bytes=whole,
-        wire_bytes=whole * SENT[kind](len(group)) if len(group) > 1 else 0.0,
-        op_name=line.op_name,
-        argument=_argument(line, lines),
-    )
-
-
-def _argument(line: Instruction, lines: Mapping[str, Instruction]) -> str:
-    """What a line passes on, looked for back to where it enters."""
-    while line.operands and line.operands[0] in lines:
-        line = lines[line.operands[0]]
-        if line.opcode == "parameter":
-            return line.op_name
-        if line.opcode not in _PASSED_ON and line.opcode != "all-gather":
-            break
-    return ""
-
-
-def _is_sliced(name: str, lines: Mapping[str, Instruction], slice_bytes: float) -> bool:
-    """Whether all uses of an all-reduce take a device's own share of it, and nothing else."""
-    users = [
-        line
-        for line in lines.values()
-        if f"%{name}" in line.arguments and any(name == operand.partition("#")[0] for operand in line.operands)
-    ]
-    return bool(users) and all(_takes_a_slice(user, lines, slice_bytes) for user in users)
-
-
-def _takes_a_slice(user: Instruction, lines: Mapping[str, Instruction], slice_bytes: float) -> bool:
-    if user.opcode in _SLICES:
-        return sum(shape.bytes for shape in user.shapes) <= slice_bytes
-    return user.opcode in _PASSED_ON and _is_sliced(user.name, lines, slice_bytes)
 
 
 # --- groups of devices --------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class Reader:
         if line.opcode != "async-start":
             return self._operation(line, lines) | event
         inner, within = self._wrapped(line)
-        return self._operation(inner, within) | event | {"wraps": inner.name}
+        return self._operation(inner, within) | event
 
     def _wrapped(self, line):
         within = self._program.computations[line.called_as["calls"]]

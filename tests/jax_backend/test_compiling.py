@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks.errors import RequestError
 from jax_backend import compiling, planning
-from jax_backend.inside import compile_program
 from jax_backend.phases import CUDA_LOCK
 from tests.jax_backend.asked import CONFIGS, refusal, resolved, settings_of
 
@@ -20,26 +19,6 @@ def test_a_gpu_s_program_has_the_plan_s_settings_and_flags_but_for_transformer_e
     assert job.flags == planning.xla_flags_text(asked.xla_flags)
     assert (job.devices, job.nodes) == (512, 64)
     assert "cudnn_flash_te" in job.replaced["attention"]
-
-
-SAYS = "W profile_guided_latency_estimator.cc:192] {} {} instructions from the profile.\n"
-READ = "I gpu_hlo_schedule.cc:392] Using PGLE profile from /x.pbtxt\n"
-
-
-@pytest.mark.parametrize(
-    ("log", "found", "missing"),
-    [
-        (READ, None, 0),
-        (READ + "".join(map(SAYS.format, ("Found", "Missing") * 2, (2, 1, 498, 24))), 498, 24),
-    ],
-)
-def test_what_xla_says_of_a_profile_is_of_the_step(log: str, found: int | None, missing: int) -> None:
-    assert compile_program.profile_read(log) == {"found": found, "missing": missing}
-
-
-def test_silence_about_a_profile_is_an_error() -> None:
-    with pytest.raises(SystemExit, match="does not say that it has read"):
-        compile_program.profile_read("compiling\n")
 
 
 def test_a_context_axis_is_refused() -> None:

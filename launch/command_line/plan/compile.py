@@ -9,8 +9,8 @@
     python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 --html=FILE.html
         a page with the memory, the collectives and the schedule of a layer
 
-Exit codes: 0 compiled, and it fits; 3 a program that is alone has FLOPs, bytes or weights that no formula explains;
-2 no program fits the device, or the request was wrong, such as an unknown XLA flag; 1 the compiler failed.
+Exit codes: 0 compiled, and it fits; 2 no program fits the device, or the request was wrong, such as an unknown XLA
+flag; 1 the compiler failed.
 """
 
 import sys

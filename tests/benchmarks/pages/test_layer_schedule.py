@@ -1,9 +1,9 @@
-"""The loops over layers are found in a walked program, and their operations have names that people know."""
+"""The loops over layers are found in a program, and their operations have names that people know."""
 
 from typing import Any
 
+from benchmarks.compilation.breakdown import Span
 from benchmarks.compilation.schedule import Operation, Schedule
-from benchmarks.compilation.walk import Span
 from benchmarks.pages.layer_schedule import layer_trips, schedule_plot
 from tests.benchmarks.planned import recipe
 
@@ -42,19 +42,15 @@ SCHEDULE = Schedule(
 )
 
 
-def walked(*operations: Operation, exposed: float = 0.0) -> list[Span]:
+def spans_of(*operations: Operation, exposed: float = 0.0) -> list[Span]:
     """A millisecond each, one behind the other."""
     streams: dict[str, Any] = {"gather": "communication", "keep": "side"}
     return [
         Span(
+            operation=one,
             stream=streams.get(one.name, "compute"),
             start_seconds=0.001 * place,
             seconds=0.001,
-            name=one.name,
-            what=one.what,
-            kind=one.kind,
-            op=one.op,
-            part=one.part,
             exposed_seconds=exposed if one.name == "gather" else 0.0,
         )
         for place, one in enumerate(operations)
@@ -62,8 +58,8 @@ def walked(*operations: Operation, exposed: float = 0.0) -> list[Span]:
 
 
 def loops(exposed: float = 0.0) -> dict[str, list[Span]]:
-    head = walked(matmul("head", "Head", part="backward"))
-    return {"micro-steps": head * 1000, "up": walked(*FORWARD, exposed=exposed), "down": walked(*BACKWARD)}
+    head = spans_of(matmul("head", "Head", part="backward"))
+    return {"micro-steps": head * 1000, "up": spans_of(*FORWARD, exposed=exposed), "down": spans_of(*BACKWARD)}
 
 
 def test_a_trip_of_each_loop_over_layers_says_how_many_layers_it_holds() -> None:

@@ -18,7 +18,7 @@ from benchmarks.values import Benchmark
 from jax_backend import BACKEND
 from launch.planning import compiling
 
-SAMPLE = (Path(__file__).parents[2] / "benchmarks/compilation/compiled/llama2_70b_64_fp8.json").read_bytes()
+SAMPLE = (Path(__file__).parents[2] / "benchmarks/compilation/llama2_70b_64_bf16.json").read_bytes()
 ABORTED = (
     "F1123 20:10:57.404649   20248 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_gpu_nonsense=1\n"
 )

@@ -1,0 +1,195 @@
+"""Where the time of a compiled step goes: the shares of a step, and the schedule of each loop along time. Pure.
+
+Compute, communication and a side stream each do one thing at a time, in the order of the schedule. What starts on
+another stream is waited for at its done. The rates are published ones and nothing is fitted, so shares are a
+breakdown and no prediction: autotuning, contention between collectives and matmuls, the power limit and slow nodes
+are not in them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from math import log2
+from typing import NamedTuple
+
+from benchmarks.compilation.schedule import Operation, Schedule
+from benchmarks.values import Hardware
+
+# FlashAttention-3 (arXiv 2407.08608), figures 5 and 6: cuDNN on an H100 SXM5, head dimension 128, sequences of 4,096
+# tokens: 518 TFLOP/s forward with a causal mask, 499 backward; the peak is 989.
+ATTENTION_SHARES = {"forward": 518 / 989, "backward": 499 / 989}
+MEASURED_ATTENTION = ("h100", "h200")  # one chip, with different memory
+
+# NVIDIA's blog, "Getting Started with CUDA Graphs": kernels of 2.9 us take 3.8 us each, launched one behind another.
+KERNEL_GAP_SECONDS = 0.9e-6
+
+# NCCL at June 2026, ncclTunerConstantsDefaults of src/graph/tuning.cc, protocol Simple: the base latency of a ring,
+# and of each hop in a ring or a tree.
+RING_SECONDS = 8.4e-6
+RING_HOP_SECONDS, RING_NETWORK_HOP_SECONDS = 3.4e-6, 14e-6
+TREE_HOP_SECONDS, TREE_NETWORK_HOP_SECONDS = 4.0e-6, 14e-6
+
+EXPOSED, SIDE = "exposed communication", "waiting for the side stream"
+
+
+class Span(NamedTuple):
+    """What one stream does for a while, in one trip of a loop."""
+
+    operation: Operation
+    stream: str  # compute, communication, side
+    start_seconds: float  # since the trip began
+    seconds: float
+    exposed_seconds: float = 0.0  # of communication: how long compute waited for it
+
+
+class Breakdown(NamedTuple):
+    shares: dict[str, float]  # what compute does, or waits for -> its share of the step, the largest first
+    loops: dict[str, list[Span]]  # body -> one trip
+    notes: list[str]
+
+
+def breakdown(schedule: Schedule, hardware: Hardware) -> Breakdown:
+    """Without shares, and with the reason, if a rate of the device is not known."""
+    missing = [*_missing_rates(hardware)]
+    if missing:
+        note = f"the schedule of {hardware.title} has no times: configs/hardware/{hardware.name}.yml lacks"
+        return Breakdown({}, {}, [f"{note} {', '.join(missing)}"])
+    rates = rates_of(hardware)
+    trips: dict[str, _Trip] = {}
+    step = _Trip(schedule.entry, schedule, rates, trips)
+    spent = sorted(step.spent.items(), key=lambda one: -one[1])
+    shares = {what: seconds / step.seconds for what, seconds in spent}
+    loops = {body: trip.spans() for body, trip in trips.items()}
+    return Breakdown(shares, loops, [*_notes(schedule, hardware, rates), *schedule.not_counted])
+
+
+def _notes(schedule: Schedule, hardware: Hardware, rates: "Rates") -> Iterator[str]:
+    if hardware.name not in MEASURED_ATTENTION:
+        yield f"attention reaches the share of the peak that cuDNN does on an H100, also on {hardware.title}"
+    used = {one.dtype for operations in schedule.computations.values() for one in operations if one.what == "matmul"}
+    for dtype in sorted(used - rates.matmul_flops.keys()):
+        yield f"no achievable rate of {dtype} matmuls is known: they are timed by the bytes they move alone"
+
+
+# --- what one operation takes -------------------------------------------------------------------
+
+
+class Rates(NamedTuple):
+    """What a device reaches. FLOPs and bytes a second."""
+
+    matmul_flops: dict[str, float]  # precision -> achievable
+    attention_flops: dict[str, float]  # forward, backward
+    memory_bytes: float
+    node_bytes: float
+    network_bytes: float
+
+
+def _missing_rates(hardware: Hardware) -> Iterator[str]:
+    if not hardware.achievable or "bf16" not in hardware.peaks:
+        yield "achievable"
+    yield from (f"rates.{kind}" for kind in ("memory", "node", "network") if kind not in hardware.rates)
+
+
+def rates_of(hardware: Hardware) -> Rates:
+    rates = {str(kind): (rate.achievable_gb_s or rate.gb_s) * 1e9 for kind, rate in hardware.rates.items()}
+    peak = hardware.peaks["bf16"].tflops * 1e12
+    return Rates(
+        matmul_flops={dtype: rate.tflops * 1e12 for dtype, rate in hardware.achievable.items()},
+        attention_flops={direction: share * peak for direction, share in ATTENTION_SHARES.items()},
+        memory_bytes=rates["memory"],
+        node_bytes=rates["node"],
+        network_bytes=rates["network"],
+    )
+
+
+def seconds_of(operation: Operation, rates: Rates) -> float:
+    """Of one execution that has its stream to itself."""
+    if operation.what == "collective":
+        return _collective_seconds(operation, rates)
+    if operation.what == "attention":
+        rate = rates.attention_flops[operation.kind]
+    else:
+        rate = rates.matmul_flops.get(operation.dtype, 0.0) if operation.what == "matmul" else 0.0
+    computing = operation.flops / rate if rate else 0.0
+    return max(computing, operation.bytes / rates.memory_bytes) + KERNEL_GAP_SECONDS
+
+
+def _collective_seconds(operation: Operation, rates: Rates) -> float:
+    """A ring over all devices of the group. Between nodes, each device sends through a network card of its own."""
+    size, nodes = operation.group_size, operation.group_nodes
+    if size < 2:
+        return KERNEL_GAP_SECONDS
+    within = size / nodes
+    bandwidth = rates.node_bytes if nodes == 1 else min(rates.node_bytes, within * rates.network_bytes)
+    hops = (size - nodes) * RING_HOP_SECONDS + (nodes - 1) * RING_NETWORK_HOP_SECONDS
+    if operation.kind == "all-reduce":  # there and back; NCCL takes a tree where that is shorter
+        tree = (within - 1) * TREE_HOP_SECONDS + log2(nodes) * TREE_NETWORK_HOP_SECONDS
+        hops = 2 * min(hops, tree)
+    if operation.kind in ("collective-permute", "collective-broadcast"):
+        hops = RING_HOP_SECONDS if nodes == 1 else RING_NETWORK_HOP_SECONDS
+    return operation.wire_bytes / bandwidth + hops + RING_SECONDS
+
+
+# --- a trip through a computation ---------------------------------------------------------------
+
+
+class _Trip:
+    """The clock of each stream. Each trip of a loop takes as long: what it starts, it waits for."""
+
+    def __init__(self, computation: str, schedule: Schedule, rates: Rates, loops: dict[str, "_Trip"]) -> None:
+        self.seconds = 0.0  # of the compute stream
+        self.spent: dict[str, float] = defaultdict(float)  # what compute does, or waits for -> seconds
+        self._schedule, self._rates, self._loops = schedule, rates, loops
+        self._free = {"communication": 0.0, "side": 0.0}  # stream -> when it has ended all that was started
+        self._spans: dict[str, Span] = {}
+        for one in schedule.computations[computation]:
+            self._execute(one)
+
+    def spans(self) -> list[Span]:
+        return list(self._spans.values())
+
+    def _execute(self, one: Operation) -> None:
+        if one.what == "loop":
+            self._repeat(one)
+        elif one.event == "done":
+            if started := self._spans.get(one.of):
+                self._wait(started)
+        elif one.what == "collective":
+            sent = self._start(one, "communication")
+            if one.event == "run":
+                self._wait(sent)
+        elif one.event == "start":
+            self._start(one, "side")
+        else:
+            seconds = seconds_of(one, self._rates)
+            self._spans[one.name] = Span(one, "compute", self.seconds, seconds)
+            self.spent[one.what] += seconds
+            self.seconds += seconds
+
+    def _start(self, one: Operation, stream: str) -> Span:
+        span = Span(one, stream, max(self._free[stream], self.seconds), seconds_of(one, self._rates))
+        self._free[stream] = span.start_seconds + span.seconds
+        self._spans[one.name] = span
+        return span
+
+    def _wait(self, span: Span) -> None:
+        """Compute waits; whichever collective is on its stream in that time is exposed."""
+        until = span.start_seconds + span.seconds
+        if until <= self.seconds:
+            return
+        if span.stream == "communication":
+            for name, one in self._spans.items():
+                end = min(one.start_seconds + one.seconds, until)
+                exposed = end - max(one.start_seconds, self.seconds)
+                if one.stream == span.stream and exposed > 0:
+                    self._spans[name] = one._replace(exposed_seconds=one.exposed_seconds + exposed)
+        self.spent[EXPOSED if span.stream == "communication" else SIDE] += until - self.seconds
+        self.seconds = until
+
+    def _repeat(self, loop: Operation) -> None:
+        if loop.body not in self._loops:
+            self._loops[loop.body] = _Trip(loop.body, self._schedule, self._rates, self._loops)
+        trip = self._loops[loop.body]
+        self._spans[loop.name] = Span(loop, "compute", self.seconds, loop.trips * trip.seconds)
+        self.seconds += loop.trips * trip.seconds
+        for what, seconds in trip.spent.items():
+            self.spent[what] += loop.trips * seconds
