@@ -11,9 +11,8 @@ Download what is missing; the same command again resumes:
   export HF_TOKEN=<your token>
   python launch/setup.py --download --model=llama3_70b --task=lora --out=DIR
 
-Write the file of a new site: asks Slurm, a node and you, then checks two nodes:
-  python launch/setup.py --new_site=NAME
-  python launch/setup.py --new_site=NAME --partition=batch --account=ml     (asks nobody)
+Write the file of a new site: asks Slurm and a node, then checks two nodes:
+  python launch/setup.py --new_site=NAME --partition=batch --account=ml
 
 Get a site ready for what you plan to run: folders, container images (imported by a job) or environments:
   python launch/setup.py --site=NAME     (only looks at the images)
@@ -136,7 +135,6 @@ def dataset() -> int:
 
 def new_site() -> int:
     """The file of a new site, and a check of its nodes."""
-    from launch.sites import asked
     from launch.sites import new_site as making
 
     others = (DATASET, *ABOUT_DATASETS, DOWNLOAD, ASSET, *ABOUT_NEEDS, SITE, BACKEND, ENGINE, IMAGE)
@@ -149,7 +147,7 @@ def new_site() -> int:
         replace=bool(FORCE.value),
         dry_run=bool(DRY_RUN.value),
     )
-    return making.make(wanted, places.configs(), asked.on_terminal())
+    return making.make(wanted, places.configs())
 
 
 def site() -> int:

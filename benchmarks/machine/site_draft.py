@@ -88,11 +88,8 @@ class Question(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"--{self.flag}: {', '.join(self.shown) or 'no account of yours is known'}"
-
-    @property
-    def shown(self) -> list[str]:
-        return [f"{name} ({more})" if more else name for name, more in self.choices.items()]
+        shown = [f"{name} ({more})" if more else name for name, more in self.choices.items()]
+        return f"--{self.flag}: {', '.join(shown) or 'no account of yours is known'}"
 
 
 def about_partition(slurm: SlurmFacts) -> Question:

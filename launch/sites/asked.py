@@ -1,11 +1,10 @@
-"""Asks about a cluster that no file describes yet: Slurm's commands, a person, and one node by a small job."""
+"""Asks about a cluster that no file describes yet: Slurm's commands, and one node by a small job."""
 
 import contextlib
 import os
 import re
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from benchmarks.errors import RequestError, closest, nearest
 from benchmarks.machine import site_draft
 from benchmarks.machine.site_draft import Fact, Mount, NodeFacts, PartitionFacts, Question, SlurmFacts
 from benchmarks.values import JobOptions
-from launch.command_line.progress import say
 from launch.running.this_machine import name_of
 from launch.slurm.client import Slurm
 from launch.slurm.options import named
@@ -24,8 +22,6 @@ NODE_MINUTES = 5
 QUEUE_SECONDS = 600.0
 OWN_MOUNTS = Path("/proc/self/mounts")
 WHAT_THERE_IS = "sinfo -s; scontrol show partition; sacctmgr show associations user=$USER"
-
-Ask = Callable[[Question], str]
 
 
 # --- Slurm's commands -------------------------------------------------------------------------------
@@ -91,64 +87,36 @@ def _why_closed(partition: Partition, found: PartitionFacts, accounts: Sequence[
     return ""
 
 
-# --- a person ----------------------------------------------------------------------------------------
+# --- partition and account --------------------------------------------------------------------------
 
 
-def on_terminal() -> Ask | None:
-    """Asks on the terminal; None where there is none."""
-    return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
-
-
-def _ask(question: Question) -> str:
-    usual = next(iter(question.choices), "")
-    lines = [f"which {question.flag}?", *(f"  {choice}" for choice in question.shown)]
-    print(
-        "\n".join([*lines, f"{question.flag}{f' [{usual}]' if usual else ''}: "]), end="", file=sys.stderr, flush=True
-    )
-    line = sys.stdin.readline()
-    return line.strip() or (usual if line else "")  # an end of the input is no answer
-
-
-def person(
-    slurm: SlurmFacts, typed: Mapping[str, Any], ask: Ask | None, command: str
-) -> tuple[PartitionFacts, dict[str, Fact]]:
+def person(slurm: SlurmFacts, typed: Mapping[str, Any], command: str) -> tuple[PartitionFacts, dict[str, Fact]]:
     """The partition, and the options that a person decides; RequestError with all that is missing."""
-    chosen, partition, account, missing = settled(slurm, typed, ask)
+    partitions = {one.name: one for one in slurm.partitions}
+    about_partition = site_draft.about_partition(slurm)
+    chosen = _settle(about_partition, typed)
+    partition = partitions[chosen.value.partition(",")[0]] if chosen else None
+    # Of the partition that `next` names, where none is chosen yet; an account that is typed may be for another.
+    likely = partition or (None if _given("account", typed) else partitions[next(iter(about_partition.choices))])
+    about_account = site_draft.about_account(slurm, likely)
+    account = _settle(about_account, typed) if about_account else None
+    missing = [] if chosen else [about_partition]
+    missing += [about_account] if about_account and not account else []
     if chosen is None or partition is None or missing:
         flags = [f"--{one.flag}={next(iter(one.choices), 'NAME')}" for one in missing]
         raise RequestError(
             f"a new site needs {' and '.join(f'--{one.flag}' for one in missing)}",
-            where="standard input is no terminal" if ask is None else "",
             why="; ".join(one.text for one in missing),
             next_command=" ".join([command, *flags]),
         )
     return partition, {"partition": chosen} | ({"account": account} if account else {})
 
 
-def settled(
-    slurm: SlurmFacts, typed: Mapping[str, Any], ask: Ask | None
-) -> tuple[Fact | None, PartitionFacts | None, Fact | None, list[Question]]:
-    """Partition and account, and the questions without an answer; RequestError where Slurm has not what is typed."""
-    partitions = {one.name: one for one in slurm.partitions}
-    about_partition = site_draft.about_partition(slurm)
-    chosen = _settle(about_partition, typed, ask)
-    partition = partitions[chosen.value.partition(",")[0]] if chosen else None
-    # Of the partition that `next` names, where none is chosen yet; an account that is typed may be for another.
-    likely = partition or (None if _given("account", typed) else partitions[next(iter(about_partition.choices))])
-    about_account = site_draft.about_account(slurm, likely)
-    account = _settle(about_account, typed, ask) if about_account else None
-    missing = [] if chosen else [about_partition]
-    missing += [about_account] if about_account and not account else []
-    return chosen, partition, account, missing
-
-
-def _settle(question: Question, typed: Mapping[str, Any], ask: Ask | None) -> Fact | None:
-    """As typed, else the only choice there is, else what the person says; None: nobody says it."""
+def _settle(question: Question, typed: Mapping[str, Any]) -> Fact | None:
+    """As typed, else the only choice there is; None: it has to be typed."""
     fact = _given(question.flag, typed)
     if fact is None and len(question.choices) == 1:
         fact = Fact(next(iter(question.choices)), f"the only {question.flag} that takes your jobs now")
-    if fact is None and ask is not None:
-        fact = _answer(question, ask)
     if fact is None or not fact.value:
         return None
     refused = _why_unknown(question, fact.value)
@@ -157,13 +125,6 @@ def _settle(question: Question, typed: Mapping[str, Any], ask: Ask | None) -> Fa
         usage = f"--{question.flag}={meant}" if meant and "," not in fact.value else WHAT_THERE_IS
         raise RequestError(refused, where=fact.source, why=question.text, next_command=usage)
     return fact
-
-
-def _answer(question: Question, ask: Ask) -> Fact:
-    """What the person says; asked again after a slip."""
-    while (words := ask(question)) and (refused := _why_unknown(question, words)):
-        say(refused)
-    return Fact(words, "asked")
 
 
 def _why_unknown(question: Question, names: str) -> str:

@@ -5,6 +5,7 @@ A job, because login nodes seldom have the room for it.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.machine import images
 from benchmarks.rendering.report import bytes_text
@@ -20,6 +21,13 @@ MINUTES_AN_IMAGE = 60  # 20 GB from a registry, then packed anew
 QUIET_SECONDS = 1800.0
 QUEUE_SECONDS = 3600.0
 SCRIPT = "import_images.sbatch"
+
+
+class Failure(NamedTuple):
+    """Why an image could not be imported, and the file that says more."""
+
+    why: str
+    log: Path
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ def plan(work: Work) -> ImportJob:
     )
 
 
-def run(planned: ImportJob) -> dict[str, str]:
+def run(planned: ImportJob) -> dict[str, Failure]:
     """Submit it and wait for its end; image -> why it could not be imported."""
     if not planned.images:
         return {}
@@ -118,15 +126,15 @@ def _keep_answer(folder: Path, image: WantedImage) -> None:
         return
 
 
-def _why(folder: Path, image: WantedImage, job_id: str, state: str) -> str:
-    """Why an image is not there; nothing where it is."""
+def _why(folder: Path, image: WantedImage, job_id: str, state: str) -> Failure | None:
+    """Why an image is not there; None where it is."""
     code = _last_line(folder / f"{_key(image)}.end")
     if code == "0" and image.path.is_file():
-        return ""
+        return None
     log, output = folder / f"{_key(image)}.log", folder / f"slurm-{job_id}.out"
     words = _last_line(log) or _last_line(output)
     how = f"exit code {code}" if code else state
-    return f"{how}{f': {words}' if words else ''} ({log if log.exists() else output})"
+    return Failure(f"{how}{f': {words}' if words else ''}", log if log.exists() else output)
 
 
 def _last_line(path: Path) -> str:

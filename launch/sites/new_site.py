@@ -1,4 +1,4 @@
-"""Writes the file of a new site: asks Slurm, a node and a person, then has two nodes checked."""
+"""Writes the file of a new site: asks Slurm and a node, then has two nodes checked."""
 
 import datetime
 import os
@@ -57,8 +57,7 @@ class NewSite:
     dry_run: bool
 
 
-def make(wanted: NewSite, configs: Configs, ask: asked.Ask | None) -> int:
-    """`ask` asks the person; None: nobody is there to be asked."""
+def make(wanted: NewSite, configs: Configs) -> int:
     path = places.sites_folder() / f"{wanted.name}.yml"
     _refuse_name(wanted, configs, path)
     _refuse_without_slurm()
@@ -69,8 +68,14 @@ def make(wanted: NewSite, configs: Configs, ask: asked.Ask | None) -> int:
         _refuse_unwritable(wanted.out, "--out=DIR")
     slurm = Slurm(_unwritten(wanted.name), ANSWER_SECONDS)
     facts = _facts(slurm)
-    _refuse_existing(wanted, path, facts)
-    partition, answers = asked.person(facts, wanted.typed, ask, _again(wanted))
+    partition, answers = asked.person(facts, wanted.typed, _again(wanted))
+    if path.exists() and not wanted.replace:
+        raise RequestError(
+            f"there is a site '{wanted.name}' already",
+            where=str(path),
+            why="--force writes it anew and keeps the old file beside it",
+            next_command=f"{_again(wanted)} --force",
+        )
     draft = _draft(wanted, configs, slurm, facts, partition, answers)
     heading = f"Written by: {_command(wanted)}. Change what you like."
     text = site_draft.text(draft, heading)
@@ -102,18 +107,6 @@ def _refuse_name(wanted: NewSite, configs: Configs, path: Path) -> None:
             f"Stepmark has a site '{wanted.name}' of its own",
             where=str(configs.path("sites", wanted.name)),
             next_command="--new_site with another name",
-        )
-
-
-def _refuse_existing(wanted: NewSite, path: Path, facts: SlurmFacts) -> None:
-    """After what is wrong with the rest of the command, which would be refused next."""
-    if path.exists() and not wanted.replace:
-        asked.settled(facts, wanted.typed, None)
-        raise RequestError(
-            f"there is a site '{wanted.name}' already",
-            where=str(path),
-            why="--force writes it anew and keeps the old file beside it",
-            next_command=f"{_again(wanted)} --force",
         )
 
 

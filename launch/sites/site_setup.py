@@ -1,10 +1,11 @@
 """Gets a site ready: its folders, and the container images, environments or Pythons that its engines run in."""
 
-import re
 import tempfile
 from collections.abc import Sequence
+from enum import StrEnum
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
@@ -19,26 +20,47 @@ from launch.sites import image_files, import_job, site_hub
 from launch.sites.wanted import WantedImage, Work, engine_of
 from launch.slurm.client import Slurm
 
-BAD, REFUSED = "missing: ", "refused: "  # how the text of a row begins that keeps the site from being ready
 NAME_SOMETHING = "say what you plan to run: --model=NAME, --engine=NAME or --backend=NAME"
-LOG = re.compile(r"not imported: .*\((/\S+)\)")
 ANSWER_SECONDS = 10.0  # that Slurm is asked again for
 
-Rows = list[tuple[str, str]]
+
+class State(StrEnum):
+    """Whether a row keeps the site from being ready."""
+
+    FINE = ""
+    MISSING = "missing"
+    REFUSED = "refused"
+
+
+class Row(NamedTuple):
+    """What was found of one thing that the site needs."""
+
+    name: str
+    text: str
+    state: State = State.FINE
+    log: str = ""  # the file that says more of a failure
+
+    @property
+    def shown(self) -> str:
+        return f"{self.state}: {self.text}" if self.state else self.text
+
+
+Rows = list[Row]
 
 
 def set_up(work: Work) -> int:
     """Make what is missing, and print what is there and what is not."""
     of_slurm, way_on = _slurm(work)
-    rows = of_slurm + _rows(work, submits=not any(text.startswith(BAD) for _, text in of_slurm))
-    bad = _bad(rows)
+    rows = of_slurm + _rows(work, submits=not any(row.state is State.MISSING for row in of_slurm))
+    bad = [row for row in rows if row.state]
     ready = f"ready: python launch/doctor.py nodes --site={work.site.name}"
     last = "something is missing or refused" if bad else ready
-    way_on = way_on or (_way_on(bad) if bad else "")
+    way_on = way_on or (next_step(bad) if bad else "")
     last += f"\n  next  {way_on}" if way_on else ""
+    shown = [(row.name, row.shown) for row in rows]
     answer(
-        documents.Site(site=work.site.name, runtime=work.site.runtime, ready=not bad, found=dict(rows)),
-        "\n".join([f"site {work.site.name} ({work.site.runtime})", *aligned(rows), last]),
+        documents.Site(site=work.site.name, runtime=work.site.runtime, ready=not bad, found=dict(shown)),
+        "\n".join([f"site {work.site.name} ({work.site.runtime})", *aligned(shown), last]),
     )
     return EXIT_FAILED if bad else EXIT_VALID
 
@@ -62,15 +84,15 @@ def _slurm(work: Work) -> tuple[Rows, str]:
         nodes = slurm.nodes(partition.name)
         without_pyxis = work.site.runtime == "container" and not slurm.has_pyxis()
     except StepmarkError as error:
-        row = ("Slurm", f"{BAD}{error.what}: {' '.join(error.why.split())} ({error.where})")
+        row = Row("Slurm", f"{error.what}: {' '.join(error.why.split())} ({error.where})", State.MISSING)
         again = f"python launch/setup.py --site={work.site.name}"
         if isinstance(error, RequestError):
             return [row], f"{again} {error.next_command}" if error.next_command[0] == "-" else error.next_command
         return [row], f"{again}     (on a login node, where this answers: scontrol ping)"
     up = f"{sum(node.up for node in nodes)} of {plural(len(nodes), 'node is', 'nodes are')} up"
-    found = [("Slurm", f"answers: partition {partition.name} is {partition.state}, {up}")]
-    none = f"{REFUSED}srun has no --container-image (pyxis), so it starts no containers"
-    return found + ([("containers", none)] if without_pyxis else []), ""
+    found = [Row("Slurm", f"answers: partition {partition.name} is {partition.state}, {up}")]
+    none = Row("containers", "srun has no --container-image (pyxis), so it starts no containers", State.REFUSED)
+    return found + ([none] if without_pyxis else []), ""
 
 
 def preview(work: Work) -> str:
@@ -100,8 +122,8 @@ def _why_no_job(job: import_job.ImportJob, named: bool) -> str:
 def prepare_folders(site: Site, folders: Sequence[tuple[str, Path]]) -> Rows:
     """Makes all of them, or none where the nodes would not see one."""
     wanted = [(name, path.absolute()) for name, path in folders]
-    unseen = [(name, f"{BAD}{path}: {why}") for name, path in wanted if (why := _why_unseen(site, path))]
-    return unseen or [(name, _prepare_folder(path)) for name, path in wanted]
+    unseen = [Row(name, f"{path}: {why}", State.MISSING) for name, path in wanted if (why := _why_unseen(site, path))]
+    return unseen or [_prepare_folder(name, path) for name, path in wanted]
 
 
 def _why_unseen(site: Site, path: Path) -> str:
@@ -115,25 +137,22 @@ def _why_unseen(site: Site, path: Path) -> str:
     return f"{around[0]} is not there: on a machine of the site, which shares it, the same command works"
 
 
-def _prepare_folder(path: Path) -> str:
+def _prepare_folder(name: str, path: Path) -> Row:
     how = "there" if path.is_dir() else "made"
     try:
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        return f"{BAD}{path}: cannot be written: {error.strerror}"
-    return f"{how}: {path}"
+        return Row(name, f"{path}: cannot be written: {error.strerror}", State.MISSING)
+    return Row(name, f"{how}: {path}")
 
 
-def _bad(rows: Rows) -> list[str]:
-    return [text for _, text in rows if text.startswith((BAD, REFUSED))]
-
-
-def _way_on(bad: Sequence[str]) -> str:
-    again = "the same command, when what is missing or refused above is mended"
-    if any(NAME_SOMETHING in text for text in bad):
+def next_step(bad: Sequence[Row]) -> str:
+    """Return what to type after the rows that keep the site from being ready."""
+    again = "the same command, when what is missing or refused above is fixed"
+    if any(row.text == NAME_SOMETHING for row in bad):
         again = "the same command with --model=NAME, --engine=NAME or --backend=NAME"
-    logs = " ".join(dict.fromkeys(found[1] for text in bad if (found := LOG.search(text))))
+    logs = " ".join(dict.fromkeys(row.log for row in bad if row.log))
     return f"cat {logs}     (why; then {again})" if logs else again
 
 
@@ -144,22 +163,23 @@ def _environments(work: Work) -> Rows:
     from launch.environments import venvs
 
     rows = prepare_folders(work.site, [("results", work.out), ("environments", venvs.environments_root())])
-    if _bad(rows):
+    if any(row.state for row in rows):
         return rows
-    rows += [(name, _environment(work, spec, engine_of(name))) for name, spec in work.engines.items()]
+    rows += [_environment(work, spec, name) for name, spec in work.engines.items()]
     there = any(spec.locks and venvs.python_of(spec) for spec in work.engines.values())
-    return rows if work.named or there else [*rows, ("to make", f"{BAD}{NAME_SOMETHING}")]
+    return rows if work.named or there else [*rows, Row("to make", NAME_SOMETHING, State.MISSING)]
 
 
-def _environment(work: Work, spec: EnvironmentSpec, engine: str) -> str:
+def _environment(work: Work, spec: EnvironmentSpec, name: str) -> Row:
     """It is made where a person said what is planned."""
     from launch.environments import venvs
 
     if not spec.locks:
         only = len(work.engines) == 1  # nothing else was asked for
-        return f"{REFUSED if only else ''}not on this site: it runs only in its container"
+        state = State.REFUSED if only else State.FINE
+        return Row(name, "not on this site: it runs only in its container", state)
     python = venvs.ensure(spec) if work.named else venvs.python_of(spec)
-    return f"there: {python}" if python else f"not made yet: --engine={engine} makes it"
+    return Row(name, f"there: {python}" if python else f"not made yet: --engine={engine_of(name)} makes it")
 
 
 # --- interpreters -----------------------------------------------------------------------------------
@@ -176,14 +196,14 @@ def _interpreters(work: Work) -> Rows:
         python = interpreters.named(site, engine)
         try:
             interpreters.refuse(site, spec, engine)
-            rows.append((name, f"there: {python}"))
+            rows.append(Row(name, f"there: {python}"))
         except RequestError as error:
-            rows.append((name, _refused(error, python)))
+            rows.append(_refused(name, error, python))
     return rows
 
 
-def _refused(error: StepmarkError, what: object) -> str:
-    return f"{REFUSED}{error.what}{f': {error.why}' if error.why else ''} ({what})"
+def _refused(name: str, error: StepmarkError, what: object) -> Row:
+    return Row(name, f"{error.what}{f': {error.why}' if error.why else ''} ({what})", State.REFUSED)
 
 
 # --- images of this machine -------------------------------------------------------------------------
@@ -204,16 +224,16 @@ def _images_here(work: Work) -> Rows:
     from launch.containers import running
 
     rows = prepare_folders(work.site, [("results", work.out)])
-    if _bad(rows):
+    if any(row.state for row in rows):
         return rows
     rows += _hub(work)
     for name, (image, spec) in _chosen_here(work).items():
         try:
             about = running.ready(work.site, image, spec)
         except RequestError as error:
-            rows.append((name, _refused(error, image)))
+            rows.append(_refused(name, error, image))
         else:
-            rows.append((name, f"there: {image}, Python {about['python_version']}, {about['container_program']}"))
+            rows.append(Row(name, f"there: {image}, Python {about['python_version']}, {about['container_program']}"))
     return rows
 
 
@@ -226,19 +246,20 @@ def _images_of_nodes(work: Work, submits: bool) -> Rows:
         raise RequestError(f"site '{work.site.name}' does not say where its images are", where="container.images")
     rows = prepare_folders(work.site, [("images", Path(container.images)), ("results", work.out)])
     job, failures = import_job.plan(work), {}
-    if not _bad(rows):
+    if not any(row.state for row in rows):
         rows += _hub(work)
         failures = import_job.run(job) if submits else {}
     rows += [_image_row(image, job.to_import, failures, work.named) for image in job.wanted]
     if not any(image.path.is_file() for image in job.wanted) and not work.named:
-        rows.append(("to import", f"{BAD}{NAME_SOMETHING}"))
+        rows.append(Row("to import", NAME_SOMETHING, State.MISSING))
     # The engines whose image the site names for other CPUs than those of its nodes.
-    absent: dict[str, str] = {}
+    absent: dict[str, Row] = {}
     for device, name in product(work.devices, work.engines):
         engine, own = engine_of(name), work.engines[name].image
         if engine in work.site.images and not images.choose(work.image, work.site, engine, own, device):
-            absent[name] = f"{BAD}{images.none_known(engine, own, device, work.site).what}"
-    return rows + list(absent.items())
+            none = images.none_known(engine, own, device, work.site).what
+            absent[name] = Row(name, none, State.MISSING)
+    return rows + list(absent.values())
 
 
 def _hub(work: Work) -> Rows:
@@ -246,29 +267,33 @@ def _hub(work: Work) -> Rows:
     rows: Rows = []
     for repository in work.repositories:
         try:
-            rows += site_hub.fetch(work.site, [repository])
+            rows += [Row(*found) for found in site_hub.fetch(work.site, [repository])]
         except StepmarkError as error:
-            rows.append((repository.name, f"{_refused(error, error.where)}; {error.next_command}"))
+            row = _refused(repository.name, error, error.where)
+            rows.append(row._replace(text=f"{row.text}; {error.next_command}"))
     return rows
 
 
 def _image_row(
-    image: WantedImage, imported: list[WantedImage], failures: dict[str, str], named: bool
-) -> tuple[str, str]:
+    image: WantedImage, imported: list[WantedImage], failures: dict[str, import_job.Failure], named: bool
+) -> Row:
     engines = f"  for {', '.join(image.engines)}"
     if image.image in failures:
         kept = "; the one that was there is kept" if image.path.is_file() else ""
-        return image.image, f"{BAD}not imported: {failures[image.image]}{kept}{engines}"
+        failure = failures[image.image]
+        text = f"not imported: {failure.why} ({failure.log}){kept}{engines}"
+        return Row(image.image, text, State.MISSING, str(failure.log))
     if not image.path.is_file() and not named:
-        return image.image, f"not here: --engine={engine_of(image.engines[0])} imports it{engines}"
+        return Row(image.image, f"not here: --engine={engine_of(image.engines[0])} imports it{engines}")
     if not image.path.is_file():
-        return image.image, f"{BAD}{image.path}{engines}"
+        return Row(image.image, f"{image.path}{engines}", State.MISSING)
     unfit = image_files.unfit(image.path, image.architecture, image.modules)
     if unfit:
-        return image.image, f"{REFUSED}{unfit}: {image.path}; --force imports it anew, --image=NAME another{engines}"
+        text = f"{unfit}: {image.path}; --force imports it anew, --image=NAME another{engines}"
+        return Row(image.image, text, State.REFUSED)
     how = "imported" if image in imported else "there already"
     size = f"{image_files.size_of(image.path):,} bytes"
-    return image.image, f"{how}: {image.path}, {size}, {_checked_text(image)}{engines}"
+    return Row(image.image, f"{how}: {image.path}, {size}, {_checked_text(image)}{engines}")
 
 
 def _checked_text(image: WantedImage) -> str:

@@ -108,7 +108,7 @@ def test_an_account_is_asked_for_where_slurm_wants_one() -> None:
     unknown = site_draft.about_account(SLURM, closed)  # sacctmgr names none
     assert enforced and of_partition and unknown
     assert list(enforced.choices) == ["ops", "ml", "web"]
-    assert of_partition.shown == ["ops (your default)", "ml"]
+    assert of_partition.text == "--account: ops (your default), ml"
     assert list(unknown.choices) == ["ml", "ops"]
 
 

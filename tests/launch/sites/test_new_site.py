@@ -1,10 +1,8 @@
 """launch/setup.py --new_site: what Slurm's commands print is recorded; one test asks a real Slurm."""
 
 import os
-import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import yaml
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.machine.site_draft import PartitionFacts, Question, SlurmFacts
+from benchmarks.machine.site_draft import PartitionFacts, SlurmFacts
 from benchmarks.preflight.gpus import NO_GPU
 from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.report import Report
@@ -121,10 +119,10 @@ def test_a_dry_run_in_json_has_the_source_of_each_line(slurm: PlayedSlurm, tmp_p
     assert msgspec.json.decode(open_yet.stdout)["error"]["next"].endswith("--new_site=big --json --partition=batch")
 
 
-def make(folder: Path, ask: asked.Ask | None = None, **typed: Any) -> dict[str, Any]:
+def make(folder: Path, **typed: Any) -> dict[str, Any]:
     """The site as it was written."""
     wanted = NewSite("big", typed, hardware=None, out=folder / "results", replace=False, dry_run=False)
-    assert new_site.make(wanted, Configs(own_sites=folder / "home/sites"), ask) == 0
+    assert new_site.make(wanted, Configs(own_sites=folder / "home/sites")) == 0
     site = Configs(own_sites=folder / "home/sites").site("big")  # it can be used
     assert site.slurm is not None
     row: dict[str, Any] = yaml.safe_load((folder / "home/sites/big.yml").read_text())
@@ -201,7 +199,7 @@ def test_the_account_is_one_that_the_partition_takes(
     mine = {"accounts": ["root", "ml", "web"], "default_account": "root", "account_is_needed": True}
     facts = SlurmFacts(cluster="c", version="1", partitions=[small, batch], **mine)
     with pytest.raises(RequestError) as refused:
-        asked.person(facts, typed, None, "setup --json")
+        asked.person(facts, typed, "setup --json")
     assert refused.value.next_command == f"setup --json {flags}"
 
 
@@ -215,24 +213,6 @@ def test_a_site_of_gpus_whose_nodes_have_none(seen: list[str], cure: str) -> Non
     assert new_site._without_gpus(wanted, report).partition("--new_site=big ")[2] == cure
     next_step = nodes.next_steps(report, Path("folder"), "do that").splitlines()[-1]
     assert next_step == "  next   do that"
-
-
-def test_a_person_is_asked_for_what_is_missing(slurm: PlayedSlurm, tmp_path: Path) -> None:
-    slurm.play(accounts="ml|\\nops|\\n", enforced="associations")
-    questions: list[str] = []
-
-    def answer(question: Question) -> str:
-        questions.append(question.flag)
-        return {"partition": "small", "account": "ml"}[question.flag]
-
-    slips = ["smal"]  # a slip is asked again
-
-    def slip_first(question: Question) -> str:
-        return slips.pop() if slips else answer(question)
-
-    options = make(tmp_path, slip_first)["slurm"]["options"]
-    assert questions == ["partition", "account"]
-    assert (options["partition"], options["account"]) == ("small", "ml")
 
 
 @pytest.mark.parametrize(
@@ -345,21 +325,6 @@ def test_the_shell_counts_as_an_answer(slurm: PlayedSlurm, tmp_path: Path, monke
     assert "partition: small  # SBATCH_PARTITION of the shell" in (tmp_path / "home/sites/big.yml").read_text()
 
 
-def test_the_terminal_is_asked_and_an_empty_answer_is_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "r") as stdin, os.fdopen(ours, "w") as keyboard:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        monkeypatch.setattr(sys, "stderr", stdin)
-        ask = asked.on_terminal()
-        monkeypatch.undo()
-        assert ask is asked._ask
-        keyboard.write("\nsmall\n")
-        keyboard.flush()
-        monkeypatch.setattr(sys, "stdin", stdin)
-        question = Question("partition", {"batch": "the default", "small": ""})
-        assert (ask(question), ask(question)) == ("batch", "small")
-
-
 # --- its file -----------------------------------------------------------------------------------------
 
 
@@ -374,7 +339,7 @@ def test_a_site_that_is_there_is_never_overwritten_unseen(slurm: PlayedSlurm, tm
     old = path.read_text()
     wanted = NewSite("big", {"partition": "small"}, None, tmp_path / "results", replace=True, dry_run=False)
     for number in range(2):
-        assert new_site.make(wanted, Configs(own_sites=path.parent), None) == 0
+        assert new_site.make(wanted, Configs(own_sites=path.parent)) == 0
         assert path.with_name(f"big.yml.before{number or ''}").read_text() == old
         old = path.read_text()
     assert "partition: small" in old
@@ -394,14 +359,14 @@ def test_a_site_that_is_there_is_never_overwritten_unseen(slurm: PlayedSlurm, tm
 def test_a_name_that_cannot_be_taken(slurm: PlayedSlurm, tmp_path: Path, name: str, instead: str) -> None:
     wanted = NewSite(name, {}, None, tmp_path, replace=True, dry_run=False)
     with pytest.raises(RequestError) as refused:
-        new_site.make(wanted, Configs(own_sites=tmp_path / "home/sites"), None)
+        new_site.make(wanted, Configs(own_sites=tmp_path / "home/sites"))
     assert instead in refused.value.next_command
     assert not slurm.record.exists()
 
 
 def test_a_dry_run_asks_no_node(slurm: PlayedSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = NewSite("big", {"partition": "batch"}, None, tmp_path, replace=False, dry_run=True)
-    assert new_site.make(wanted, Configs(), None) == 0
+    assert new_site.make(wanted, Configs()) == 0
     assert yaml.safe_load(capsys.readouterr().out)["name"] == "big"
     assert not slurm.record.exists()
     assert not (tmp_path / "home").exists()

@@ -18,6 +18,7 @@ from benchmarks.errors import RequestError
 from benchmarks.values import Container, JobOptions, Site, Slurm
 from launch.environments import venvs
 from launch.sites import image_files, site_setup, wanted
+from launch.sites.site_setup import Row, State
 from launch.sites.wanted import Work
 from tests import forked
 from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
@@ -98,13 +99,13 @@ def test_an_image_of_no_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("bad", "way_on"),
     [
-        (["missing: /x: cannot be written"], "the same command, when"),
-        ([f"missing: {site_setup.NAME_SOMETHING}"], "the same command with --model=NAME"),
-        (["missing: not imported: exit code 1: [E] no (401) (/r/a.log)  for nemo"], "cat /r/a.log     (why; then"),
+        (Row("results", "/x: cannot be written"), "the same command, when"),
+        (Row("to make", site_setup.NAME_SOMETHING), "the same command with --model=NAME"),
+        (Row("image", "not imported: exit code 1 (/r/a.log)", log="/r/a.log"), "cat /r/a.log     (why; then"),
     ],
 )
-def test_what_is_missing_ends_with_a_way_on(bad: list[str], way_on: str) -> None:
-    assert site_setup._way_on(bad).startswith(way_on)
+def test_what_is_missing_ends_with_a_way_on(bad: Row, way_on: str) -> None:
+    assert site_setup.next_step([bad._replace(state=State.MISSING)]).startswith(way_on)
 
 
 def test_an_image_for_another_architecture_leaves_the_site_without_one(
