@@ -6,7 +6,7 @@ it prints for step k is the true time of step k-2; a foreign log holds nothing b
 
 import re
 
-from benchmarks.logs.log_stream import (
+from benchmarks.reading.log_stream import (
     Fields,
     LineFormat,
     StartLine,

@@ -34,14 +34,14 @@ from absl import flags
 from benchmarks.backend import LogFormat
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.logs import ingest
 from benchmarks.logs.known_formats import all_log_formats
-from benchmarks.logs.packed import UNREADABLE_ERRORS, copied, open_log
 from benchmarks.logs.report import FLAGS_OF_A_BENCHMARK, Report, outcome_of
 from benchmarks.logs.templates import FIELDS, format_of_pattern
 from benchmarks.measuring import window
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
+from benchmarks.reading import read_log
+from benchmarks.reading.log_files import UNREADABLE_ERRORS, copied, open_log
 from benchmarks.runs.runfolder import BENCHMARK
 from launch.cli import run_main
 from launch.command_line.output import answer
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
     name = _log_name()
     with _open(name) as stream:
         log_format = _format_of(name, stream) if PATTERN.value is None else _pattern_of(name, stream, PATTERN.value)
-        log, others = ingest.read_log(stream, log_format, all_log_formats())
+        log, others = read_log.read_log(stream, log_format, all_log_formats())
         outcome = None
         if workload is not None:
             outcome = outcome_of(log.last_timed(), workload, rule, log_format, Configs().root)
@@ -99,7 +99,7 @@ class NoStepError(StepmarkError):
     exit_code = EXIT_INVALID
 
 
-def _no_step(name: str, log_format: LogFormat, log: ingest.ReadLog) -> NoStepError:
+def _no_step(name: str, log_format: LogFormat, log: read_log.ReadLog) -> NoStepError:
     path = "LOG" if name == STDIN else shlex.quote(name)
     if log.skipped:
         first = log.skipped[0]
@@ -211,7 +211,7 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
     if not stream.seek(0, os.SEEK_END):
         raise RequestError("the log is empty", where=f"--log={name}")
     formats = all_log_formats()
-    found = ingest.detect(stream, formats)
+    found = read_log.detect(stream, formats)
     if found is None:
         known = ", ".join(f.name for f in formats)
         raise RequestError(
@@ -225,8 +225,8 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
 
 def _pattern_of(name: str, stream: BinaryIO, pattern: str) -> LogFormat:
     stream.seek(0)
-    found = format_of_pattern(pattern, stream.read(ingest.HEAD_BYTES))
-    if ingest.detect(stream, [found]) is None:
+    found = format_of_pattern(pattern, stream.read(read_log.HEAD_BYTES))
+    if read_log.detect(stream, [found]) is None:
         raise RequestError(
             "no line fits the pattern",
             where=f"--pattern={shlex.quote(pattern)}, --log={name}",

@@ -3,7 +3,7 @@
 import math
 import re
 
-from benchmarks.logs.log_stream import (
+from benchmarks.reading.log_stream import (
     GRADIENT_NOT_FINITE,
     LOOKBEHIND,
     Fields,

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 import msgspec
 
 from benchmarks.backend import LogFormat
-from benchmarks.logs.log_stream import StreamedFormat, Window
+from benchmarks.reading.log_stream import StreamedFormat, Window
 from benchmarks.values import Step
 from nemo_backend.line_logs import MegatronLog, NemoLog, NemoUntimedLog
 from nemo_backend.progress_bar_log import NemoBarLog

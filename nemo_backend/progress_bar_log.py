@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import msgspec
 
 from benchmarks.backend import LogEvent, SkippedLine
-from benchmarks.logs.log_stream import (
+from benchmarks.reading.log_stream import (
     LogReader,
     Starts,
     StepReport,

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from benchmarks.logs.log_endings import WRITER
-from benchmarks.logs.log_stream import without_colours
+from benchmarks.reading.log_stream import without_colours
+from benchmarks.reading.shown_lines import WRITER
 
 # `3: ` of srun --label, [rank3]: of PyTorch, [default3]: of torchrun, [1,3]<stderr>: of mpirun; by name, [Rank 3] of
 # PyTorch's watchdog and others.

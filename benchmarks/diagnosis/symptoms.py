@@ -10,7 +10,7 @@ from benchmarks.configs import read_yaml
 from benchmarks.diagnosis.lines import writer_end
 from benchmarks.diagnosis.progress import ProgressReader, StepNumbers
 from benchmarks.errors import RequestError
-from benchmarks.logs.log_stream import without_colours
+from benchmarks.reading.log_stream import without_colours
 from benchmarks.values import Value
 
 if TYPE_CHECKING:

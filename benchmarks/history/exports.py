@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
-from benchmarks.logs.log_endings import printable
+from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.columns import columns, plural
 from benchmarks.rendering.report import count_text, folded, seconds_text
 from benchmarks.runs import identity

@@ -6,14 +6,14 @@ from typing import Literal
 
 import msgspec
 
-from benchmarks.logs.ingest import SAMPLES_RATE, TOKENS_RATE, one_series, stride
-from benchmarks.logs.log_stream import GRADIENT_NOT_FINITE, can_be_a_time
 from benchmarks.measuring import statistics
 from benchmarks.measuring.figures import Resolution, SecondsPerStep, measure
 from benchmarks.measuring.summary import Loss, loss_of, reported_of, unknown_figures, window_notes
 from benchmarks.measuring.utilisation import Mfu, Workload
 from benchmarks.model import flops
 from benchmarks.model.ledger import attribute
+from benchmarks.reading.log_stream import GRADIENT_NOT_FINITE, can_be_a_time
+from benchmarks.reading.read_log import SAMPLES_RATE, TOKENS_RATE, one_series, stride
 from benchmarks.values import Scalar, Step, Value, Window
 
 TOKENS_AGREE = 0.02  # printed seconds have three decimals

@@ -10,13 +10,13 @@ from msgspec import UNSET, UnsetType
 
 from benchmarks.backend import LogFormat, SkippedLine
 from benchmarks.logs.foreign import ForeignResult, summarise_foreign
-from benchmarks.logs.ingest import ReadLog, gaps, one_series, stride
 from benchmarks.logs.known_formats import backend_of_format
 from benchmarks.logs.templates import TemplateFormat
 from benchmarks.measuring import statistics
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.measuring.window import choose_window
 from benchmarks.mlperf.story import Story
+from benchmarks.reading.read_log import ReadLog, gaps, one_series, stride
 from benchmarks.references.nearest_reference import Nearest, NearestRow
 from benchmarks.rendering.columns import Rows, aligned, columns, digits, some, spans_text
 from benchmarks.values import Step, Value

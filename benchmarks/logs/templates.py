@@ -18,8 +18,7 @@ import msgspec
 from benchmarks.backend import LogEvent
 from benchmarks.configs import read_yaml
 from benchmarks.errors import RequestError
-from benchmarks.logs.ingest import CHUNK_BYTES, MFU_RATE, SAMPLES_RATE, TOKENS_RATE
-from benchmarks.logs.log_stream import (
+from benchmarks.reading.log_stream import (
     GRADIENT_NOT_FINITE,
     LOOKAHEAD,
     LineFormat,
@@ -32,6 +31,7 @@ from benchmarks.logs.log_stream import (
     shown,
     without_colours,
 )
+from benchmarks.reading.read_log import CHUNK_BYTES, MFU_RATE, SAMPLES_RATE, TOKENS_RATE
 from benchmarks.values import Value
 
 FOLDER = "log_formats"

@@ -12,10 +12,10 @@ import msgspec
 
 from benchmarks.backend import LogFormat
 from benchmarks.errors import RequestError
-from benchmarks.logs.ingest import ReadLog, detect, one_series, read_log
-from benchmarks.logs.log_endings import printable
-from benchmarks.logs.packed import UNREADABLE_ERRORS, log_files, open_log
 from benchmarks.measuring import statistics, window
+from benchmarks.reading.log_files import UNREADABLE_ERRORS, log_files, open_log
+from benchmarks.reading.read_log import ReadLog, detect, one_series, read_log
+from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.columns import columns, plural, some, spans_text
 from benchmarks.runs.runfolder import BENCHMARK
 from benchmarks.values import Step, Value

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from benchmarks.backend import LogEvent, SkippedLine
-from benchmarks.logs.ingest import AttemptTracker
 from benchmarks.mlperf.records import BEGIN, Record, read_records, whole
 from benchmarks.mlperf.run_log import tracked
+from benchmarks.reading.read_log import AttemptTracker
 from benchmarks.values import Step
 
 PAUSES = ("eval_start", "block_stop", "run_stop")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from benchmarks.backend import SkippedLine
-from benchmarks.logs.log_stream import rank_of_line, without_colours
+from benchmarks.reading.log_stream import rank_of_line, without_colours
 from benchmarks.values import Value
 
 TOKEN = b":::MLLOG"

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.backend import SkippedLine
-from benchmarks.logs.log_endings import printable
 from benchmarks.mlperf.records import Record, number, whole
+from benchmarks.reading.shown_lines import printable
 from benchmarks.values import Value
 
 EVALUATION_KEYS = ("eval_accuracy", "eval_error", "eval_loss")

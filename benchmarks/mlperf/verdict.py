@@ -5,7 +5,6 @@ from typing import Literal
 
 import msgspec
 
-from benchmarks.logs.log_endings import printable
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.findings import Finding
 from benchmarks.mlperf.reference_points import PublishedTime
@@ -13,6 +12,7 @@ from benchmarks.mlperf.rounds import Ruleset
 from benchmarks.mlperf.story import Story, lines
 from benchmarks.mlperf.systems import System
 from benchmarks.mlperf.time_to_train import olympic_mean
+from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.columns import some
 from benchmarks.values import Value
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.logs.log_endings import printable
+from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.columns import Rows, aligned, columns, plural
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 from benchmarks.trace.kinds import IDLE, KINDS

@@ -21,8 +21,8 @@ from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.jobs.failures import first_to_fail
 from benchmarks.jobs.job_record import JobEvent
 from benchmarks.jobs.outcomes import NOT_OVER
-from benchmarks.logs.log_endings import printable
-from benchmarks.logs.packed import PIECE_BYTES, UNREADABLE_ERRORS, log_files, pieces
+from benchmarks.reading.log_files import PIECE_BYTES, UNREADABLE_ERRORS, log_files, pieces
+from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.report import folded
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, not_collected, remake_command, still_runs
 from launch.command_line.places import configs

@@ -22,11 +22,11 @@ import msgspec
 from benchmarks.backend import SkippedLine
 from benchmarks.errors import RequestError
 from benchmarks.files import opened, read_json
-from benchmarks.logs.log_endings import printable
-from benchmarks.logs.packed import HEAD_BYTES, UNPACKERS
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.records import TOKEN
 from benchmarks.mlperf.run_log import LoggedRun
+from benchmarks.reading.log_files import HEAD_BYTES, UNPACKERS
+from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.runfolder import BENCHMARK
 from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.reading import runs_in

@@ -12,14 +12,14 @@ from benchmarks import files
 from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_VALID, RequestError, RunError
 from benchmarks.gate.values import NightReport
-from benchmarks.logs.log_endings import printable
-from benchmarks.logs.log_stream import without_colours
 from benchmarks.measuring.summary import Result
 from benchmarks.model.bounds import Bound, bound
 from benchmarks.pages.night import night_part
 from benchmarks.pages.page import LogTail, Part, page
 from benchmarks.pages.run import RunMaterial, run_part
 from benchmarks.pages.sweep import sweep_part
+from benchmarks.reading.log_stream import without_colours
+from benchmarks.reading.shown_lines import printable
 from benchmarks.references import nearest_reference
 from benchmarks.references.references import read_references
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically

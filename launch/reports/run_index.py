@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.errors import RequestError
-from benchmarks.logs.log_endings import printable
+from benchmarks.reading.shown_lines import printable
 from launch.command_line.places import stepmark_home
 from launch.command_line.progress import tracked
 

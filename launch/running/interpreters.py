@@ -15,7 +15,7 @@ import msgspec
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import RequestError
-from benchmarks.logs.log_endings import shown_line
+from benchmarks.reading.shown_lines import shown_line
 from benchmarks.values import Site, Value
 from launch.running import local
 

@@ -10,7 +10,7 @@ from absl import flags
 
 from benchmarks.errors import RequestError
 from benchmarks.history.filters import KEYS, Condition, parse_condition
-from benchmarks.logs.log_endings import printable
+from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.runfolder import BENCHMARK
 from launch.reports.run_index import open_index, say_problems
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.logs.log_endings import printable
+from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.finished_run import RUNNING
 from launch.command_line.documents import Page

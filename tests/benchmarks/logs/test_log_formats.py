@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.backend import LogFormat
-from benchmarks.logs import ingest
-from benchmarks.logs.log_stream import LOOKAHEAD, LOOKBEHIND
+from benchmarks.reading import read_log
+from benchmarks.reading.log_stream import LOOKAHEAD, LOOKBEHIND
 from benchmarks.values import Step
 from jax_backend.logs import MaxTextLog
 from nemo_backend.logs import LOG_FORMATS, follow_log
@@ -55,7 +55,7 @@ def test_each_log_is_taken_by_one_format_whatever_their_order(path: Path) -> Non
     every: tuple[LogFormat, ...] = (MaxTextLog(), *LOG_FORMATS, nanogpt_format())
     for formats in permutations(every):
         with path.open("rb") as stream:
-            found = ingest.detect(stream, formats)
+            found = read_log.detect(stream, formats)
         assert found is not None
         assert found.name == FORMAT_OF[path]
 

@@ -7,9 +7,9 @@ import pytest
 from benchmarks.backend import LogFormat
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.errors import RequestError
-from benchmarks.logs.ingest import ReadLog, detect
 from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.logs.templates import TemplateFormat, format_of_pattern, formats_in
+from benchmarks.reading.read_log import ReadLog, detect
 from benchmarks.values import Step
 from nemo_backend.line_logs import MegatronLog, NemoUntimedLog
 from nemo_backend.progress_bar_log import NemoBarLog

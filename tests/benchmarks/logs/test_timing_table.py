@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks.backend import LogEvent, SkippedLine
-from benchmarks.logs.ingest import ReadLog
 from benchmarks.logs.timing_table import Row, Status, as_csv, as_data, as_table, row_of_log
+from benchmarks.reading.read_log import ReadLog
 from benchmarks.values import Step, json_text
 
 SECONDS = [4.07, 4.08, 4.06, 4.09, 4.05, 4.07, 4.08, 4.06, 4.07, 4.10]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.logs.log_endings import shown_line
+from benchmarks.reading.shown_lines import shown_line
 
 
 def test_a_line_is_shown_without_writer_colours_secrets_or_control_characters() -> None:

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from benchmarks.logs import ingest
-from benchmarks.logs.ingest import AttemptTracker, gaps, stride
+from benchmarks.reading import read_log
+from benchmarks.reading.read_log import AttemptTracker, gaps, stride
 from jax_backend.logs import MaxTextLog
 
 # --- attempts ---------------------------------------------------------------------------------
@@ -72,5 +72,5 @@ CHUNK = b"." * 50_000
 def test_a_stream_is_watched_for_other_formats(place: int, word: str, others: list[str]) -> None:
     own = Family("a")
     text = CHUNK * place + word.encode().ljust(len(CHUNK)) + CHUNK * (99 - place)
-    log, found = ingest.read_log(io.BytesIO(text), own, [own, Family("a-bar"), Family("z"), Family("y")])
+    log, found = read_log.read_log(io.BytesIO(text), own, [own, Family("a-bar"), Family("z"), Family("y")])
     assert (log.attempts, found) == ([], others)

@@ -3,7 +3,7 @@
 What lives here: the window of a log that is in memory, ANSI colours, the rank a line is labelled with,
 Ray's folded repeats, the loop that finds step lines and start-up lines, and the fields of a step line. What they
 are called is a format's business (jax_backend/logs.py, nemo_backend/logs.py); which attempt a step belongs to is
-decided in benchmarks/logs/ingest.py.
+decided in benchmarks/reading/read_log.py.
 
 A window of the stream is searched for one word with bytes.find; only the lines that have it are looked at.
 """
@@ -16,7 +16,7 @@ from typing import BinaryIO, NoReturn
 import msgspec
 
 from benchmarks.backend import LogEvent, SkippedLine
-from benchmarks.logs.ingest import CHUNK_BYTES, AttemptTracker
+from benchmarks.reading.read_log import CHUNK_BYTES, AttemptTracker
 from benchmarks.values import Step, Value
 
 # What is looked at before and after the word. A line may be longer (any length), a step's report is not;
