@@ -17,7 +17,7 @@ sys.path.insert(0, str(REPOSITORY))
 from benchmarks.assets.datasets import Dataset  # noqa: E402
 from benchmarks.comparing.values import Comparison  # noqa: E402
 from benchmarks.compilation.variants import Variants  # noqa: E402
-from benchmarks.diagnosis.order import Diagnosis  # noqa: E402
+from benchmarks.doctor.order import Diagnosis  # noqa: E402
 from benchmarks.gate.values import Acceptance, NightReport  # noqa: E402
 from benchmarks.history.exports import Selected  # noqa: E402
 from benchmarks.logs.report import Ingested  # noqa: E402

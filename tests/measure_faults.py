@@ -47,7 +47,7 @@ sys.path.insert(0, str(REPOSITORY))  # run by its path, it is beside the package
 
 from absl import flags  # noqa: E402
 
-from benchmarks.diagnosis import symptoms  # noqa: E402
+from benchmarks.doctor import symptoms  # noqa: E402
 from tests.benchmarks.logs.formats import Seed, seeds_of_formats  # noqa: E402
 from tests.mutations import change_file, change_run, changed, replace_file  # noqa: E402
 
@@ -56,7 +56,7 @@ STORED = TESTS / "launch" / "stored_runs"
 LOGS = sorted(
     [*TESTS.glob("*_backend/logs/*.log"), *TESTS.glob("launch/mlperf/logs/*.txt"), *STORED.rglob("rank-0.log")]
 )
-FAILURES = TESTS / "benchmarks" / "diagnosis" / "collected.txt"
+FAILURES = TESTS / "benchmarks" / "doctor" / "collected.txt"
 RUNS = [*sorted(STORED.iterdir()), TESTS / "benchmarks" / "comparing" / "real_run"]
 TRACE = TESTS / "benchmarks" / "trace" / "samples" / "maxtext_cpu_2_devices.xplane.pb.gz"
 NAMES = ["20261122T034511Z-jax-llama2_tiny-pretrain-bf16-1xcpu-eeab"] * 9 + ["r\x1b[31m\n"]

@@ -2,7 +2,7 @@
 
 One judgement for a run that goes on and for its result. It rests on the evaluations alone; where reference runs give
 a band, it says whether they lie in it. The doctor judges logs of other programs, of which neither target nor schedule
-need be known, and more slowly, because it must not be wrong (benchmarks/diagnosis/convergence.py).
+need be known, and more slowly, because it must not be wrong (benchmarks/doctor/convergence.py).
 """
 
 import math

@@ -17,7 +17,7 @@ from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import RunRecord
 
 if TYPE_CHECKING:
-    from benchmarks.diagnosis.symptoms import Symptoms
+    from benchmarks.doctor.symptoms import Symptoms
 
 # The symptoms (configs/symptoms.yml) that decide an outcome.
 OUT_OF_MEMORY = ("host_memory",)
@@ -108,7 +108,7 @@ def _failed_first(folder: RunFolder, record: RunRecord, kind: str) -> int | None
 
 def _silent(folder: RunFolder, record: RunRecord) -> int | None:
     """The rank of which the first one to fail says that nothing was heard."""
-    from benchmarks.diagnosis.order import first_cause
+    from benchmarks.doctor.order import first_cause
 
     phase = folder.measured_phase().name
     first = first_to_fail(folder.ended(phase, record.attempt), {end.rank: end for end in record.ends})
@@ -201,7 +201,7 @@ def _first_log(paths: Iterable[Path], names: Sequence[str]) -> Path | None:
 def _symptoms() -> "Symptoms":
     """The doctor's, as Stepmark ships them: an outcome is the same in every shell."""
     from benchmarks.configs import DEFAULT_ROOT
-    from benchmarks.diagnosis.symptoms import read_symptoms  # of no use to a run that ended well
+    from benchmarks.doctor.symptoms import read_symptoms  # of no use to a run that ended well
 
     return read_symptoms(DEFAULT_ROOT)
 

@@ -16,7 +16,7 @@ from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import Phase
 
 if TYPE_CHECKING:
-    from benchmarks.diagnosis.symptoms import Symptoms
+    from benchmarks.doctor.symptoms import Symptoms
 
 CHECK = "check"
 UNPACK = "unpack"  # makes the container on all other nodes
@@ -97,7 +97,7 @@ def _crash(log: str, exit_code: int | None) -> str | None:
 
 
 def _known(printed: str, symptoms: "Symptoms") -> str | None:
-    from benchmarks.diagnosis.order import first_cause
+    from benchmarks.doctor.order import first_cause
 
     found = first_cause(printed.encode(), symptoms)
     if found is None or found.kind not in ("cause", "consequence"):

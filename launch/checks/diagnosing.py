@@ -1,7 +1,7 @@
 """Which files the doctor reads, and how: as streams, a run's folder by what Stepmark knows of it.
 
 Of a run's folder the last attempt counts: what its job printed, the log of every rank of every phase, how each
-process ended. The diagnosis itself is made in benchmarks/diagnosis.
+process ended. The diagnosis itself is made in benchmarks/doctor.
 """
 
 import glob
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.diagnosis.evidence import LogEvidence, Scanner
-from benchmarks.diagnosis.lines import Clock, rank_of_file
-from benchmarks.diagnosis.order import Diagnosis, Known, diagnose
-from benchmarks.diagnosis.symptoms import Symptoms, read_symptoms
-from benchmarks.diagnosis.text import one_line
+from benchmarks.doctor.evidence import LogEvidence, Scanner
+from benchmarks.doctor.lines import Clock, rank_of_file
+from benchmarks.doctor.order import Diagnosis, Known, diagnose
+from benchmarks.doctor.symptoms import Symptoms, read_symptoms
+from benchmarks.doctor.text import one_line
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.jobs.failures import first_to_fail
 from benchmarks.jobs.job_record import JobEvent

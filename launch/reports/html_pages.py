@@ -146,7 +146,7 @@ def _or_missing(read: Callable[[], Read], otherwise: Read, missing: list[str]) -
 
 def _diagnosis(folder: RunFolder, missing: list[str]) -> list[tuple[str, str]]:
     """What the doctor says of a run that failed, without what looks like a secret."""
-    from benchmarks.diagnosis.text import rows
+    from benchmarks.doctor.text import rows
     from launch.checks.diagnosing import diagnosis_of_run
 
     found = _or_missing(lambda: diagnosis_of_run(folder), None, missing)

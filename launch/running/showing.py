@@ -42,7 +42,7 @@ def show_result(folder: RunFolder, result: Result) -> None:
 
 def _diagnosis(folder: RunFolder) -> Rows:
     """What its logs say of the first cause. A log that can't be read hides no result."""
-    from benchmarks.diagnosis.text import first_rows
+    from benchmarks.doctor.text import first_rows
     from launch.checks.diagnosing import diagnosis_of_run
 
     try:

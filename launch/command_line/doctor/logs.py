@@ -11,7 +11,7 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.diagnosis.text import diagnosis_text
+from benchmarks.doctor.text import diagnosis_text
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from launch.checks.diagnosing import diagnosis_of
 from launch.command_line.output import answer

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.configs import DEFAULT_ROOT
-from benchmarks.diagnosis.symptoms import read_symptoms
+from benchmarks.doctor.symptoms import read_symptoms
 from benchmarks.jobs import failures, first_check
 from benchmarks.jobs.job_record import Ended
 from benchmarks.values import Phase, WorkerEnd

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import DEFAULT_ROOT
-from benchmarks.diagnosis.symptoms import read_symptoms
+from benchmarks.doctor.symptoms import read_symptoms
 from benchmarks.jobs.attempts import DEVICE_MEMORY, FULL_DISK, LOST_NODE, OUT_OF_MEMORY
 from benchmarks.jobs.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.measuring.summary import Result
@@ -19,7 +19,7 @@ from benchmarks.runs.runfolder import BENCHMARK, PLAN, RunFolder
 from jax_backend import BACKEND
 from tests.benchmarks.conftest import FACTS
 
-LOGS_OF_FROZEN = Path(__file__).parents[1] / "diagnosis/frozen"
+LOGS_OF_FROZEN = Path(__file__).parents[1] / "doctor/frozen"
 AddAttempt = Callable[..., Path]
 
 Exit = tuple[int, int, float | None]  # rank, exit code, time

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from benchmarks.diagnosis.evidence import (
+from benchmarks.doctor.evidence import (
     HANDED_ON,
     OF_A_FAILURE,
     RECORDS,
@@ -24,8 +24,8 @@ from benchmarks.diagnosis.evidence import (
     Scanner,
     shape,
 )
-from benchmarks.diagnosis.lines import Clock, rank_of_file
-from benchmarks.diagnosis.symptoms import Symptoms
+from benchmarks.doctor.lines import Clock, rank_of_file
+from benchmarks.doctor.symptoms import Symptoms
 from benchmarks.values import Value
 
 CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, SILENCE, CONSEQUENCE, MARKED, SOFT, END = range(9)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.diagnosis.evidence import SUSPECT
-from benchmarks.diagnosis.symptoms import Symptoms, SymptomTable
+from benchmarks.doctor.evidence import SUSPECT
+from benchmarks.doctor.symptoms import Symptoms, SymptomTable
 from benchmarks.errors import RequestError
-from tests.benchmarks.diagnosis.reading import SYMPTOMS, diagnosis, ids, steps
+from tests.benchmarks.doctor.reading import SYMPTOMS, diagnosis, ids, steps
 
 TESTS = Path(__file__).resolve().parents[2]
 SAMPLES = [(one.id, sample) for one in SYMPTOMS.table.symptoms for sample in one.samples]

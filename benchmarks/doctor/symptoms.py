@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from benchmarks.configs import read_yaml
-from benchmarks.diagnosis.lines import writer_end
-from benchmarks.diagnosis.progress import ProgressReader, StepNumbers
+from benchmarks.doctor.lines import writer_end
+from benchmarks.doctor.progress import ProgressReader, StepNumbers
 from benchmarks.errors import RequestError
 from benchmarks.reading.log_stream import without_colours
 from benchmarks.values import Value
 
 if TYPE_CHECKING:
-    from benchmarks.diagnosis.picking import LinePicker  # numpy
+    from benchmarks.doctor.picking import LinePicker  # numpy
 
 FILE_NAME = "symptoms.yml"
-# One stands in every line that is an error by its shape, whatever it says (benchmarks/diagnosis/evidence.py).
+# One stands in every line that is an error by its shape, whatever it says (benchmarks/doctor/evidence.py).
 LEVEL_WORDS = frozenset({b"error", b"exception", b"fatal", b"critical"})
 FATAL_WORDS = LEVEL_WORDS | {b"what():", b"assertion", b"panic", b"check failed", b"non-ok-status", b".exc."}
 UNABLE_WORDS = frozenset({
@@ -114,7 +114,7 @@ class Symptoms:
     @cached_property
     def picker(self) -> "LinePicker":
         """Picks out the lines with a word of a symptom, of a success, or of an error. Made when a log is read."""
-        from benchmarks.diagnosis.picking import LinePicker
+        from benchmarks.doctor.picking import LinePicker
 
         return LinePicker(self.words())
 

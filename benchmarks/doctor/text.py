@@ -2,7 +2,7 @@
 
 import time
 
-from benchmarks.diagnosis.order import Diagnosis, Entry
+from benchmarks.doctor.order import Diagnosis, Entry
 from benchmarks.rendering.columns import Rows, aligned, plural, spans_text
 from benchmarks.rendering.report import bytes_text
 

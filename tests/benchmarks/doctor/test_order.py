@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.diagnosis.order import NOTHING, Known
-from benchmarks.diagnosis.text import diagnosis_text, headline
-from tests.benchmarks.diagnosis.reading import STEP, TRACE, diagnosis, ids, steps
+from benchmarks.doctor.order import NOTHING, Known
+from benchmarks.doctor.text import diagnosis_text, headline
+from tests.benchmarks.doctor.reading import STEP, TRACE, diagnosis, ids, steps
 
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 WATCHDOG = "[Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)\n"

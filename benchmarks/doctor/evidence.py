@@ -5,9 +5,9 @@ from collections import Counter
 
 import msgspec
 
-from benchmarks.diagnosis.lines import TRACEBACK, Clock, is_handed_on, raised_by, rank_in, read_traceback, writer_end
-from benchmarks.diagnosis.progress import Progress
-from benchmarks.diagnosis.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Symptoms
+from benchmarks.doctor.lines import TRACEBACK, Clock, is_handed_on, raised_by, rank_in, read_traceback, writer_end
+from benchmarks.doctor.progress import Progress
+from benchmarks.doctor.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Symptoms
 from benchmarks.reading.log_stream import without_colours
 from benchmarks.reading.shown_lines import SHOWN_CHARACTERS, shown_line
 from benchmarks.secret_rules import shell_secrets

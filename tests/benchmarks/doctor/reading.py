@@ -1,10 +1,10 @@
 """Logs as texts, read by the doctor, for its tests."""
 
 from benchmarks.configs import DEFAULT_ROOT
-from benchmarks.diagnosis.evidence import LogEvidence, Scanner
-from benchmarks.diagnosis.lines import Clock, rank_of_file
-from benchmarks.diagnosis.order import NOTHING, Diagnosis, Known, diagnose
-from benchmarks.diagnosis.symptoms import read_symptoms
+from benchmarks.doctor.evidence import LogEvidence, Scanner
+from benchmarks.doctor.lines import Clock, rank_of_file
+from benchmarks.doctor.order import NOTHING, Diagnosis, Known, diagnose
+from benchmarks.doctor.symptoms import read_symptoms
 
 SYMPTOMS = read_symptoms(DEFAULT_ROOT)
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.diagnosis.reading import diagnosis
+from tests.benchmarks.doctor.reading import diagnosis
 
 # Of each: where it was seen; the symptom, rank and a part of the line that come first; the lines.
 BLOCKS = Path(__file__).with_name("collected.txt").read_text().split("=== ")[1:]

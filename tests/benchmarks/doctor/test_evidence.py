@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.diagnosis.evidence import AHEAD_BYTES
-from benchmarks.diagnosis.lines import Clock, rank_in, rank_of_file
-from benchmarks.diagnosis.picking import LinePicker
-from tests.benchmarks.diagnosis.reading import SYMPTOMS, TRACE, evidence, steps
+from benchmarks.doctor.evidence import AHEAD_BYTES
+from benchmarks.doctor.lines import Clock, rank_in, rank_of_file
+from benchmarks.doctor.picking import LinePicker
+from tests.benchmarks.doctor.reading import SYMPTOMS, TRACE, evidence, steps
 
 
 @pytest.mark.parametrize("piece", [1, 7, 4096])
