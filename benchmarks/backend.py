@@ -286,7 +286,7 @@ class MakesDatasets(Protocol):
 class Checks(Protocol):
     """A program that a cluster's job runs first, on one node with its GPUs: it imports the framework and builds the
     run's configuration. Its last line is `stepmark check: ok {json}`, exit code 0; or `stepmark check: what; why;
-    next: what to do`, exit code 1 (benchmarks/jobs/first_check.py reads it).
+    next: what to do`, exit code 1 (benchmarks/runs/first_check.py reads it).
     """
 
     def check_phase(self, benchmark: Benchmark) -> Phase | None:

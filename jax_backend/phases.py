@@ -77,7 +77,7 @@ def check_phase(benchmark: Benchmark) -> Phase:
     phases, told = plan(benchmark).phases, _told(benchmark)
     group = xla_flags.group("pgle_profile").flags if any(phase.name == PROFILE for phase in phases) else {}
     flags = {name: value for name, value in {**group, **told.flags}.items() if name != PGLE_PROFILE}
-    from benchmarks.jobs import first_check
+    from benchmarks.runs import first_check
 
     return first_check.check_phase(
         phases[-1],

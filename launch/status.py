@@ -106,7 +106,7 @@ def _words(run_id: str) -> tuple[str, str]:
 
 def _why_failed(rows: list[RunState]) -> list[str]:
     """The first cause of each run that is found to have failed just now; how to see that of the others."""
-    from launch.checks.diagnosing import why_failed
+    from benchmarks.runs.diagnosing import why_failed
 
     failed = [row for row in rows if row.state == "failed"]
     found = {row.folder.run_id: why_failed(row.folder) for row in failed if row.just_collected}

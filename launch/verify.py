@@ -36,11 +36,11 @@ from benchmarks.files import cannot_read
 from benchmarks.measuring.verification import differences
 from benchmarks.rendering.columns import aligned
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import RunFolder, not_collected, still_runs
+from benchmarks.runs.runfolder import RunFolder, is_followed, not_collected, still_runs
 from launch.cli import run_main
 from launch.command_line.documents import Checked, CheckedRuns, Why
 from launch.command_line.output import answer, document
-from launch.slurm.run_states import is_followed, place_of
+from launch.slurm.run_states import place_of
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")

@@ -20,8 +20,8 @@ from benchmarks.assets.datasets import read_dataset
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest
-from benchmarks.jobs import first_check
 from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, program, text_of, without_effect
+from benchmarks.runs import first_check
 from benchmarks.values import Benchmark, Hardware, Phase, Plan, RunRecord, Scalar, Step
 from nemo_backend import layout, profiles
 from nemo_backend.lora import AS_THEY_ARE, SEPARATE_TARGETS

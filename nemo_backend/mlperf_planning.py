@@ -18,12 +18,11 @@ import msgspec
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.jobs import first_check
 from benchmarks.mlperf.configuration import configuration_of, system_name
 from benchmarks.mlperf.submission import CLOSED, DIVISION, OF_THE_JOB, Submission, setting_types, variables
 from benchmarks.request.resolve import command_of, request_of
 from benchmarks.request.settings import positive
-from benchmarks.runs import worker_events
+from benchmarks.runs import first_check, worker_events
 from benchmarks.values import (
     SUBMISSION_ENGINE,
     Benchmark,

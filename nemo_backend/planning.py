@@ -8,7 +8,6 @@ from benchmarks.assets.datasets import tokenizer_size
 from benchmarks.configs import parse_yaml
 from benchmarks.convergence import goals
 from benchmarks.errors import RequestError, nearest
-from benchmarks.jobs import first_check
 from benchmarks.request import slowdown
 from benchmarks.request.framework import (
     DIMENSIONS_ARE_THE_MODELS,
@@ -20,7 +19,7 @@ from benchmarks.request.framework import (
     without_effect,
     words_of,
 )
-from benchmarks.runs import worker_events
+from benchmarks.runs import first_check, worker_events
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, RunRecord, Scalar, Schedule, Step
 from nemo_backend import layout, lora, profiles
 from nemo_backend.environment import ENVIRONMENT_NAME

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from benchmarks.backend import Backend
-from benchmarks.jobs.failures import QueuedEnd, failed_phase, rank_named
-from benchmarks.jobs.job_record import AttemptEnd, Ended
+from benchmarks.job_record import AttemptEnd, Ended
+from benchmarks.measuring.failures import QueuedEnd, failed_phase, rank_named
 from benchmarks.measuring.summary import Result, summarise
 from benchmarks.request.profiling import not_recorded
 from benchmarks.runs.runfolder import RunFolder
@@ -27,7 +27,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     ended = folder.ended(phase, last.attempt)
     attempts: list[AttemptEnd] = []
     if folder.is_queued():
-        from benchmarks.jobs.attempts import queued_attempts
+        from benchmarks.runs.attempts import queued_attempts
 
         attempts = queued_attempts(folder, records)
     queued = QueuedEnd(end=attempts[-1], processes=measured.tasks) if attempts else None
@@ -96,7 +96,7 @@ def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: 
     benchmark = folder.benchmark()
     of_the_job: tuple[str, ...] = ()
     if queued:
-        from benchmarks.jobs.first_check import BEFORE_THE_RUN
+        from benchmarks.runs.first_check import BEFORE_THE_RUN
 
         of_the_job = BEFORE_THE_RUN
     for phase in folder.plan().phases:

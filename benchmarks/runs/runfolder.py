@@ -8,6 +8,7 @@ rank. Files are the truth.
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import shlex
@@ -21,7 +22,7 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.errors import RequestError
-from benchmarks.jobs.job_record import (
+from benchmarks.job_record import (
     EVENTS,
     JOB_SCRIPT,
     SCHEDULER,
@@ -338,6 +339,16 @@ def _is_there(path: Path) -> bool:
     """False also where nobody can look: the folder may be what failed."""
     with contextlib.suppress(OSError):
         return path.exists()
+    return False
+
+
+def is_followed(folder: RunFolder) -> bool:
+    """Whether a launcher is writing its steps down: it holds a lock on their file (launch/running/step_sink.py)."""
+    with contextlib.suppress(OSError), files.opened(folder.path / STEPS) as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
     return False
 
 

@@ -140,7 +140,7 @@ class _Launcher:
             return
         say(f"{work.run_id}: {end_text(result)}")
         if result is not None and result.status == "failed":
-            from launch.checks.diagnosing import why_failed
+            from benchmarks.runs.diagnosing import why_failed
 
             why = why_failed(RunFolder(self._output_dir / work.run_id))
             say(f"  {why}" if why else f"  next:  python launch/doctor.py {self._output_dir / work.run_id}")

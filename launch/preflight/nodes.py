@@ -17,7 +17,7 @@ import msgspec
 from benchmarks import files
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
-from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.job_record import SchedulerEnd
 from benchmarks.preflight.nccl_tests import NcclResult, nccl_result
 from benchmarks.preflight.report import FAILING, PASSING, REPORT, Report, counts, failing, judge, node_list
 from benchmarks.preflight.values import Answer, Asked, Finding, Wanted

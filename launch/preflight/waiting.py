@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks.errors import RunError
-from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.job_record import SchedulerEnd
 from benchmarks.rendering.report import duration_text
 from launch.command_line.progress import Show, shown
 from launch.slurm.client import Slurm, final_ends

@@ -147,7 +147,7 @@ def _or_missing(read: Callable[[], Read], otherwise: Read, missing: list[str]) -
 def _diagnosis(folder: RunFolder, missing: list[str]) -> list[tuple[str, str]]:
     """What the doctor says of a run that failed, without what looks like a secret."""
     from benchmarks.doctor.text import rows
-    from launch.checks.diagnosing import diagnosis_of_run
+    from benchmarks.runs.diagnosing import diagnosis_of_run
 
     found = _or_missing(lambda: diagnosis_of_run(folder), None, missing)
     return [] if found is None else [(label, cleaned(text)) for label, text in rows(found)]

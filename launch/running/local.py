@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from benchmarks.files import cannot_write, leave_word
-from benchmarks.jobs.job_record import Ended
+from benchmarks.job_record import Ended
 from benchmarks.runs.runfolder import EXITS, remake_command
 from benchmarks.values import Phase, Step
 

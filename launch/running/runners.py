@@ -94,9 +94,8 @@ class LocalRunner(_Site):
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
         """All but those that another launcher is running; a run that was cut off gets the result it can have."""
-        from benchmarks.runs.runfolder import RESULT, RunFolder
+        from benchmarks.runs.runfolder import RESULT, RunFolder, is_followed
         from launch.running.execute import store_result
-        from launch.slurm.run_states import is_followed
 
         found = set()
         for run_id in run_ids:
@@ -185,7 +184,7 @@ class SlurmRunner(_Site):
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
         """Those that Slurm has no more in its queue; they are collected. One that cannot be hides no other."""
-        from benchmarks.jobs.job_record import SUBMITTED
+        from benchmarks.job_record import SUBMITTED
         from benchmarks.runs.runfolder import RunFolder
         from launch.slurm.run_states import states
 

@@ -43,7 +43,7 @@ def show_result(folder: RunFolder, result: Result) -> None:
 def _diagnosis(folder: RunFolder) -> Rows:
     """What its logs say of the first cause. A log that can't be read hides no result."""
     from benchmarks.doctor.text import first_rows
-    from launch.checks.diagnosing import diagnosis_of_run
+    from benchmarks.runs.diagnosing import diagnosis_of_run
 
     try:
         first = diagnosis_of_run(folder).first

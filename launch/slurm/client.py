@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.errors import RequestError, RunError, StepmarkError, closest, nearest
-from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.job_record import SchedulerEnd
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
 from launch.command_line.progress import say

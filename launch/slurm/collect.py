@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
-from benchmarks.jobs.job_record import SCHEDULER, JobEvent, SchedulerEnd
+from benchmarks.job_record import SCHEDULER, JobEvent, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder, write_atomically
 from benchmarks.values import json_text

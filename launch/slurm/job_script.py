@@ -16,10 +16,10 @@ import msgspec
 
 from benchmarks.backend import Backend, Checks
 from benchmarks.errors import RequestError
-from benchmarks.jobs.first_check import BEFORE_THE_RUN, UNPACK
-from benchmarks.jobs.job_record import JOB_SCRIPT
+from benchmarks.job_record import JOB_SCRIPT
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import plural
+from benchmarks.runs.first_check import BEFORE_THE_RUN, UNPACK
 from benchmarks.secret_rules import Known, why_secret
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 
-from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.job_record import SchedulerEnd
 from benchmarks.values import Value
 
 SEPARATOR = "\x1f"

@@ -4,7 +4,6 @@ One question to each cluster for all of its runs.
 """
 
 import contextlib
-import fcntl
 import os
 import shlex
 import statistics
@@ -16,14 +15,13 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import files
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError, UnknownName, closest
-from benchmarks.jobs.job_record import SUBMITTED, SchedulerEnd
+from benchmarks.job_record import SUBMITTED, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering.columns import some
 from benchmarks.rendering.report import duration_text, folded
-from benchmarks.runs.runfolder import BENCHMARK, RESULT, RUN_ID, STEPS, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, RUN_ID, RunFolder, is_followed
 from benchmarks.runs.short_names import short_names
 from benchmarks.values import Benchmark
 from launch.slurm.client import Slurm, slurm_of
@@ -174,16 +172,6 @@ def _from_files(folder: RunFolder) -> RunState:
     except (StepmarkError, OSError) as error:
         return RunState(folder, state="unreadable", detail=_words(error), problems=[str(error)])
     return row
-
-
-def is_followed(folder: RunFolder) -> bool:
-    """Whether a launcher is writing its steps down: it holds a lock on their file (launch/running/step_sink.py)."""
-    with contextlib.suppress(OSError), files.opened(folder.path / STEPS) as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _take_result(row: RunState, result: Result) -> None:

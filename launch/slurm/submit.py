@@ -13,7 +13,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, StepmarkError, raised
-from benchmarks.jobs.job_record import JOB_SCRIPT, SUBMITTED, Submitted
+from benchmarks.job_record import JOB_SCRIPT, SUBMITTED, Submitted
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.secret_rules import hidden, shell_secrets
 from benchmarks.values import Benchmark, JobOptions, Labels, Plan

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from benchmarks.backend import Backend
 from benchmarks.errors import EXIT_CODES, RunError, StepmarkError
-from benchmarks.jobs.job_record import JobEvent, SchedulerEnd
+from benchmarks.job_record import JobEvent, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.runs.worker_events import follow_evaluations

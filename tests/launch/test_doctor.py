@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
-from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.job_record import SchedulerEnd
 from benchmarks.values import Container, JobOptions, Site
 from benchmarks.values import Slurm as SlurmSite
 from launch.preflight import job, nodes, waiting

@@ -10,12 +10,12 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.jobs.first_check import SAID, is_ok
 from benchmarks.measuring.summary import Ended, summarise
 from benchmarks.mlperf.admission import broken_rules
 from benchmarks.mlperf.configuration import configuration_of
 from benchmarks.mlperf.submission import variables
 from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.first_check import SAID, is_ok
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Site
 from launch.mlperf.package import reference_points
 from nemo_backend import BACKEND

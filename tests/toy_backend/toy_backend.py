@@ -106,7 +106,7 @@ class Toy:
         return Plan(backend="toy", environment_name="toy", phases=[*before, measured])
 
     def check_phase(self, benchmark: Benchmark) -> Phase:
-        from benchmarks.jobs import first_check
+        from benchmarks.runs import first_check
 
         command = first_check.with_option(self._command(benchmark))
         return first_check.check_phase(self._measured(benchmark), command)

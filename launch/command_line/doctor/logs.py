@@ -13,7 +13,7 @@ from absl import flags
 
 from benchmarks.doctor.text import diagnosis_text
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
-from launch.checks.diagnosing import diagnosis_of
+from benchmarks.runs.diagnosing import diagnosis_of
 from launch.command_line.output import answer
 from launch.slurm.run_states import place_of
 

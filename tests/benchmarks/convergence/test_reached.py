@@ -6,7 +6,7 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.convergence.goals import goal_of, option
 from benchmarks.errors import RequestError
-from benchmarks.jobs.job_record import Ended
+from benchmarks.job_record import Ended
 from benchmarks.measuring.summary import Result, summarise
 from benchmarks.mlperf.writing import entries, written
 from benchmarks.rendering.report import result_rows

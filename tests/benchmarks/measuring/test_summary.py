@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.jobs.failures import NO_RECORD
 from benchmarks.logs.foreign import ForeignResult, summarise_foreign
+from benchmarks.measuring.failures import NO_RECORD
 from benchmarks.measuring.summary import Ended, Result, summarise
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.model.flops import parameter_count

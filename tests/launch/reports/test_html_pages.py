@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from benchmarks.errors import RequestError, RunError
-from benchmarks.jobs.job_record import AttemptEnd
+from benchmarks.job_record import AttemptEnd
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import PROVENANCE, RESULT, STEPS, RunFolder
 from benchmarks.values import json_text

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from benchmarks.jobs.job_record import AttemptEnd
+from benchmarks.job_record import AttemptEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
 from launch.running.showing import next_command

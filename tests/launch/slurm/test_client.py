@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, RunError
-from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.job_record import SchedulerEnd
 from benchmarks.values import Site
 from benchmarks.values import Slurm as SlurmSite
 from launch.slurm import commands

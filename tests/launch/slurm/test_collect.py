@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.jobs.job_record import SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.job_record import SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.measuring.verification import differences
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.recompute import recompute
@@ -121,7 +121,7 @@ def test_two_shells_at_once_leave_one_whole_result(run: RunFolder) -> None:
     code = (
         "import sys, json, msgspec\n"
         "from pathlib import Path\n"
-        "from benchmarks.jobs.job_record import SchedulerEnd\n"
+        "from benchmarks.job_record import SchedulerEnd\n"
         "from benchmarks.runs.runfolder import RunFolder\n"
         "from jax_backend import BACKEND\n"
         "from launch.slurm.collect import collect\n"

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.jobs.job_record import JobEvent
+from benchmarks.job_record import JobEvent
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.worker_events import read_phase
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan, Slurm

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.job_record import SchedulerEnd
 from launch.slurm import parsing
 
 

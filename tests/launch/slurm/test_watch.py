@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
-from benchmarks.jobs.job_record import SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.job_record import SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
 from jax_backend import BACKEND

@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.doctor.symptoms import read_symptoms
-from benchmarks.jobs.attempts import DEVICE_MEMORY, FULL_DISK, LOST_NODE, OUT_OF_MEMORY
-from benchmarks.jobs.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering import report
+from benchmarks.runs.attempts import DEVICE_MEMORY, FULL_DISK, LOST_NODE, OUT_OF_MEMORY
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, RunFolder
 from jax_backend import BACKEND

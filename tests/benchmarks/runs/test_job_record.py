@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.jobs.job_record import AttemptEnd, JobEvent, SchedulerEnd
-from benchmarks.jobs.outcomes import Seen, never_started, outcome
+from benchmarks.job_record import AttemptEnd, JobEvent, SchedulerEnd
+from benchmarks.runs.outcomes import Seen, never_started, outcome
 
 START = JobEvent(event="start", time=100.0, job_id="7", restarts=0, nodes="node[1-4]")
 WARNED = JobEvent(event="warned", time=150.0)

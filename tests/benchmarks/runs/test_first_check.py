@@ -4,8 +4,9 @@ import pytest
 
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.doctor.symptoms import read_symptoms
-from benchmarks.jobs import failures, first_check
-from benchmarks.jobs.job_record import Ended
+from benchmarks.job_record import Ended
+from benchmarks.measuring import failures
+from benchmarks.runs import first_check
 from benchmarks.values import Phase, WorkerEnd
 
 SYMPTOMS = read_symptoms(DEFAULT_ROOT)

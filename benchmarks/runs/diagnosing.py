@@ -12,21 +12,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.configs import Configs
 from benchmarks.doctor.evidence import LogEvidence, Scanner
 from benchmarks.doctor.lines import Clock, rank_of_file
 from benchmarks.doctor.order import Diagnosis, Known, diagnose
 from benchmarks.doctor.symptoms import Symptoms, read_symptoms
 from benchmarks.doctor.text import one_line
 from benchmarks.errors import RequestError, StepmarkError
-from benchmarks.jobs.failures import first_to_fail
-from benchmarks.jobs.job_record import JobEvent
-from benchmarks.jobs.outcomes import NOT_OVER
+from benchmarks.job_record import JobEvent
+from benchmarks.measuring.failures import first_to_fail
 from benchmarks.reading.log_files import PIECE_BYTES, UNREADABLE_ERRORS, log_files, pieces
 from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.report import folded
-from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, not_collected, remake_command, still_runs
-from launch.command_line.places import configs
-from launch.slurm.run_states import is_followed
+from benchmarks.runs.outcomes import NOT_OVER
+from benchmarks.runs.runfolder import (
+    BENCHMARK,
+    RESULT,
+    RunFolder,
+    is_followed,
+    not_collected,
+    remake_command,
+    still_runs,
+)
 
 STDIN = "-"
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")
@@ -36,7 +43,7 @@ MLLOG = "mlperf"  # of a run that trained towards a target
 
 def diagnosis_of(places: Sequence[str]) -> Diagnosis:
     """Of all files at these places together: they are taken for the logs of one run."""
-    symptoms = read_symptoms(configs().root)
+    symptoms = read_symptoms(Configs().root)
     paths = [path for place in places for path in _expanded(place)]
     runs = [path for path in paths if _is_run(path)]
     if len(runs) == 1 and len(paths) == 1:
@@ -64,7 +71,7 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
 
 def diagnosis_of_run(folder: RunFolder, symptoms: Symptoms | None = None) -> Diagnosis:
     """Of a run of Stepmark's, by what it has written down of its own end."""
-    known = symptoms or read_symptoms(configs().root)
+    known = symptoms or read_symptoms(Configs().root)
     logs = [_read(path, known, str(path.relative_to(folder.path))) for path in _run_files(folder)]
     return diagnose(logs, known, _known_of(folder))
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from benchmarks import files
-from benchmarks.jobs import first_check
-from benchmarks.jobs.failures import first_to_fail, own_steps
-from benchmarks.jobs.job_record import AttemptEnd, JobEvent
-from benchmarks.jobs.outcomes import FROZEN, Seen, never_started, outcome
+from benchmarks.job_record import AttemptEnd, JobEvent
+from benchmarks.measuring.failures import first_to_fail, own_steps
+from benchmarks.runs import first_check
+from benchmarks.runs.outcomes import FROZEN, Seen, never_started, outcome
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import RunRecord
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.runs.diagnosing import diagnosis_of
 from benchmarks.runs.runfolder import RESULT, STEPS
-from launch.checks.diagnosing import diagnosis_of
 from tests import forked
 from tests.launch.test_doctor import DOCTOR
 

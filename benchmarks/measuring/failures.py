@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Callable, Sequence
 
-from benchmarks.jobs.job_record import AttemptEnd, Ended
+from benchmarks.job_record import AttemptEnd, Ended
 from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, Step, Value, WorkerEnd
 

@@ -6,8 +6,8 @@ attempts.py, with the doctor's symptoms.
 
 import signal
 
-from benchmarks.jobs.failures import signal_words
-from benchmarks.jobs.job_record import AttemptEnd, JobEvent, OutcomeKind, SchedulerEnd
+from benchmarks.job_record import AttemptEnd, JobEvent, OutcomeKind, SchedulerEnd
+from benchmarks.measuring.failures import signal_words
 from benchmarks.values import Value
 
 

@@ -1,1 +1,0 @@
-"""What a queued run leaves behind, and what became of each of its attempts."""
