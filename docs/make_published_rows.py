@@ -20,7 +20,7 @@ from typing import NamedTuple
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks.references.references import Reference  # noqa: E402
+from benchmarks.model.published_rows import Reference  # noqa: E402
 from benchmarks.rendering.columns import markdown_table  # noqa: E402
 
 TABLE = REPOSITORY / "configs/references/published.csv"

@@ -59,8 +59,8 @@ def _nearest(
     if result.status != "valid":
         return None, "the figures are invalid"
     from benchmarks.measuring.summary import BenchmarkFigures
+    from benchmarks.model.published_rows import read_references
     from benchmarks.references import nearest_reference
-    from benchmarks.references.references import read_references
 
     backend = backend_of_format(log_format)
     if backend is None:

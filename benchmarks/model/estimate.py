@@ -18,7 +18,7 @@ from benchmarks.configs import Configs, read_yaml
 from benchmarks.errors import RequestError
 from benchmarks.model.bounds import Bound, bound
 from benchmarks.model.flops import parameter_count
-from benchmarks.references.references import Reference, read_references
+from benchmarks.model.published_rows import Reference, read_references
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Model, Parallelism, Recipe, Value
 

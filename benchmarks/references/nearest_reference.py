@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from benchmarks.measuring.summary import BenchmarkFigures, Result
-from benchmarks.references.references import Reference
+from benchmarks.model.published_rows import Reference
 from benchmarks.rendering.report import seconds_text
 from benchmarks.values import Value
 

@@ -1,12 +1,21 @@
-"""Published rows, each beside what its step time gives, and the cells that do not follow: for people and as data."""
+"""Published rows, each next to what its step time gives, and the cells that do not follow.
+
+A row has a step time, or the tokens/s that give it, and figures that its authors made of it. Stepmark computes these
+again. A cell follows if it is where the step time, as it was rounded for print, allows. Sources have slips; the table
+names them and does not correct them.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from benchmarks.references.references import Cell, Reference, cells
+from benchmarks.errors import RequestError
+from benchmarks.model import flops
+from benchmarks.model.published_rows import STATED, Reference, rounded_by
 from benchmarks.rendering.columns import aligned, columns
 from benchmarks.values import Hardware, Model, Value
 
+SECONDS_A_DAY = 86_400
+TRILLION = 1e12
 FLOPS = "stated_flops_per_sequence"
 TITLES = {
     "tokens_per_second_per_gpu": "tokens/s/GPU",
@@ -16,6 +25,15 @@ TITLES = {
     "mfu_percent": "MFU %",
     "days_per_trillion_tokens": "days/1T",
 }
+
+
+class Cell(Value, frozen=True):
+    """One published figure, and what its row's step time gives."""
+
+    figure: str
+    printed: float
+    computed: float
+    follows: bool  # it lies where the step time allows, as it was rounded for print
 
 
 class CheckedRow(Value, frozen=True):
@@ -46,6 +64,71 @@ def check(
         )
         for row in rows
     ]
+
+
+# --- does it follow? ----------------------------------------------------------------------------
+
+
+def cells(row: Reference, model: Model, hardware: Hardware) -> Iterator[Cell]:
+    """Each published figure of a row, with what its step time gives."""
+    quick, slow = row.seconds_range
+    tokens = row.tokens_per_step
+    if row.seconds_per_step and row.tokens_per_second_per_gpu:
+        yield _inverse("tokens_per_second_per_gpu", row, tokens / row.gpus)
+    if row.tokens_per_second:
+        yield _inverse("tokens_per_second", row, tokens)
+    if row.stated_flops_per_sequence and row.flops != STATED:
+        computed = flops_per_sequence(row, model)
+        yield _cell("stated_flops_per_sequence", row.stated_flops_per_sequence, computed, computed, computed)
+    if row.tflops_per_gpu:
+        yield _inverse(
+            "tflops_per_gpu", row, flops_per_sequence(row, model) * row.global_batch_size / row.gpus / 1e12
+        )
+    if row.mfu_percent:
+        mfu, rounding = mfu_percent(row, model, hardware), _rounding(row.stated_flops_per_sequence)
+        low, high = mfu * row.seconds / slow * (1 - rounding), mfu * row.seconds / quick * (1 + rounding)
+        yield _cell("mfu_percent", row.mfu_percent, mfu, low, high)
+    if row.days_per_trillion_tokens:
+        days = [TRILLION / SECONDS_A_DAY / tokens * seconds for seconds in (row.seconds, quick, slow)]
+        yield _cell("days_per_trillion_tokens", row.days_per_trillion_tokens, *days)
+
+
+def flops_per_sequence(row: Reference, model: Model) -> float:
+    """By the row's own convention; what its source states where no formula here gives it."""
+    if row.flops == STATED:
+        return float(row.stated_flops_per_sequence)
+    return flops.flops_per_token(model, row.sequence_length, row.flops) * row.sequence_length
+
+
+def mfu_percent(row: Reference, model: Model, hardware: Hardware) -> float:
+    """With the FLOPs that the source computes with, against the dense peak of its precision."""
+    peak = hardware.peaks.get(row.dtype)
+    if peak is None:
+        what = f"the row has an MFU, and {hardware.name} has no {row.dtype} peak that it could be of"
+        raise RequestError(what, where=row.where)
+    per_sequence = float(row.stated_flops_per_sequence or flops_per_sequence(row, model))
+    return 100 * per_sequence * row.global_batch_size / row.seconds / row.gpus / (peak.tflops * 1e12)
+
+
+def _rounding(printed: str) -> float:
+    """How far what was printed may lie from what was computed with, as a share of it."""
+    return rounded_by(printed) / 2 / float(printed) if printed else 0.0
+
+
+def _inverse(figure: str, row: Reference, at_one_second: float) -> Cell:
+    """A figure that is twice as high where the step takes half as long."""
+    quick, slow = row.seconds_range
+    printed = getattr(row, figure)
+    return _cell(figure, printed, at_one_second / row.seconds, at_one_second / slow, at_one_second / quick)
+
+
+def _cell(figure: str, printed: str, computed: float, low: float, high: float) -> Cell:
+    """The printed figure was rounded too."""
+    half, value = rounded_by(printed) / 2, float(printed)
+    return Cell(figure=figure, printed=value, computed=computed, follows=low - half <= value <= high + half)
+
+
+# --- for people ---------------------------------------------------------------------------------
 
 
 def table_text(rows: Sequence[CheckedRow]) -> str:
@@ -86,10 +169,10 @@ def _of_page(rows: Sequence[CheckedRow]) -> list[tuple[str, ...]]:
 
 def _line(row: CheckedRow, figures: Sequence[str]) -> tuple[str, ...]:
     by_figure = {cell.figure: cell for cell in row.cells}
-    return (row.name, f"{row.seconds_per_step:.5g}", *(_cell(by_figure.get(figure)) for figure in figures))
+    return (row.name, f"{row.seconds_per_step:.5g}", *(_cell_text(by_figure.get(figure)) for figure in figures))
 
 
-def _cell(cell: Cell | None) -> str:
+def _cell_text(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     printed = _number(cell, cell.printed)

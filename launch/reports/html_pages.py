@@ -14,6 +14,7 @@ from benchmarks.errors import EXIT_VALID, RequestError, RunError
 from benchmarks.gate.values import NightReport
 from benchmarks.measuring.summary import Result
 from benchmarks.model.bounds import Bound, bound
+from benchmarks.model.published_rows import read_references
 from benchmarks.pages.night import night_part
 from benchmarks.pages.page import LogTail, Part, page
 from benchmarks.pages.run import RunMaterial, run_part
@@ -21,7 +22,6 @@ from benchmarks.pages.sweep import sweep_part
 from benchmarks.reading.log_stream import without_colours
 from benchmarks.reading.shown_lines import printable
 from benchmarks.references import nearest_reference
-from benchmarks.references.references import read_references
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
 from benchmarks.secret_rules import REDACTED, Known, hidden_in_log, is_secret_name, shell_secrets
 from benchmarks.values import Benchmark, Step

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.errors import StepmarkError
 from benchmarks.measuring.summary import Result
+from benchmarks.model.published_rows import read_references
 from benchmarks.references import nearest_reference
-from benchmarks.references.references import read_references
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import Rows, aligned
 from benchmarks.runs.runfolder import RESULT, RunFolder

@@ -10,7 +10,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.bounds import bound
 from benchmarks.model.estimate import SERIES, as_benchmark, estimate, read_published
-from benchmarks.references.references import Reference
+from benchmarks.model.published_rows import Reference
 from tests.auditing.table import Line, Lines, Random, Size
 
 PART = "estimates"

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import yaml
 
 from benchmarks.configs import Configs
-from benchmarks.references.references import cells, read_references
+from benchmarks.model.published_rows import read_references
+from benchmarks.references.reference_table import cells
 from tests.auditing.table import Line, Lines, Random, Size
 
 PART = "rows"

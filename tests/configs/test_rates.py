@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.references.references import read_references
+from benchmarks.model.published_rows import read_references
 from benchmarks.values import Hardware
 
 CONFIGS = Configs()

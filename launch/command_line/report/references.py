@@ -5,8 +5,8 @@ python launch/report.py references --json
 """
 
 from benchmarks.errors import EXIT_VALID
+from benchmarks.model.published_rows import read_references
 from benchmarks.references import reference_table
-from benchmarks.references.references import read_references
 from launch.cli import refuse_more
 from launch.command_line import places
 from launch.command_line.output import answer

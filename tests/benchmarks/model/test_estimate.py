@@ -25,7 +25,7 @@ from benchmarks.model.estimate import (
 )
 from benchmarks.model.forecast import cost, forecast
 from benchmarks.model.forecast_report import cost_rows, estimate_rows
-from benchmarks.references.references import Reference, read_references
+from benchmarks.model.published_rows import Reference, read_references
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import CONFIGS, bound_of, changed, laid_out, recipe, storage_of, with_rates
 

@@ -18,9 +18,9 @@ from benchmarks.gate.values import (
 )
 from benchmarks.measuring.summary import summarise
 from benchmarks.model.bounds import bound
+from benchmarks.model.published_rows import read_references
 from benchmarks.pages.run import RunMaterial
 from benchmarks.references.nearest_reference import nearest_of_result
-from benchmarks.references.references import read_references
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Recompute
 from jax_backend import BACKEND

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.measuring.summary import BenchmarkFigures, Result
+from benchmarks.model.published_rows import Reference, read_references
 from benchmarks.references.nearest_reference import Nearest, nearest, nearest_of_result, text
-from benchmarks.references.references import Reference, read_references
 from benchmarks.request.resolve import Request, resolve
 from jax_backend import BACKEND
 from tests.benchmarks.measuring.test_summary import DONE, record_of, result_of, steps_of

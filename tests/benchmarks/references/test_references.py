@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.references.reference_table import check, table_text
-from benchmarks.references.references import Reference, cells, read_references
+from benchmarks.model.published_rows import Reference, read_references
+from benchmarks.references.reference_table import cells, check, table_text
 
 CONFIGS = Configs()
 ROWS = read_references(CONFIGS.root)

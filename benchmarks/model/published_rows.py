@@ -1,13 +1,8 @@
-"""Published figures, and whether each follows from its own row. Pure but for the reading of one file.
-
-A row of a published table has a step time, or the tokens/s that give it, and what its authors made of it. Here that
-is computed anew: a cell follows if it lies where the step time, as it was rounded for print, allows. Sources have
-slips; they are named, not mended. What is a row and what is none: docs/figures.md.
-"""
+"""The published rows of configs/references. docs/figures.md states what is a row."""
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,11 +11,9 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.model import flops
-from benchmarks.values import Hardware, Model, Parallelism, Positive, Value
+from benchmarks.values import Parallelism, Positive, Value
 
 FOLDER = "references"
-SECONDS_A_DAY = 86_400
-TRILLION = 1e12
 NUMBER = r"(?!0*\.?0*$)\d+(?:\.\d+)?(?:e[+-]?\d+)?"  # above 0
 AXES = ("data", "fsdp", "tensor", "pipeline", "context", "virtual_pipeline")
 STATED = "stated"  # the FLOPs are the source's own, which no formula here gives
@@ -108,13 +101,9 @@ class Reference(Value, frozen=True):
         return f"{self.model} {self.task} {dtype} {self.gpus} x {self.hardware}"
 
 
-class Cell(Value, frozen=True):
-    """One published figure, and what its row's step time gives."""
-
-    figure: str
-    printed: float
-    computed: float
-    follows: bool  # it lies where the step time allows, as it was rounded for print
+def rounded_by(printed: str) -> float:
+    """What the last printed digit is worth: 14.72 -> 0.01, 71235 -> 1, 3.94e15 -> 1e13."""
+    return 10.0 ** int(Decimal(printed).as_tuple().exponent)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -155,70 +144,3 @@ def _reference(row: Mapping[str, Any], where: str) -> Reference:
 
 def in_words(error: ValueError) -> str:
     return re.sub(r"Expected `str` matching regex '.*'", "a number above 0 was expected", str(error))
-
-
-# --- does it follow? ----------------------------------------------------------------------------
-
-
-def cells(row: Reference, model: Model, hardware: Hardware) -> Iterator[Cell]:
-    """Each published figure of a row, with what its step time gives."""
-    quick, slow = row.seconds_range
-    tokens = row.tokens_per_step
-    if row.seconds_per_step and row.tokens_per_second_per_gpu:
-        yield _inverse("tokens_per_second_per_gpu", row, tokens / row.gpus)
-    if row.tokens_per_second:
-        yield _inverse("tokens_per_second", row, tokens)
-    if row.stated_flops_per_sequence and row.flops != STATED:
-        computed = flops_per_sequence(row, model)
-        yield _cell("stated_flops_per_sequence", row.stated_flops_per_sequence, computed, computed, computed)
-    if row.tflops_per_gpu:
-        yield _inverse(
-            "tflops_per_gpu", row, flops_per_sequence(row, model) * row.global_batch_size / row.gpus / 1e12
-        )
-    if row.mfu_percent:
-        mfu, rounding = mfu_percent(row, model, hardware), _rounding(row.stated_flops_per_sequence)
-        low, high = mfu * row.seconds / slow * (1 - rounding), mfu * row.seconds / quick * (1 + rounding)
-        yield _cell("mfu_percent", row.mfu_percent, mfu, low, high)
-    if row.days_per_trillion_tokens:
-        days = [TRILLION / SECONDS_A_DAY / tokens * seconds for seconds in (row.seconds, quick, slow)]
-        yield _cell("days_per_trillion_tokens", row.days_per_trillion_tokens, *days)
-
-
-def flops_per_sequence(row: Reference, model: Model) -> float:
-    """By the row's own convention; what its source states where no formula here gives it."""
-    if row.flops == STATED:
-        return float(row.stated_flops_per_sequence)
-    return flops.flops_per_token(model, row.sequence_length, row.flops) * row.sequence_length
-
-
-def mfu_percent(row: Reference, model: Model, hardware: Hardware) -> float:
-    """With the FLOPs that the source computes with, against the dense peak of its precision."""
-    peak = hardware.peaks.get(row.dtype)
-    if peak is None:
-        what = f"the row has an MFU, and {hardware.name} has no {row.dtype} peak that it could be of"
-        raise RequestError(what, where=row.where)
-    per_sequence = float(row.stated_flops_per_sequence or flops_per_sequence(row, model))
-    return 100 * per_sequence * row.global_batch_size / row.seconds / row.gpus / (peak.tflops * 1e12)
-
-
-def _rounding(printed: str) -> float:
-    """How far what was printed may lie from what was computed with, as a share of it."""
-    return rounded_by(printed) / 2 / float(printed) if printed else 0.0
-
-
-def _inverse(figure: str, row: Reference, at_one_second: float) -> Cell:
-    """A figure that is twice as high where the step takes half as long."""
-    quick, slow = row.seconds_range
-    printed = getattr(row, figure)
-    return _cell(figure, printed, at_one_second / row.seconds, at_one_second / slow, at_one_second / quick)
-
-
-def _cell(figure: str, printed: str, computed: float, low: float, high: float) -> Cell:
-    """The printed figure was rounded too."""
-    half, value = rounded_by(printed) / 2, float(printed)
-    return Cell(figure=figure, printed=value, computed=computed, follows=low - half <= value <= high + half)
-
-
-def rounded_by(printed: str) -> float:
-    """What the last printed digit is worth: 14.72 -> 0.01, 71235 -> 1, 3.94e15 -> 1e13."""
-    return 10.0 ** int(Decimal(printed).as_tuple().exponent)
