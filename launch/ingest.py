@@ -37,11 +37,11 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkEr
 from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.logs.report import FLAGS_OF_A_BENCHMARK, Report, outcome_of
 from benchmarks.logs.templates import FIELDS, format_of_pattern
-from benchmarks.measuring import window
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.reading import read_log
 from benchmarks.reading.log_files import UNREADABLE_ERRORS, copied, open_log
+from benchmarks.request import window_rule
 from benchmarks.runs.runfolder import BENCHMARK
 from launch.cli import run_main
 from launch.command_line.output import answer
@@ -76,8 +76,8 @@ def main(argv: list[str]) -> int:
         _refuse_run(argv[1])
         meant = shlex.quote(argv[1]) if Path(argv[1]).is_file() else "PATH"
         raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"{COMMAND} --log={meant}")
-    rule = WINDOW.value or window.STEADY
-    window.check_rule(rule)
+    rule = WINDOW.value or window_rule.STEADY
+    window_rule.check_rule(rule)
     workload = _workload()
     name = _log_name()
     with _open(name) as stream:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from benchmarks.dashboards.live import plain
-from benchmarks.measuring.window import STEADY
+from benchmarks.request.window_rule import STEADY
 from benchmarks.runs.finished_run import FinishedRun
 
 LOCAL = "local"  # the site that every checkout has: there the host says where

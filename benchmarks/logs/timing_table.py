@@ -17,6 +17,7 @@ from benchmarks.reading.log_files import UNREADABLE_ERRORS, log_files, open_log
 from benchmarks.reading.read_log import ReadLog, detect, one_series, read_log
 from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.columns import columns, plural, some, spans_text
+from benchmarks.request import window_rule
 from benchmarks.runs.runfolder import BENCHMARK
 from benchmarks.values import Step, Value
 
@@ -146,7 +147,7 @@ def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds:
 
 
 def _excluded(marked: Sequence[Step], rule: str) -> dict[str, str]:
-    last = window.last_step_wanted(rule)
+    last = window_rule.last_step_wanted(rule)
     inside = marked if last is None else [s for s in marked if int(rule.partition("-")[0]) <= s.step <= last]
     reasons: dict[str, list[int]] = {}
     for step in inside:
@@ -204,7 +205,7 @@ def as_table(timings: Timings) -> str:
     rows, rule = timings.rows, timings.window
     names = _names(rows)
     trained = [row for row in rows if row.format]
-    over = "iterations" if window.last_step_wanted(rule) is not None else "window"
+    over = "iterations" if window_rule.last_step_wanted(rule) is not None else "window"
     title = f"Train Step Timing and TFLOPS Analysis ({over} {rule})"
     lines = [title, "=" * len(title)]
     if trained:

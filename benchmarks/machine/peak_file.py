@@ -7,8 +7,8 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.files import NOT_JSON
-from benchmarks.machine.peaks import PRECISIONS, DevicePeak, PeakReport, PeakRequest, device_peaks, spread_text
-from benchmarks.values import Hardware, MeasuredPeak, Peak, Site, Value
+from benchmarks.machine.peaks import DevicePeak, PeakReport, PeakRequest, device_peaks, spread_text
+from benchmarks.values import MeasuredPeak, Peak, Value
 
 SCHEMA_VERSION = 1
 REMEASURE = "python launch/peak.py"
@@ -87,52 +87,6 @@ def _source(found: Measured, dtype: str, peak: DevicePeak) -> str:
     return (
         f"measured: launch/peak.py, {found.date[:10]}, {found.backend} ({versions}), {dtype} {shape.text()}, "
         f"n {peak.turns}, spread {spread_text(peak.spread)}"
-    )
-
-
-# --- for a run ----------------------------------------------------------------------------------
-
-
-def peaks_for(
-    found: MeasuredPeak, hardware: Hardware, site: Site, dtype: str, gpus: int, nodes: int
-) -> dict[str, Peak]:
-    """The peak of one of the run's devices in each precision.
-
-    The virtual devices of a CPU share it, so each has its part: peak of a device x devices = peak of the machine. On
-    site local all processes are on one machine; on a cluster of CPUs each node is one.
-    """
-    _refuse_another_device(found, hardware)
-    if dtype not in found.peaks:
-        again = f", or {REMEASURE} where the device has {dtype}" if dtype in PRECISIONS else ""
-        raise RequestError(
-            f"the measured peak has no {dtype}",
-            where=f"--measured_peak={found.file}",
-            why=f"it has: {', '.join(found.peaks)}",
-            next_command=f"--dtype={next(iter(found.peaks))}{again}",
-        )
-    if hardware.kind != "cpu":
-        return found.peaks
-    machines = nodes if site.slurm is not None else 1
-    return {name: _shared(peak, machines, gpus) for name, peak in found.peaks.items()}
-
-
-def _shared(peak: Peak, machines: int, devices: int) -> Peak:
-    if machines == devices:
-        return peak
-    of = "the machine" if machines == 1 else f"each of {machines} machines"
-    text = f"{peak.source}; {peak.tflops:.4g} TFLOP/s of {of}, shared by {devices // machines} virtual devices"
-    return Peak(tflops=peak.tflops * machines / devices, source=text)
-
-
-def _refuse_another_device(found: MeasuredPeak, hardware: Hardware) -> None:
-    known = [name.lower() for name in hardware.device_names]
-    if found.platform == hardware.platform and found.device_kind.lower() in known:
-        return
-    raise RequestError(
-        f"the peak was measured on another device: {found.device_kind} ({found.platform})",
-        where=f"--measured_peak={found.file} --hardware={hardware.name}",
-        why=f"{hardware.title} is {' or '.join(hardware.device_names)} ({hardware.platform})",
-        next_command=f"{REMEASURE} --hardware={hardware.name} on such a device",
     )
 
 

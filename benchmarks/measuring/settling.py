@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from benchmarks.request.window_rule import AGREEMENT, BIN_SECONDS, LIMIT_SECONDS
 from benchmarks.values import Settling, Window
 
-BIN_SECONDS = 15.0
-AGREEMENT = 0.0025
-LIMIT_SECONDS = 75.0
 FEWEST_STEPS = 5  # a run that would settle later keeps all its steps
 
 MATTERS_PERCENT = 0.5

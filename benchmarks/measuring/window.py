@@ -6,20 +6,16 @@ statistics.py; whether a window is good enough for a valid result is the caller'
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 
 import msgspec
 
-from benchmarks.errors import RequestError, UnknownName
 from benchmarks.measuring import settling
 from benchmarks.measuring.settling import Judgement, Timed
+from benchmarks.request.window_rule import LAST, STEADY, check_rule, step_range
 from benchmarks.values import Step, Window
-
-STEADY = "steady"
-LAST = "last"
 
 # Reasons for leaving a step out. Readers and workers add their own ("profiler", "pgle", ...) beforehand.
 COMPILE = "compile"
@@ -34,45 +30,6 @@ DISPATCH_BELOW_MEDIAN = 0.1  # the time to dispatch a step, and no work at all
 DISPATCH_TOLERATED = 0.2
 
 Marks = list[str | None]  # one a step: why it is left out, None where it counts
-
-
-def check_rule(rule: str) -> None:
-    """Refuse a window rule that does not exist."""
-    if rule in (STEADY, LAST):
-        return
-    wanted = _step_range(rule)
-    if wanted is None:
-        raise UnknownName(
-            f"unknown window rule '{rule}'",
-            "window",
-            rule,
-            (STEADY, LAST),
-            where="--window",
-            why="the first and last step to count, such as 35-44, is valid too",
-            next_command=f"set the window to {STEADY}, the rule that is the same for every backend",
-        )
-    if not wanted:
-        raise RequestError(
-            f"window rule '{rule}' holds no step",
-            where="--window",
-            why="its first step comes after its last; A-B counts the steps from A to B, both included",
-            next_command="set the window to '{1}-{0}'".format(*rule.split("-")),
-        )
-
-
-def describe_rule(rule: str) -> str:
-    """A window rule in words, for people."""
-    check_rule(rule)
-    if rule == STEADY:
-        return (
-            "all steps after the first (compile), in foreign logs without dispatch artefacts, "
-            "once step times may have settled: "
-            f"two successive {settling.BIN_SECONDS:g} s medians within {settling.AGREEMENT:.2%}, "
-            f"or {settling.LIMIT_SECONDS:g} s of stepping"
-        )
-    if rule == LAST:
-        return "the last step with a time (a recipe's own rule)"
-    return "steps {} to {}, both included (a recipe's own rule)".format(*rule.split("-"))
 
 
 def choose_window(
@@ -130,15 +87,8 @@ def missing_steps(rule: str, steps: Sequence[Step]) -> int:
         return 0
     if rule == LAST:
         return 0 if timed else 1
-    wanted = _step_range(rule) or range(0)
+    wanted = step_range(rule) or range(0)
     return len(wanted) - sum(step in wanted for step in timed)
-
-
-def last_step_wanted(rule: str) -> int | None:
-    """The last step number an A-B rule asks for; None for rules that take what the run has."""
-    check_rule(rule)
-    wanted = _step_range(rule)
-    return wanted[-1] if wanted else None
 
 
 def consistency(steps: Sequence[Step], counted: Sequence[Step]) -> float | None:
@@ -163,11 +113,6 @@ def consistency(steps: Sequence[Step], counted: Sequence[Step]) -> float | None:
         elapsed.append(step.elapsed_seconds - before.elapsed_seconds - (step.paused_seconds or 0.0))
     wall_seconds = math.fsum(elapsed)
     return abs(math.fsum(seconds) / wall_seconds - 1) if wall_seconds > 0 else None
-
-
-def _step_range(rule: str) -> range | None:
-    match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", rule)
-    return range(int(match[1]), int(match[2]) + 1) if match else None
 
 
 def _times(steps: Sequence[Step]) -> dict[int, float]:
@@ -287,7 +232,7 @@ def _mark_recipe(steps: Sequence[Step], times: Mapping[int, float], rule: str) -
 
 
 def _inside_recipe(steps: Sequence[Step], times: Mapping[int, float], rule: str) -> range | set[int]:
-    wanted = _step_range(rule)
+    wanted = step_range(rule)
     if wanted is not None:
         return {index for index, step in enumerate(steps) if step.step in wanted}
     last = max((index for index in times if steps[index].excluded_because is None), default=0)

@@ -3,14 +3,13 @@
 import re
 import shlex
 
-from benchmarks.measuring.utilisation import workload_of
-from benchmarks.measuring.window import describe_rule
 from benchmarks.model import flops, ledger
 from benchmarks.model.estimate import Published
 from benchmarks.model.forecast import forecast, memory_of
 from benchmarks.model.forecast_report import forecast_lines, memory_lines
 from benchmarks.rendering.columns import Rows, aligned, plural
 from benchmarks.rendering.report import layout_text, title
+from benchmarks.request.window_rule import describe_rule
 from benchmarks.values import Benchmark, Plan, Recompute, Storage
 
 NOTHING_STARTED = "nothing was started (--dry_run)"
@@ -103,10 +102,9 @@ def _lora_rows(benchmark: Benchmark) -> Rows:
 
 def flops_rows(benchmark: Benchmark) -> Rows:
     """A sequence, a token and a device-step, by convention; the recipe's first."""
-    workload = workload_of(benchmark)
     rows = []
     for convention in flops.conventions_for(benchmark.trains):
-        step = workload.flops_per_step(convention)
+        step = benchmark.tokens_per_step * _flops_per_token(benchmark, convention)
         rows.append(
             (
                 convention,
@@ -118,13 +116,17 @@ def flops_rows(benchmark: Benchmark) -> Rows:
     return rows + _stated_rows(benchmark)
 
 
+def _flops_per_token(benchmark: Benchmark, convention: str) -> float:
+    return flops.flops_per_token(benchmark.model, benchmark.sequence_length, convention)
+
+
 def _stated_rows(benchmark: Benchmark) -> Rows:
     """What the recipe's source says beside what its formula gives: published figures are rounded, some are wrong."""
     stated = benchmark.recipe.stated_flops_per_sequence
     if stated is None:
         return []
     first = flops.conventions_for(benchmark.trains)[0]
-    counted = workload_of(benchmark).flops_per_step(first) / benchmark.global_batch_size
+    counted = benchmark.sequence_length * _flops_per_token(benchmark, first)
     return [("stated", f"{stated:.5g} a sequence by the recipe's source ({stated / counted - 1:+.2%} of {first})")]
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from benchmarks.backend import Backend, GuidedByProfiles, NeedsTransformerEngine, Profiles
 from benchmarks.errors import OtherGpus, RequestError, UnknownName
-from benchmarks.measuring.window import check_rule, last_step_wanted
 from benchmarks.request.slowdown import refuse_slowdown
+from benchmarks.request.window_rule import check_rule, last_step_wanted
 from benchmarks.values import Benchmark
 
 

@@ -235,7 +235,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         recipe=_reference(recipe, sequence_length, gpus, hardware, backend),
         overrides=request.settings,
         profiling=choose_profiling(request.profile, profiled, profile_defaults, gpus, steps),
-        measured_peaks=_measured_peaks(request.measured_peak, hardware, site, dtype, gpus, nodes),
+        measured_peaks=peaks_of_devices(request.measured_peak, hardware, site, dtype, gpus, nodes),
         inject_slowdown=request.inject_slowdown,
         convergence=towards,
         image=images.choose(request.image, site, recipe.engine, backend.environment(recipe.engine).image, hardware),
@@ -300,14 +300,43 @@ def _adapting(backend: Backend) -> TrainsAdapters:
     return offered(backend, TrainsAdapters, "trains no adapters", "--task=lora")
 
 
-def _measured_peaks(
+def peaks_of_devices(
     found: MeasuredPeak | None, hardware: Hardware, site: Site, dtype: str, gpus: int, nodes: int
 ) -> dict[str, Peak]:
+    """The peak of one of the run's devices in each precision.
+
+    The virtual devices of a CPU share it, so each has its part: peak of a device x devices = peak of the machine. On
+    site local all processes are on one machine; on a cluster of CPUs each node is one.
+    """
     if found is None:
         return {}
-    from benchmarks.machine.peak_file import peaks_for
-
-    return peaks_for(found, hardware, site, dtype, gpus, nodes)
+    known = [name.lower() for name in hardware.device_names]
+    if found.platform != hardware.platform or found.device_kind.lower() not in known:
+        raise RequestError(
+            f"the peak was measured on another device: {found.device_kind} ({found.platform})",
+            where=f"--measured_peak={found.file} --hardware={hardware.name}",
+            why=f"{hardware.title} is {' or '.join(hardware.device_names)} ({hardware.platform})",
+            next_command=f"python launch/peak.py --hardware={hardware.name} on such a device",
+        )
+    if dtype not in found.peaks:
+        raise RequestError(
+            f"the measured peak has no {dtype}",
+            where=f"--measured_peak={found.file}",
+            why=f"it has: {', '.join(found.peaks)}",
+            next_command=f"--dtype={next(iter(found.peaks))}, or python launch/peak.py where the device has {dtype}",
+        )
+    machines = nodes if site.slurm is not None else 1
+    if hardware.kind != "cpu" or machines == gpus:
+        return found.peaks
+    of = "the machine" if machines == 1 else f"each of {machines} machines"
+    shared = f"shared by {gpus // machines} virtual devices"
+    return {
+        name: Peak(
+            tflops=peak.tflops * machines / gpus,
+            source=f"{peak.source}; {peak.tflops:.4g} TFLOP/s of {of}, {shared}",
+        )
+        for name, peak in found.peaks.items()
+    }
 
 
 def _reference(

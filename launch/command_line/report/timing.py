@@ -16,7 +16,7 @@ from absl import flags
 from benchmarks.errors import EXIT_VALID
 from benchmarks.logs import timing_table
 from benchmarks.logs.known_formats import all_log_formats
-from benchmarks.measuring import window
+from benchmarks.request import window_rule
 from launch.command_line.output import answer
 from launch.command_line.progress import tracked
 
@@ -29,7 +29,7 @@ FORMAT = flags.DEFINE_enum("format", "table", list(timing_table.FORMATS), "The s
 
 
 def main(argv: list[str]) -> int:
-    window.check_rule(WINDOW.value)
+    window_rule.check_rule(WINDOW.value)
     logs, runs = timing_table.find_logs([Path(name) for name in argv[1:] or [DEFAULT_FOLDER]])
     formats = all_log_formats()
     rows = [timing_table.row_of(path, WINDOW.value, formats) for path in tracked(logs, "reading logs", len(logs))]

@@ -14,6 +14,7 @@ from benchmarks.inside import peak_turns
 from benchmarks.machine import peak_file, peaks
 from benchmarks.machine.peaks import MatmulShape, MeasuredRate
 from benchmarks.model import flops
+from benchmarks.request.resolve import peaks_of_devices
 from benchmarks.values import Hardware, JobOptions, Site, Slurm, json_text
 
 CONFIGS = Configs()
@@ -226,7 +227,7 @@ CLUSTER = replace(
 
 
 def peak_for(hardware: Hardware, site: Site, gpus: int, nodes: int, found: peak_file.Measured) -> float:
-    return peak_file.peaks_for(file_of(found), hardware, site, "bf16", gpus, nodes)["bf16"].tflops
+    return peaks_of_devices(file_of(found), hardware, site, "bf16", gpus, nodes)["bf16"].tflops
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
-from benchmarks.measuring.window import check_rule, choose_window, consistency, describe_rule, missing_steps
+from benchmarks.measuring.window import choose_window, consistency, missing_steps
+from benchmarks.request.window_rule import check_rule, describe_rule
 from benchmarks.values import Step, Window
 
 RULES = ["steady", "last", "2-5", "35-44"]
