@@ -1,10 +1,9 @@
 """The JSON documents of commands, where no value of the core is one. docs/schemas.json describes them all."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from benchmarks.assets.assets import Found, Needs
 from benchmarks.gate.values import CellReport
-from benchmarks.machine.site_draft import SiteLine
 from benchmarks.measuring.summary import Result
 from benchmarks.preflight.report import Report
 from benchmarks.values import Benchmark, Plan, Value
@@ -162,6 +161,14 @@ class Site(Value, frozen=True):
     runtime: str
     ready: bool
     found: dict[str, str]
+
+
+class SiteLine(Value, frozen=True):
+    """A line of the file of a new site: a value of the site, and where it came from."""
+
+    field: str  # dotted
+    value: Any  # None: it is not in the file, and the source says why
+    source: str
 
 
 class NewSite(Value, frozen=True):

@@ -16,8 +16,6 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError
-from benchmarks.machine import site_draft
-from benchmarks.machine.site_draft import Draft, Fact, NodeFacts, PartitionFacts, SlurmFacts
 from benchmarks.preflight.gpus import NO_GPU
 from benchmarks.preflight.report import Report, report_text
 from benchmarks.rendering.columns import plural
@@ -32,7 +30,8 @@ from launch.command_line.progress import say, shown
 from launch.preflight import nodes as preflights
 from launch.preflight.waiting import Limits
 from launch.running.local import REPOSITORY, interrupted_once
-from launch.sites import asked
+from launch.sites import asking, site_draft
+from launch.sites.site_draft import Draft, Fact, NodeFacts, PartitionFacts, SlurmFacts
 from launch.sites.site_setup import ANSWER_SECONDS
 from launch.slurm import options as job_options
 from launch.slurm.client import Slurm
@@ -68,7 +67,7 @@ def make(wanted: NewSite, configs: Configs) -> int:
         _refuse_unwritable(wanted.out, "--out=DIR")
     slurm = Slurm(_unwritten(wanted.name), ANSWER_SECONDS)
     facts = _facts(slurm)
-    partition, answers = asked.person(facts, wanted.typed, _again(wanted))
+    partition, answers = asking.person(facts, wanted.typed, _again(wanted))
     if path.exists() and not wanted.replace:
         raise RequestError(
             f"there is a site '{wanted.name}' already",
@@ -134,7 +133,7 @@ def _refuse_without_slurm() -> None:
 
 def _facts(slurm: Slurm) -> SlurmFacts:
     try:
-        return asked.slurm_facts(slurm, os.environ.get("SLURM_CONF"))
+        return asking.slurm_facts(slurm, os.environ.get("SLURM_CONF"))
     except RunError as error:
         raise RequestError(
             "Slurm does not answer on this machine",
@@ -207,7 +206,7 @@ def _draft(
         options, _ = _options(wanted, facts, partition, answers, [])
         node = _node(wanted, slurm, options, partition)
     runtime = _runtime(facts, node)
-    shared = site_draft.shared_folders(asked.mounts_here(), node)
+    shared = site_draft.shared_folders(asking.mounts_here(), node)
     if node is not None:
         _refuse_unseen(_needed(wanted, runtime), node, shared)
     shared = shared or {"/": "no node was asked: a dry run"}
@@ -292,7 +291,7 @@ def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: Partiti
     # An interrupt takes its job out of the queue, and leaves no file of ours.
     with interrupted_once(), shown() as show:
         show(f"a node of partition {partition.name} is asked what it sees", 0, 0, "by srun; Ctrl-C gives up")
-        return asked.node_facts(slurm, options, partition.gpus > 0, list(folders))
+        return asking.node_facts(slurm, options, partition.gpus > 0, list(folders))
 
 
 def _needed(wanted: NewSite, runtime: Fact) -> dict[str, Path]:
@@ -341,7 +340,7 @@ def _check(
     options = job_options.choose(site, {}, os.environ)
     preflight = preflights.prepare(site, options, nodes, wanted.out, SILENT_SECONDS, configs)
     later = f"the site is written; python launch/doctor.py nodes --site={site.name} --nodes={nodes} checks it later"
-    limits = Limits(queue_seconds=asked.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS, way_on=later)
+    limits = Limits(queue_seconds=asking.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS, way_on=later)
     report = preflights.run(preflight, Slurm(site), limits)
     cure = _without_gpus(wanted, report)
     print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder, cure)}")

@@ -12,7 +12,6 @@ import yaml
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.machine.site_draft import PartitionFacts, SlurmFacts
 from benchmarks.preflight.gpus import NO_GPU
 from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.report import Report
@@ -21,8 +20,9 @@ from benchmarks.values import JobOptions
 from launch.command_line import documents
 from launch.preflight import nodes
 from launch.running.local import REPOSITORY
-from launch.sites import asked, new_site
+from launch.sites import asking, new_site
 from launch.sites.new_site import NewSite
+from launch.sites.site_draft import PartitionFacts, SlurmFacts
 from launch.slurm import parsing
 from tests import forked
 from tests.end_to_end.clusters import ClusterOfTests
@@ -199,7 +199,7 @@ def test_the_account_is_one_that_the_partition_takes(
     mine = {"accounts": ["root", "ml", "web"], "default_account": "root", "account_is_needed": True}
     facts = SlurmFacts(cluster="c", version="1", partitions=[small, batch], **mine)
     with pytest.raises(RequestError) as refused:
-        asked.person(facts, typed, "setup --json")
+        asking.person(facts, typed, "setup --json")
     assert refused.value.next_command == f"setup --json {flags}"
 
 
@@ -219,7 +219,7 @@ def test_a_site_of_gpus_whose_nodes_have_none(seen: list[str], cure: str) -> Non
     ("typed", "words", "usage"),
     [
         ({"partition": "smal"}, "no partition 'smal' takes your jobs: did you mean 'small'", "--partition=small"),
-        ({"partition": "batch", "account": "you"}, "no account 'you' takes your jobs", asked.WHAT_THERE_IS),
+        ({"partition": "batch", "account": "you"}, "no account 'you' takes your jobs", asking.WHAT_THERE_IS),
     ],
 )
 def test_what_slurm_would_never_start_is_refused(
@@ -387,12 +387,12 @@ def test_a_node_that_does_not_see_the_results_is_refused(slurm: PlayedSlurm, tmp
 
 def test_the_job_that_asks_a_node_is_small() -> None:
     options = JobOptions(partition="a,b", nodelist="n[3-9]", exclude="n1", arguments=["--switches=1"])
-    words = asked.node_arguments(options, gpus=True)
+    words = asking.node_arguments(options, gpus=True)
     assert words[1:] == ["--partition=a,b", "--exclude=n1", "--nodelist=n3", "--gres=gpu:1", "--switches=1"]
 
 
 def test_a_mount_with_blanks() -> None:
-    (found,) = asked.mounts("server:/a\\040b /mnt/a\\040b nfs4 rw 0 0\nbroken\n")
+    (found,) = asking.mounts("server:/a\\040b /mnt/a\\040b nfs4 rw 0 0\nbroken\n")
     assert (found.source, found.folder, found.kind) == ("server:/a\\040b", "/mnt/a b", "nfs4")
 
 

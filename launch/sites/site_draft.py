@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from benchmarks.values import Hardware, Site, Value, to_builtins
+from launch.command_line.documents import SiteLine
 
 # File systems that are mounted from elsewhere: under the same path, they are the same folder everywhere.
 NETWORK = {
@@ -213,14 +214,6 @@ class Draft(NamedTuple):
 
     site: Site
     sources: dict[str, str]
-
-
-class SiteLine(Value, frozen=True):
-    """A line of the file: a value of the site, and where it came from."""
-
-    field: str  # dotted
-    value: Any  # None: it is not in the file, and the source says why
-    source: str
 
 
 def lines(draft: Draft) -> list[SiteLine]:

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from benchmarks.configs import Configs
-from benchmarks.machine import site_draft
-from benchmarks.machine.site_draft import Draft, Mount, NodeFacts, PartitionFacts, SlurmFacts
 from benchmarks.values import Container, JobOptions, Site, Slurm
+from launch.sites import site_draft
+from launch.sites.site_draft import Draft, Mount, NodeFacts, PartitionFacts, SlurmFacts
 
 ROWS = [Configs().hardware(name) for name in Configs().names("hardware")]
 BATCH = PartitionFacts(name="batch", default=True, nodes=4, nodes_up=3, gpus=8, gpu_types=["h100"])

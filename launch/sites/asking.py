@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import RequestError, closest, nearest
-from benchmarks.machine import site_draft
-from benchmarks.machine.site_draft import Fact, Mount, NodeFacts, PartitionFacts, Question, SlurmFacts
 from benchmarks.values import JobOptions
 from launch.running.this_machine import name_of
+from launch.sites import site_draft
+from launch.sites.site_draft import Fact, Mount, NodeFacts, PartitionFacts, Question, SlurmFacts
 from launch.slurm.client import Slurm
 from launch.slurm.options import named
 from launch.slurm.parsing import Node, Partition
