@@ -39,7 +39,7 @@ from absl import flags
 
 from benchmarks.assets import assets
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.machine import images
+from benchmarks.request import images
 from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import SUBMISSION_ENGINE, JobOptions
 from launch.cli import run_main

@@ -20,9 +20,8 @@ from benchmarks.backend import (
     offered,
 )
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
-from benchmarks.machine import images
 from benchmarks.rendering.columns import some
-from benchmarks.request import runtime_choice
+from benchmarks.request import images, runtime_choice
 from benchmarks.request.profiling import ProfileDefaults, choose_profiling
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings

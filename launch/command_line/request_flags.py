@@ -84,7 +84,7 @@ def image() -> str | None:
     typed: str | None = FLAGS.image
     if typed is None:
         return None
-    from benchmarks.machine import images
+    from benchmarks.request import images
 
     return images.checked(str(Path(typed).absolute()) if typed.endswith(images.FILES) else typed, "--image")
 

@@ -10,7 +10,8 @@ import msgspec
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import StepmarkError
-from benchmarks.machine import images, refusals
+from benchmarks.machine import refusals
+from benchmarks.request import images
 from benchmarks.values import Benchmark, Phase, Site
 from launch.containers import stored_images
 from launch.containers.commands import Box, client, refuse_folders, words

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.errors import RequestError
-from benchmarks.machine import images
+from benchmarks.request import images
 from benchmarks.values import Site
 from launch.command_line.places import stepmark_home
 from launch.containers.programs import Program, answer, last_line

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmarks.assets.assets import Needs
 from benchmarks.errors import EXIT_FAILED, RequestError
-from benchmarks.machine import images
 from benchmarks.mlperf.submission import PrepareStep, Submission
+from benchmarks.request import images
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import JobOptions, Site
 from launch.assets.needed import look_for, report

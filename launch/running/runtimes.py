@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.errors import RequestError, nearest
-from benchmarks.machine import images
+from benchmarks.request import images
 from benchmarks.values import Benchmark, Site
 from launch.command_line import places
 from launch.environments import venvs

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmarks import files
 from benchmarks.errors import RequestError
-from benchmarks.machine import images
-from benchmarks.machine.images import MACHINES
+from benchmarks.request import images
+from benchmarks.request.images import MACHINES
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Architecture, Benchmark, Value, json_text
 from launch.running import interpreters

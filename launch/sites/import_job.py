@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.machine import images
 from benchmarks.rendering.report import bytes_text
+from benchmarks.request import images
 from benchmarks.runs.runfolder import write_atomically
 from launch.preflight import job
 from launch.preflight.waiting import Came, Limits, Progress, wait

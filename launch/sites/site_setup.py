@@ -10,8 +10,8 @@ from typing import NamedTuple
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.machine import images
 from benchmarks.rendering.columns import aligned, plural
+from benchmarks.request import images
 from benchmarks.values import Site
 from launch.command_line import documents
 from launch.command_line.output import answer

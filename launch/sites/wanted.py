@@ -9,7 +9,7 @@ from benchmarks.assets.assets import Repository
 from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, nearest
-from benchmarks.machine import images
+from benchmarks.request import images
 from benchmarks.request.resolve import ANY
 from benchmarks.values import Architecture, Hardware, ImageNames, JobOptions, Site, Value
 from launch.running import interpreters

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from benchmarks.configs import DEFAULT_ROOT, Configs
-from benchmarks.machine import images
+from benchmarks.request import images
 from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
 from tests.end_to_end.runs import Run, verify
 

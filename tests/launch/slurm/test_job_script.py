@@ -22,7 +22,7 @@ import nemo_backend
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.machine import images
+from benchmarks.request import images
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan
 from benchmarks.version import VERSION

@@ -9,7 +9,7 @@ import pytest
 import nemo_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.machine import images
+from benchmarks.request import images
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Site, json_text
 
