@@ -22,7 +22,6 @@ from benchmarks.values import (
     Plan,
     RunRecord,
     Scalar,
-    Schedule,
     SettingTypes,
     Step,
     Storage,
@@ -202,14 +201,6 @@ class TrainsAdapters(Protocol):
 
     def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:
         """The settings that make such adapters; RequestError where the framework has none such."""
-
-
-@runtime_checkable
-class FollowsSchedules(Protocol):
-    """--task=mlperf: training to a target."""
-
-    def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
-        """The settings that make an optimizer and its learning rate; RequestError where the framework has none."""
 
 
 @runtime_checkable

@@ -128,7 +128,7 @@ class Configs:
         recipes = [recipe for recipe in recipes if backend in (None, recipe.backend)]
         for recipe in recipes:  # a mistyped model or device would make a recipe apply to nothing, in silence
             where = self.path("recipes", recipe.name)
-            _refuse_unknown(recipe.models, [*self.names("models"), *self.names("mlperf"), "*"], f"{where}: models")
+            _refuse_unknown(recipe.models, [*self.names("models"), "*"], f"{where}: models")
             _refuse_unknown(recipe.hardware, [*self.names("hardware"), "*"], f"{where}: hardware")
         return recipes
 
@@ -168,7 +168,6 @@ class Configs:
         row = self._row("mlperf", name, MlperfBenchmark)
         where = self.path("mlperf", name)
         _refuse_unknown([row.model or row.name], [*self.names("models"), row.name], f"{where}: model")
-        _refuse_unknown([row.stands_for or row.name], self.names("mlperf"), f"{where}: stands_for")
         return row
 
     def all_needs(self) -> "list[Needs]":
@@ -219,12 +218,6 @@ class Configs:
 
     def _row(self, kind: Kind, name: str, row_type: type[AnyValue]) -> AnyValue:
         names = self.names(kind)
-        if kind == "models" and name not in names and name in self.names("mlperf"):
-            raise RequestError(
-                f"'{name}' is no model but a benchmark of MLPerf, which trains one",
-                where=f"{self.root / 'mlperf' / name}.yml",
-                next_command=f"--task=mlperf --model={name}",
-            )
         if name not in names:
             raise UnknownName(
                 f"unknown {SINGULAR[kind]} '{name}'",

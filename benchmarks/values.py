@@ -298,52 +298,6 @@ class Profiling(Value, frozen=True):
     cpu: bool = False
 
 
-class Schedule(Value, frozen=True):
-    """How Adam trains towards a target, in words that every backend translates into its settings."""
-
-    learning_rate: float
-    final_learning_rate: float  # at the last step; along half a cosine
-    warmup_steps: int  # from 0, in a straight line
-    steps: int  # of the whole schedule, and of a run that never reaches its target
-    beta1: float
-    beta2: float
-    epsilon: float
-    weight_decay: float
-    clip_norm: float
-
-
-class BandPoint(Value, frozen=True):
-    """Between what the loss of reference runs lies after so many sequences."""
-
-    sequences: int
-    low: float
-    high: float
-
-
-class ConvergenceReference(Value, frozen=True):
-    """What good runs of Stepmark's own recipes needed and how their loss fell (docs/make_reference_band.py)."""
-
-    runs: Positive
-    batch: Positive  # at another one it says nothing
-    mean_sequences: float  # to the target
-    stdev_sequences: float
-    band: list[BandPoint]
-
-
-class Convergence(Value, frozen=True):
-    """What a run trains towards, and how: a benchmark of configs/mlperf at this batch."""
-
-    benchmark: str
-    text: str  # that it trains on
-    weights: str | None  # that it begins with, a file; None: random ones
-    target_loss: float
-    first_evaluation: int  # after so many steps
-    evaluate_every: int  # steps
-    evaluation_sequences: int
-    schedule: Schedule
-    reference: ConvergenceReference | None = None  # at this batch; None: there is none
-
-
 class RecipeReference(Value, frozen=True):
     name: str
     source: str
@@ -387,7 +341,6 @@ class Benchmark(Value, frozen=True):
     pgle_profile: str = ""  # the key of a profile that was made before and lies in the run's folder; empty: none
     measured_peaks: dict[str, Peak] = {}  # precision -> what launch/peak.py measured on this device
     inject_slowdown: float = 0.0  # every step is made to take this much longer, 0.5: half as much again
-    convergence: Convergence | None = None  # None: it trains its steps, and evaluates nothing
     image: str = ""  # the container image it runs in, or its file; empty: no container, or no image is known
 
     @property
@@ -509,7 +462,6 @@ class Step(Value, frozen=True, gc=False):  # a log has millions, and none can be
     framework_tokens_per_second_per_device: float | None = None
     framework_global_batch_size: int | None = None
     framework_rates: dict[str, float] | None = None  # printed rates of the whole job, by name
-    paused_seconds: float | None = None  # between the step before and this one, in which nothing was trained
 
 
 class WorkerFacts(Value, frozen=True):
@@ -562,16 +514,6 @@ class Started(Value, frozen=True):
     unix_seconds: float
     host: str
     launched_unix_seconds: float | None = None  # when its program began
-
-
-class Evaluation(Value, frozen=True):
-    """What the model was worth after so many steps, on text it is not trained on."""
-
-    steps: int
-    sequences: int  # trained so far
-    loss: float | None  # mean over the tokens; None: not finite
-    seconds: float
-    ended_unix: float
 
 
 class PgleProfile(Value, frozen=True):
@@ -632,7 +574,6 @@ class RunRecord(Value, frozen=True):
     started: list[Started] = []
     watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
     pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
-    evaluations: list[Evaluation] = []  # as rank 0 wrote them down
     mlperf: MlperfOutcome | None = None  # of a submission's run
     adapters: dict[int, AdaptersSeen] = {}  # by rank: that adapters changed, and nothing else did
 
@@ -675,21 +616,6 @@ class TimeToTrain(Value, frozen=True):
     samples_per_second: float | None  # samples over training
     divided: bool  # False: the log marks no blocks, so nothing is known of its parts
     idle_seconds: float | None = None  # of training, between steps; None: not every step is timed
-
-
-class ConvergenceFigures(Value, frozen=True):
-    """result.json: convergence. A figure that can't be known is null, and `null_because` of the result says why."""
-
-    benchmark: str  # of configs/mlperf
-    target_loss: float
-    status: Literal["success", "aborted", "failed"]
-    standing: str  # of the loss: converging, stuck, diverging or too early, and why
-    sequences: int | None  # trained when the target was reached
-    last_loss: float | None
-    evaluations: list[Evaluation]
-    time_to_train: TimeToTrain | None  # of a success
-    reference_sequences: float | None = None  # that good runs need on average
-    deviations: float | None = None  # how many of their standard deviations this run needed more
 
 
 # --- how a framework stores a step --------------------------------------------------------------

@@ -32,7 +32,6 @@ from benchmarks.trace.report import TraceReport  # noqa: E402
 from launch.checks.equivalence import Proof  # noqa: E402
 from launch.checks.flags_check import CheckedFlags  # noqa: E402
 from launch.command_line import documents as d  # noqa: E402
-from launch.mlperf.config_check import CheckedConfiguration  # noqa: E402
 from launch.preflight.machine import MachineCheck  # noqa: E402
 
 Named = dict[str, str]
@@ -78,7 +77,6 @@ DOCUMENTS: dict[str, Any] = {
     "plan estimate": PlanReport,
     "plan layouts": PlanReport,
     "plan compile": Variants,
-    "plan mlperf": CheckedConfiguration,
     "dashboard": d.Dashboard,
     "cluster up": d.Cluster,
     "cluster down": d.Cluster,

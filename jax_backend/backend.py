@@ -9,7 +9,6 @@ import msgspec
 
 from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat, SideProgram
 from benchmarks.configs import parse_yaml
-from benchmarks.convergence import goals
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import program
 from benchmarks.runs import worker_events
@@ -54,7 +53,6 @@ class MaxTextBackend:
     storage = staticmethod(memory.storage)
     plan = staticmethod(phases.plan)
     lora = staticmethod(lora.of_knobs)
-    schedule_settings = staticmethod(planning.schedule_settings)
     profile_key = staticmethod(phases.profile_key)
     check_phase = staticmethod(phases.check_phase)
     needs_transformer_engine = staticmethod(planning.needs_transformer_engine)
@@ -81,7 +79,6 @@ class MaxTextBackend:
             *planning.refusals(benchmark),
             *lora.refusals(benchmark),
             *phases.refusals(benchmark),
-            *goals.refusals(benchmark, planning.convergence_settings(benchmark)),
         ]
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:  # noqa: ARG002 - one engine

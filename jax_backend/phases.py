@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.convergence import goals
 from benchmarks.errors import RequestError
 from benchmarks.rendering.columns import spans_text
 from benchmarks.request import slowdown
@@ -122,9 +121,9 @@ def _measured(benchmark: Benchmark) -> Phase:
 
 
 def _told(benchmark: Benchmark) -> Told:
-    """By --pgle, --profile, --inject_slowdown and a target: of the measured phase."""
+    """By --pgle, --profile and --inject_slowdown: of the measured phase."""
     options, changed, flags, variables = _with_pgle(benchmark)
-    options = [*options, *slowdown.option(benchmark), *goals.option(benchmark)]
+    options = [*options, *slowdown.option(benchmark)]
     profiling = _of_processes(benchmark)
     if profiling is not None:
         disturbed = disturbed_steps(profiling)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.backend import find_backend
-from benchmarks.convergence.goals import TRAIN, VALIDATION, evaluation_batches, text_folder
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import (
     DIMENSIONS_ARE_THE_MODELS,
@@ -16,7 +15,7 @@ from benchmarks.request.framework import (
     words_of,
 )
 from benchmarks.request.resolve import over_nodes
-from benchmarks.values import Benchmark, Model, Scalar, Schedule
+from benchmarks.values import Benchmark, Model, Scalar
 from jax_backend import layout, lora, memory
 
 ENVIRONMENT_NAME = "jax-maxtext"
@@ -113,7 +112,6 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
         "gradient_accumulation_steps": benchmark.gradient_accumulation,
         **benchmark.knobs,
         **layout.explicit(benchmark.knobs),
-        **(text_settings(benchmark) if benchmark.convergence else {}),
         **{name: value for name, value in lora.told(benchmark).items() if name not in benchmark.knobs},
         **(changed or {}),
     }
@@ -127,58 +125,6 @@ def model_settings(model: Model) -> dict[str, Scalar]:
         settings |= {theirs: whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
         settings |= {DIVIDED_LOGITS: False} if model.tied_embeddings else {}  # no Llama divides them
     return settings
-
-
-# --- a run that trains towards a target -----------------------------------------------------------
-
-NEVER = 10**9  # MaxText's own trigger: loop_hooks.py is asked instead
-SEED = 1234  # Megatron's: with it, MaxText reads the same sequences in the same order
-
-
-def schedule_settings(schedule: Schedule) -> dict[str, Scalar]:
-    """MaxText's optimizer and learning rate. It counts the warm-up in a fraction of the steps, rounded down."""
-    steps = schedule.steps
-    return {
-        "learning_rate": schedule.learning_rate,
-        "learning_rate_final_fraction": schedule.final_learning_rate / schedule.learning_rate,
-        "learning_rate_schedule_steps": steps,
-        "warmup_steps_fraction": (schedule.warmup_steps + 0.5) / steps if schedule.warmup_steps else 0.0,
-        "lr_schedule_type": "cosine",
-        "opt_type": "adamw",
-        "adam_b1": schedule.beta1,
-        "adam_b2": schedule.beta2,
-        "adam_eps": schedule.epsilon,
-        "adam_weight_decay": schedule.weight_decay,
-        "adamw_mask": "['norm']",  # as Megatron, which decays matrices alone
-        "gradient_clipping_threshold": schedule.clip_norm,
-    }
-
-
-def text_settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    """MaxText's own reader of Megatron's files, and its evaluation step without its trigger."""
-    index = "{phase_dir}/maxtext/index"
-    files = {part: f"{text_folder(benchmark)}/{part}/{part}_00_text_document" for part in (TRAIN, VALIDATION)}
-    return {
-        "dataset_type": "grain",
-        "grain_file_type": "mmap_npy",
-        "grain_train_files": f"{index}/{TRAIN}|{files[TRAIN]}",
-        "grain_eval_files": f"{index}/{VALIDATION}|{files[VALIDATION]}",
-        "grain_worker_count": 0,
-        "grain_worker_count_eval": 0,
-        "mmap_eod_id": 0,
-        "reset_attention_mask": False,
-        "eod_mask_loss": False,
-        "data_shuffle_seed": SEED,
-        "eval_interval": NEVER,
-        "eval_start_step": NEVER,
-        "eval_steps": evaluation_batches(benchmark),
-    }
-
-
-def convergence_settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    """All that a target fixes; nothing where there is none."""
-    towards = benchmark.convergence
-    return {**schedule_settings(towards.schedule), **text_settings(benchmark)} if towards else {}
 
 
 # --- processes --------------------------------------------------------------------------------------
@@ -273,7 +219,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             next_command=over_nodes(benchmark, nodes, find_backend(benchmark.backend))
             or f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
         )
-    if benchmark.data != SYNTHETIC and benchmark.convergence is None:
+    if benchmark.data != SYNTHETIC:
         yield RequestError(
             f"MaxText is measured on synthetic data, not on {benchmark.data}",
             where="--data",

@@ -4,8 +4,8 @@
         without a subcommand, `estimate`
     python launch/plan.py layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64
 
-Nothing is started and no GPU is needed. Exit codes: 0 done; 2 the request was wrong, or MLPerf's rules refuse a
-configuration; 3 a compiled program holds what no formula explains.
+Nothing is started and no GPU is needed. Exit codes: 0 done; 2 the request was wrong;
+3 a compiled program holds what no formula explains.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -15,7 +15,7 @@ from launch.command_line.subcommands import Subcommands
 
 SUBCOMMANDS = Subcommands(
     "plan",
-    ("estimate", "layouts", "compile", "mlperf"),
+    ("estimate", "layouts", "compile"),
     lambda _: "estimate",
 )
 

@@ -126,14 +126,6 @@ def _one_of_many(place: Path) -> tuple[Checked, int]:
         return Checked(path=str(place), agrees=None, error=Why(**error.words())), error.exit_code
 
 
-def _mllog_differs(folder: RunFolder, backend: Backend) -> list[str]:
-    if folder.benchmark().convergence is None:
-        return []
-    from launch.mlperf import own_log
-
-    return own_log.differs(folder, backend)
-
-
 def verify(folder: RunFolder) -> tuple[Checked, int]:
     """And the exit code."""
     if not folder.path.is_dir():
@@ -155,7 +147,6 @@ def verify(folder: RunFolder) -> tuple[Checked, int]:
     found = [
         *folder.changed_since_sealed(),
         *differences(stored, result, stored_steps, steps),
-        *_mllog_differs(folder, backend),
     ]
     checked = Checked(
         path=str(folder.path), agrees=not found, status=result.status, steps=len(steps), differences=found

@@ -23,7 +23,6 @@ from benchmarks.values import (
     Plan,
     RunRecord,
     Scalar,
-    Schedule,
     SettingTypes,
     Step,
     Storage,
@@ -95,9 +94,6 @@ class NemoBackend:
 
     def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - both say it alike
         return lora.settings_for(wanted)
-
-    def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
-        return planning.schedule_settings(schedule)
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         return _engine(benchmark.engine).refusals(benchmark)

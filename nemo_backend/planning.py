@@ -6,7 +6,6 @@ from pathlib import Path
 
 from benchmarks.assets.datasets import tokenizer_size
 from benchmarks.configs import parse_yaml
-from benchmarks.convergence import goals
 from benchmarks.errors import RequestError, nearest
 from benchmarks.request import slowdown
 from benchmarks.request.framework import (
@@ -20,7 +19,7 @@ from benchmarks.request.framework import (
     words_of,
 )
 from benchmarks.runs import first_check, worker_events
-from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, RunRecord, Scalar, Schedule, Step
+from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, RunRecord, Scalar, Step
 from nemo_backend import layout, lora, profiles
 from nemo_backend.environment import ENVIRONMENT_NAME
 from nemo_backend.megatron import (
@@ -100,10 +99,6 @@ UNFUSED_ATTENTION = (
 RECOMPUTE = f"{MODEL}.recompute_granularity"
 FP8_RECIPE = "trainer.plugins.fp8_recipe"
 CONTEXT = f"{STRATEGY}.{layout.SIZES['context']}"
-NEVER = 10**9  # Lightning's own trigger of an evaluation: evaluation.py is asked instead
-# The weights that are shipped were trained by MaxText, whose Llama does not divide attention by the root of its
-# heads' size: its queries have learnt to.
-SCALE_OF_GIVEN_WEIGHTS: dict[str, Scalar] = {f"{MODEL}.softmax_scale": 1.0}
 # The texts NeMo 2.7.3 knows where it is told one of few.
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "trainer.plugins.fp8": ("hybrid", "e4m3"),
@@ -146,7 +141,6 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         "data.micro_batch_size": benchmark.micro_batch_size,
         "data.global_batch_size": benchmark.global_batch_size,
         **benchmark.knobs,
-        **_evaluation_settings(benchmark),
         **(ON_A_CPU if benchmark.hardware.kind == "cpu" else {}),
     }
     if benchmark.lora:
@@ -161,35 +155,6 @@ def model_settings(model: Model) -> dict[str, Scalar]:
     return {MODEL_CLASS: model.backend_settings["nemo"][MODEL_CLASS], **dimensions(model, MODEL)}
 
 
-def schedule_settings(schedule: Schedule) -> dict[str, Scalar]:
-    """NeMo's optimizer and learning rate of a run towards a target; its cosine ends with the run."""
-    return {
-        "optim.config.lr": schedule.learning_rate,
-        "optim.config.optimizer": "adam",
-        "optim.config.adam_beta1": schedule.beta1,
-        "optim.config.adam_beta2": schedule.beta2,
-        "optim.config.adam_eps": schedule.epsilon,
-        "optim.config.weight_decay": schedule.weight_decay,
-        "optim.config.clip_grad": schedule.clip_norm,
-        "optim.lr_scheduler.max_steps": schedule.steps,
-        "optim.lr_scheduler.warmup_steps": schedule.warmup_steps,
-        "optim.lr_scheduler.constant_steps": 0,
-        "optim.lr_scheduler.min_lr": schedule.final_learning_rate,
-    }
-
-
-def _evaluation_settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    towards = benchmark.convergence
-    if towards is None:
-        return {}
-    return {
-        **(SCALE_OF_GIVEN_WEIGHTS if towards.weights else {}),
-        "trainer.limit_val_batches": goals.evaluation_batches(benchmark),
-        "trainer.val_check_interval": NEVER,
-        "trainer.check_val_every_n_epoch": "none",
-    }
-
-
 # --- the plan ---------------------------------------------------------------------------------
 
 
@@ -201,13 +166,12 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         f"--devices={benchmark.gpus}",
         *(f"--device_name={name}" for name in benchmark.hardware.device_names),
         f"--task={benchmark.trains}",
-        f"--data={goals.text_folder(benchmark) if benchmark.convergence else benchmark.data}",
+        f"--data={benchmark.data}",
         f"--vocabulary_size={benchmark.model.vocabulary_size}",
         f"--tasks_per_node={benchmark.gpus // benchmark.nodes}",
         f"--tokens_per_step={benchmark.tokens_per_step}",
         *profiles.worker_options(benchmark.profiling),
         *slowdown.option(benchmark),
-        *goals.option(benchmark),
         "--",
         *words_of(nemo_settings(benchmark)),
     ]
@@ -260,8 +224,6 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
-    towards = benchmark.convergence
-    stated = {**schedule_settings(towards.schedule), **_evaluation_settings(benchmark)} if towards else {}
     return [
         *model_without_settings(benchmark, MODEL_CLASS),
         *_settings(benchmark),
@@ -270,7 +232,6 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
         *(_on_a_cpu(benchmark) if benchmark.hardware.kind == "cpu" else ()),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
-        *goals.refusals(benchmark, stated),
     ]
 
 
@@ -345,7 +306,7 @@ def attends_by_megatron(benchmark: Benchmark) -> bool:
 
 
 def _data(benchmark: Benchmark) -> Iterator[RequestError]:
-    if benchmark.data == MOCK or benchmark.convergence:
+    if benchmark.data == MOCK:
         return
     folder = Path(benchmark.data)
     if benchmark.task == "pretrain":

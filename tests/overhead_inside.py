@@ -44,7 +44,7 @@ def jax_segments(words):
     """Every step asks the segments which of the two metric writers MaxText's loop has: its own, or that in ours."""
     worker, segments = load_worker("jax"), Segments()
 
-    def hook(train, clock, on_first_step, evaluations=None):  # noqa: ARG001 - no run here is one to a target
+    def hook(train, clock, on_first_step):
         original, writers = train.training_loop_iteration, {}
 
         def iteration(state, variables, data):

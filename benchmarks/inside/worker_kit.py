@@ -59,7 +59,6 @@ class StepRecorder:
         self._events = events
         self._start = None
         self._last_end = None
-        self._pauses = {}  # after which step -> seconds that were no training
         self.steps = 0
         self.broken_losses = []
         self.broken_gradients = []
@@ -77,17 +76,12 @@ class StepRecorder:
         host = host.encode(errors="surrogateescape").decode(errors="backslashreplace")  # JSON takes no other bytes
         self._events.write("started", unix_seconds=time.time(), host=host, launched_unix_seconds=LAUNCHED)
 
-    def pause(self, step, seconds):
-        """So long something else was done between the end of this step and the beginning of the next."""
-        self._pauses[step] = seconds
-
     def record(self, step, end, loss, gradient_norm, excluded_because=None, **framework):
         """A step that ended at `end` of time.perf_counter(); `framework` is what the framework says of it.
 
         A loss of None is one that another rank holds. `excluded_because` is what else was done in the step's time.
         """
-        paused = self._pauses.pop(step - 1, None)
-        seconds, self._last_end = end - self._last_end - (paused or 0.0), end
+        seconds, self._last_end = end - self._last_end, end
         self.steps += 1
         if loss is not None:
             self._look_at_loss(step, loss)
@@ -101,7 +95,6 @@ class StepRecorder:
             elapsed_seconds=end - self._start,
             loss=finite_or_none(loss),
             gradient_norm=finite_or_none(gradient_norm),
-            **({"paused_seconds": paused} if paused is not None else {}),
             **({"excluded_because": excluded_because} if excluded_because else {}),
             **{name: finite_or_none(value) for name, value in framework.items()},
         )
@@ -272,8 +265,6 @@ def add_options(parser):
     parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
     parser.add_argument("--tasks_per_node", type=int, required=True)
     parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
-    parser.add_argument("--goal", help="TARGET,FIRST,EVERY,BATCHES,SEQUENCES: evaluate, and end at the target")
-    parser.add_argument("--weights", help="a file of weights by neutral names, which the model begins with")
     parser.add_argument("--check", action="store_true", help="train nothing: can this node do what the plan says?")
     parser.add_argument("--task", default="pretrain", choices=["pretrain", "lora"])
     parser.add_argument("--disturbed_steps", default="", help="what a profiler takes time from, such as 44-50")
@@ -295,14 +286,6 @@ def reason_against_disturbed(options):
     """A function of a step's number: why it cannot count, or None."""
     disturbed = numbers_of(options.disturbed_steps)
     return lambda step: "profiler" if step in disturbed else None
-
-
-def evaluations(options, events):
-    """When this rank evaluates, and what it writes down; None where the run has no target (goal.Evaluations)."""
-    if not options.goal:
-        return None
-    goal = load(Path(__file__).with_name("goal.py"))
-    return goal.Evaluations(goal.Goal.parse(options.goal), events, writes=options.rank == 0)
 
 
 def run(options, train, failures, events, notes=list):

@@ -19,7 +19,6 @@ from benchmarks.telemetry.summary import Telemetry, of_run
 from benchmarks.values import (
     Benchmark,
     BenchmarkName,
-    ConvergenceFigures,
     MlperfOutcome,
     Parallelism,
     PgleSeen,
@@ -93,7 +92,6 @@ class Result(Value, frozen=True):
     not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
     hfu: list[Mfu] | None = None  # MFU with what is computed twice
     slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
-    convergence: ConvergenceFigures | None = None  # None: no target was asked for
     mlperf: MlperfOutcome | None = None  # what a submission's own log says; None: it was none, or wrote none
 
 
@@ -125,7 +123,7 @@ def summarise(
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
     # A submission ends at its target, and its log need not tell its steps.
-    asked = 0 if benchmark.is_submission else _expected_steps(benchmark, record)
+    asked = 0 if benchmark.is_submission else benchmark.steps
     failures = why_failed(asked, record, ended, first_rank, failed_before, queued)
     if failures and not failures[0].startswith("interrupted"):
         failures = [*lost_gpus(sampled.nodes), *failures]
@@ -136,7 +134,6 @@ def summarise(
         *_broken_assertions(record),
         *_other_work(benchmark, record),
         *_unproven_pgle(benchmark, pgle, failed=bool(failures)),
-        *([] if failures else _broken_goal(benchmark, record, first_rank)),
         *complaints,
     ]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
@@ -146,7 +143,6 @@ def summarise(
     unknown = _why_unknown(figures.window, loss, facts, provenance_digest, reported)
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
     unknown |= _why_unknown_of_a_submission(benchmark, record)
-    converged, not_converged = _convergence(benchmark, record, first_rank, failed=bool(failures))
     result = Result(
         schema_version=SCHEMA_VERSION,
         run_id=run_id,
@@ -166,7 +162,7 @@ def summarise(
         parameters=facts.parameters if facts else None,
         provenance=provenance_digest,
         reported_by_framework=reported,
-        null_because={**figures.null_because, **unknown, **not_converged},
+        null_because={**figures.null_because, **unknown},
         notes=[
             *notes,
             *_what_it_was(benchmark, record),
@@ -180,7 +176,6 @@ def summarise(
         not_comparable=not_comparable(benchmark),
         hfu=figures.hfu,
         slowed_by=benchmark.inject_slowdown,
-        convergence=converged,
         mlperf=record.mlperf,
     )
     result = _with_machines(result, benchmark, record, sampled, marked)
@@ -217,33 +212,6 @@ def _with_machines(
     ranks = rank_spread(record.steps, counted, record.started)
     nulls = {**result.null_because, **({} if found else {"telemetry": why}), **({} if ranks else {"ranks": ALONE})}
     return msgspec.structs.replace(result, telemetry=found, ranks=ranks, null_because=nulls)
-
-
-def _expected_steps(benchmark: Benchmark, record: RunRecord) -> int:
-    """Fewer than asked for where a run ended at its target."""
-    if benchmark.convergence is None:
-        return benchmark.steps
-    from benchmarks.convergence import reached
-
-    return reached.expected_steps(benchmark, record) or benchmark.steps
-
-
-def _broken_goal(benchmark: Benchmark, record: RunRecord, steps: Sequence[Step]) -> list[str]:
-    if benchmark.convergence is None:
-        return ["evaluations were made, and nobody had asked for them"] if record.evaluations else []
-    from benchmarks.convergence import reached
-
-    return reached.broken_goal(benchmark, record, steps)
-
-
-def _convergence(
-    benchmark: Benchmark, record: RunRecord, steps: Sequence[Step], *, failed: bool
-) -> tuple[ConvergenceFigures | None, dict[str, str]]:
-    if benchmark.convergence is None:
-        return None, {"convergence": "no target was asked for (--task=mlperf)"}
-    from benchmarks.convergence import reached
-
-    return reached.convergence_figures(benchmark, record, steps, failed=failed)
 
 
 # --- what was done to the run beside training -----------------------------------------------------

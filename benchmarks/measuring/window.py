@@ -110,7 +110,7 @@ def consistency(steps: Sequence[Step], counted: Sequence[Step]) -> float | None:
         if before.elapsed_seconds is None or step.elapsed_seconds is None:
             continue
         seconds.append(times[index])
-        elapsed.append(step.elapsed_seconds - before.elapsed_seconds - (step.paused_seconds or 0.0))
+        elapsed.append(step.elapsed_seconds - before.elapsed_seconds)
     wall_seconds = math.fsum(elapsed)
     return abs(math.fsum(seconds) / wall_seconds - 1) if wall_seconds > 0 else None
 

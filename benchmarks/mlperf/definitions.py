@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from benchmarks.values import ConvergenceReference, Lora, Positive, Value
+from benchmarks.values import Lora, Positive, Value
 
 
 class Target(Value, frozen=True):
@@ -43,14 +43,6 @@ class Optimizer(Value, frozen=True):
     decay_and_warmup_steps: int | None = None  # both together, where the rules say
 
 
-class Training(Value, frozen=True):
-    """How Stepmark's own recipes train it where the rules leave that open."""
-
-    learning_rate: Annotated[float, msgspec.Meta(gt=0)]
-    text: str  # a folder beside the benchmark, with the parts train and validation
-    weights: str | None = None  # a file beside it, which the model begins with; None: random ones
-
-
 class MlperfBenchmark(Value, frozen=True):
     """One file of configs/mlperf."""
 
@@ -69,9 +61,6 @@ class MlperfBenchmark(Value, frozen=True):
     source: str
     date: str
     lora: Lora | None = None
-    reference: ConvergenceReference | None = None
-    training: Training | None = None  # None: its submission trains it, in its container
-    stands_for: str | None = None  # a small copy for a small machine: the benchmark of the rules that it stands for
 
 
 class FirstEvaluation(Value, frozen=True):

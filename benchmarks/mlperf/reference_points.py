@@ -1,24 +1,17 @@
 """What a run is compared with: the reference convergence points (how many samples the reference needed at which batch
-size, and what is expected in between; they come as the JSON of the package's rcp_checker), and published times.
+size, and what is expected in between). They come as the JSON of the package's rcp_checker.
 
 The statistics are rcp_checker's: the mean leaves out the best and the worst run, a point that converges slower than
 the line between its neighbours is pruned, and so is every batch smaller than that of the fastest point.
 """
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import msgspec
-
-from benchmarks.configs import read_yaml
 from benchmarks.errors import RequestError
-from benchmarks.values import Positive, Value
+from benchmarks.values import Value
 
-NEAREST = 3  # published times that are shown where the number of devices is not known
-TIMES_FILE = Path("references") / "mlperf_times.yml"
 # rcp_checker calls samples epochs in the files of some benchmarks, and counts samples all the same.
 UNITS = ("samples to converge", "Epochs to converge")
 
@@ -94,51 +87,3 @@ def _between(batch: int, low: ReferencePoint, high: ReferencePoint) -> tuple[flo
         low.samples + share * (high.samples - low.samples),
         low.stdev + share * (high.stdev - low.stdev),
     )
-
-
-# --- published times to train -------------------------------------------------------------------
-
-
-class PublishedTime(Value, frozen=True):
-    """The olympic mean of one submission, or the span of several."""
-
-    benchmark: str
-    round: str | None
-    hardware: str
-    gpus: Positive
-    minutes: Annotated[list[float], msgspec.Meta(min_length=1, max_length=2)]
-
-    def text(self) -> str:
-        span = " to ".join(f"{minutes:g}" for minutes in self.minutes)
-        return f"{span} min on {self.gpus} {self.hardware} ({self.round or 'round not known'})"
-
-
-class PublishedTimes(Value, frozen=True):
-    """configs/references/mlperf_times.yml"""
-
-    date: str
-    source: str
-    times: list[PublishedTime]
-
-
-def read_times(root: Path) -> PublishedTimes:
-    return read_yaml(root / TIMES_FILE, PublishedTimes)
-
-
-def published_for(
-    times: PublishedTimes, benchmark: str, hardware: str | None, gpus: int | None, minutes: float | None
-) -> list[PublishedTime]:
-    """Those on the same hardware with the nearest number of devices; where that is not known, the nearest times."""
-    rows = [row for row in times.times if (row.benchmark, row.hardware) == (benchmark, hardware)]
-    if gpus and rows:
-        nearest = min((row.gpus for row in rows), key=lambda count: abs(math.log(count / gpus)))
-        return [row for row in rows if row.gpus == nearest]
-    far = {id(row): abs(math.log(statistics.fmean(row.minutes) / (minutes or 1))) for row in rows}
-    return sorted(rows, key=lambda row: far[id(row)])[:NEAREST]
-
-
-def why_none(times: PublishedTimes, benchmark: str) -> str:
-    """Where `published_for` found none."""
-    if any(row.benchmark == benchmark for row in times.times):
-        return "no time on this hardware is known here"
-    return "no published time of this benchmark is known here"

@@ -67,8 +67,6 @@ def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Exp
 def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expected | None) -> str:
     if benchmark is None:
         return f"no reference points of {run.benchmark or 'a benchmark that is not named'}"
-    if benchmark.stands_for is not None:
-        return f"{benchmark.name} is a small copy, and the reference points are of {benchmark.stands_for}"
     if run.status != "success":
         return "the run did not meet its target, so how many samples that takes is not known"
     if expected is None:

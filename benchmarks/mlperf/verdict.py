@@ -7,10 +7,8 @@ import msgspec
 
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.findings import Finding
-from benchmarks.mlperf.reference_points import PublishedTime
 from benchmarks.mlperf.rounds import Ruleset
 from benchmarks.mlperf.story import Story, lines
-from benchmarks.mlperf.systems import System
 from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.columns import some
@@ -25,7 +23,6 @@ class RunVerdict(Value, frozen=True):
 
     name: str
     compliance: CheckerResult
-    derived: bool  # judged by derived rules: it stands for another benchmark
     story: Story
 
     @property
@@ -43,15 +40,12 @@ class SetVerdict(Value, frozen=True):
     name: str
     benchmark: str
     submission_runs: int | None  # how many a submission has
-    system: System
     ruleset: Ruleset
     runs: list[RunVerdict]
     across: list[Finding]
     convergence: CheckerResult | None  # rcp_checker's
     no_convergence_because: str
     seeds: CheckerResult | None  # the package checker's, of more than one run
-    published: list[PublishedTime]
-    no_published_because: str
 
     @property
     def failed(self) -> list[RunVerdict]:
@@ -151,10 +145,6 @@ class Verdict(Value, frozen=True):
                 found.append(f"{name}: results of {count} benchmarks, and a submission has a folder for each")
         return found
 
-    @property
-    def derived(self) -> bool:
-        return any(run.derived for one in self.sets for run in one.runs)
-
 
 class JudgedSet(SetVerdict, frozen=True):
     """With what follows from it, for --json."""
@@ -170,7 +160,6 @@ class Judged(Value, frozen=True):
     verdict: Literal["passes", "fails"]
     reasons: list[str]
     no_submission_because: list[str]
-    derived_rules: bool
     ruleset: str
     sets: list[JudgedSet]
     package: CheckerResult | None
@@ -189,7 +178,6 @@ def judged(verdict: Verdict) -> Judged:
         verdict="passes" if verdict.passes else "fails",
         reasons=verdict.reasons,
         no_submission_because=verdict.no_submission_because,
-        derived_rules=verdict.derived,
         **fields,
     )
 
@@ -205,7 +193,6 @@ def text(verdict: Verdict) -> str:
         told.append(f"package: {verdict.package.text()}")
     names = list(dict.fromkeys(one.ruleset.name for one in verdict.sets))
     by = f"ruleset{'s' if len(names) > 1 else ''} {', '.join(names)}"
-    by += ", derived rules for small copies" if verdict.derived else ""
     word, other = "passes" if verdict.passes else "fails", verdict.package
     short = some(verdict.no_submission_because, 3, "; ") if verdict.passes else ""
     told.append(f"verdict: {word} ({by})" + (f", but is no submission: {short}" if short else ""))
@@ -227,7 +214,6 @@ def _set_lines(one: SetVerdict) -> list[str]:
     asked = one.convergence.text() if one.convergence else f"not asked, {one.no_convergence_because}"
     return [
         f"{one.name}: {one.benchmark}, {runs}",
-        f"  system: {one.system.text()}",
         f"  ruleset: {one.ruleset.name}, {one.ruleset.because}",
         *(f"  warning: {what} (all {count} runs)" for what in one.of_every_run),
         *(f"  {line}" for run in one.runs for line in _run_lines(run, run is one.worst, one.of_every_run)),
@@ -235,14 +221,12 @@ def _set_lines(one: SetVerdict) -> list[str]:
         f"  rcp_checker: {asked}",
         *([f"  seed_checker: {one.seeds.text()}"] if one.seeds else []),
         f"  {_olympic(one)}",
-        f"  published: {', '.join(row.text() for row in one.published) or one.no_published_because}",
     ]
 
 
 def _run_lines(run: RunVerdict, worst: bool, said: list[str]) -> list[str]:
     word = "passes" if run.passes else ("did not converge, left out as the worst" if worst else "fails")
-    derived = " by derived rules" if run.derived else ""
-    checked = f"compliance_checker{derived}: {run.compliance.text()}"
+    checked = f"compliance_checker: {run.compliance.text()}"
     return [f"{run.name}: {word}", *(f"  {line}" for line in (checked, *lines(run.story, said)))]
 
 

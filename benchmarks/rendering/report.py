@@ -56,7 +56,7 @@ def result_rows(result: "Result") -> Rows:
     rows += speed_rows(result)
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
     rows.append(("steps", window_text(result)))
-    rows += _convergence_rows(result)
+    rows += _target_rows(result)
     rows += _attempt_rows(result)
     from benchmarks.telemetry.summary import telemetry_rows
 
@@ -94,35 +94,17 @@ def reasons_text(reasons: Sequence[str]) -> str:
     return some(folded(reasons), MOST_REASONS, "; ")
 
 
-def _convergence_rows(result: "Result") -> Rows:
-    """Whether the target was reached, when, and where the time went: of a run of ours, and by a submission's log."""
-    if (told := result.mlperf) is not None:
-        values = [one.value for one in told.evaluations if one.value is not None]
-        best = f", the best of {len(values)} evaluations was {min(values):g}" if values else ""
-        samples = f" after {told.samples:,} samples" if told.samples is not None else ""
-        target = f"loss {told.target:g} ({told.benchmark}, {told.division}): {told.status}{samples}{best}"
-        parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in told.parts.items() if seconds)
-        word = "to train" if told.status == "success" else "until then"
-        return [("target", target), *_time_rows(word, told.seconds, parts, told.init_seconds)]
-    found = result.convergence
-    if found is None:
+def _target_rows(result: "Result") -> Rows:
+    """Whether a submission reached its target, when, and where the time went, by its log."""
+    if (told := result.mlperf) is None:
         return []
-    asked = f"loss {found.target_loss:g} ({found.benchmark}): {found.status}"
-    if found.status != "success" or found.sequences is None:
-        return [("target", f"{asked}\n{found.standing}")]
-    beside = ""
-    if found.reference_sequences is not None and found.deviations is not None:
-        needed = f"reference runs need {found.reference_sequences:,.0f}"
-        beside = f"\n{needed}: {found.deviations:+.1f} standard deviations"
-    target = f"{asked} after {found.sequences:,} sequences, {len(found.evaluations)} evaluations{beside}"
-    taken = found.time_to_train
-    if taken is None:
-        return [("target", target), ("to train", "unknown: " + result.null_because["convergence.time_to_train"])]
-    parts = (
-        f"{taken.training_seconds:.1f} s of training, {taken.idle_seconds or 0.0:.1f} s of it idle; "
-        f"{taken.evaluation_seconds:.1f} s of evaluation"
-    )
-    return [("target", target), *_time_rows("to train", taken.total_seconds, parts, taken.init_seconds)]
+    values = [one.value for one in told.evaluations if one.value is not None]
+    best = f", the best of {len(values)} evaluations was {min(values):g}" if values else ""
+    samples = f" after {told.samples:,} samples" if told.samples is not None else ""
+    target = f"loss {told.target:g} ({told.benchmark}, {told.division}): {told.status}{samples}{best}"
+    parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in told.parts.items() if seconds)
+    word = "to train" if told.status == "success" else "until then"
+    return [("target", target), *_time_rows(word, told.seconds, parts, told.init_seconds)]
 
 
 def _time_rows(label: str, seconds: float | None, parts: str, init_seconds: float | None) -> Rows:
@@ -194,13 +176,11 @@ def step_text(
     total_steps: int,
     typical_seconds: float | None,
     seconds_left: float | None,
-    *,
-    at_most: bool = False,
 ) -> str:
-    """The live line: where the run is, how fast, and how long it still takes; `at_most` where it may end early."""
+    """The live line: where the run is, how fast, and how long it still takes."""
     words = [f"step {step.step + 1}/{total_steps}"]
     if seconds_left is not None:  # early: a narrow terminal cuts the end off
-        words.append(f"{'at most ' if at_most else ''}{duration_text(seconds_left)} left")
+        words.append(f"{duration_text(seconds_left)} left")
     if typical_seconds:
         words.append(f"{seconds_text(typical_seconds)}/step")
         if step.tokens:

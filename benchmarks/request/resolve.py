@@ -5,7 +5,7 @@ It reads the secret variables of the shell (secret_rules.py), only to refuse the
 
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -13,7 +13,6 @@ from benchmarks.backend import (
     Backend,
     CompilerFlags,
     FlagGroup,
-    FollowsSchedules,
     RanksLayouts,
     RefusesHardware,
     TrainsAdapters,
@@ -29,7 +28,6 @@ from benchmarks.secret_rules import refuse_secrets, secrets_here
 from benchmarks.values import (
     SUBMISSION_ENGINE,
     Benchmark,
-    Convergence,
     Hardware,
     Layout,
     MeasuredPeak,
@@ -45,9 +43,6 @@ from benchmarks.values import (
     When,
     to_builtins,
 )
-
-if TYPE_CHECKING:
-    from benchmarks.mlperf.definitions import MlperfBenchmark
 
 ANY = "*"
 UNKNOWN_IS_LIKE = "a100"  # bf16, and no fp8
@@ -141,15 +136,13 @@ class ConfigSource(Protocol):
     def site(self, name: str) -> Site: ...
     def way_on(self, hardware: str) -> str: ...
     def recipes(self, backend: str | None = None) -> list[Recipe]: ...
-    def mlperf(self, name: str) -> "MlperfBenchmark": ...
     def profile_defaults(self, task: str) -> ProfileDefaults: ...
 
 
 def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchmark:
     """The benchmark that a request means. RequestError where it cannot work, NoLayoutError without a layout."""
     _refuse_secrets(request)
-    mlperf = _trained_towards(request, configs)
-    model = configs.model(mlperf.model if mlperf and mlperf.model else request.model)
+    model = configs.model(request.model)
     site = runtime_choice.in_force(configs.site(request.site), request.runtime, request.python)
     nodes_are_alike = site.slurm is not None and len(site.slurm.hardware) == 1
     device = request.hardware or (site.slurm.hardware[0] if site.slurm and nodes_are_alike else None)
@@ -162,11 +155,6 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
 
     adapters, framework_settings = _adapter_words(request)
-    rate = None
-    if mlperf:
-        from benchmarks.convergence import goals
-
-        rate, framework_settings = goals.rate_wanted(framework_settings)
     try:
         own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     except UnknownName as error:
@@ -194,13 +182,10 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     parallelism = backend.parallelism(knobs, gpus)
     micro_batch, accumulation, global_batch = _choose_batch(own, recipe, parallelism)
     sequence_length = own.get("sequence_length", recipe.sequence_length)
-    own_steps = mlperf.max_steps if mlperf and mlperf.max_steps else recipe.defaults.steps
-    steps = positive("--steps", request.steps if request.steps is not None else own_steps)
-    towards = goals.convergence_of(mlperf, steps, global_batch, rate) if mlperf else None
-    knobs = {**_settings_towards(towards, mlperf, recipe, backend), **knobs}
+    steps = positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps)
     domain = hardware.nvlink_domain  # a submission has what NVIDIA's own configuration of it has
     profiled = {name: getattr(request, f"profile_{name}") for name in PROFILE_FIELDS}
-    profile_defaults = configs.profile_defaults(mlperf.task if mlperf else request.task)
+    profile_defaults = configs.profile_defaults(request.task)
     benchmark = Benchmark(
         backend=backend.name,
         engine=recipe.engine,
@@ -212,7 +197,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         gpus=gpus,
         nodes=nodes,
         parallelism=parallelism,
-        lora=_adapting(backend).lora(knobs) if _adapts(request.task, knobs) or (mlperf and mlperf.lora) else None,
+        lora=_adapting(backend).lora(knobs) if _adapts(request.task, knobs) else None,
         sequence_length=sequence_length,
         micro_batch_size=micro_batch,
         gradient_accumulation=accumulation,
@@ -221,7 +206,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         window=request.window or recipe.window,
         profile=request.profile,
         pgle=request.pgle,
-        data=request.data or (towards.text if towards else recipe.data),
+        data=request.data or recipe.data,
         knobs=knobs,
         environment={
             **(domain.environment if domain and not recipe.engine.startswith(SUBMISSION_ENGINE) else {}),
@@ -236,7 +221,6 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         profiling=choose_profiling(request.profile, profiled, profile_defaults, gpus, steps),
         measured_peaks=peaks_of_devices(request.measured_peak, hardware, site, dtype, gpus, nodes),
         inject_slowdown=request.inject_slowdown,
-        convergence=towards,
         image=images.choose(request.image, site, recipe.engine, backend.environment(recipe.engine).image, hardware),
     )
     refuse_what_cannot_work(benchmark, backend)
@@ -250,12 +234,6 @@ def _refuse_secrets(request: Request) -> None:
         refuse_secrets(key, "--set", known)
         refuse_secrets(text, f"--set={key}", known)
     refuse_secrets(to_builtins(request), "the request:", known)
-
-
-def _trained_towards(request: Request, configs: ConfigSource) -> "MlperfBenchmark | None":
-    """The benchmark that Stepmark's own recipes train to its target; None too where a submission's program does."""
-    found = configs.mlperf(request.model) if request.task == "mlperf" else None
-    return found if found and found.training else None
 
 
 def _adapter_words(request: Request) -> tuple[dict[str, str], Mapping[str, str]]:
@@ -282,17 +260,6 @@ def _adapter_settings(
             next_command=f"leave --set={said_twice[0]} out, or --set={next(iter(words))}",
         )
     return own
-
-
-def _settings_towards(
-    towards: Convergence | None, mlperf: "MlperfBenchmark | None", recipe: Recipe, backend: Backend
-) -> dict[str, Scalar]:
-    """The backend's own settings for the schedule and the adapters of a benchmark."""
-    if towards is None or mlperf is None:
-        return {}
-    adapters = _adapting(backend).lora_settings_for(recipe.engine, mlperf.lora) if mlperf.lora else {}
-    scheduling = offered(backend, FollowsSchedules, "trains to no target", "--task=mlperf")
-    return {**scheduling.schedule_settings(towards.schedule), **adapters}
 
 
 def _adapting(backend: Backend) -> TrainsAdapters:

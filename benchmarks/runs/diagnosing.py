@@ -38,7 +38,6 @@ from benchmarks.runs.runfolder import (
 STDIN = "-"
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")
 CUT_OFF = "cut off"  # as launch/status.py calls it
-MLLOG = "mlperf"  # of a run that trained towards a target
 
 
 def diagnosis_of(places: Sequence[str]) -> Diagnosis:
@@ -115,8 +114,7 @@ def _run_files(folder: RunFolder) -> list[Path]:
     place = folder.attempt_dir(last)
     named = [place / "job.jsonl", place / "scheduler.json", *folder.job_output()]
     ranks = sorted(path for pattern in RUN_RECORDS for path in place.glob(f"*/{pattern}")) if last else []
-    told = sorted((folder.path / MLLOG).glob("*result_*.txt"))  # whether it reached its target
-    return [path for path in [*ranks, *named, *told] if path.is_file()]
+    return [path for path in [*ranks, *named] if path.is_file()]
 
 
 def _known_of(folder: RunFolder) -> Known:

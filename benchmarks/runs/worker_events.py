@@ -13,7 +13,6 @@ import msgspec
 from benchmarks import files
 from benchmarks.values import (
     AdaptersSeen,
-    Evaluation,
     PgleSeen,
     RunRecord,
     Started,
@@ -36,7 +35,6 @@ EVENTS: Mapping[str, type[Value]] = {
     "end": WorkerEnd,
     "pgle": PgleSeen,
     "program": Program,
-    "evaluation": Evaluation,
     "adapters": AdaptersSeen,
     "started": Started,
     "step": Step,
@@ -83,27 +81,15 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
         unreadable=unreadable,
         started=[started for _, started in found[Started]],
         watched=dict(found[PgleSeen]),
-        evaluations=[evaluation for _, evaluation in found[Evaluation]],
         adapters=dict(found[AdaptersSeen]),
     )
 
 
 def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
     """New steps of every rank at each call; a line that is still being written waits for the next call."""
-    new_values = _follower(phase_dir, attempt)
-    return lambda: [value for _, value in new_values() if isinstance(value, Step)]
-
-
-def follow_evaluations(phase_dir: Path) -> Callable[[], list[Evaluation]]:
-    """New evaluations of rank 0 at each call."""
-    new_values = _follower(phase_dir, 1)
-    return lambda: [value for rank, value in new_values() if rank == 0 and isinstance(value, Evaluation)]
-
-
-def _follower(phase_dir: Path, attempt: int) -> Callable[[], Iterator[tuple[int, Value]]]:
     offsets: dict[Path, int] = {}
 
-    def new_values() -> Iterator[tuple[int, Value]]:
+    def new_values() -> Iterator[Value]:
         for path in event_files(phase_dir):
             with files.opened(path) as stream:
                 stream.seek(offsets.get(path, 0))
@@ -112,9 +98,9 @@ def _follower(phase_dir: Path, attempt: int) -> Callable[[], Iterator[tuple[int,
             offsets[path] = offsets.get(path, 0) + len(whole)
             for line in whole.splitlines():
                 with suppress(*UNREADABLE):  # named by read_phase when the run ends
-                    yield rank_of(path), _value_of(line, rank_of(path), attempt)
+                    yield _value_of(line, rank_of(path), attempt)
 
-    return new_values
+    return lambda: [value for value in new_values() if isinstance(value, Step)]
 
 
 def _value_of(line: bytes, rank: int, attempt: int) -> Value:

@@ -88,27 +88,3 @@ def filled(own, arrays):
             raise SystemExit(f"stepmark: {'/'.join(map(str, path))} is {old.shape}, given {new.shape}")
         found.append((path, leaf.replace(jax.device_put(new.astype(old.dtype), old.sharding))))
     return found
-
-
-def begin_with(device_state, file):
-    """The weights of the file in place of random ones, before the first step; adapters are left as they were made."""
-    from flax import nnx
-
-    with np.load(file) as given:
-        weights = {name: given[name] for name in given.files}
-    state = device_state["state"]
-    own = nnx.to_flat_state(frozen(state["model"]))
-    layers = 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("layers."))
-    arrays = of_maxtext(weights, layers, {"/".join(map(str, path)) for path, _ in own})
-    new = {("model", *path): leaf for path, leaf in filled(own, arrays)}
-    device_state["state"] = nnx.from_flat_state(
-        [(path, new.get(path, leaf)) for path, leaf in nnx.to_flat_state(state)]
-    )
-
-
-def frozen(model):
-    """What is no adapter."""
-    from flax import nnx
-
-    own = nnx.to_flat_state(nnx.state(model, nnx.Param))
-    return nnx.from_flat_state([(path, leaf) for path, leaf in own if not isinstance(leaf, nnx.LoRAParam)])

@@ -67,11 +67,9 @@ class StepClock(kit.StepRecorder):
         )
 
 
-def hook_training_loop(train, clock, on_first_step, evaluations=None):
+def hook_training_loop(train, clock, on_first_step):
     """Rebind the function that MaxText's loop looks up for every step; its source is not touched."""
     original = train.training_loop_iteration
-    if evaluations:
-        original = kit.load(HERE / "loop_hooks.py").between_steps(original, evaluations, clock)
 
     def first_iteration(device_state, python_variables, immutable_data):
         train.training_loop_iteration = original
@@ -108,7 +106,7 @@ def facts(options, device_state, program, adapters=None):
         "argv": options.settings,
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "program": program,
-        "notes": [kit.RANDOM_WEIGHTS] if adapters and not options.weights else [],
+        "notes": [kit.RANDOM_WEIGHTS] if adapters else [],
     }
 
 
@@ -230,8 +228,6 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
     def on_first_step(device_state):
         what_runs = facts(options, device_state, program.sha256, adapters)
         events.write("facts", **what_runs)
-        if options.weights:
-            kit.load(HERE / "weights.py").begin_with(device_state, options.weights)
         if adapters:
             adapters.begin(device_state)
         program.on_found = lambda sha256: events.write("program", sha256=sha256)
@@ -242,7 +238,7 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
                 raise SystemExit(f"stepmark worker: {problem}")
         hook_step(device_state, clock, slowdown, watch)
 
-    hook_training_loop(train, clock, on_first_step, kit.evaluations(options, events))
+    hook_training_loop(train, clock, on_first_step)
     try:
         train.run(config, recorder)
         if adapters:

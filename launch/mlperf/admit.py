@@ -48,7 +48,7 @@ def _refusal(bad: Sequence[BrokenRule], name: str, division: str) -> RequestErro
         "\n".join([f"MLPerf {name}: {len(bad)} reasons why this cannot be run", *rule_lines(bad, division)]),
         where=", ".join(dict.fromkeys(one.rule for one in bad)),
         why="nothing was submitted: each of them costs a run",
-        next_command="the cures; python launch/plan.py mlperf FILE looks at a config_*.sh in the same way",
+        next_command="the cures",
     )
 
 

@@ -4,23 +4,18 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from benchmarks import files
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, nearest
-from benchmarks.measuring.statistics import median
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import find_across
-from benchmarks.mlperf.reference_points import published_for, read_times, why_none
 from benchmarks.mlperf.rounds import Rules, Ruleset, find_ruleset, of_one_round, read_rounds
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.story import tell
-from benchmarks.mlperf.systems import System, described, on_platform
 from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict
 from launch.mlperf import package
-from launch.mlperf.derived_rules import derived_rules
 from launch.mlperf.package import Task
 from launch.mlperf.reading import definition_of, expected_of
 from launch.mlperf.staging import Judged, staged_runs
@@ -33,10 +28,8 @@ class Prepared(NamedTuple):
 
     name: str
     judged: list[Judged]
-    system: System
     ruleset: Ruleset
     definition: MlperfBenchmark | None
-    derived: bool
     compliance: list[Task]
     convergence: Task | None
     no_convergence_because: str
@@ -67,16 +60,13 @@ def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
             found = [
                 of_one_round(one, newest, runs[0].benchmark, rules) for one, runs in zip(found, logs, strict=True)
             ]
-        sets = [
-            _prepare(name, judged, by, rules, configs, Path(scratch))
-            for (name, judged), by in zip(staged, found, strict=True)
-        ]
+        sets = [_prepare(name, judged, by, rules, configs) for (name, judged), by in zip(staged, found, strict=True)]
         whole, descriptions = _package_tasks(place, newest, Path(scratch)) if submission else (None, {})
         tasks = [*(task for one in sets for task in one.tasks), *([whole] if whole else []), *descriptions.values()]
         said = package.ask(tasks)
         return Verdict(
             ruleset=newest,
-            sets=[_judge_set(one, said, configs) for one in sets],
+            sets=[_judge_set(one, said) for one in sets],
             package=said[whole].renamed({f"{Path(whole.arguments[0])}/": ""}) if whole else None,
             systems={name: said[task] for name, task in descriptions.items()},
             not_counted=not_counted,
@@ -100,24 +90,18 @@ def _package_tasks(place: Path, ruleset: str, scratch: Path) -> tuple[Task, dict
 # --- what the checkers are asked ---------------------------------------------------------------
 
 
-def _prepare(
-    name: str, judged: list[Judged], by: Ruleset, rules: list[Rules], configs: Configs, scratch: Path
-) -> Prepared:
+def _prepare(name: str, judged: list[Judged], by: Ruleset, rules: list[Rules], configs: Configs) -> Prepared:
     runs, benchmark = [one.log for one in judged], judged[0].log.benchmark
     definition = definition_of(runs[0], configs)
-    own = _rules_for(definition, by.name, configs, scratch)
-    if own is None:
-        _refuse_without_rules(benchmark, by.name, rules)
-    why_not = _no_convergence(judged, definition, by.name)
+    _refuse_without_rules(benchmark, by.name, rules)
+    why_not = _no_convergence(judged, by.name)
     closed = not any(one.is_open for one in runs)
     return Prepared(
         name=name,
         judged=judged,
-        system=_system_of(judged[0], configs),
         ruleset=by,
         definition=definition,
-        derived=own is not None,
-        compliance=[package.compliance(one.staged, by.name, own) for one in judged],
+        compliance=[package.compliance(one.staged, by.name) for one in judged],
         convergence=None if why_not else package.convergence(judged[0].staged.parent, by.name),
         no_convergence_because=why_not,
         seeds=package.seeds([one.staged for one in judged], by.name) if closed and len(judged) > 1 else None,
@@ -136,11 +120,9 @@ def _refuse_without_rules(benchmark: str | None, ruleset: str, rules: list[Rules
         )
 
 
-def _no_convergence(judged: list[Judged], definition: MlperfBenchmark | None, ruleset: str) -> str:
+def _no_convergence(judged: list[Judged], ruleset: str) -> str:
     """Why rcp_checker isn't asked; nothing where it is."""
     count, benchmark = len(judged), judged[0].log.benchmark or "a benchmark that is not named"
-    if definition is not None and definition.stands_for is not None:
-        return f"{definition.name} is a small copy of {definition.stands_for}: there are no reference points of it"
     if any(one.log.is_open for one in judged):
         return "the open division may converge as it likes"
     if not package.has_reference_points(benchmark, ruleset):
@@ -150,67 +132,28 @@ def _no_convergence(judged: list[Judged], definition: MlperfBenchmark | None, ru
     return ""
 
 
-def _system_of(one: Judged, configs: Configs) -> System:
-    """ORG/systems/SYSTEM.json of a log in ORG/results/SYSTEM/BENCHMARK, or what the log prints."""
-    folder, known, note = one.source.resolve().parent.parent, configs.names("hardware"), ""
-    if folder.parent.name == "results":
-        path = folder.parent.parent / "systems" / f"{folder.name}.json"
-        name = f"systems/{path.name}"
-        try:
-            found = described(files.read_json(path, dict[str, Any]), name, known)
-            if found is not None:
-                return found
-            note = f"{name} names no accelerator"
-        except FileNotFoundError:
-            note = f"{name} is missing"
-        except (OSError, ValueError):
-            note = f"{name} can't be read"
-    return on_platform(one.log.platform, known, note)
-
-
 # --- the verdict on them -----------------------------------------------------------------------
 
 
-def _judge_set(one: Prepared, said: Mapping[Task, CheckerResult], configs: Configs) -> SetVerdict:
+def _judge_set(one: Prepared, said: Mapping[Task, CheckerResult]) -> SetVerdict:
     names = {str(run.staged): run.name for run in one.judged}
     runs = [
         RunVerdict(
             name=run.name,
             compliance=said[task],
-            derived=one.derived,
             story=tell(run.log, one.definition, expected_of(run.log, one.definition, one.ruleset.name)),
         )
         for run, task in zip(one.judged, one.compliance, strict=True)
     ]
-    benchmark, minutes = one.judged[0].log.benchmark or "unknown", [run.story.time_to_train_minutes for run in runs]
-    system, typical, times = one.system, median([took for took in minutes if took]), read_times(configs.root)
-    published = published_for(times, benchmark, system.hardware, system.gpus, typical)
+    benchmark = one.judged[0].log.benchmark or "unknown"
     return SetVerdict(
         name=one.name,
         benchmark=benchmark,
         submission_runs=package.runs_of_a_submission(benchmark),
-        system=system,
         ruleset=one.ruleset,
         runs=runs,
         across=find_across([run.log for run in one.judged]),
         convergence=said[one.convergence] if one.convergence else None,
         no_convergence_because=one.no_convergence_because,
         seeds=said[one.seeds].renamed(names) if one.seeds else None,
-        published=published,
-        no_published_because="" if published else why_none(times, benchmark),
     )
-
-
-def _rules_for(definition: MlperfBenchmark | None, ruleset: str, configs: Configs, scratch: Path) -> Path | None:
-    """Derived rules of a small copy; None where the package's own are meant."""
-    if definition is None or definition.stands_for is None:
-        return None
-    if ruleset not in definition.rulesets:
-        raise RequestError(
-            f"{definition.name} is not in ruleset {ruleset}",
-            where="--ruleset",
-            why=f"it is in {', '.join(definition.rulesets)}",
-            next_command=f"--ruleset={definition.rulesets[-1]}",
-        )
-    real = configs.mlperf(definition.stands_for)
-    return derived_rules(definition, real, ruleset, scratch / f"rules-{definition.name}-{ruleset}")

@@ -33,8 +33,8 @@ def definition_of(run: LoggedRun, configs: Configs) -> MlperfBenchmark | None:
 
 
 def expected_of(run: LoggedRun, benchmark: MlperfBenchmark | None, ruleset: str | None = None) -> Expected | None:
-    """What the reference needs at the batch of a run; None where there is no reference, as of a small copy."""
-    if benchmark is None or not run.batch or benchmark.stands_for is not None:
+    """What the reference needs at the batch of a run; None where there is no reference."""
+    if benchmark is None or not run.batch:
         return None
     return expected(package.reference_points(benchmark, ruleset or benchmark.rulesets[-1]), run.batch)
 

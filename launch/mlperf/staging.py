@@ -28,7 +28,6 @@ from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.reading.log_files import HEAD_BYTES, UNPACKERS
 from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.runfolder import BENCHMARK
-from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.reading import runs_in
 
 LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.(?:gz|bz2|xz))?", re.DOTALL)
@@ -113,8 +112,8 @@ def _group_of(path: Path, place: Path) -> str:
 
 
 def _own_run(path: Path) -> Path | None:
-    run = path.parent.parent
-    return run if path.parent.name == OWN_FOLDER and (run / BENCHMARK).is_file() else None
+    """The run folder of RUN/attempt-N/PHASE/result_0.txt."""
+    return next((run for run in path.parents[2:3] if (run / BENCHMARK).is_file()), None)
 
 
 def _is_log(path: Path) -> bool:

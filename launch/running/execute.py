@@ -16,7 +16,7 @@ from benchmarks.measuring.summary import Result
 from benchmarks.rendering.report import duration_text
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
-from benchmarks.runs.worker_events import follow_evaluations, read_phase
+from benchmarks.runs.worker_events import read_phase
 from benchmarks.secret_rules import refuse_secrets, shell_secrets
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
 from launch.running import local, machine_gpus, provenance, runtimes, sampling
@@ -111,9 +111,8 @@ def _run_phases(
         for phase in plan.phases:
             phase_dir = folder.phase_dir(phase.name)
             starting = _starting(plan, phase, benchmark, backend) + as_last_time(folder, benchmark, phase)
-            with Screen(benchmark.steps, starting, benchmark) as screen:
+            with Screen(benchmark.steps, starting) as screen:
                 new_steps = backend.follow(benchmark, phase_dir, 1) if phase == measured else list
-                screen.new_evaluations = follow_evaluations(phase_dir)
                 ended = local.run_phase(
                     phase,
                     phase_dir,
@@ -167,11 +166,6 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
     about["files"] = folder.raw_digests()
     folder.write(PROVENANCE, about)
     result = store_result(folder, backend)
-    # What only some runs leave beside their result is loaded where a run needs it.
-    if benchmark.convergence is not None:
-        from launch.mlperf import own_log
-
-        own_log.write(folder, backend)
     if benchmark.pgle != "off":
         from launch.running import kept_profiles
 

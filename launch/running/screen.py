@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from benchmarks.rendering.report import duration_text, step_text
-from benchmarks.values import Benchmark, Evaluation, Step
+from benchmarks.values import Step
 from launch.command_line.colours import console, harmless
 
 if TYPE_CHECKING:
@@ -22,11 +22,8 @@ BAR_WIDTH = 12  # with the time left it fits into 80 columns
 class Screen:
     """Shows the steps of one run as they come. Everything goes to stderr; stdout keeps the result."""
 
-    def __init__(self, total_steps: int, waiting_for: str, benchmark: Benchmark | None = None) -> None:
+    def __init__(self, total_steps: int, waiting_for: str) -> None:
         self._total_steps = total_steps
-        self._towards = benchmark if benchmark and benchmark.convergence else None  # None: the run has no target
-        self._evaluations: list[Evaluation] = []
-        self.new_evaluations: Callable[[], list[Evaluation]] = list
         self._waiting_for = waiting_for
         self._started = time.monotonic()
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
@@ -71,34 +68,17 @@ class Screen:
                 self._last = step
                 if step.seconds is not None and step.step > 0:
                     self._recent.append(step.seconds)
-        if self._towards is not None:
-            for evaluation in self.new_evaluations():
-                self._take_evaluation(evaluation, self._towards)
         due = time.monotonic() - self._last_plain >= PLAIN_LINE_SECONDS
         if self._live is None and self._last is not None and due:
             self._print_plain()
-
-    def _take_evaluation(self, evaluation: Evaluation, towards: Benchmark) -> None:
-        """Each is worth a line that stays; another attempt begins anew."""
-        from benchmarks.convergence.convergence_status import course_of, status_of
-
-        course = course_of(towards)
-        if course is None:
-            return
-        if self._evaluations and evaluation.sequences <= self._evaluations[-1].sequences:
-            self._evaluations = []
-        self._evaluations.append(evaluation)
-        status = status_of(course, [(one.sequences, one.loss) for one in self._evaluations])
-        loss = "no finite number" if evaluation.loss is None else f"{evaluation.loss:.4f}"
-        self.note(f"evaluation after {evaluation.sequences:,} sequences: loss {loss} · {status.text()}")
 
     def _print_plain(self) -> None:
         print(self._text(), file=sys.stderr, flush=True)
         self._printed, self._last_plain = self._last, time.monotonic()
 
     def _done(self) -> float | None:
-        """The share of the steps; unknown before the first, and where a target may end the run sooner."""
-        if self._last is None or self._towards is not None:
+        """The share of the steps; unknown before the first."""
+        if self._last is None:
             return None
         return (self._last.step + 1) / self._total_steps
 
@@ -107,7 +87,7 @@ class Screen:
             return f"{self._waiting_for} ({duration_text(time.monotonic() - self._started)})"
         typical = statistics.median(self._recent) if self._recent else None
         left = (self._total_steps - 1 - self._last.step) * typical if typical else None
-        return step_text(self._last, self._total_steps, typical, left, at_most=self._towards is not None)
+        return step_text(self._last, self._total_steps, typical, left)
 
 
 def _live_line(text: Callable[[], str], done: Callable[[], float | None]) -> "Live":

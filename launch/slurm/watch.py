@@ -17,7 +17,6 @@ from benchmarks.errors import EXIT_CODES, RunError, StepmarkError
 from benchmarks.job_record import JobEvent, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
-from benchmarks.runs.worker_events import follow_evaluations
 from benchmarks.values import Benchmark, Step
 from launch.cli import EXIT_INTERRUPTED
 from launch.running.local import interrupted_once
@@ -68,7 +67,7 @@ def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
     benchmark = folder.benchmark()
     require_job(folder, slurm)
     begin = f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}"
-    with StepSink(folder, benchmark) as sink, Screen(benchmark.steps, begin, benchmark) as screen:
+    with StepSink(folder, benchmark) as sink, Screen(benchmark.steps, begin) as screen:
         _Watch(folder, benchmark, backend, slurm, sink, screen).run()
     return collect(folder, backend, ends_of(slurm, folder))
 
@@ -184,7 +183,6 @@ class _Watch:
         self._attempt = attempts[-1]
         phase_dir = self._folder.phase_dir(self._phase, self._attempt)
         self._new_steps = self._backend.follow(self._benchmark, phase_dir, self._attempt)
-        self._screen.new_evaluations = follow_evaluations(phase_dir)
         self._last_sign = time.monotonic()
         self._seconds.clear()
         again = f", attempt {self._attempt}" if self._attempt > 1 else ""

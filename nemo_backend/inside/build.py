@@ -28,7 +28,6 @@ GROUPS = {
 MODEL_CLASS = "model.config_class"  # the name of a configuration class beside that of the group model.config
 OVERLAP_CONFIGS = "nemo.collections.llm.recipes.tp_overlap_configs.userbuffers"
 MANIFEST = "dataset.json"
-TRAINED = "train"  # a folder beside that of what is evaluated
 MOCK = "mock"
 
 
@@ -132,9 +131,7 @@ def trainer_of(settings, callbacks):
 def data_of(settings, data, task, tokenizer):
     if data == MOCK:
         return mock_data(settings, tokenizer)
-    folder = Path(data)
-    questions = task == "lora" and not (folder / TRAINED).is_dir()
-    return squad_data(settings, folder) if questions else text_data(settings, folder, tokenizer)
+    return squad_data(settings, Path(data)) if task == "lora" else text_data(settings, Path(data), tokenizer)
 
 
 def mock_data(settings, tokenizer):
@@ -164,15 +161,10 @@ def text_data(settings, folder, tokenizer):
     """Megatron's .bin/.idx pairs, as launch/setup.py makes them."""
     from nemo.collections.llm import PreTrainingDataModule
 
-    if (folder / MANIFEST).is_file():
-        paths, split = prefixes_of(folder), {"split": "1,0,0"}
-    else:  # a text in two parts: what is trained on, and what the model is evaluated on
-        evaluated = prefixes_of(folder / "validation")
-        paths, split = {"train": prefixes_of(folder / TRAINED), "validation": evaluated, "test": evaluated}, {}
     return PreTrainingDataModule(
-        paths=paths,
+        paths=prefixes_of(folder),
         tokenizer=tokenizer,
-        **split,
+        split="1,0,0",
         index_mapping_dir=settings["trainer"]["default_root_dir"],
         create_attention_mask=not _has_transformer_engine(),
         **settings["data"],

@@ -110,17 +110,3 @@ def fill(parameters, tensors):
             if tuple(parameter.shape) != tensors[name].shape:
                 raise SystemExit(f"stepmark: {name} is {tuple(parameter.shape)}, given {tensors[name].shape}")
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(tensors[name])))
-
-
-def begin_with(model, file):
-    """The frozen weights of the file in place of random ones, before the first step; adapters stay as they were made.
-
-    One device holds the whole of each: a matrix that is shared out has another shape, which ends it.
-    """
-    from megatron.core.models.gpt import GPTModel
-
-    with np.load(file) as given:
-        weights = {name: given[name] for name in given.files}
-    gpt = next(module for module in model.modules() if isinstance(module, GPTModel))
-    frozen = {name: parameter for name, parameter in gpt.named_parameters() if not parameter.requires_grad}
-    fill(frozen, of_megatron(weights, Sizes(gpt.config)))

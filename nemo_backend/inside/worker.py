@@ -286,22 +286,17 @@ class Work:
             share_the_cpu(options)
             self._notes.append(ON_A_CPU)
         if self._proof:
-            self._notes += [] if options.weights else [kit.RANDOM_WEIGHTS]
+            self._notes.append(kit.RANDOM_WEIGHTS)
             self._notes.extend(kit.load(HERE / "adapters.py").notes(options.settings))
         self._notes.extend(about_dataset(Path(options.data)))
         assert_devices(options)
         build = kit.load(HERE / "build.py")
-        evaluation = kit.load(HERE / "evaluation.py")
-        evaluations = kit.evaluations(options, self._events)
-        callbacks = [step_clock(self), *evaluation.callbacks(evaluations, self.recorder)]
-        return build, callbacks, self._redirect if on_cpu else None
+        return build, [step_clock(self)], self._redirect if on_cpu else None
 
     def begin(self, model):
         """The model is made, its adapters too, and the first batch is there."""
         assert_processes(self._options)
         self._events.write("facts", **facts(self._options, model, self._notes))
-        if self._options.weights:
-            kit.load(HERE / "weights.py").begin_with(model, self._options.weights)
         if self._proof:
             self._proof.begin(*looks_of(model))
         self._count = TokenCount(model)

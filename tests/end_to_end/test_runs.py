@@ -23,7 +23,7 @@ RESULT_KEYS = [
     "schema_version", "run_id", "status", "reasons", "benchmark", "window", "seconds_per_step", "tokens_per_second",
     "tokens_per_second_effective", "tokens_per_second_per_gpu", "days_per_trillion_tokens", "model_flops_per_step",
     "mfu", "loss", "trainable_parameters", "parameters", "provenance", "reported_by_framework", "null_because",
-    "notes", "attempts", "telemetry", "ranks", "pgle", "not_comparable", "hfu", "slowed_by", "convergence", "mlperf",
+    "notes", "attempts", "telemetry", "ranks", "pgle", "not_comparable", "hfu", "slowed_by", "mlperf",
 ]  # fmt: skip
 LEFT = {"attempt-1", "benchmark.json", "plan.json", "provenance.json", "result.json", "steps.jsonl", "tensorboard"}
 

@@ -4,41 +4,14 @@ import itertools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from benchmarks.inside import worker_kit as kit
-from benchmarks.inside.goal import Evaluations, Goal
 from jax_backend.inside import loop_hooks
 from jax_backend.inside.loop_hooks import COMPILED, EMPTY_TRACE, PgleWatch
-
-# --- evaluations --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("losses", "trained"), [([4.0, 3.5, 3.3], 8), ([4.0, 3.5, 3.4], 10)])
-def test_it_evaluates_when_due_and_ends_after_the_step_that_reached_the_target(
-    monkeypatch: pytest.MonkeyPatch, losses: list[float], trained: int
-) -> None:
-    found = iter(losses)
-    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(block_until_ready=lambda state: state))
-    monkeypatch.setattr(loop_hooks, "evaluation_loss", lambda *_: next(found))
-    events: list[dict[str, Any]] = []
-    writer = SimpleNamespace(write=lambda event, **fields: events.append({"event": event, **fields}))
-    evaluations = Evaluations(Goal(3.3, 4, 2, 1, 16), writer, writes=True)
-    paused: list[int] = []
-    clock = SimpleNamespace(ends={}, pause=lambda step, _seconds: paused.append(step))
-    steps = {"steps": 10}
-    loop = loop_hooks.between_steps(lambda *_: "metrics", evaluations, clock)
-    variables: dict[str, Any] = {"step": 0, "eval_data_iterator": None}
-    while variables["step"] < min(steps["steps"], 9):  # as MaxText's own loop does
-        assert loop({"state": "state"}, variables, steps) == "metrics"
-        variables["step"] += 1
-    assert [event["steps"] for event in events] == [4, 6, 8]
-    assert paused == sorted(clock.ends) == [3, 5, 7]
-    assert steps["steps"] == trained
-
 
 # --- slower steps ---------------------------------------------------------------------------------------
 

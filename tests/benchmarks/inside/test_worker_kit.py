@@ -122,26 +122,6 @@ def test_a_step_takes_from_the_end_of_the_one_before() -> None:
     assert (recorder.steps, recorder.started, recorder.failures()) == (3, True, [])
 
 
-@pytest.mark.parametrize("said_before", [True, False])
-def test_what_lies_between_two_steps_is_no_steps_time(said_before: bool) -> None:
-    """An evaluation; MaxText's step before it is written down after it, NeMo's before."""
-    events = Events()
-    recorder = kit.StepRecorder(events)
-    recorder.start()
-    begin = time.perf_counter()
-    if said_before:
-        recorder.pause(0, 2.0)
-    recorder.record(0, begin + 0.5, 5.0, 1.5)
-    if not said_before:
-        recorder.pause(0, 2.0)
-    recorder.record(1, begin + 3.0, 4.0, 1.5)
-    recorder.record(2, begin + 3.5, 3.0, 1.5)
-    assert events.all("seconds") == pytest.approx([0.5, 0.5, 0.5], abs=0.05)
-    assert events.all("elapsed_seconds")[-1] == pytest.approx(3.5, abs=0.05)
-    paused = [event.get("paused_seconds") for event in events.written if event["event"] == "step"]
-    assert paused == [None, 2.0, None]
-
-
 def test_what_is_not_finite_is_written_as_unknown_and_is_a_failure() -> None:
     losses, norms = [5.0, math.nan, 4.0, math.inf], [1.0, 2.0, math.nan, 1.0]
     recorder, events = recorded(losses, norms, framework_seconds=math.inf, framework_tflops_per_device=None)

@@ -331,7 +331,6 @@ CONTRACT: dict[str, Any] = {
     "not_comparable": None,
     "hfu": None,
     "slowed_by": None,
-    "convergence": None,
     "mlperf": None,
 }  # fmt: skip
 

@@ -5,12 +5,10 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.definitions import Target, first_evaluation, global_batch_size
-from benchmarks.mlperf.reference_points import ReferencePoint, expected, published_for, read_points, read_times
-from benchmarks.mlperf.systems import described, named
+from benchmarks.mlperf.reference_points import ReferencePoint, expected, read_points
 from benchmarks.model.flops import ADAPTED_MATRICES
 
 CONFIGS = Configs()
-TIMES, HARDWARE = read_times(CONFIGS.root), CONFIGS.names("hardware")
 
 
 @pytest.mark.parametrize("name", CONFIGS.names("mlperf"))
@@ -21,7 +19,6 @@ def test_every_row_names_its_source_and_what_exists(name: str) -> None:
     assert row.model is None or row.model in CONFIGS.names("models")
     assert (row.lora is not None) == (row.task == "lora")
     assert set(row.lora.targets if row.lora else []) <= set(ADAPTED_MATRICES)
-    assert row.stands_for is None or row.stands_for in CONFIGS.names("mlperf")
 
 
 def test_an_unknown_benchmark_is_refused_with_the_nearest() -> None:
@@ -90,52 +87,3 @@ def test_a_batch_outside_has_no_expectation() -> None:
         ("below", None),
         ("above", None),
     ]
-
-
-def test_every_published_time_names_what_exists() -> None:
-    assert TIMES.source and TIMES.date and len(TIMES.times) > 20
-    for row in TIMES.times:
-        assert row.benchmark in CONFIGS.names("mlperf") and row.hardware in HARDWARE
-        assert row.minutes == sorted(row.minutes) and all(minutes > 0 for minutes in row.minutes)
-
-
-@pytest.mark.parametrize(
-    ("hardware", "gpus", "minutes", "shown"),
-    [
-        ("gb200", 72, None, [1.66, 1.41]),  # of two rounds
-        ("gb200", 100, 9.0, [1.66, 1.41]),
-        ("gb300", None, 1.3, [1.22, 0.402, 5.77]),  # the number of devices is not known: the nearest times
-        ("mi300x", 8, 29.0, []),
-        (None, None, None, []),
-    ],
-)
-def test_the_nearest_times_on_the_same_hardware_stand_beside_a_run(
-    hardware: str | None, gpus: int | None, minutes: float | None, shown: list[float]
-) -> None:
-    rows = published_for(TIMES, "llama2_70b_lora", hardware, gpus, minutes)
-    assert [row.minutes[0] for row in rows] == shown
-
-
-@pytest.mark.parametrize(
-    ("text", "hardware"),
-    [
-        ("18xNVIDIA GB200", "gb200"),
-        ("NVIDIA Blackwell Ultra GPU (GB300)", "gb300"),
-        ("1xXE9680Lx8B200-SXM-180GB", "b200"),
-        ("8xXE9680x8H100-SXM-80GB-POWER", "h100"),
-        ("AMD Instinct MI300X 192GB HBM3", "mi300x"),
-        ("AMD Instinct MI325X 256GB HBM3e", None),
-        ("TPU-v5p", "tpu_v5p"),
-        ("1xSUBMISSION_PLATFORM_PLACEHOLDER", None),
-        ("8xcpu", None),
-    ],
-)
-def test_hardware_is_found_in_the_words_of_submitters(text: str, hardware: str | None) -> None:
-    assert named(text, HARDWARE) == hardware
-
-
-def test_a_system_counts_its_devices_by_its_description() -> None:
-    told = {"accelerator_model_name": "NVIDIA GB300", "number_of_nodes": "18", "accelerators_per_node": "4"}
-    system = described(told, "systems/a.json", HARDWARE)
-    assert system and (system.hardware, system.gpus) == ("gb300", 72)
-    assert described({"accelerator_model_name": ""}, "systems/a.json", HARDWARE) is None

@@ -9,8 +9,7 @@ from benchmarks.backend import SkippedLine
 from benchmarks.mlperf.findings import find, find_across
 from benchmarks.mlperf.records import MINGLED, Record
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
-from benchmarks.mlperf.writing import WrittenRun
-from tests.benchmarks.mlperf.made_runs import LORA, logged, made_run, replace
+from tests.benchmarks.mlperf.made_runs import LORA, WrittenRun, logged, made_run, replace
 
 
 def errors(run: LoggedRun) -> list[str]:

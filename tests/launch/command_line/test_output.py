@@ -55,7 +55,6 @@ def results(tmp_path: Path) -> Path:
         ("run --dry_run", "run --backend=jax --model=llama2_tiny --dry_run", 0),
         ("plan estimate", "plan --backend=jax --model=llama2_70b --gpus=64", 0),
         ("plan layouts", "plan layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64", 0),
-        ("plan mlperf", "plan mlperf config.sh --benchmark=llama2_70b_lora", 2),
         ("ingest", f"ingest {LOG}", 0),
         ("ingest", f"ingest {LOG} {BENCHMARK}", 0),
         ("report timing", "report timing results", 0),

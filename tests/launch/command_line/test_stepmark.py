@@ -97,7 +97,7 @@ def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stepmark report runs --format=c", ["csv"]),  # what follows the =
         ("stepmark report runs --newest=3 --rebuild", ["--rebuild_index"]),
         ("stepmark report DIR --wind", ["--window="]),  # of the default subcommand
-        ("stepmark run --model=llama2_t", ["llama2_text_tiny", "llama2_tiny"]),
+        ("stepmark run --model=llama2_t", ["llama2_tiny"]),
         ("stepmark run --backend=", ["jax", "nemo"]),
         ("stepmark run --no", ["--nodes=", "--nodelist=", "--nowait"]),
         ("stepmark plan layouts --model=mine", ["mine_7b"]),

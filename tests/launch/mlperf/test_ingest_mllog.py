@@ -7,10 +7,8 @@ from typing import Any
 import msgspec
 
 from benchmarks.logs.report import Ingested
-from benchmarks.mlperf.writing import WrittenRun
-from launch.mlperf.emit import write
 from tests import forked
-from tests.benchmarks.mlperf.made_runs import made_run
+from tests.benchmarks.mlperf.made_runs import WrittenRun, made_run, write
 
 LAUNCH = Path(__file__).resolve().parents[3] / "launch"
 

@@ -16,13 +16,11 @@ import pytest
 
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.verdict import Judged
-from benchmarks.mlperf.writing import WrittenRun
 from launch.mlperf import staging
-from launch.mlperf.emit import write
 from launch.mlperf.package import folder as package_folder
 from launch.mlperf.staging import staged_runs
 from tests import forked
-from tests.benchmarks.mlperf.made_runs import made_run, replace
+from tests.benchmarks.mlperf.made_runs import WrittenRun, made_run, replace, write
 
 pytestmark = pytest.mark.slow(seconds=1)  # each starts MLPerf's own checkers
 SCRIPT = Path(__file__).resolve().parents[3] / "launch" / "report.py"
@@ -79,15 +77,6 @@ def test_a_result_s_lines_may_come_after_megabytes_of_others(tmp_path: Path) -> 
     path = logs(tmp_path, count=1) / "result_0.txt"
     path.write_bytes(b"NCCL INFO Channel 00\n" * 400_000 + b"x" * 9_000_000 + b"\n" + path.read_bytes())
     assert staged_runs(tmp_path, tmp_path / "scratch").not_counted == []
-
-
-@pytest.mark.parametrize(("description", "note"), [(None, "is missing"), ("{", "can't be read"), ("{}", "names no")])
-def test_a_system_that_is_not_described_is_noted(description: str | None, note: str, tmp_path: Path) -> None:
-    folder = logs(tmp_path / "results" / "box" / "llama2_70b_lora", count=1)
-    if description is not None:
-        (tmp_path / "systems").mkdir()
-        (tmp_path / "systems" / "box.json").write_text(description)
-    assert f"systems/box.json {note}" in as_json(folder)["sets"][0]["system"]["note"]
 
 
 def test_too_few_runs_or_a_mixture_pass_and_are_called_no_submission(tmp_path: Path) -> None:
@@ -181,7 +170,6 @@ def test_what_is_so_of_all_runs_is_said_once(tmp_path: Path) -> None:
     text = report("mlperf", folder).stdout
     assert text.count("isn't known here: target and settings are not compared (all 3 runs)") == 1
     assert text.count("isn't known here") == 2  # and among the warnings
-    assert "no published time of this benchmark is known here" in text
 
 
 def test_aborted_runs_fail_though_the_compliance_checker_passes_them(tmp_path: Path) -> None:
@@ -276,7 +264,7 @@ def test_experiments_in_one_file_are_judged_one_by_one(tmp_path: Path) -> None:
 def test_runs_of_our_own_side_by_side_are_one_set_of_each_backend(tmp_path: Path) -> None:
     runs = [("a", "jax"), ("b", "jax"), ("c", "jax"), ("d", "nemo"), ("e", "damaged")]
     for seed, (name, backend) in enumerate(runs):
-        write(made_run(said={"seed": seed}), tmp_path / name / "mlperf" / "result_0.txt")
+        write(made_run(said={"seed": seed}), tmp_path / name / "attempt-1" / "train" / "result_0.txt")
         (tmp_path / name / "benchmark.json").write_text(json.dumps({"backend": backend}))
         (tmp_path / name / "plan.json").write_text("{}")
     (tmp_path / "e" / "benchmark.json").write_text('{"backend":' * 100_000)
@@ -346,23 +334,16 @@ def test_a_package_has_the_layout_that_its_checker_passes(tmp_path: Path) -> Non
     assert again.returncode == 2 and "is there already" in again.stderr
 
 
-def test_hardware_is_the_description_s_and_both_verdicts_are_shown(tmp_path: Path) -> None:
-    system = described(
-        tmp_path / "machine.json",
-        accelerator_model_name="NVIDIA Blackwell Ultra GPU (GB300)",
-        number_of_nodes="2",
-        accelerators_per_node="4",
-    )
+def test_a_package_that_its_checker_passes_may_fail_all_the_same(tmp_path: Path) -> None:
+    system = described(tmp_path / "machine.json")
     source = tmp_path / "logs"
     for place in range(10):
         alpha = 64.0 if place < 2 else 32.0  # a setting that no official checker looks at
-        said = {"seed": place, "submission_platform": "2xNVIDIA GB200", "lora_alpha": alpha}
+        said = {"seed": place, "lora_alpha": alpha}
         write(made_run(said=said), source / f"result_{place}.txt")
     org = tmp_path / "TEST"
     done = report("mlperf", source, f"--package={org}", f"--system={system}")
     assert done.returncode == 3
-    assert "8 x NVIDIA Blackwell Ultra GPU (GB300) (gb300), by systems/machine.json" in done.stdout
-    assert "published: 5.77 min on 8 gb300 (v5.1)\n" in done.stdout
     assert "The official package_checker passes it" in done.stdout
 
 
