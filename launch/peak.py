@@ -113,8 +113,8 @@ def _platform(hardware: Hardware | None) -> str:
 
 def _request(configs: Configs, platform: str, device: Hardware | None) -> peaks.PeakRequest:
     on_cpu = platform == "cpu"
-    rows = FLAGS.tokens or (peaks.rows_on_a_cpu(peak_turns.cores()) if on_cpu else peaks.ROWS)
-    square = peaks.square_on_a_cpu(rows) if on_cpu else peaks.LARGEST_SQUARE
+    rows = FLAGS.tokens or (min(peaks.ROWS, peaks.ROWS_A_CORE * peak_turns.cores()) if on_cpu else peaks.ROWS)
+    square = min(peaks.LARGEST_SQUARE_ON_A_CPU, 16 * rows) if on_cpu else peaks.LARGEST_SQUARE
     return peaks.PeakRequest(
         shapes=peaks.shapes_of(configs.model(FLAGS.model), rows, square),
         dtypes=_dtypes(device),

@@ -1,10 +1,13 @@
-"""What launch/peak.py leaves, and what a run makes of it: the measured peak of one of its devices. Pure.
+"""The file that launch/peak.py writes, and the measured peak that a run reads from it.
 
-The peaks in a file follow from the rates in it. One whose do not was changed or cut off, and is refused.
+The peaks in a file follow from the rates in it. A file whose peaks do not was changed or cut off, and is refused.
 """
+
+from pathlib import Path
 
 import msgspec
 
+from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.files import NOT_JSON
 from benchmarks.machine.peaks import DevicePeak, PeakReport, PeakRequest, device_peaks, spread_text
@@ -39,28 +42,40 @@ class MeasuredInFile(Measured, frozen=True):
 # --- reading ------------------------------------------------------------------------------------
 
 
+def read(name: str) -> MeasuredPeak:
+    """The measured peak of a file, as a run takes it."""
+    try:
+        data = files.read(Path(name))
+    except OSError as error:
+        raise RequestError(
+            f"the measured peak cannot be read: {error.strerror or error}",
+            where=f"--measured_peak={name}",
+            next_command=REMEASURE,
+        ) from None
+    return measured_peak(data, str(Path(name).absolute()))
+
+
 def decode(data: bytes, name: str) -> Measured:
     """The file as a value, or why it cannot be believed."""
     try:
         found = msgspec.json.decode(data, type=Measured)
+        why = ""
+        if found.schema_version != SCHEMA_VERSION:
+            why = f"its schema is version {found.schema_version}, this Stepmark reads {SCHEMA_VERSION}"
+        elif not found.report.rates:
+            why = "there is no rate in it"
+        elif found.peaks != device_peaks(found.report.rates):
+            why = "the peaks in it do not follow from the rates in it: it was changed"
     except NOT_JSON as error:
-        raise _damaged(name, str(error)) from None
-    if found.schema_version != SCHEMA_VERSION:
-        raise _damaged(name, f"its schema is version {found.schema_version}, this Stepmark reads {SCHEMA_VERSION}")
-    if not found.report.rates:
-        raise _damaged(name, "there is no rate in it")
-    if found.peaks != device_peaks(found.report.rates):
-        raise _damaged(name, "the peaks in it do not follow from the rates in it: it was changed")
+        why = str(error)
+    if why:
+        raise RequestError(
+            "the file is no measured peak that can be read",
+            where=f"--measured_peak={name}",
+            why=why,
+            next_command=f"{REMEASURE}, which writes it again",
+        )
     return found
-
-
-def _damaged(name: str, why: str) -> RequestError:
-    return RequestError(
-        "the file is no measured peak that can be read",
-        where=f"--measured_peak={name}",
-        why=why,
-        next_command=f"{REMEASURE}, which writes it anew",
-    )
 
 
 def measured_peak(data: bytes, name: str) -> MeasuredPeak:
@@ -68,25 +83,22 @@ def measured_peak(data: bytes, name: str) -> MeasuredPeak:
     import hashlib
 
     digest = hashlib.sha256(data).hexdigest()
+    versions = ", ".join(f"{package} {version}" for package, version in found.report.versions.items())
+    peaks = {}
+    for dtype, peak in found.peaks.items():
+        shape = next(r.shape for r in found.report.rates if (r.dtype, r.shape.name) == (dtype, peak.of))
+        source = (
+            f"measured: launch/peak.py, {found.date[:10]}, {found.backend} ({versions}), {dtype} {shape.text()}, "
+            f"n {peak.turns}, spread {spread_text(peak.spread)}, sha256 {digest}"
+        )
+        peaks[dtype] = Peak(tflops=peak.tflops, source=source)
     return MeasuredPeak(
         file=name,
         platform=found.report.platform,
         device_kind=found.report.device_kind,
         processor=found.processor,
         cores=found.cores,
-        peaks={
-            dtype: Peak(tflops=peak.tflops, source=f"{_source(found, dtype, peak)}, sha256 {digest}")
-            for dtype, peak in found.peaks.items()
-        },
-    )
-
-
-def _source(found: Measured, dtype: str, peak: DevicePeak) -> str:
-    shape = next(r.shape for r in found.report.rates if (r.dtype, r.shape.name) == (dtype, peak.of))
-    versions = ", ".join(f"{name} {version}" for name, version in found.report.versions.items())
-    return (
-        f"measured: launch/peak.py, {found.date[:10]}, {found.backend} ({versions}), {dtype} {shape.text()}, "
-        f"n {peak.turns}, spread {spread_text(peak.spread)}"
+        peaks=peaks,
     )
 
 

@@ -1,4 +1,4 @@
-"""Measured peaks for people: a table beside what is published, and a hardware file for an unlisted GPU. Pure."""
+"""Measured peaks as a table next to the published ones, and a hardware file for an unlisted GPU."""
 
 from benchmarks.machine.peak_file import Measured
 from benchmarks.machine.peaks import ROWS, MeasuredRate, spread_text
@@ -27,37 +27,35 @@ def table(found: Measured, hardware: Hardware | None, title: str) -> list[str]:
     rows.append(("of the model", f"{found.model}, by FLOPs", *models))
     published = {"published achievable": hardware.achievable, "datasheet": hardware.peaks} if hardware else {}
     for label, theirs in published.items():
-        beside = (_beside(one.tflops, theirs.get(dtype)) for dtype, one in peaks.items())
-        rows.append((label, "the peak is so much of it", *beside))
-    return [f"{device} · {title}", *columns(rows), *(f"  {line}" for line in _remarks(found, hardware))]
+        shares = (_share(one.tflops, theirs.get(dtype)) for dtype, one in peaks.items())
+        rows.append((label, "the peak is so much of it", *shares))
+    return [f"{device} · {title}", *columns(rows), *(f"  {line}" for line in _remarks(found))]
 
 
 def _cell(rate: MeasuredRate | None) -> str:
     return NONE if rate is None else f"{rate.median:.4g} ({len(rate.tflops)}, {spread_text(rate.spread)})"
 
 
-def _beside(measured: float, published: Peak | None) -> str:
+def _share(measured: float, published: Peak | None) -> str:
     return NONE if published is None else f"{published.tflops:g} ({measured / published.tflops:.1%})"
 
 
-def _remarks(found: Measured, hardware: Hardware | None) -> list[str]:
+def _remarks(found: Measured) -> list[str]:
     """What a reader must know before the figures are believed."""
     report = found.report
     lines = [f"{dtype} was not measured: {why}" for dtype, why in report.refused.items()]
     lines += report.notes
     if report.platform == "cpu":
-        rows = found.request.shapes[0].m
-        if rows < ROWS:
+        if found.request.shapes[0].m < ROWS:
+            rows = found.request.shapes[0].m
             lines.append(f"matmuls of {rows} rows (--tokens) instead of the {ROWS} tokens of a sequence")
         lines.append("--gpus=N on this CPU: N virtual devices share it, and each has a peak of 1/N of these")
     for dtype, peak in found.peaks.items():
         if peak.spread is not None and peak.spread > WIDE_SPREAD:
             lines.append(
-                f"{dtype}: the turns of the peak differ by {peak.spread:.0%}: something else took a part of the "
-                "machine, and the peak may be higher"
+                f"{dtype}: the turns of the peak differ by {peak.spread:.0%}: another program used the machine, and "
+                "the peak may be higher"
             )
-    if hardware is not None and not (hardware.achievable or hardware.peaks):
-        lines.append(f"nothing is published of {hardware.title}")
     return lines
 
 

@@ -1,16 +1,16 @@
-"""The matmul rate that a device really reaches: what a backend is asked, what it answers, what is made of it. Pure.
+"""The matmul rate that a device reaches: the request to a backend, its report, and the peaks that follow.
 
-The peak of a precision is the highest median of any shape. Beside it stands the rate of the model's own matmuls:
-all their FLOPs over the time that they take at their medians, which is a harmonic mean weighted by FLOPs.
+The peak of a precision is the highest median of any shape. The rate of the model is the FLOPs of its own matmuls over
+the time that they take at their medians.
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import msgspec
 
-from benchmarks.measuring import statistics
 from benchmarks.model.flops import LAYER_MATRICES
 from benchmarks.values import Model, Value
 
@@ -63,7 +63,7 @@ class MeasuredRate(Value, frozen=True):
 
     @property
     def median(self) -> float:
-        return statistics.median(self.tflops) or math.nan
+        return statistics.median(self.tflops)
 
     @property
     def spread(self) -> float | None:
@@ -114,15 +114,6 @@ def shapes_of(model: Model, rows: int, square: int) -> list[MatmulShape]:
     return [*own, MatmulShape(name=SQUARE, m=square, k=square, n=square)]
 
 
-def rows_on_a_cpu(cores: int) -> int:
-    """Fewer tokens than a sequence has, or the matmuls of a large model would take minutes."""
-    return min(ROWS, ROWS_A_CORE * cores)
-
-
-def square_on_a_cpu(rows: int) -> int:
-    return min(LARGEST_SQUARE_ON_A_CPU, 16 * rows)
-
-
 # --- what was measured --------------------------------------------------------------------------
 
 
@@ -131,18 +122,17 @@ def device_peaks(rates: Iterable[MeasuredRate]) -> dict[str, DevicePeak]:
     by_dtype: dict[str, list[MeasuredRate]] = {}
     for rate in rates:
         by_dtype.setdefault(rate.dtype, []).append(rate)
-    return {dtype: _device_peak(own) for dtype, own in by_dtype.items()}
-
-
-def _device_peak(rates: list[MeasuredRate]) -> DevicePeak:
-    best = max(rates, key=lambda rate: rate.median)
-    return DevicePeak(
-        tflops=best.median,
-        of=best.shape.name,
-        turns=len(best.tflops),
-        spread=best.spread,
-        model_tflops=model_rate(rates),
-    )
+    found = {}
+    for dtype, own in by_dtype.items():
+        best = max(own, key=lambda rate: rate.median)
+        found[dtype] = DevicePeak(
+            tflops=best.median,
+            of=best.shape.name,
+            turns=len(best.tflops),
+            spread=best.spread,
+            model_tflops=model_rate(own),
+        )
+    return found
 
 
 def model_rate(rates: Sequence[MeasuredRate]) -> float | None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import files
 from benchmarks.backend import Backend, MeasuresPeaks, SideProgram
 from benchmarks.errors import RequestError, RunError
 from benchmarks.inside import peak_turns
@@ -19,7 +18,7 @@ from benchmarks.machine.peak_file import Measured
 from benchmarks.machine.peaks import PeakReport, PeakRequest, device_peaks
 from benchmarks.request import runtime_choice
 from benchmarks.runs.runfolder import write_atomically
-from benchmarks.values import Hardware, MeasuredPeak, Site, json_text
+from benchmarks.values import Hardware, Site, json_text
 from benchmarks.version import VERSION
 from launch.command_line.places import stepmark_home
 from launch.running import interpreters, machine_gpus, this_machine
@@ -175,19 +174,3 @@ def slug(text: str) -> str:
 
 def _folder() -> Path:
     return stepmark_home() / "peaks"
-
-
-def read(name: str, site: Site) -> MeasuredPeak:
-    """The measured peak that a run is given; on this machine it must be this machine's."""
-    try:
-        data = files.read(Path(name))
-    except OSError as error:
-        raise RequestError(
-            f"the measured peak cannot be read: {error.strerror or error}",
-            where=f"--measured_peak={name}",
-            next_command=peak_file.REMEASURE,
-        ) from None
-    found = peak_file.measured_peak(data, str(Path(name).absolute()))
-    if site.slurm is None:
-        peak_file.refuse_another_processor(found, this_machine.cpu_name(), peak_turns.cores())
-    return found

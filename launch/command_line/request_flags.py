@@ -103,9 +103,14 @@ def python() -> str | None:
 def _measured_peak(site: "Site") -> "MeasuredPeak | None":
     if FLAGS.measured_peak is None:
         return None
-    from launch.checks import measuring_peak
+    from benchmarks.inside import peak_turns
+    from benchmarks.machine import peak_file
+    from launch.running import this_machine
 
-    return measuring_peak.read(FLAGS.measured_peak, site)
+    found = peak_file.read(FLAGS.measured_peak)
+    if site.slurm is None:
+        peak_file.refuse_another_processor(found, this_machine.cpu_name(), peak_turns.cores())
+    return found
 
 
 def _settings(texts: list[str]) -> dict[str, str]:
