@@ -79,7 +79,7 @@ def _update(
     output_dir: Path, logdir: Path, where: "list[Condition]", *, quiet: bool = False
 ) -> tuple[Rows, list[str]]:
     """And what is to be said of folders and runs; where it is not `quiet`, that of folders was."""
-    from launch.dashboards.update import update
+    from benchmarks.dashboard.update import update
     from launch.reports.run_index import open_index, say_problems
 
     index = open_index(output_dir)
@@ -94,7 +94,7 @@ def _update(
 
 
 def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[str]) -> int:
-    from launch.dashboards.folders import STATE
+    from benchmarks.dashboard.folders import STATE
     from launch.dashboards.serving import LOG, Refresh, tensorboard, watch
     from launch.running.local import interrupted_once
 

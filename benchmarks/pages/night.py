@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from benchmarks.dashboards.runs import parsed_time
+from benchmarks.dashboard.runs import parsed_time
 from benchmarks.gate.report_text import details, end, first_verdicts, is_short, slowed_text, value_text
 from benchmarks.gate.values import CellReport, MetricJudgement, NightPoint, NightReport
 from benchmarks.pages.drawing import BAD, BLUE, GOOD, INK, VIOLET, WARM, label, plot, seconds_axis

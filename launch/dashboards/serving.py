@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.dashboard.folders import STATE
 from benchmarks.errors import RunError
-from launch.dashboards.folders import STATE
 
 LOG = "tensorboard.log"
 START_SECONDS = 120.0

@@ -19,6 +19,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.rendering import report as run_report
 from benchmarks.runs.runfolder import RESULT, STEPS, RunFolder
+from benchmarks.trace.files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces, labels
 from benchmarks.trace.kinds import read_kinds
 from benchmarks.trace.nccl import read_calls
 from benchmarks.trace.nsys import read_nsys
@@ -27,7 +28,6 @@ from benchmarks.trace.summary import HostSummary, Wanted, summarise
 from benchmarks.trace.trace import Trace
 from benchmarks.trace.xplane import read_xplane
 from benchmarks.values import Benchmark, Step
-from launch.reports.trace_files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces, labels
 
 EXPORT_SECONDS = 900
 

@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 
 from benchmarks.backend import Backend
+from benchmarks.dashboard.events import write_ended
 from benchmarks.errors import RequestError
 from benchmarks.job_record import SCHEDULER, JobEvent, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder, write_atomically
 from benchmarks.values import json_text
 from launch.running.execute import finish
-from launch.running.step_sink import write_ended
 
 # A clock of a node may be so far from the launcher's.
 SKEW_SECONDS = 300.0

@@ -23,7 +23,7 @@ from benchmarks.values import Parallelism
 from jax_backend import BACKEND
 from launch.running.execute import store_result
 from tests import forked
-from tests.benchmarks.dashboards.made import judgement, report
+from tests.benchmarks.dashboard.made import judgement, report
 from tests.browser import browser, needs_chromium, page_of
 from tests.launch.dashboards.made_runs import MEASURED, begun, ended
 

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from benchmarks.configs import Configs
+from benchmarks.dashboard.events import write_ended
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
 from benchmarks.values import Benchmark, Peak
 from jax_backend import BACKEND
 from launch.running.execute import store_result
-from launch.running.step_sink import write_ended
 from tests.benchmarks.conftest import FACTS, write_events, write_exits
 
 BEGIN = 1_800_000_000.0

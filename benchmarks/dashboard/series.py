@@ -7,9 +7,9 @@ axes of a chart say something.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from benchmarks.dashboards.live import plain
-from benchmarks.dashboards.points import Board, Point
-from benchmarks.dashboards.runs import FIGURES, line_names, tflops, unix_seconds, why_not_drawn
+from benchmarks.dashboard.events import plain
+from benchmarks.dashboard.points import Board, Point
+from benchmarks.dashboard.runs import FIGURES, line_names, tflops, unix_seconds, why_not_drawn
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.identity import SHOWN_DIGITS
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.dashboards.points import Board, Point
+from benchmarks.dashboard.folders import Changes, alone, keep
+from benchmarks.dashboard.points import Board, Point
 from benchmarks.errors import RequestError
-from launch.dashboards.folders import Changes, alone, keep
 
 NAME = "series/a line"
 

@@ -6,9 +6,9 @@ are runs of TensorBoard's own with the same tags: so they share their charts, ea
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from benchmarks.dashboards.live import plain
-from benchmarks.dashboards.points import Board, Point
-from benchmarks.dashboards.runs import parsed_time
+from benchmarks.dashboard.events import plain
+from benchmarks.dashboard.points import Board, Point
+from benchmarks.dashboard.runs import parsed_time
 from benchmarks.gate.values import MetricJudgement, NightReport
 from benchmarks.measuring.statistics import median
 

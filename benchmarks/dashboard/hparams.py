@@ -5,8 +5,8 @@ The modules of TensorBoard that offer this as functions import TensorFlow; its m
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.dashboards.points import Row, Table
-from benchmarks.dashboards.runs import FIRST_COLUMNS, METRICS, metric_tag
+from benchmarks.dashboard.points import Row, Table
+from benchmarks.dashboard.runs import FIRST_COLUMNS, METRICS, metric_tag
 
 
 def summary_event(table: Table | Row, when: float) -> bytes:

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from benchmarks.dashboards import series
-from benchmarks.dashboards.runs import (
+from benchmarks.dashboard import series
+from benchmarks.dashboard.runs import (
     FIRST_COLUMNS,
     METRICS,
     newest,
@@ -15,7 +15,7 @@ from benchmarks.dashboards.runs import (
     trial_names,
 )
 from benchmarks.runs.finished_run import FinishedRun
-from tests.benchmarks.dashboards.made import entry
+from tests.benchmarks.dashboard.made import entry
 
 
 def boards_of(entries: list[FinishedRun]) -> dict[str, list[dict[str, float]]]:

@@ -1,9 +1,9 @@
 """Nights of a suite as lines: values, levels, changes."""
 
-from benchmarks.dashboards import nights
-from benchmarks.dashboards.points import Board
+from benchmarks.dashboard import nights
+from benchmarks.dashboard.points import Board
 from benchmarks.gate.values import ChangePoint, NightReport
-from tests.benchmarks.dashboards.made import judgement, report
+from tests.benchmarks.dashboard.made import judgement, report
 
 TAG = "2 nights of smoke: seconds_per_step/tiny"
 VALUES = {"2026-11-01": 1.0, "2026-11-02": 1.2, "2026-11-03": 2.0, "2026-11-04": 2.4}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.dashboards.points import Board
+from benchmarks.dashboard.points import Board
 from benchmarks.errors import RequestError
 from benchmarks.values import Value
 
@@ -93,8 +93,8 @@ def _keep_folder(path: Path, board: Board) -> bool:
 
 def _write_new(path: Path, board: Board, name: str) -> None:
     """Under a name that TensorBoard does not read until it is whole."""
-    from launch.dashboards.summaries import summary_event
-    from launch.running.step_sink import event, records_of
+    from benchmarks.dashboard.events import event, records_of
+    from benchmarks.dashboard.hparams import summary_event
 
     began = board.points[0].unix_seconds if board.points else time.time()
     if board.place is not None:  # TensorBoard gives its seven colours in turn, in the order of these times

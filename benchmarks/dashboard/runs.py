@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from benchmarks.dashboards.live import plain
+from benchmarks.dashboard.events import plain
 from benchmarks.request.window_rule import STEADY
 from benchmarks.runs.finished_run import FinishedRun
 

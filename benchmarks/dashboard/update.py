@@ -11,17 +11,16 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import files
-from benchmarks.dashboards import nights, series
-from benchmarks.dashboards.live import plain
-from benchmarks.dashboards.points import Board, Point, Row, Table
-from benchmarks.dashboards.runs import newest as newest_of
-from benchmarks.dashboards.runs import reached, row_of, run_names, trial_names, unix_seconds
+from benchmarks.dashboard import nights, series
+from benchmarks.dashboard.events import EVENT_FILES, plain
+from benchmarks.dashboard.folders import ROOT, alone, keep
+from benchmarks.dashboard.points import Board, Point, Row, Table
+from benchmarks.dashboard.runs import newest as newest_of
+from benchmarks.dashboard.runs import reached, row_of, run_names, trial_names, unix_seconds
 from benchmarks.errors import StepmarkError
 from benchmarks.gate.values import NightReport
 from benchmarks.rendering.columns import Rows, plural
 from benchmarks.runs.finished_run import FinishedRun
-from launch.dashboards.folders import ROOT, alone, keep
-from launch.running.step_sink import EVENT_FILES
 
 NEWEST, RUNS = "newest", "runs"
 NIGHTS = "nights"  # <output_dir>/nights/<suite>/<night>.json
@@ -113,7 +112,7 @@ def _board_of_run(run: Path, entry: FinishedRun, name: str, trial: str, notes: l
 
 def _profile_links(run: Path) -> dict[str, str]:
     """The last profile of the measured phase; ranks of one host are told apart in the name."""
-    from launch.reports.trace_files import find_traces
+    from benchmarks.trace.files import find_traces
 
     links = {}
     for path, rank in find_traces(run).ranks.items():

@@ -1,0 +1,227 @@
+"""TensorBoard's event files: the scalars of a run's steps, and the records of a dashboard.
+
+Times are `perf/...`. Those of a run under a profiler are `profiled/...`, and of one that was slowed on purpose
+`slowed/...`, so that no chart draws them beside runs that are comparable; so are the steps of other runs in which jax
+recorded or compiled (PGLE). The loss is `train/loss` of all of them: neither changes it.
+
+The records are written here in place, without TensorFlow: its own writer has a thread that dies with a traceback on a
+full disk and takes time from a CPU that trains.
+"""
+
+import contextlib
+import functools
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, BinaryIO
+
+from benchmarks.dashboard import machines
+from benchmarks.measuring.figures import RECORDED
+from benchmarks.measuring.summary import not_comparable
+from benchmarks.measuring.utilisation import Mfu, mfu, workload_of
+from benchmarks.runs.runfolder import RunFolder
+from benchmarks.telemetry import samples
+from benchmarks.values import Benchmark, Step, Value
+
+EVENT_FILES = "events.out.tfevents.*"
+PERF, PROFILED, SLOWED = "perf", "profiled", "slowed"
+
+
+class StepScalars(Value, frozen=True):
+    """What turns the steps of one run into scalars."""
+
+    place: str = PERF
+    gpus: int | None = None  # None: not known, and no figure is given of one device
+    mfu: list[Mfu] = []  # what a step of one second would reach, against each peak; in a step of two it is half
+
+    def of(self, step: Step) -> dict[str, float]:
+        """Tag -> value; what a step does not have has no tag."""
+        place = PROFILED if step.excluded_because in RECORDED else self.place
+        found = {}
+        if step.seconds is not None:
+            found[f"{place}/step_seconds"] = step.seconds
+            found |= self._rates(place, step, step.seconds)
+        if step.loss is not None:
+            found["train/loss"] = step.loss
+        return found
+
+    def _rates(self, place: str, step: Step, seconds: float) -> dict[str, float]:
+        if seconds <= 0:
+            return {}
+        found = {}
+        if step.tokens:
+            found[f"{place}/tokens_per_second"] = step.tokens / seconds
+            if self.gpus is not None:
+                found[f"{place}/tokens_per_second_per_gpu"] = step.tokens / seconds / self.gpus
+        return found | {mfu_tag(place, one): one.percent / seconds for one in self.mfu}
+
+    def descriptions(self) -> dict[str, str]:
+        """Tag -> what it means, with its source. In every place that a run's steps may have."""
+        found = {"train/loss": "as the framework reported it"}
+        for place in {self.place, PROFILED}:
+            found[f"{place}/step_seconds"] = f"true seconds of the step, all work done{_WHAT[place]}"
+            found[f"{place}/tokens_per_second"] = f"the step's tokens over its seconds, of all devices{_WHAT[place]}"
+            found[f"{place}/tokens_per_second_per_gpu"] = f"the same over the devices{_WHAT[place]}"
+            for one in self.mfu:
+                found[mfu_tag(place, one)] = (
+                    f"% of {one.peak_tflops:.4g} TFLOP/s {one.precision_peak} a device ({one.peak_source}); "
+                    f"FLOPs counted by the convention '{one.counted_by}'{_WHAT[place]}"
+                )
+        return found
+
+
+_WHAT = {
+    PERF: "",
+    PROFILED: "; something else was recorded or compiled meanwhile, so it is compared with nothing",
+    SLOWED: "; slowed on purpose (--inject_slowdown), so it is compared with nothing",
+}
+
+
+def step_scalars(benchmark: Benchmark) -> StepScalars:
+    return StepScalars(place=place_of(benchmark), gpus=benchmark.gpus, mfu=_mfu_of_one_second(benchmark))
+
+
+def place_of(benchmark: Benchmark) -> str:
+    if benchmark.inject_slowdown and benchmark.profile == "none":
+        return SLOWED
+    return PROFILED if not_comparable(benchmark) else PERF
+
+
+def mfu_tag(place: str, one: Mfu) -> str:
+    """Such as perf/mfu_percent/recipe_fp8; of a peak that was measured, perf/mfu_percent/recipe_measured_bf16."""
+    return f"{place}/mfu_percent/{plain(f'{one.convention} {one.precision_peak}')}"
+
+
+@functools.lru_cache(maxsize=8192)  # of a hundred thousand runs, most share their words
+def plain(text: str) -> str:
+    """As part of a tag or of a folder's name: letters, digits and a few signs."""
+    return re.sub(r"[^A-Za-z0-9.=+-]+", "_", text).strip("_.") or "_"
+
+
+def _mfu_of_one_second(benchmark: Benchmark) -> list[Mfu]:
+    """By the recipe's convention, against every peak that applies. None of an emulated precision."""
+    if benchmark.dtype in benchmark.hardware.emulated:
+        return []
+    entries = mfu(workload_of(benchmark), 1.0, {}) or []
+    return [one for one in entries if one.counted_by == entries[0].counted_by]
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+class ScalarWriter:
+    """Writes <run>/tensorboard/; opened at the first step, because importing TensorBoard takes a while.
+
+    Encoding scalars takes processor time. On a machine that trains on its own CPU that would show in quick
+    steps, so those are kept until the run has ended; nobody watches ten points a second. So are the samples of the
+    machines: the files of hundreds of nodes on a shared disk are read once.
+    """
+
+    LIVE_STEP_SECONDS = 0.1
+
+    def __init__(self, folder: RunFolder, benchmark: Benchmark) -> None:
+        self._run, self._benchmark = folder, benchmark
+        self._phase = folder.measured_phase().name
+        self._figures = step_scalars(benchmark)
+        self._started = time.time()
+        self._file: BinaryIO | None = None
+        self._records: Any = None  # TensorBoard ships no types
+        self._described: set[str] = set()
+        self._waiting: list[Step] = []
+        self._begins: dict[int, float | None] = {}  # attempt -> when its first step began
+        self._ends: dict[int, list[tuple[int, float]]] = {}  # attempt -> its steps, and when each ended
+
+    def write(self, steps: list[Step]) -> None:
+        self._waiting += [step for step in steps if step.rank == 0]
+        newest = self._waiting[-1].seconds if self._waiting else None
+        if newest is not None and newest >= self.LIVE_STEP_SECONDS:
+            self._write_waiting()
+
+    def close(self) -> None:
+        self._write_waiting(last=True)
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # said already, when it was written to
+                self._file.close()
+
+    def _write_waiting(self, *, last: bool = False) -> None:
+        """The scalars are made from steps.jsonl's steps: where the disk is full, they are not worth the run."""
+        steps, self._waiting = self._waiting, []
+        try:
+            for step in steps:
+                self._put(step.step, self._when(step), self._figures.of(step), self._figures.descriptions)
+            if last:
+                self._put_samples()
+            if self._file is not None:
+                self._file.flush()
+        except OSError as error:
+            print(f"stepmark: TensorBoard's events could not be written: {error.strerror}", file=sys.stderr)
+
+    def _when(self, step: Step) -> float:
+        """When a step ended, by the clock of rank 0's host where its worker says when it began."""
+        if step.attempt not in self._begins:
+            self._begins[step.attempt] = machines.begin_of(self._run.phase_dir(self._phase, step.attempt))
+        begin = self._begins[step.attempt]
+        if begin is None or step.elapsed_seconds is None:
+            return self._started + (step.elapsed_seconds or 0.0)
+        self._ends.setdefault(step.attempt, []).append((step.step, begin + step.elapsed_seconds))
+        return begin + step.elapsed_seconds
+
+    def _put_samples(self) -> None:
+        gpus = self._benchmark.hardware.kind != "cpu"
+        for attempt, ends in self._ends.items():
+            nodes = samples.read(self._run.telemetry_dir(attempt)).nodes
+            sampled = [sample for node in nodes for sample in node.samples]
+            for step, when, own in machines.by_step(self._begins[attempt] or 0.0, ends, sampled):
+                self._put(step, when, machines.scalars(own, gpus=gpus), lambda: machines.DESCRIPTIONS)
+
+    def _put(
+        self, step: int, when: float, found: Mapping[str, float], described: Callable[[], Mapping[str, str]]
+    ) -> None:
+        if not found:
+            return
+        if self._file is None:
+            folder = self._run.path / "tensorboard"
+            folder.mkdir(exist_ok=True)
+            self._file = (folder / f"events.out.tfevents.{int(self._started)}.stepmark").open("ab")
+            self._records = records_of(self._file, self._started)
+        new = found.keys() - self._described
+        self._records.write(event(step, when, found, described() if new else {}, new))
+        self._described |= new
+
+
+def records_of(stream: BinaryIO, when: float) -> Any:
+    """What writes TensorBoard's records to a new file, which begins with the version."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    records = RecordWriter(stream)
+    records.write(Event(wall_time=when, file_version="brain.Event:2").SerializeToString())
+    return records
+
+
+def event(
+    step: int, when: float, found: Mapping[str, float], descriptions: Mapping[str, str], new: Iterable[str] = ()
+) -> bytes:
+    """One event with all scalars of a step; a tag that is `new` to its file says what it means."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.scalar.metadata import create_summary_metadata
+
+    told = {tag: create_summary_metadata("", descriptions[tag]) for tag in new if tag in descriptions}
+    values = [
+        Summary.Value(tag=tag, simple_value=value, **({"metadata": told[tag]} if tag in told else {}))
+        for tag, value in found.items()
+    ]
+    data: bytes = Event(wall_time=when, step=step, summary=Summary(value=values)).SerializeToString()
+    return data
+
+
+def write_ended(folder: RunFolder) -> None:
+    """The scalars of a run that has ended, where nobody followed it and wrote them as its steps came."""
+    if any((folder.path / "tensorboard").glob(EVENT_FILES)):
+        return
+    last = max(folder.attempts(), default=0)
+    writer = ScalarWriter(folder, folder.benchmark())
+    writer.write([step for step in folder.stored_steps() if step.attempt == last])
+    writer.close()
