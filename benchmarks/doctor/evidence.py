@@ -7,15 +7,11 @@ import msgspec
 
 from benchmarks.doctor.lines import TRACEBACK, Clock, is_handed_on, raised_by, rank_in, read_traceback, writer_end
 from benchmarks.doctor.progress import Progress
-from benchmarks.doctor.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Symptoms
+from benchmarks.doctor.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Kind, Symptoms
 from benchmarks.reading.log_stream import without_colours
 from benchmarks.reading.shown_lines import SHOWN_CHARACTERS, shown_line
 from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import Value
-
-UNKNOWN = "unknown"  # an error by its shape, such as the end of a Python traceback, that shows no known symptom
-SUSPECT = "suspect"  # a line that is marked as an error, and no more is known of it
-HANDED_ON = "handed_on"  # that another process failed, and not why
 
 SURVIVED_STEPS = 3  # a rank may be so far ahead of another that has failed: more, and training went on
 NEAR_BYTES = 16 << 10  # how long most tracebacks are
@@ -104,7 +100,7 @@ def _line_after(text: bytes, place: int) -> int:
 class Finding(Value, frozen=True):
     """A line that tells of a failure."""
 
-    id: str  # of a symptom; UNKNOWN or SUSPECT
+    id: str  # of a symptom; Kind.UNKNOWN or Kind.SUSPECT
     file: str
     line: int  # counted from 1
     text: str  # as it may be shown
@@ -246,7 +242,7 @@ class Scanner:
         says_it_better = any(seen.place >= self._last for seen in self._seen.values())
         if bad and not says_it_better and not self._file.endswith(RECORDS):
             line, lines = without_colours(bad[0]), self._lines - text.count(b"\n", bad.start())
-            self._add(SUSPECT, before - self._before + bad.start(), self._writer(line), line, lines)
+            self._add(Kind.SUSPECT, before - self._before + bad.start(), self._writer(line), line, lines)
         return trained, done
 
     def _steps_in(self, text: bytes) -> list[int]:
@@ -354,7 +350,7 @@ class Scanner:
         if not traceback and known.informs(bare):  # a launcher may hand on a pod's lines at level INFO
             return
         if traceback and NOTEBOOK.match(bare):
-            self._add(HANDED_ON, start, self._writer(line), line)
+            self._add(Kind.HANDED_ON, start, self._writer(line), line)
             return
         kind = None if traceback else _kind_of(begin, words)
         if not (traceback or kind) or WARNS.search(line[:ANNOUNCES]):
@@ -397,14 +393,14 @@ class Scanner:
             said += b", then " + raised[-1][1]
         self._count(start)
         lines = self._lines + self._text.count(b"\n", start, start + offset)
-        self._add(UNKNOWN, start + offset, self._writer(line), said, lines)
+        self._add(Kind.UNKNOWN, start + offset, self._writer(line), said, lines)
 
     def _add_cut_off(self, start: int, line: bytes, traceback: bytes) -> None:
         """A traceback without its error, or with the error above it, as debuggers and interleaved ranks print it."""
         if STACK in self._text[max(0, start - 400) : start]:
             return
         frames = HEADLESS_LINES.findall(traceback) if TRACEBACK in line else []
-        self._add(SUSPECT, start, self._writer(line), line + b" ..." + frames[-1] if frames else line)
+        self._add(Kind.SUSPECT, start, self._writer(line), line + b" ..." + frames[-1] if frames else line)
 
     def _add_silent(self, name: str, start: int, line: bytes) -> None:
         """Of each rank that is named, not of the one that says so."""
@@ -415,10 +411,10 @@ class Scanner:
     def _add(self, name: str, start: int, rank: int | None, line: bytes, lines: int | None = None) -> None:
         if lines is None:
             self._count(start)
-        text = self._said(line, start) if name == UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
+        text = self._said(line, start) if name == Kind.UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
         key = (name, rank, shape(text))
         seen = self._seen.get(key)
-        self._marked[self._steps] += name == SUSPECT
+        self._marked[self._steps] += name == Kind.SUSPECT
         if seen is not None:
             seen.place = self._before + start
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
@@ -428,7 +424,7 @@ class Scanner:
             id=name,
             file=self._file,
             line=(self._lines if lines is None else lines) + 1,
-            text=text or (self._said(line, start) if name == UNKNOWN else self._shown(name, line, start)),
+            text=text or (self._said(line, start) if name == Kind.UNKNOWN else self._shown(name, line, start)),
             rank=rank,
             time=self._time(start, line),
             raised=RAISED.match(line, writer_end(line)) is not None,
@@ -471,13 +467,13 @@ def _kind_of(text: bytes, words: set[bytes]) -> str | None:
     """What a line of no known symptom is by its shape."""
     ends = FATAL_OR_ASSERTION if b"Assertion" in text else FATAL
     if words & FATAL_WORDS and (fatal := ends.search(text)):
-        return HANDED_ON if is_handed_on(text[fatal.start("error") :]) else UNKNOWN
+        return Kind.HANDED_ON if is_handed_on(text[fatal.start("error") :]) else Kind.UNKNOWN
     if words & LEVEL_WORDS and MARKED.search(text):
-        return SUSPECT
+        return Kind.SUSPECT
     if words & UNABLE_WORDS:  # in a long row of `name: `, UNABLE would begin at each in vain
         if COULD_NOT.search(text) and UNABLE.search(text):
-            return SUSPECT
-        return HANDED_ON if FAILED.search(text) else None
+            return Kind.SUSPECT
+        return Kind.HANDED_ON if FAILED.search(text) else None
     return None
 
 

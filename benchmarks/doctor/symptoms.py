@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -27,7 +28,20 @@ UNABLE_WORDS = frozenset({
 FRAME_WORD = b'", line '
 ERROR_WORDS = {b"traceback (most recent", FRAME_WORD, *FATAL_WORDS, *UNABLE_WORDS}
 
-Kind = Literal["cause", "death", "silence", "consequence", "end", "begin", "warning"]
+
+class Kind(StrEnum):
+    """What a finding is: the kind of its symptom, or one of the last three if it shows none."""
+
+    CAUSE = "cause"
+    DEATH = "death"
+    SILENCE = "silence"
+    CONSEQUENCE = "consequence"
+    END = "end"
+    BEGIN = "begin"
+    WARNING = "warning"
+    UNKNOWN = "unknown"  # an error by its shape, such as the end of a Python traceback
+    SUSPECT = "suspect"  # a line that is marked as an error
+    HANDED_ON = "handed_on"  # that another process failed, and not why
 
 
 class Symptom(Value, frozen=True):

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.doctor.evidence import SUSPECT
-from benchmarks.doctor.symptoms import Symptoms, SymptomTable
+from benchmarks.doctor.symptoms import Kind, Symptoms, SymptomTable
 from benchmarks.errors import RequestError
 from tests.benchmarks.doctor.reading import SYMPTOMS, diagnosis, ids, steps
 
@@ -100,7 +99,7 @@ def test_a_run_full_of_warnings_that_ended_well_is_healthy_and_they_are_counted(
     lines = "ERROR: could not reach the tracker\nWARNING: No GPU/TPU found, falling back to CPU.\n" * 50
     found = diagnosis(a_log=lines + steps(5) + "`Trainer.fit` stopped: `max_steps=5` reached.\n")
     assert (found.failed, found.ended_well) == (False, True)
-    assert {one.id: one.lines for one in found.warnings} == {"jax_cpu": 50, SUSPECT: 50}
+    assert {one.id: one.lines for one in found.warnings} == {"jax_cpu": 50, Kind.SUSPECT: 50}
 
 
 def test_an_error_that_no_symptom_fits_is_called_unknown_and_what_may_be_said_of_its_class() -> None:
