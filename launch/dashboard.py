@@ -96,7 +96,7 @@ def _update(
 def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[str]) -> int:
     from benchmarks.dashboard.folders import STATE
     from launch.dashboards.serving import LOG, Refresh, tensorboard, watch
-    from launch.running.local import interrupted_once
+    from launch.machine.processes import interrupted_once
 
     refresh = Refresh(lambda: _update(output_dir, logdir, where, quiet=True)[1], told)
     with interrupted_once():

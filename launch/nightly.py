@@ -212,8 +212,8 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
 
     runner = runner_of(site, configs, Path(FLAGS.output_dir), Job(job_flags.typed(), None, True))
     budget = suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns
-    text = plan_text(suite, cells, suites.watched(suite), runner.understand, site.name, budget)
-    planned = [PlannedCell(name=cell.name, benchmark=runner.understand(cell.request)) for cell in cells]
+    text = plan_text(suite, cells, suites.watched(suite), runner.resolve_offline, site.name, budget)
+    planned = [PlannedCell(name=cell.name, benchmark=runner.resolve_offline(cell.request)) for cell in cells]
     answer(NightPlan(suite=suite.name, site=site.name, rerun_budget=budget, cells=planned), text)
     return EXIT_VALID
 

@@ -42,7 +42,7 @@ from launch.checks import measuring_peak
 from launch.cli import refuse_more, run_main
 from launch.command_line import places
 from launch.command_line.output import document
-from launch.running import machine_gpus
+from launch.machine import machine_gpus
 
 ALL = "all"
 

@@ -43,7 +43,6 @@ from launch.command_line import output, request_flags
 from launch.slurm import job_flags
 
 if TYPE_CHECKING:  # --help loads nothing else
-    from benchmarks.backend import Backend
     from benchmarks.configs import Configs
     from benchmarks.errors import StepmarkError
     from benchmarks.request.resolve import Request
@@ -159,7 +158,7 @@ def _list(configs: "Configs") -> None:
 
     hardware = FLAGS.hardware
     if hardware == HERE:
-        from launch.running import machine_gpus
+        from launch.machine import machine_gpus
 
         hardware = machine_gpus.named_here(hardware, configs)
     sections = listing(
@@ -180,7 +179,7 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     from benchmarks.model.plan_text import plan_text
     from launch.running.runners import refused_text
 
-    found = _planned(runner.understand(request), runner)
+    found = _planned(runner.resolve_offline(request), runner)
     if found.benchmark.is_submission:
         from launch.mlperf.admit import submission_text
 
@@ -204,8 +203,6 @@ def _planned(benchmark: "Benchmark", runner: "Runner") -> _Planned:
     from benchmarks.backend import find_backend
 
     backend = find_backend(benchmark.backend)
-    if benchmark.pgle != "off":
-        benchmark = _with_kept_profile(benchmark, backend)
     plan = runner.plan(benchmark, backend)
     beside = runner.preview(benchmark, backend)  # refuses what must not be shown
     return _Planned(benchmark, plan, beside, list(runner.refusals(benchmark)))
@@ -218,15 +215,6 @@ def _dry_run(found: _Planned) -> "DryRun":
     return DryRun(benchmark=found.benchmark, plan=found.plan, beside=found.beside, refusals=why)
 
 
-def _with_kept_profile(benchmark: "Benchmark", backend: "Backend") -> "Benchmark":
-    """As the run would find it: a profile that is kept saves two phases."""
-    from launch.running import kept_profiles
-    from launch.slurm.submit import runs_in
-
-    environment = runs_in(benchmark, backend) if benchmark.site.slurm else {}
-    return kept_profiles.with_kept_profile(benchmark, backend, Path(FLAGS.output_dir).absolute(), environment)
-
-
 def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
     from benchmarks.secret_rules import hidden
     from benchmarks.sweeps import sweep
@@ -234,7 +222,7 @@ def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
 
     repeats = sweep.repeats_wanted(requests, FLAGS.repeats)
     if FLAGS.dry_run:
-        checked = sweep.check(requests, runner.understand, FLAGS.skip_refused)
+        checked = sweep.check(requests, runner.resolve_offline, FLAGS.skip_refused)
         output.answer(
             lambda: _dry_sweep(checked, repeats, runner), lambda: sweeping.plan_text(checked, repeats, runner)
         )

@@ -152,7 +152,7 @@ def new_site() -> int:
 
 def site() -> int:
     """Folders, and the images or environments that the engines of a site run in; or what MLPerf reads there."""
-    from launch.running import runtimes
+    from launch.environments.selection import refuse_unknown_engines
     from launch.sites import site_hub, site_setup, wanted
 
     _refuse((*ABOUT_DATASETS, DATASET, DOWNLOAD, ASSET), "has no meaning with --site")
@@ -161,7 +161,7 @@ def site() -> int:
     _refuse((TASK,), "has no meaning with --site")
     configs = places.configs()
     row, typed = configs.site(_given(SITE)), job_flags.typed()
-    runtimes.refuse_unknown_engines(row)
+    refuse_unknown_engines(row)
     images.refuse_without_containers(typed_image(), row)
     options.refuse_without_slurm(row, typed)
     devices = wanted.devices_of(row, configs)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from launch.machine import machine_gpus
 from launch.private_cluster import machine
-from launch.running import machine_gpus
 from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
 from tests.stand_ins.nvml.build import MACHINES, build
 from tests.turns import Turns

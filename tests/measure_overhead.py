@@ -39,7 +39,8 @@ from benchmarks.machine.machine_gpus import on_gpus
 from benchmarks.request.resolve import Request, resolve
 from launch.cli import run_main
 from launch.environments import venvs
-from launch.running import local, machine_gpus, runtimes
+from launch.environments.selection import runtime_of
+from launch.machine import machine_gpus, processes
 from tests.overhead_inside import CLOCK_ON, SEGMENT_STEPS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -123,17 +124,17 @@ def script(folder: Path, steps: int) -> Script:
         settings=chosen,
     )
     configs = Configs()
-    benchmark = resolve(machine_gpus.settled(request, configs, backend), configs, backend)
+    benchmark = resolve(machine_gpus.with_local_gpus(request, configs, backend), configs, backend)
     if benchmark.hardware.kind != "cpu":
         for refusal in machine_gpus.refusals(benchmark, configs, backend, allow_busy=False):
             raise refusal
     spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
-    runtimes.refuse(benchmark, spec)
+    runtime_of(benchmark, backend).refuse()
     phase = on_gpus(backend.plan(benchmark), machine_gpus.chosen(benchmark)).phases[0]
-    places = local.places(venvs.ensure(spec), folder)
-    python, _, _, *words = (local.fill(word, places) for word in phase.command)  # {python} -P worker.py ...
-    variables = {name: local.fill(value, places) for name, value in phase.environment.items()}
-    return Script(python, words, local.inherited_environment() | variables)
+    places = processes.places(venvs.ensure(spec), folder)
+    python, _, _, *words = (processes.fill(word, places) for word in phase.command)  # {python} -P worker.py ...
+    variables = {name: processes.fill(value, places) for name, value in phase.environment.items()}
+    return Script(python, words, processes.inherited_environment() | variables)
 
 
 def start(command: list[str], folder: Path, log: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":

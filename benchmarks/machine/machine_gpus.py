@@ -1,6 +1,6 @@
 """The GPUs of one machine, as NVML shows them: which a run may use, which it gets, and why it gets none. Pure.
 
-launch/running/machine_gpus.py asks NVML. What a driver must be for an environment is said beside the environments.
+launch/machine/machine_gpus.py asks NVML. What a driver must be for an environment is said beside the environments.
 """
 
 import re

@@ -4,7 +4,7 @@ It reads the secret variables of the shell (secret_rules.py), only to refuse the
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -20,7 +20,7 @@ from benchmarks.backend import (
 )
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
 from benchmarks.rendering.columns import some
-from benchmarks.request import images, runtime_choice
+from benchmarks.request import images
 from benchmarks.request.profiling import ProfileDefaults, choose_profiling
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
@@ -45,6 +45,7 @@ from benchmarks.values import (
 )
 
 ANY = "*"
+RUNTIMES = ("venv", "container", "python")
 UNKNOWN_IS_LIKE = "a100"  # bf16, and no fp8
 PROFILE_FIELDS = ("ranks", "start_step", "stop_step", "gpu_metrics", "cpu")  # of a request, after profile_
 
@@ -139,11 +140,19 @@ class ConfigSource(Protocol):
     def profile_defaults(self, task: str) -> ProfileDefaults: ...
 
 
-def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchmark:
-    """The benchmark that a request means. RequestError where it cannot work, NoLayoutError without a layout."""
+def resolve(
+    request: Request,
+    configs: ConfigSource,
+    backend: Backend,
+    kept_profile: Callable[[Benchmark], str] = lambda _: "",
+) -> Benchmark:
+    """Return the benchmark that a request means. RequestError if it cannot work, NoLayoutError without a layout.
+
+    `kept_profile` returns the key of the PGLE profile that an earlier run left for a benchmark; empty: none.
+    """
     _refuse_secrets(request)
     model = configs.model(request.model)
-    site = runtime_choice.in_force(configs.site(request.site), request.runtime, request.python)
+    site = with_runtime(configs.site(request.site), request.runtime, request.python)
     nodes_are_alike = site.slurm is not None and len(site.slurm.hardware) == 1
     device = request.hardware or (site.slurm.hardware[0] if site.slurm and nodes_are_alike else None)
     hardware_wanted = configs.hardware(device) if device else None
@@ -224,7 +233,9 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         image=images.choose(request.image, site, recipe.engine, backend.environment(recipe.engine).image, hardware),
     )
     refuse_what_cannot_work(benchmark, backend)
-    return benchmark
+    if benchmark.pgle == "off":
+        return benchmark
+    return msgspec.structs.replace(benchmark, pgle_profile=kept_profile(benchmark))
 
 
 def _refuse_secrets(request: Request) -> None:
@@ -576,4 +587,36 @@ def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Paralleli
         f"a global batch of {wanted} sequences is not divisible by the layout",
         where="--set=global_batch_size",
         why=f"it must be a multiple of {divisor}",
+    )
+
+
+def with_runtime(site: Site, runtime: str | None, python: str | None) -> Site:
+    """Return the site with the typed runtime and interpreter, without what belongs to its other runtimes."""
+    if runtime is not None and runtime not in RUNTIMES:
+        raise UnknownName(f"unknown runtime '{runtime}'", "runtime", runtime, RUNTIMES, where="--runtime")
+    if python is not None and runtime not in (None, "python"):
+        where = f"--runtime={runtime} --python={python}"
+        raise RequestError("--python goes with --runtime=python", where=where, next_command="one of the two")
+    chosen = "python" if python is not None else runtime or site.runtime
+    interpreter = (python or site.python) if chosen == "python" else None
+    container = site.container if chosen == "container" else None
+    if chosen == "container" and site.slurm is not None and container is None:
+        raise RequestError(
+            f"site '{site.name}' says nothing of containers",
+            where=f"--runtime=container --site={site.name}",
+            why="on a cluster its file says where the images are, in the section 'container'",
+            next_command=f"leave --runtime out: the site's is {site.runtime}; or copy the section of "
+            "configs/sites/example_pyxis.yml",
+        )
+    if chosen == "python" and interpreter is None:
+        what = f"--runtime=python needs an interpreter, and site '{site.name}' names none"
+        cure = "--python=PATH of one that has the framework installed"
+        raise RequestError(what, where="--runtime=python", next_command=cure)
+    return msgspec.structs.replace(
+        site,
+        runtime=chosen,
+        container=container,
+        images=site.images if chosen == "container" else {},
+        python=interpreter,
+        typed=[flag for flag, typed in (("--runtime", runtime), ("--python", python)) if typed is not None],
     )

@@ -52,7 +52,10 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     )
     result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
     if queued is None:
-        result = msgspec.structs.replace(result, attempts=_attempts_here(records, result))
+        interrupted = any(
+            one.interrupted for phase in folder.plan().phases for one in folder.ended(phase.name, last.attempt)
+        )
+        result = msgspec.structs.replace(result, attempts=_attempts_here(records, result, interrupted=interrupted))
     earlier = [
         msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
         for record in records[:-1]
@@ -61,7 +64,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     return result, earlier + marked
 
 
-def _attempts_here(records: Sequence[RunRecord], result: Result) -> list[AttemptEnd]:
+def _attempts_here(records: Sequence[RunRecord], result: Result, *, interrupted: bool) -> list[AttemptEnd]:
     """Of a run on this machine: the last attempt ended as the run did."""
     *earlier, last = records
     followed = "another attempt followed"
@@ -72,8 +75,8 @@ def _attempts_here(records: Sequence[RunRecord], result: Result) -> list[Attempt
     end = AttemptEnd(attempt=last.attempt, outcome="completed", text="completed", steps=_first_rank_steps(last))
     if result.status == "failed":
         why = result.reasons[0]
-        kind = "cancelled" if why.startswith("interrupted") else "failed"
-        end = msgspec.structs.replace(end, outcome=kind, text=why, rank=rank_named(why))
+        outcome = "cancelled" if interrupted else "failed"
+        end = msgspec.structs.replace(end, outcome=outcome, text=why, rank=rank_named(why))
     return [*ends, end]
 
 

@@ -142,8 +142,12 @@ def _refuse_equals(found: Sequence["Cell"]) -> None:
 
 
 def digest(benchmark: Benchmark) -> str:
-    """Of all that is run. How a site's jobs are asked for is not in it: another time limit makes no other figure."""
-    data = {**to_builtins(benchmark), "site": benchmark.site.name}
+    """Return the digest of all that is run.
+
+    It leaves out how a site's jobs are asked for, since another time limit makes no other figure, and a kept PGLE
+    profile, which the sweep itself may have made.
+    """
+    data = {**to_builtins(benchmark), "site": benchmark.site.name, "pgle_profile": ""}
     return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()
 
 

@@ -24,7 +24,7 @@ from launch.assets.needed import free_bytes
 from launch.command_line.progress import say, shown
 from launch.environments.making import end_group, signals_as_exit
 from launch.environments.venvs import ensure
-from launch.running.local import REPOSITORY, fill, inherited_environment
+from launch.machine.processes import REPOSITORY, fill, inherited_environment
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SHOWN_LINES = 3  # of what a program said that failed

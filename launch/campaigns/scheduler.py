@@ -16,6 +16,7 @@ from benchmarks import files
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import duration_text, reasons_text, seconds_text
+from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.sweeps.sweep import SCHEMA_VERSION
@@ -41,6 +42,7 @@ class Work(NamedTuple):
     runner: "Runner"
     benchmark: Benchmark
     run_id: str = ""  # from its start on
+    request: Request | None = None  # to resolve again at the start: an earlier run may have left a PGLE profile
 
 
 class Scheduler:
@@ -106,6 +108,8 @@ class Scheduler:
         return bool(ended)
 
     def _start(self, work: Work) -> None:
+        if work.request is not None and work.benchmark.pgle != "off":
+            work = work._replace(benchmark=work.runner.resolve_offline(work.request))
         while (self._output_dir / (run_id := new_run_id(work.benchmark))).exists():
             pass  # names of one second differ in four digits of chance
         work = work._replace(run_id=run_id)

@@ -26,7 +26,7 @@ from launch.campaigns.scheduler import Scheduler, Work, alone, end_text, read_re
 from launch.cli import EXIT_INTERRUPTED
 from launch.command_line.output import document
 from launch.command_line.progress import say
-from launch.running.local import interrupted_once
+from launch.machine.processes import interrupted_once
 from launch.running.runners import Runner, refused_text
 
 
@@ -123,7 +123,8 @@ class _Launcher:
     def _work(self, slot: Slot, run_id: str = "") -> Work:
         place = f"run {self._slots.index(slot) + 1} of {len(self._slots)}"
         label = f"{place}: {self._labels[slot.cell]}, repeat {slot.repeat}"
-        return Work(slot, label, self._runner, self._benchmarks[slot.cell], run_id)
+        request = self.sweep.cells[slot.cell].request
+        return Work(slot, label, self._runner, self._benchmarks[slot.cell], run_id, request)
 
     def _started(self, work: Work) -> None:
         run = SweepRun(run_id=work.run_id, cell=work.key.cell, repeat=work.key.repeat, started=time.time())

@@ -7,7 +7,7 @@ from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark
 from launch.checks.flags_check import refuse_unknown_flags
 from launch.environments import venvs
-from launch.running import this_machine
+from launch.machine import this_machine
 
 # Llama 2 70B takes 1.1 to 1.5 GB, whether for 64 GPUs or for 2,048; a model of few layers little less.
 COMPILER_GB = 1.5

@@ -32,7 +32,7 @@ from benchmarks.values import Benchmark, Model, json_text
 from launch.command_line.output import answer
 from launch.command_line.places import configs
 from launch.command_line.progress import say
-from launch.running import machine_gpus
+from launch.machine import machine_gpus
 from launch.running.side_program import removed_on_interrupt, run_side_program
 
 MODELS = ("llama2_tiny", "llama3_tiny")
@@ -152,7 +152,7 @@ def contenders_for(
             backend=name, model=model.name, task=task, dtype=dtype, hardware=hardware, gpus=1, settings=settings
         )
         try:
-            benchmark = resolve(machine_gpus.settled(asked, known, backend), known, backend)
+            benchmark = resolve(machine_gpus.with_local_gpus(asked, known, backend), known, backend)
         except RequestError as refusal:
             left_out[name] = refusal.what
             continue

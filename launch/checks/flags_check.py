@@ -22,7 +22,7 @@ from benchmarks.values import Benchmark, Value
 from launch.command_line.places import stepmark_home
 from launch.command_line.progress import note
 from launch.environments import venvs
-from launch.running import runtimes
+from launch.environments.selection import runtime_of
 
 SECONDS = 180  # a compiler answers within two; the first import from a shared disk takes longer
 KNOWN = "known"
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 
 def ask(check: FlagsCheck, python: Path) -> Answer:
     """Run the check's program with a Python that exists here; equal questions are asked once a process."""
-    from launch.running.local import fill, places
+    from launch.machine.processes import fill, places
 
     where = places(python, Path.cwd())
     command = _command(check, python)
@@ -74,7 +74,7 @@ def answer_kept(check: FlagsCheck, spec: EnvironmentSpec, python: Path) -> Answe
 
 
 def _command(check: FlagsCheck, python: Path) -> tuple[str, ...]:
-    from launch.running.local import fill, places
+    from launch.machine.processes import fill, places
 
     where = places(python, Path.cwd())
     return tuple(fill(word, where) for word in check.command)
@@ -84,7 +84,7 @@ def _command(check: FlagsCheck, python: Path) -> tuple[str, ...]:
 def _ask(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], flags: tuple[str, ...]) -> Answer:
     import subprocess
 
-    from launch.running.local import inherited_environment
+    from launch.machine.processes import inherited_environment
 
     try:
         done = subprocess.run(
@@ -147,8 +147,8 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
 
 def _compiler_here(benchmark: Benchmark, backend: Backend) -> tuple[EnvironmentSpec, Path | None]:
     """The environment for the run's devices where it is made; else a CPU's, whose compiler has the same version."""
-    specs = [backend.environment(benchmark.engine, platform) for platform in (benchmark.hardware.platform, "cpu")]
-    found = [(spec, runtimes.python_here(benchmark, spec)) for spec in specs]
+    runtimes = [runtime_of(benchmark, backend, platform) for platform in (benchmark.hardware.platform, "cpu")]
+    found = [(one.spec, one.installed_python()) for one in runtimes]
     return next((one for one in found if one[1]), found[0])
 
 

@@ -16,12 +16,13 @@ from benchmarks.machine import peak_file
 from benchmarks.machine.machine_gpus import MachineGpu, busy_notes, busy_text, kinds, of_hardware
 from benchmarks.machine.peak_file import Measured
 from benchmarks.machine.peaks import PeakReport, PeakRequest, device_peaks
-from benchmarks.request import runtime_choice
+from benchmarks.request.resolve import with_runtime
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Hardware, Site, json_text
 from benchmarks.version import VERSION
 from launch.command_line.places import stepmark_home
-from launch.running import interpreters, machine_gpus, this_machine
+from launch.environments import own_python
+from launch.machine import machine_gpus, this_machine
 from launch.running.screen import Screen
 from launch.running.side_program import python_for, removed_on_interrupt, run_side_program
 
@@ -74,7 +75,7 @@ def refuse_python(backend: Backend, engine: str, platform: str, site: Site, pyth
     spec = backend.environment(engine, platform)
     if program is not None and program.module:
         spec = msgspec.structs.replace(spec, import_check=program.module)
-    interpreters.refuse(runtime_choice.in_force(site, None, str(python)), spec, engine)
+    own_python.refuse(with_runtime(site, None, str(python)), spec, engine)
 
 
 # --- measuring ----------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def _measured_peak(site: "Site") -> "MeasuredPeak | None":
         return None
     from benchmarks.inside import peak_turns
     from benchmarks.machine import peak_file
-    from launch.running import this_machine
+    from launch.machine import this_machine
 
     found = peak_file.read(FLAGS.measured_peak)
     if site.slurm is None:
@@ -129,7 +129,7 @@ def one(arguments: list[str], configs: "Configs") -> "tuple[Request, Backend]":
     """The one benchmark that the flags name, on the GPUs of this machine where they leave them open."""
     from benchmarks.backend import find_backend
     from benchmarks.sweeps import sweep
-    from launch.running import machine_gpus
+    from launch.machine import machine_gpus
 
     refuse_more(arguments, "python launch/plan.py --help")
     found = requests(configs.site(site_name()))
@@ -141,4 +141,4 @@ def one(arguments: list[str], configs: "Configs") -> "tuple[Request, Backend]":
             next_command="one value in each flag; --scale=64,128 for several scales",
         )
     backend = find_backend(found[0].backend)
-    return machine_gpus.settled(found[0], configs, backend), backend
+    return machine_gpus.with_local_gpus(found[0], configs, backend), backend

@@ -1,1 +1,1 @@
-"""The backends' virtual environments, made by uv from lock files."""
+"""What runs are started with: virtual environments, containers and the user's own Python (runtime.py)."""

@@ -1,9 +1,9 @@
-"""The virtual environments backends run in: where they are, whether they are whole, how to get one.
+"""The virtual environments that backends run in: where they are, whether they are complete, how to get one.
 
-An environment is made on first use, from the first of its backend's lock files that this machine can
-use, and reused ever after. It is whole when its `complete` marker is there, which is written last;
-whoever writes into an environment, uv and the import check included, holds the `.making` file of
-its name. Knows no backend and no framework by name.
+An environment is made on first use, from the first of its backend's lock files that this machine can use, and then
+reused. It is complete when its `complete` marker is there, which is written last. Whoever writes into an environment,
+uv and the import check included, holds the lock of the `.making` file of its name. The descriptor of that lock is
+handed to the programs, so that they hold it too: that is why this is no `filelock`.
 
 making.py makes one, with uv (uv.py).
 """
@@ -21,10 +21,41 @@ from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from launch.command_line.places import stepmark_home
 from launch.command_line.progress import say
+from launch.environments.runtime import Origin, Runtime
 
 MARKER = "complete"  # the file that an environment has when it is whole
 
 Version = tuple[int, int]
+
+
+class Venv(Runtime):
+    """An environment of Stepmark's own."""
+
+    def refuse(self) -> None:
+        """A driver on a cluster's nodes is theirs to know."""
+        if self.benchmark.site.slurm is None and self.benchmark.hardware.platform == "cuda":
+            from benchmarks.machine import refusals
+            from launch.machine import machine_gpus
+
+            too_old = refusals.old_driver(self.spec, machine_gpus.found())
+            if too_old is not None:
+                raise too_old
+
+    def planned_python(self) -> str:
+        return str(python_of(self.spec) or python_to_be(self.spec))
+
+    def prepare(self) -> tuple[str, Origin]:
+        python = ensure(self.spec)
+        return str(python), origin(self.spec, python)
+
+    def preview(self, run: Path) -> str:  # noqa: ARG002
+        if python_of(self.spec) is not None:
+            return ""
+        lock = self.spec.locks[0]
+        return f"environment '{self.spec.name}' is made on first use from {lock.path.name}, about {lock.size_gb:g} GB"
+
+    def installed_python(self) -> Path | None:
+        return installed_python(self.spec)
 
 
 # --- places -----------------------------------------------------------------------------------
@@ -89,13 +120,20 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
     return None
 
 
+def installed_python(spec: EnvironmentSpec) -> Path | None:
+    """Return the Python of the environment to ask it; None if there is none or no place for one."""
+    with contextlib.suppress(RequestError):  # who needs the environment is refused
+        return python_of(spec)
+    return None
+
+
 def python_to_be(spec: EnvironmentSpec) -> Path:
     """Where its Python will be once it is made, with the newest Python that the preferred lock file takes."""
     lock_file = spec.locks[0]
     return environment_path(spec, lock_file, lock_file.python_maximum) / "bin" / "python"
 
 
-def origin(spec: EnvironmentSpec, python: Path) -> dict[str, str | None]:
+def origin(spec: EnvironmentSpec, python: Path) -> Origin:
     """Its name, and the lock file that the environment of this Python was made from: none if it has changed since."""
     digest = files.read_json(python.parents[1] / MARKER, dict[str, Any])["lock_sha256"]
     names = {_lock_digest(spec, lock_file): lock_file.path.name for lock_file in spec.locks}

@@ -17,11 +17,11 @@ from benchmarks.preflight.values import Command, Status
 from benchmarks.rendering.columns import aligned
 from benchmarks.values import Value
 from launch.command_line.places import configs, stepmark_home
-from launch.containers import programs
-from launch.containers.programs import Program
+from launch.environments import container_programs as programs
 from launch.environments import venvs
-from launch.running import machine_gpus
-from launch.running.this_machine import host_memory_bytes
+from launch.environments.container_programs import Program
+from launch.machine import machine_gpus
+from launch.machine.this_machine import host_memory_bytes
 from launch.sites.wanted import specs
 
 NODE_CHECK = Path(__file__).resolve().parents[1] / "inside/node_check.py"
@@ -113,7 +113,7 @@ def _environment(spec: EnvironmentSpec) -> MachineCheck:
 
 def _containers() -> list[MachineCheck]:
     """The container programs, and whether each could start a run."""
-    found = [_container(name, known) for name, known in programs.here()]
+    found = [_container(name, known) for name, known in programs.installed_programs()]
     none = f"none of {', '.join(programs.NAMES)} is on PATH"
     return found or [MachineCheck("containers", "not_checked", none)]
 

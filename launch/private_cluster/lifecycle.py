@@ -19,6 +19,8 @@ from pathlib import Path
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, UnknownName
 from benchmarks.rendering.columns import plural
+from launch.machine.processes import interrupted_once
+from launch.machine.this_machine import host_memory_bytes, name_of
 from launch.private_cluster import configuration, daemons, machine, processes
 from launch.private_cluster.cluster import (
     MOST_NODES,
@@ -31,8 +33,6 @@ from launch.private_cluster.cluster import (
     remember,
     site_file,
 )
-from launch.running import local
-from launch.running.this_machine import host_memory_bytes, name_of
 
 Say = Callable[[str], None]
 
@@ -82,7 +82,7 @@ def up(wanted: Wanted, say: Say) -> tuple[Cluster, bool]:
         existing = _still_up(wanted)
         if existing:
             return existing, False
-        with local.interrupted_once():
+        with interrupted_once():
             _stop(wanted.name, say)
             cluster = _choose(wanted)
             try:
@@ -249,7 +249,7 @@ def down(name: str, say: Say) -> int:
     _refuse_other_site(name)
     if not folder_of(name).exists():
         return 0
-    with _alone(name), local.interrupted_once():
+    with _alone(name), interrupted_once():
         return _stop(name, say)
 
 

@@ -19,7 +19,10 @@ from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFo
 from benchmarks.runs.worker_events import read_phase
 from benchmarks.secret_rules import refuse_secrets, shell_secrets
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
-from launch.running import local, machine_gpus, provenance, runtimes, sampling
+from launch.environments.runtime import Containers, Origin
+from launch.environments.selection import runtime_of
+from launch.machine import machine_gpus, processes
+from launch.running import local, provenance, sampling
 from launch.running.screen import Screen
 from launch.running.step_sink import StepSink
 
@@ -35,25 +38,21 @@ def execute(
     labels: Labels = NO_LABELS,
 ) -> tuple[RunFolder, Result]:
     """Run a benchmark on this machine. The result is recomputed from the raw files, as verify does it."""
-    spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
     folder = RunFolder.create(output_dir, run_id)
     try:
-        python, origin = runtimes.ready(benchmark, spec)
-        containers = runtimes.containers(benchmark, folder.path)
-        if benchmark.pgle != "off":
-            from launch.running import kept_profiles
-
-            benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
+        runtime = runtime_of(benchmark, backend)
+        python, origin = runtime.prepare()
+        containers = runtime.containers(folder.path)
         gpus = machine_gpus.chosen(benchmark)
         plan = on_gpus(backend.plan(benchmark), gpus)
         begin(folder, benchmark, plan, python, origin, labels, busy_notes(gpus))
     except BaseException:
         shutil.rmtree(folder.path)  # nothing was started, so nothing is left
         raise
-    with local.interrupted_once():
-        places = [gpu.pci for gpu in gpus]
-        beside = sampling.beside(folder.telemetry_dir(1), gpus=places) if telemetry else contextlib.nullcontext()
-        with beside:
+    with processes.interrupted_once():
+        pci = [gpu.pci for gpu in gpus]
+        sampled = sampling.sample_while(folder.telemetry_dir(1), gpus=pci) if telemetry else contextlib.nullcontext()
+        with sampled:
             _run_phases(plan, folder, benchmark, backend, Path(python), containers)
         return folder, finish(folder, backend)
 
@@ -63,7 +62,7 @@ def begin(
     benchmark: Benchmark,
     plan: Plan,
     python: str,
-    environment: dict[str, str | None],
+    origin: Origin,
     labels: Labels,
     notes: Sequence[str] = (),
 ) -> None:
@@ -72,13 +71,13 @@ def begin(
     if benchmark.pgle_profile:
         from launch.running import kept_profiles
 
-        kept_profiles.take(folder, benchmark, folder.path.parent, environment)
-    places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
-    said = [*provenance.ignored_variables(), *plan.notes, *notes]
-    about = provenance.collect(plan, environment, provenance.command_line(), said, places)
+        kept_profiles.take(folder, benchmark, origin)
+    places = {phase.name: processes.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
+    notes = [*provenance.ignored_variables(), *plan.notes, *notes]
+    about = provenance.collect(plan, origin, provenance.command_line(), notes, places)
     about["run_id"] = folder.run_id
     about["labels"] = to_builtins(labels)
-    known = shell_secrets(paths=(folder.path.absolute(), local.REPOSITORY))
+    known = shell_secrets(paths=(folder.path.absolute(), processes.REPOSITORY))
     for value, name in ((benchmark, BENCHMARK), (plan, PLAN), (labels, PROVENANCE)):
         refuse_secrets(to_builtins(value), f"{name}:", known)
     folder.write(BENCHMARK, benchmark)
@@ -104,20 +103,22 @@ def _run_phases(
     benchmark: Benchmark,
     backend: Backend,
     python: Path,
-    containers: local.Containers | None,
+    containers: Containers | None,
 ) -> None:
     measured = folder.measured_phase()
     with StepSink(folder, benchmark) as sink:
-        for phase in plan.phases:
+        for number, phase in enumerate(plan.phases, 1):
             phase_dir = folder.phase_dir(phase.name)
-            starting = _starting(plan, phase, benchmark, backend) + as_last_time(folder, benchmark, phase)
-            with Screen(benchmark.steps, starting) as screen:
-                new_steps = backend.follow(benchmark, phase_dir, 1) if phase == measured else list
+            starting = f"starting {backend.title} for {benchmark.model.name}"
+            if len(plan.phases) > 1:
+                place = f"phase {number} of {len(plan.phases)}, {phase.name}"
+                starting = f"{place}: {backend.title}, {benchmark.model.name}"
+            with Screen(benchmark.steps, starting + time_of_last_run(folder, benchmark, phase)) as screen:
                 ended = local.run_phase(
                     phase,
                     phase_dir,
                     python,
-                    new_steps,
+                    backend.follow(benchmark, phase_dir, 1) if phase == measured else list,
                     _shown(screen, sink),
                     lambda: sampling.lost_gpu(folder.telemetry_dir(1)),
                     containers,
@@ -130,15 +131,8 @@ def _shown(screen: Screen, sink: StepSink) -> Callable[[list[Step]], None]:
     return lambda steps: screen.show(sink.take(steps))
 
 
-def _starting(plan: Plan, phase: Phase, benchmark: Benchmark, backend: Backend) -> str:
-    if len(plan.phases) == 1:
-        return f"starting {backend.title} for {benchmark.model.name}"
-    place = [one.name for one in plan.phases].index(phase.name) + 1
-    return f"phase {place} of {len(plan.phases)}, {phase.name}: {backend.title}, {benchmark.model.name}"
-
-
-def as_last_time(folder: RunFolder, benchmark: Benchmark, phase: Phase) -> str:
-    """How long the newest other run of this benchmark took to the end of its first step; empty where none is here."""
+def time_of_last_run(folder: RunFolder, benchmark: Benchmark, phase: Phase) -> str:
+    """Return how long the newest other run of this benchmark took to end its first step; empty if there is none."""
     alike = re.sub(r"^[^-]*-(.*)-[^-]*$", r"*-\1-*", folder.run_id)  # but for when and by chance
     for path in sorted(folder.path.parent.glob(alike), reverse=True)[:MOST_LOOKED_AT]:
         earlier = RunFolder(path)
@@ -162,7 +156,10 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
         for phase in plan.phases
     ]
     about["worker"] = [msgspec.to_builtins(fact) for record in records for fact in record.facts]
-    about["numa"] = _bindings(folder)
+    # The NUMA node of each rank of the last attempt, or why it has none; empty if no rank was to be bound.
+    ended = folder.ended(folder.measured_phase().name, max(folder.attempts(), default=1))
+    bound = [(one, one.binding) for one in ended if one.binding is not None]
+    about["numa"] = [{"rank": one.rank, "host": one.host, **to_builtins(binding)} for one, binding in bound]
     about["files"] = folder.raw_digests()
     folder.write(PROVENANCE, about)
     result = store_result(folder, backend)
@@ -171,14 +168,6 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
 
         kept_profiles.keep(folder, result)
     return result
-
-
-def _bindings(folder: RunFolder) -> list[dict[str, object]]:
-    """The NUMA node of each rank of the last attempt, or why it has none; empty where no rank was to be bound."""
-    ended = folder.ended(folder.measured_phase().name, max(folder.attempts(), default=1))
-    return [
-        {"rank": one.rank, "host": one.host, **to_builtins(one.binding)} for one in ended if one.binding is not None
-    ]
 
 
 def store_result(folder: RunFolder, backend: Backend) -> Result:

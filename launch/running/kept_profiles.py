@@ -5,9 +5,9 @@ folder, so that each run folder holds all that its result rests on. In a contain
 size and date: another image of the same name compiles another program.
 """
 
+import contextlib
 import hashlib
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +16,12 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.backend import Backend, GuidedByProfiles
+from benchmarks.errors import RequestError, RunError
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import KEPT_PROFILE, RunFolder
 from benchmarks.values import Benchmark, PgleProfile, json_text
+from launch.command_line.progress import note
+from launch.environments.selection import runtime_of
 
 FOLDER = "pgle-profiles"
 COSTS = "profile.pbtxt"
@@ -26,44 +29,56 @@ ABOUT = "profile.json"
 REFUSED = "is of another program"  # what a worker says of a profile that is not of what it runs (profile_identity.py)
 
 
-def place_of(output_dir: Path, key: str, environment: Mapping[str, str | None]) -> Path:
-    """Where the profile of a key lies; `environment` is what a run writes down of what it runs in."""
-    image = environment.get("image_digest") or environment.get("packages_sha256")
-    return output_dir / FOLDER / (f"{key}-{hashlib.sha256(image.encode()).hexdigest()[:8]}" if image else key)
-
-
-def with_kept_profile(
-    benchmark: Benchmark, backend: Backend, output_dir: Path, environment: Mapping[str, str | None]
-) -> Benchmark:
-    """The benchmark, told of the profile that was made for it before, where one is kept and whole."""
+def find(benchmark: Benchmark, backend: Backend, output_dir: Path) -> str:
+    """Return the key of the complete profile that an earlier run left for a benchmark; empty if there is none."""
     key = backend.profile_key(benchmark) if isinstance(backend, GuidedByProfiles) else None
-    if key is None:
-        return benchmark
-    place = place_of(output_dir, key, environment)
+    identity = None
+    with contextlib.suppress(RequestError):  # one of the refusals
+        identity = runtime_of(benchmark, backend).identity()
+    if key is None or identity is None:
+        return ""
+    place = _place_of(output_dir, key, identity)
     if not place.is_dir():
-        return benchmark
+        return ""
     about, problem = _read(place, key)
     if about is None:
-        print(f"note: the profile in {place} is not taken: {problem}; a new one is made", file=sys.stderr)
-        return benchmark
-    print(f"note: PGLE takes the profile of {about.made_in or 'an earlier run'}, kept in {place}", file=sys.stderr)
-    return msgspec.structs.replace(benchmark, pgle_profile=key)
+        note(f"the profile in {place} is not taken: {problem}; a new one is made")
+        return ""
+    note(f"PGLE takes the profile of {about.made_in or 'an earlier run'}, kept in {place}")
+    return key
 
 
-def take(folder: RunFolder, benchmark: Benchmark, output_dir: Path, environment: Mapping[str, str | None]) -> None:
-    """The kept profile into the run's folder, before the run starts."""
-    if benchmark.pgle_profile:
-        shutil.copytree(place_of(output_dir, benchmark.pgle_profile, environment), folder.path / KEPT_PROFILE)
+def take(folder: RunFolder, benchmark: Benchmark, origin: Mapping[str, str | None]) -> None:
+    """Copy the kept profile into the run's folder, before the run starts."""
+    place = _place_of(folder.path.parent, benchmark.pgle_profile, _identity_in(origin))
+    try:
+        shutil.copytree(place, folder.path / KEPT_PROFILE)
+    except FileNotFoundError:
+        raise RunError(
+            "the kept profile that PGLE was to take is gone",
+            where=str(place),
+            why="another run has removed it, or the image is another since",
+            next_command="the same command: it makes a new profile",
+        ) from None
+
+
+def _identity_in(origin: Mapping[str, str | None]) -> str:
+    """Return a runtime's identity as a run has written it down."""
+    return origin.get("image_digest") or origin.get("packages_sha256") or ""
+
+
+def _place_of(output_dir: Path, key: str, identity: str) -> Path:
+    return output_dir / FOLDER / (f"{key}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}" if identity else key)
 
 
 def keep(folder: RunFolder, result: Result) -> None:
     """The profile that a run has made and proven, or none that a worker has refused. Called when a run has ended."""
-    environment = folder.provenance().get("environment", {})
+    identity = _identity_in(folder.provenance().get("environment", {}))
     key = folder.benchmark().pgle_profile
     if key and any(REFUSED in reason for reason in result.reasons):
-        place = place_of(folder.path.parent, key, environment)
+        place = _place_of(folder.path.parent, key, identity)
         shutil.rmtree(place, ignore_errors=True)
-        print(f"note: the kept profile {place} was refused, and is removed; the next run makes one", file=sys.stderr)
+        note(f"the kept profile {place} was refused, and is removed; the next run makes one")
     seen = result.pgle.seen if result.pgle else None
     if seen is None or not seen.applied or seen.profile is None:
         return
@@ -71,7 +86,7 @@ def keep(folder: RunFolder, result: Result) -> None:
     made = (path.parent for path in sorted(folder.path.glob(f"attempt-*/*/{COSTS}")))  # each attempt makes one
     read = ((one, _read(one, wanted.key)[0]) for one in made)
     source = next((one for one, about in read if about is not None and about.sha256 == wanted.sha256), None)
-    place = place_of(folder.path.parent, wanted.key, environment)
+    place = _place_of(folder.path.parent, wanted.key, identity)
     if source is None or _read(place, wanted.key)[0] is not None:
         return
     place.parent.mkdir(exist_ok=True)

@@ -7,9 +7,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,30 +17,15 @@ from benchmarks.files import cannot_write, leave_word
 from benchmarks.job_record import Ended
 from benchmarks.runs.runfolder import EXITS, remake_command
 from benchmarks.values import Phase, Step
+from launch.machine.processes import fill, inherited_environment, places
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-Places = dict[str, str]  # placeholder of a plan -> its value here
+if TYPE_CHECKING:
+    from launch.environments.runtime import Containers
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 0.5  # between two looks at the steps: reading them takes time from a CPU that trains
 # Ranks wait for a lost one for ever; after the first failure the others get this long.
 GRACE_SECONDS = 10.0
-# What would change a run without being in its plan; the plan sets its own.
-NOT_INHERITED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME")
-NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as a setting
-
-
-# --- running -------------------------------------------------------------------------------------
-
-
-class Containers(Protocol):
-    """Puts each task into a container of its own (launch.containers.running.Containers)."""
-
-    def task(
-        self, phase: Phase, phase_dir: Path, rank: int, command: list[str], environment: Mapping[str, str]
-    ) -> tuple[list[str], dict[str, str]]: ...
-    def end(self, phase_dir: Path, ranks: int) -> None: ...
-    def exit_code(self, code: int) -> int: ...
 
 
 def run_phase(
@@ -50,7 +35,7 @@ def run_phase(
     new_steps: Callable[[], list[Step]],
     on_steps: Callable[[list[Step]], None],
     broken: Callable[[], bool] = lambda: False,
-    containers: Containers | None = None,
+    containers: "Containers | None" = None,
 ) -> list[Ended]:
     """Start the tasks of a phase, hand on their steps while they train, and say how each ended.
 
@@ -82,7 +67,7 @@ def run_phase(
 
 
 def _start(
-    phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: str, containers: Containers | None
+    phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: str, containers: "Containers | None"
 ) -> "subprocess.Popen[bytes]":
     where = places(python, phase_dir)
     command = [fill(word, where) for word in phase.command]
@@ -103,40 +88,6 @@ def _start(
             cwd=phase_dir,
             start_new_session=True,  # Ctrl-C reaches the workers through us, in order
         )
-
-
-def places(python: Path | str, phase_dir: Path) -> Places:
-    """What a plan's placeholders mean on this machine."""
-    return {"python": str(python), "repository": str(REPOSITORY), "phase_dir": str(phase_dir.resolve())}
-
-
-def fill(text: str, where: Places) -> str:
-    for name, value in where.items():
-        text = text.replace("{" + name + "}", value)
-    return text
-
-
-def inherited_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not left_out(name)}
-
-
-def asked(command: Sequence[str], seconds: float, variables: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    """What a program answers that is asked something. OSError or TimeoutExpired where it does not."""
-    return subprocess.run(
-        command,
-        env=dict(variables),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=seconds,
-        check=False,
-    )
-
-
-def left_out(name: str) -> bool:
-    """Variables of the person's shell that would steer the framework past the plan."""
-    return name in NOT_INHERITED or name.startswith(NOT_INHERITED_PREFIXES)
 
 
 def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None], broken: Callable[[], bool]) -> None:
@@ -185,24 +136,6 @@ def _write_exits(phase_dir: Path, ended: list[Ended]) -> None:
         leave_word(phase_dir, error)
         why = "the steps read until then are kept"
         raise cannot_write(error, phase_dir / EXITS, why, remake_command(phase_dir.parents[1])) from None
-
-
-@contextlib.contextmanager
-def interrupted_once() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) cost neither workers nor result."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def interrupt(_number: int, _frame: object) -> None:
-        for number in numbers:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _free_port() -> int:

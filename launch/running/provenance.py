@@ -11,13 +11,9 @@ from typing import Any
 from benchmarks.secret_rules import REDACTED, hidden, is_secret_name
 from benchmarks.values import Plan
 from benchmarks.version import VERSION
-from launch.running import local, this_machine
+from launch.machine import processes, this_machine
 
 LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
-PREFIXES_THAT_MATTER = (
-    "CUDA_", "HF_", "JAX_", "LD_", "M_", "MALLOC_", "MKL_", "NCCL_", "NEMO_", "NVTE_", "OMP_", "PYTORCH_", "SLURM_",
-    "STEPMARK_", "TF_", "TORCH_", "UB_", "XLA_",
-)  # fmt: skip
 
 
 def collect(
@@ -25,34 +21,40 @@ def collect(
     environment: dict[str, str | None],
     command: list[str],
     notes: list[str],
-    places: dict[str, local.Places],
+    places: dict[str, processes.Places],
 ) -> dict[str, Any]:
-    """Everything that is known before a run starts; `places` fills in the paths of each phase."""
+    """Return everything that is known before a run starts; `places` fills in the paths of each phase."""
+    versions = {}
+    for package in LAUNCHER_PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
     return {
         "stepmark": VERSION,
         "command": [hidden(word) for word in command],
-        "git": git_state(local.REPOSITORY),
-        "launcher": {"python": platform.python_version(), **_versions(LAUNCHER_PACKAGES)},
+        "git": git_state(processes.REPOSITORY),
+        "launcher": {"python": platform.python_version(), **versions},
         "environment": environment,
         "machine": this_machine.facts(),
         "phases": {
             phase.name: {
-                "argv": [local.fill(word, places[phase.name]) for word in phase.command],
+                "argv": [processes.fill(word, places[phase.name]) for word in phase.command],
                 "environment": redacted(
-                    {name: local.fill(value, places[phase.name]) for name, value in phase.environment.items()}
+                    {name: processes.fill(value, places[phase.name]) for name, value in phase.environment.items()}
                 ),
                 "xla_flags": phase.environment.get("XLA_FLAGS", "").split(),
             }
             for phase in plan.phases
         },
-        "shell": redacted({k: v for k, v in os.environ.items() if k.startswith(PREFIXES_THAT_MATTER)}),
+        "shell": redacted({k: v for k, v in os.environ.items() if k.startswith(processes.PREFIXES_THAT_MATTER)}),
         "notes": notes,
     }
 
 
 def ignored_variables() -> list[str]:
-    """What the person's shell holds and the run does not get; said, so that nobody believes it counted."""
-    names = sorted(name for name in os.environ if local.left_out(name))
+    """Return a note on what the user's shell holds and the run does not get, so that nobody believes it counted."""
+    names = sorted(name for name in os.environ if not processes.is_inherited(name))
     return [f"not taken from the shell: {', '.join(names)}"] if names else []
 
 
@@ -77,16 +79,6 @@ def _git(folder: Path, *words: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _versions(packages: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
 
 
 def command_line() -> list[str]:

@@ -1,6 +1,7 @@
-"""What each kind of site does with a run: this machine runs it to its end, a cluster takes it into its queue."""
+"""Where runs happen: this machine runs one to its end, a cluster takes it into its queue."""
 
 import os
+import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from benchmarks.backend import Backend, find_backend
+from benchmarks.backend import Backend, ReadsHub, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import DRY_RUN_SHOWS, RequestError, RunError, StepmarkError, raised
+from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import NO_LABELS, Benchmark, JobOptions, Labels, Plan, Site
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Job(msgspec.Struct):
-    """What the flags say of how runs are started, whatever is run."""
+    """What the flags say of how runs are started, for every run."""
 
     typed: Mapping[str, Any]
     hang_timeout: float | None
@@ -30,66 +32,123 @@ class Job(msgspec.Struct):
     allow_busy: bool = False
 
 
-class _Site(ABC):
-    """What the sites have in common: a request is understood alike."""
+class Runner(ABC):
+    """Resolves requests at one site and starts their benchmarks."""
 
-    def understand(self, request: Request) -> Benchmark:
-        """What a request means. Nobody is asked whether it can run but a compiler that is here, for its flags."""
-        benchmark = self._meant(request)
+    def __init__(self, configs: Configs, output_dir: Path, job: Job) -> None:
+        self._configs, self._output_dir, self._job = configs, output_dir, job
+
+    def resolve_offline(self, request: Request) -> Benchmark:
+        """Return what a request means, without asking whether it can run; a local compiler checks its flags."""
+        benchmark = self._resolve(request)
         self._check_flags(benchmark, dry_run=True)
         return benchmark
 
     def resolve(self, request: Request) -> Benchmark:
-        """What a request means, where it can run."""
-        benchmark = self._meant(request)
+        """Return what a request means; the first reason why it cannot run here is raised."""
+        benchmark = self._resolve(request)
         for refusal in self.refusals(benchmark, patient=True):
             raise refusal
         self._check_flags(benchmark)
         return benchmark
 
-    @abstractmethod
-    def _meant(self, request: Request) -> Benchmark: ...
+    def _resolve(self, request: Request) -> Benchmark:
+        return resolve(request, self._configs, find_backend(request.backend), self._kept_profile)
 
-    @abstractmethod
-    def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
-        """All that would be refused now; `patient`: whoever is asked is waited for."""
+    def _kept_profile(self, benchmark: Benchmark) -> str:
+        from launch.running import kept_profiles
+
+        return kept_profiles.find(benchmark, find_backend(benchmark.backend), self._output_dir.absolute())
 
     def _check_flags(self, benchmark: Benchmark, *, dry_run: bool = False) -> None:
-        if benchmark.xla_flags or benchmark.pgle != "off":  # else the plan's flags are Stepmark's own alone
+        if benchmark.xla_flags or benchmark.pgle != "off":  # otherwise all of the plan's flags are Stepmark's own
             from launch.checks.flags_check import refuse_unknown_flags
 
             refuse_unknown_flags(benchmark, find_backend(benchmark.backend), dry_run=dry_run)
 
+    @abstractmethod
+    def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
+        """Yield all that would be refused now; `patient` waits for a cluster that does not answer at once."""
 
-class LocalRunner(_Site):
+    @abstractmethod
+    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan: ...
+
+    @abstractmethod
+    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
+        """Return what a dry run shows after the plan, such as the job script."""
+
+    @abstractmethod
+    def start(self, benchmark: Benchmark, run_id: str) -> None: ...
+
+    @abstractmethod
+    def ended(self, run_ids: Sequence[str]) -> set[str]:
+        """Return those of the runs that have ended; each then has the result it can have."""
+
+
+def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runner:
+    from launch.environments.selection import refuse_unknown_engines
+
+    refuse_unknown_engines(site)
+    if site.slurm is None:
+        return LocalRunner(configs, output_dir, job)
+    return SlurmRunner(site, configs, output_dir, job)
+
+
+class LocalRunner(Runner):
     """Runs on this machine, one after the other."""
 
-    def __init__(self, configs: Configs, output_dir: Path, job: Job) -> None:
-        self._configs, self._output_dir, self._job = configs, output_dir, job
-
-    def _meant(self, request: Request) -> Benchmark:
-        from launch.running import machine_gpus
+    def _resolve(self, request: Request) -> Benchmark:
+        from launch.machine import machine_gpus
 
         backend = find_backend(request.backend)
-        benchmark = resolve(machine_gpus.settled(request, self._configs, backend), self._configs, backend)
-        self._refuse_job_flags(benchmark.site)
+        benchmark = super()._resolve(machine_gpus.with_local_gpus(request, self._configs, backend))
+        if self._job.typed:
+            from launch.slurm.options import refuse_without_slurm
+
+            refuse_without_slurm(benchmark.site, self._job.typed)
+        if self._job.hang_timeout is not None:
+            raise RequestError("--hang_timeout needs a site with a queue", where=f"--site={benchmark.site.name}")
         return benchmark
 
     def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:  # noqa: ARG002
-        from launch.running import refusals
+        from launch.environments.selection import runtime_of
+        from launch.machine import machine_gpus
 
         backend = find_backend(benchmark.backend)
-        yield from refusals.here(benchmark, backend, self._configs, allow_busy=self._job.allow_busy)
+        if benchmark.hardware.kind == "cpu":
+            yield from _memory_refusals(benchmark, backend)
+        else:
+            yield from machine_gpus.refusals(benchmark, self._configs, backend, allow_busy=self._job.allow_busy)
+        if benchmark.site.runtime != "container":  # whose programs are the image's
+            yield from _program_refusals(backend.plan(benchmark))
+        yield from raised(runtime_of(benchmark, backend).refuse)
+        if isinstance(backend, ReadsHub):
+            from launch.sites import site_hub
+
+            yield from raised(lambda: site_hub.refuse(benchmark, backend))
+        if machine_gpus.found().gpus:  # otherwise only the plan is looked at, and may be for any site
+            yield from without_transformer_engine(benchmark, backend)
+
+    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
+        return backend.plan(benchmark)
+
+    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
+        from launch.environments.selection import runtime_of
+
+        try:
+            return runtime_of(benchmark, backend).preview(self._output_dir.absolute() / "RUN")
+        except RequestError:
+            return ""  # that it is refused is said after the plan
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
-        """Run it to its end, and show its result. KeyboardInterrupt where the person ended it."""
+        """Run it to its end and show its result. KeyboardInterrupt if the user ended it."""
         from launch.running.execute import execute
         from launch.running.showing import show_result
 
         backend = find_backend(benchmark.backend)
         folder, result = execute(benchmark, backend, self._output_dir, run_id, self._job.telemetry, self._job.labels)
         show_result(folder, result)
-        if any(reason.startswith("interrupted") for reason in result.reasons):
+        if result.attempts[-1].outcome == "cancelled":
             raise KeyboardInterrupt
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
@@ -97,58 +156,39 @@ class LocalRunner(_Site):
         from benchmarks.runs.runfolder import RESULT, RunFolder, is_followed
         from launch.running.execute import store_result
 
-        found = set()
+        ended = set()
         for run_id in run_ids:
             folder = RunFolder(self._output_dir / run_id)
             if is_followed(folder):
                 continue
             if folder.is_whole() and not (folder.path / RESULT).exists():
                 store_result(folder, find_backend(folder.benchmark().backend))
-            found.add(run_id)
-        return found
-
-    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
-        return backend.plan(benchmark)
-
-    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
-        """What a dry run shows beside the plan: how the runtime starts it, or what is made first."""
-        from launch.running import runtimes
-
-        spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
-        try:
-            return runtimes.preview(benchmark, spec, self._output_dir.absolute() / "RUN")
-        except RequestError:
-            return ""  # that it is refused is said after the plan
-
-    def _refuse_job_flags(self, site: Site) -> None:
-        if self._job.typed:
-            from launch.slurm.options import refuse_without_slurm
-
-            refuse_without_slurm(site, self._job.typed)
-        if self._job.hang_timeout is not None:
-            raise RequestError("--hang_timeout needs a site with a queue", where=f"--site={site.name}")
+            ended.add(run_id)
+        return ended
 
 
-class SlurmRunner(_Site):
+class SlurmRunner(Runner):
     """Runs in the queue of a cluster."""
 
     def __init__(self, site: Site, configs: Configs, output_dir: Path, job: Job) -> None:
         from launch.slurm import options
 
-        self._site, self._configs, self._output_dir, self._job = site, configs, output_dir, job
+        super().__init__(configs, output_dir, job)
+        self._site = site
         self.options: JobOptions = options.choose(site, job.typed, os.environ)
 
-    def _meant(self, request: Request) -> Benchmark:
-        benchmark = resolve(request, self._configs, find_backend(request.backend))
+    def _resolve(self, request: Request) -> Benchmark:
+        benchmark = super()._resolve(request)
         if benchmark.is_submission:
+            from launch.command_line.progress import note
             from launch.mlperf.admit import admit
 
-            for note in admit(benchmark, self._configs, self._options_of(benchmark)):
-                print(f"note: {note}", file=sys.stderr)
+            for text in admit(benchmark, self._configs, self._options_of(benchmark)):
+                note(text)
         return benchmark
 
     def _options_of(self, benchmark: Benchmark) -> JobOptions:
-        """A submission says itself how long it takes; what a person typed stays."""
+        """A submission knows how long it takes; what the user typed stays."""
         if not benchmark.is_submission:
             return self.options
         from launch.mlperf.admit import with_its_time
@@ -163,11 +203,15 @@ class SlurmRunner(_Site):
 
             yield from raised(lambda: refuse_missing_data(benchmark, self._configs))
         backend, options = find_backend(benchmark.backend), self._options_of(benchmark)
-        slurm = self._slurm() if patient else self._asked_once
-        notes: list[str] = []
+        slurm, notes = self._slurm() if patient else self._asked_once, list[str]()
         yield from submit.refusals(benchmark, backend, self._output_dir, options, slurm, notes)
-        for note in notes if patient else ():
-            print(f"note: {note}", file=sys.stderr)
+        for text in notes if patient else ():
+            print(f"note: {text}", file=sys.stderr)
+
+    def _slurm(self) -> "Slurm":
+        from launch.slurm.client import Slurm
+
+        return Slurm(self._site)
 
     @cached_property
     def _asked_once(self) -> "Slurm":
@@ -175,11 +219,22 @@ class SlurmRunner(_Site):
 
         return Slurm(self._site, patience_seconds=0)
 
+    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
+        from launch.slurm.job_script import prepared
+
+        in_container = benchmark.site.runtime == "container"
+        return prepared(benchmark, backend, self._options_of(benchmark), container=in_container)
+
+    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
+        from launch.slurm import submit
+
+        script = submit.preview(benchmark, backend, self._output_dir, self._options_of(benchmark), self._job)
+        return f"job.sbatch\n\n{script}".rstrip("\n") if script else ""
+
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         from launch.slurm import submit
 
-        backend = find_backend(benchmark.backend)
-        options = self._options_of(benchmark)
+        backend, options = find_backend(benchmark.backend), self._options_of(benchmark)
         submit.submit(benchmark, backend, self._output_dir, run_id, options, self._slurm(), self._job)
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
@@ -195,38 +250,44 @@ class SlurmRunner(_Site):
             raise RunError(rows[0].problems[0])
         return never_submitted | {row.folder.run_id for row in rows if row.ended or row.state == "not submitted"}
 
-    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
-        from launch.slurm.job_script import prepared
 
-        in_container = benchmark.site.runtime == "container"
-        return prepared(benchmark, backend, self._options_of(benchmark), container=in_container)
-
-    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
-        from launch.slurm import submit
-
-        script = submit.preview(benchmark, backend, self._output_dir, self._options_of(benchmark), self._job)
-        return f"job.sbatch\n\n{script}".rstrip("\n") if script else ""
-
-    def _slurm(self) -> "Slurm":
-        from launch.slurm.client import Slurm
-
-        return Slurm(self._site)
+# --- refusals -----------------------------------------------------------------------------------
 
 
-Runner = LocalRunner | SlurmRunner
+def _memory_refusals(benchmark: Benchmark, backend: Backend) -> Iterator[RequestError]:
+    from benchmarks.model import capacity
+    from benchmarks.rendering.report import bytes_text
+    from launch.machine import machine_gpus
+    from launch.machine.this_machine import host_memory_bytes
+
+    storage = backend.storage(benchmark)
+    needed, have = capacity.total_bytes(benchmark, storage) * benchmark.gpus, host_memory_bytes()
+    if needed > have:
+        parts = sorted(capacity.memory_by_part(benchmark, storage).items(), key=lambda part: -part[1])
+        yield RequestError(
+            f"{benchmark.model.name} needs {bytes_text(needed)} of memory, this machine has {bytes_text(have)}",
+            where=f"--model={benchmark.model.name} on this machine's CPU",
+            why=", ".join(f"{name} {bytes_text(size * benchmark.gpus)}" for name, size in parts[:3])
+            + (f"; it would run on the CPU: {no_gpus}" if (no_gpus := machine_gpus.found().why_none) else ""),
+            next_command="a smaller model; or --site=NAME of a cluster (python launch/setup.py --new_site=NAME adds "
+            f"one); {DRY_RUN_SHOWS}",
+        )
 
 
-def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runner:
-    from launch.running import runtimes
-
-    runtimes.refuse_unknown_engines(site)
-    if site.slurm is None:
-        return LocalRunner(configs, output_dir, job)
-    return SlurmRunner(site, configs, output_dir, job)
+def _program_refusals(plan: Plan) -> Iterator[RequestError]:
+    for program in sorted({name for phase in plan.phases for name in phase.programs}):
+        if shutil.which(program) is None:
+            phases = sorted(phase.name for phase in plan.phases if program in phase.programs)
+            yield RequestError(
+                f"this machine has no program '{program}'",
+                where="PATH",
+                why="; ".join(f"phase {name} runs it" for name in phases),
+                next_command=f"install {program}, or a run without it",
+            )
 
 
 def refused_text(refusals: Iterable[StepmarkError]) -> str:
-    """The end of a dry run: everything that would be refused now, without repeats; a reason is said once."""
+    """Return the end of a dry run: everything that would be refused now; each reason once."""
     alike: dict[tuple[str, ...], dict[str, StepmarkError]] = {}
     for one in refusals:
         alike.setdefault((one.why, one.next_command) if one.why else (str(one),), {})[str(one)] = one

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.telemetry import samples
-from launch.running import local
+from launch.machine import processes
 
-SAMPLER = local.REPOSITORY / "benchmarks" / "inside" / "node_sampler.py"
+SAMPLER = processes.REPOSITORY / "benchmarks" / "inside" / "node_sampler.py"
 LOG = "node_sampler.log"
 TAIL_BYTES = 2**16  # more than the line of a sample
 END_SECONDS = 2.0  # for a last sample; a driver that hangs must not hold a run
 
 
 @contextlib.contextmanager
-def beside(folder: Path, interval: float = 1.0, gpus: Sequence[str] | None = None) -> Iterator[None]:
-    """Writes `folder`/node-NAME.jsonl meanwhile. That the machine cannot be sampled is said, and costs no run.
+def sample_while(folder: Path, interval: float = 1.0, gpus: Sequence[str] | None = None) -> Iterator[None]:
+    """Write `folder`/node-NAME.jsonl meanwhile. If the machine cannot be sampled, it is said, and costs no run.
 
     `gpus`: PCI bus ids of those that the run uses; None: all.
     """
@@ -45,7 +45,7 @@ def _start(folder: Path, interval: float, gpus: Sequence[str] | None) -> "subpro
         with (folder / LOG).open("wb") as log:
             return subprocess.Popen(
                 command,
-                env=local.inherited_environment() | {"STEPMARK_DIE_WITH_PARENT": "1"},
+                env=processes.inherited_environment() | {"STEPMARK_DIE_WITH_PARENT": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

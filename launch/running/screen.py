@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar and one live line on a terminal, else a plain line now and then."""
+"""What the user sees while a run trains: a bar and one live line on a terminal, otherwise a plain line at times."""
 
 import statistics
 import sys

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def runs_document(folders: Iterable[RunFolder]) -> "Runs":
-    """Runs as --json prints them."""
+    """Return runs as --json prints them."""
     from launch.command_line.documents import Run, Runs
 
-    found = []
+    runs = []
     for folder in folders:
         result = folder.stored_result() if (folder.path / RESULT).exists() else None
         status = result.status if result else "not ended"
-        found.append(Run(run_id=folder.run_id, path=str(folder.path), status=status, result=result))
-    return Runs(runs=found)
+        runs.append(Run(run_id=folder.run_id, path=str(folder.path), status=status, result=result))
+    return Runs(runs=runs)
 
 
 def show_result(folder: RunFolder, result: Result) -> None:

@@ -14,7 +14,8 @@ from benchmarks.machine import refusals
 from benchmarks.machine.machine_gpus import VISIBLE, MachineGpu
 from benchmarks.values import Phase
 from launch.environments import venvs
-from launch.running import local, machine_gpus
+from launch.machine import machine_gpus, processes
+from launch.running import local
 
 REPORT = "report.json"
 LINES_SHOWN = 5
@@ -49,7 +50,7 @@ def run_side_program(
         writes_steps=False,
     )
     (folder / REPORT).unlink(missing_ok=True)
-    with local.interrupted_once():
+    with processes.interrupted_once():
         ended = local.run_phase(phase, folder, python, list, lambda _: look())
     if any(process.interrupted for process in ended):
         raise KeyboardInterrupt

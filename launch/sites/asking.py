@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.errors import RequestError, closest, nearest
 from benchmarks.values import JobOptions
-from launch.running.this_machine import name_of
+from launch.machine.this_machine import name_of
 from launch.sites import site_draft
 from launch.sites.site_draft import Fact, Mount, NodeFacts, PartitionFacts, Question, SlurmFacts
 from launch.slurm.client import Slurm

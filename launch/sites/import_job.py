@@ -10,10 +10,10 @@ from typing import NamedTuple
 from benchmarks.rendering.report import bytes_text
 from benchmarks.request import images
 from benchmarks.runs.runfolder import write_atomically
+from launch.environments import image_files
+from launch.environments.python_report import PROGRAM
 from launch.preflight import job
 from launch.preflight.waiting import Came, Limits, Progress, wait
-from launch.running import interpreters
-from launch.sites import image_files
 from launch.sites.wanted import WantedImage, Work, wanted_images
 from launch.slurm.client import Slurm
 
@@ -84,7 +84,7 @@ def render(planned: ImportJob) -> str:
         planned.folder,
         site=planned.work.site.name,
         directives=[*lines, "--dependency=singleton"],
-        program=interpreters.PROGRAM.relative_to(job.REPOSITORY),
+        program=PROGRAM.relative_to(job.REPOSITORY),
         images=[
             {
                 "comment": f"{image.image}: {', '.join(image.engines)}",

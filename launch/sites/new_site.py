@@ -27,9 +27,9 @@ from benchmarks.values import Slurm as SlurmOfSite
 from launch.command_line import documents, output, places
 from launch.command_line.output import answer, document
 from launch.command_line.progress import say, shown
+from launch.machine.processes import REPOSITORY, interrupted_once
 from launch.preflight import nodes as preflights
 from launch.preflight.waiting import Limits
-from launch.running.local import REPOSITORY, interrupted_once
 from launch.sites import asking, site_draft
 from launch.sites.site_draft import Draft, Fact, NodeFacts, PartitionFacts, SlurmFacts
 from launch.sites.site_setup import ANSWER_SECONDS

@@ -15,8 +15,8 @@ from benchmarks.request import images
 from benchmarks.values import Site
 from launch.command_line import documents
 from launch.command_line.output import answer
-from launch.running import interpreters
-from launch.sites import image_files, import_job, site_hub
+from launch.environments import image_files, own_python
+from launch.sites import import_job, site_hub
 from launch.sites.wanted import WantedImage, Work, engine_of
 from launch.slurm.client import Slurm
 
@@ -193,9 +193,9 @@ def _interpreters(work: Work) -> Rows:
         engine = engine_of(name)
         if not spec.locks or not (isinstance(site.python, str) or engine in (site.python or {})):
             continue
-        python = interpreters.named(site, engine)
+        python = own_python.python_of(site, engine)
         try:
-            interpreters.refuse(site, spec, engine)
+            own_python.refuse(site, spec, engine)
             rows.append(Row(name, f"there: {python}"))
         except RequestError as error:
             rows.append(_refused(name, error, python))
@@ -221,7 +221,7 @@ def _chosen_here(work: Work) -> dict[str, tuple[str, EnvironmentSpec]]:
 
 def _images_here(work: Work) -> Rows:
     """Pulled by docker, podman or apptainer, and each asked for its Python."""
-    from launch.containers import running
+    from launch.environments import container
 
     rows = prepare_folders(work.site, [("results", work.out)])
     if any(row.state for row in rows):
@@ -229,7 +229,7 @@ def _images_here(work: Work) -> Rows:
     rows += _hub(work)
     for name, (image, spec) in _chosen_here(work).items():
         try:
-            about = running.ready(work.site, image, spec)
+            about = container.make_ready(work.site, image, spec)
         except RequestError as error:
             rows.append(_refused(name, error, image))
         else:

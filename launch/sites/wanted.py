@@ -12,7 +12,7 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.request import images
 from benchmarks.request.resolve import ANY
 from benchmarks.values import Architecture, Hardware, ImageNames, JobOptions, Site, Value
-from launch.running import interpreters
+from launch.environments.python_report import module_of
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def wanted_images(
             path, architecture = images.file_of(image, site), device.cpu_architecture
             new = WantedImage(image=image, path=path, engines=[], modules=[], architecture=architecture)
             known = found.setdefault(image, new)
-            for values, value in ((known.engines, name), (known.modules, interpreters.module_of(spec))):
+            for values, value in ((known.engines, name), (known.modules, module_of(spec))):
                 if value not in values:
                     values.append(value)
     return list(found.values())

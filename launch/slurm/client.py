@@ -17,7 +17,7 @@ from benchmarks.job_record import SchedulerEnd
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
 from launch.command_line.progress import say
-from launch.running.this_machine import name_of
+from launch.machine.this_machine import name_of
 from launch.slurm import parsing
 from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed
 from launch.slurm.parsing import SEPARATOR, Node, Partition, QueueState

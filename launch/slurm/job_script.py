@@ -23,7 +23,7 @@ from benchmarks.runs.first_check import BEFORE_THE_RUN, UNPACK
 from benchmarks.secret_rules import Known, why_secret
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION
-from launch.running.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
+from launch.machine.processes import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.options import key_of, seconds_of
 
 PYNVML = "pynvml.py"  # in the run's folder: the launcher's own, since an image may have none

@@ -15,7 +15,7 @@ from benchmarks.request import images
 from benchmarks.request.resolve import over_nodes
 from benchmarks.values import Benchmark, JobOptions
 from launch.environments import venvs
-from launch.running.local import REPOSITORY
+from launch.machine.processes import REPOSITORY
 from launch.slurm.client import Slurm
 from launch.slurm.options import named, seconds_of
 from launch.slurm.parsing import Node, Partition

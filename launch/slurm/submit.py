@@ -1,5 +1,6 @@
-"""A benchmark -> a job in a cluster's queue: refused where it cannot run, else written down and submitted."""
+"""A cluster's queue: a benchmark is refused if it cannot run there, otherwise written down and submitted."""
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -17,10 +18,11 @@ from benchmarks.job_record import JOB_SCRIPT, SUBMITTED, Submitted
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.secret_rules import hidden, shell_secrets
 from benchmarks.values import Benchmark, JobOptions, Labels, Plan
-from launch.running import kept_profiles, provenance, runtimes
+from launch.environments.selection import runtime_of
+from launch.machine.processes import REPOSITORY, inherited_environment
+from launch.running import provenance
 from launch.running.execute import begin
-from launch.running.local import REPOSITORY, inherited_environment
-from launch.sites import image_files, site_hub
+from launch.sites import site_hub
 from launch.slurm import job_script
 from launch.slurm.client import Slurm
 from launch.slurm.options import kept_from_job, not_adopted
@@ -36,20 +38,14 @@ class Job(Protocol):
 
 
 def refusals(
-    benchmark: Benchmark,
-    backend: Backend,
-    output_dir: Path,
-    options: JobOptions,
-    slurm: Slurm,
-    notes: list[str],
+    benchmark: Benchmark, backend: Backend, output_dir: Path, options: JobOptions, slurm: Slurm, notes: list[str]
 ) -> Iterator[StepmarkError]:
-    """Before anything is made: all because of which this job could never run there; `notes` get the rest."""
-    spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
-    yield from raised(lambda: runtimes.refuse(benchmark, spec))
-    try:
-        image = runtimes.image_of(benchmark, spec)
-    except RequestError:  # it was just said
-        image = None
+    """Yield every reason why this job could never run there, before anything is made; `notes` get the rest."""
+    runtime = runtime_of(benchmark, backend)
+    yield from raised(runtime.refuse)
+    image = None
+    with contextlib.suppress(RequestError):  # it was just said
+        image = runtime.image_file()
     yield from raised(lambda: site_hub.refuse(benchmark, backend))
     yield from of_the_cluster(benchmark, options, slurm, output_dir.absolute(), image, notes)
 
@@ -64,17 +60,16 @@ def submit(
     job: Job,
 ) -> RunFolder:
     """Put a run into the queue; its folder, which then holds all that is needed to follow and collect it."""
-    spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
-    image = runtimes.image_of(benchmark, spec)
+    runtime = runtime_of(benchmark, backend)
+    image = runtime.image_file()
     job_script.refuse_paths(REPOSITORY, output_dir.absolute() / run_id, str(image) if image else None)
-    python, environment = runtimes.ready(benchmark, spec)
-    benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir.absolute(), environment)
+    python, origin = runtime.prepare()
     folder = RunFolder.create(output_dir.absolute(), run_id)
     try:
         plan = job_script.prepared(benchmark, backend, options, container=image is not None)
         kept_off = not_adopted(os.environ)
         notes = [f"kept from the job: {', '.join(kept_off)}"] if kept_off else []
-        begin(folder, benchmark, plan, python, environment, job.labels, notes)
+        begin(folder, benchmark, plan, python, origin, job.labels, notes)
         place = _place(folder, python, image, job)
         script = _script(benchmark, plan, place, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())
@@ -92,28 +87,18 @@ def submit(
 
 
 def preview(benchmark: Benchmark, backend: Backend, output_dir: Path, options: JobOptions, job: Job) -> str:
-    """The job script as it would be submitted; asks no Slurm and makes nothing.
+    """Return the job script as it would be submitted, without asking Slurm or making anything.
 
-    Empty where the site has no image or Python for the engine, which is one of the `refusals`.
+    Empty if the site has no image or Python for the engine, which is one of the `refusals`.
     """
-    spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
+    runtime = runtime_of(benchmark, backend)
     try:
-        image, python = runtimes.image_of(benchmark, spec), runtimes.python_to_be(benchmark, spec)
+        image, python = runtime.image_file(), runtime.planned_python()
     except RequestError:
         return ""
     place = _place(RunFolder(output_dir.absolute() / new_run_id(benchmark)), python, image, job)
     plan = job_script.prepared(benchmark, backend, options, container=image is not None)
     return _script(benchmark, plan, place, options, job)
-
-
-def runs_in(benchmark: Benchmark, backend: Backend) -> dict[str, str | None]:
-    """What can be said beforehand of the container a job runs in; nothing where there is none, or not here."""
-    spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
-    try:
-        image = runtimes.image_of(benchmark, spec)
-    except RequestError:  # one of the `refusals`
-        return {}
-    return image_files.about(image, benchmark.image, spec.name) if image is not None and image.is_file() else {}
 
 
 def _script(benchmark: Benchmark, plan: Plan, place: job_script.JobPlace, options: JobOptions, job: Job) -> str:

@@ -19,7 +19,7 @@ from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Step
 from launch.cli import EXIT_INTERRUPTED
-from launch.running.local import interrupted_once
+from launch.machine.processes import interrupted_once
 from launch.running.screen import Screen
 from launch.running.showing import show_result
 from launch.running.step_sink import StepSink

@@ -9,7 +9,8 @@ from typing import Literal
 
 from benchmarks.values import Value, json_text
 from benchmarks.version import VERSION
-from launch.running import local, machine_gpus, provenance, this_machine
+from launch.machine import machine_gpus, processes, this_machine
+from launch.running import provenance
 
 TABLE, ROWS, MACHINE = "table.txt", "checks.json", "machine.json"
 
@@ -62,7 +63,7 @@ def machine() -> dict[str, object]:
     found = machine_gpus.found()
     return {
         "stepmark": VERSION,
-        "git": provenance.git_state(local.REPOSITORY),
+        "git": provenance.git_state(processes.REPOSITORY),
         "python": platform.python_version(),
         "machine": this_machine.facts(),
         "driver": found.driver,

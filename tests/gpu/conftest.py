@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.configs import Configs
-from launch.running import machine_gpus
+from launch.machine import machine_gpus
 from tests.gpu import account
 from tests.gpu.account import Outcome, Row
 from tests.gpu.commands import Commands, Here

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.machine.machine_gpus import shown
-from launch.running import machine_gpus
+from launch.machine import machine_gpus
 from tests.gpu import judged
 from tests.gpu.commands import Commands, Here, Run
 from tests.gpu.conftest import Check

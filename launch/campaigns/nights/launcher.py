@@ -26,7 +26,7 @@ from launch.campaigns.nights.records import Records, now
 from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, end_text, result_of
 from launch.cli import EXIT_INTERRUPTED
 from launch.command_line.progress import say
-from launch.running.local import interrupted_once
+from launch.machine.processes import interrupted_once
 
 Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with runs of these labels and job options
 

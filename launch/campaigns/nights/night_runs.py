@@ -79,14 +79,13 @@ def on_nodes(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], o
 
 def _would_run(benchmark: Benchmark, typed: Mapping[str, Any], output_dir: Path) -> bool:
     """Whether a job with these options would neither be refused nor wait for nodes that are down."""
-    from launch.running import runtimes
+    from launch.environments.selection import runtime_of
     from launch.slurm import options, refusals
     from launch.slurm.client import Slurm
 
     try:
         wanted = options.choose(benchmark.site, typed, os.environ)
-        spec = find_backend(benchmark.backend).environment(benchmark.engine, benchmark.hardware.platform)
-        image = runtimes.image_of(benchmark, spec)
+        image = runtime_of(benchmark, find_backend(benchmark.backend)).image_file()
         slurm, waits_for = Slurm(benchmark.site), list[str]()
         refused = [*refusals.of_the_cluster(benchmark, wanted, slurm, output_dir.absolute(), image, waits_for)]
     except StepmarkError:

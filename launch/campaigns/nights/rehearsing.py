@@ -22,7 +22,7 @@ from benchmarks.values import Site
 from launch.campaigns.nights.records import Records
 from launch.campaigns.scheduler import result_of
 from launch.command_line.progress import say
-from launch.running.local import interrupted_once
+from launch.machine.processes import interrupted_once
 from launch.running.runners import Runner
 
 ON_A_CPU = (

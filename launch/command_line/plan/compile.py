@@ -29,8 +29,8 @@ from benchmarks.values import Benchmark
 from launch.cli import refuse_more
 from launch.command_line import places, progress, request_flags
 from launch.command_line.output import answer
+from launch.machine import machine_gpus
 from launch.planning.compiling import compile_steps, naming_variant
-from launch.running import machine_gpus
 
 FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
 MAKE_ENVIRONMENT = flags.DEFINE_boolean(
@@ -79,7 +79,7 @@ def _resolved(asked: Mapping[str, Request], configs: Configs, backend: Backend) 
     for name, request in asked.items():
         try:
             with naming_variant(name, several=len(asked) > 1):
-                benchmarks[name] = resolve(machine_gpus.settled(request, configs, backend), configs, backend)
+                benchmarks[name] = resolve(machine_gpus.with_local_gpus(request, configs, backend), configs, backend)
         except OtherGpus:
             left_out.append(name)
             if len(left_out) == len(asked):

@@ -53,7 +53,7 @@ class Queue:
     def resolve(self, request: Request) -> Benchmark:
         return resolve(request, CONFIGS, BACKEND)
 
-    def understand(self, request: Request) -> Benchmark:
+    def resolve_offline(self, request: Request) -> Benchmark:
         return resolve(request, CONFIGS, BACKEND)
 
     def refusals(self, _benchmark: Benchmark) -> Iterator[StepmarkError]:
@@ -238,7 +238,7 @@ def test_a_folder_that_cannot_be_made_is_refused(queue: Queue, tmp_path: Path) -
 
 def test_a_dry_run_writes_nothing_and_asks_no_site(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Queue, "resolve")
-    text = sweeping.plan_text(record.check(requests(), queue.understand, False), 2, queue)  # type: ignore[arg-type]
+    text = sweeping.plan_text(record.check(requests(), queue.resolve_offline, False), 2, queue)  # type: ignore[arg-type]
     assert "2 cells x 2 repeats = 4 runs" in text
     assert text.count("would be refused: no such node") == 1  # of both cells
     assert not queue.output_dir.exists()

@@ -10,7 +10,7 @@ from benchmarks.request.resolve import Request, resolve
 from jax_backend import BACKEND
 from launch.checks import compile_check
 from launch.checks.compile_check import refuse_to_compile
-from launch.running import this_machine
+from launch.machine import this_machine
 
 
 def refusal(flag: str = "", *, make_environment: bool = False) -> RequestError | None:

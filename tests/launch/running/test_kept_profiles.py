@@ -12,16 +12,16 @@ from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, json_text
 from jax_backend import BACKEND
-from launch.running.kept_profiles import FOLDER, keep, take, with_kept_profile
+from launch.running.kept_profiles import FOLDER, find, keep, take
 from tests.benchmarks.measuring.test_summary import DONE, record_of, result_of, steps_of
 
+REQUEST = Request(backend="jax", model="llama2_70b", gpus=64, dtype="bf16", pgle="nsys")
 COSTS = 'costs { name: "all-gather-start.1" cost_us: 7040.5 }\n'
 
 
 @pytest.fixture
 def benchmark() -> Benchmark:
-    request = Request(backend="jax", model="llama2_70b", gpus=64, dtype="bf16", pgle="nsys")
-    return resolve(request, Configs(), BACKEND)
+    return resolve(REQUEST, Configs(), BACKEND)
 
 
 def profile_of(key: str, costs: str = COSTS) -> PgleProfile:
@@ -56,12 +56,13 @@ def result_with(profile: PgleProfile | None, *, applied: bool) -> Result:
 
 def test_a_kept_profile_is_taken_into_the_runs_folder(benchmark: Benchmark, tmp_path: Path) -> None:
     key = key_of(benchmark)
-    assert with_kept_profile(benchmark, BACKEND, tmp_path, {}) == benchmark  # there is none yet
+    assert find(benchmark, BACKEND, tmp_path) == ""  # there is none yet
     write(tmp_path / FOLDER / key, profile_of(key))
-    found = with_kept_profile(benchmark, BACKEND, tmp_path, {})
-    assert found.pgle_profile == key
+    assert find(benchmark, BACKEND, tmp_path) == key
+    found = resolve(REQUEST, Configs(), BACKEND, lambda one: find(one, BACKEND, tmp_path))
+    assert found == msgspec.structs.replace(benchmark, pgle_profile=key)
     folder = RunFolder.create(tmp_path, "run")
-    take(folder, found, tmp_path, {})
+    take(folder, found, {})
     assert (folder.path / "pgle/profile.pbtxt").read_text() == COSTS
     assert folder.path / "pgle/profile.pbtxt" in folder.raw_files()  # and is sealed with the run
 
@@ -77,7 +78,7 @@ def test_what_is_not_whole_is_said_and_not_taken(
         (place / "profile.pbtxt").unlink()
     if what == "no json":
         (place / "profile.json").write_text("{")
-    assert with_kept_profile(benchmark, BACKEND, tmp_path, {}).pgle_profile == ""
+    assert find(benchmark, BACKEND, tmp_path) == ""
     assert f"note: the profile in {place} is not taken" in capsys.readouterr().err
 
 
@@ -90,7 +91,7 @@ def test_a_profile_that_proved_to_be_read_is_kept_and_found_again(benchmark: Ben
     keep(folder, result_with(profile_of(key), applied=True))
     keep(folder, result_with(profile_of(key), applied=True))  # twice: two shells may collect one run
     assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == [key]
-    assert with_kept_profile(benchmark, BACKEND, tmp_path, {}).pgle_profile == key
+    assert find(benchmark, BACKEND, tmp_path) == key
 
 
 def test_of_two_attempts_the_proven_profile_is_kept_with_the_name_of_its_run(
@@ -117,4 +118,4 @@ def test_a_kept_profile_that_a_worker_has_refused_is_removed(benchmark: Benchmar
     result = msgspec.structs.replace(result_with(None, applied=False), status="failed", reasons=[said])
     keep(folder, result)
     assert not place.exists()
-    assert with_kept_profile(benchmark, BACKEND, tmp_path, {}).pgle_profile == ""
+    assert find(benchmark, BACKEND, tmp_path) == ""

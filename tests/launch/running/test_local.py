@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.values import Phase, Step
+from launch.machine import processes
 from launch.running import local
 
 
@@ -87,7 +88,7 @@ def test_an_interrupt_ends_the_tasks_and_is_said(tmp_path: Path, number: signal.
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     for delay in (1.0, 1.01):  # twice, as from an impatient person or a process group
         threading.Timer(delay, os.kill, (os.getpid(), number)).start()
-    with local.interrupted_once():
+    with processes.interrupted_once():
         ended = local.run_phase(
             phase("import time; time.sleep(60)"), tmp_path, Path(sys.executable), list, lambda _: None
         )
@@ -116,4 +117,4 @@ def test_the_last_steps_are_read_after_the_end(tmp_path: Path) -> None:
 )
 def test_what_would_steer_past_the_plan_is_not_inherited(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "something")
-    assert name not in local.inherited_environment()
+    assert name not in processes.inherited_environment()

@@ -10,7 +10,8 @@ from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request, resolve
 from jax_backend import BACKEND
 from launch.environments import venvs
-from launch.running import local, provenance
+from launch.machine import processes
+from launch.running import provenance
 
 (JAX_LOCK,) = BACKEND.environment("maxtext").locks
 LOCK_SHA256 = hashlib.sha256(JAX_LOCK.path.read_bytes()).hexdigest()
@@ -22,7 +23,7 @@ def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **variables: str)
     benchmark = resolve(Request(backend="jax", model="llama2_tiny"), Configs(), BACKEND)
     plan = BACKEND.plan(benchmark)
     python = tmp_path / "environment" / "bin" / "python"
-    places = {"perf": local.places(str(python), tmp_path)}
+    places = {"perf": processes.places(str(python), tmp_path)}
     (tmp_path / "environment").mkdir(exist_ok=True)
     (tmp_path / "environment" / venvs.MARKER).write_text(json.dumps({"lock_sha256": LOCK_SHA256}))
     environment = venvs.origin(BACKEND.environment("maxtext"), python)

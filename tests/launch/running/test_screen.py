@@ -15,7 +15,7 @@ from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 from benchmarks.values import Step
 from jax_backend import BACKEND
 from launch.running import screen
-from launch.running.execute import as_last_time
+from launch.running.execute import time_of_last_run
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -53,8 +53,8 @@ def test_a_start_is_said_to_take_as_long_as_that_of_the_newest_run_of_the_same_b
             '{"event": "step", "step": 0, "seconds": 2.0, "elapsed_seconds": 2.0, "loss": 6.0}\n'
         )
     runs[3].write(BENCHMARK, benchmark)
-    assert as_last_time(runs[3], benchmark, phase) == ", about 11 s as last time"
-    assert as_last_time(runs[3], msgspec.structs.replace(benchmark, dtype="fp8"), phase) == ""
+    assert time_of_last_run(runs[3], benchmark, phase) == ", about 11 s as last time"
+    assert time_of_last_run(runs[3], msgspec.structs.replace(benchmark, dtype="fp8"), phase) == ""
 
 
 def test_one_live_line_on_a_terminal() -> None:

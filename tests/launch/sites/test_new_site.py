@@ -18,8 +18,8 @@ from benchmarks.preflight.report import Report
 from benchmarks.preflight.values import Finding
 from benchmarks.values import JobOptions
 from launch.command_line import documents
+from launch.machine.processes import REPOSITORY
 from launch.preflight import nodes
-from launch.running.local import REPOSITORY
 from launch.sites import asking, new_site
 from launch.sites.new_site import NewSite
 from launch.sites.site_draft import PartitionFacts, SlurmFacts

@@ -16,8 +16,8 @@ from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.values import Container, JobOptions, Site, Slurm
-from launch.environments import venvs
-from launch.sites import image_files, site_setup, wanted
+from launch.environments import image_files, venvs
+from launch.sites import site_setup, wanted
 from launch.sites.site_setup import Row, State
 from launch.sites.wanted import Work
 from tests import forked

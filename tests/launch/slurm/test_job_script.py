@@ -26,7 +26,7 @@ from benchmarks.request import images
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan
 from benchmarks.version import VERSION
-from launch.running.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
+from launch.machine.processes import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.job_script import JobPlace, directives, prepared, render, shell_word
 
 CONFIGS = Configs()

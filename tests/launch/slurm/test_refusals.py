@@ -14,7 +14,7 @@ from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Hardware, JobOptions, Site
 from benchmarks.values import Slurm as SlurmSite
 from jax_backend import BACKEND
-from launch.running.local import REPOSITORY
+from launch.machine.processes import REPOSITORY
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, Partition
 from launch.slurm.refusals import of_the_cluster

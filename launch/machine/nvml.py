@@ -9,7 +9,7 @@ import pynvml
 
 from benchmarks.machine import machine_gpus
 from benchmarks.machine.machine_gpus import NO_DRIVER, VISIBLE, Busy, MachineGpu, MachineGpus
-from launch.running.this_machine import host_memory_bytes
+from launch.machine.this_machine import host_memory_bytes
 
 WHY_NONE = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_DRIVER,

@@ -12,7 +12,7 @@ from benchmarks.errors import EXIT_REFUSED, RequestError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from jax_backend import BACKEND
-from launch.sites import image_files
+from launch.environments import image_files
 
 EXEC_FORMAT = "bash: line 1: /usr/bin/python3: cannot execute binary file: Exec format error\n"
 

@@ -13,10 +13,11 @@ from benchmarks.backend import SideProgram, find_backend
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request
 from launch.command_line import progress
+from launch.machine import machine_gpus
+from launch.machine.this_machine import host_memory_bytes
 from launch.preflight import machine
-from launch.running import local, machine_gpus
+from launch.running import local
 from launch.running.side_program import run_side_program
-from launch.running.this_machine import host_memory_bytes
 from tests import forked
 from tests.toy_backend import install, make_environment_in
 
@@ -199,7 +200,7 @@ def test_the_cpu_is_taken_in_silence_only_where_there_is_no_driver(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
     progress.note.cache_clear()
     asked = Request(backend="jax", model="llama32_1b", dtype="bf16")
-    assert machine_gpus.settled(asked, Configs(), find_backend("jax")) == asked
+    assert machine_gpus.with_local_gpus(asked, Configs(), find_backend("jax")) == asked
     said = capsys.readouterr().err
     assert said.startswith("note: no GPU can be used") == bool(why)
     assert why in said

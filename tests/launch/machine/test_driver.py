@@ -9,9 +9,10 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.machine import refusals
 from benchmarks.request.resolve import Request, resolve
-from launch.containers import running
-from launch.containers.programs import Program
-from launch.running import machine_gpus
+from launch.environments import container
+from launch.environments.container_programs import Program
+from launch.environments.selection import runtime_of
+from launch.machine import machine_gpus
 
 Play = Callable[[str], None]
 
@@ -72,10 +73,10 @@ def test_an_image_that_the_driver_does_not_take_is_not_pulled(
 ) -> None:
     play_machine(f"driver = 570.133.20\ncuda = 12080\n{GEFORCE}")
     docker = Program(name="docker", path="/none/docker", version="docker")
-    monkeypatch.setattr(running, "found", lambda _: docker)
-    monkeypatch.setattr(running.stored_images, "refuse", lambda *_: pytest.fail("it was looked for"))
+    monkeypatch.setattr(container, "select_program", lambda _: docker)
+    monkeypatch.setattr(container, "image_argument", lambda *_: pytest.fail("it was looked for"))
     asked = Request(backend="jax", model="llama2_tiny", hardware="h100", gpus=1, runtime="container")
     backend = find_backend("jax")
     benchmark = resolve(asked, Configs(), backend)
     with pytest.raises(RequestError, match=r"too old for the CUDA 13.3 of this container image"):
-        running.refuse(benchmark, backend.environment("maxtext", "cuda"))
+        runtime_of(benchmark, backend).refuse()

@@ -23,7 +23,7 @@ def found() -> MachineGpus:
         ctypes.CDLL("libnvidia-ml.so.1")  # as pynvml does, which takes long to import
     except OSError:
         return MachineGpus(why_none=NO_DRIVER)
-    from launch.running import nvml
+    from launch.machine import nvml
 
     return nvml.found()
 
@@ -48,30 +48,30 @@ def named_here(name: str | None, configs: Configs) -> str | None:
     return next((row.name for row in rows(configs)), "cpu")
 
 
-def settled(request: Request, configs: Configs, backend: Backend) -> Request:
+def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Request:
     """A request at a site without Slurm, with the GPUs of this machine where it left them open; said once."""
     if configs.site(request.site).slurm is not None:
         return request
     of_kinds = rows(configs)
-    settled = machine_gpus.with_gpus(request, found(), of_kinds, configs, backend)
+    chosen_request = machine_gpus.with_gpus(request, found(), of_kinds, configs, backend)
     surprise = request.hardware == machine_gpus.HERE or (request.hardware is None and found().why_none != NO_DRIVER)
     if not of_kinds and surprise:
         note(f"no GPU can be used, so a CPU where the recipe takes one: {found().why_none}")
-    row = next((row for row in of_kinds if row.name == settled.hardware), None)
+    row = next((row for row in of_kinds if row.name == chosen_request.hardware), None)
     if row is not None:
-        if settled != request:
-            note(machine_gpus.choice_text(request, settled, found(), row, configs, backend))
+        if chosen_request != request:
+            note(machine_gpus.choice_text(request, chosen_request, found(), row, configs, backend))
         if row.name not in configs.names("hardware"):
             made = yaml.safe_dump(to_builtins(row), sort_keys=False)
             note(
                 f"configs/hardware does not know '{row.title}': MFU is null, and recipes of an A100 are taken. Its "
                 f"file, {configs.path('hardware', row.name)}, whose peaks are to be filled in:\n{made}"
             )
-    if settled.hardware in configs.names("hardware"):  # else resolving says that it is unknown
-        device = configs.hardware(settled.hardware)
+    if chosen_request.hardware in configs.names("hardware"):  # else resolving says that it is unknown
+        device = configs.hardware(chosen_request.hardware)
         if like(device, configs, configs.site(request.site), request.backend) != device.name:
             note(f"no recipe names {device.title}: recipes are chosen as for an A100")
-    return settled
+    return chosen_request
 
 
 def chosen(benchmark: Benchmark) -> list[MachineGpu]:

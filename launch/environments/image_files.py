@@ -1,4 +1,4 @@
-"""What is known of the file of a container's image: its size, a digest, and what its own Python said at set-up."""
+"""The image files that a cluster's jobs start by pyxis: what set-up found in each, and why a run is refused."""
 
 import hashlib
 import time
@@ -11,8 +11,9 @@ from benchmarks.request import images
 from benchmarks.request.images import MACHINES
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Architecture, Benchmark, Value, json_text
-from launch.running import interpreters
-from launch.running.interpreters import AskedPython
+from launch.environments import venvs
+from launch.environments.python_report import PythonReport, module_of, parse_report
+from launch.environments.runtime import Origin, Runtime
 
 ENDS_BYTES = 2**20
 SQUASHFS = b"hsqs"  # how the files begin that enroot makes and starts
@@ -23,8 +24,36 @@ class CheckedImage(Value, frozen=True):
     """What set-up found in an image: its Python's answer, or why there was none."""
 
     image_digest: str
-    asked: AskedPython | None
+    asked: PythonReport | None
     why: str = ""
+
+
+class ClusterContainer(Runtime):
+    """The image of a cluster, which pyxis starts on the nodes."""
+
+    def image_file(self) -> Path | None:
+        return images.image_of(self.benchmark, self.spec.image)
+
+    def refuse(self) -> None:
+        refuse(self._image(), self.benchmark, module_of(self.spec))
+
+    def planned_python(self) -> str:
+        return self.spec.image_python
+
+    def prepare(self) -> tuple[str, Origin]:
+        return self.spec.image_python, about(self._image(), self.benchmark.image, self.spec.name)
+
+    def identity(self) -> str | None:
+        return digest_of_ends(self._image()) if self._image().is_file() else None
+
+    def installed_python(self) -> Path | None:
+        """Return that of Stepmark's own environment, which may answer differently from the image's."""
+        return venvs.installed_python(self.spec)
+
+    def _image(self) -> Path:
+        image = self.image_file()
+        assert image is not None
+        return image
 
 
 # --- before a run -----------------------------------------------------------------------------------
@@ -61,7 +90,7 @@ def unfit(image: Path, wanted: Architecture | None, modules: Collection[str]) ->
     found = MACHINES.get(checked.asked.machine, checked.asked.machine)
     if wanted is not None and found != wanted:
         return f"it is for {found}, the nodes are {wanted}"
-    return interpreters.problem(checked.asked, modules)
+    return checked.asked.problem(modules)
 
 
 def broken(image: Path) -> str:
@@ -103,7 +132,7 @@ def is_known(image: Path) -> bool:
 
 def keep(image: Path, output: str, exit_code: int) -> CheckedImage:
     """What the program that was started in the image has said, kept beside the file."""
-    asked = interpreters.answer_in(output) if exit_code == 0 else None
+    asked = parse_report(output) if exit_code == 0 else None
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("srun: ")]
     words = lines[-1][:200] if lines else f"exit code {exit_code}"
     why = "" if asked else f"its Python could not be started: {words}"
@@ -119,7 +148,7 @@ def _beside(image: Path) -> Path:
 # --- what a run writes down -------------------------------------------------------------------------
 
 
-def about(image: Path, name: str, environment: str) -> dict[str, str | None]:
+def about(image: Path, name: str, environment: str) -> Origin:
     """What is written down of a container's image."""
     state = image.stat()
     checked = checked_of(image)
@@ -130,7 +159,7 @@ def about(image: Path, name: str, environment: str) -> dict[str, str | None]:
         "file_bytes": str(state.st_size),
         "file_written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(state.st_mtime)),
         "image_digest": digest_of_ends(image),
-        **(interpreters.provenance_of(checked.asked) if checked and checked.asked else {}),
+        **(checked.asked.origin() if checked and checked.asked else {}),
     }
 
 

@@ -17,9 +17,15 @@ from benchmarks.backend import registered
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError
 from benchmarks.values import Container, Phase
-from launch.containers import running
-from launch.containers.commands import Box, client, words
-from launch.containers.programs import NAMES, Program, found
+from launch.environments.container import TaskContainers
+from launch.environments.container_programs import (
+    NAMES,
+    ContainerOptions,
+    Program,
+    client_variables,
+    command_words,
+    select_program,
+)
 from launch.running import local
 from tests import forked, toy_backend
 
@@ -208,16 +214,16 @@ def test_a_client_without_its_daemon_is_passed_over(
 ) -> None:
     programs("echo podman version 5")
     local_site = Configs().site("local")
-    assert found(local_site).name == found(local_site).name == "podman"
+    assert select_program(local_site).name == select_program(local_site).name == "podman"
     assert capsys.readouterr().err.count("docker cannot be used: Cannot connect to the Docker daemon; podman") == 1
     with pytest.raises(RequestError, match="docker cannot be used"):
-        found(msgspec.structs.replace(local_site, container=Container(program="docker")))
+        select_program(msgspec.structs.replace(local_site, container=Container(program="docker")))
 
 
 def test_where_no_program_can_be_used_every_reason_is_said(programs: Callable[[str], None]) -> None:
     programs("echo no subuid >&2; exit 125")
     with pytest.raises(RequestError, match="no container program") as refused:
-        found(Configs().site("local"))
+        select_program(Configs().site("local"))
     assert "docker cannot be used: Cannot connect" in refused.value.why
     assert "podman cannot be used: no subuid" in refused.value.why
 
@@ -239,7 +245,9 @@ def in_containers(
     monkeypatch.setenv("STAND_IN_CONTAINERS", str(machine.folder))
     program = Program(name="docker", path=str(machine.folder / "bin/docker"), version="docker")
     mounts = [f"{machine.folder}:{machine.folder}"]
-    containers = running.Containers(Box(program=program, image=IMAGE, mounts=mounts, user="0:0", user_name="a"))
+    containers = TaskContainers(
+        ContainerOptions(program=program, image=IMAGE, mounts=mounts, user="0:0", user_name="a")
+    )
     phase = Phase(
         name="perf",
         command=[sys.executable, "-c", script],
@@ -304,8 +312,8 @@ def test_no_container_outlives_a_launcher_that_is_killed(machine: Machine) -> No
 def command(name: Any, **changes: Any) -> list[str]:
     rootless = changes.pop("rootless", False)
     program = Program(name=name, path=f"/bin/{name}", version="1", rootless=rootless)
-    box = Box(program=program, image="image", mounts=[], user="1000:1000", user_name="ann", **changes)
-    return words(box, "own", Path("/run"), {"A": "b"}, ["python3", "x.py"])
+    box = ContainerOptions(program=program, image="image", mounts=[], user="1000:1000", user_name="ann", **changes)
+    return command_words(box, "own", Path("/run"), {"A": "b"}, ["python3", "x.py"])
 
 
 def test_gpus_are_named_as_each_program_takes_them() -> None:
@@ -326,8 +334,8 @@ def test_files_belong_to_the_caller() -> None:
 
 def test_apptainers_containers_get_their_variables_through_its_own() -> None:
     program = Program(name="apptainer", path="/bin/apptainer", version="1")
-    box = Box(program=program, image="i", mounts=[], user="1:1", user_name="a", handed_on=["HF_TOKEN"])
-    given = client(box, {"HF_TOKEN": "t", "PATH": "/bin"}, {"A": "b,c"})
+    box = ContainerOptions(program=program, image="i", mounts=[], user="1:1", user_name="a", handed_on=["HF_TOKEN"])
+    given = client_variables(box, {"HF_TOKEN": "t", "PATH": "/bin"}, {"A": "b,c"})
     assert given["APPTAINERENV_A"] == "b,c"
     assert given["APPTAINERENV_HF_TOKEN"] == "t"
     assert "APPTAINERENV_PATH" not in given

@@ -13,7 +13,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, RequestError
 from benchmarks.runs.identity import of_environment
 from benchmarks.values import Site, Slurm
-from launch.running import interpreters
+from launch.environments import own_python
 
 SPEC = EnvironmentSpec(name="x", locks=(), import_check="json.decoder")
 NONE_SUCH = EnvironmentSpec(name="y", locks=(), import_check="no_such_framework.train")
@@ -26,7 +26,7 @@ def site(python: Any, *shared: str) -> Site:
 
 def refusal(python: Any, *shared: str, spec: EnvironmentSpec = SPEC, engine: str = "maxtext") -> RequestError:
     with pytest.raises(RequestError) as caught:
-        interpreters.refuse(site(str(python) if isinstance(python, Path) else python, *shared), spec, engine)
+        own_python.refuse(site(str(python) if isinstance(python, Path) else python, *shared), spec, engine)
     assert caught.value.exit_code == EXIT_REFUSED
     assert "site own" in caught.value.where
     return caught.value
@@ -34,8 +34,8 @@ def refusal(python: Any, *shared: str, spec: EnvironmentSpec = SPEC, engine: str
 
 def test_one_that_has_the_framework_may_be_used_and_is_recorded() -> None:
     own = site(sys.executable)
-    interpreters.refuse(own, SPEC, "maxtext")
-    about = interpreters.origin(own, SPEC, "maxtext")
+    own_python.refuse(own, SPEC, "maxtext")
+    about = own_python.origin(own, SPEC, "maxtext")
     assert (about["python"], about["python_version"]) == (sys.executable, platform.python_version())
     assert " msgspec==" in str(about["packages"])
     digest, text = of_environment(about, {}, {"jax": "1"})
@@ -45,7 +45,7 @@ def test_one_that_has_the_framework_may_be_used_and_is_recorded() -> None:
 
 def test_each_engine_may_have_its_own() -> None:
     of_each = {"maxtext": sys.executable}
-    interpreters.refuse(site(of_each), SPEC, "maxtext")
+    own_python.refuse(site(of_each), SPEC, "maxtext")
     error = refusal(of_each, engine="nemo")
     assert "names no Python for engine 'nemo'" in error.what
     assert "maxtext" in error.why
@@ -63,7 +63,7 @@ def test_what_is_no_program_of_the_nodes_is_refused(tmp_path: Path) -> None:
 
 def test_a_virtual_environment_on_a_shared_folder_may_link_to_each_nodes_own_python(tmp_path: Path) -> None:
     (tmp_path / "python").symlink_to(sys.executable)
-    interpreters.refuse(site(str(tmp_path / "python"), str(tmp_path)), SPEC, "maxtext")
+    own_python.refuse(site(str(tmp_path / "python"), str(tmp_path)), SPEC, "maxtext")
 
 
 def test_one_without_the_framework_is_refused_with_what_it_has() -> None:
@@ -80,11 +80,11 @@ def test_one_whose_framework_sees_no_gpu_is_refused_for_a_gpu() -> None:
         msgspec.structs.replace(find_backend("jax").environment("maxtext", there), import_check="json")
         for there in ("cpu", "cuda")
     )
-    interpreters.refuse(site(sys.executable), on_cpu, "maxtext")
+    own_python.refuse(site(sys.executable), on_cpu, "maxtext")
     error = refusal(sys.executable, spec=on_gpu)
     assert "on a GPU: it has none of jax-cuda12-plugin, jax-cuda13-plugin" in error.what
     with_one = msgspec.structs.replace(on_gpu, gpu_packages=("jax-cuda12-plugin", "msgspec"))
-    interpreters.refuse(site(sys.executable), with_one, "maxtext")
+    own_python.refuse(site(sys.executable), with_one, "maxtext")
 
 
 def test_a_program_that_is_no_python_is_refused(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def test_one_that_does_not_run_here_is_left_to_the_jobs_check(
     foreign.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xf3\x00" + bytes(64))
     foreign.chmod(0o755)
     own = site(str(foreign))
-    interpreters.refuse(own, SPEC, "maxtext")
+    own_python.refuse(own, SPEC, "maxtext")
     assert "the first phase of the job looks at it" in capsys.readouterr().err
     with pytest.raises(RequestError, match="gives no answer"):  # where there is no job, it must run here
-        interpreters.refuse(msgspec.structs.replace(own, slurm=None), SPEC, "maxtext")
-    about = interpreters.origin(own, SPEC, "maxtext")
+        own_python.refuse(msgspec.structs.replace(own, slurm=None), SPEC, "maxtext")
+    about = own_python.origin(own, SPEC, "maxtext")
     assert about["python_version"] is None
     assert "does not run on this machine" in str(about["not_asked"])

@@ -1,1 +1,0 @@
-"""Containers on one machine: docker, podman or apptainer. On a cluster pyxis starts them (launch/slurm)."""

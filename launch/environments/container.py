@@ -1,0 +1,277 @@
+"""Containers of this machine, by docker, podman or apptainer: the image, each rank's container, and its end."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.backend import EnvironmentSpec
+from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.machine import refusals
+from benchmarks.request import images
+from benchmarks.values import Benchmark, Phase, Site
+from launch.command_line.places import stepmark_home
+from launch.environments import venvs
+from launch.environments.container_programs import (
+    ContainerOptions,
+    Program,
+    client_variables,
+    command_words,
+    last_line,
+    refuse_folders,
+    refuse_without_gpus,
+    select_program,
+)
+from launch.environments.image_files import digest_of_ends
+from launch.environments.python_report import PROGRAM, PythonReport, module_of, parse_report
+from launch.environments.runtime import Origin, Runtime
+from launch.machine import machine_gpus, processes
+from launch.machine.processes import PREFIXES_THAT_MATTER, REPOSITORY, inherited_environment
+from launch.machine.this_machine import name_of
+
+# Of these, what would name places or devices of the machine, which are others inside.
+OF_THE_MACHINE = ("CUDA_", "LD_", "SLURM_", "STEPMARK_", "HF_HOME", "HF_HUB_CACHE")
+GUARD = Path(__file__).with_name("ends_with_launcher.py")
+SIGNALLED = 128  # a container's exit code is this and the signal's number, as a shell's
+FIRST_SECONDS = 600  # the first container of an image may take minutes on a slow disk
+
+
+class MachineContainer(Runtime):
+    """A container of this machine for each rank."""
+
+    def refuse(self) -> None:
+        """As far as it is known without pulling."""
+        benchmark, site, image = self.benchmark, self.benchmark.site, self.benchmark.image
+        program = select_program(site)
+        if not image:
+            raise images.none_known(benchmark.engine, self.spec.image, benchmark.hardware, site)
+        if benchmark.hardware.platform == "cuda":
+            refuse_without_gpus(program)
+            too_old = refusals.old_driver_for_image(self.spec, image, machine_gpus.found())
+            if too_old is not None:
+                raise too_old
+        file = image_argument(program, site, image)
+        if images.is_file(image) and not Path(file).is_file():  # what has a name is pulled
+            raise RequestError(
+                "the container image is not there",
+                where=file,
+                next_command="--image with the path of a file that is",
+            )
+
+    def planned_python(self) -> str:
+        return self.spec.image_python
+
+    def prepare(self) -> tuple[str, Origin]:
+        gpus = _gpus_of(self.benchmark)
+        return self.spec.image_python, make_ready(self.benchmark.site, self.benchmark.image, self.spec, gpus)
+
+    def identity(self) -> str | None:
+        program = select_program(self.benchmark.site)
+        return _digest_of(program, image_argument(program, self.benchmark.site, self.benchmark.image))
+
+    def installed_python(self) -> Path | None:
+        """Return that of Stepmark's own environment, which may answer differently from the image's."""
+        return venvs.installed_python(self.spec)
+
+    def containers(self, run: Path) -> "TaskContainers":
+        return TaskContainers(self._options(run))
+
+    def preview(self, run: Path) -> str:
+        words = command_words(self._options(run), "stepmark-RUN-PHASE-RANK", run, {}, ["PYTHON"])
+        return "\n".join(["container", *(f"    {word}" for word in words)])
+
+    def _options(self, run: Path) -> ContainerOptions:
+        benchmark = self.benchmark
+        folders = [benchmark.data] if benchmark.data.startswith("/") else []
+        # The run's folder last: it may lie in the checkout, which is not written into.
+        return _options(benchmark.site, benchmark.image, [*folders, str(run.resolve())], _gpus_of(benchmark))
+
+
+def _gpus_of(benchmark: Benchmark) -> list[str] | None:
+    """Return the UUIDs of the run's GPUs; None: the run has none."""
+    if benchmark.hardware.platform != "cuda":
+        return None
+    return [gpu.uuid for gpu in machine_gpus.chosen(benchmark)]
+
+
+def _options(site: Site, image: str, own_folders: Sequence[str], gpus: list[str] | None) -> ContainerOptions:
+    program = select_program(site)
+    refuse_folders([str(REPOSITORY), *own_folders])
+    of_site = site.container.mounts if site.container else []
+    mounts = [f"{REPOSITORY}:{REPOSITORY}:ro", *of_site, *(f"{folder}:{folder}" for folder in own_folders)]
+    matter = [name for name in inherited_environment() if name.startswith(PREFIXES_THAT_MATTER)]
+    return ContainerOptions(
+        program=program,
+        image=image_argument(program, site, image),
+        mounts=mounts,
+        user=f"{os.getuid()}:{os.getgid()}",
+        user_name=name_of(os.getuid()),
+        gpus=gpus,
+        handed_on=sorted(name for name in matter if not name.startswith(OF_THE_MACHINE)),
+    )
+
+
+# --- the tasks of a run -----------------------------------------------------------------------------
+
+
+class TaskContainers:
+    """A container for each rank of a phase, which ends with it."""
+
+    def __init__(self, options: ContainerOptions) -> None:
+        self._options = options
+
+    def task(
+        self, phase: Phase, phase_dir: Path, rank: int, command: list[str], environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return the command that runs a rank in its container, and the variables of that command."""
+        mounts = [processes.fill(mount, processes.places("", phase_dir)) for mount in phase.mounts]
+        for source in (Path(mount.partition(":")[0]) for mount in mounts):
+            if source.is_relative_to(phase_dir.resolve()):
+                source.mkdir(parents=True, exist_ok=True)
+        options = msgspec.structs.replace(self._options, mounts=[*self._options.mounts, *mounts])
+        words = command_words(options, _name(phase_dir, rank), phase_dir.resolve(), environment, command)
+        variables = client_variables(options, inherited_environment(), environment)
+        return [sys.executable, "-I", str(GUARD), *words], variables
+
+    def end(self, phase_dir: Path, ranks: int) -> None:
+        """Leave nothing of a phase behind: the container of a program that was killed runs on by itself."""
+        program = self._options.program
+        if program.name == "apptainer":
+            return  # its containers are the processes that were started
+        try:
+            done = program.ask("rm", "--force", *(_name(phase_dir, rank) for rank in range(ranks)))
+            trouble = "" if done.returncode == 0 or "o such container" in done.stderr else done.stderr.strip()
+        except StepmarkError as error:
+            trouble = f"{error.what}: {error.why}"
+        if trouble and "already in progress" not in trouble:
+            print(f"stepmark: a container may be left ({trouble}): {program.name} ps", file=sys.stderr, flush=True)
+
+    @staticmethod
+    def exit_code(code: int) -> int:
+        """Return the code of a process: that of a container which a signal ended is 128 and the signal's number."""
+        return SIGNALLED - code if SIGNALLED < code < SIGNALLED + 65 and code != SIGNALLED + 2 else code
+
+
+def _name(phase_dir: Path, rank: int) -> str:
+    parts = [*phase_dir.resolve().parts[-3:], str(rank)]  # run, attempt, phase
+    return "stepmark-" + re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(parts))
+
+
+# --- the image --------------------------------------------------------------------------------------
+
+
+class _Inspected(msgspec.Struct):
+    Id: str = ""
+    RepoDigests: list[str] | None = None
+
+
+def make_ready(site: Site, image: str, spec: EnvironmentSpec, gpus: list[str] | None = None) -> Origin:
+    """Pull the image if need be and ask its Python for what a run needs; return what a run writes down of it."""
+    options = _options(site, image, [], gpus)
+    digest = _digest_of(options.program, options.image) or _pull(options.program, options.image, image)
+    module = module_of(spec)
+    ask = [spec.image_python, str(PROGRAM), module]
+    words = command_words(options, f"stepmark-asks-{os.getpid()}", Path("/"), {}, ask)
+    variables = tuple(sorted(client_variables(options, inherited_environment(), {}).items()))
+    return {
+        "name": spec.name,
+        "image": image,
+        "image_digest": digest,
+        "container_program": options.program.version,
+        **_ask_image(tuple(words), variables, module).origin(),
+    }
+
+
+def image_argument(program: Program, site: Site, image: str) -> str:
+    """Return the image as the program takes it: a name, or for apptainer a file."""
+    if program.name != "apptainer":
+        if images.is_file(image):
+            raise RequestError(
+                f"{program.name} runs no image files",
+                where=f"--image={image}",
+                next_command="--image=REGISTRY/NAME:TAG; or a site whose container.program is apptainer",
+            )
+        return image
+    if images.is_file(image):
+        return image
+    container = site.container
+    folder = Path(container.images) if container and container.images else stepmark_home() / "images"
+    return str(folder / Path(images.file_name(image)).with_suffix(".sif").name)
+
+
+def _digest_of(program: Program, image: str) -> str | None:
+    """Return what tells the image from another of the same name; None if it is not on this machine."""
+    if program.name == "apptainer":
+        return digest_of_ends(Path(image)) if Path(image).is_file() else None
+    done = program.ask("image", "inspect", image)
+    if done.returncode:
+        return None
+    try:
+        (one,) = msgspec.json.decode(done.stdout, type=list[_Inspected])
+    except (msgspec.DecodeError, ValueError):
+        return None
+    return next((digest.rpartition("@")[2] for digest in one.RepoDigests or []), one.Id)
+
+
+def _pull(program: Program, image: str, name: str) -> str:
+    """Get it, with the program's own progress, and return its digest; RequestError with its words if it fails."""
+    once = f"not on this machine; {program.name} pulls it, once (NVIDIA's images are 10 to 30 GB)"
+    print(f"container image {name}: {once}", file=sys.stderr, flush=True)
+    target = Path(image)
+    command = [program.path, "pull", image]
+    if program.name == "apptainer":
+        target.parent.mkdir(parents=True, exist_ok=True)
+        command = [program.path, "pull", "--force", f"{image}.part", f"docker://{name}"]
+    process = subprocess.Popen(
+        command,
+        env=inherited_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr.fileno(),
+        # Docker shows its progress on stdout and its errors on stderr, the others both on stderr.
+        stderr=subprocess.PIPE if program.name == "docker" else None,
+        text=True,
+        errors="replace",
+    )
+    try:
+        _, errors = process.communicate()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if program.name == "apptainer" and process.returncode == 0:
+        Path(f"{image}.part").rename(target)
+    digest = _digest_of(program, image) if process.returncode == 0 else None
+    if digest is None:
+        done = subprocess.CompletedProcess(command, process.returncode, "", errors)
+        raise RequestError(
+            f"the container image {name} cannot be pulled",
+            where=" ".join(command),
+            why=last_line(done) if errors else f"exit code {process.returncode}; its words are above",
+            next_command=f"{program.name} login {name.partition('/')[0]}; or --image=NAME:TAG of one that you have",
+        )
+    return digest
+
+
+@cache
+def _ask_image(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], module: str) -> PythonReport:
+    """Return the report of the image's Python, started as a run would start it; RequestError if none can run."""
+    try:
+        done = processes.ask(command, FIRST_SECONDS, dict(variables))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    else:
+        report = parse_report(done.stdout)
+        why = report.problem([module]) if report else last_line(done)
+        if report and not why:
+            return report
+    raise RequestError(
+        "a container of this image cannot run",
+        where=" ".join(command),
+        why=why,
+        next_command="the same command by hand; --image=NAME:TAG takes another image",
+    )

@@ -1,0 +1,262 @@
+"""The container programs: which this machine has and can use, and the command that starts one container.
+
+A rank has its own container and shares all but the file system with the machine, as a bare process does: NCCL finds
+its peers by the host's name, /dev/shm, process numbers and network, and telemetry by the host's name.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Site, Value
+from launch.command_line.progress import note
+from launch.machine import processes
+
+Name = Literal["docker", "podman", "apptainer"]
+NAMES: tuple[Name, ...] = ("docker", "podman", "apptainer")  # the first that can be used is
+ASK_SECONDS = 60
+ANOTHER_WAY = "--runtime=venv, or --python=PATH of an interpreter that has the framework"
+TOOLKIT = "install NVIDIA's Container Toolkit (docs.nvidia.com/datacenter/cloud-native/container-toolkit)"
+CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))  # where nvidia-ctk writes what podman gives a container
+
+# NVIDIA's frameworks want locked memory and a large stack: docs.nvidia.com/deeplearning/frameworks/user-guide.
+LIMITS = ("--ulimit=memlock=-1", "--ulimit=stack=67108864")
+SHARED = ("--network=host", "--ipc=host", "--pid=host", "--uts=host")
+HOME = "/tmp"  # the image's own, gone with the container: the caller has no home and no name in it
+
+
+class Program(Value, frozen=True):
+    """A container program of this machine."""
+
+    name: Name
+    path: str
+    version: str  # as it says of itself
+    rootless: bool = False  # then root in a container is the caller
+    gives_gpus: bool = True  # whether NVIDIA's toolkit is set up for it
+
+    def ask(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Return what one of its commands answers; RequestError if it gives no answer."""
+        return _ask(self.path, *words)
+
+
+class _DockerInfo(msgspec.Struct):
+    """What is read of `docker info`."""
+
+    Runtimes: dict[str, object] | None = None
+    SecurityOptions: list[str] | None = None
+    DiscoveredDevices: list[dict[str, str]] | None = None
+
+
+def select_program(site: Site) -> Program:
+    """Return the site's program, or the first that can be used; RequestError with every reason if none can."""
+    wanted = site.container.program if site.container else None
+    refused: list[RequestError] = []
+    for _, program in installed_programs([wanted] if wanted else NAMES):
+        if isinstance(program, Program):
+            if refused:
+                note(f"{_reasons(refused)}; {program.name} is used")
+            return program
+        refused.append(program)
+    if len(refused) == 1:
+        raise refused[0]
+    raise RequestError(
+        "no container program can be used" if refused else f"this machine has no {wanted or ' or '.join(NAMES)}",
+        where=f"runtime container, site {site.name}",
+        why=_reasons(refused) or "a container needs a program that starts it",
+        next_command=refused[0].next_command if refused else f"install {wanted or 'one of them'}; or {ANOTHER_WAY}",
+    )
+
+
+def _reasons(refused: list[RequestError]) -> str:
+    return "; ".join(f"{one.what}: {one.why}" for one in refused)
+
+
+def installed_programs(names: Iterable[Name] = NAMES) -> Iterator[tuple[Name, Program | RequestError]]:
+    """Yield each program on this machine's PATH, or why it cannot be used."""
+    for name in names:
+        path = shutil.which(name)
+        if path:
+            yield name, _look_at(name, path)
+
+
+def refuse_without_gpus(program: Program) -> None:
+    """Raise RequestError if its containers could not be given NVIDIA's GPUs."""
+    if program.gives_gpus:
+        return
+    why = "`docker info` knows no nvidia runtime and no nvidia.com/gpu, and no nvidia-container-runtime is there"
+    cure = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+    if program.name != "docker":
+        why = f"no nvidia.com/gpu is described in {', '.join(map(str, CDI_FOLDERS))}"
+        cure = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+    raise RequestError(
+        f"{program.name} cannot give a container NVIDIA's GPUs",
+        where=program.path,
+        why=why,
+        next_command=f"{TOOLKIT}; {cure}; or {ANOTHER_WAY}",
+    )
+
+
+@cache
+def _look_at(name: Name, path: str) -> Program | RequestError:
+    """The answer is kept: a daemon that gives none is waited for once."""
+    try:
+        version = last_line(_ask(path, "--version"))
+        if name == "docker" and "podman" in version.lower():
+            name = "podman"  # under docker's name (podman-docker)
+        if name == "docker":
+            return _docker(path, version)
+        if name == "apptainer":
+            return Program(name=name, path=path, version=version, rootless=True)
+        info = _ask(path, "info")
+        if info.returncode:
+            return _unusable(name, path, last_line(info), "podman info")
+        return Program(
+            name=name, path=path, version=version, rootless=os.geteuid() != 0, gives_gpus=_describes_gpus()
+        )
+    except RequestError as error:
+        return error
+
+
+def _docker(path: str, version: str) -> Program | RequestError:
+    done = _ask(path, "info", "--format", "{{json .}}")
+    if "permission denied" in (done.stderr + done.stdout).lower():
+        why = f"this user may not use docker's socket: {last_line(done)}"
+        cure = "sudo usermod --append --groups docker $USER, and log in again"
+        return _unusable("docker", path, why, f"{cure}; or a site with container.program: podman")
+    if done.returncode:
+        return _unusable("docker", path, last_line(done), "sudo systemctl start docker")
+    try:
+        info = msgspec.json.decode(done.stdout, type=_DockerInfo)
+    except msgspec.DecodeError as error:
+        return _unusable("docker", path, f"`docker info` cannot be read: {error}", "docker info")
+    known = [*(info.Runtimes or {}), *(device.get("ID", "") for device in info.DiscoveredDevices or [])]
+    return Program(
+        name="docker",
+        path=path,
+        version=version,
+        rootless=any("rootless" in option for option in info.SecurityOptions or []),
+        # A toolkit that no runtime was configured for gives GPUs all the same, by its hook.
+        gives_gpus=any("nvidia" in name for name in known) or shutil.which("nvidia-container-runtime") is not None,
+    )
+
+
+def _describes_gpus() -> bool:
+    """Whether a CDI file of this machine describes NVIDIA's GPUs."""
+    for path in (path for folder in CDI_FOLDERS for path in folder.glob("*.*")):
+        with contextlib.suppress(OSError):
+            if "nvidia.com/gpu" in path.read_text(errors="replace"):
+                return True
+    return False
+
+
+def _ask(*command: str) -> "subprocess.CompletedProcess[str]":
+    try:
+        return processes.ask(command, ASK_SECONDS, processes.inherited_environment())
+    except subprocess.TimeoutExpired:
+        why = f"no answer within {ASK_SECONDS} s"
+    except OSError as error:
+        why = error.strerror or str(error)
+    raise RequestError(
+        f"{Path(command[0]).name} gives no answer", where=" ".join(command[:3]), why=why, next_command=ANOTHER_WAY
+    )
+
+
+def last_line(done: "subprocess.CompletedProcess[str]") -> str:
+    """Return a program's last line, which says why it failed."""
+    lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("Run 'docker", "See 'docker"))]
+    return lines[-1][:300] if lines else f"exit code {done.returncode}"
+
+
+def _unusable(name: Name, path: str, why: str, cure: str) -> RequestError:
+    return RequestError(f"{name} cannot be used", where=path, why=why, next_command=f"{cure}; or {ANOTHER_WAY}")
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+class ContainerOptions(Value, frozen=True):
+    """What all containers of a run share."""
+
+    program: Program
+    image: str  # as the program takes it
+    mounts: list[str]  # HOST:CONTAINER, or HOST:CONTAINER:ro
+    user: str  # UID:GID of the caller
+    user_name: str
+    gpus: list[str] | None = None  # by their UUIDs; None: none
+    handed_on: list[str] = []  # variables of the shell: their values are in no command
+
+
+def command_words(
+    options: ContainerOptions, name: str, workdir: Path, environment: Mapping[str, str], command: Sequence[str]
+) -> list[str]:
+    """Return the command line of one container; `environment` is the plan's, which has no secrets."""
+    program, gpus = options.program, options.gpus
+    if program.name == "apptainer":  # shares the machine's namespaces and the caller's home and name by itself
+        binds = [f"--bind={mount}" for mount in options.mounts]
+        nvidia = ["--nv"] if gpus is not None else []
+        words = [program.path, "exec", "--cleanenv", "--writable-tmpfs", *nvidia, *binds, f"--pwd={workdir}"]
+        return [*words, options.image, *command]
+    # Who is not root may not raise a limit: podman then hands on the caller's.
+    limits: Sequence[str] = ("--ulimit=host",) if program.name == "podman" and program.rootless else LIMITS
+    # What is written belongs to the caller. In rootless docker that is root's work inside; podman maps the user.
+    user = [] if program.name == "docker" and program.rootless else [f"--user={options.user}"]
+    mapped = ["--userns=keep-id"] if program.name == "podman" and program.rootless else []
+    if program.name == "podman":
+        devices = [f"--device=nvidia.com/gpu={gpu}" for gpu in gpus or ()]
+    else:  # docker reads comma-separated fields, so that the quotes are part of the word
+        devices = [] if gpus is None else [f'--gpus="device={",".join(gpus)}"']
+    variables = {"HOME": HOME, "USER": options.user_name, "LOGNAME": options.user_name, **environment}
+    return [
+        program.path,
+        "run",
+        "--rm",
+        f"--name={name}",
+        *SHARED,
+        *limits,
+        "--security-opt=label=disable",  # SELinux would relabel every folder that is mounted
+        *mapped,
+        *user,
+        *devices,
+        *(f"--volume={mount}" for mount in options.mounts),
+        f"--workdir={workdir}",
+        *(f"--env={name}={value}" for name, value in variables.items()),
+        *(f"--env={name}" for name in options.handed_on),
+        f"--entrypoint={command[0]}",  # the image's own prints a banner
+        options.image,
+        *command[1:],
+    ]
+
+
+def client_variables(
+    options: ContainerOptions, shell: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables that the program itself is started with: apptainer's containers get theirs by them."""
+    if options.program.name != "apptainer":
+        return dict(shell)
+    handed_on = {name: shell[name] for name in options.handed_on if name in shell}
+    # The home is the caller's: packages that were installed there for another Python must not be found.
+    inside = {"PYTHONNOUSERSITE": "1", **handed_on, **environment}
+    return {**shell, **{f"APPTAINERENV_{name}": value for name, value in inside.items()}}
+
+
+def refuse_folders(folders: Iterable[str]) -> None:
+    """Raise RequestError if a folder's name would end the word that mounts it."""
+    for folder in folders:
+        found = re.search(r"[:,\x00-\x1f]", folder)
+        if found:
+            raise RequestError(
+                f"a folder with {found[0]!r} in its name cannot be mounted in a container",
+                where=folder,
+                why="it separates the parts of a mount",
+                next_command="--output_dir=DIR with a plainer name, and a checkout in one",
+            )

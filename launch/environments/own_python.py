@@ -1,0 +1,116 @@
+"""The interpreters that a site or --python names: refused if no run could start with them, and written down."""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from benchmarks.backend import EnvironmentSpec
+from benchmarks.errors import RequestError
+from benchmarks.reading.shown_lines import shown_line
+from benchmarks.values import Site
+from launch.environments.python_report import PROGRAM, PythonReport, module_of, parse_report
+from launch.environments.runtime import Origin, Runtime
+from launch.machine import processes
+
+NO_PYTHON = "it ran, but it is not a Python that runs a program"
+SECONDS = 120  # a first look at hundreds of packages on a shared disk
+
+
+class OwnPython(Runtime):
+    """The interpreter that the site names for the engine."""
+
+    def refuse(self) -> None:
+        refuse(self.benchmark.site, self.spec, self.benchmark.engine)
+
+    def planned_python(self) -> str:
+        return str(python_of(self.benchmark.site, self.benchmark.engine))
+
+    def prepare(self) -> tuple[str, Origin]:
+        return self.planned_python(), origin(self.benchmark.site, self.spec, self.benchmark.engine)
+
+    def identity(self) -> str:
+        return origin(self.benchmark.site, self.spec, self.benchmark.engine).get("packages_sha256") or ""
+
+    def installed_python(self) -> Path | None:
+        python = Path(self.planned_python())
+        return python if python.is_file() and os.access(python, os.X_OK) else None
+
+
+def python_of(site: Site, engine: str) -> Path:
+    """Return the site's Python for an engine; RequestError if it names none."""
+    python = site.python if isinstance(site.python, str) else (site.python or {}).get(engine)
+    if not python:
+        raise RequestError(
+            f"site '{site.name}' names no Python for engine '{engine}'",
+            where=f"the file of site {site.name}: python",
+            why=f"it names one for: {', '.join(site.python or {}) or 'none'}",
+            next_command=f"`python: {{{engine}: /PATH/bin/python}}`, or --engine with one of these",
+        )
+    return Path(python)
+
+
+def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
+    """Raise RequestError if no run could start with it, as far as this machine can know."""
+    python = python_of(site, engine)
+    if not python.is_file() or not os.access(python, os.X_OK):
+        what = "is not there" if not python.exists() else "is no program" if python.is_dir() else "cannot be executed"
+        raise _refusal(site, python, what, "")
+    # By its folder: what a virtual environment's `python` links to may be each node's own.
+    shared = [Path(folder).resolve() for folder in site.slurm.shared_folders] if site.slurm else [Path("/")]
+    if not any(python.parent.resolve().is_relative_to(folder) for folder in shared):
+        why = f"what every node sees: {', '.join(map(str, shared))} (shared_folders of the site)"
+        raise _refusal(site, python, "is on no shared folder", why)
+    report = _ask(python, module_of(spec))
+    if isinstance(report, str):
+        if site.slurm is None or report.startswith(NO_PYTHON):
+            raise _refusal(site, python, "gives no answer", report)
+        print(f"note: {python}: {report}; the first phase of the job looks at it", file=sys.stderr)
+        return
+    seen = f"it has {len(report.packages)} packages"
+    if why := report.problem([module_of(spec)]):
+        raise _refusal(site, python, f"cannot run '{engine}': {why}", seen)
+    if spec.gpu_packages and not any(name in report.packages for name in spec.gpu_packages):
+        none = f"it has none of {', '.join(spec.gpu_packages)}"
+        raise _refusal(site, python, f"cannot run '{engine}' on a GPU: {none}", seen)
+
+
+def origin(site: Site, spec: EnvironmentSpec, engine: str) -> Origin:
+    """Return what a run writes down of it."""
+    python = python_of(site, engine)
+    report = _ask(python, module_of(spec))
+    known: Origin = {"python_version": None, "not_asked": report} if isinstance(report, str) else report.origin()
+    name = "python of --python" if "--python" in site.typed else f"python of site {site.name}"
+    return {"name": name, "python": str(python), **known}
+
+
+@cache
+def _ask(python: Path, module: str) -> PythonReport | str:
+    """Return its report, or why it does not run on this machine (the nodes may be others)."""
+    try:
+        done = processes.ask([str(python), str(PROGRAM), module], SECONDS, processes.inherited_environment())
+    except subprocess.TimeoutExpired:
+        return f"it gave no answer within {SECONDS} s"
+    except OSError as error:
+        return f"it does not run on this machine: {error.strerror or error}"
+    report = parse_report(done.stdout)
+    if report is None and done.returncode == 0:
+        line = (done.stdout.strip().splitlines() or ["nothing"])[-1]
+        return f"{NO_PYTHON}; it printed: {shown_line(line.encode())}"
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return report or f"it does not run on this machine: {last}"
+
+
+def _refusal(site: Site, python: Path, what: str, why: str) -> RequestError:
+    by_flag = "--python" in site.typed
+    shared = " on a shared folder" if site.slurm else ""
+    cure = f"--python=PATH of an interpreter{shared} that has the framework installed"
+    in_file = f"; or `python:` in the site's file, which python launch/setup.py --site={site.name} looks at"
+    whose = "the interpreter of --python" if by_flag else f"the Python of site '{site.name}'"
+    return RequestError(
+        f"{whose} {what}",
+        where=f"--python={python}" if by_flag else f"the file of site {site.name}: python: {python}",
+        why=why,
+        next_command=cure if by_flag else cure + in_file,
+    )

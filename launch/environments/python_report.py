@@ -1,0 +1,59 @@
+"""What a Python reports of itself: its version, its machine and its packages.
+
+The program that asks, on this machine, on a node or in an image, is launch/inside/python_check.py.
+"""
+
+import hashlib
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.backend import EnvironmentSpec
+from benchmarks.values import Value
+
+PROGRAM = Path(__file__).parents[1] / "inside" / "python_check.py"
+OLDEST = (3, 11)  # the workers are started with -P, which came with it
+
+
+class PythonReport(Value, frozen=True):
+    """The answer of one Python."""
+
+    machine: str  # x86_64, aarch64
+    python: str
+    packages: dict[str, str]  # name -> version
+    missing: list[str]  # of the modules that were asked for
+
+    def problem(self, modules: Collection[str]) -> str:
+        """Return why no worker that needs one of the modules can run with it; empty if one may."""
+        for module in self.missing:
+            if module in modules:
+                return f"its Python {self.python} has no module '{module}'"
+        if tuple(int(part) for part in self.python.split(".")[:2]) < OLDEST:
+            return f"its Python is {self.python}, {OLDEST[0]}.{OLDEST[1]} or newer is needed"
+        return ""
+
+    def origin(self) -> dict[str, str | None]:
+        """Return what a run writes down of it."""
+        packages = " ".join(f"{name}=={version}" for name, version in self.packages.items())
+        return {
+            "python_version": self.python,
+            "packages": packages,
+            "packages_sha256": hashlib.sha256(packages.encode()).hexdigest(),
+        }
+
+
+def module_of(spec: EnvironmentSpec) -> str:
+    """Return the module that is asked for: the package whose import proves an environment."""
+    return spec.import_check.partition(".")[0]
+
+
+def parse_report(text: str) -> PythonReport | None:
+    """Return the report in a program's output; None if it gave none."""
+    for line in reversed(text.splitlines()):
+        if line.startswith("{"):
+            try:
+                return msgspec.json.decode(line, type=PythonReport)
+            except msgspec.DecodeError:
+                return None
+    return None

@@ -1,0 +1,72 @@
+"""How programs are started on this machine: the places that a plan names, the variables that they get, and Ctrl-C."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+Places = dict[str, str]  # placeholder of a plan -> its value here
+
+# What would change a run without being in its plan; the plan sets its own.
+NOT_INHERITED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME")
+NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as a setting
+# What decides how a framework runs: kept in a run's provenance, and given to containers.
+PREFIXES_THAT_MATTER = (
+    "CUDA_", "HF_", "JAX_", "LD_", "M_", "MALLOC_", "MKL_", "NCCL_", "NEMO_", "NVTE_", "OMP_", "PYTORCH_", "SLURM_",
+    "STEPMARK_", "TF_", "TORCH_", "UB_", "XLA_",
+)  # fmt: skip
+
+
+def places(python: Path | str, phase_dir: Path) -> Places:
+    """Return what a plan's placeholders mean on this machine."""
+    return {"python": str(python), "repository": str(REPOSITORY), "phase_dir": str(phase_dir.resolve())}
+
+
+def fill(text: str, where: Places) -> str:
+    for name, value in where.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+def is_inherited(name: str) -> bool:
+    """Whether programs get this variable of the shell: some would steer the framework past the plan."""
+    return name not in NOT_INHERITED and not name.startswith(NOT_INHERITED_PREFIXES)
+
+
+def inherited_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if is_inherited(name)}
+
+
+def ask(command: Sequence[str], seconds: float, variables: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Return what a program answers. OSError or TimeoutExpired if it does not."""
+    return subprocess.run(
+        command,
+        env=dict(variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+        check=False,
+    )
+
+
+@contextlib.contextmanager
+def interrupted_once() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) cost neither workers nor result."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupt(_number: int, _frame: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
