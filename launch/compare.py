@@ -2,9 +2,9 @@
 
 Examples:
   python launch/compare.py RUN_A RUN_B
-      two runs; without earlier runs of the same kind there is no verdict: one run shows no noise
+      two runs; without 3 earlier runs of the same kind the verdict is inconclusive: one run shows no noise
   python launch/compare.py RUN1,RUN2,RUN3 RUN4,RUN5,RUN6
-      two sets: from 3 runs a side on, best run in turns, the interval and the verdict are those of the runs
+      two sets of 3 runs or more, best run in turns: Welch's t on the runs
   python launch/compare.py tag=before tag=after --explain
       filters; and what differs in the provenance of the two sides, the most likely cause first
   python launch/compare.py dtype=bf16,gpus=64,date>=2026-11-01 dtype=fp8,gpus=64 --html=FILE
@@ -12,9 +12,9 @@ Examples:
 
 A is the baseline. Each side is one of: a run's folder; a folder with runs; a part of its name that no other run in
 --output_dir has; several of those with commas; conditions such as model=llama2_70b or date>=2026-11-01, joined by
-commas, plus signs or blanks, which runs must fit all (dtype=bf16,fp8 is any of the two). docs/comparing.md has the
-verdicts and what they rest on. Exit codes: 0 compared, whatever the verdict; 2 the request was wrong; 3 the sides are
-not comparable, or, with --fail_on=worse, a figure of B is shown to be worse.
+commas, plus signs or blanks, which runs must fit all (dtype=bf16,fp8 is any of the two). docs/comparing.md explains
+the verdicts. Exit codes: 0 compared, whatever the verdict; 2 the request was wrong; 3 the sides are not comparable,
+or, with --fail_on=worse, B is worse.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -22,32 +22,36 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.verdict import Verdict
 from launch.cli import run_main
 from launch.command_line.output import answer
+
+if TYPE_CHECKING:
+    from benchmarks.history.index import Index
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 flags.DEFINE_boolean("explain", False, "Rank what differs in provenance, the most likely cause first.")
-flags.DEFINE_float("margin", 1.0, "Percent: sides within it are called equal; 0: none are.", 0, 100)
+flags.DEFINE_float("margin", 1.0, "Percent: sides within it are called the same; 0: none are.", 0, 100)
 flags.DEFINE_string("html", None, "Write a page with the comparison to this file too.")
 flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_STEP_SUMMARY gets it anyway).")
 flags.DEFINE_enum("fail_on", "not_comparable", ["not_comparable", "worse"], "What ends with 3; worse: both do.")
 
 
 def main(argv: list[str]) -> int:
-    from msgspec.structs import replace
-
     from benchmarks.comparing.compare import compare
+    from benchmarks.comparing.sides import Sides
     from benchmarks.comparing.text import shortened, table_text
     from benchmarks.rendering.markdown import headed
     from benchmarks.runs.runfolder import write_atomically
     from launch.reports import html_pages
-    from launch.reports.comparing import Sides, again
     from launch.reports.job_summary import add_to_summary
+    from launch.reports.run_index import open_index, say_problems
 
     if len(argv) != 3:
         raise RequestError(
@@ -61,11 +65,15 @@ def main(argv: list[str]) -> int:
         from launch.campaigns.nights.outputs import Outputs
 
         Outputs(markdown=FLAGS.markdown).check()
-    sides = Sides(Path(FLAGS.output_dir))
+
+    def opened(folder: Path) -> "Index":
+        index = open_index(folder)
+        say_problems(index)  # a run that can't be read may be one that was meant
+        return index
+
+    sides = Sides(Path(FLAGS.output_dir), opened)
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)
-    if found.refused and not found.instead:
-        found = replace(found, instead=sides.meant(*argv[1:]))
     text = table_text(shortened(found, sides.short))
     answer(found, text)
     markdown = headed(text)
@@ -75,17 +83,15 @@ def main(argv: list[str]) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, markdown.encode())
     if found.refused:
-        command = again(argv[1:], found.instead) if found.instead else sides.what_there_is()
-        print(f"stepmark: next:  {command}", file=sys.stderr)
+        print("\n".join([*sides.hints(a, b), f"stepmark: next:  {sides.list_command()}"]), file=sys.stderr)
     if page_file is not None:
         from benchmarks.pages.comparison import comparison_part
         from benchmarks.pages.page import page
 
         html_pages.write_page(page(comparison_part(found)), page_file)
         print(f"stepmark: {page_file}", file=sys.stderr)
-    worse = [one.name for one in found.differences if one.verdict == "worse"]
-    if FLAGS.fail_on == "worse" and worse:
-        print(f"stepmark: B is worse in {', '.join(worse)} (--fail_on=worse)", file=sys.stderr)
+    if FLAGS.fail_on == "worse" and found.verdict == Verdict.WORSE:
+        print("stepmark: B is worse (--fail_on=worse)", file=sys.stderr)
         return EXIT_INVALID
     return EXIT_INVALID if found.refused else EXIT_VALID
 

@@ -195,7 +195,7 @@ def _refuse_special(name: str) -> None:
 
 def _refuse_run(name: str) -> None:
     """A run's folder, or a part of its name."""
-    from launch.slurm.run_states import place_of
+    from benchmarks.runs.find_runs import place_of
 
     place = place_of(name, Path("results"))
     if (place / BENCHMARK).is_file():

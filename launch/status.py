@@ -29,6 +29,7 @@ from benchmarks.errors import EXIT_CODES, EXIT_FAILED, EXIT_INVALID, EXIT_VALID,
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import columns
+from benchmarks.runs.find_runs import find_run, find_runs
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.runs.short_names import short_names
 from launch.cli import EXIT_INTERRUPTED, run_main
@@ -37,7 +38,7 @@ from launch.command_line.output import answer, document
 from launch.running.showing import runs_document, show_result
 from launch.slurm.client import slurm_of
 from launch.slurm.collect import collect
-from launch.slurm.run_states import RunState, find_run, find_runs, states
+from launch.slurm.run_states import RunState, states
 from launch.slurm.watch import ends_of, require_job, wait_for
 
 FLAGS = flags.FLAGS

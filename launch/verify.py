@@ -35,12 +35,12 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkEr
 from benchmarks.files import cannot_read
 from benchmarks.measuring.verification import differences
 from benchmarks.rendering.columns import aligned
+from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder, is_followed, not_collected, still_runs
 from launch.cli import run_main
 from launch.command_line.documents import Checked, CheckedRuns, Why
 from launch.command_line.output import answer, document
-from launch.slurm.run_states import place_of
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")

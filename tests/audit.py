@@ -20,7 +20,6 @@ if not __package__:  # run as a script: in the checkout's environment
 import numpy as np
 
 from tests.auditing import (
-    comparing,
     estimating,
     gating,
     histories,
@@ -37,7 +36,6 @@ PARTS = {
     "gate": gating.lines,
     "shared": sharing.lines,
     "histories": histories.lines,
-    "compare": comparing.lines,
 }
 SEED = 20261124
 

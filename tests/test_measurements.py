@@ -20,7 +20,6 @@ SMALLEST = {
     ),
     "measure_start_up.py": (["2"], "--help"),
     "measure_store.py": (["--runs=20", "--repeats=1", "--tensorboard"], "the charts' layout"),
-    "benchmarks/comparing/measure_rates.py": (["--share=0.001"], "5 earlier runs of one night"),
 }
 
 pytestmark = pytest.mark.slow

@@ -1,27 +1,30 @@
-"""Which runs count on a side, which two sides may be compared, and what a reader must know besides. Pure.
+"""Which runs count on a side, which two sides may be compared, and what weakens the verdict. Pure.
 
-What only makes some figures mean other things is refused figure by figure, in figures.py.
+A difference that only makes some metrics mean other things is refused metric by metric, in metrics.py.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
 
-from benchmarks.comparing.figures import other_dimensions
 from benchmarks.comparing.intervals import FEWEST_RUNS
+from benchmarks.comparing.metrics import other_dimensions
 from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
-from benchmarks.comparing.values import Side
+from benchmarks.comparing.values import Caution, Side
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import reasons_text
-from benchmarks.values import Window
+from benchmarks.request.flag_lists import LISTED
 
 # What all runs of a side share; else its figures would be those of a mixture.
 OF_THE_WORK = (
     "backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "parallelism", "sequence_length",
     "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "window", "pgle", "inject_slowdown",
 )  # fmt: skip
-NOT_SETTLED = {
-    "still moving": "the intervals allow for what the drift may add to one side more than to the other",
-    "too short": "it is not known whether step times had settled, so the difference may include drift",
+NOT_SETTLED: dict[Literal["still moving", "too short"], str] = {
+    "still moving": "the interval of the step time is widened by what the drift may still add",
+    "too short": "too few steps to know whether step times had settled, so the difference may include drift",
 }
 # What else was asked for. Named at the top where the sides differ in it.
 ALSO_ASKED = {"steps": "", "data": "", "knobs": "setting", "environment": "variable", "xla_flags": "XLA flag"}
@@ -127,38 +130,53 @@ def shown(value: object) -> str:
     return str(short()) if callable(short) else str(getattr(value, "name", value))
 
 
-def _settling(window: Window) -> str:
-    """Results of older versions say no more than that a run had not settled."""
-    return "too short" if window.settling == "not judged" and not window.settled else window.settling
+# --- what weakens the verdict ---------------------------------------------------------------------
 
 
-def remarks(a: Runs, b: Runs, *, order: bool = True) -> list[str]:
-    """What a reader must know beside the figures, the most important first; `order`: in which they ran, too."""
+def cautions(a: Runs, b: Runs) -> list[Caution]:
+    """Reasons to trust the verdict less, the most important first."""
     found = []
     if slowed := b[0].result.slowed_by:
-        found.append(f"B WAS SLOWED ON PURPOSE by {slowed:.0%} (--inject_slowdown={slowed:g})")
+        text = f"B was slowed on purpose by {slowed:.0%} (--inject_slowdown={slowed:g})"
+        found.append(Caution(kind="slowed", text=text))
+    if min(len(a), len(b)) < FEWEST_RUNS:
+        text = f"fewer than {FEWEST_RUNS} runs on a side: a disturbed run looks like a difference"
+        found.append(Caution(kind="few runs", text=text, next_command=interleaving_command(a, b)))
+    if not interleaved(a, b):
+        text = "A and B were not run in turns: a machine that got slower or faster in between looks like a difference"
+        found.append(Caution(kind="not interleaved", text=text, next_command=interleaving_command(a, b)))
     spans = [{(run.result.window.first_step, run.result.window.last_step) for run in runs} for runs in (a, b)]
     if spans[0] != spans[1]:
         one, other = (" or ".join(f"{first} to {last}" for first, last in sorted(span, key=str)) for span in spans)
-        found.append(f"the counted steps differ: A {one}, B {other}")
+        found.append(Caution(kind="other steps", text=f"the counted steps differ: A {one}, B {other}"))
     for settling, what in NOT_SETTLED.items():
-        counts = [sum(_settling(run.result.window) == settling for run in runs) for runs in (a, b)]
+        counts = [sum(run.settling == settling for run in runs) for runs in (a, b)]
         if any(counts):
-            found.append(f"{settling}: {counts[0]} of {len(a)} runs of A, {counts[1]} of {len(b)} of B: {what}")
-    if min(len(a), len(b)) < FEWEST_RUNS:
-        found.append(
-            "fewer than 3 runs on a side: a run that was disturbed looks like a change; more runs tell them apart"
-        )
-    elif order:  # runs in turns share what changes with the time; one side after the other does not
-        for (first, before), (second, after) in ((("A", a), ("B", b)), (("B", b), ("A", a))):
-            times = [[run.began or 0.0 for run in runs] for runs in (before, after)]
-            if max(times[0]) < min(times[1]):
-                began = f"all runs of {first} began before those of {second}"
-                found.append(f"{began}: a sudden change between them would look like a difference")
-    return found + _of_runs([*a, *b])
+            text = f"{settling}: {counts[0]} of {len(a)} runs of A, {counts[1]} of {len(b)} of B: {what}"
+            found.append(Caution(kind=settling, text=text))
+    return found
 
 
-def _of_runs(runs: Runs) -> list[str]:
+def interleaved(a: Runs, b: Runs) -> bool:
+    """Whether the side changes, in the order in which the runs began, at least as often as the smaller has runs."""
+    began = [(run.began, side) for side, runs in enumerate((a, b)) for run in runs]
+    times = sorted((time, side) for time, side in began if time is not None)
+    changes = sum(one[1] != other[1] for one, other in pairwise(times))
+    return len(times) == len(began) and changes >= min(len(a), len(b))
+
+
+def interleaving_command(a: Runs, b: Runs) -> str | None:
+    """The sweep that runs both sides in turns; None: they differ in something that no list of run.py can name."""
+    one, other = (runs[0].benchmark for runs in (a, b))
+    values = {name: list(dict.fromkeys(shown(getattr(side, name)) for side in (one, other))) for name in LISTED}
+    values = {name: found for name, found in values.items() if len(found) > 1 or name in ("backend", "model")}
+    if all(len(found) == 1 for found in values.values()):
+        return None
+    words = [shlex.quote(f"--{name}={','.join(found)}") for name, found in values.items()]
+    return f"python launch/run.py {' '.join(words)} --repeats={FEWEST_RUNS}"
+
+
+def notes_of_runs(runs: Runs) -> list[str]:
     """The notes of single runs, each text once."""
     names: dict[str, list[str]] = {}
     for run in runs:

@@ -1,42 +1,26 @@
-"""Two sides of runs -> every figure's difference, its interval and its verdict, or why there is none. Pure.
+"""Two sides of runs -> how far apart they are in every metric, and the verdict on their step time. Pure.
 
-What a verdict rests on is in intervals.py, what may be compared in admission.py and figures.py, the causes in
-explain.py.
+The statistics are in intervals.py, what may be compared in admission.py and metrics.py, the causes in explain.py.
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from msgspec.structs import replace
 
-from benchmarks.comparing import admission, by_far, explain
-from benchmarks.comparing.context import Context, History
-from benchmarks.comparing.days import left_out
-from benchmarks.comparing.figures import FigureKind, figure_kinds
-from benchmarks.comparing.intervals import (
-    FEWEST_RUNS,
-    TAKE_TURNS,
-    Estimate,
-    Level,
-    between_pairs,
-    between_sets_of_days,
-    between_windows,
-    level,
-    verdict_of,
-    with_noise,
-)  # fmt: skip
-from benchmarks.comparing.names import names_of
-from benchmarks.comparing.narrowing import narrowed
+from benchmarks.comparing import admission, explain, intervals
+from benchmarks.comparing.intervals import DEFAULT_MARGIN_PERCENT, FEWEST_RUNS, Interval, Noise
+from benchmarks.comparing.metrics import ComparedMetric, compared_metrics
 from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
-from benchmarks.comparing.summary import figures_together, sentence, slower, speed_of
-from benchmarks.comparing.together import adjusted
+from benchmarks.comparing.summary import names_of, sentence
 from benchmarks.comparing.values import Comparison, Difference, Figure
-from benchmarks.measuring.clipped_mean import CONFIDENCE, quantile
 from benchmarks.rendering.columns import some
+from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.verdict import Verdict
 
-DEFAULT_MARGIN_PERCENT = 1.0
 EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
+History = Callable[[], Sequence[FinishedRun]]
 
 
 def compare(
@@ -47,165 +31,167 @@ def compare(
     margin_percent: float = DEFAULT_MARGIN_PERCENT,
     history: History = list,
 ) -> Comparison:
-    """B against A. `history` gives earlier runs, and is asked only where the sides' own do not say enough."""
+    """B against A. `history` gives earlier runs, and is called only if a side has fewer than 3."""
     side_a, runs_a = admission.admitted(a, baseline=True)
     side_b, runs_b = admission.admitted(b, baseline=False)
     refused = admission.refusals((side_a, side_b), (runs_a, runs_b))
-    kinds = [] if refused else figure_kinds(runs_a, runs_b)
-    if all(kind.refused for kind in kinds if kind.window):  # no figure of speed is left
-        refused = refused or _reasons([kind for kind in kinds if kind.window and not kind.absent])
-        instead = narrowed((a.label, b.label), (runs_a, runs_b))
-        return Comparison(a=side_a, b=side_b, refused=refused, instead=instead, margin_percent=margin_percent)
-    context = Context(runs_a, runs_b, history)
-    differences = _differences(kinds, context, margin_percent)
-    speed = speed_of(kinds, differences)
+    metrics = [] if refused else compared_metrics(runs_a, runs_b)
+    speeds = [metric for metric in metrics if metric.step_time]
+    if all(metric.refused for metric in speeds):
+        refused = refused or _reasons([metric for metric in speeds if not metric.absent])
+        return Comparison(a=side_a, b=side_b, refused=refused, margin_percent=margin_percent)
+    pairs = _pairs(runs_a, runs_b)
+    differences = _differences(metrics, (runs_a, runs_b), pairs, margin_percent, history)
+    tested = next((one for one in differences if one.verdict != Verdict.NOT_TESTED), None)
     names = names_of(runs_a, runs_b, (a.label, b.label))
-    found = explain.causes(runs_a, runs_b, slower(speed)) if explained else None
+    found = explain.causes(runs_a, runs_b, _slower(tested)) if explained else None
     return Comparison(
-        a=replace(side_a, name=names.a.removeprefix("on ")),
-        b=replace(side_b, name=names.b.removeprefix("on ")),
+        a=replace(side_a, name=names.a),
+        b=replace(side_b, name=names.b),
         refused=[],
-        summary=sentence(speed, names, (len(runs_a), len(runs_b)), margin_percent),
-        together=figures_together(kinds, differences),
+        summary=sentence(tested, names, (len(runs_a), len(runs_b))),
+        verdict=tested.verdict if tested else Verdict.NOT_TESTED,
+        warnings=admission.cautions(runs_a, runs_b),
         differences=differences,
         causes=found.causes if found else None,
         same=found.same if found else [],
-        notes=[
-            *admission.remarks(runs_a, runs_b, order=not any(TAKE_TURNS in one.why for one in differences)),
-            *context.notes,
-        ],
+        notes=admission.notes_of_runs([*runs_a, *runs_b]),
         asked=admission.asked(runs_a, runs_b),
         not_known=found.not_known if found else [],
         margin_percent=margin_percent,
     )
 
 
-def _reasons(kinds: Sequence[FigureKind]) -> list[str]:
-    """Why none of these figures is compared, each reason once; the first is of what the others follow from."""
+def _reasons(metrics: Sequence[ComparedMetric]) -> list[str]:
+    """Why none of these metrics is compared, each reason once; the others follow from the first."""
     names: dict[str, list[str]] = {}
-    for kind in kinds:
-        names.setdefault(kind.refused or "", []).append(kind.name)
+    for metric in metrics:
+        names.setdefault(metric.refused or "", []).append(metric.name)
     first, *others = names
     return [first, *(f"{', '.join(names[why])}: {why}" for why in others)]
 
 
-# --- one figure -----------------------------------------------------------------------------------
-
-
-class _Compared(NamedTuple):
-    """A figure before its verdict, which depends on the other figures."""
-
-    kind: FigureKind
-    difference: Difference
-    estimate: Estimate | None = None
-
-
-def _differences(kinds: Sequence[FigureKind], context: Context, margin_percent: float) -> list[Difference]:
-    compared = [_compared(kind, context) for kind in kinds]
-    chances: dict[str, float] = {}  # of the first figure of each family
-    for one in compared:
-        chance = one.estimate.chance if one.estimate else None
-        if chance is not None:
-            chances.setdefault(one.kind.family, chance)
-    together = adjusted(chances)
-    return [_with_verdict(one, together.get(one.kind.family), margin_percent) for one in compared]
-
-
-def _compared(kind: FigureKind, context: Context) -> _Compared:
-    a, b = _known(kind, context.a), _known(kind, context.b)
-    found = Difference(
-        name=kind.name,
-        unit=kind.unit,
-        direction=kind.direction,
-        a=_figure(kind, a, context.a) if a else None,
-        b=_figure(kind, b, context.b) if b else None,
-        why=f"not compared: {kind.refused}",
-        absent=kind.absent,
-    )
-    if kind.refused:
-        return _Compared(kind, found)
-    if a is None or b is None:
-        without = [run.short for run in context.every if kind.value(run) is None]
-        why = "no run has it" if len(without) == len(context.every) else f"not known of {some(without)}"
-        why = why if without else f"it is 0 or less, and has no ratio: {kind.name}"
-        return _Compared(kind, replace(found, why=why, absent=bool(without) and a is None and b is None))
-    if kind.window == 1:
-        context.notes += [
-            f"{runs[place].short} lies far from the other runs of its side, and counts as less far"
-            for runs, one in ((context.a, a), (context.b, b))
-            for place in one.clipped
-        ]
-    return _Compared(kind, found, _estimate(kind, context, a, b))
-
-
-def _with_verdict(one: _Compared, together: float | None, margin_percent: float) -> Difference:
-    estimate = one.estimate
-    if estimate is None:
-        return one.difference
-    verdict, why = verdict_of(estimate, one.kind.direction, margin_percent, together)
-    low, high = (None if end is None else 100 * math.expm1(end) for end in (estimate.low, estimate.high))
-    return replace(
-        one.difference,
-        percent=100 * math.expm1(estimate.centre),
-        low=low,
-        high=high,
-        chance=estimate.chance,
-        chance_together=None if estimate.chance is None else together,
-        verdict=verdict,
-        why=why,
-        note=one.kind.note,
-    )
-
-
-def _known(kind: FigureKind, runs: Runs) -> Level | None:
-    """None where a run does not have the figure: the others alone would be another set."""
-    values = [kind.value(run) for run in runs]
-    logs = [None if value is None else kind.log(value) for value in values]
-    whole = [round(log, EXACT_DIGITS) for log in logs if log is not None]
-    if len(whole) < len(runs):
+def _slower(tested: Difference | None) -> float | None:
+    """How much slower B is, as a logarithm."""
+    if tested is None or tested.percent is None:
         return None
-    return level(whole, _window(kind, runs[0], whole[0]) if len(runs) == 1 else None)
+    return math.log1p(tested.percent / 100) * (1 if tested.direction == "lower" else -1)
 
 
-def _window(kind: FigureKind, run: ComparedRun, log: float) -> tuple[float, float] | None:
-    """The interval of one run's figure, from that of its median step."""
+def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
+    """The places of the runs of one repeat; empty if the sides are not two cells of one sweep."""
+    places = [{run.pair: place for place, run in enumerate(runs) if run.pair} for runs in (a, b)]
+    cells = [{(pair.sweep, pair.cell) for pair in found} for found in places]
+    sweeps = {sweep for found in cells for sweep, _ in found}
+    whole = all(run.pair for run in (*a, *b)) and len(cells[0]) == len(cells[1]) == len(sweeps) == 1
+    if not whole or cells[0] == cells[1]:
+        return []
+    others = {pair.repeat: place for pair, place in places[1].items()}
+    found = [(place, others[pair.repeat]) for pair, place in places[0].items() if pair.repeat in others]
+    return found if len(found) >= FEWEST_RUNS else []
+
+
+# --- one metric -----------------------------------------------------------------------------------
+
+
+def _differences(
+    metrics: Sequence[ComparedMetric],
+    sides: tuple[Runs, Runs],
+    pairs: Sequence[tuple[int, int]],
+    margin_percent: float,
+    history: History,
+) -> list[Difference]:
+    """The first metric of step time that can be compared gets the verdict."""
+    noise = _noise(sides, history) if min(map(len, sides)) < FEWEST_RUNS else None
+    found: list[Difference] = []
+    tested = False
+    for metric in metrics:
+        one, interval = _difference(metric, sides, pairs, noise)
+        if interval is not None and metric.step_time and not tested:
+            tested = True
+            lower = metric.direction == "lower"
+            verdict, why = intervals.verdict_of(interval, margin_percent, lower_is_better=lower)
+            one = replace(one, verdict=verdict, why=why)
+        moved = metric.flagged and one.percent is not None and abs(one.percent) > margin_percent
+        found.append(replace(one, moved=moved))
+    return found
+
+
+def _difference(
+    metric: ComparedMetric, sides: tuple[Runs, Runs], pairs: Sequence[tuple[int, int]], noise: Noise | None
+) -> tuple[Difference, Interval | None]:
+    logs = [_logs(metric, runs) for runs in sides]
+    levels = [
+        intervals.of_one_side(own, _window(metric, runs[0], own[0]) if len(runs) == 1 else None) if own else None
+        for runs, own in zip(sides, logs, strict=True)
+    ]
+    found = Difference(
+        name=metric.name,
+        unit=metric.unit,
+        direction=metric.direction,
+        a=_figure(levels[0], sides[0]),
+        b=_figure(levels[1], sides[1]),
+        note=metric.note,
+        absent=metric.absent,
+    )
+    if metric.refused:
+        return replace(found, why=f"not compared: {metric.refused}"), None
+    if levels[0] is None or levels[1] is None:
+        every = [*sides[0], *sides[1]]
+        without = [run.short for run in every if metric.value(run) is None]
+        why = "no run has it" if len(without) == len(every) else f"not known of {some(without)}"
+        why = why if without else f"it is 0 or less, and has no ratio: {metric.name}"
+        absent = bool(without) and levels[0] is None and levels[1] is None
+        return replace(found, why=why, absent=absent), None
+    if pairs:
+        interval = intervals.of_pairs([logs[0][x] for x, _ in pairs], [logs[1][y] for _, y in pairs])
+    elif min(map(len, sides)) >= FEWEST_RUNS:
+        interval = intervals.of_sets(*logs)
+    elif metric.step_time:
+        interval = intervals.of_few(levels[0], levels[1], (len(sides[0]), len(sides[1])), noise)
+    else:
+        interval = Interval(levels[1].centre - levels[0].centre)
+    if metric.step_time:
+        moves = [fmean(intervals.still_moves(run.result.window) for run in runs) for runs in sides]
+        interval = interval.widened(metric.step_time * (moves[1] - moves[0]))  # what both have in common cancels
+    low, high = (None if end is None else intervals.percent(end) for end in (interval.low, interval.high))
+    return replace(found, percent=intervals.percent(interval.centre), low=low, high=high), interval
+
+
+def _logs(metric: ComparedMetric, runs: Runs) -> list[float]:
+    """Empty if a run does not have the metric: the others would be another set."""
+    values = [metric.value(run) for run in runs]
+    known = [value for value in values if value is not None and value > 0 and math.isfinite(value)]
+    return [round(math.log(value), EXACT_DIGITS) for value in known] if len(known) == len(runs) else []
+
+
+def _window(metric: ComparedMetric, run: ComparedRun, log: float) -> tuple[float, float] | None:
+    """The interval of one run's value, from that of its median step."""
     spread = run.result.seconds_per_step
-    if not kind.window or not spread.ci95 or not spread.median or spread.ci95[0] <= 0:
+    if not metric.step_time or not spread.ci95 or not spread.median or spread.ci95[0] <= 0:
         return None
     low, high = (math.log(end / spread.median) for end in spread.ci95)
-    return (log + low, log + high) if kind.window == 1 else (log - high, log - low)
+    return (log + low, log + high) if metric.step_time == 1 else (log - high, log - low)
 
 
-def _figure(kind: FigureKind, found: Level, runs: Runs) -> Figure:
-    low, high = (None if end is None else kind.shown(end) for end in (found.low, found.high))
+def _figure(found: Interval | None, runs: Runs) -> Figure | None:
+    if found is None:
+        return None
+    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
     single = len(runs) == 1
     n = runs[0].result.window.counted if single else len(runs)
-    return Figure(value=kind.shown(found.centre), low=low, high=high, n=n, of="steps" if single else "runs")
+    return Figure(value=math.exp(found.centre), low=low, high=high, n=n, of="steps" if single else "runs")
 
 
-def _estimate(kind: FigureKind, context: Context, a: Level, b: Level) -> Estimate:
-    found = _by_noise(kind, context, a, b)
-    if not kind.of_seconds:
-        return found
-    found = found.moved(kind.of_seconds * context.moves)
-    if found.lacks and (enough := context.far_enough(kind, a, b)) and abs(found.centre) - abs(found.moves) > enough:
-        return found._replace(lacks="", by_far=by_far.reason(len(context.a), len(context.b)))
-    return found
-
-
-def _by_noise(kind: FigureKind, context: Context, a: Level, b: Level) -> Estimate:
-    if context.pairs:
-        return between_pairs([b.logs[y] - a.logs[x] for x, y in context.pairs])
-    if min(len(context.a), len(context.b)) >= FEWEST_RUNS:
-        noise = context.noise(kind, a.logs, b.logs) if left_out(*context.days) else None
-        return between_sets_of_days(a.logs, b.logs, context.days, context.times, noise, of_ratio=kind.of_ratio)
-    windows = between_windows(a, b) if len(context.a) == len(context.b) == 1 else None
-    found = with_noise(a.logs, b.logs, context.days, context.noise(kind, a.logs, b.logs))
-    if found.half_width is None:
-        return windows._replace(lacks=found.lacks) if windows else found
-    # A run whose own steps say less than its fellows do is known no better than they say.
-    if windows and windows.half_width and windows.half_width > found.half_width:
-        error = windows.half_width / quantile(CONFIDENCE, found.freedom)
-        by = f"{found.by}; the windows' own intervals are wider, and taken"
-        return windows._replace(lacks="", by=by, error=error, freedom=found.freedom)
-    return found
+def _noise(sides: tuple[Runs, Runs], history: History) -> Noise | None:
+    """How much step times of one kind of run differ: earlier runs with a side's identity, and a side of 3 runs."""
+    named = {run.result.run_id for runs in sides for run in runs}
+    entries = history()
+    identities = {frozenset(one.identity.items()) for one in entries if one.run_id in named and one.identity}
+    groups: dict[frozenset[tuple[str, str]], list[float]] = {identity: [] for identity in identities}
+    for one in entries:
+        usable = one.status == "valid" and not (one.not_comparable or one.slowed_by or one.run_id in named)
+        if usable and one.seconds_per_step and (found := groups.get(frozenset(one.identity.items()))) is not None:
+            found.append(math.log(one.seconds_per_step))
+    of_sides = ([math.log(run.result.seconds_per_step.median or 1.0) for run in runs] for runs in sides)
+    return intervals.noise_of([*groups.values(), *of_sides])

@@ -1,12 +1,12 @@
 """A run as a comparison takes it: its result, its request, and what is known of where it ran. Reads its folder."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from benchmarks import files
-from benchmarks.comparing.days import started_at
 from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import PLAN, PROVENANCE, RESULT, RunFolder
@@ -41,8 +41,19 @@ class ComparedRun(NamedTuple):
 
     @property
     def began(self) -> float | None:
-        """Unix time of its first sample, where its nodes were sampled: a job may have waited in a queue."""
-        return min((node.time for node in self.nodes), default=None) or started_at(self.result.run_id)
+        """Unix time of its first sample, as a job may have waited in a queue; otherwise the time in its name."""
+        if self.nodes:
+            return min(node.time for node in self.nodes)
+        try:
+            return datetime.strptime(self.result.run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            return None
+
+    @property
+    def settling(self) -> str:
+        """Results of older versions record only that a run had not settled."""
+        window = self.result.window
+        return "too short" if window.settling == "not judged" and not window.settled else window.settling
 
     @property
     def gpu(self) -> GpuTelemetry | None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from benchmarks.comparing.values import Cause, Comparison, Difference, Side
 from benchmarks.rendering.columns import aligned, columns, some
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
+from benchmarks.verdict import Verdict
 
 MOST_CAUSES = 20  # shown to people; all are in the JSON
 MOST_ASKED = 12
@@ -18,32 +19,30 @@ WIDTH = 118
 
 
 def table_text(comparison: Comparison) -> str:
-    """What was found in one sentence; the sides; the figures with their verdicts; what to know; the causes."""
+    """The verdict in one sentence; the sides; the metrics; the reason; warnings; the causes."""
     if comparison.refused:
         refusal = f"A and B cannot be compared: {'; '.join(comparison.refused)}"
         return "\n".join([refusal, "", *_sides(comparison)])
     lines = [comparison.summary, ""] if comparison.summary else []
     lines += _sides(comparison)
-    lines += _section("asked otherwise:", _cut(comparison.asked, MOST_ASKED))
+    lines += _section("requested differences:", _cut(comparison.asked, MOST_ASKED))
     found = shown(comparison.differences)
-    rows = [headings(comparison), *map(_row, found)]
-    judged = any(one.verdict != "no verdict" for one in found)
-    lines += ["", *columns(rows if judged else [row[:-1] for row in rows])]
-    lines += ["", comparison.together] if comparison.together else []
+    lines += ["", *columns([headings(comparison), *map(_row, found)])]
     lines += _section("why:", reasons(found))
-    lines += _section("notes:", [*comparison.notes, *figure_notes(found)])
+    lines += _section("warnings:", warnings(comparison))
+    lines += _section("notes:", [*comparison.notes, *metric_notes(comparison)])
     if comparison.causes is not None:
         lines += [] if comparison.causes else ["", "nothing that is recorded of these runs differs"]
         lines += _section(_causes_heading(comparison), _cut(list(map(_cause, comparison.causes)), MOST_CAUSES))
-        lines += [_wrapped(f"alike: {', '.join(comparison.same)}")] if comparison.same else []
+        lines += [_wrapped(f"identical: {', '.join(comparison.same)}")] if comparison.same else []
         lines += [_wrapped(f"not known: {'; '.join(comparison.not_known)}")] if comparison.not_known else []
     return "\n".join(lines)
 
 
 def headings(comparison: Comparison) -> tuple[str, ...]:
-    """The columns of the figures; a long name is beside the runs of its side."""
+    """The columns of the metrics; a long name is only shown next to the runs of its side."""
     sides = [
-        f"{letter}: {side.name.removeprefix('on ')}" if side.name and len(side.name) <= LONGEST_HEADING else letter
+        f"{letter}: {side.name}" if side.name and len(side.name) <= LONGEST_HEADING else letter
         for letter, side in (("A", comparison.a), ("B", comparison.b))
     ]
     return ("", *sides, "B against A", "95% interval", "verdict")
@@ -60,24 +59,30 @@ def shown(differences: Sequence[Difference]) -> list[Difference]:
 
 
 def reasons(differences: Sequence[Difference]) -> list[str]:
-    """Why each verdict is what it is, each reason once; first what all figures that are judged share."""
-    judged = [one.name for one in differences if one.percent is not None]
+    """Why the verdict is what it is, and why other metrics are not compared, each reason once."""
     names: dict[str, list[str]] = {}
     for one in differences:
-        for clause in [one.why] if one.percent is None else one.why.split("; "):
-            names.setdefault(clause, []).append(one.name)
-    together: dict[str, list[str]] = {"": []}
-    for clause, figures in names.items():
-        together.setdefault("" if figures == judged else ", ".join(figures), []).append(clause)
-    return [
-        f"{figures}: {'; '.join(found)}" if figures else "; ".join(found)
-        for figures, found in together.items()
-        if found
-    ]
+        if one.why:
+            names.setdefault(one.why, []).append(one.name)
+    return [f"{', '.join(found)}: {why}" for why, found in names.items()]
 
 
-def figure_notes(differences: Sequence[Difference]) -> list[str]:
-    return [f"{one.name}: {one.note}" for one in differences if one.note]
+def warnings(comparison: Comparison) -> list[str]:
+    """What weakens the verdict, each with the command that cures it."""
+    return [f"{one.text}; next: {one.next_command}" if one.next_command else one.text for one in comparison.warnings]
+
+
+def metric_notes(comparison: Comparison) -> list[str]:
+    found = [f"{one.name}: {one.note}" for one in shown(comparison.differences) if one.note]
+    moved = [one.name for one in comparison.differences if one.moved]
+    return [f"{', '.join(moved)}: moved by more than {comparison.margin_percent:g}%"] * bool(moved) + found
+
+
+def verdict_text(one: Difference) -> str:
+    """The verdict on step time; of the others only that loss or memory moved."""
+    if one.verdict != Verdict.NOT_TESTED:
+        return str(one.verdict)
+    return "moved" if one.moved else ""
 
 
 def _section(heading: str, texts: Sequence[str]) -> list[str]:
@@ -101,7 +106,7 @@ def _sides(comparison: Comparison) -> list[str]:
     sides = (("A", comparison.a), ("B", comparison.b))
     lines = aligned([(letter, _side(side)) for letter, side in sides])
     return lines + [
-        _wrapped(f"left out of {name}: {runs}: {why}")
+        _wrapped(f"excluded from {name}: {runs}: {why}")
         for name, side in sides
         for why, runs in left_out(side).items()
         if side.run_ids or len(left_out(side)) > 1
@@ -142,7 +147,7 @@ def _row(one: Difference) -> tuple[str, ...]:
     values = ["-" if figure is None else value_text(figure.value, one.unit) for figure in (one.a, one.b)]
     percent = "-" if one.percent is None else f"{one.percent:+.2f}%"
     interval = "-" if one.low is None or one.high is None else f"{one.low:+.2f}% to {one.high:+.2f}%"
-    return (one.name, *values, percent, interval, "-" if one.percent is None else one.verdict)
+    return (one.name, *values, percent, interval, verdict_text(one))
 
 
 def value_text(value: float, unit: str) -> str:
@@ -156,10 +161,9 @@ def value_text(value: float, unit: str) -> str:
 
 
 def _causes_heading(comparison: Comparison) -> str:
-    """Where no difference in speed is shown, nothing needs a cause."""
-    speed = next((one for one in comparison.differences if one.percent is not None), None)
-    shown = speed is not None and speed.verdict in ("better", "worse")
-    return f"what differs, the most likely cause first{'' if shown else ', were there a difference in speed'}:"
+    """If no difference in speed is shown, nothing needs a cause."""
+    shown = comparison.verdict in (Verdict.BETTER, Verdict.WORSE)
+    return f"what differs, the most likely cause first{'' if shown else ', if there is a difference in speed'}:"
 
 
 def _cause(cause: Cause) -> str:

@@ -1,15 +1,15 @@
-"""What a comparison says: two sides, their figures, what was refused, and the likely causes. Values alone."""
+"""What a comparison says: two sides, their metrics, the verdict, its warnings and the likely causes. Values only."""
 
 from typing import Literal
 
 from benchmarks.values import Value
+from benchmarks.verdict import Verdict
 
-Direction = Literal["lower", "higher", "same"]  # which way is better; same: any change is worth a look
-Verdict = Literal["better", "worse", "changed", "no difference shown", "equal within the margin", "no verdict"]
+Direction = Literal["lower", "higher", "same"]  # which way is better; same: neither is
 
 
 class Side(Value, frozen=True):
-    """One side: the runs it consists of, and what was left out of it."""
+    """One side: the runs it consists of, and the runs that were excluded."""
 
     label: str  # as it was typed
     run_ids: list[str]
@@ -18,7 +18,7 @@ class Side(Value, frozen=True):
 
 
 class Figure(Value, frozen=True):
-    """One side's figure, with its 95% interval; n counts runs, or the steps of a single run."""
+    """One side's value of a metric, with its 95% interval; n counts runs, or the steps of a single run."""
 
     value: float
     low: float | None
@@ -28,7 +28,7 @@ class Figure(Value, frozen=True):
 
 
 class Difference(Value, frozen=True, kw_only=True):
-    """B against A, in percent of A."""
+    """B against A in one metric, in percent of A."""
 
     name: str
     unit: str
@@ -38,12 +38,11 @@ class Difference(Value, frozen=True, kw_only=True):
     percent: float | None = None  # None: not compared, or not known
     low: float | None = None  # 95%
     high: float | None = None
-    chance: float | None = None  # the p value of this figure alone; None: not known
-    chance_together: float | None = None  # with all figures of the comparison (Holm): the verdict's
-    verdict: Verdict = "no verdict"
-    why: str  # of the verdict, in one sentence
-    note: str = ""  # what the figure is
-    absent: bool = False  # no side's runs all have it; `why` says why
+    verdict: Verdict = Verdict.NOT_TESTED  # only step time is tested
+    why: str = ""  # of the verdict, or why the metric is not compared
+    moved: bool = False  # loss or memory, by more than the margin
+    note: str = ""  # what the metric is
+    absent: bool = False  # no run has it
 
 
 class Cause(Value, frozen=True):
@@ -58,18 +57,28 @@ class Cause(Value, frozen=True):
     weight: float = 0.0
 
 
+class Caution(Value, frozen=True):
+    """A reason to trust the verdict less."""
+
+    kind: Literal["slowed", "not interleaved", "few runs", "other steps", "still moving", "too short"]
+    text: str
+    next_command: str | None = None  # what removes the reason
+
+
 class Comparison(Value, frozen=True, kw_only=True):
+    """Everything that compare.py answers."""
+
     a: Side
     b: Side
     refused: list[str]  # why these two may not be compared; then there are no differences
-    instead: list[str] = []  # where a side is a mixture or misspelt: what to type for A and B
-    summary: str = ""  # how far apart the sides are in speed, in one sentence
-    together: str = ""  # how many figures differ, with all of them together
+    summary: str = ""  # the verdict and how far apart the sides are in speed, in one sentence
+    verdict: Verdict = Verdict.NOT_TESTED
+    warnings: list[Caution] = []
     differences: list[Difference] = []
     causes: list[Cause] | None = None  # None: not asked for
     same: list[str] = []  # the kinds of provenance that were looked at and do not differ
     notes: list[str] = []
     asked: list[str] = []  # in what the two requests differ, such as "dtype: bf16 -> fp8"
     not_known: list[str] = []  # the kinds of provenance that a side does not record, and why
-    margin_percent: float = 1.0  # differences within it are called equal; 0: none is
-    schema_version: int = 1
+    margin_percent: float = 1.0  # differences within it are called the same; 0: none is
+    schema_version: int = 2

@@ -1,10 +1,20 @@
 """Two sides on a page: how they differ, whether that is shown, what may have caused it, what was refused. Pure."""
 
-from benchmarks.comparing.text import figure_notes, headings, left_out, reasons, shown, value_text
+from benchmarks.comparing.text import (
+    headings,
+    left_out,
+    metric_notes,
+    reasons,
+    shown,
+    value_text,
+    verdict_text,
+    warnings,
+)
 from benchmarks.comparing.values import Comparison, Difference, Figure, Side
 from benchmarks.pages.drawing import Interval, forest_plot
 from benchmarks.pages.page import (
     UNKNOWN,
+    VERDICT_TONES,
     Block,
     Box,
     Cell,
@@ -19,29 +29,26 @@ from benchmarks.pages.page import (
     interval_text,
 )
 
-TONES: dict[str, Tone] = {
-    "better": "good",
-    "worse": "bad",
-    "changed": "warm",
-    "no difference shown": "muted",
-    "equal within the margin": "good",
-    "no verdict": "muted",
-}
 BETTER = {"lower": "less is better", "higher": "more is better", "same": "any change is worth a look"}
 
 
 def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
     a, b, differences = comparison.a, comparison.b, shown(comparison.differences)
-    verdict = next((one.verdict for one in differences if one.percent is not None), "nothing to compare")
     margin = comparison.margin_percent
-    equal = f" Within {margin:g}% either way counts as equal." if margin else ""
+    equal = f" Within {margin:g}% either way counts as the same." if margin else ""
     blocks: list[Block] = [
         Box("warm", "Not comparable", comparison.refused),
         Words([f"{comparison.summary}."] if comparison.summary else [], "lead"),
         Plots(
             forest_plot(
                 [
-                    Interval(f"{one.name}: {one.verdict}", one.percent, one.low, one.high, TONES[one.verdict])
+                    Interval(
+                        f"{one.name}: {verdict_text(one)}".removesuffix(": "),
+                        one.percent,
+                        one.low,
+                        one.high,
+                        _tone(one),
+                    )
                     for one in differences
                     if one.percent is not None
                 ],
@@ -51,20 +58,22 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
                 "percent of A",
             )
         ),
-        Section(
-            "The figures",
-            [_table(comparison, differences), Words([comparison.together] if comparison.together else [], "muted")],
-        ),
-        Section("Verdicts explained", [Words(reasons(differences), "list")]),
+        Section("The metrics", [_table(comparison, differences)]),
+        Section("The verdict explained", [Words(reasons(differences), "list")]),
+        Section("Warnings", [Words(warnings(comparison), "list")]),
         Section("Requested differences", [Words(comparison.asked, "list")]),
         Section("Possible causes", _causes(comparison)),
-        Section("Notes", [Words([*comparison.notes, *figure_notes(differences)], "list")]),
+        Section("Notes", [Words([*comparison.notes, *metric_notes(comparison)], "list")]),
         Section("The two sides", [_sides(a, b)]),
     ]
-    status = "not comparable" if comparison.refused else verdict
-    tone = "warm" if comparison.refused else TONES.get(verdict, "muted")
+    status = "not comparable" if comparison.refused else str(comparison.verdict)
+    tone = "warm" if comparison.refused else VERDICT_TONES[comparison.verdict]
     title = f"{b.name or b.label} against {a.name or a.label}"
     return Part(key, "Comparison", title, status, tone, title, "", "", blocks, Overview(title))
+
+
+def _tone(one: Difference) -> Tone:
+    return "warm" if one.moved else VERDICT_TONES[one.verdict]
 
 
 def _table(comparison: Comparison, differences: list[Difference]) -> Table:
@@ -76,13 +85,13 @@ def _table(comparison: Comparison, differences: list[Difference]) -> Table:
             Cell(UNKNOWN, "muted")
             if one.percent is None
             else Cell(change_text(one.percent), detail=interval_text(one.low, one.high)),
-            Cell(one.verdict, TONES[one.verdict]),
+            Cell(verdict_text(one), _tone(one)),
         ]
         for one in differences
     ]
     _, of_a, of_b, change, _, verdict = headings(comparison)
-    titles = ["figure", f"#{of_a}", f"#{of_b}", f"#{change}", verdict]
-    return Table("Each figure of either side, with its 95% interval", titles, rows)
+    titles = ["metric", f"#{of_a}", f"#{of_b}", f"#{change}", verdict]
+    return Table("Each metric of either side, with its 95% interval", titles, rows)
 
 
 def _figure(one: Figure | None, unit: str) -> Cell:

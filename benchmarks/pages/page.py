@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from benchmarks.rendering.report import count_text, seconds_text
+from benchmarks.verdict import Verdict
 from benchmarks.version import VERSION
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 Tone = Literal["", "good", "bad", "warm", "muted"]
 UNKNOWN = "-"
+VERDICT_TONES: dict[Verdict, Tone] = {
+    Verdict.BETTER: "good",
+    Verdict.WORSE: "bad",
+    Verdict.SAME: "good",
+    Verdict.INCONCLUSIVE: "warm",
+    Verdict.NOT_TESTED: "muted",
+}
 HERE = Path(__file__).parent
 
 

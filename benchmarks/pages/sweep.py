@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from benchmarks.pages.drawing import BLUE, MUTED, Interval, Margins, forest_plot, plot
 from benchmarks.pages.page import (
     UNKNOWN,
+    VERDICT_TONES,
     Block,
     Box,
     Cell,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 Known = list[tuple[Point, Spread]]
 
-TONES: dict[str, Tone] = {"improvement": "good", "regression": "bad", "inconclusive": "warm", "no verdict": "muted"}
-
 
 def sweep_part(report: SweepReport, key: str = "sweep") -> Part:
     points = [point for one in report.series for point in one.points]
@@ -45,7 +44,7 @@ def sweep_part(report: SweepReport, key: str = "sweep") -> Part:
         Words([" ".join(report.command)], "code"),
         Box("warm", "Refused cells", report.refused),
         *(_series(one, f"{key}-series-{number}") for number, one in enumerate(report.series)),
-        Section("Speedups from PGLE", [
+        Section("Step times with PGLE", [
             Plots(_gain_plot(gains, f"{key}-gains")),
             Words([f"{_name(one)}: {one.verdict}: {one.why}" for one in gains], "list"),
             Words([f"{_name(one)}: {text}" for one in gains for text in [*one.notes, *one.left_out]], "list"),
@@ -161,9 +160,9 @@ def _name(gain: Gain) -> str:
 
 def _gain_plot(gains: Sequence[Gain], name: str) -> list[Plot]:
     rows = [
-        Interval(f"{_name(one)}, {one.verdict}", found.value, found.low, found.high, TONES[one.verdict])
+        Interval(f"{_name(one)}, {one.verdict}", one.percent, one.low, one.high, VERDICT_TONES[one.verdict])
         for one in gains
-        if (found := one.speedup_percent) is not None
+        if one.percent is not None
     ]
-    says = "A dot is the speedup over the pairs of runs, the bar through it the 95% interval."
-    return forest_plot(rows, name, "Speedup over pairs of runs", says, "speedup in percent")
+    says = "A dot is the step time against the base over the pairs of runs, the bar the 95% interval."
+    return forest_plot(rows, name, "Step time over pairs of runs", says, "percent of the base")

@@ -1,37 +1,24 @@
-"""Two ways to do PGLE, in pairs of runs -> how much faster one is, its interval, a verdict, the table. Pure.
+"""Two ways to do PGLE, in pairs of runs -> the paired comparison of their step times, its verdict, the table. Pure.
 
-A pair is one run of either way, one started after the other: an ordinary paired comparison (comparing/intervals.py).
+A pair is one run of either way, one started after the other. compare.py compares two cells of a sweep the same way.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
-from benchmarks.comparing.intervals import Estimate, between_pairs
+from benchmarks.comparing.intervals import DEFAULT_MARGIN_PERCENT, of_pairs, percent, verdict_of
 from benchmarks.measuring import statistics
-from benchmarks.measuring.clipped_mean import FEWEST_PAIRS, clipped_mean
 from benchmarks.rendering.columns import aligned, columns, plural
 from benchmarks.rendering.report import seconds_text
 from benchmarks.sweeps.scaling import CellRuns, settling_notes
 from benchmarks.values import Value
+from benchmarks.verdict import Verdict
 
 OFF = "off"
-EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
-HEADINGS = ("", "seconds/step", "against", "pairs", "speedup", "95% interval", "verdict")
+HEADINGS = ("", "seconds/step", "against", "pairs", "step time", "95% interval", "verdict")
 HOW_TO_READ = (
-    "Speedup: seconds of the base over those of the way, less 1, of the two runs of each repeat; the mean over pairs",
-    "of its logarithm, with its interval by Student's t. It speaks of these machines on this day.",
+    "Step time: of the way against the base, over the pairs of runs, as compare.py compares two cells of a sweep.",
 )
-
-Verdict = Literal["improvement", "regression", "inconclusive", "no verdict"]
-
-
-class Speedup(Value, frozen=True):
-    """In percent, with its 95% interval; None where there are too few pairs for one."""
-
-    value: float
-    low: float | None
-    high: float | None
 
 
 class Pair(Value, frozen=True):
@@ -42,19 +29,20 @@ class Pair(Value, frozen=True):
     way_run: str
     base_seconds: float  # the median step of either
     way_seconds: float
-    speedup_percent: float
+    percent: float  # of the way's step time against the base's
 
 
 class Gain(Value, frozen=True):
-    """What one way gains over another; `why` says too why a figure is null."""
+    """One way's step time against the base's, in percent; `why` also says why a value is null."""
 
     cell: str  # by the flags in which it differs from the other cells
     way: str
     base: str
     wanted: int  # pairs
     pairs: list[Pair]
-    speedup_percent: Speedup | None
-    smallest_detectable_percent: float | None  # seen in 4 of 5 cases with so many pairs of this noise
+    percent: float | None
+    low: float | None  # 95%
+    high: float | None
     verdict: Verdict
     why: str
     left_out: list[str]
@@ -62,7 +50,7 @@ class Gain(Value, frozen=True):
 
 
 def gain(cell: str, base: CellRuns, arm: CellRuns) -> Gain:
-    """What `arm` gains over `base`."""
+    """The step time of `arm` against that of `base`."""
     pairs, left_out = [], []
     for repeat in range(1, base.wanted + 1):
         why_not = [f"{one.scale.pgle}: {text}" for one in (base, arm) if (text := _why_not(one, repeat))]
@@ -70,22 +58,27 @@ def gain(cell: str, base: CellRuns, arm: CellRuns) -> Gain:
             left_out.append(f"repeat {repeat}: {'; '.join(why_not)}")
         else:
             pairs.append(_pair(repeat, base, arm))
-    logs = [round(math.log(pair.base_seconds / pair.way_seconds), EXACT_DIGITS) for pair in pairs]
-    estimate = between_pairs(logs) if len(logs) >= FEWEST_PAIRS else None
+    found = of_pairs(*([math.log(one) for one in side] for side in _seconds(pairs)))
+    verdict, why = verdict_of(found, DEFAULT_MARGIN_PERCENT)
     unapplied = _unapplied(base, arm, pairs)
-    verdict, why = _verdict(base.scale.pgle, arm.scale.pgle, len(pairs), estimate, unapplied)
+    if unapplied:
+        verdict, why = Verdict.NOT_TESTED, f"nothing to gain here: the profile was not applied: {unapplied}"
+    known = bool(pairs) and not unapplied
+    runs = [one.counted[pair.repeat] for one in (base, arm) for pair in pairs]
+    in_common = ", less what both runs of a pair have in common"
     return Gain(
         cell=cell,
         way=arm.scale.pgle,
         base=base.scale.pgle,
         wanted=base.wanted,
         pairs=pairs,
-        speedup_percent=None if unapplied else _speedup(logs, estimate),
-        smallest_detectable_percent=_percent(estimate.detectable) if estimate else None,
+        percent=percent(found.centre) if known else None,
+        low=percent(found.low) if known and found.low is not None else None,
+        high=percent(found.high) if known and found.high is not None else None,
         verdict=verdict,
         why=why,
         left_out=left_out,
-        notes=[*_far_off(pairs, logs), *_drifting(base, arm, pairs)],
+        notes=settling_notes(runs, plural(len(runs), "run"), in_common, ": the gain may include drift"),
     )
 
 
@@ -107,20 +100,12 @@ def _pair(repeat: int, base: CellRuns, arm: CellRuns) -> Pair:
         way_run=other.run_id,
         base_seconds=seconds,
         way_seconds=way_seconds,
-        speedup_percent=100 * (seconds / way_seconds - 1),
+        percent=100 * (way_seconds / seconds - 1),
     )
 
 
-def _percent(log: float) -> float:
-    return 100 * math.expm1(log)
-
-
-def _speedup(logs: Sequence[float], estimate: Estimate | None) -> Speedup | None:
-    centre = estimate.centre if estimate else statistics.mean(logs)
-    if centre is None:
-        return None
-    low, high = (None if end is None else _percent(end) for end in (estimate[1:3] if estimate else (None, None)))
-    return Speedup(value=_percent(centre), low=low, high=high)
+def _seconds(pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
+    return [pair.base_seconds for pair in pairs], [pair.way_seconds for pair in pairs]
 
 
 def _unapplied(base: CellRuns, arm: CellRuns, pairs: Sequence[Pair]) -> str | None:
@@ -131,53 +116,19 @@ def _unapplied(base: CellRuns, arm: CellRuns, pairs: Sequence[Pair]) -> str | No
     return None
 
 
-def _verdict(
-    base: str, way: str, pairs: int, estimate: Estimate | None, unapplied: str | None
-) -> tuple[Verdict, str]:
-    if unapplied:
-        return "no verdict", f"nothing to gain here: the profile was not applied: {unapplied}"
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return "no verdict", f"{plural(pairs, 'pair')} of valid runs: a verdict needs {FEWEST_PAIRS} or more"
-    if estimate.low > 0:
-        return "improvement", f"all of the interval is above 0: {way} is faster than {base}"
-    if estimate.high < 0:
-        return "regression", f"all of the interval is below 0: {way} is slower than {base}"
-    shows = f"at this noise {pairs} pairs show an effect of {_percent(estimate.detectable):.2g}% or more"
-    return "inconclusive", f"the interval holds 0; {shows} in 4 of 5 cases"
-
-
-# --- what a reader must know --------------------------------------------------------------------
-
-
-def _far_off(pairs: Sequence[Pair], logs: Sequence[float]) -> list[str]:
-    found = clipped_mean(logs)
-    return [
-        f"repeat {pair.repeat} lies far from the others ({pair.speedup_percent:+.2f}%) and counts as "
-        f"{_percent(counted):+.2f}%"
-        for pair, log, counted in zip(pairs, logs, found.counted if found else logs, strict=True)
-        if counted != log
-    ]
-
-
-def _drifting(base: CellRuns, arm: CellRuns, pairs: Sequence[Pair]) -> list[str]:
-    runs = [one.counted[pair.repeat] for one in (base, arm) for pair in pairs]
-    in_common = ", less what both runs of a pair have in common"
-    return settling_notes(runs, plural(len(runs), "run"), in_common, ": the gain may include drift")
-
-
 # --- the table ----------------------------------------------------------------------------------
 
 
 def table_text(gains: Sequence[Gain]) -> str:
-    """Every gain with its verdict, and what was left out."""
+    """Every gain with its verdict, and the repeats that do not count."""
     notes = []
     for one in gains:
         name = f"{_name(one)}: " if len(gains) > 1 else ""
         notes.append(("why", f"{name}{one.verdict}: {one.why}"))
         notes += [("note", name + text) for text in one.notes]
-        notes += [("left out", name + text) for text in one.left_out]
+        notes += [("excluded", name + text) for text in one.left_out]
     rows = [HEADINGS, *map(_row, gains)]
-    return "\n".join(["what PGLE gains, run against run", *columns(rows), *aligned(notes), *HOW_TO_READ])
+    return "\n".join(["PGLE, in pairs of runs", *columns(rows), *aligned(notes), *HOW_TO_READ])
 
 
 def _name(one: Gain) -> str:
@@ -185,18 +136,15 @@ def _name(one: Gain) -> str:
 
 
 def _row(one: Gain) -> tuple[str, ...]:
-    speedup = one.speedup_percent
+    middles = [statistics.median(side) for side in _seconds(one.pairs)]
+    base, way = ("-" if middle is None else seconds_text(middle) for middle in middles)
+    interval = "-" if one.low is None or one.high is None else f"{one.low:+.2f}% to {one.high:+.2f}%"
     return (
         _name(one),
-        _typical([pair.way_seconds for pair in one.pairs]),
-        f"{_typical([pair.base_seconds for pair in one.pairs])} {one.base}",
+        way,
+        f"{base} {one.base}",
         f"{len(one.pairs)} of {one.wanted}",
-        f"{speedup.value:+.2f}%" if speedup else "-",
-        f"{speedup.low:+.2f}% to {speedup.high:+.2f}%" if speedup and speedup.low is not None else "-",
+        "-" if one.percent is None else f"{one.percent:+.2f}%",
+        interval,
         one.verdict,
     )
-
-
-def _typical(seconds: Sequence[float]) -> str:
-    middle = statistics.median(seconds)
-    return seconds_text(middle) if middle is not None else "-"

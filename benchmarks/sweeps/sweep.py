@@ -12,7 +12,6 @@ from typing import NamedTuple
 import msgspec
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError, UnknownName
-from benchmarks.measuring.clipped_mean import DEFAULT_PAIRS
 from benchmarks.rendering.columns import aligned, plural
 from benchmarks.request.flag_lists import LISTED
 from benchmarks.request.resolve import Request
@@ -21,6 +20,7 @@ from benchmarks.sweeps.scaling import Scale, scale_of, scale_text
 from benchmarks.values import Benchmark, Value, to_builtins
 
 SCHEMA_VERSION = 1
+DEFAULT_PAIRS = 6  # of an A/B: three have a wide interval
 SHOWN_CELLS = 20  # of a refusal
 
 

@@ -16,11 +16,11 @@ GREEN, YELLOW, RED = "32", "33", "31"
 # Or the first words after "NAME: " or a name in quotes.
 WORDS = {
     GREEN: (
-        *("valid", "ok", "agrees", "holds", "no change", "improvement", "better", "equal within the margin"),
+        *("valid", "ok", "agrees", "holds", "no change", "improvement", "better", "same"),
         *("ended well", "is up"),
     ),
     YELLOW: (
-        *("warning", "warnings", "inconclusive", "suspect", "no verdict", "not checked", "not tried"),
+        *("warning", "warnings", "inconclusive", "suspect", "not tested", "not checked", "not tried"),
         *("not submitted", "seen first"),
     ),
     RED: (
@@ -31,7 +31,7 @@ WORDS = {
 # How a cell or a sentence begins that goes on.
 BEGINNINGS = {
     GREEN: ("answers:", "there:", "there already:", "made:", "imported:", "ready:", "nothing wrong was found"),
-    YELLOW: ("not made yet:", "not here:", "not on this site:", "No verdict", "A and B cannot be compared:"),
+    YELLOW: ("not made yet:", "not here:", "not on this site:", "A and B cannot be compared:"),
     RED: ("refused:", "something is missing or refused"),
 }
 COLOURS = {word: colour for kind in (WORDS, BEGINNINGS) for colour, words in kind.items() for word in words}

@@ -1,16 +1,15 @@
 """Posts Markdown on the pull request that a GitHub job checks: one comment, which each push replaces.
 
-action.yml runs it as a module, in the job's environment: python -m launch.reports.pull_request FILE TITLE. A comment
-that can't be posted is a warning of the job, and never its failure: the job's summary has the same text.
+action.yml runs it as a module, in the job's environment: python -m launch.reports.pull_request FILE TITLE. If it
+can't post the comment, the job gets a warning and does not fail: its summary has the same text.
 """
 
 import json
 import os
 import sys
 import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks import files
 from benchmarks.errors import EXIT_VALID
@@ -21,40 +20,18 @@ PATIENCE_SECONDS = 30
 CUT = "\n(cut here: the job's summary has all of it)\n"
 
 
-class Api(NamedTuple):
-    """GitHub's REST interface to one repository, with the job's token."""
-
-    url: str
-    token: str
-
-    def ask(self, method: str, path: str, body: str | None = None) -> Any:
-        request = urllib.request.Request(
-            f"{self.url}/{path}",
-            data=None if body is None else json.dumps({"body": body}).encode(),
-            method=method,
-            headers={
-                "Authorization": f"Bearer {self.token}",
-                "Accept": "application/vnd.github+json",
-                "Content-Type": "application/json",
-                "User-Agent": "stepmark",
-            },
-        )
-        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
-            return json.load(answer)
-
-
 def main(file: str, title: str) -> int:
     job = os.environ
     event = files.read_json(Path(job["GITHUB_EVENT_PATH"]), dict[str, Any])
     pull_request = event.get("pull_request")
     if pull_request is None:
-        print("stepmark: this job checks no pull request, so nothing is posted; its summary has the comparison")
+        print("stepmark: this job checks no pull request; only its summary has the comparison")
         return EXIT_VALID
-    api = Api(f"{job['GITHUB_API_URL']}/repos/{job['GITHUB_REPOSITORY']}", job["GITHUB_TOKEN"])
     mark = f"<!-- stepmark: {job['GITHUB_WORKFLOW']} / {job['GITHUB_JOB']} / {title} -->"
-    text = comment(mark, Path(file).read_text(encoding="utf-8"), origin(job, title, pull_request["head"]["sha"]))
+    run = f"{job['GITHUB_SERVER_URL']}/{job['GITHUB_REPOSITORY']}/actions/runs/{job['GITHUB_RUN_ID']}"
+    origin = f"{title}, at {pull_request['head']['sha']}, by [this job]({run})"
     try:
-        posted = post(api, pull_request["number"], mark, text)
+        posted = _post(pull_request["number"], mark, comment(mark, Path(file).read_text(encoding="utf-8"), origin))
     except (OSError, ValueError) as error:  # also of an answer with an error's status
         print(
             f"::warning title=Stepmark::the comparison was not posted: {error}. The job needs `permissions: "
@@ -65,11 +42,6 @@ def main(file: str, title: str) -> int:
     return EXIT_VALID
 
 
-def origin(job: Mapping[str, str], title: str, commit: str) -> str:
-    run = f"{job['GITHUB_SERVER_URL']}/{job['GITHUB_REPOSITORY']}/actions/runs/{job['GITHUB_RUN_ID']}"
-    return f"{title}, at {commit}, by [this job]({run})"
-
-
 def comment(mark: str, markdown: str, origin: str) -> str:
     """The mark, by which the next push finds the comment; a long text is cut, within its fence."""
     if len(markdown) > LONGEST:
@@ -78,17 +50,35 @@ def comment(mark: str, markdown: str, origin: str) -> str:
     return f"{mark}\n{markdown}\n{origin}\n"
 
 
-def post(api: Api, number: int, mark: str, text: str) -> str:
-    """The address of the comment: the earlier one with this mark, else a new one."""
+def _post(number: int, mark: str, text: str) -> str:
+    """Replace the earlier comment with this mark, or add one; return its address."""
     page = 1
     while True:
-        found = api.ask("GET", f"issues/{number}/comments?per_page={PER_PAGE}&page={page}")
+        found = _ask("GET", f"issues/{number}/comments?per_page={PER_PAGE}&page={page}")
         for one in found:
             if (one["body"] or "").startswith(mark):
-                return str(api.ask("PATCH", f"issues/comments/{one['id']}", text)["html_url"])
+                return str(_ask("PATCH", f"issues/comments/{one['id']}", text)["html_url"])
         if len(found) < PER_PAGE:
-            return str(api.ask("POST", f"issues/{number}/comments", text)["html_url"])
+            return str(_ask("POST", f"issues/{number}/comments", text)["html_url"])
         page += 1
+
+
+def _ask(method: str, path: str, body: str | None = None) -> Any:
+    """The answer of GitHub's REST interface to the repository, with the job's token."""
+    job = os.environ
+    request = urllib.request.Request(
+        f"{job['GITHUB_API_URL']}/repos/{job['GITHUB_REPOSITORY']}/{path}",
+        data=None if body is None else json.dumps({"body": body}).encode(),
+        method=method,
+        headers={
+            "Authorization": f"Bearer {job['GITHUB_TOKEN']}",
+            "Accept": "application/vnd.github+json",
+            "Content-Type": "application/json",
+            "User-Agent": "stepmark",
+        },
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+        return json.load(answer)
 
 
 if __name__ == "__main__":

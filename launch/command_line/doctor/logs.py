@@ -14,8 +14,8 @@ from absl import flags
 from benchmarks.doctor.text import diagnosis_text
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.runs.diagnosing import diagnosis_of
+from benchmarks.runs.find_runs import place_of
 from launch.command_line.output import answer
-from launch.slurm.run_states import place_of
 
 OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", "results", "The folder with the runs, for one that is named by a part of its name."

@@ -12,12 +12,12 @@ from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.history.archive import LEFT_OUT, write_archive
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import bytes_text
+from benchmarks.runs.find_runs import find_run
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from launch.command_line.documents import Archive
 from launch.command_line.output import answer
 from launch.command_line.report import choice
 from launch.reports.run_index import print_some
-from launch.slurm.run_states import find_run
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", choice.DEFAULT_RUNS, "The folder with the runs.")
 flags.adopt_module_key_flags(choice)

@@ -11,12 +11,12 @@ from absl import flags
 
 from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.report import bytes_text
+from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.finished_run import RUNNING
 from launch.command_line.documents import Page
 from launch.command_line.output import answer
 from launch.command_line.report import choice
 from launch.reports.html_pages import write_html
-from launch.slurm.run_states import place_of
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", choice.DEFAULT_RUNS, "The folder with the runs.")
 flags.adopt_module_key_flags(choice)

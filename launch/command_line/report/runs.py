@@ -17,12 +17,12 @@ from absl import flags
 from benchmarks.errors import EXIT_VALID
 from benchmarks.history import exports
 from benchmarks.history.filters import parse_condition
+from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.runfolder import BENCHMARK
 from launch.cli import refuse_more
 from launch.command_line.output import answer
 from launch.command_line.report import choice
 from launch.reports.run_index import say_problems
-from launch.slurm.run_states import place_of
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", choice.DEFAULT_RUNS, "The folder with the runs.")
 FORMAT = flags.DEFINE_enum("format", "table", list(exports.FORMATS), "The shape of the list.")

@@ -10,11 +10,11 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.errors import EXIT_VALID
+from benchmarks.runs.find_runs import place_of
 from benchmarks.trace.tables import report_text
 from launch.cli import only_argument
 from launch.command_line.output import answer
 from launch.reports import tracing
-from launch.slurm.run_states import place_of
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 

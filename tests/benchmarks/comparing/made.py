@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.comparing.days import started_at
 from benchmarks.comparing.runs import Chosen, ComparedRun, PairPlace, read_run
 from benchmarks.comparing.values import Comparison, Difference
 from benchmarks.measuring.utilisation import Mfu
@@ -65,7 +64,7 @@ def run(name: str = "run", seconds: float | None = None, **changes: Any) -> Comp
     shown = {name: value for name, value in in_benchmark.items() if hasattr(result.benchmark, name)}
     plain = {name: getattr(value, "name", value) for name, value in shown.items() if name != "parallelism"}
     result = msgspec.structs.replace(result, benchmark=msgspec.structs.replace(result.benchmark, **plain))
-    began = started_at(name)
+    began = REAL_RUN._replace(nodes=[], result=result).began
     nodes = [node if began is None else msgspec.structs.replace(node, time=began) for node in REAL_RUN.nodes]
     return REAL_RUN._replace(
         **{"name": name, "short": name[-4:], "path": name, "nodes": nodes, **changes},

@@ -9,6 +9,7 @@ from benchmarks.comparing.compare import compare
 from benchmarks.comparing.values import Comparison
 from benchmarks.measuring.summary import Pgle
 from benchmarks.values import PgleSeen
+from benchmarks.verdict import Verdict
 from tests.benchmarks.comparing.made import (
     REAL_RUN,
     entry,
@@ -24,29 +25,36 @@ SPEEDS = ("seconds/step", "tokens/s", "tokens/s per GPU", "effective tokens/s")
 FAST, SLOW = (1.0, 1.001, 0.999), (1.05, 1.051, 1.049)
 
 
-def verdicts(found: Comparison) -> dict[str, str]:
-    return {one.name: one.verdict for one in found.differences}
+def percents(found: Comparison) -> dict[str, float | None]:
+    return {one.name: one.percent for one in found.differences}
 
 
-# --- figures and verdicts -------------------------------------------------------------------------
+# --- metrics and verdicts -------------------------------------------------------------------------
 
 
-def test_a_slower_set_is_worse_by_every_figure_of_speed() -> None:
+def test_a_slower_set_is_worse_in_step_time_and_other_metrics_have_their_interval_only() -> None:
     found = compare(*sides(FAST, SLOW))
-    assert {name: verdicts(found)[name] for name in SPEEDS} == dict.fromkeys(SPEEDS, "worse")
     seconds = figure(found, "seconds/step")
+    assert (found.verdict, seconds.verdict) == (Verdict.WORSE, Verdict.WORSE)
     assert (seconds.low, seconds.percent, seconds.high) == pytest.approx((4.77, 5.0, 5.23), abs=0.1)
-    assert figure(found, "tokens/s").percent == pytest.approx(100 / 1.05 - 100, abs=0.01)
+    assert {one.verdict for one in found.differences if one is not seconds} == {Verdict.NOT_TESTED}
+    for name in SPEEDS[1:]:
+        assert figure(found, name).percent == pytest.approx(100 / 1.05 - 100, abs=0.01)
+        assert (figure(found, name).high or 0) < 0
     assert seconds.a is not None
     assert (seconds.a.value, seconds.a.n, seconds.a.of) == (pytest.approx(1.0), 3, "runs")
+    assert compare(*reversed(sides(FAST, SLOW))).verdict == Verdict.BETTER
 
 
-def test_sets_within_the_margin_are_equal_and_the_margin_is_the_askers() -> None:
+def test_sets_within_the_margin_are_the_same_and_the_margin_is_the_users() -> None:
     close = sides(FAST, (1.003, 1.0031, 1.0029))
-    assert verdicts(compare(*close))["seconds/step"] == "equal within the margin"
-    assert "though a difference is shown" in figure(compare(*sides([1.0] * 3, [1.003] * 3)), "seconds/step").why
-    assert verdicts(compare(*close, margin_percent=0.1))["seconds/step"] == "worse"
-    assert verdicts(compare(*sides([1.0] * 3, [1.003] * 3), margin_percent=0))["seconds/step"] == "worse"
+    assert compare(*close).verdict == Verdict.SAME
+    assert compare(*close, margin_percent=0.1).verdict == Verdict.WORSE
+    assert compare(*sides([1.0] * 3, [1.003] * 3), margin_percent=0).verdict == Verdict.WORSE
+
+
+def test_an_interval_that_contains_0_is_inconclusive() -> None:
+    assert compare(*sides((1.0, 1.1, 0.9), (1.02, 1.1, 0.95))).verdict == Verdict.INCONCLUSIVE
 
 
 def test_pairs_of_one_sweep_are_compared_run_against_run() -> None:
@@ -54,47 +62,74 @@ def test_pairs_of_one_sweep_are_compared_run_against_run() -> None:
     a = side("A", *paired_runs("a", 0, machine))
     b = side("B", *paired_runs("b", 1, [1.02 * one for one in machine]))
     one = figure(compare(a, b), "seconds/step")
-    assert (one.verdict, one.percent) == ("worse", pytest.approx(2.0))
+    assert (one.verdict, one.percent) == (Verdict.WORSE, pytest.approx(2.0))
     assert "4 pairs of one sweep" in one.why
     unpaired = side("B", *(r._replace(pair=None) for r in b.runs))
-    assert figure(compare(a, unpaired), "seconds/step").verdict == "no difference shown"
+    assert compare(a, unpaired).verdict == Verdict.INCONCLUSIVE
     other_sweep = side("B", *(r._replace(pair=r.pair._replace(sweep="sweep-2")) for r in b.runs if r.pair))
-    assert figure(compare(a, other_sweep), "seconds/step").verdict == "no difference shown"
+    assert compare(a, other_sweep).verdict == Verdict.INCONCLUSIVE
 
 
-def test_a_figure_that_one_run_lacks_is_no_figure_of_its_set() -> None:
+def test_a_metric_that_one_run_lacks_is_no_metric_of_its_set() -> None:
     a, b = sides(FAST, SLOW)
     without = run("b3", 1.05, result={"tokens_per_second_effective": None})
     b = side("B", *b.runs[:2], without._replace(result=msgspec.structs.replace(without.result, telemetry=None)))
-    found = compare(a, b)
-    assert figure(found, "host memory").why.startswith("not known of b3")
-    assert figure(found, "host memory").percent is None
-    assert figure(found, "host memory").verdict == "no verdict"
+    memory = figure(compare(a, b), "host memory")
+    assert memory.why.startswith("not known of b3")
+    assert (memory.percent, memory.moved) == (None, False)
+
+
+@pytest.mark.parametrize(("loss", "moved"), [(1.005, False), (1.02, True), (0.98, True)])
+def test_loss_and_memory_are_flagged_if_they_move_by_more_than_the_margin(loss: float, moved: bool) -> None:
+    known = REAL_RUN.result
+    assert known.telemetry is not None
+    held = int((known.telemetry.host_memory_bytes_max or 1) * loss)
+    changed = {
+        "loss": msgspec.structs.replace(known.loss, last=(known.loss.last or 1.0) * loss),
+        "telemetry": msgspec.structs.replace(known.telemetry, host_memory_bytes_max=held),
+    }
+    found = compare(*sides(FAST, FAST, result=changed))
+    assert [one.name for one in found.differences if one.moved] == (["last loss", "host memory"] if moved else [])
+    assert found.verdict == Verdict.SAME
+
+
+def test_a_step_time_that_still_moves_widens_the_interval() -> None:
+    moving = msgspec.structs.replace(
+        REAL_RUN.result.window, settling="still moving", median_off_percent=10.0, drift_percent_per_minute=-1.0
+    )
+    found = compare(*sides(FAST, SLOW, result={"window": moving}))
+    assert found.verdict == Verdict.INCONCLUSIVE
+    assert "still moving" in [one.kind for one in found.warnings]
+    a, b = sides(FAST, SLOW, result={"window": moving})
+    a = side("A", *(r._replace(result=msgspec.structs.replace(r.result, window=moving)) for r in a.runs))
+    assert compare(a, b).verdict == Verdict.WORSE  # what both have in common cancels
 
 
 # --- single runs ----------------------------------------------------------------------------------
 
 
-def test_two_single_runs_have_an_interval_of_their_windows_and_no_verdict() -> None:
+def test_two_single_runs_without_earlier_ones_are_inconclusive() -> None:
     one = figure(compare(*sides([1.0], [2.0])), "seconds/step")
-    assert (one.verdict, one.percent) == ("no verdict", pytest.approx(100.0))
-    assert (one.low or 0) > 50
-    assert "the noise between such runs is not known, so the intervals leave it out; 3 runs a side" in one.why
+    assert (one.verdict, one.percent) == (Verdict.INCONCLUSIVE, pytest.approx(100.0))
+    assert (one.low, one.high) == (None, None)
+    assert "noise between such runs" in one.why
     assert one.a is not None
     assert (one.a.of, one.a.n) == ("steps", REAL_RUN.result.window.counted)
     assert (one.a.low or 1) < 1.0
 
 
-def test_earlier_runs_of_the_same_kind_give_single_runs_their_verdict() -> None:
+def test_three_earlier_runs_of_the_same_kind_give_single_runs_their_verdict() -> None:
     a, b = sides([1.0], [1.2])
     a, b = (side(s.label, *(r._replace(result=_narrow(r.result)) for r in s.runs)) for s in (a, b))
-    earlier = [entry(f"e{n}", 1.0 + 0.001 * n) for n in range(6)]
+    earlier = [entry(f"e{n}", 1.0 + 0.001 * n) for n in range(3)]
     named = [entry("a0", 1.0), entry("b0", 1.2)]
     one = figure(compare(a, b, history=lambda: [*earlier, *named]), "seconds/step")
-    assert one.verdict == "worse"
-    assert "6 runs of the same kind" in one.why
-    few = figure(compare(a, b, history=lambda: [*earlier[:4], *named]), "seconds/step")
-    assert few.verdict == "no verdict"
+    assert one.verdict == Verdict.WORSE
+    assert "noise of 3 other runs" in one.why
+    few = compare(a, b, history=lambda: [*earlier[:2], *named])
+    assert few.verdict == Verdict.INCONCLUSIVE
+    near = compare(a, a._replace(runs=sides([1.0], [1.002])[1].runs), history=lambda: [*earlier, *named])
+    assert near.verdict == Verdict.INCONCLUSIVE
 
 
 def _narrow(result: Any) -> Any:
@@ -116,15 +151,12 @@ def _narrow(result: Any) -> Any:
 def test_runs_of_another_kind_give_no_noise(changes: dict[str, Any]) -> None:
     earlier = [entry(f"e{n}", 1.0 + 0.001 * n, **changes) for n in range(9)]
     named = [entry("a0", 1.0), entry("b0", 1.2)]
-    one = figure(compare(*sides([1.0], [1.2]), history=lambda: [*earlier, *named]), "seconds/step")
-    assert one.verdict == "no verdict"
+    assert compare(*sides([1.0], [1.2]), history=lambda: [*earlier, *named]).verdict == Verdict.INCONCLUSIVE
 
 
 def test_a_single_run_against_a_set_takes_the_noise_of_the_set() -> None:
-    a, b = sides([1.0, 1.001, 0.999, 1.0005, 0.9995], [1.05])
-    assert figure(compare(a, b), "seconds/step").verdict == "worse"
-    a, b = sides([1.0, 1.001, 0.999], [1.05])
-    assert figure(compare(a, b), "seconds/step").verdict == "no verdict"
+    assert compare(*sides([1.0, 1.001, 0.999], [1.2])).verdict == Verdict.WORSE
+    assert compare(*sides([1.0, 1.001], [1.2])).verdict == Verdict.INCONCLUSIVE
 
 
 # --- what may not be compared ---------------------------------------------------------------------
@@ -151,7 +183,7 @@ def test_runs_that_prove_no_speed_are_left_out_and_a_side_without_runs_is_refuse
     found = compare(side("A", *a.runs, bad), b)
     assert found.refused == []
     assert why in found.a.left_out["bad"]
-    assert figure(found, "seconds/step").verdict == "worse"
+    assert found.verdict == Verdict.WORSE
     for refused in (compare(side("A", bad), b), compare(a, side("B", bad))):
         assert len(refused.refused) == 1
         assert why in refused.refused[0]
@@ -163,7 +195,7 @@ def test_a_slowed_run_is_no_baseline_and_on_the_other_side_it_is_said_loudly() -
     a, b = sides(FAST, SLOW, **slowed)
     found = compare(a, b)
     assert found.refused == []
-    assert found.notes[0].startswith("B WAS SLOWED ON PURPOSE by 50%")
+    assert (found.warnings[0].kind, "by 50%" in found.warnings[0].text) == ("slowed", True)
     refused = compare(b, a)
     assert "it can be no baseline" in refused.refused[0]
 
@@ -211,7 +243,7 @@ def test_models_have_an_mfu_in_common() -> None:
         for s, percent in ((a, 40.0), (b, 50.0))
     )
     found = compare(a, b)
-    assert (figure(found, "MFU").verdict, figure(found, "MFU").percent) == ("better", pytest.approx(25.0))
+    assert (figure(found, "MFU").verdict, figure(found, "MFU").percent) == (Verdict.BETTER, pytest.approx(25.0))
     assert "sequence length" in figure(found, "tokens/s").why
     assert figure(found, "tokens/s").percent is None
     assert figure(found, "host memory").percent is None
@@ -221,7 +253,7 @@ def test_another_batch_takes_the_seconds_and_leaves_the_tokens() -> None:
     found = compare(*sides(FAST, SLOW, benchmark={"global_batch_size": 4}))
     assert "a step holds more tokens on one side" in figure(found, "seconds/step").why
     assert figure(found, "seconds/step").percent is None
-    assert figure(found, "tokens/s").verdict == "worse"
+    assert figure(found, "tokens/s").verdict == found.verdict == Verdict.WORSE
     assert figure(found, "last loss").percent is None
     assert "global batch size: 2 -> 4" in found.asked
 
@@ -235,7 +267,7 @@ def test_an_mfu_of_another_convention_precision_or_peak_is_refused_alone(other: 
     found = compare(a, b)
     assert figure(found, "MFU").percent is None
     assert "no convention and peak in common: A: 41.0% (dense, 989 TFLOP/s bf16)" in figure(found, "MFU").why
-    assert figure(found, "tokens/s").verdict == "worse"
+    assert found.verdict == Verdict.WORSE
 
 
 def pgle(way: str, applied: bool) -> Any:
@@ -256,24 +288,43 @@ def test_the_same_run_in_two_folders_counts_once() -> None:
     assert len(found.a.run_ids) == 3
 
 
-# --- what is said beside --------------------------------------------------------------------------
+# --- warnings -------------------------------------------------------------------------------------
 
 
-def test_sides_that_ran_one_after_the_other_are_said_to() -> None:
-    def at(minute: int) -> str:
-        return f"20261122T06{minute:02}00Z-jax-llama2_tiny-pretrain-bf16-1xcpu-00{minute:02}"
-
-    first = side("A", *(run(at(n), one) for n, one in enumerate(FAST)))
-    later = side("B", *(run(at(10 + n), one) for n, one in enumerate(SLOW)))
-    turns = side("B", *(run(at(2 * n + 1), one) for n, one in enumerate(SLOW)))
-    assert any("all runs of A began before those of B" in note for note in compare(first, later).notes)
-    assert any("all runs of B began before those of A" in note for note in compare(later, first).notes)
-    assert not any("began before" in note for note in compare(first, turns).notes)
-    alike = compare(first, side("B", *(run(at(10 + n), 1.02 + 0.03 * (n == 1)) for n in range(3))))
-    assert "A was run before B" in figure(alike, "seconds/step").why
-    assert not any("began before" in note for note in alike.notes)  # that is said already
+def at(minute: int) -> str:
+    return f"20261122T06{minute:02}00Z-jax-llama2_tiny-pretrain-bf16-1xcpu-00{minute:02}"
 
 
-def test_a_run_far_off_is_named() -> None:
-    a, b = sides([1.0, 1.001, 0.999, 1.002, 0.998, 1.5], [1.0, 1.001, 0.999, 1.002, 0.998, 1.0005])
-    assert "a5 lies far from the other runs of its side, and counts as less far" in compare(a, b).notes
+def warned(order: str, **of_b: Any) -> dict[str, str | None]:
+    """Of runs in this order, such as ABBA: the kind of each warning, with its command."""
+    runs = [
+        (letter, run(at(minute), 1.0 + 0.001 * minute, **(of_b if letter == "B" else {})))
+        for minute, letter in enumerate(order)
+    ]
+    found = compare(*(side(name, *(one for letter, one in runs if letter == name)) for name in "AB"))
+    return {one.kind: one.next_command for one in found.warnings}
+
+
+@pytest.mark.parametrize("order", ["ABABAB", "ABBAAB", "ABBAABBA", "AABAABAAB"])
+def test_sides_in_turns_have_no_warning(order: str) -> None:
+    assert "not interleaved" not in warned(order)
+
+
+@pytest.mark.parametrize("order", ["AAABBB", "BBBAAA", "AAABBBBBBAAA", "AABBBBAA"])
+def test_sides_that_were_not_run_in_turns_have_a_warning(order: str) -> None:
+    assert "not interleaved" in warned(order)
+
+
+def test_the_warning_has_the_command_that_runs_both_in_turns() -> None:
+    assert warned("AAABBB")["not interleaved"] is None  # nothing that run.py could list differs
+    command = warned("AAABBB", benchmark={"dtype": "fp32"})["not interleaved"]
+    assert command == "python launch/run.py --backend=jax --model=llama2_tiny --dtype=bf16,fp32 --repeats=3"
+
+
+def test_an_unknown_order_and_few_runs_and_other_steps_are_warned_of() -> None:
+    a, b = sides(FAST, SLOW)
+    unknown = side("B", *(r._replace(nodes=[]) for r in b.runs))
+    assert "not interleaved" in [one.kind for one in compare(a, unknown).warnings]
+    window = msgspec.structs.replace(REAL_RUN.result.window, first_step=7)
+    kinds = [one.kind for one in compare(*sides(FAST[:1], SLOW[:2], result={"window": window})).warnings]
+    assert {"few runs", "other steps"} <= {*kinds}

@@ -1,116 +1,166 @@
-"""How far one side is from the other: the arithmetic, and whether it holds what it says, by simulation."""
+"""How far one side is from the other: the arithmetic, the verdicts, and how often they are right, by simulation."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.comparing import intervals
-from benchmarks.comparing.days import Noise, Spread
-from benchmarks.comparing.intervals import Estimate, Level, between_pairs, between_sets, between_windows, with_noise
-from benchmarks.measuring.statistics import median_interval
-from tests.benchmarks.comparing.nights import NOISE, Random, rates, sets, singles
-from tests.benchmarks.made_steps import Array, autoregressive
+from benchmarks.comparing.intervals import (
+    Interval,
+    noise_of,
+    of_few,
+    of_one_side,
+    of_pairs,
+    of_sets,
+    percent,
+    verdict_of,
+)
+from benchmarks.verdict import Verdict
 
-DRAWS = 2000
+DRAWS = 1000
+NOISE = 0.003  # of run medians, as logarithms
+Random = np.random.RandomState
 
 
 # --- arithmetic ---------------------------------------------------------------------------------
 
 
-def test_sets_are_held_side_by_side_as_scipy_does_it() -> None:
-    a, b = [0.0, 0.01, 0.03, 0.02], [0.05, 0.02, 0.06]
-    found = between_sets(a, b)
-    expected = stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    narrower = stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.90)
-    assert (found.centre - found.equal, found.centre + found.equal) == pytest.approx((narrower.low, narrower.high))
-
-
-def test_a_run_far_off_counts_as_less_far_from_six_runs_on() -> None:
-    calm = [0.001 * number for number in range(6)]
-    disturbed = [*calm[:5], 0.5]
-    assert 0 < between_sets(calm, disturbed).centre < 0.01
-    assert intervals.level(disturbed).clipped == [5]
-    assert between_sets(calm[:5], disturbed[1:]).centre == pytest.approx(0.1, abs=0.01)  # of 5 none is the odd one
+def test_sets_and_pairs_have_the_intervals_of_scipy() -> None:
+    a, b = [0.0, 0.01, 0.03, 0.02], [0.05, 0.02, 0.06, 0.01]
+    welch = stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    assert of_sets(a, b)[:3] == pytest.approx((0.02, welch.low, welch.high))
+    pairs = stats.ttest_rel(b, a).confidence_interval(0.95)
+    assert of_pairs(a, b)[:3] == pytest.approx((0.02, pairs.low, pairs.high))
 
 
 def test_pairs_see_through_what_slows_both_runs() -> None:
-    found = between_pairs([(one + 0.02) - one for one in (0.0, 0.3, -0.2, 0.1)])
-    assert found.centre == pytest.approx(0.02)
-    assert found.half_width == pytest.approx(0.0, abs=1e-12)
+    machine = [0.0, 0.3, -0.2, 0.1]
+    found = of_pairs(machine, [one + 0.02 for one in machine])
+    assert found[:3] == pytest.approx((0.02, 0.02, 0.02))
 
 
-def test_two_windows_are_put_together_each_with_its_own_side() -> None:
-    found = between_windows(Level(0.0, -0.01, 0.03), Level(0.1, 0.08, 0.14))
-    assert found.low == pytest.approx(0.1 - math.hypot(0.02, 0.03))
-    assert found.high == pytest.approx(0.1 + math.hypot(0.04, 0.01))
-    assert found.lacks
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_fewer_than_three_pairs_have_no_interval(count: int) -> None:
+    found = of_pairs([0.0] * count, [0.5] * count)
+    assert (found.low, verdict_of(found, 1.0)[0]) == (None, Verdict.INCONCLUSIVE)
 
 
-def test_a_known_noise_counts_once_for_each_run() -> None:
-    noise = Noise(Spread(1e-4, 4), None, None)
-    found = with_noise([0.0], [0.1, 0.2], ([1], [1, 1]), noise)
-    assert found.centre == pytest.approx(0.15)
-    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 4) * 0.01 * math.sqrt(1.5))
+def test_equal_runs_have_an_interval_without_width() -> None:
+    assert of_sets([0.0] * 3, [0.1] * 3)[:3] == pytest.approx((0.1, 0.1, 0.1))
+    assert of_sets([0.0] * 3, [0.0] * 3)[:3] == (0.0, 0.0, 0.0)
+    assert of_one_side([0.1] * 3)[:3] == pytest.approx((0.1, 0.1, 0.1))
+
+
+def test_two_single_runs_need_the_gap_of_their_windows_to_exceed_the_noise() -> None:
+    a, b = Interval(0.0, -0.01, 0.03), Interval(0.1, 0.08, 0.14)
+    noise = noise_of([[0.0, 0.001, 0.002], [0.5]])  # a group of one run shows no noise
+    assert noise is not None and (noise.runs, noise.deviation) == (3, pytest.approx(0.001))
+    reach = stats.t.ppf(0.975, 2) * 0.001 * math.sqrt(2)
+    found = of_few(a, b, (1, 1), noise)
+    assert (found.low, found.high) == pytest.approx((0.08 - 0.03 - reach, 0.14 + 0.01 + reach))
+    assert of_few(a, b, (1, 1), None).low is None
+    assert of_few(a._replace(low=None), b, (1, 1), noise).low is None
+
+
+def test_a_run_against_a_set_takes_the_noise_of_the_set() -> None:
+    logs = [0.0, 0.01, -0.01]
+    found = of_few(of_one_side(logs), Interval(0.1, 0.1, 0.1), (3, 1), noise_of([logs]))
+    reach = stats.t.ppf(0.975, 2) * 0.01 * math.sqrt(1 + 1 / 3)
+    assert (found.low, found.high) == pytest.approx((0.1 - reach, 0.1 + reach))
+
+
+def test_noise_of_several_kinds_is_around_each_mean() -> None:
+    found = noise_of([[0.0, 0.01, -0.01], [1.0, 1.01, 0.99]])
+    assert found is not None
+    assert (found.deviation, found.freedom, found.runs) == (pytest.approx(0.01), 4, 6)
+    assert noise_of([[0.0, 1.0]]) is None
+
+
+def test_an_unsettled_step_time_widens_the_side_to_which_it_moves() -> None:
+    found = Interval(0.02, 0.01, 0.03)
+    assert found.widened(-0.02)[:3] == pytest.approx((0.02, -0.01, 0.03))
+    assert found.widened(0.02)[:3] == pytest.approx((0.02, 0.01, 0.05))
+    assert Interval(0.02).widened(1.0) == Interval(0.02)
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "verdict"),
+    [
+        (1.5, 2.5, 1.0, Verdict.WORSE),
+        (-2.5, -1.5, 1.0, Verdict.BETTER),
+        (0.5, 1.5, 1.0, Verdict.WORSE),
+        (0.2, 0.8, 1.0, Verdict.SAME),
+        (-0.8, 0.8, 1.0, Verdict.SAME),
+        (0.2, 0.8, 0.0, Verdict.WORSE),
+        (-0.2, 1.2, 1.0, Verdict.INCONCLUSIVE),
+        (-1e-9, 1e-9, 0.0, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_the_verdict_follows_from_the_interval_and_the_margin(
+    low: float, high: float, margin: float, verdict: Verdict
+) -> None:
+    """In percent; of tokens/s, whose interval is mirrored, too."""
+    ends = [math.log1p(end / 100) for end in (low, high)]
+    assert verdict_of(Interval(sum(ends) / 2, *ends), margin)[0] == verdict
+    mirrored = Interval(-sum(ends) / 2, -ends[1], -ends[0])
+    if verdict != Verdict.SAME:
+        assert verdict_of(mirrored, margin, lower_is_better=False)[0] == verdict
 
 
 # --- how often it is right ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outliers", [0.0, 0.03])
-@pytest.mark.parametrize("wider", [1.0, 3.0])
-@pytest.mark.parametrize("runs", [(3, 3), (5, 5), (10, 10), (3, 10)])
-def test_intervals_of_sets_hold_the_truth_and_verdicts_are_seldom_false(
-    runs: tuple[int, int], wider: float, outliers: float
-) -> None:
-    found = rates(lambda random: sets(random, runs, outliers, wider), DRAWS, 7)
-    assert found.held >= 0.93
-    assert found.with_margin <= 0.05
-    assert found.without <= 0.07
+def logs(random: Random, runs: int, noise: float = NOISE) -> list[float]:
+    return [float(one) for one in random.normal(0.0, noise, runs)]
 
 
-@pytest.mark.parametrize(
-    ("earlier", "outliers", "false_at_most"), [(5, 0.0, 0.05), (10, 0.0, 0.06), (20, 0.0, 0.06), (10, 0.03, 0.10)]
-)
-def test_single_runs_beside_a_known_noise(earlier: int, outliers: float, false_at_most: float) -> None:
-    """A lone run that was disturbed looks like a change: where 3% are, 8% of verdicts on nothing are false."""
-    found = rates(lambda random: singles(random, earlier, outliers), DRAWS, 11)
-    assert found.with_margin <= false_at_most
-    assert found.held >= (0.93 if not outliers else 0.88)
+def single(random: Random) -> Interval:
+    """A run whose window is a tenth as uncertain as runs differ."""
+    (centre,) = logs(random, 1)
+    return Interval(centre, centre - NOISE / 10, centre + NOISE / 10)
 
 
-def steps(random: Random, count: int = 50) -> Array:
-    """One run: its own level, and steps that depend on each other."""
-    noise = NOISE * autoregressive(random, (count,), 0.5)
-    seconds: Array = np.exp(random.normal(0.0, NOISE) + noise)
-    return seconds
+def few(random: Random, earlier: int) -> Interval:
+    return of_few(single(random), single(random), (1, 1), noise_of([logs(random, earlier)]))
+
+
+EQUAL_SIDES: dict[str, Callable[[Random], Interval]] = {
+    "3 and 3 runs": lambda random: of_sets(logs(random, 3), logs(random, 3)),
+    "10 and 10 runs": lambda random: of_sets(logs(random, 10), logs(random, 10)),
+    "3 and 10 runs, the 10 noisier": lambda random: of_sets(logs(random, 3), logs(random, 10, 3 * NOISE)),
+    "3 pairs": lambda random: of_pairs(logs(random, 3), logs(random, 3)),
+    "6 pairs": lambda random: of_pairs(logs(random, 6), logs(random, 6)),
+    "1 and 1 run, 3 earlier": lambda random: few(random, 3),
+    "1 and 1 run, 20 earlier": lambda random: few(random, 20),
+}
+
+
+@pytest.mark.parametrize("margin", [0.0, 1.0])
+@pytest.mark.parametrize("sides", EQUAL_SIDES)
+def test_equal_sides_are_seldom_called_better_or_worse(sides: str, margin: float) -> None:
+    random = Random(7)
+    found = [verdict_of(EQUAL_SIDES[sides](random), margin)[0] for _ in range(DRAWS)]
+    false = sum(verdict in (Verdict.BETTER, Verdict.WORSE) for verdict in found) / DRAWS
+    assert false <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / DRAWS)  # 5%, and two standard errors of so many draws
+
+
+def test_ten_runs_a_side_show_a_difference_of_one_percent() -> None:
+    random = Random(9)
+    found = [of_sets(logs(random, 10), [one + 0.01 for one in logs(random, 10)]) for _ in range(200)]
+    assert np.mean([verdict_of(one, 0.0)[0] == Verdict.WORSE for one in found]) >= 0.95
+    assert np.mean([one.centre for one in found]) == pytest.approx(0.01, abs=0.0005)
+    assert percent(0.01) == pytest.approx(1.005, abs=0.001)
 
 
 def test_steps_taken_as_if_independent_are_wrong_most_of_the_time() -> None:
     """The negative control: all steps of 3 runs a side in one t test see differences where there is none."""
-    random, draws, naive = Random(12), 400, 0
-
-    def drawn(random: Random) -> Estimate:
-        return between_sets(*([float(np.log(np.median(steps(random)))) for _ in range(3)] for _ in range(2)))
-
-    for _ in range(draws):
-        a, b = (np.concatenate([steps(random) for _ in range(3)]) for _ in range(2))
+    random, naive = Random(12), 0
+    for _ in range(200):
+        a, b = (np.concatenate([random.normal(level, NOISE, 50) for level in logs(random, 3)]) for _ in range(2))
         naive += stats.ttest_ind(a, b, equal_var=False).pvalue < 0.05
-    assert naive / draws > 0.5
-    assert rates(drawn, draws, 12).without < 0.07
-
-
-def test_two_single_runs_have_no_verdict_and_their_windows_differ_far_too_often() -> None:
-    def drawn(random: Random) -> Estimate:
-        windows = []
-        for _ in range(2):
-            found = median_interval(list(steps(random)))
-            assert found is not None
-            windows.append(Level(math.log(found.median), math.log(found.low), math.log(found.high)))
-        return between_windows(*windows)
-
-    found = rates(drawn, 300, 13)
-    assert found.none == 1.0
-    assert found.held < 0.9
+    assert naive / 200 > 0.5

@@ -21,7 +21,7 @@ def found(**of_b: object) -> Comparison:
 def test_the_table_says_figures_then_reasons_then_causes() -> None:
     text = table_text(found(benchmark={"knobs": {"remat_policy": "full"}}))
     assert re.search(r"seconds/step +1000 ms +1\.05 s +\+5\.00% +\+4\.\d\d% to \+5\.\d\d% +worse", text)
-    order = ["asked otherwise:", "seconds/step", "Welch's t", "what differs, the most likely cause first:"]
+    order = ["requested differences:", "seconds/step", "Welch's t", "what differs, the most likely cause first:"]
     assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
     assert re.search(r"\d+  setting remat_policy: minimal -> full \(weight 90: ", text)
     assert max(map(len, text.splitlines()[1:])) <= 118
@@ -49,7 +49,7 @@ def test_runs_have_the_names_that_they_are_called_by() -> None:
     a, b = side("tag=x", run("x-0001"), failed), side("tag=y", run("x-0002"))
     text = table_text(shortened(compare(a, b), {"x-0001": "01", "x-0002": "02", "x-0009": "09"}))
     assert "A  x (01)" in text
-    assert "left out of A: 09: failed" in text
+    assert "excluded from A: 09: failed" in text
 
 
 def test_many_causes_are_cut_and_the_json_has_all() -> None:

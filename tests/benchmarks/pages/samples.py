@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.comparing.values import Cause, Comparison, Difference, Figure, Side
+from benchmarks.comparing.values import Cause, Caution, Comparison, Difference, Figure, Side
 from benchmarks.configs import Configs
 from benchmarks.gate.values import (
     Budget,
@@ -23,15 +23,18 @@ from benchmarks.pages.run import RunMaterial
 from benchmarks.references.nearest_reference import nearest_of_result
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Recompute
+from benchmarks.verdict import Verdict
 from jax_backend import BACKEND
 from tests.benchmarks.measuring.test_summary import DONE, record_of, steps_of
 
 CONFIGS = Configs()
 SECONDS = Metric(name="seconds_per_step", title="seconds per step", unit="s", direction="lower")
+NOT_TESTED = Verdict.NOT_TESTED
+CAUTION = Caution(kind="not interleaved", text="not run in turns", next_command="python run.py --repeats=3")
 EXCESS = Metric(name="excess", title="excess", unit="ratio", direction="lower")
 
 
-def difference(name: str = "seconds per step", **changes: Any) -> Difference:
+def difference(name: str = "seconds per step", verdict: Verdict = Verdict.WORSE, **changes: Any) -> Difference:
     known: dict[str, Any] = {
         "name": name,
         "unit": "s",
@@ -41,7 +44,7 @@ def difference(name: str = "seconds per step", **changes: Any) -> Difference:
         "percent": 5.03,
         "low": 4.1,
         "high": 6.0,
-        "verdict": "worse",
+        "verdict": verdict,
         "why": "B takes 5.03% longer, and the interval holds no 0",
     }
     return Difference(**{**known, **changes})
@@ -52,11 +55,13 @@ def comparison(**changes: Any) -> Comparison:
         "a": Side(label="october", run_ids=["run-a1", "run-a2", "run-a3"], left_out={"run-a4": "profiled"}),
         "b": Side(label="november", run_ids=["run-b1", "run-b2", "run-b3"], left_out={}),
         "refused": [],
+        "verdict": Verdict.WORSE,
+        "warnings": [CAUTION],
         "differences": [
             difference(),
-            difference("tokens/s", unit="", direction="higher", percent=-4.79, low=-5.7, high=-3.9),
-            difference("MFU", unit="%", a=None, percent=None, low=None, high=None, verdict="no verdict", why="none"),
-            difference("excess", unit="", percent=0.2, low=-0.9, high=1.1, verdict="no difference shown", why="-"),
+            difference("tokens/s", NOT_TESTED, unit="", direction="higher", percent=-4.79, low=-5.7, high=-3.9),
+            difference("MFU", NOT_TESTED, unit="%", a=None, percent=None, low=None, high=None, why="none"),
+            difference("last loss", NOT_TESTED, unit="", percent=2.2, low=None, high=None, moved=True),
         ],
         "causes": [
             Cause(rank=2, kind="environment", name="NCCL_ALGO", a=None, b="Ring", why="it was set on one side alone"),

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.comparing.turns import in_turns
+from benchmarks.comparing.admission import interleaved
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, UnknownName
 from benchmarks.request import flag_lists
@@ -16,6 +16,7 @@ from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark
 from jax_backend import BACKEND
+from tests.benchmarks.comparing.made import run
 from tests.benchmarks.sweeps.test_scaling import result, scale
 
 TINY: dict[str, str | None] = {"backend": "jax", "model": "llama2_tiny"}
@@ -193,10 +194,13 @@ def test_any_two_cells_are_run_in_turns(lists: dict[str, str | None], repeats: i
     """As compare.py judges it, whichever lists make the cells."""
     requests = cells(**lists)
     order = sweep.slots(len(requests), repeats)
-    times = [[float(place) for place, slot in enumerate(order) if slot.cell == cell] for cell in range(len(requests))]
-    assert all(in_turns((one, other)) for one, other in combinations(times, 2))
-    one_after_the_other = [float(place) for place in range(2 * repeats)]
-    assert not in_turns((one_after_the_other[:repeats], one_after_the_other[repeats:]))
+    runs = [
+        [run(f"20261122T06{place:02}00Z-x") for place, slot in enumerate(order) if slot.cell == cell]
+        for cell in range(len(requests))
+    ]
+    assert all(interleaved(one, other) for one, other in combinations(runs, 2))
+    in_order = [run(f"20261122T06{place:02}00Z-x") for place in range(2 * repeats)]
+    assert not interleaved(in_order[:repeats], in_order[repeats:])
 
 
 def test_valid_and_going_runs_are_kept_and_all_others_run_again() -> None:

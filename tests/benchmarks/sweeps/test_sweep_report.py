@@ -9,6 +9,7 @@ from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Checked, Sweep, SweepRun
 from benchmarks.sweeps.sweep_report import report_of, table_text
+from benchmarks.verdict import Verdict
 from tests.benchmarks.sweeps.test_scaling import result, scale
 from tests.benchmarks.sweeps.test_sweep import a_sweep, cells, outcome, resolved, with_runs
 
@@ -82,9 +83,8 @@ def test_cells_that_differ_in_pgle_alone_are_compared() -> None:
     ]  # fmt: skip
     for one in found.gains:
         assert len(one.pairs) == 3
-        assert one.verdict == "improvement"
-        assert one.speedup_percent is not None
-        assert one.speedup_percent.value == pytest.approx(100 / 0.9 - 100, abs=1e-4)
+        assert one.verdict == Verdict.BETTER
+        assert one.percent == pytest.approx(-10, abs=1e-4)
         assert one.notes == []  # the runs of each pair are neighbours, backwards too
     assert [(pair.base_run, pair.way_run) for pair in found.gains[1].pairs] == [
         ("2-1", "3-1"), ("2-2", "3-2"), ("2-3", "3-3"),
@@ -102,7 +102,7 @@ def test_three_ways_are_held_against_the_one_without() -> None:
 def test_without_off_the_first_way_is_the_base() -> None:
     of, results = ran(a_sweep(repeats=3, pgle="nsys,auto"))
     (only,) = report_of(of, results).gains
-    assert (only.base, only.way, only.verdict) == ("nsys", "auto", "regression")
+    assert (only.base, only.way, only.verdict) == ("nsys", "auto", Verdict.WORSE)
 
 
 def test_a_cell_whose_partner_cannot_run_has_no_gain_and_the_partner_is_named() -> None:
@@ -122,7 +122,7 @@ def test_of_a_pair_that_is_left_out_the_reason_is_that_of_its_run() -> None:
         "repeat 3: auto: 1-3 left no result that can be read: it was cut off, or its folder is gone",
         "repeat 4: auto: 1-4 goes on",
     ]
-    assert only.verdict == "no verdict"
+    assert only.verdict == Verdict.INCONCLUSIVE
 
 
 def test_off_and_auto_are_two_series() -> None:
@@ -134,4 +134,4 @@ def test_off_and_auto_are_two_series() -> None:
     text = table_text(found)
     assert "1 x" not in text.splitlines()[0]
     assert text.count("· PGLE off ·") == text.count("· PGLE auto ·") == 1
-    assert text.index("what PGLE gains") > text.index("Efficiency")
+    assert text.index("PGLE, in pairs of runs") > text.index("Efficiency")

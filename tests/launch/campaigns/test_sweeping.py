@@ -161,8 +161,8 @@ def test_an_ab_runs_in_turn_and_ends_with_the_gain_and_its_verdict(
     shown = capsys.readouterr()
     row = next(line for line in shown.out.splitlines() if line.startswith("  jax llama2_tiny --pgle=auto"))
     assert "3 of 3" in row
-    assert "+11.11%" in row
-    assert row.endswith("improvement")
+    assert "-10.00%" in row
+    assert row.endswith("better")
     path = next(queue.output_dir.glob("sweep-*.json"))
     assert sweeping.sweep_text(sweeping.report_of_file(path), path) in shown.out
 

@@ -147,7 +147,7 @@ def test_a_wrong_request_fails_and_its_error_replaces_the_comment(
     assert (compared.returncode, posted.returncode) == (2, 0)
     (ours,) = github.kept[pull_request.PER_PAGE :]
     for text in (compared.stderr, ours["body"]):
-        assert "'--no/where' is no run's folder, and none with runs" in text
+        assert "'--no/where' is not a run" in text
     assert "seconds/step" not in ours["body"]
 
 

@@ -14,6 +14,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.job_record import SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.find_runs import find_runs, place_of
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
 from jax_backend import BACKEND
 from launch.slurm import run_states, watch
@@ -115,8 +116,8 @@ def test_a_run_that_nobody_can_look_at_hides_no_other(tmp_path: Path, monkeypatc
         return stat(path, **more)
 
     monkeypatch.setattr(Path, "stat", stale)
-    assert [run.run_id for run in run_states.find_runs(tmp_path)] == ["a", "b"]
-    assert run_states.place_of(str(tmp_path / "a"), tmp_path) == tmp_path / "a"
+    assert [run.run_id for run in find_runs(tmp_path)] == ["a", "b"]
+    assert place_of(str(tmp_path / "a"), tmp_path) == tmp_path / "a"
 
 
 def test_a_run_that_goes_on_is_not_called_silent_and_a_second_follower_writes_no_step_twice(

@@ -1,90 +1,59 @@
-"""The figures that are compared: where each stands in a result, which way is better, and what it may be held against.
+"""The metrics that are compared: where each is in a result, which way is better, and what may be compared by it.
 
-Pure. A figure is refused alone, with its reason, where the two sides' mean different things by it.
+Pure. If the two sides mean different things by a metric, it is refused with its reason, and the others stay.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.comparing.runs import ComparedRun, Runs
-from benchmarks.comparing.together import STEP_TIME
 from benchmarks.comparing.values import Direction
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.request import lora_words
-from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Lora, Model
 
 NO_DIMENSIONS = ("name", "backend_settings", "source", "date", "max_sequence_length")  # of a model
 
 
-class FigureKind(NamedTuple):
-    """A figure of all runs of both sides; all are compared as logarithms, so differences are ratios."""
+class ComparedMetric(NamedTuple):
+    """A metric of all runs of both sides; all are compared as logarithms, so differences are ratios."""
 
     name: str
     unit: str
     direction: Direction
     value: Callable[[ComparedRun], float | None]
-    of_history: Callable[[FinishedRun], float | None]  # what of earlier runs has the same noise
     refused: str | None = None  # why these two sides may not be compared by it
-    window: int = 0  # 1, -1: it is, or is the inverse of, seconds/step, whose interval its window gives
-    of_ratio: bool = False  # it is a share above 1, which the ratio of 1 + share says
+    step_time: int = 0  # 1, -1: it is, or is the inverse of, seconds/step; the first of these gets the verdict
+    flagged: bool = False  # if it moves by more than the margin
     note: str = ""
-    effective: bool = False  # it is the inverse of the mean seconds/step
-    absent: bool = False  # neither side has it
-
-    @property
-    def of_seconds(self) -> int:
-        """1, -1: it goes with, or against, the seconds of a step; 0: neither."""
-        return -1 if self.effective else self.window
-
-    @property
-    def family(self) -> str:
-        """Figures of one family are one figure in other units."""
-        return STEP_TIME if self.window else self.name
-
-    def log(self, value: float) -> float | None:
-        """None: it has no logarithm, and no ratio."""
-        whole = 1 + value if self.of_ratio else value
-        return math.log(whole) if whole > 0 and math.isfinite(whole) else None
-
-    def shown(self, log: float) -> float:
-        """The figure in its unit, from its logarithm."""
-        return 100 * math.expm1(log) if self.of_ratio else math.exp(log)
+    absent: bool = False  # no run has it
 
 
-def _seconds(run: FinishedRun) -> float | None:
-    return run.seconds_per_step
-
-
-def figure_kinds(a: Runs, b: Runs) -> list[FigureKind]:
-    """Every figure of these two sides, in the order in which they are shown."""
+def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
+    """Every metric of these two sides, in the order in which they are shown."""
     work = _other_work(a[0], b[0])
     other_batch = _unequal("global batch", *(run.benchmark.global_batch_size for run in (a[0], b[0])))
     batch = f"they differ in {other_batch}" if other_batch else None
     step = f"{batch}: a step holds more tokens on one side; see tokens/s" if batch else None
     return [
-        FigureKind(
-            "seconds/step", "s", "lower", lambda r: r.result.seconds_per_step.median, _seconds, work or step, 1
+        ComparedMetric(
+            "seconds/step", "s", "lower", lambda run: run.result.seconds_per_step.median, work or step, step_time=1
         ),
-        FigureKind("tokens/s", "tokens/s", "higher", lambda r: r.result.tokens_per_second, _seconds, work, -1),
-        FigureKind(
-            "tokens/s per GPU", "tokens/s", "higher", lambda r: r.result.tokens_per_second_per_gpu, _seconds, work, -1
+        ComparedMetric(
+            "tokens/s", "tokens/s", "higher", lambda run: run.result.tokens_per_second, work, step_time=-1
+        ),
+        ComparedMetric(
+            "tokens/s per GPU", "tokens/s", "higher", lambda run: run.result.tokens_per_second_per_gpu, work,
+            step_time=-1,
         ),
         _utilisation("MFU", a, b, lambda run: run.result.mfu or []),
         _utilisation("HFU", a, b, lambda run: run.result.hfu or []),
-        FigureKind(
-            "effective tokens/s", "tokens/s", "higher", lambda r: r.result.tokens_per_second_effective,
-            lambda entry: entry.seconds_mean, work, effective=True,
+        ComparedMetric(
+            "effective tokens/s", "tokens/s", "higher", lambda run: run.result.tokens_per_second_effective, work
         ),
-        FigureKind(
-            "excess", "%", "lower", lambda r: r.result.seconds_per_step.excess,
-            lambda entry: None if entry.excess is None else 1 + entry.excess, of_ratio=True,
-            note="mean over median, less 1; the difference is that of mean over median",
-        ),
-        FigureKind(
-            "last loss", "", "same", lambda r: r.result.loss.last, lambda entry: entry.last_loss,
-            work or batch or _other_loss(a, b),
+        ComparedMetric(
+            "last loss", "", "same", lambda run: run.result.loss.last, work or batch or _other_loss(a, b),
+            flagged=True,
         ),
         _memory(a, b, work),
     ]  # fmt: skip
@@ -138,10 +107,10 @@ def _unequal(name: str, one: object, other: object) -> str | None:
     return f"{name} ({one} and {other})" if one != other else None
 
 
-# --- figures that have conditions of their own ----------------------------------------------------
+# --- metrics with their own conditions ----------------------------------------------------
 
 
-def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequence[Mfu]]) -> FigureKind:
+def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequence[Mfu]]) -> ComparedMetric:
     """Of the first convention that all runs have against the same peak of the same precision."""
 
     def by_convention(run: ComparedRun) -> dict[tuple[str, str, float], Mfu]:
@@ -151,8 +120,8 @@ def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequ
     shared = next((key for key in found[0] if all(key in one for one in found)), None)
     if shared is not None:
         note = _convention(found[0][shared])
-        return FigureKind(
-            name, "%", "higher", lambda run: by_convention(run)[shared].percent, _seconds, window=-1, note=note
+        return ComparedMetric(
+            name, "%", "higher", lambda run: by_convention(run)[shared].percent, step_time=-1, note=note
         )
     first = {"A": read(a[0]), "B": read(b[0])}
     without = [side for side, entries in first.items() if not entries]
@@ -164,27 +133,24 @@ def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequ
         sides = (f"{side}: {one[0].percent:.1f}% ({_convention(one[0])})" for side, one in first.items())
         refused = f"no convention and peak in common: {'; '.join(sides)}"
     absent = not any(map(read, (*a, *b)))
-    return FigureKind(name, "%", "higher", lambda _: None, _seconds, refused, -1, absent=absent)
+    return ComparedMetric(name, "%", "higher", lambda _: None, refused, step_time=-1, absent=absent)
 
 
 def _convention(one: Mfu) -> str:
     return f"{one.convention}, {one.peak_tflops:.4g} TFLOP/s {one.precision_peak}"
 
 
-def _memory(a: Runs, b: Runs, work: str | None) -> FigureKind:
+def _memory(a: Runs, b: Runs, work: str | None) -> ComparedMetric:
     kinds = {run.result.benchmark.hardware == "cpu" for run in (*a, *b)}
     if len(kinds) > 1:
         work = "of a GPU on one side, of the host on the other"
     if kinds == {True}:
-        name, read, note = "host memory", _host_memory, "the most that a node held, with all that ran beside"
-    else:
-        name, read, note = "GPU memory", _gpu_memory, "the most that a GPU held"
-    return FigureKind(name, "bytes", "lower", read, lambda entry: entry.memory_bytes, work, note=note)
-
-
-def _gpu_memory(run: ComparedRun) -> float | None:
-    return run.gpu.memory_bytes_max if run.gpu else None
-
-
-def _host_memory(run: ComparedRun) -> float | None:
-    return run.result.telemetry.host_memory_bytes_max if run.result.telemetry else None
+        return ComparedMetric(
+            "host memory", "bytes", "lower",
+            lambda run: run.result.telemetry.host_memory_bytes_max if run.result.telemetry else None,
+            work, flagged=True, note="the most that a node held, with everything that ran on it",
+        )  # fmt: skip
+    return ComparedMetric(
+        "GPU memory", "bytes", "lower", lambda run: run.gpu.memory_bytes_max if run.gpu else None,
+        work, flagged=True, note="the most that a GPU held",
+    )  # fmt: skip
