@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from benchmarks import files
 from benchmarks.comparing.runs import Chosen, ComparedRun, PairPlace, read_run
 from benchmarks.errors import RequestError, closest
@@ -16,7 +18,6 @@ from benchmarks.runs.find_runs import find_run, find_runs
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 from benchmarks.runs.short_names import short_names
-from benchmarks.sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
     from benchmarks.history.index import Index
@@ -25,6 +26,19 @@ CONDITION = re.compile(r"\s*[A-Za-z_]\w*\s*(=|!=|<=|>=|<|>)")
 JOINTS = re.compile(r"[,+\s]+")
 SWEEPS = "sweep-*.json"
 EXAMPLE = "python launch/compare.py 'gpus>=64,dtype=bf16' 'gpus>=64,dtype=fp8'"
+
+
+class _SweepRun(msgspec.Struct, frozen=True):
+    run_id: str
+    cell: int
+    repeat: int
+
+
+class _Sweep(msgspec.Struct, frozen=True):
+    """The part of a sweep's record that pairs its runs."""
+
+    sweep_id: str
+    runs: list[_SweepRun]
 
 
 class Sides:
@@ -135,7 +149,7 @@ def _pair_places(folders: set[Path]) -> dict[str, PairPlace]:
     found: dict[str, PairPlace] = {}
     for path in sorted(path for folder in folders for path in folder.glob(SWEEPS)):
         try:
-            sweep = files.read_json(path, Sweep)
+            sweep = files.read_json(path, _Sweep)
         except (OSError, ValueError):
             continue
         found |= {run.run_id: PairPlace(sweep.sweep_id, run.cell, run.repeat) for run in sweep.runs}

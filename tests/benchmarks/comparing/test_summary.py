@@ -26,7 +26,7 @@ def test_it_has_the_verdict_both_values_the_work_and_the_runs() -> None:
     found = compare(side("dtype=bf16", *bf16), side("dtype=fp8", *fp8))
     assert found.summary == (
         "better: fp8 takes 3.21 s per step, 31.4% less than bf16 (4.68 s), for MaxText llama2_tiny on 64 H100; "
-        "3 runs each, 95% interval -32.02% to -30.79%"
+        "3 runs each, 95% interval -32.01% to -30.80%"
     )
     assert table_text(found).startswith(f"{found.summary}\n")
 
