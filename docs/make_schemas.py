@@ -15,7 +15,7 @@ FILE = REPOSITORY / "docs" / "schemas.json"
 sys.path.insert(0, str(REPOSITORY))
 
 from benchmarks.assets.datasets import Dataset  # noqa: E402
-from benchmarks.comparing.values import Comparison  # noqa: E402
+from benchmarks.compare.values import Comparison  # noqa: E402
 from benchmarks.compilation.variants import Variants  # noqa: E402
 from benchmarks.doctor.order import Diagnosis  # noqa: E402
 from benchmarks.gate.values import Acceptance, NightReport  # noqa: E402

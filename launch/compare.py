@@ -44,9 +44,9 @@ flags.DEFINE_enum("fail_on", "not_comparable", ["not_comparable", "worse"], "Wha
 
 
 def main(argv: list[str]) -> int:
-    from benchmarks.comparing.compare import compare
-    from benchmarks.comparing.sides import Sides
-    from benchmarks.comparing.text import shortened, table_text
+    from benchmarks.compare.compare import compare
+    from benchmarks.compare.sides import Sides
+    from benchmarks.compare.text import shortened, table_text
     from benchmarks.rendering.markdown import headed
     from benchmarks.runs.runfolder import write_atomically
     from launch.reports import html_pages

@@ -1,6 +1,6 @@
 """Two sides on a page: how they differ, whether that is shown, what may have caused it, what was refused. Pure."""
 
-from benchmarks.comparing.text import (
+from benchmarks.compare.text import (
     headings,
     left_out,
     metric_notes,
@@ -10,7 +10,7 @@ from benchmarks.comparing.text import (
     verdict_text,
     warnings,
 )
-from benchmarks.comparing.values import Comparison, Difference, Figure, Side
+from benchmarks.compare.values import Comparison, Difference, Figure, Side
 from benchmarks.pages.drawing import Interval, forest_plot
 from benchmarks.pages.page import (
     UNKNOWN,

@@ -6,7 +6,7 @@ A pair is one run of either way, one started after the other. compare.py compare
 import math
 from collections.abc import Sequence
 
-from benchmarks.comparing.intervals import DEFAULT_MARGIN_PERCENT, of_pairs, percent, verdict_of
+from benchmarks.compare.intervals import DEFAULT_MARGIN_PERCENT, of_pairs, percent, verdict_of
 from benchmarks.measuring import statistics
 from benchmarks.rendering.columns import aligned, columns, plural
 from benchmarks.rendering.report import seconds_text

@@ -16,7 +16,7 @@ from tests.gpu.account import Row
 from tests.stand_ins.nvml.build import MACHINES, build
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-REAL = REPOSITORY / "tests/benchmarks/comparing/real_run/result.json"
+REAL = REPOSITORY / "tests/benchmarks/compare/real_run/result.json"
 FALLING = [12.0 - step / 10 for step in range(60)]
 LIMIT_SECONDS = 60
 

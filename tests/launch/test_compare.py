@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.comparing.sides import Sides, conditions_of, is_filter
+from benchmarks.compare.sides import Sides, conditions_of, is_filter
 from benchmarks.history.filters import parse_condition
 from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
@@ -17,7 +17,7 @@ from benchmarks.sweeps.sweep import Cell, Sweep, SweepRun
 from benchmarks.values import json_text
 from launch.reports.run_index import open_index
 from tests import forked
-from tests.benchmarks.comparing.made import Document, folder
+from tests.benchmarks.compare.made import Document, folder
 from tests.benchmarks.sweeps.test_scaling import scale
 
 REPOSITORY = Path(__file__).resolve().parents[2]

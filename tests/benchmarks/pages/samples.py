@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.comparing.values import Cause, Caution, Comparison, Difference, Figure, Side
+from benchmarks.compare.values import Cause, Caution, Comparison, Difference, Figure, Side
 from benchmarks.configs import Configs
 from benchmarks.gate.values import (
     Budget,

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.comparing.values import Comparison, Side
+from benchmarks.compare.values import Comparison, Side
 from benchmarks.gate.values import NightReport
 from benchmarks.pages.comparison import comparison_part
 from benchmarks.pages.night import night_dates, night_part

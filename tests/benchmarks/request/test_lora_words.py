@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks.backend import backends
-from benchmarks.comparing.metrics import other_adapters
+from benchmarks.compare.metrics import other_adapters
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.capacity import memory_by_part

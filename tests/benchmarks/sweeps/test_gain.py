@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks.comparing.intervals import of_pairs, percent
+from benchmarks.compare.intervals import of_pairs, percent
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import gain
 from benchmarks.sweeps.gain import Gain

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.comparing.admission import interleaved
+from benchmarks.compare.admission import interleaved
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, UnknownName
 from benchmarks.request import flag_lists
@@ -16,7 +16,7 @@ from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark
 from jax_backend import BACKEND
-from tests.benchmarks.comparing.made import run
+from tests.benchmarks.compare.made import run
 from tests.benchmarks.sweeps.test_scaling import result, scale
 
 TINY: dict[str, str | None] = {"backend": "jax", "model": "llama2_tiny"}

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.comparing.compare import compare
-from benchmarks.comparing.values import Comparison
+from benchmarks.compare.compare import compare
+from benchmarks.compare.values import Comparison
 from benchmarks.measuring.summary import Pgle
 from benchmarks.values import PgleSeen
 from benchmarks.verdict import Verdict
-from tests.benchmarks.comparing.made import (
+from tests.benchmarks.compare.made import (
     REAL_RUN,
     entry,
     figure,

@@ -6,8 +6,8 @@ Pure. If the two sides mean different things by a metric, it is refused with its
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from benchmarks.comparing.runs import ComparedRun, Runs
-from benchmarks.comparing.values import Direction
+from benchmarks.compare.runs import ComparedRun, Runs
+from benchmarks.compare.values import Direction
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.request import lora_words
 from benchmarks.values import Lora, Model

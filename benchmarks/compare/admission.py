@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from benchmarks.comparing.intervals import FEWEST_RUNS
-from benchmarks.comparing.metrics import other_dimensions
-from benchmarks.comparing.runs import Chosen, ComparedRun, Runs
-from benchmarks.comparing.values import Caution, Side
+from benchmarks.compare.intervals import FEWEST_RUNS
+from benchmarks.compare.metrics import other_dimensions
+from benchmarks.compare.runs import Chosen, ComparedRun, Runs
+from benchmarks.compare.values import Caution, Side
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import reasons_text
 from benchmarks.request.flag_lists import LISTED

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.comparing.explain import KINDS, causes
-from benchmarks.comparing.runs import ComparedRun, read_run
-from benchmarks.comparing.values import Cause
-from tests.benchmarks.comparing.made import REAL_RUN, Document, Edit, folder, on_gpu, run
+from benchmarks.compare.explain import KINDS, causes
+from benchmarks.compare.runs import ComparedRun, read_run
+from benchmarks.compare.values import Cause
+from tests.benchmarks.compare.made import REAL_RUN, Document, Edit, folder, on_gpu, run
 
 SLOWER = 0.05
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.comparing.runs import Chosen, ComparedRun, PairPlace, read_run
-from benchmarks.comparing.values import Comparison, Difference
+from benchmarks.compare.runs import Chosen, ComparedRun, PairPlace, read_run
+from benchmarks.compare.values import Comparison, Difference
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.runs.finished_run import FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder

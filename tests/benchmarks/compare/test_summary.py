@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.comparing.compare import compare
-from benchmarks.comparing.runs import ComparedRun
-from benchmarks.comparing.text import shown, table_text
-from tests.benchmarks.comparing.made import REAL_RUN, mfu, on_gpu, run, side, sides
+from benchmarks.compare.compare import compare
+from benchmarks.compare.runs import ComparedRun
+from benchmarks.compare.text import shown, table_text
+from tests.benchmarks.compare.made import REAL_RUN, mfu, on_gpu, run, side, sides
 
 FAST, SLOW = (3.2, 3.21, 3.22), (4.66, 4.68, 4.7)
 SAME = (3.2, 3.3, 3.1)

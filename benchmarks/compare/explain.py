@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.comparing.facts import facts_of, numbers_of
-from benchmarks.comparing.runs import Runs
-from benchmarks.comparing.values import Cause
+from benchmarks.compare.facts import facts_of, numbers_of
+from benchmarks.compare.runs import Runs
+from benchmarks.compare.values import Cause
 from benchmarks.measuring import statistics
 from benchmarks.telemetry.gpu import THROTTLE_BITS
 

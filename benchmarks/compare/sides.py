@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from benchmarks import files
-from benchmarks.comparing.runs import Chosen, ComparedRun, PairPlace, read_run
+from benchmarks.compare.runs import Chosen, ComparedRun, PairPlace, read_run
 from benchmarks.errors import RequestError, closest
 from benchmarks.history.filters import KEYS, Condition, parse_condition
 from benchmarks.runs.find_runs import find_run, find_runs

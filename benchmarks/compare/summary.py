@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks.comparing.runs import Runs
-from benchmarks.comparing.text import value_text
-from benchmarks.comparing.values import Difference
+from benchmarks.compare.runs import Runs
+from benchmarks.compare.text import value_text
+from benchmarks.compare.values import Difference
 from benchmarks.rendering.columns import percent_text, plural
 from benchmarks.values import Benchmark
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.comparing.admission import OF_THE_WORK, shown
-from benchmarks.comparing.metrics import NO_DIMENSIONS
-from benchmarks.comparing.runs import ComparedRun
+from benchmarks.compare.admission import OF_THE_WORK, shown
+from benchmarks.compare.metrics import NO_DIMENSIONS
+from benchmarks.compare.runs import ComparedRun
 from benchmarks.telemetry.gpu import THROTTLE_BITS, GpuTelemetry
 from benchmarks.telemetry.samples import NodeFacts
 

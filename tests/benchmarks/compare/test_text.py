@@ -5,11 +5,11 @@ import re
 import msgspec
 import pytest
 
-from benchmarks.comparing.compare import compare
-from benchmarks.comparing.text import MOST_CAUSES, shortened, table_text, value_text
-from benchmarks.comparing.values import Cause, Comparison
+from benchmarks.compare.compare import compare
+from benchmarks.compare.text import MOST_CAUSES, shortened, table_text, value_text
+from benchmarks.compare.values import Cause, Comparison
 from benchmarks.values import json_text
-from tests.benchmarks.comparing.made import run, side, sides
+from tests.benchmarks.compare.made import run, side, sides
 
 FAST, SLOW = (1.0, 1.001, 0.999), (1.05, 1.051, 1.049)
 

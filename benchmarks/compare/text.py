@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from benchmarks.comparing.values import Cause, Comparison, Difference, Side
+from benchmarks.compare.values import Cause, Comparison, Difference, Side
 from benchmarks.rendering.columns import aligned, columns, some
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 from benchmarks.verdict import Verdict

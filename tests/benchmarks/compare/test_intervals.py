@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.comparing.intervals import (
+from benchmarks.compare.intervals import (
     Interval,
     noise_of,
     of_few,
