@@ -33,7 +33,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, UnknownName
 from benchmarks.inside import peak_turns
 from benchmarks.machine import peaks
-from benchmarks.machine.machine_gpus import HERE, of_hardware
+from benchmarks.machine.machine_gpus import HERE
 from benchmarks.machine.machine_gpus import shown as shown_gpus
 from benchmarks.machine.peak_file import Measured, MeasuredInFile
 from benchmarks.machine.peak_table import hardware_yaml, table
@@ -81,7 +81,6 @@ def main(argv: list[str]) -> int:
         measuring_peak.refuse_python(backend, engine, platform, configs.site("local"), python)
     if not FLAGS.allow_busy:
         measuring_peak.refuse_busy(platform, hardware)
-    measuring_peak.refuse_place(_out())
     shown = [_measure(backend, platform, device, request, configs, python) for backend in chosen]
     document([MeasuredInFile(file=str(path), **msgspec.structs.asdict(found)) for found, path in shown])
     return EXIT_VALID
@@ -97,15 +96,13 @@ def _platform(hardware: Hardware | None) -> str:
         if platform == "cpu" and machine.driver:
             print(f"note: the CPU is measured: {machine.why_none}", file=sys.stderr)
         return platform
-    of_another_kind = hardware.platform == "cuda" and machine.gpus and not of_hardware(machine.gpus, hardware)
-    if of_another_kind or not measuring_peak.may_have(hardware.platform):
-        none = (
-            machine.why_none if hardware.platform == "cuda" else f"no driver of a {hardware.platform} device is here"
-        )
+    if not measuring_peak.has(hardware):
+        no_driver = f"no driver of a {hardware.platform} device is here"
+        no_gpu = f"its GPUs are {shown_gpus(machine.gpus)}" if machine.gpus else machine.why_none
         raise RequestError(
             f"this machine has no {hardware.title}",
             where=f"--hardware={hardware.name}",
-            why=f"its GPUs are {shown_gpus(machine.gpus)}" if of_another_kind else none,
+            why=no_gpu if hardware.platform == "cuda" else no_driver,
             next_command="python launch/peak.py --hardware=cpu; or this on a node that has one (srun --gres=gpu:1)",
         )
     return hardware.platform
@@ -153,12 +150,10 @@ def _backends(platform: str, device: Hardware | None) -> list[tuple[Backend, str
                 next_command=f"--backend={names[0]}",
             )
     chosen = []
-    for name in names:
-        backend = find_backend(name)
-        engine = backend.engines[0]
-        refusal = (
-            backend.refuses_hardware(engine, device) if device and isinstance(backend, RefusesHardware) else None
-        )
+    for backend in map(find_backend, names):
+        engine, refusal = backend.engines[0], None
+        if device and isinstance(backend, RefusesHardware):
+            refusal = backend.refuses_hardware(engine, device)
         if refusal is None and measuring_peak.program_of(backend, engine, platform) is None:
             refusal = RequestError(f"{backend.title} has no program that measures peaks on {platform}")
         if refusal is None:
@@ -193,11 +188,10 @@ def _measure(
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     # Before it is kept: what cannot be kept has been seen.
     print("\n".join(table(found, known, f"{backend.title}, {versions}")), flush=True)
-    path = measuring_peak.store(found, _out())
-    hardware = f" --hardware={known.name}" if known else ""
+    path = measuring_peak.store(found, Path(FLAGS.out).absolute() if FLAGS.out else None)
     use = f"--dtype={next(iter(found.peaks))} --measured_peak={shlex.quote(str(path))}"
-    print(f"  file  {path}")
-    print(f"  next  python launch/run.py --backend={backend.name} --model=NAME{hardware} {use}", flush=True)
+    use = f"--hardware={known.name} {use}" if known else use
+    print(f"  file  {path}\n  next  python launch/run.py --backend={backend.name} --model=NAME {use}", flush=True)
     if known is None:
         name = measuring_peak.slug(report.device_kind).replace("-", "_")
         print(
@@ -206,10 +200,6 @@ def _measure(
             flush=True,
         )
     return found, path
-
-
-def _out() -> Path | None:
-    return Path(FLAGS.out).absolute() if FLAGS.out else None
 
 
 def _known(device: Hardware | None, report: peaks.PeakReport, configs: Configs) -> Hardware | None:

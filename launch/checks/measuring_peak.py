@@ -1,4 +1,4 @@
-"""Runs a backend's peak program on this machine, shows how far it is, and keeps what it measured; reads it again."""
+"""Runs a backend's peak program on this machine, shows its progress, and stores what it measured."""
 
 import contextlib
 import datetime
@@ -28,6 +28,8 @@ from launch.running.side_program import python_for, removed_on_interrupt, run_si
 
 ROCM_DRIVER = Path("/dev/kfd")
 DEVICES, TPU_DEVICES = Path("/dev"), ("accel[0-9]*", "vfio/[0-9]*")  # of the older and the newer drivers
+
+
 # --- this machine -------------------------------------------------------------------------------
 
 
@@ -38,39 +40,41 @@ def platform_here() -> str:
     return "rocm" if ROCM_DRIVER.exists() else "cpu"
 
 
-def may_have(platform: str) -> bool:
-    """False where no program could find a device of it: no driver is loaded, or it shows none."""
-    if platform == "tpu":
+def has(hardware: Hardware) -> bool:
+    """False if no program could find such a device: no driver is loaded, or it shows none."""
+    if hardware.platform == "cuda":
+        return bool(of_hardware(machine_gpus.found().gpus, hardware))
+    if hardware.platform == "tpu":
         return any(place for pattern in TPU_DEVICES for place in DEVICES.glob(pattern))
-    return platform in ("cpu", platform_here())
+    return hardware.platform == "cpu" or ROCM_DRIVER.exists()
 
 
-def _gpus(hardware: Hardware | None) -> list[MachineGpu]:
-    """Those of one kind, the hardware's or else the one there are most of; one that is idle is measured."""
-    gpus = machine_gpus.found().gpus
+def _gpus(platform: str, hardware: Hardware | None) -> list[MachineGpu]:
+    """Those of the hardware's kind, otherwise of the most common kind; an idle one first: the first is measured."""
+    gpus = machine_gpus.found().gpus if platform == "cuda" else []
     groups = [of_hardware(gpus, hardware)] if hardware else kinds(gpus)
     return sorted(groups[0], key=lambda gpu: bool(gpu.busy)) if groups else []
 
 
 def refuse_busy(platform: str, hardware: Hardware | None) -> None:
-    """RequestError where no GPU of the kind is idle: what is measured becomes the peak that others' MFU is of."""
-    gpus = _gpus(hardware) if platform == "cuda" else []
+    """RequestError if no GPU of the kind is idle: what is measured becomes the peak that others' MFU is of."""
+    gpus = _gpus(platform, hardware)
     if gpus and gpus[0].busy:
         raise RequestError(
             "every GPU that could be measured is in use",
             where=f"--hardware={hardware.name}" if hardware else "this machine",
             why=busy_text(gpus),
-            next_command="end what uses them; or --allow_busy, which measures beside it, and the file says so",
+            next_command="end what uses them; or --allow_busy, which measures one all the same, and the file says so",
         )
 
 
 def program_of(backend: Backend, engine: str, platform: str) -> SideProgram | None:
-    """None where the backend has no program that measures peaks of such devices."""
+    """None if the backend has no program that measures the peaks of such devices."""
     return backend.peak_program(engine, platform) if isinstance(backend, MeasuresPeaks) else None
 
 
 def refuse_python(backend: Backend, engine: str, platform: str, site: Site, python: Path) -> None:
-    """RequestError where the program could not start with it."""
+    """RequestError if the program could not start with it."""
     program = program_of(backend, engine, platform)
     spec = backend.environment(engine, platform)
     if program is not None and program.module:
@@ -89,11 +93,11 @@ def run(
     python: Path | None = None,
     hardware: Hardware | None = None,
 ) -> PeakReport:
-    """What the backend's program measured. Its folder, a temporary one, is left where it failed, and only there."""
+    """What the backend's program measured. If it fails, its temporary folder stays, with its log."""
     program = program_of(backend, engine, platform)
     if program is None:
         raise RequestError(f"{backend.title} has no program that measures peaks", where=f"--backend={backend.name}")
-    gpus = _gpus(hardware) if platform == "cuda" else []
+    gpus = _gpus(platform, hardware)
     python = python or python_for(backend, engine, program, gpus)  # its progress goes before ours
     folder = Path(tempfile.mkdtemp(prefix=f"stepmark-peak-{backend.name}-"))  # a container's home may be read-only
     title = f"measuring matmuls with {backend.title}"
@@ -110,7 +114,6 @@ def run(
         (folder / "request.json").write_text(json_text(request))
         report = run_side_program(backend, engine, program, folder, PeakReport, python, gpus, look)
     shutil.rmtree(folder)
-    # The first of those that it sees is measured.
     return msgspec.structs.replace(report, notes=[*report.notes, *busy_notes(gpus[:1])])
 
 
@@ -138,40 +141,19 @@ def measured(
     )
 
 
-def refuse_place(out: Path | None) -> None:
-    """Asked before anything is measured: a file that cannot be written afterwards would cost the measurement."""
-    folder = out.parent if out else _folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-        why = "it is there already and is no file" if out and out.exists() and not out.is_file() else ""
-    except OSError as error:
-        why = error.strerror or str(error)
-    if why:
-        raise RequestError(
-            f"the file of the measured peak cannot be written: {why}; nothing was measured",
-            where=str(out or folder),
-            next_command="--backend=NAME --out=FILE in a folder that this user can write",
-        )
-
-
 def store(found: Measured, path: Path | None) -> Path:
-    """Whole or not at all, in the place asked for or in the one that the device has."""
+    """Write the file whole or not at all, in the place of --out or in the one that the device has."""
     if path is None:  # all CPUs are called cpu, so one is known by its processor; several machines may share a home
         report = found.report
         device = f"{found.processor}-{found.cores}" if report.platform == "cpu" else report.device_kind
-        path = _folder() / f"{report.platform}-{slug(device)}-{found.backend}.json"
+        path = stepmark_home() / "peaks" / f"{report.platform}-{slug(device)}-{found.backend}.json"
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json_text(found).encode())
-    except RunError as error:
-        raise RunError("the measured peak was not kept", where=str(path), why=error.what) from None
+    except (OSError, RunError) as error:
+        raise RunError("the measured peak was not kept", where=str(path), why=str(error)) from None
     return path
 
 
 def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "device"
-
-
-def _folder() -> Path:
-    return stepmark_home() / "peaks"
