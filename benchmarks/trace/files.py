@@ -7,19 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.backend import Profiles, find_backend
 from benchmarks.errors import RequestError, StepmarkError
-from benchmarks.request.resolve import command_of, request_of
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 
-XPLANE, TRACE_JSON, REPORT, SQLITE = ".xplane.pb", ".trace.json.gz", ".nsys-rep", ".sqlite"
+XPLANE, REPORT, SQLITE = ".xplane.pb", ".nsys-rep", ".sqlite"
 NCCL_LOG = re.compile(r"nccl-.*\.log")
 ATTEMPT = re.compile(r"attempt-(\d+)")
 RANK = re.compile(r"rank-(\d+)")
 # As benchmarks/request/profiling.py names a rank's report: ..._JOB_NODE_LOCAL, or ..._JOB_nodeN_rankR
 TASK_REPORT = re.compile(r"_(?:\d+|local)_(\d+)_(\d+)(?:-[a-z]+)?$")
 RANK_REPORT = re.compile(r"_node\d+_rank(\d+)(?:-[a-z]+)?$")
-MEASURED = "perf"
 PROFILE_PHASE = "profile"
 NO_CALLS = (
     "NCCL was not used (one device, or no NVIDIA GPUs), NCCL_DEBUG or NCCL_DEBUG_FILE was overridden in the "
@@ -27,15 +24,16 @@ NO_CALLS = (
 )
 SUMMARISE = "python launch/report.py trace"
 EXAMPLE = f"{SUMMARISE} results/RUN"
+PROFILED_RUN = "python launch/run.py --backend=jax --model=llama2_tiny --profile=xplane"
 
 
 class Spot(NamedTuple):
     """The run, the attempt, the phase and the rank that a path belongs to, by the folders around it."""
 
-    run: Path | None = None
-    attempt: int | None = None
-    phase: str | None = None
-    rank: int | None = None
+    run: Path | None
+    attempt: int
+    phase: str | None
+    rank: int | None
 
 
 class Found(NamedTuple):
@@ -62,39 +60,30 @@ def find_traces(place: Path) -> Found:
     if not place.exists():
         raise RequestError("there is no such file or folder", where=str(place), next_command=EXAMPLE)
     paths = [place] if place.is_file() else sorted(place.rglob("*"))
-    spots = {path: spot_of(path) for path in paths if _is_trace(path) and path.is_file()}
-    named = spot_of(place)
-    runs = {spot.run for spot in spots.values() if spot.run} or {named.run} - {None}
-    if len(runs) > 1:
-        raise RequestError(
-            f"{len(runs)} runs below this folder have traces",
-            where=str(place),
-            why="one at a time is summarised",
-            next_command=f"{SUMMARISE} {shlex.quote(str(max(filter(None, runs))))}",
-        )
-    run = next((RunFolder(path) for path in runs if path), None)
+    spots = {path: _spot_of(path) for path in paths if _is_trace(path) and path.is_file()}
+    named = _spot_of(place)
+    run = _the_run({spot.run for spot in (*spots.values(), named) if spot.run}, place)
     if not spots:
         raise _no_trace(place, run)
-    measured = MEASURED if run else None
+    measured = None
     with contextlib.suppress(StepmarkError):
         measured = run.measured_phase().name if run else None
     wanted = named.phase or measured
-    attempts = {spot.attempt or 0 for spot in spots.values()}
-    with_wanted = {spot.attempt or 0 for spot in spots.values() if spot.phase in (wanted, None)}
-    if not with_wanted:
-        there = min(path for path in spots)
+    chosen = {path: spot for path, spot in spots.items() if wanted is None or spot.phase in (wanted, None)}
+    if not chosen:
+        there = min(spots)
         raise RequestError(
             f"phase {wanted}, which was measured, has no trace",
             where=str(place),
             why=f"the traces are of phase {spots[there].phase}",
             next_command=f"{SUMMARISE} {shlex.quote(str(there.parent))}",
         )
-    attempt = max(with_wanted)
-    chosen = [path for path, at in spots.items() if (at.attempt or 0) == attempt and at.phase in (wanted, None)]
+    attempt, attempts = max(spot.attempt for spot in chosen.values()), {spot.attempt for spot in spots.values()}
+    last = [path for path, spot in chosen.items() if spot.attempt == attempt]
+    xplanes = _last_of_each([path for path in last if path.name.endswith(XPLANE)], spots)
     notes = []
     if len(attempts) > 1:
         notes.append(f"attempt {attempt} of those with traces: {', '.join(map(str, sorted(attempts)))}")
-    xplanes = _last_of_each([path for path in chosen if path.name.endswith(XPLANE)], spots)
     if wanted == PROFILE_PHASE:
         notes.append("phase profile: recorded with overlap off, for the profile; not the run that was measured")
     return Found(
@@ -102,17 +91,28 @@ def find_traces(place: Path) -> Found:
         attempt=attempt or None,
         phase=wanted,
         is_measured=wanted == measured and wanted != PROFILE_PHASE,
-        files=[*xplanes, *(path for path in chosen if not path.name.endswith(XPLANE))],
+        files=[*xplanes, *(path for path in last if not path.name.endswith(XPLANE))],
         ranks={path: spots[path].rank for path in xplanes},
         notes=notes,
     )
+
+
+def _the_run(runs: set[Path], place: Path) -> RunFolder | None:
+    if len(runs) > 1:
+        raise RequestError(
+            f"{len(runs)} runs below this folder have traces",
+            where=str(place),
+            why="one at a time is summarised",
+            next_command=f"{SUMMARISE} {shlex.quote(str(max(runs)))}",
+        )
+    return next((RunFolder(path) for path in runs), None)
 
 
 def _is_trace(path: Path) -> bool:
     return path.name.endswith((XPLANE, REPORT, SQLITE)) or NCCL_LOG.fullmatch(path.name) is not None
 
 
-def spot_of(path: Path) -> Spot:
+def _spot_of(path: Path) -> Spot:
     """Through a link, where the file it leads to lies."""
     whole = path.resolve()
     run = next((folder for folder in (whole, *whole.parents) if (folder / BENCHMARK).is_file()), None)
@@ -122,7 +122,7 @@ def spot_of(path: Path) -> Spot:
     ranks = [int(match[1]) for part in folders if (match := RANK.fullmatch(part))]
     return Spot(
         run=run,
-        attempt=int(attempt[1]) if attempt else None,
+        attempt=int(attempt[1]) if attempt else 0,
         phase=folders[1] if attempt and len(folders) > 1 else None,
         rank=ranks[-1] if ranks else None,
     )
@@ -137,33 +137,29 @@ def _last_of_each(xplanes: Sequence[Path], spots: Mapping[Path, Spot]) -> list[P
 def labels(found: Found, tasks_per_node: int | None) -> dict[Path, str]:
     """What tells the ranks of a host apart: ` rank 3`, or nothing where a trace's place and name do not say it."""
     several = any(rank is not None for rank in found.ranks.values())  # rank 0 has no folder of its own
-    said = {path: f" rank {rank or 0}" for path, rank in found.ranks.items() if several}
+    known = {path: f" rank {rank or 0}" for path, rank in found.ranks.items() if several}
     for path in (*found.of(REPORT), *found.of(SQLITE)):
         if match := RANK_REPORT.search(path.stem):
-            said[path] = f" rank {match[1]}"
+            known[path] = f" rank {match[1]}"
         elif match := TASK_REPORT.search(path.stem):
             node, local = int(match[1]), int(match[2])
-            said[path] = f" rank {node * tasks_per_node + local}" if tasks_per_node else f" node {node} task {local}"
-    return said
+            known[path] = f" rank {node * tasks_per_node + local}" if tasks_per_node else f" node {node} task {local}"
+    return known
 
 
 def _no_trace(place: Path, run: RunFolder | None) -> RequestError:
-    profile, command = "", "python launch/run.py --backend=jax --model=llama2_tiny --profile=xplane"
+    why = f"no *{XPLANE}, *{REPORT}, *{SQLITE} or nccl-*.log"
     with contextlib.suppress(StepmarkError):
-        benchmark = run.benchmark() if run else None
-        if benchmark:
-            profile = benchmark.profile
-            backend = find_backend(benchmark.backend)
-            kind = "xplane" if isinstance(backend, Profiles) and "xplane" in backend.profiles else "nsys"
-            command = f"{command_of(request_of(benchmark, {}), 'run.py')} --profile={kind}"
-    why = f"it ran with --profile={profile}, and may have ended before the profiler wrote anything"
-    if not profile:
-        why = f"no *{XPLANE}, *{REPORT}, *{SQLITE} or nccl-*.log"
-    elif profile in ("none", "nccl"):
-        why = NO_CALLS if profile == "nccl" else "no profiler ran beside it (--profile=none)"
+        profile = run.benchmark().profile if run else ""
+        if profile:
+            why = f"it ran with --profile={profile}, and may have ended before the profiler wrote anything"
+        if profile == "none":
+            why = "no profiler ran with it (--profile=none)"
+        if profile == "nccl":
+            why = NO_CALLS
     return RequestError(
         "there is no trace here" if run is None else "the run has no trace",
         where=str(place),
         why=why,
-        next_command=command,
+        next_command=PROFILED_RUN,
     )

@@ -56,18 +56,6 @@ class Operation(NamedTuple):
     hlo_op: str = ""
     module: str = ""
 
-    @property
-    def title(self) -> str:
-        """What a person looks for: the instruction, and where a kernel has a name of its own, that too."""
-        if not self.hlo_op or _same_name(self.hlo_op, self.kernel):
-            return self.hlo_op or self.kernel
-        return f"{self.hlo_op}: {self.kernel}"
-
-
-def _same_name(hlo_op: str, kernel: str) -> bool:
-    """XLA names a kernel after its instruction, with other marks between the words."""
-    return re.sub(r"[^0-9a-z]", "_", hlo_op.lower()) == re.sub(r"[^0-9a-z]", "_", kernel.lower())
-
 
 class Kinds:
     """The rules, ready to be asked."""

@@ -25,7 +25,6 @@ MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"  # a whole CUDA graph, where its kernels were not recorded one by one
 RANGES = "NVTX_EVENTS"
 STRINGS = "StringIds"
-SESSION = "TARGET_INFO_SESSION_START_TIME"
 HOST = "TARGET_INFO_SYSTEM_ENV"
 COPY_KINDS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer"}
 MODULE = re.compile(r"(?:TSL:)?XlaModule:#(?:[^#]*,)?hlo_module=([^,#]+)")
@@ -66,7 +65,6 @@ class _Reading:
         self._strings = {_whole(number): str(value) for number, value in self._rows(STRINGS, ("id", "value"))}
         module, launches = self._training_module()
         self._read_devices(module)
-        start = next((_whole(value) for (value,) in self._rows(SESSION, ("utcEpochNs",))), 0)
         if not any(device.begins for device in self._devices.values()):
             self.notes.append("nothing was recorded on a GPU")
         host = {str(name): str(value) for name, value in self._rows(HOST, ("name", "value"))}
@@ -79,7 +77,6 @@ class _Reading:
                 self._devices[name].device(name) for name in sorted(self._devices) if self._devices[name].begins
             ],
             marks=[],
-            starts_unix_seconds=start / 1e9 if start else None,
             notes=[*self.notes, *dropped_notes(self._devices.values())],
             launches=launches,
         )

@@ -1,27 +1,38 @@
-"""What `launch/report.py trace` reports: the summaries, and the same steps timed by the run's own clock. Pure."""
+"""What `report.py trace` reports of a place: the summary of each trace, their mean, our own clock, and NCCL's calls.
 
-from collections.abc import Sequence
-from typing import Literal
+The place is a run folder, a profiler's file, or any folder that holds some. Nothing is written into it.
+"""
 
-from benchmarks.measuring import statistics
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from benchmarks.backend import find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.rendering import report as run_report
 from benchmarks.request.profiling import PROFILER
-from benchmarks.trace.kinds import COLLECTIVE
-from benchmarks.trace.nccl import NcclCalls
-from benchmarks.trace.summary import DeviceTimes, HostSummary, StepWindow, mean_times
-from benchmarks.trace.trace import Trace
-from benchmarks.values import Profiling, Step, Value
+from benchmarks.runs.runfolder import RESULT, STEPS, RunFolder
+from benchmarks.trace.files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces, labels
+from benchmarks.trace.kinds import read_kinds
+from benchmarks.trace.nccl import NcclCalls, read_calls
+from benchmarks.trace.nsys import read_nsys
+from benchmarks.trace.summary import DeviceTimes, HostSummary, StepWindow, mean_times, summarise
+from benchmarks.trace.xplane import read_xplane
+from benchmarks.values import Benchmark, Profiling, Step, Value
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 FARTHEST_APART = (0.5, 2.0)  # the trace's step over our clock's; a profiler's own cost is far less
 
 
 class Comparison(Value, frozen=True):
-    """The step time in the trace beside that of our clock; what is unknown is null, and `null_because` says why."""
+    """The step time in the trace and by our own clock: of the same steps, or of all that were profiled."""
 
     trace_seconds_per_step: float
-    clock_seconds_per_step: float | None  # of the same steps
-    difference: float | None  # trace over clock, less one
-    null_because: dict[str, str]
+    clock_seconds_per_step: float
+    difference: float  # trace over clock, less one
     doubt: str = ""  # where the two times are too far apart to be of the same steps
 
 
@@ -59,84 +70,143 @@ class TraceReport(Value, frozen=True):
         return any(summary.window.is_whole_trace for summary in self.summaries)
 
 
+class ProfiledRun(NamedTuple):
+    """What is known of the run that was profiled."""
+
+    benchmark: Benchmark
+    steps: list[Step]  # of the rank whose clock counts
+    tasks_per_node: int | None  # of the measured phase
+
+
+def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
+    """All that a place's traces say; RequestError where it holds none, or nothing of it can be read.
+
+    `export` makes an SQLite file of a report of Nsight Systems, or raises a RequestError.
+    """
+    found = find_traces(place)
+    notes = found.notes
+    run = _read_run(found.run, found.attempt or 1, notes) if found.run else None
+    files = list(_read_files(found, run, export))
+    nccl = read_calls((path.stem, _lines(path)) for path in found.nccl_logs) if found.nccl_logs else None
+    mean = mean_of(files)
+    if not found.of(REPORT) and mean is None and (nccl is None or not nccl.rows):
+        first = files[0] if files else None
+        raise RequestError(
+            first.why_not if first else "no call of NCCL was traced",
+            where=first.path if first else str(found.files[0]),
+            why="" if first else NO_CALLS,
+            next_command="a run with --profile=xplane makes another" if first else "",
+        )
+    if run is not None and mean is not None and mean.devices < run.benchmark.gpus:
+        notes.append(f"{mean.devices} of {run.benchmark.gpus} devices are in the traces")
+    summary = next((file.summary for file in files if file.summary is not None), None)
+    return TraceReport(
+        place=str(place),
+        title=run_report.title(run.benchmark) if run else str(place),
+        attempt=found.attempt,
+        phase=found.phase,
+        files=files,
+        mean=mean,
+        comparison=compare(summary, run.steps) if run and summary and found.is_measured else None,
+        nccl=nccl,
+        notes=notes,
+    )
+
+
 def mean_of(files: Sequence[TraceFile]) -> DeviceTimes | None:
     means = [file.summary.mean for file in files if file.summary is not None]
     return mean_times(means, "all") if means else None
 
 
-def hidden_share(times: DeviceTimes) -> float | None:
-    """How much of the collectives' time has compute beside it; None where there are none."""
-    work = times.work_seconds[COLLECTIVE]
-    return 1 - times.exposed_communication_seconds / work if work else None
-
-
-# --- the run's own clock ----------------------------------------------------------------------------
-
-
-def undisturbed_steps(
-    steps: Sequence[Step], started_unix_seconds: float | None, trace: Trace, profiling: Profiling | None
-) -> frozenset[int]:
-    """The steps that the profiler saw from beginning to end, by our own clock.
-
-    The profiler's start and stop take time, which lies in the steps they fall into: which ones depends on how far
-    the framework's loop runs ahead of the device. So the two clocks are compared where both tell the time of day;
-    otherwise one step at the beginning and two at the end of what was asked for are left out.
-    """
-    begins, ends = trace.starts_unix_seconds, trace.stops_unix_seconds
-    if begins is not None and ends is not None and started_unix_seconds is not None:
-        return frozenset(
-            step.step
-            for step in steps
-            if step.elapsed_seconds is not None
-            and step.seconds is not None
-            and begins <= started_unix_seconds + step.elapsed_seconds - step.seconds
-            and started_unix_seconds + step.elapsed_seconds <= ends
+def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
+    """`steps` as steps.jsonl has them, of the rank that was profiled; None where no step can be compared."""
+    window = summary.window
+    clock = _clock_seconds(window, steps)
+    if window.is_whole_trace or not clock:
+        return None
+    theirs, doubt = summary.mean.seconds_per_step, ""
+    if not FARTHEST_APART[0] <= theirs / clock <= FARTHEST_APART[1]:
+        doubt = (
+            f"the trace does not cover these steps: {theirs * 1e3:.4g} ms a step in it, {clock * 1e3:.4g} ms by our "
+            "own clock; its breakdown is not that of a step"
         )
-    if profiling is None:
-        return frozenset()
-    return frozenset(range(profiling.start_step + 1, profiling.stop_step - 1))
-
-
-def compare(summary: HostSummary, steps: Sequence[Step], undisturbed: frozenset[int]) -> Comparison:
-    """`steps` as steps.jsonl has them, of the rank that was profiled."""
-    timed = {step.step: step.seconds for step in steps if step.seconds is not None}
-    numbers = _range(summary.window)
-    why_not = ""
-    if not numbers:
-        why_not = "the trace does not number its steps"
-    elif not undisturbed.issuperset(numbers):
-        why_not = f"the profiler's start or stop lies in steps {numbers[0]} to {numbers[-1]}"
-    elif not timed.keys() >= set(numbers):
-        why_not = f"steps.jsonl has no time for all of steps {numbers[0]} to {numbers[-1]}"
-    ours = None if why_not else sum(timed[number] for number in numbers) / len(numbers)
-    theirs = summary.mean.seconds_per_step
     return Comparison(
-        trace_seconds_per_step=theirs,
-        clock_seconds_per_step=ours,
-        difference=theirs / ours - 1 if ours else None,
-        null_because={"clock_seconds_per_step": why_not} if why_not else {},
-        doubt=_doubt(theirs, ours or _about(steps, numbers)),
+        trace_seconds_per_step=theirs, clock_seconds_per_step=clock, difference=theirs / clock - 1, doubt=doubt
     )
 
 
-def _range(window: StepWindow) -> range:
+def _clock_seconds(window: StepWindow, steps: Iterable[Step]) -> float | None:
+    timed = {step: step.seconds for step in steps if step.seconds is not None}
     first, last = window.first_step, window.last_step
-    return range(0) if first is None or last is None else range(first, last + 1)
+    same = [seconds for step, seconds in timed.items() if first and last and first <= step.step <= last]
+    found = same or [seconds for step, seconds in timed.items() if step.excluded_because == PROFILER]
+    return sum(found) / len(found) if found else None
 
 
-def _about(steps: Sequence[Step], numbers: range) -> float | None:
-    """A step's time by our clock where the same steps cannot be compared: near them, else any profiled, else any."""
-    timed = [step for step in steps if step.seconds is not None]
-    near = [step for step in timed if step.step in numbers]
-    profiled = [step for step in timed if step.excluded_because == PROFILER]
-    counted = [step for step in timed if step.excluded_because is None]
-    return statistics.median([step.seconds or 0 for step in near or profiled or counted])
+# --- reading ------------------------------------------------------------------------------------
 
 
-def _doubt(theirs: float, ours: float | None) -> str:
-    if not ours or FARTHEST_APART[0] <= theirs / ours <= FARTHEST_APART[1]:
-        return ""
-    return (
-        f"the trace does not cover these steps: {theirs * 1e3:.4g} ms a step in it, {ours * 1e3:.4g} ms by our own "
-        "clock; its breakdown is not that of a step"
-    )
+def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun | None:
+    """None where the request cannot be read: the trace is still worth a look."""
+    try:
+        benchmark = folder.benchmark()
+    except StepmarkError as error:
+        notes.append(error.what)
+        return None
+    steps: list[Step] = []
+    tasks = None
+    try:
+        phase = folder.measured_phase()
+        tasks = phase.tasks_per_node
+        place = folder.phase_dir(phase.name, attempt)
+        steps = find_backend(benchmark.backend).read_phase(benchmark, place, attempt).steps
+    except StepmarkError as error:
+        notes.append(f"what the worker wrote cannot be read: {error.what}")
+    if (folder.path / STEPS).is_file() and (folder.path / RESULT).is_file():
+        with contextlib.suppress(StepmarkError):
+            steps = folder.stored_steps()
+            if folder.stored_result().status != "valid":
+                notes.append(f"the run is {folder.stored_result().status}")
+    else:
+        notes.append("the run has no result: it was cut off, or has not ended")
+    return ProfiledRun(benchmark, [step for step in steps if step.attempt == attempt and step.rank == 0], tasks)
+
+
+def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], Path]) -> Iterator[TraceFile]:
+    """The summary of each file; of a report of Nsight Systems through an export, where none is there already."""
+    known, kinds = labels(found, run.tasks_per_node if run else None), read_kinds(Configs().root)
+    exported = {path.with_suffix("") for path in found.of(SQLITE)}
+    reports = [path for path in found.of(REPORT) if path.with_suffix("") not in exported]
+    for path in (*found.of(XPLANE), *found.of(SQLITE), *reports):
+        summary, why_not = None, ""
+        try:
+            if path.name.endswith(XPLANE):
+                trace = read_xplane(path.read_bytes(), path)
+            else:
+                trace = read_nsys(export(path) if path in reports else path)
+            trace = dataclasses.replace(trace, host=trace.host + known.get(path, ""))
+            summary = summarise(trace, kinds, _profiling(run if found.is_measured else None, path))
+            why_not = "" if summary else "it holds no operation of a device"
+        except RequestError as error:
+            why_not = f"{error.what}: {error.why}" if error.why else error.what
+        except OSError as error:
+            why_not = f"{path.name} cannot be read: {error.strerror or error}"
+        yield TraceFile(
+            path=str(path),
+            format="xplane" if path.name.endswith(XPLANE) else "nsys",
+            bytes=path.stat().st_size if path.exists() else 0,
+            summary=summary,
+            why_not=why_not,
+        )
+
+
+def _profiling(run: ProfiledRun | None, path: Path) -> Profiling | None:
+    """Nsight Systems records from one step to another by CUDA's own marks: without CUDA, the whole program."""
+    if run is None or (not path.name.endswith(XPLANE) and run.benchmark.hardware.kind != "gpu"):
+        return None
+    return run.benchmark.profiling
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        yield from stream

@@ -2,19 +2,18 @@
 
 A step ends on a device when the training program's last operation of that execution has ended, which is what our
 own clock sees too (it waits for the step's loss). So step k is the time from the end of the execution before to the
-end of its own. Three ways to know the ends, the best that a trace allows:
+end of its own. How the ends are known depends on the format:
 
-1. the operations name their execution (run_id, on a CPU);
-2. they name their program alone (a GPU): its operations that occur once a step tell the executions apart, and the one
-   of them that comes last ends a step;
-3. there are the host's marks only: from mark to mark, on every device.
+- xplane of a CPU: the operations name their execution (run_id);
+- xplane of a GPU, and Nsight Systems: the operations name their program. Those that occur once a step tell the
+  executions apart, and the one of them that comes last ends a step.
 
 The numbers come from the host's marks in order. An execution that was under way when the profiler began has no mark:
 where there are more executions than marks, the first ones are such.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,32 +37,21 @@ class Steps(NamedTuple):
     by_device: list[StepEnds]
 
 
-def find_steps(trace: Trace, asked_first: int | None = None, asked: int | None = None) -> Steps | None:
-    """None: nothing in the trace tells one step from another.
-
-    `asked_first` and `asked` are the step that the profiler was asked to begin with, and how many it should record:
-    they number the executions of a trace without marks, where the count agrees.
-    """
+def find_steps(trace: Trace) -> Steps | None:
+    """None: nothing in the trace tells one step from another."""
     module = _training_module(trace)
-    if module is not None:
-        expected = len(trace.marks) or trace.launches or asked or 0
-        for how, found in (
-            (
-                f"between the ends of {module} on the device",
-                [_by_execution(trace, device, module) for device in trace.devices],
-            ),
-            (
-                f"from the last operation of {module} that occurs once a step to the next",
-                [_by_occurrence(trace, device, module, expected) for device in trace.devices],
-            ),
-        ):
-            if all(len(ends) >= 2 for ends in found):
-                steps = [StepEnds(_numbers(trace.marks, ends, asked_first, asked), ends) for ends in found]
-                return Steps(how, steps)
-    if len(trace.marks) >= 2:
-        ends = StepEnds([mark.step - 1 for mark in trace.marks], [mark.begin for mark in trace.marks])
-        return Steps(f"between the host's marks '{trace.marked_by}'", [ends for _ in trace.devices])
-    return None
+    if module is None:
+        return None
+    if trace.executions:
+        how = f"between the ends of {module} on the device"
+        found = [_by_execution(trace, device, module) for device in trace.devices]
+    else:
+        how = f"from the last operation of {module} that occurs once a step to the next"
+        expected = len(trace.marks) or trace.launches
+        found = [_by_occurrence(trace, device, module, expected) for device in trace.devices]
+    if any(len(ends) < 2 for ends in found):
+        return None
+    return Steps(how, [StepEnds(_numbers(trace.marks, ends), ends) for ends in found])
 
 
 def _training_module(trace: Trace) -> str | None:
@@ -106,13 +94,10 @@ def _by_occurrence(trace: Trace, device: Device, module: str, expected: int) -> 
     return []
 
 
-def _numbers(
-    marks: Sequence[Mark], ends: Sequence[int], asked_first: int | None, asked: int | None
-) -> list[int | None]:
+def _numbers(marks: Sequence[Mark], ends: Sequence[int]) -> list[int | None]:
     """The step that each end belongs to."""
     if not marks:
-        known = asked_first is not None and asked == len(ends)
-        return [asked_first + place if known and asked_first is not None else None for place in range(len(ends))]
+        return [None] * len(ends)
     unmarked = max(0, len(ends) - len(marks))
     while any(end < mark.begin for end, mark in zip(ends[unmarked:], marks, strict=False)):
         unmarked += 1  # nothing ends before it was begun
@@ -125,13 +110,3 @@ def common_steps(steps: Steps) -> list[int]:
     """The numbers of the steps that are whole on every device."""
     whole = [{step for step in ends.steps[1:] if step is not None} for ends in steps.by_device]
     return sorted(set.intersection(*whole)) if whole else []
-
-
-def longest_stretch(numbers: Iterable[int]) -> list[int]:
-    """The longest part of some numbers that leaves none out; of several, the first."""
-    best: list[int] = []
-    current: list[int] = []
-    for number in sorted(set(numbers)):
-        current = [*current, number] if current and number == current[-1] + 1 else [number]
-        best = current if len(current) > len(best) else best
-    return best

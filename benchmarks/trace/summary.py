@@ -7,13 +7,12 @@ long each kind was at work in all, whatever ran beside it. A collective's time h
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.errors import RequestError
-from benchmarks.trace.kinds import COLLECTIVE, IDLE, KINDS, NONE, Kind, Kinds
-from benchmarks.trace.steps import common_steps, find_steps, longest_stretch
+from benchmarks.trace.kinds import COLLECTIVE, IDLE, KINDS, Kind, Kinds
+from benchmarks.trace.steps import common_steps, find_steps
 from benchmarks.trace.trace import Device, Intervals, Trace, shares, union, within
 from benchmarks.values import Profiling, Value
 
@@ -43,17 +42,6 @@ class DeviceTimes(Value, frozen=True):
     exposed_communication_seconds: float
 
 
-class TopOperation(Value, frozen=True):
-    """Operations that are alike, over the window: what they took of a step, on the mean device."""
-
-    name: str
-    module: str
-    kind: str
-    calls_per_step: float
-    seconds_per_step: float
-    share: float  # of the time of all operations
-
-
 class HostSummary(Value, frozen=True):
     """The trace of one host."""
 
@@ -61,25 +49,20 @@ class HostSummary(Value, frozen=True):
     window: StepWindow
     mean: DeviceTimes
     devices: list[DeviceTimes]
-    operations: list[TopOperation]
     notes: list[str]
-
-
-class Wanted(NamedTuple):
-    """What is known of the run from elsewhere: the steps whose time is known there too, and what was asked for."""
-
-    steps: frozenset[int] | None = None
-    profiling: Profiling | None = None
 
 
 Span = tuple[int, int]
 
 
-def summarise(trace: Trace, kinds: Kinds, wanted: Wanted, most: int = 15) -> HostSummary | None:
-    """None where no device did anything in the trace; RequestError where its times make no window."""
+def summarise(trace: Trace, kinds: Kinds, profiling: Profiling | None = None) -> HostSummary | None:
+    """None where no device did anything in the trace; RequestError where its times make no window.
+
+    `profiling` is what the profiler of the run was asked for, where that is known.
+    """
     if not trace.devices:
         return None
-    window, spans = _choose_window(trace, wanted)
+    window, spans = _choose_window(trace, profiling)
     if any(end <= begin for begin, end in spans):
         raise RequestError(
             f"the trace of {trace.host} has no step of any length",
@@ -97,25 +80,21 @@ def summarise(trace: Trace, kinds: Kinds, wanted: Wanted, most: int = 15) -> Hos
         window=window,
         mean=mean_times(rows, trace.host),
         devices=rows,
-        operations=_top_operations(trace, spans, window.steps, kind_of)[:most],
         notes=trace.notes,
     )
 
 
-def _choose_window(trace: Trace, wanted: Wanted) -> tuple[StepWindow, list[Span]]:
-    """The whole steps, and of these the wanted ones; where the trace knows no steps, all of it."""
-    profiling = wanted.profiling
-    asked_first = profiling.start_step if profiling else None
-    asked = profiling.stop_step - profiling.start_step + 1 if profiling else None
-    found = find_steps(trace, asked_first, asked)
+def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindow, list[Span]]:
+    """The whole steps without the profiler's start and stop; where the trace knows no steps, all of it."""
+    found = find_steps(trace)
     if found is None:
         window = StepWindow(
             how="the whole trace as the steps that were asked for, which it does not tell apart"
             if profiling
             else "the whole trace as one, which tells no step from another",
-            first_step=asked_first,
+            first_step=profiling.start_step if profiling else None,
             last_step=profiling.stop_step if profiling else None,
-            steps=asked or 1,
+            steps=profiling.stop_step - profiling.start_step + 1 if profiling else 1,
             left_out={},
             is_whole_trace=profiling is None,
         )
@@ -126,13 +105,11 @@ def _choose_window(trace: Trace, wanted: Wanted) -> tuple[StepWindow, list[Span]
         left_out = {"not whole in the trace": 1}
         window = StepWindow(how=found.how, first_step=None, last_step=None, steps=steps, left_out=left_out)
         return window, [(ends.ends[0], ends.ends[steps]) for ends in found.by_device]
-    chosen = longest_stretch(numbers)
-    used = longest_stretch(set(chosen) & (wanted.steps or set())) or chosen
+    used = [step for step in numbers if profiling and _undisturbed(step, profiling)] or numbers
     recorded = {step for ends in found.by_device for step in ends.steps} | {mark.step for mark in trace.marks}
     left_out = {
         "not whole in the trace": len(recorded - set(numbers)),
-        "apart from the others": len(set(numbers) - set(chosen)),
-        "our clock has the profiler's start or stop in them": len(set(chosen) - set(used)),
+        "the profiler's start or stop is in them": len(numbers) - len(used),
     }
     window = StepWindow(
         how=found.how,
@@ -146,6 +123,11 @@ def _choose_window(trace: Trace, wanted: Wanted) -> tuple[StepWindow, list[Span]
         (ends.ends[first - 1], ends.ends[last])
         for ends, (first, last) in zip(found.by_device, first_and_last, strict=True)
     ]
+
+
+def _undisturbed(step: int, profiling: Profiling) -> bool:
+    """The profiler's start and stop take time: they fall into the first step and the last two."""
+    return profiling.start_step < step < profiling.stop_step - 1
 
 
 def _device_times(host: str, device: Device, span: Span, steps: int, kind_of: Sequence[Kind]) -> DeviceTimes:
@@ -187,29 +169,3 @@ def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
         work_seconds={kind: mean([row.work_seconds[kind] for row in rows]) for kind in KINDS},
         exposed_communication_seconds=mean([row.exposed_communication_seconds for row in rows]),
     )
-
-
-def _top_operations(trace: Trace, spans: Sequence[Span], steps: int, kind_of: Sequence[Kind]) -> list[TopOperation]:
-    """By their time in the window: what encloses others is left out, so each moment of a thread counts once."""
-    spent = np.zeros(len(kind_of))
-    calls = np.zeros(len(kind_of))
-    for device, (begin, end) in zip(trace.devices, spans, strict=True):
-        inside = np.minimum(device.ends, end) - np.maximum(device.begins, begin)
-        rows = inside > 0
-        spent += np.bincount(device.operation[rows], inside[rows], minlength=len(kind_of))
-        calls += np.bincount(device.operation[rows], minlength=len(kind_of))
-    spent[[kind == NONE for kind in kind_of]] = 0
-    everything = float(spent.sum()) or 1.0
-    over = len(trace.devices) * steps
-    return [
-        TopOperation(
-            name=trace.operations[number].title,
-            module=trace.operations[number].module,
-            kind=kind_of[number],
-            calls_per_step=float(calls[number]) / over,
-            seconds_per_step=float(spent[number]) / PICOSECONDS / over,
-            share=float(spent[number]) / everything,
-        )
-        for number in map(int, np.argsort(-spent, kind="stable"))
-        if spent[number] > 0
-    ]

@@ -1,19 +1,17 @@
-"""A TraceReport as text for people, as wide as their terminal. Pure."""
+"""A TraceReport as text, 80 columns wide. Pure."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.reading.shown_lines import printable
 from benchmarks.rendering.columns import Rows, aligned, columns, plural
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
-from benchmarks.trace.kinds import IDLE, KINDS
+from benchmarks.trace.kinds import COLLECTIVE, IDLE, KINDS
 from benchmarks.trace.nccl import NcclCalls
-from benchmarks.trace.report import TraceFile, TraceReport, hidden_share
-from benchmarks.trace.summary import DeviceTimes, TopOperation
+from benchmarks.trace.report import TraceFile, TraceReport
+from benchmarks.trace.summary import DeviceTimes
 
 MOST_ROWS = 16
 MOST_CALLS = 32
-NARROWEST = 40
 NAME_WIDTH = 14  # of a host: the table fits 80 columns then
 COLUMNS = (*KINDS, IDLE)
 TITLES = {"copy": "copies"}
@@ -26,17 +24,14 @@ HOW_TO_READ = (
 )
 
 
-def report_text(report: TraceReport, width: int) -> str:
-    """Everything: what was read, where a step goes, the top operations, and NCCL's calls."""
+def report_text(report: TraceReport) -> str:
+    """What was read, where a step goes, and NCCL's calls."""
     parts = [[report.title, *aligned(_rows(report))]]
     if report.mean is not None:
         parts.append(_times_part(report, report.mean))
         parts.append([f"  {line}" for line in (*_communication(report.mean), *HOW_TO_READ)])
-    for summary in report.summaries[:1]:
-        whose = f" of {printable(summary.host)}" if len(report.summaries) > 1 else ""
-        parts.append([f"top operations{whose}, a step and device", *_operations(summary.operations, width)])
     if report.nccl is not None:
-        parts.append(_nccl_part(report.nccl, width))
+        parts.append(_nccl_part(report.nccl))
     return "\n\n".join("\n".join(part) for part in parts)
 
 
@@ -55,19 +50,13 @@ def _rows(report: TraceReport) -> Rows:
         out = ", ".join(f"{count}: {why}" for why, count in window.left_out.items())
         rows.append(("steps", f"{numbers}({window.steps}), {window.how}" + (f"\nleft out {out}" if out else "")))
     if report.mean is not None:
-        seconds = seconds_text(report.mean.seconds_per_step)
+        text = f"{seconds_text(report.mean.seconds_per_step)}"
         if report.is_whole_trace:
-            rows.append(("in all", f"{seconds}, which is no step's time"))
-        elif compared is None:
-            rows.append(("step time", f"{seconds} in the trace"))
-    if compared is not None:
-        text = f"{seconds_text(compared.trace_seconds_per_step)} in the trace"
-        ours = compared.clock_seconds_per_step
-        if ours is not None and compared.difference is not None:
-            text += f", {seconds_text(ours)} by our own clock over the same steps ({compared.difference:+.2%})"
+            rows.append(("in all", f"{text}, which is no step's time"))
         else:
-            text += f"; by our own clock unknown: {compared.null_because['clock_seconds_per_step']}"
-        rows.append(("step time", text))
+            clock = f", {seconds_text(compared.clock_seconds_per_step)} by our own clock" if compared else ""
+            difference = f" ({compared.difference:+.2%})" if compared else ""
+            rows.append(("step time", f"{text} in the trace{clock}{difference}"))
     notes = [*report.notes, *(note for summary in report.summaries for note in summary.notes)]
     if notes:
         rows.append(("notes", "\n".join(map(printable, dict.fromkeys(notes)))))
@@ -120,31 +109,20 @@ def _times_row(title: str, times: DeviceTimes, scale: float) -> tuple[str, ...]:
 
 
 def _communication(mean: DeviceTimes) -> list[str]:
-    exposed, hidden = mean.exposed_communication_seconds, hidden_share(mean)
-    if hidden is None:
+    exposed, work = mean.exposed_communication_seconds, mean.work_seconds[COLLECTIVE]
+    if not work:
         return ["Exposed communication: none, the trace holds no collective."]
     share = exposed / mean.seconds_per_step if mean.seconds_per_step else 0
     return [
         f"Exposed communication: {seconds_text(exposed)} of a step ({share:.1%});",
-        f"{hidden:.1%} of the collectives' time has compute beside it.",
+        f"{1 - exposed / work:.1%} of the collectives' time has compute beside it.",
     ]
 
 
-# --- operations and calls -----------------------------------------------------------------------
+# --- NCCL's calls -----------------------------------------------------------------------
 
 
-def _operations(operations: Sequence[TopOperation], width: int) -> list[str]:
-    """A module is named where it is not the one of the first."""
-    rows: Table = [("share", "time", "calls", "kind", "operation")]
-    for one in operations:
-        foreign = one.module and one.module != operations[0].module
-        name = printable(f"{one.name}  ({one.module})" if foreign else one.name)
-        times = (f"{one.share:.1%}", seconds_text(one.seconds_per_step), count_text(one.calls_per_step))
-        rows.append((*times, TITLES.get(one.kind, one.kind), name))
-    return _cut(columns(rows, numbers=range(3)), width)
-
-
-def _nccl_part(calls: NcclCalls, width: int) -> list[str]:
+def _nccl_part(calls: NcclCalls) -> list[str]:
     title = f"NCCL calls: {calls.calls:,} by {plural(calls.writers, 'rank')}"
     if calls.unreadable_lines:
         title += f"; {calls.unreadable_lines} lines could not be read"
@@ -161,10 +139,4 @@ def _nccl_part(calls: NcclCalls, width: int) -> list[str]:
         for row in calls.rows[:MOST_CALLS]
     ]
     more = _more(len(calls.rows) - MOST_CALLS, "kinds of call")
-    return [title, *_cut(columns(rows, numbers=range(2, 6)), width), *(f"  {line}" for line in more)]
-
-
-def _cut(lines: list[str], width: int) -> list[str]:
-    """A long name loses its end, never a number: those stand before it."""
-    width = max(width, NARROWEST)
-    return [line if len(line) <= width else f"{line[: width - 3]}..." for line in lines]
+    return [title, *columns(rows, numbers=range(2, 6)), *(f"  {line}" for line in more)]

@@ -96,9 +96,6 @@ class Trace:
     devices: list[Device]
     marks: list[Mark]
     launches: int = 0  # of the training program, where operations do not name their execution
-    marked_by: str = ""  # what the marks are called in the trace
-    starts_unix_seconds: float | None = None  # moment 0 of the trace
-    stops_unix_seconds: float | None = None
     notes: list[str] = field(default_factory=list)
 
 

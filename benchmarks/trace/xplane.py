@@ -9,13 +9,12 @@ step_num. The programs are in `/host:metadata`. Times are relative to profile_st
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
 from benchmarks.errors import RequestError
-from benchmarks.trace.hlo import Program, read_program
-from benchmarks.trace.kinds import Operation
+from benchmarks.trace.kinds import UNCOUNTED, Instruction, Operation
 from benchmarks.trace.schema import messages
 from benchmarks.trace.trace import Collected, Execution, Mark, Trace, dropped_notes
 
@@ -30,6 +29,11 @@ ABSOLUTE_NS = 10**17  # a time of the year 1973 or later, counted from 1970; els
 END = b"end: "
 PYTHON = b"$"  # how a call of a Python function is marked
 HOST_STATS = (b"hlo_op", b"hlo_module", b"run_id", b"device_ordinal", b"_p", b"_c", b"step_num")
+
+# Of a scalar these are work all the same: the rest of what is done to a scalar is arithmetic on an index.
+REDUCING = {"dot", "reduce", "reduce-window", "all-reduce", "custom-call"}
+
+Program = Mapping[str, Instruction]  # by the instruction's name
 
 
 def read_xplane(data: bytes, path: PurePath) -> Trace:
@@ -94,13 +98,12 @@ class _Reading:
         self._executions: dict[Execution, int] = {}
         self._devices: dict[str, Collected] = {}
         self._marks: dict[str, list[Mark]] = {}
-        self._start_ns = self._stop_ns = 0
+        self._start_ns = 0
 
     def trace(self) -> Trace:
         for plane in self.planes:
             if plane.name == TIMES_PLANE:
                 self._start_ns = plane.number(b"profile_start_time")
-                self._stop_ns = plane.number(b"profile_stop_time")
         for plane in self.planes:
             match = DEVICE_PLANE.fullmatch(plane.name)
             if match:
@@ -110,7 +113,7 @@ class _Reading:
             if plane.name == HOST_PLANE:
                 self._read_host(plane, on_host)
         programs = self._programs()
-        name, marks = max(self._marks.items(), key=lambda item: len(item[1]), default=("", []))
+        marks = max(self._marks.values(), key=len, default=[])
         return Trace(
             host=self._hosts[0],
             operations=list(self._operations),
@@ -122,9 +125,6 @@ class _Reading:
                 if self._devices[device].begins
             ],
             marks=sorted(marks, key=lambda mark: mark.begin),
-            marked_by=name,
-            starts_unix_seconds=self._start_ns / 1e9 or None,
-            stops_unix_seconds=self._stop_ns / 1e9 or None,
             notes=[*self.notes, *dropped_notes(self._devices.values())],
         )
 
@@ -216,3 +216,50 @@ class _Reading:
 def _natural(name: str) -> tuple[str, int]:
     kind, _, number = name.rpartition(" ")
     return kind, int(number)
+
+
+# --- the programs inside a trace: of every HLO instruction, what tells its kind --------------------
+
+
+def read_program(data: bytes) -> tuple[str, Program]:
+    """An HloProto as it stands in a trace: the module's name, and its instructions."""
+    module = messages()["HloProto"].FromString(data).hlo_module
+    inside = _Inside(module)
+    found = {
+        instruction.name: Instruction(
+            opcode=instruction.opcode,
+            holds=inside.of(instruction),
+            target=instruction.custom_call_target,
+            scope=instruction.metadata.op_name,
+        )
+        for computation in module.computations
+        for instruction in computation.instructions
+    }
+    return module.name, found
+
+
+class _Inside:
+    """The opcodes that a computation holds, those of what it calls included."""
+
+    def __init__(self, module: Any) -> None:
+        self._computations = {computation.id: computation for computation in module.computations}
+        self._known: dict[int, frozenset[str]] = {}
+
+    def of(self, instruction: Any) -> frozenset[str]:
+        called = [self._of_computation(number) for number in instruction.called_computation_ids]
+        return frozenset().union(*called)
+
+    def _of_computation(self, number: int) -> frozenset[str]:
+        if number not in self._known:
+            self._known[number] = frozenset()  # HLO does not call itself; a damaged one shall not hang
+            computation = self._computations.get(number)
+            instructions = computation.instructions if computation is not None else []
+            own = {instruction.opcode for instruction in instructions if _is_work(instruction)}
+            self._known[number] = frozenset(own).union(*map(self.of, instructions))
+        return self._known[number]
+
+
+def _is_work(instruction: Any) -> bool:
+    shape = instruction.shape
+    scalar = not shape.dimensions and not shape.tuple_shapes
+    return instruction.opcode not in UNCOUNTED and (not scalar or instruction.opcode in REDUCING)

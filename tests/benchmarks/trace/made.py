@@ -52,7 +52,6 @@ def trace_of(
         executions=list(executions),
         devices=made,
         marks=[Mark(step, round(begin * MS)) for step, begin in (marks or {}).items()],
-        marked_by="train",
         **fields,
     )
 

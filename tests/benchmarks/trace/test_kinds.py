@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks.configs import DEFAULT_ROOT, read_yaml
 from benchmarks.errors import RequestError
-from benchmarks.trace.hlo import read_program
 from benchmarks.trace.kinds import FILE_NAME, Instruction, KindRules, Operation, read_kinds
 from benchmarks.trace.schema import messages
+from benchmarks.trace.xplane import read_program
 
 KINDS = read_kinds(DEFAULT_ROOT)
 RULES = read_yaml(DEFAULT_ROOT / FILE_NAME, KindRules).rules
@@ -66,12 +66,6 @@ def test_every_kind_has_a_rule_but_the_rest() -> None:
 )
 def test_kinds_in_particular(operation: Operation, instruction: Instruction | None, kind: str) -> None:
     assert KINDS.of(operation, instruction) == kind
-
-
-def test_a_title_names_the_kernel_only_where_it_is_called_otherwise() -> None:
-    assert Operation("loop_add_fusion_3", "loop_add_fusion.3").title == "loop_add_fusion.3"
-    assert Operation("nvjet_tst", "cublas-gemm.1").title == "cublas-gemm.1: nvjet_tst"
-    assert Operation("nvjet_tst").title == "nvjet_tst"
 
 
 @pytest.mark.parametrize(

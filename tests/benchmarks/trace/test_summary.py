@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import IDLE, KINDS
-from benchmarks.trace.summary import HostSummary, Wanted, mean_times, summarise
+from benchmarks.trace.summary import HostSummary, mean_times, summarise
 from benchmarks.trace.trace import Trace
 from benchmarks.trace.xplane import read_xplane
 from benchmarks.values import Profiling
@@ -18,8 +18,8 @@ MARKS = {20: 0, 21: 1, 22: 11, 23: 21}
 PARTS = ((0, 3, "dot.1"), (1, 5, "all-gather.1"), (4, 7, "copy.1"), (7, 8, "tanh.1"), (0, 9.5, "while.1"))
 
 
-def summary_of(trace: Trace, wanted: Wanted = Wanted()) -> HostSummary:  # noqa: B008 - it is empty and frozen
-    return summarise(trace, kinds(), wanted)
+def summary_of(trace: Trace, profiling: Profiling | None = None) -> HostSummary:
+    return summarise(trace, kinds(), profiling)
 
 
 def milliseconds(times: dict[str, float]) -> dict[str, float]:
@@ -58,34 +58,31 @@ def test_the_real_trace_adds_up_and_has_every_kind() -> None:
     for device in (found.mean, *found.devices):
         assert sum(device.wall_seconds.values()) == pytest.approx(device.seconds_per_step, rel=1e-9)
         assert all(seconds > 0 for seconds in device.wall_seconds.values())
-    named = {one.name.split(".")[0] for one in found.operations}
-    assert {"all-reduce", "all-gather"} <= named
-    assert not any(name.startswith("while") for name in named)
 
 
 LONGER = trace_of(steps_of(6, *PARTS), marks={step: 10 * step - 200 for step in range(20, 26)})
-CUT, CLOCK = "not whole in the trace", "our clock has the profiler's start or stop in them"
+CUT, PROFILER = "not whole in the trace", "the profiler's start or stop is in them"
 ASKED = Profiling(ranks=[0], start_step=45, stop_step=48)
 WITHOUT = trace_of([(5, 9, "dot.1"), (9, 25, "tanh.1")], module="")
 
 
 @pytest.mark.parametrize(
-    ("trace", "wanted", "steps", "left_out"),
+    ("trace", "profiling", "steps", "left_out"),
     [
-        (LONGER, Wanted(frozenset({20, 21, 22, 23})), (21, 23, 3), {CUT: 1, CLOCK: 2}),
-        (LONGER, Wanted(frozenset({1, 2})), (21, 25, 5), {CUT: 1}),  # no whole step is wanted: all whole ones
-        (trace_of(steps_of(4, *PARTS)), Wanted(), (None, None, 3), {CUT: 1}),  # no numbers
-        (WITHOUT, Wanted(), (None, None, 1), {}),  # no steps: all of it as one
-        (WITHOUT, Wanted(profiling=ASKED), (45, 48, 4), {}),
+        (LONGER, Profiling(ranks=[0], start_step=20, stop_step=25), (21, 23, 3), {CUT: 1, PROFILER: 2}),
+        (LONGER, ASKED, (21, 25, 5), {CUT: 1}),  # none of those that were asked for: all whole ones
+        (trace_of(steps_of(4, *PARTS)), None, (None, None, 3), {CUT: 1}),  # no numbers
+        (WITHOUT, None, (None, None, 1), {}),  # no steps: all of it as one
+        (WITHOUT, ASKED, (45, 48, 4), {}),
     ],
 )
 def test_which_steps_are_summarised_and_why_others_are_not(
-    trace: Trace, wanted: Wanted, steps: tuple[int | None, int | None, int], left_out: dict[str, int]
+    trace: Trace, profiling: Profiling | None, steps: tuple[int | None, int | None, int], left_out: dict[str, int]
 ) -> None:
-    window = summary_of(trace, wanted).window
+    window = summary_of(trace, profiling).window
     assert (window.first_step, window.last_step, window.steps) == steps
     assert window.left_out == left_out
-    assert window.is_whole_trace == (trace is WITHOUT and wanted.profiling is None)
+    assert window.is_whole_trace == (trace is WITHOUT and profiling is None)
 
 
 def test_only_what_lies_in_the_window_counts() -> None:
@@ -94,20 +91,10 @@ def test_only_what_lies_in_the_window_counts() -> None:
     later = [(begin, end, name, run + 1) for begin, end, name, run in steps_of(3, (0, 5, "dot.1"), (5, 10, "tanh.1"))]
     found = summary_of(trace_of([*slow, *later], marks={20: -100, 21: 0, 22: 1, 23: 11}))
     assert milliseconds(found.mean.wall_seconds) == {"matmul": 5, "other": 5}
-    assert [(one.name, one.calls_per_step) for one in found.operations] == [("dot.1", 1), ("tanh.1", 1)]
-
-
-def test_top_operations_are_by_time_per_step_and_device_without_what_encloses_them() -> None:
-    rows = steps_of(4, *PARTS)
-    found = summary_of(trace_of(rows, rows, marks=MARKS)).operations
-    assert [one.name for one in found] == ["all-gather.1", "dot.1", "copy.1", "tanh.1"]
-    assert [round(one.seconds_per_step * 1e3, 6) for one in found] == [4, 3, 3, 1]
-    assert sum(one.share for one in found) == pytest.approx(1)
-    assert {one.calls_per_step for one in found} == {1}
 
 
 def test_a_trace_without_devices_has_no_summary() -> None:
-    assert summarise(trace_of(marks=MARKS), kinds(), Wanted()) is None
+    assert summarise(trace_of(marks=MARKS), kinds()) is None
 
 
 def test_the_mean_over_hosts_counts_devices() -> None:

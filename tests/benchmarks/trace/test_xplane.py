@@ -24,10 +24,11 @@ def read(maker: SpaceMaker) -> Trace:
 
 
 def named(trace: Trace, device: int = 0) -> list[tuple[str, float, float]]:
-    """(title, begin, end) in microseconds."""
+    """(instruction or else kernel, begin, end) in microseconds."""
     one = trace.devices[device]
     rows = zip(one.operation, one.begins, one.ends, strict=True)
-    return [(trace.operations[number].title, begin / 1e6, end / 1e6) for number, begin, end in rows]
+    names = [operation.hlo_op or operation.kernel for operation in trace.operations]
+    return [(names[number], begin / 1e6, end / 1e6) for number, begin, end in rows]
 
 
 # --- a real trace -------------------------------------------------------------------------------
@@ -36,9 +37,7 @@ def named(trace: Trace, device: int = 0) -> list[tuple[str, float, float]]:
 def test_a_real_trace_has_its_devices_marks_and_programs(real: Trace) -> None:
     assert [device.name for device in real.devices] == ["CPU 0", "CPU 1"]
     assert real.host == "vm"
-    assert (real.marked_by, [mark.step for mark in real.marks]) == ("train", [20, 21, 22, 23, 24])
-    assert real.starts_unix_seconds is not None
-    assert 0 < real.stops_unix_seconds - real.starts_unix_seconds < 10
+    assert [mark.step for mark in real.marks] == [20, 21, 22, 23, 24]
     training = [known for one, known in zip(real.operations, real.instructions, strict=True) if one.module == TRAIN]
     assert len(training) > 300
     assert None not in training
@@ -90,7 +89,7 @@ MARKED = [("train", n * 10, 1, {"step_num": n}) for n in (5, 6, 7)] + [("eval", 
     [
         pytest.param(
             SpaceMaker().plane("/device:GPU:1", STREAMS),
-            *(["GPU 1"], [("cublas-gemm.1: nvjet_tst", 5, 7), ("MemcpyD2H", 6, 9)]),
+            *(["GPU 1"], [("cublas-gemm.1", 5, 7), ("MemcpyD2H", 6, 9)]),
             id="a GPU is its streams, with HLO beside each kernel",
         ),
         pytest.param(

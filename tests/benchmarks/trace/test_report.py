@@ -1,8 +1,7 @@
-"""`launch/report.py trace` as a user runs it: a run's trace is found, summarised and held against its own clock."""
+"""`launch/report.py trace` as a user runs it: a run's trace is found, summarised and compared with its own clock."""
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -111,7 +110,7 @@ def test_a_profiled_run_is_summarised_and_agrees_with_its_own_clock(profiled: Ru
     assert found["clock_seconds_per_step"] == pytest.approx((steps[21] + steps[22]) / 2)
     assert sum(report["mean"]["wall_seconds"].values()) == pytest.approx(report["mean"]["seconds_per_step"])
     text = run("trace", profiled.path).stdout
-    for word in ("matmul", "attention", "collective", "copies", "idle", "Exposed communication: ", "all-gather"):
+    for word in ("matmul", "attention", "collective", "copies", "idle", "Exposed communication: "):
         assert word in text
 
 
@@ -350,9 +349,6 @@ def test_places_without_a_trace_are_refused(tmp_path: Path, make_run: Callable[.
     said = refused("trace", folder.path)
     for word in ("the run has no trace", "--profile=none"):
         assert word in said
-    _, script, *words = shlex.split(said.partition("next:  ")[2])
-    assert "--profile=xplane" in words
-    assert forked.run(REPOSITORY / script, *words, "--dry_run").returncode == 0
     (folder.phase_dir("perf") / "nccl-n1-1.log").write_text("h015:2:2 [0] NCCL INFO Bootstrap: using eth0\n")
     assert "no call of NCCL was traced" in refused("trace", folder.path)
     add_report(folder, "tiny_7_0_0-prof", "profile")
