@@ -165,7 +165,8 @@ class Report(NamedTuple):
 
 def _result_rows(result: ForeignResult) -> Rows:
     """As at the end of a run."""
-    from benchmarks.rendering.report import count_text, folded, speed_rows, window_text
+    from benchmarks.measuring.result_text import speed_rows, window_text
+    from benchmarks.rendering.report import count_text, folded
 
     rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in folded(result.reasons))]))]
     rows += speed_rows(result)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.measuring.result_text import result_rows
 from benchmarks.measuring.summary import Result
 from benchmarks.model.bounds import Bound
 from benchmarks.pages.page import (
@@ -28,7 +29,7 @@ from benchmarks.pages.step_plot import drawable, step_plot
 from benchmarks.references import nearest_reference
 from benchmarks.references.nearest_reference import Nearest
 from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import count_text, folded, layout_text, result_rows, seconds_text, title
+from benchmarks.rendering.report import count_text, folded, layout_text, seconds_text, title
 from benchmarks.runs.finished_run import started_of
 from benchmarks.values import Benchmark, Step, Value, to_builtins
 

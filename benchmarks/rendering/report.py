@@ -1,17 +1,10 @@
-"""What a person reads: results, plans and lists as labelled lines of text. Pure; no screen, no colours."""
+"""Numbers, names and lists as text for people. No screen, no colours."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from benchmarks.measuring.settling import WORDS
-from benchmarks.rendering.columns import Rows, aligned, columns, some, spans_text
+from benchmarks.rendering.columns import Rows, aligned, some, spans_text
 from benchmarks.values import Benchmark, Parallelism, Recipe, Step
-
-if TYPE_CHECKING:
-    from benchmarks.logs.foreign import ForeignResult
-    from benchmarks.measuring.summary import Result
-    from benchmarks.measuring.utilisation import Mfu
 
 OF_A_RANK = re.compile(r"((?:phase \S+: )?)rank (\d{1,9})(:?) (.+)")
 BREAKS = re.compile(r"(?:\s|\\n)+")  # a message that was quoted holds its line breaks as \n
@@ -50,27 +43,6 @@ def title(benchmark: Benchmark) -> str:
     )
 
 
-def result_rows(result: "Result") -> Rows:
-    """The short table at the end of a run."""
-    rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in folded(result.reasons))]))]
-    rows += speed_rows(result)
-    rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
-    rows.append(("steps", window_text(result)))
-    rows += _target_rows(result)
-    rows += _attempt_rows(result)
-    from benchmarks.telemetry.summary import telemetry_rows
-
-    rows += telemetry_rows(result.telemetry, result.ranks)
-    if result.pgle is not None:
-        seen = result.pgle.seen
-        rows.append(("PGLE", f"{result.pgle.way}, {'applied' if seen.applied else 'not applied'}: {seen.reason}"))
-    if result.not_comparable:
-        rows.append(("compare", "\n".join(f"never: {reason}" for reason in result.not_comparable)))
-    if result.notes:
-        rows.append(("notes", "\n".join(result.notes)))
-    return rows
-
-
 def folded(reasons: Sequence[str]) -> list[str]:
     """Each reason in one line, and what several ranks say alike once: "64 ranks (0-63): no step was trained"."""
     ranks: dict[tuple[str, str, str], set[int]] = {}
@@ -92,83 +64,6 @@ def _ranks_text(ranks: Collection[int], sign: str) -> str:
 def reasons_text(reasons: Sequence[str]) -> str:
     """The first few, in one line; empty where there is none."""
     return some(folded(reasons), MOST_REASONS, "; ")
-
-
-def _target_rows(result: "Result") -> Rows:
-    """Whether a submission reached its target, when, and where the time went, by its log."""
-    if (told := result.mlperf) is None:
-        return []
-    values = [one.value for one in told.evaluations if one.value is not None]
-    best = f", the best of {len(values)} evaluations was {min(values):g}" if values else ""
-    samples = f" after {told.samples:,} samples" if told.samples is not None else ""
-    target = f"loss {told.target:g} ({told.benchmark}, {told.division}): {told.status}{samples}{best}"
-    parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in told.parts.items() if seconds)
-    word = "to train" if told.status == "success" else "until then"
-    return [("target", target), *_time_rows(word, told.seconds, parts, told.init_seconds)]
-
-
-def _time_rows(label: str, seconds: float | None, parts: str, init_seconds: float | None) -> Rows:
-    if seconds is None:
-        return []
-    init = "" if init_seconds is None else f"; {init_seconds:.1f} s of init before"
-    return [(label, f"{duration_text(seconds)}{f': {parts}' if parts else ''}{init}")]
-
-
-def _attempt_rows(result: "Result") -> Rows:
-    """Of several attempts all; of one what the status does not say already (which job, on which nodes)."""
-    texts = [f"{one.attempt}: {one.steps} steps; {one.text}" for one in result.attempts]
-    if len(texts) == 1:
-        texts = [f"1, {one.text}" for one in result.attempts if one.text not in ("completed", *result.reasons)]
-    return [("attempts", "\n".join(texts))] if texts else []
-
-
-def speed_rows(result: "Result | ForeignResult") -> Rows:
-    spread = result.seconds_per_step
-    if spread.median is None:
-        return [("seconds/step", "not claimed: " + result.null_because.get("seconds_per_step", "unknown"))]
-    interval = (
-        f"95% interval {seconds_text(spread.ci95[0])} to {seconds_text(spread.ci95[1])}"
-        if spread.ci95
-        else result.null_because.get("seconds_per_step.ci95", "no interval")
-    )
-    excess = f"{spread.excess:+.1%}" if spread.excess is not None else "unknown"
-    rows = [("seconds/step", f"{seconds_text(spread.median)} median, {interval}")]
-    if result.tokens_per_second is not None:
-        effective = result.tokens_per_second_effective
-        shown = count_text(effective) if effective is not None else "unknown"
-        at_median = f"{count_text(result.tokens_per_second)} at the median"
-        rows.append(("tokens/s", f"{at_median}; {shown} effective (mean over median {excess})"))
-    if not result.mfu:
-        return [*rows, ("MFU", "unknown: " + result.null_because["mfu"])]
-    rows.append(("MFU", mfu_text(result.mfu)))
-    rows.append(("HFU", mfu_text(result.hfu) if result.hfu else "unknown: " + result.null_because["hfu"]))
-    return rows
-
-
-def mfu_text(entries: "Sequence[Mfu]") -> str:
-    """The conventions side by side, a line for each peak."""
-    names = list(dict.fromkeys(m.counted_by for m in entries))
-    peaks = list(dict.fromkeys((m.table, m.precision_peak) for m in entries))
-    table = [[*names, "of a device's TFLOP/s"]]
-    for peak in peaks:
-        found = {m.counted_by: m for m in entries if (m.table, m.precision_peak) == peak}
-        tflops = sorted(
-            m.peak_tflops for m in found.values()
-        )  # a mix of precisions is another peak by each convention
-        span = " to ".join(dict.fromkeys(f"{one:.5g}" for one in (tflops[0], tflops[-1])))
-        table.append([*(f"{found[name].percent:.2f}%" for name in names), f"{span} {peak[1]} ({peak[0]})"])
-    return "\n".join(columns(table, indent=""))
-
-
-def window_text(result: "Result | ForeignResult") -> str:
-    window = result.window
-    out = ", ".join(f"{count} {reason}" for reason, count in window.excluded.items()) or "none"
-    span = f"steps {window.first_step}-{window.last_step}" if window.counted else "no step"
-    return f"{window.counted} counted ({window.rule}: {span}, {WORDS[window.settling]}); left out: {out}"
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4f}"
 
 
 def step_text(

@@ -151,7 +151,8 @@ def store(found: Measured, path: Path | None) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json_text(found).encode())
     except (OSError, RunError) as error:
-        raise RunError("the measured peak was not kept", where=str(path), why=str(error)) from None
+        why = error.what if isinstance(error, RunError) else error.strerror or str(error)
+        raise RunError("the measured peak was not kept", where=str(path), why=why) from None
     return path
 
 

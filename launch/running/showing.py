@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from benchmarks.errors import StepmarkError
+from benchmarks.measuring import result_text
 from benchmarks.measuring.summary import Result
 from benchmarks.model.published_rows import read_references
 from benchmarks.references import nearest_reference
@@ -30,7 +31,7 @@ def runs_document(folders: Iterable[RunFolder]) -> "Runs":
 
 
 def show_result(folder: RunFolder, result: Result) -> None:
-    rows = report.result_rows(result)
+    rows = result_text.result_rows(result)
     if result.status == "failed":
         rows += _diagnosis(folder)
     nearest = nearest_reference.nearest_of_result(result, read_references(configs().root))

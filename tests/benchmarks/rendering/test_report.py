@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.measuring import result_text
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.model.plan_text import plan_text, recompute_rows
@@ -106,7 +107,7 @@ def test_the_live_line_knows_little_at_first() -> None:
 
 
 def table(result: Result) -> str:
-    return "\n".join(aligned(report.result_rows(result)))
+    return "\n".join(aligned(result_text.result_rows(result)))
 
 
 def test_a_result_for_people(whole_run: RunFolder) -> None:

@@ -11,8 +11,8 @@ import pytest
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.doctor.symptoms import read_symptoms
 from benchmarks.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.measuring import result_text
 from benchmarks.measuring.summary import Result
-from benchmarks.rendering import report
 from benchmarks.runs.attempts import DEVICE_MEMORY, FULL_DISK, LOST_NODE, OUT_OF_MEMORY
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, RunFolder
@@ -86,7 +86,7 @@ def test_a_good_run_is_valid_and_says_where_it_ran(queued: RunFolder, leave: Cal
     assert (result.status, result.reasons) == ("valid", [])
     (attempt,) = result.attempts
     assert (attempt.outcome, attempt.steps, attempt.nodes) == ("completed", 12, "node[1-4]")
-    assert ("attempts", "1, COMPLETED: job 7 ended well (node[1-4])") in report.result_rows(result)
+    assert ("attempts", "1, COMPLETED: job 7 ended well (node[1-4])") in result_text.result_rows(result)
 
 
 DONE = [(rank, 0, 190.0) for rank in range(4)]
@@ -212,7 +212,7 @@ def test_a_requeued_job_gives_the_figures_of_its_last_attempt_alone(
         (2, "completed", 12),
     ]
     assert {step.excluded_because for step in steps if step.attempt == 1} == {"earlier_attempt"}
-    rows = dict(report.result_rows(result))["attempts"].split("\n")
+    rows = dict(result_text.result_rows(result))["attempts"].split("\n")
     assert rows[0] == ("1: 5 steps; requeued: job 7 was put back after step 4 (node[1-4]): a node of it failed")
 
 
@@ -385,7 +385,7 @@ def test_a_line_of_the_job_that_was_cut_takes_nothing_else_with_it(
 def test_a_run_of_this_machine_has_one_attempt_too(whole_run: RunFolder) -> None:
     result = result_of(whole_run)
     assert [(one.attempt, one.outcome, one.steps) for one in result.attempts] == [(1, "completed", 12)]
-    assert "attempts" not in dict(report.result_rows(result))
+    assert "attempts" not in dict(result_text.result_rows(result))
 
 
 def test_the_attempt_of_a_failed_run_of_this_machine(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
