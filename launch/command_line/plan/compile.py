@@ -26,11 +26,11 @@ from benchmarks.configs import Configs
 from benchmarks.errors import OtherGpus, RequestError, StepmarkError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
+from launch.checks.compiling import compile_steps, naming_variant
 from launch.cli import refuse_more
 from launch.command_line import places, progress, request_flags
 from launch.command_line.output import answer
 from launch.machine import machine_gpus
-from launch.planning.compiling import compile_steps, naming_variant
 
 FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
 MAKE_ENVIRONMENT = flags.DEFINE_boolean(

@@ -1,1 +1,0 @@
-"""Estimates from published rows, and compiling a step here."""
