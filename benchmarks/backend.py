@@ -30,7 +30,6 @@ from benchmarks.values import (
 
 if TYPE_CHECKING:
     from benchmarks.assets.assets import Repository
-    from benchmarks.assets.datasets import DatasetJob
     from benchmarks.compilation.compiled import Job
 
 ENTRY_POINT_GROUP = "stepmark.backends"
@@ -263,14 +262,6 @@ class CompilesAlone(Protocol):
 
     def compile_sources(self) -> list[Path]:
         """The files that such a report follows from, beside the job."""
-
-
-@runtime_checkable
-class MakesDatasets(Protocol):
-    """setup.py --dataset."""
-
-    def dataset_command(self, job: "DatasetJob") -> list[str]:
-        """The program, with a Phase's placeholders, that makes `job.folder` of text: what the framework trains on."""
 
 
 @runtime_checkable

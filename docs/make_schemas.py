@@ -14,7 +14,6 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 FILE = REPOSITORY / "docs" / "schemas.json"
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks.assets.datasets import Dataset  # noqa: E402
 from benchmarks.compare.values import Comparison  # noqa: E402
 from benchmarks.compilation.variants import Variants  # noqa: E402
 from benchmarks.doctor.order import Diagnosis  # noqa: E402
@@ -87,7 +86,6 @@ DOCUMENTS: dict[str, Any] = {
     "setup": d.Files,
     "setup --download": d.Files,
     "setup --download --asset": d.Ended,
-    "setup --dataset": Dataset,
     "setup --site": d.Site,
     "setup --site --task=mlperf": d.Files,
     "setup --site --dry_run": d.Text,

@@ -1,8 +1,4 @@
-"""Gets ready what a real run needs: datasets, checkpoints, tokenizers. Says what is there and what is missing.
-
-Make a dataset from texts, in the backend's own format (.txt: one document; .jsonl: one a line; .gz of either):
-  python launch/setup.py --backend=nemo --dataset --text=books.jsonl --out=data/books
-  python launch/setup.py --backend=nemo --dataset --text=a.txt --text=b.jsonl.gz --tokenizer=FOLDER --out=data/ab
+"""Gets ready what a real run needs: checkpoints, tokenizers, sites. Says what is there and what is missing.
 
 What does a real run need, and is it there?
   python launch/setup.py --model=llama3_70b --task=lora --out=DIR
@@ -44,29 +40,14 @@ from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import SUBMISSION_ENGINE, JobOptions
 from launch.cli import run_main
 from launch.command_line import places
-from launch.command_line.output import answer, text_alone
+from launch.command_line.output import text_alone
 from launch.slurm import job_flags, options
 
 flags.adopt_module_key_flags(job_flags)  # so that --help shows them
-BACKEND = flags.DEFINE_string("backend", None, "Whose dataset or files: jax, nemo or another that is installed.")
+BACKEND = flags.DEFINE_string("backend", None, "Whose files: jax, nemo or another that is installed.")
 MODEL = flags.DEFINE_string("model", None, "The model that is to be trained (configs/models).")
 TASK = flags.DEFINE_enum("task", None, ["pretrain", "lora", "mlperf"], "What is to be done with it.")
-OUT = flags.DEFINE_string("out", None, "The folder of the dataset or of all files.")
-
-DATASET = flags.DEFINE_boolean("dataset", False, "Make texts into a dataset.")
-TEXT = flags.DEFINE_multi_string("text", [], "A text for the dataset. May be repeated.")
-TOKENIZER = flags.DEFINE_string(
-    "tokenizer", None, "A tokenizer.json or its folder; none: one is trained on the texts."
-)
-VOCABULARY_SIZE = flags.DEFINE_integer(
-    "vocabulary_size",
-    None,
-    "Of the tokenizer that is trained; 512 where none is given.",
-    lower_bound=257,
-    upper_bound=1_000_000,  # the largest in use have about 260,000; memory is set aside for all of them
-)
-NAME = flags.DEFINE_string("name", "my-llama", "How the dataset's files begin.")
-SHARDS = flags.DEFINE_integer("shards", 2, "Over how many files it is spread.", lower_bound=1, upper_bound=100)
+OUT = flags.DEFINE_string("out", None, "The folder of all files.")
 
 DOWNLOAD = flags.DEFINE_boolean("download", False, "Download what is missing.")
 ASSET = flags.DEFINE_string("asset", None, "Only this one of what the run needs.")
@@ -81,8 +62,6 @@ IMAGE = flags.DEFINE_string(
 FORCE = flags.DEFINE_boolean("force", False, "Import images anew that are there; write the file of a site anew.")
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site; submit nothing, write nothing.")
 
-DEFAULT_VOCABULARY_SIZE = 512
-ABOUT_DATASETS = (TEXT, TOKENIZER, VOCABULARY_SIZE)
 ABOUT_NEEDS = (MODEL, TASK)
 ABOUT_SITES = (ENGINE, IMAGE, FORCE, DRY_RUN)
 
@@ -96,9 +75,6 @@ def main(argv: list[str]) -> int:
     if SITE.value:
         return site()
     _refuse_about_sites()
-    if DATASET.value:
-        return dataset()
-    _refuse(ABOUT_DATASETS, "is for --dataset")
     if DOWNLOAD.value:
         return download_assets()
     if ASSET.value:
@@ -106,38 +82,11 @@ def main(argv: list[str]) -> int:
     return needed()
 
 
-def dataset() -> int:
-    """Texts -> a folder that --data takes."""
-    from benchmarks.assets.datasets import DatasetJob
-    from benchmarks.backend import find_backend
-    from launch.assets.making_dataset import make_dataset
-
-    _refuse((*ABOUT_NEEDS, ASSET, DOWNLOAD), "has no meaning with --dataset")
-    if TOKENIZER.value and VOCABULARY_SIZE.value:
-        raise RequestError(
-            "a tokenizer that is given has its own vocabulary", where="--tokenizer and --vocabulary_size"
-        )
-    backend = find_backend(_given(BACKEND))
-    trained_size = None if TOKENIZER.value else VOCABULARY_SIZE.value or DEFAULT_VOCABULARY_SIZE
-    job = DatasetJob(
-        texts=[Path(name) for name in TEXT.value],
-        tokenizer=Path(TOKENIZER.value) if TOKENIZER.value else None,
-        vocabulary_size=trained_size,
-        folder=Path(_given(OUT)),
-        name=NAME.value,
-        shards=SHARDS.value,
-    )
-    made = make_dataset(backend, job)
-    names = [ending for prefix in made.prefixes for ending in (f"{prefix}.bin", f"{prefix}.idx")]
-    answer(made, "\n".join(f"{job.folder / name}  {made.files[name]:,} bytes" for name in names))
-    return EXIT_VALID
-
-
 def new_site() -> int:
     """The file of a new site, and a check of its nodes."""
     from launch.sites import new_site as making
 
-    others = (DATASET, *ABOUT_DATASETS, DOWNLOAD, ASSET, *ABOUT_NEEDS, SITE, BACKEND, ENGINE, IMAGE)
+    others = (DOWNLOAD, ASSET, *ABOUT_NEEDS, SITE, BACKEND, ENGINE, IMAGE)
     _refuse(others, "has no meaning with --new_site")
     wanted = making.NewSite(
         name=_given(NEW_SITE),
@@ -155,7 +104,7 @@ def site() -> int:
     from launch.environments.selection import refuse_unknown_engines
     from launch.sites import site_hub, site_setup, wanted
 
-    _refuse((*ABOUT_DATASETS, DATASET, DOWNLOAD, ASSET), "has no meaning with --site")
+    _refuse((DOWNLOAD, ASSET), "has no meaning with --site")
     if TASK.value == "mlperf":
         return mlperf_data()
     _refuse((TASK,), "has no meaning with --site")

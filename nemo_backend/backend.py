@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.assets.assets import Repository
-from benchmarks.assets.datasets import DatasetJob
 from benchmarks.backend import EnvironmentSpec, LogFormat, SideProgram
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import program, words_of
@@ -158,16 +157,4 @@ class NemoBackend:
             ],
             environment=planning.environment(benchmark),
             platform=benchmark.hardware.platform,
-        )
-
-    def dataset_command(self, job: DatasetJob) -> list[str]:
-        return program(
-            "nemo_backend/inside/make_dataset.py",
-            *(f"--text={path.absolute()}" for path in job.texts),
-            f"--folder={job.folder.absolute()}",
-            f"--name={job.name}",
-            f"--shards={job.shards}",
-            f"--tokenizer={job.tokenizer.absolute()}"
-            if job.tokenizer is not None
-            else f"--vocabulary_size={job.vocabulary_size}",
         )

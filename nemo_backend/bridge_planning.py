@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.assets.assets import Repository, hub_home
-from benchmarks.assets.datasets import read_dataset
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest
@@ -27,6 +26,7 @@ from nemo_backend import layout, profiles
 from nemo_backend.lora import AS_THEY_ARE, SEPARATE_TARGETS
 from nemo_backend.megatron import (
     DIMENSIONS,
+    dataset_prefixes,
     dataset_refusals,
     dimensions,
     fp8_scaling_refusals,
@@ -237,7 +237,7 @@ def _data(benchmark: Benchmark) -> dict[str, str]:
     if benchmark.data in MADE_UP_DATA:
         return {**tokens, "dataset.blend": "null", "dataset.data_path": "null"}
     folder = Path(benchmark.data)
-    paths = ",".join(quoted(str(folder / prefix)) for prefix in read_dataset(folder).prefixes)
+    paths = ",".join(quoted(str(folder / prefix)) for prefix in dataset_prefixes(folder))
     return {**tokens, "dataset.data_path": f"[{paths}]", "dataset.path_to_cache": quoted("{phase_dir}/index")}
 
 

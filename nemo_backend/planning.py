@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from benchmarks.assets.datasets import tokenizer_size
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest
 from benchmarks.request import slowdown
@@ -29,6 +28,7 @@ from nemo_backend.megatron import (
     fp8_scaling_refusals,
     reserved,
     schedule_refusals,
+    tokenizer_size,
     vocabulary_refusals,
 )
 

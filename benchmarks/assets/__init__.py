@@ -1,1 +1,1 @@
-"""What a run needs on disk: checkpoints, tokenizers, datasets. Pure."""
+"""What a run needs on disk: checkpoints, tokenizers, data. Pure."""

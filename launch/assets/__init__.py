@@ -1,1 +1,1 @@
-"""Downloads and datasets."""
+"""Downloads, and what a run needs."""

@@ -34,7 +34,7 @@ flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your
 flags.DEFINE_integer("steps", None, "Training steps.")
 flags.DEFINE(Words(("steady", "last")), "window", None, "Which steps count; or A-B such as 35-44.")
 flags.DEFINE(Words(("off", "nsys", "auto")), "pgle", "off", "Profile-guided latency estimation (jax). *")
-flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --dataset) instead of the recipe's data.")
+flags.DEFINE_string("data", None, "A folder with a dataset instead of the recipe's data.")
 flags.DEFINE_string(
     "image",
     None,

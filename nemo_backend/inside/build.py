@@ -27,7 +27,6 @@ GROUPS = {
 }
 MODEL_CLASS = "model.config_class"  # the name of a configuration class beside that of the group model.config
 OVERLAP_CONFIGS = "nemo.collections.llm.recipes.tp_overlap_configs.userbuffers"
-MANIFEST = "dataset.json"
 MOCK = "mock"
 
 
@@ -158,22 +157,17 @@ def mock_data(settings, tokenizer):
 
 
 def text_data(settings, folder, tokenizer):
-    """Megatron's .bin/.idx pairs, as launch/setup.py makes them."""
+    """Megatron's .bin/.idx pairs."""
     from nemo.collections.llm import PreTrainingDataModule
 
     return PreTrainingDataModule(
-        paths=prefixes_of(folder),
+        paths=[str(path.with_suffix("")) for path in sorted(folder.glob("*.idx"))],
         tokenizer=tokenizer,
         split="1,0,0",
         index_mapping_dir=settings["trainer"]["default_root_dir"],
         create_attention_mask=not _has_transformer_engine(),
         **settings["data"],
     )
-
-
-def prefixes_of(folder):
-    manifest = json.loads((folder / MANIFEST).read_text())
-    return [str(folder / prefix) for prefix in manifest["prefixes"]]
 
 
 def squad_data(settings, folder):

@@ -9,7 +9,6 @@ keeps the clock, and asserts that the work was done.
 import argparse
 import hashlib
 import importlib.util
-import json
 import os
 import sys
 import time
@@ -155,10 +154,11 @@ class TokenCount:
 
 def about_dataset(folder):
     """What was read, in a sentence; none for made-up data."""
-    manifest, questions = folder / "dataset.json", folder / "training.jsonl"
-    if manifest.is_file():
-        about, digest = json.loads(manifest.read_bytes()), short_digest(manifest)
-        return [f"data: {about['name']}, {about['tokens']:,} tokens of {about['documents']:,} documents ({digest})"]
+    questions = folder / "training.jsonl"
+    if indexes := sorted(folder.glob("*.idx")):
+        size = sum(path.with_suffix(".bin").stat().st_size for path in indexes)
+        digests = ", ".join(map(short_digest, indexes))
+        return [f"data: {folder.name}, {size:,} bytes of tokens, indexed by {digests}"]
     if questions.is_file():
         packed = importlib.util.find_spec("transformer_engine") is not None
         return [f"data: {folder.name}/{questions.name} ({short_digest(questions)}), {PACKED if packed else PADDED}"]

@@ -15,7 +15,6 @@ from launch.environments import venvs
 from tests import toy_backend
 from tests.end_to_end.runs import (
     JAX,
-    LIMIT_SECONDS,
     LLAMA3,
     NEMO,
     REPOSITORY,
@@ -24,11 +23,11 @@ from tests.end_to_end.runs import (
     TINY,
     TOKEN,
     Run,
-    Setup,
     Start,
     Starter,
     finish,
 )
+from tests.megatron_dataset import write_dataset
 
 WORDS = ("the", "cluster", "trains", "a", "model", "and", "each", "step", "takes", "as", "long", "as", "before")
 
@@ -109,30 +108,6 @@ def start_toy(starter: Starter, toy_variables: dict[str, str]) -> Start:
     return start
 
 
-@pytest.fixture(scope="session")
-def setup(nemo_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:  # noqa: ARG001
-    """Runs `launch/setup.py --backend=nemo --dataset` in a home of its own, with a token in its environment."""
-
-    def run(*flags: str) -> "subprocess.CompletedProcess[str]":
-        home = tmp_path_factory.mktemp("home")
-        home_variables = {"HOME": str(home), "STEPMARK_HOME": str(venvs.environments_root().parent)}
-        done = subprocess.run(
-            [sys.executable, str(REPOSITORY / "launch/setup.py"), "--backend=nemo", "--dataset", *flags],
-            env={**os.environ, **home_variables, "HF_TOKEN": TOKEN},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_SECONDS,
-            cwd=home,
-        )
-        assert "Traceback" not in done.stdout + done.stderr, done.stderr
-        assert TOKEN not in done.stdout + done.stderr
-        assert list(home.iterdir()) == []
-        return done
-
-    return run
-
-
 # --- MaxText ----------------------------------------------------------------------------------
 
 
@@ -191,11 +166,8 @@ def nemo_lora_tensor_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
-def text_dataset(setup: Setup, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sentences that repeat, so that a model can learn them, as token numbers of a vocabulary of at most 512."""
-    folder = tmp_path_factory.mktemp("text")
-    lines = [" ".join(WORDS[start:] + WORDS[:start]) + "." for start in range(len(WORDS))] * 40
-    (folder / "text.txt").write_text("\n".join(lines))
-    done = setup(f"--text={folder / 'text.txt'}", f"--out={folder / 'set'}")
-    assert done.returncode == 0, done.stderr
-    return folder / "set"
+def text_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences that repeat, so that a model can learn them, as token numbers; 0 ends a document."""
+    words = range(1, len(WORDS) + 1)
+    sentences = [[*words[start:], *words[:start], 0] for start in range(len(words))] * 40
+    return write_dataset(tmp_path_factory.mktemp("set"), ("a", "b"), sentences)

@@ -26,7 +26,6 @@ STRATEGY = "--set=trainer.strategy"
 
 Starter = Callable[..., "subprocess.Popen[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
-Setup = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @dataclass

@@ -1,6 +1,5 @@
-"""launch/setup.py: what a run needs, downloads from a hub played by a local server, and the making of datasets."""
+"""launch/setup.py: what a run needs, and downloads from a hub played by a local server."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -8,17 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from benchmarks.assets.datasets import DatasetJob, read_dataset
-from benchmarks.backend import Backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, RunError
-from launch.assets import making_dataset
-from launch.assets.making_dataset import make_dataset
 from tests import forked
 from tests.launch.assets.file_server import FileServer, serving
 
@@ -115,15 +107,9 @@ def test_a_checkpoint_cut_off_is_incomplete(setup: Setup, tmp_path: Path) -> Non
         (("--model=llama2_7b", "--task=lora"), "nothing is known of what"),
         ((*LORA, "--backend=jax"), "nothing is known of what"),
         ((*LORA, "--asset=tokenizer"), "--asset is for --download"),
-        ((*LORA, "--text=a.txt"), "--text is for --dataset"),
         ((*LORA, "--download"), "--out is needed"),
         ((*LORA, "--download", "--out=x", "--asset=nothing"), "there is no asset 'nothing'"),
         ((*LORA, "--download", "--out=x", "--asset=checkpoint"), "cannot be downloaded: it is made"),
-        (("--dataset",), "--backend is needed"),
-        (("--dataset", "--backend=jax", "--out=x", "--tokenizer=t", "--vocabulary_size=300"), "has its own vocab"),
-        (("--dataset", "--backend=jax", "--out=x", "--vocabulary_size=100"), "257"),
-        (("--dataset", "--backend=jax", "--out=x", "--vocabulary_size=99999999999"), "1000000"),
-        (("--dataset", "--backend=jax", "--out=x", *LORA), "has no meaning with --dataset"),
         (("words",), "unexpected argument 'words'"),
     ],
 )
@@ -240,150 +226,3 @@ def test_without_a_hub_or_offline(setup: Setup, hub: FileServer, tmp_path: Path)
     done = subprocess.run(command, env=offline, capture_output=True, text=True, check=False)
     assert "next:  unset HF_HUB_OFFLINE" in refused(done)
     assert hub.asked == []
-
-
-# --- making datasets, with a program in the place of NeMo's ------------------------------------
-
-PROGRAM = """
-import hashlib, json, os, pathlib, sys, time
-texts, folder, mode = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
-assert "HF_TOKEN" not in os.environ
-def event(**fields):
-    print(json.dumps(fields), flush=True)
-event(progress="making tokens", done=0, total=10, documents=0, tokens=0)
-(folder / "d_00_text_document.bin").write_bytes(b"tokens")
-if mode == "refuse":
-    event(refused="the line is no JSON", where="a.jsonl:3", why="because", next="mend it"); sys.exit(2)
-if mode == "crash":
-    raise SystemError("the last word")
-if mode == "killed":
-    os.kill(os.getpid(), 9)
-for name in ("tokenizer.json", "d_00_text_document.idx"):
-    (folder / name).write_bytes(b"x")
-def sha256(path):
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
-names = sorted(p.name for p in folder.iterdir())
-manifest = dict(
-    name="d", format="megatron", prefixes=["d_00_text_document"], tokenizer="tokenizer.json",
-    tokenizer_sha256=sha256(folder / "tokenizer.json"), trained_vocabulary_size=300, vocabulary_size=300,
-    end_of_document="<e>", end_of_document_id=0, documents=1, empty_documents=0, tokens=3,
-    texts=[dict(name=pathlib.Path(t).name, bytes=os.path.getsize(t), sha256=sha256(t)) for t in texts],
-    files={n: os.path.getsize(folder / n) for n in names}, sha256={n: sha256(folder / n) for n in names})
-(folder / "dataset.json").write_text(json.dumps(manifest))
-"""
-
-
-class FakeBackend:
-    """A backend whose program writes the dataset at once, or fails as it is told to."""
-
-    def __init__(self, mode: str = "good") -> None:
-        self.mode = mode
-        self.made = 0
-
-    engines = ("fake",)
-
-    def environment(self, _engine: str, _platform: str = "cpu") -> Any:
-        return SimpleNamespace(name="fake")
-
-    def dataset_command(self, job: DatasetJob) -> list[str]:
-        self.made += 1
-        texts = json.dumps([str(path) for path in job.texts])
-        return ["{python}", "-c", PROGRAM, texts, str(job.folder), self.mode]
-
-
-@pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetJob:
-    monkeypatch.setattr(making_dataset, "ensure", lambda _: Path(sys.executable))
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    text = tmp_path / "a.txt"
-    text.write_text("some text")
-    return DatasetJob(
-        texts=[text], tokenizer=None, vocabulary_size=300, folder=tmp_path / "data" / "set", name="d", shards=2
-    )
-
-
-def make(backend: FakeBackend, job: DatasetJob) -> Any:
-    return make_dataset(cast(Backend, backend), job)
-
-
-def changed(job: DatasetJob, **fields: Any) -> DatasetJob:
-    return DatasetJob(**{name: getattr(job, name) for name in DatasetJob.__struct_fields__} | fields)
-
-
-def left(job: DatasetJob) -> list[str]:
-    folder = job.folder.parent
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-
-
-def test_the_same_again_is_verified_and_not_made(job: DatasetJob, capsys: pytest.CaptureFixture[str]) -> None:
-    backend = FakeBackend()
-    make(backend, job)
-    assert (read_dataset(job.folder).tokens, left(job)) == (3, ["set"])
-    make(backend, job)
-    assert backend.made == 1
-    assert "there already, every file as it was made" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("fields", [{"vocabulary_size": 400}, {"name": "other"}, {"text": "other"}])
-def test_another_dataset_is_not_overwritten(job: DatasetJob, fields: dict[str, Any]) -> None:
-    make(FakeBackend(), job)
-    if "text" in fields:
-        job.texts[0].write_text(fields.pop("text"))
-    with pytest.raises(RequestError, match="another dataset is there already"):
-        make(FakeBackend(), changed(job, **fields))
-
-
-def test_a_changed_byte_is_found(job: DatasetJob) -> None:
-    make(FakeBackend(), job)
-    (job.folder / "d_00_text_document.bin").write_bytes(b"tokenS")
-    with pytest.raises(RequestError, match="was changed after it was made"):
-        make(FakeBackend(), job)
-
-
-def test_a_folder_of_something_else_is_left_alone(job: DatasetJob) -> None:
-    job.folder.mkdir(parents=True)
-    (job.folder / "thesis.tex").write_text("years of work")
-    with pytest.raises(RequestError, match=r"the place is taken[^$]*next:  --out=DIR"):
-        make(FakeBackend(), job)
-    assert (job.folder / "thesis.tex").exists()
-
-
-@pytest.mark.parametrize(
-    ("mode", "error", "words"),
-    [
-        ("refuse", RequestError, ["the line is no JSON", "a.jsonl:3", "because", "mend it"]),
-        ("crash", RunError, ["exit code 1", "the last word"]),
-        ("killed", RunError, ["signal 9", "memory"]),
-    ],
-)
-def test_a_program_that_fails_leaves_nothing(
-    job: DatasetJob, mode: str, error: type[Exception], words: list[str]
-) -> None:
-    with pytest.raises(error) as caught:
-        make(FakeBackend(mode), job)
-    assert [word for word in words if word not in str(caught.value)] == []
-    assert left(job) == []
-
-
-def test_too_small_a_disk_is_refused_before_anything_starts(job: DatasetJob) -> None:
-    sparse(job.texts[0], 10**16 // 1024)
-    backend = FakeBackend()
-    with pytest.raises(RequestError, match="the disk has no room"):
-        make(backend, job)
-    assert left(job) == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"texts": []}, "no text given"),
-        ({"texts": [Path("nothing.txt")]}, "there is no such text"),
-        ({"texts": [Path(__file__)]}, "there is no such text"),
-        ({"name": "../x"}, "is no name for files"),
-        ({"tokenizer": Path("nowhere")}, "there is no such tokenizer"),
-    ],
-)
-def test_wrong_jobs(job: DatasetJob, fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(RequestError, match=words):
-        make(FakeBackend(), changed(job, **fields))
-    assert left(job) == []

@@ -23,7 +23,7 @@ from benchmarks.values import Benchmark, Recipe, Scalar
 from nemo_backend import BACKEND, bridge_planning
 from nemo_backend.bridge_planning import PRETRAINED, hydra_text, overrides
 from nemo_backend.inside import bridge_check as check
-from tests.nemo_backend.a_dataset import write_dataset
+from tests.megatron_dataset import write_dataset
 from tests.nemo_backend.conftest import HERE
 
 CONFIGS = Configs()

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark
 from nemo_backend import BACKEND
-from nemo_backend.megatron import DIMENSIONS
-from tests.nemo_backend.a_dataset import write_dataset
+from nemo_backend.megatron import DIMENSIONS, tokenizer_size
+from tests.megatron_dataset import write_dataset
 
 Resolve = Callable[..., Benchmark]
 
@@ -94,9 +94,8 @@ def test_interleaving_needs_a_pipeline(resolved: Resolve) -> None:
 @pytest.mark.parametrize(
     ("dataset", "what"),
     [
-        ({"format": "text"}, "cannot read a dataset of format 'text'"),
         ({"vocabulary_size": 513}, "the dataset knows 513 tokens, llama3_tiny 512"),
-        (None, "no dataset.json"),
+        (None, "no .idx file"),
     ],
 )
 def test_a_dataset_that_cannot_be_trained_on_is_refused(
@@ -107,3 +106,39 @@ def test_a_dataset_that_cannot_be_trained_on_is_refused(
     with pytest.raises(RequestError, match=what) as caught:
         resolved(data=str(tmp_path))
     assert str(tmp_path) in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "what"),
+    [
+        ("t_0.bin", b"\0" * 12, "t_0.bin has 12 bytes, t_0.idx says 16"),
+        ("t_0.bin", None, "t_0.bin"),
+        ("t_0.idx", b"", "no index of Megatron's"),
+        ("t_0.idx", b"x" * 200, "no index of Megatron's"),
+        ("tokenizer.json", b"{}", "the tokenizer cannot be read"),
+    ],
+)
+def test_a_dataset_that_is_not_whole_is_refused(
+    resolved: Resolve, tmp_path: Path, name: str, data: bytes | None, what: str
+) -> None:
+    path = write_dataset(tmp_path) / name
+    path.write_bytes(data) if data is not None else path.unlink()
+    with pytest.raises(RequestError, match=what):
+        resolved(data=str(tmp_path))
+
+
+def test_a_dataset_without_its_tokenizer_is_taken(resolved: Resolve, tmp_path: Path) -> None:
+    (write_dataset(tmp_path, vocabulary_size=10**6) / "tokenizer.json").unlink()
+    assert resolved(data=str(tmp_path)).data == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ('{"model": {"type": "BPE", "vocab": {"a": 0, "b": 7}}, "added_tokens": [{"id": 9, "content": "<x>"}]}', 10),
+        ('{"model": {"type": "Unigram", "vocab": [["a", -1.0], ["b", -2.0]]}}', 2),
+    ],
+)
+def test_a_tokenizers_size_is_its_largest_number_and_one(tmp_path: Path, text: str, size: int) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    assert tokenizer_size(tmp_path / "tokenizer.json") == size

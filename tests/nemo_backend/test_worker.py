@@ -19,6 +19,7 @@ import pytest
 from benchmarks.values import Benchmark
 from nemo_backend.inside import peak_program, profiled_steps, worker
 from nemo_backend.planning import worker_command
+from tests.megatron_dataset import write_dataset
 
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
 RECORDED = {"recorded_steps": "3-4", "disturbed_steps": "2-5", "recorded_ranks": "0"}
@@ -218,9 +219,9 @@ def test_what_was_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert note.startswith(f"data: {tmp_path.name}/training.jsonl (44136fa355b3678a), not packed")
     monkeypatch.setattr(worker.importlib.util, "find_spec", lambda _: object())
     assert worker.about_dataset(tmp_path)[0].endswith("packed to whole sequences")
-    (tmp_path / "dataset.json").write_text('{"name": "pile", "tokens": 1234567, "documents": 1000}')
-    digest = hashlib.sha256((tmp_path / "dataset.json").read_bytes()).hexdigest()[:16]
-    assert worker.about_dataset(tmp_path) == [f"data: pile, 1,234,567 tokens of 1,000 documents ({digest})"]
+    digest = hashlib.sha256((write_dataset(tmp_path) / "t_0.idx").read_bytes()).hexdigest()[:16]
+    (note,) = worker.about_dataset(tmp_path)
+    assert note == f"data: {tmp_path.name}, 16 bytes of tokens, indexed by {digest}"
 
 
 class Gradient(list[float]):

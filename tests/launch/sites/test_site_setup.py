@@ -280,7 +280,7 @@ def setup(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProc
     ("flags", "words"),
     [
         (("--site=nowhere",), "unknown site 'nowhere'"),
-        (("--site=local", "--dataset"), "--dataset has no meaning with --site"),
+        (("--site=local", "--download"), "--download has no meaning with --site"),
         (("--site=local", "--task=lora"), "--task has no meaning with --site"),
         (("--site=local", "--partition=x"), "site 'local' has no Slurm"),
         (("--dry_run", "--model=llama3_70b", "--task=lora"), "--dry_run is for --site"),
