@@ -10,6 +10,7 @@ EXIT_VALID = 0
 EXIT_FAILED = 1
 EXIT_REFUSED = 2
 EXIT_INVALID = 3
+EXIT_INTERRUPTED = 130
 
 EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}  # of a result's status
 

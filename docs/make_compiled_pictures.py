@@ -19,7 +19,7 @@ from benchmarks.pages.layer_schedule import schedule_plot  # noqa: E402
 from benchmarks.pages.timeline import standalone  # noqa: E402
 from benchmarks.request.resolve import Request, resolve  # noqa: E402
 from launch.checks.compiling import compile_steps  # noqa: E402
-from launch.command_line import places  # noqa: E402
+from launch.terminal import places  # noqa: E402
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 DTYPES = ("bf16", "fp8")

@@ -30,8 +30,8 @@ from benchmarks.sweeps.sweep_report import SweepReport  # noqa: E402
 from benchmarks.trace.report import TraceReport  # noqa: E402
 from launch.checks.equivalence import Proof  # noqa: E402
 from launch.checks.flags_check import CheckedFlags  # noqa: E402
-from launch.command_line import documents as d  # noqa: E402
 from launch.preflight.machine import MachineCheck  # noqa: E402
+from launch.terminal import documents as d  # noqa: E402
 
 Named = dict[str, str]
 # The words of a command -> what its document is; where it is one of several, the flag that chooses it stands with it.

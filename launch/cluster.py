@@ -26,11 +26,11 @@ from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, UnknownName
 from benchmarks.rendering.columns import some
-from launch.cli import run_main
-from launch.command_line import documents
-from launch.command_line.output import document
+from launch.cli.command import run_main
 from launch.private_cluster import lifecycle
 from launch.private_cluster.cluster import Cluster
+from launch.terminal import documents
+from launch.terminal.output import document
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("name", "dev", "The cluster, and the site it becomes.")

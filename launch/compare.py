@@ -28,8 +28,8 @@ from absl import flags
 
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.verdict import Verdict
-from launch.cli import run_main
-from launch.command_line.output import answer
+from launch.cli.command import run_main
+from launch.terminal.output import answer
 
 if TYPE_CHECKING:
     from benchmarks.history.index import Index

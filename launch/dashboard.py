@@ -26,9 +26,9 @@ from absl import flags
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.history.filters import parse_condition
 from benchmarks.rendering.columns import Rows, aligned
-from launch.cli import refuse_more, run_main
-from launch.command_line.documents import Dashboard
-from launch.command_line.output import document
+from launch.cli.command import refuse_more, run_main
+from launch.terminal.documents import Dashboard
+from launch.terminal.output import document
 
 if TYPE_CHECKING:
     from benchmarks.history.filters import Condition

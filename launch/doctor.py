@@ -11,7 +11,7 @@ refused; 3 a node fails, or the logs show a failure.
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-from launch.command_line.subcommands import Subcommands
+from launch.cli.subcommands import Subcommands
 
 SUBCOMMANDS = Subcommands(
     "doctor",

@@ -43,8 +43,8 @@ from benchmarks.reading import read_log
 from benchmarks.reading.log_files import UNREADABLE_ERRORS, copied, open_log
 from benchmarks.request import window_rule
 from benchmarks.runs.runfolder import BENCHMARK
-from launch.cli import run_main
-from launch.command_line.output import answer
+from launch.cli.command import run_main
+from launch.terminal.output import answer
 
 if TYPE_CHECKING:
     from benchmarks.mlperf.story import Story

@@ -44,11 +44,11 @@ from benchmarks.gate.values import Suite
 from benchmarks.rendering.columns import aligned, plural
 from benchmarks.secret_rules import hidden
 from benchmarks.values import Labels, Site
-from launch.cli import refuse_more, run_main
-from launch.command_line import places
-from launch.command_line.documents import NightPlan, PlannedCell, Rehearsal, RehearsedNight
-from launch.command_line.output import answer, document, text_alone
+from launch.cli.command import refuse_more, run_main
 from launch.slurm import job_flags
+from launch.terminal import places
+from launch.terminal.documents import NightPlan, PlannedCell, Rehearsal, RehearsedNight
+from launch.terminal.output import answer, document, text_alone
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("suite", None, "A suite of configs/suites, such as smoke, or of your own.")
@@ -308,7 +308,7 @@ def _job_flags() -> list["flags.Flag[Any]"]:
 
 def _self_test() -> int:
     from benchmarks.gate import self_test
-    from launch.command_line.progress import tracked
+    from launch.terminal.progress import tracked
 
     if FLAGS.trials < self_test.FEWEST_RUNS:
         raise RequestError(

@@ -39,10 +39,10 @@ from benchmarks.machine.peak_file import Measured, MeasuredInFile
 from benchmarks.machine.peak_table import hardware_yaml, table
 from benchmarks.values import Hardware
 from launch.checks import measuring_peak
-from launch.cli import refuse_more, run_main
-from launch.command_line import places
-from launch.command_line.output import document
+from launch.cli.command import refuse_more, run_main
 from launch.machine import machine_gpus
+from launch.terminal import places
+from launch.terminal.output import document
 
 ALL = "all"
 

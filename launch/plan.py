@@ -11,7 +11,7 @@ Nothing is started and no GPU is needed. Exit codes: 0 done; 2 the request was w
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-from launch.command_line.subcommands import Subcommands
+from launch.cli.subcommands import Subcommands
 
 SUBCOMMANDS = Subcommands(
     "plan",

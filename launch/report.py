@@ -10,7 +10,7 @@ Exit codes: 0 the report was made; 2 the request was wrong; 3 what was checked i
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-from launch.command_line.subcommands import Subcommands
+from launch.cli.subcommands import Subcommands
 
 SUBCOMMANDS = Subcommands(
     "report",

@@ -38,9 +38,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from absl import flags
 
 from benchmarks.errors import EXIT_CODES, EXIT_VALID, RequestError
-from launch.cli import Words, refuse_more, run_main
-from launch.command_line import output, request_flags
+from launch.cli import request_flags
+from launch.cli.command import Words, refuse_more, run_main
 from launch.slurm import job_flags
+from launch.terminal import output
 
 if TYPE_CHECKING:  # --help loads nothing else
     from benchmarks.configs import Configs
@@ -48,8 +49,8 @@ if TYPE_CHECKING:  # --help loads nothing else
     from benchmarks.request.resolve import Request
     from benchmarks.sweeps.sweep import Checked
     from benchmarks.values import Benchmark, Plan, Site
-    from launch.command_line.documents import DryRun, DrySweep
     from launch.running.runners import Job, Runner
+    from launch.terminal.documents import DryRun, DrySweep
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer(
@@ -100,7 +101,7 @@ PROFILE_FLAGS = (
 
 def main(argv: list[str]) -> int:
     refuse_more(argv[1:], "python launch/run.py --help")
-    from launch.command_line import places
+    from launch.terminal import places
 
     configs = places.configs()
     if FLAGS.list:
@@ -154,7 +155,7 @@ def _list(configs: "Configs") -> None:
     from benchmarks.machine.machine_gpus import HERE
     from benchmarks.rendering.report import listing_text
     from benchmarks.request import flag_lists
-    from launch.command_line.listing import listing
+    from launch.cli.listing import listing
 
     hardware = FLAGS.hardware
     if hardware == HERE:
@@ -209,7 +210,7 @@ def _planned(benchmark: "Benchmark", runner: "Runner") -> _Planned:
 
 
 def _dry_run(found: _Planned) -> "DryRun":
-    from launch.command_line.documents import DryRun, Why
+    from launch.terminal.documents import DryRun, Why
 
     why = [Why(**one.words()) for one in found.refusals]
     return DryRun(benchmark=found.benchmark, plan=found.plan, beside=found.beside, refusals=why)
@@ -244,7 +245,7 @@ def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
 def _dry_sweep(checked: "Checked", repeats: int, runner: "Runner") -> "DrySweep":
     from msgspec.structs import asdict
 
-    from launch.command_line.documents import DryCell, DrySweep, RefusedCell
+    from launch.terminal.documents import DryCell, DrySweep, RefusedCell
 
     names, left_out = checked.names
     cells = [

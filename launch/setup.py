@@ -38,10 +38,10 @@ from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.request import images
 from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import SUBMISSION_ENGINE, JobOptions
-from launch.cli import run_main
-from launch.command_line import places
-from launch.command_line.output import text_alone
+from launch.cli.command import run_main
 from launch.slurm import job_flags, options
+from launch.terminal import places
+from launch.terminal.output import text_alone
 
 flags.adopt_module_key_flags(job_flags)  # so that --help shows them
 BACKEND = flags.DEFINE_string("backend", None, "Whose files: jax, nemo or another that is installed.")

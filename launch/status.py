@@ -25,21 +25,29 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.backend import find_backend
-from benchmarks.errors import EXIT_CODES, EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
+from benchmarks.errors import (
+    EXIT_CODES,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_INVALID,
+    EXIT_VALID,
+    RequestError,
+    StepmarkError,
+)
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import columns
 from benchmarks.runs.find_runs import find_run, find_runs
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.runs.short_names import short_names
-from launch.cli import EXIT_INTERRUPTED, run_main
-from launch.command_line.documents import State
-from launch.command_line.output import answer, document
+from launch.cli.command import run_main
 from launch.running.showing import runs_document, show_result
 from launch.slurm.client import slurm_of
 from launch.slurm.collect import collect
 from launch.slurm.run_states import RunState, states
 from launch.slurm.watch import ends_of, require_job, wait_for
+from launch.terminal.documents import State
+from launch.terminal.output import answer, document
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", "results", "The folder with the runs.")

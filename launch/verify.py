@@ -38,9 +38,9 @@ from benchmarks.rendering.columns import aligned
 from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder, is_followed, not_collected, still_runs
-from launch.cli import run_main
-from launch.command_line.documents import Checked, CheckedRuns, Why
-from launch.command_line.output import answer, document
+from launch.cli.command import run_main
+from launch.terminal.documents import Checked, CheckedRuns, Why
+from launch.terminal.output import answer, document
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")

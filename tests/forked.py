@@ -26,7 +26,7 @@ LOADED = (
     "benchmarks.model.plan_text",
     "benchmarks.gate.night",
     "jax_backend",
-    "launch.command_line.listing",
+    "launch.cli.listing",
     "launch.campaigns.nights.launcher",
     "launch.campaigns.nights.outputs",
     "launch.running.runners",

@@ -153,7 +153,7 @@ def _serve(requests: Connection, home: str) -> None:
         if words is None:
             return
         if first:
-            from launch.command_line import stepmark
+            from launch.cli import stepmark
 
             stepmark.chosen(list(words))
             first = False
@@ -180,7 +180,7 @@ class Watch:
 
 
 def _called(words: list[str]) -> int:
-    from launch.command_line import stepmark
+    from launch.cli import stepmark
 
     for name in flags.FLAGS:
         flags.FLAGS[name].unparse()

@@ -37,7 +37,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID
 from benchmarks.machine.machine_gpus import on_gpus
 from benchmarks.request.resolve import Request, resolve
-from launch.cli import run_main
+from launch.cli.command import run_main
 from launch.environments import venvs
 from launch.environments.selection import runtime_of
 from launch.machine import machine_gpus, processes

@@ -134,7 +134,7 @@ def test_no_import_makes_a_cycle() -> None:
 
 
 def test_the_folders_show_the_architecture() -> None:
-    assert {path.stem for path in (ROOT / "launch").glob("*.py")} == COMMANDS | {"__init__", "_script", "cli"}
+    assert {path.stem for path in (ROOT / "launch").glob("*.py")} == COMMANDS | {"__init__", "_script"}
     assert len(list((ROOT / "benchmarks").glob("*.py"))) <= 12  # with __init__
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.assets.assets import Asset, Repository
 from benchmarks.errors import RequestError, RunError, StepmarkError
-from launch.command_line.progress import say
+from launch.terminal.progress import say
 
 TOKEN_VARIABLE = "HF_TOKEN"
 ENDPOINT_VARIABLE = "HF_ENDPOINT"  # Hugging Face's own name for it: a mirror inside a company, say

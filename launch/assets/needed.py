@@ -9,8 +9,8 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
 from benchmarks.rendering.columns import columns
 from benchmarks.rendering.report import bytes_text
 from launch.assets.hub import DEFAULT_ENDPOINT, TOKEN_VARIABLE, token_is_set
-from launch.command_line.documents import Files
-from launch.command_line.output import answer
+from launch.terminal.documents import Files
+from launch.terminal.output import answer
 
 MOST_FAULTS = 5
 

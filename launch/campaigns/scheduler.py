@@ -21,7 +21,7 @@ from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.sweeps.sweep import SCHEMA_VERSION
 from benchmarks.values import Benchmark, Value, json_text
-from launch.command_line.progress import say
+from launch.terminal.progress import say
 
 if TYPE_CHECKING:
     from launch.running.runners import Runner

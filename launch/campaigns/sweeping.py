@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.backend import find_backend
-from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkError
+from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.rendering.columns import plural
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
@@ -23,11 +23,10 @@ from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark
 from launch.campaigns.scheduler import Scheduler, Work, alone, end_text, read_record, result_of, write_record
-from launch.cli import EXIT_INTERRUPTED
-from launch.command_line.output import document
-from launch.command_line.progress import say
 from launch.machine.processes import interrupted_once
 from launch.running.runners import Runner, refused_text
+from launch.terminal.output import document
+from launch.terminal.progress import say
 
 
 def run_sweep(

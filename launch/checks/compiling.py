@@ -19,10 +19,10 @@ from benchmarks.compilation.compiled import Compiled, Job
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.values import Benchmark, Value
 from launch.checks.flags_check import refuse_unknown_flags
-from launch.command_line import places, progress
 from launch.environments import venvs
 from launch.machine import this_machine
 from launch.running.side_program import REPORT, removed_on_interrupt, run_side_program
+from launch.terminal import places, progress
 
 FOLDER, REQUEST, LOG, FAILED = "compile", "request.json", "log", "failed.json"
 Outcome = Compiled | StepmarkError

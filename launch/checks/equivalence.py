@@ -29,11 +29,11 @@ from benchmarks.rendering.columns import aligned
 from benchmarks.rendering.report import duration_text
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Model, json_text
-from launch.command_line.output import answer
-from launch.command_line.places import configs
-from launch.command_line.progress import say
 from launch.machine import machine_gpus
 from launch.running.side_program import removed_on_interrupt, run_side_program
+from launch.terminal.output import answer
+from launch.terminal.places import configs
+from launch.terminal.progress import say
 
 MODELS = ("llama2_tiny", "llama3_tiny")
 AS_IT_IS = "as_it_is"

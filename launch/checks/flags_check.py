@@ -19,10 +19,10 @@ from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
 from benchmarks.files import read_json
 from benchmarks.rendering.columns import aligned
 from benchmarks.values import Benchmark, Value
-from launch.command_line.places import stepmark_home
-from launch.command_line.progress import note
 from launch.environments import venvs
 from launch.environments.selection import runtime_of
+from launch.terminal.places import stepmark_home
+from launch.terminal.progress import note
 
 SECONDS = 180  # a compiler answers within two; the first import from a shared disk takes longer
 KNOWN = "known"

@@ -20,11 +20,11 @@ from benchmarks.request.resolve import with_runtime
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Hardware, Site, json_text
 from benchmarks.version import VERSION
-from launch.command_line.places import stepmark_home
 from launch.environments import own_python
 from launch.machine import machine_gpus, this_machine
 from launch.running.screen import Screen
 from launch.running.side_program import python_for, removed_on_interrupt, run_side_program
+from launch.terminal.places import stepmark_home
 
 ROCM_DRIVER = Path("/dev/kfd")
 DEVICES, TPU_DEVICES = Path("/dev"), ("accel[0-9]*", "vfio/[0-9]*")  # of the older and the newer drivers

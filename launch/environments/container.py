@@ -15,7 +15,6 @@ from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.machine import refusals
 from benchmarks.request import images
 from benchmarks.values import Benchmark, Phase, Site
-from launch.command_line.places import stepmark_home
 from launch.environments import venvs
 from launch.environments.container_programs import (
     ContainerOptions,
@@ -33,6 +32,7 @@ from launch.environments.runtime import Origin, Runtime
 from launch.machine import machine_gpus, processes
 from launch.machine.processes import PREFIXES_THAT_MATTER, REPOSITORY, inherited_environment
 from launch.machine.this_machine import name_of
+from launch.terminal.places import stepmark_home
 
 # Of these, what would name places or devices of the machine, which are others inside.
 OF_THE_MACHINE = ("CUDA_", "LD_", "SLURM_", "STEPMARK_", "HF_HOME", "HF_HUB_CACHE")

@@ -18,8 +18,8 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.values import Site, Value
-from launch.command_line.progress import note
 from launch.machine import processes
+from launch.terminal.progress import note
 
 Name = Literal["docker", "podman", "apptainer"]
 NAMES: tuple[Name, ...] = ("docker", "podman", "apptainer")  # the first that can be used is

@@ -21,8 +21,8 @@ from typing import NamedTuple
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError, RunError
 from benchmarks.secret_rules import hidden
-from launch.command_line.progress import Show, say, shown
 from launch.environments import uv
+from launch.terminal.progress import Show, say, shown
 
 END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
 ASKED_FIRST = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)

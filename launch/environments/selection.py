@@ -5,8 +5,8 @@ from pathlib import Path
 from benchmarks.backend import Backend, backends
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Site
-from launch.command_line import places
 from launch.environments.runtime import Origin, Runtime
+from launch.terminal import places
 
 
 class OnlyInContainer(Runtime):

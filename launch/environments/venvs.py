@@ -19,9 +19,9 @@ from typing import Any
 from benchmarks import files
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
-from launch.command_line.places import stepmark_home
-from launch.command_line.progress import say
 from launch.environments.runtime import Origin, Runtime
+from launch.terminal.places import stepmark_home
+from launch.terminal.progress import say
 
 MARKER = "complete"  # the file that an environment has when it is whole
 

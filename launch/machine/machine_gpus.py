@@ -13,7 +13,7 @@ from benchmarks.machine import machine_gpus
 from benchmarks.machine.machine_gpus import NO_DRIVER, MachineGpu, MachineGpus
 from benchmarks.request.resolve import Request, like, scales
 from benchmarks.values import Benchmark, Hardware, to_builtins
-from launch.command_line.progress import note
+from launch.terminal.progress import note
 
 
 @functools.cache

@@ -11,9 +11,9 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.mlperf.verdict import judged, text
 from benchmarks.rendering.columns import some
-from launch.command_line.output import answer
 from launch.mlperf import judging
 from launch.mlperf.staging import staged_runs
+from launch.terminal.output import answer
 
 
 def report(

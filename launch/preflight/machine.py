@@ -16,13 +16,13 @@ from benchmarks.preflight.report import WORDS
 from benchmarks.preflight.values import Command, Status
 from benchmarks.rendering.columns import aligned
 from benchmarks.values import Value
-from launch.command_line.places import configs, stepmark_home
 from launch.environments import container_programs as programs
 from launch.environments import venvs
 from launch.environments.container_programs import Program
 from launch.machine import machine_gpus
 from launch.machine.this_machine import host_memory_bytes
 from launch.sites.wanted import specs
+from launch.terminal.places import configs, stepmark_home
 
 NODE_CHECK = Path(__file__).resolve().parents[1] / "inside/node_check.py"
 SLURM_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel", "sacct")

@@ -24,7 +24,6 @@ from benchmarks.preflight.values import Answer, Asked, Finding, Wanted
 from benchmarks.rendering.columns import plural
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Hardware, JobOptions, Site, json_text
-from launch.command_line import places
 from launch.environments import venvs
 from launch.preflight.job import REPOSITORY, PreflightJob, job_environment, new_folder, render_preflight
 from launch.preflight.waiting import Came, Limits, wait
@@ -33,6 +32,7 @@ from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
 from launch.slurm.options import named
 from launch.slurm.parsing import Node
+from launch.terminal import places
 
 CLOCK_SECONDS = 30
 NCCL_MINUTES = 15

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from benchmarks.errors import RunError
 from benchmarks.job_record import SchedulerEnd
 from benchmarks.rendering.report import duration_text
-from launch.command_line.progress import Show, shown
 from launch.slurm.client import Slurm, final_ends
 from launch.slurm.parsing import NOT_ENDED, explain, never
+from launch.terminal.progress import Show, shown
 
 LOOK_SECONDS = 0.25
 FIRST_ASK_SECONDS = 1.0

@@ -6,7 +6,7 @@ from typing import Literal
 from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.values import Value, json_text
-from launch.command_line import places
+from launch.terminal import places
 
 MOST_NODES = 256  # node addresses and ports are laid out for so many; each slurmd takes about 8 MB
 

@@ -25,7 +25,7 @@ from benchmarks.references import nearest_reference
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
 from benchmarks.secret_rules import REDACTED, Known, hidden_in_log, is_secret_name, shell_secrets
 from benchmarks.values import Benchmark, Step
-from launch.command_line.places import configs
+from launch.terminal.places import configs
 
 Read = TypeVar("Read")
 

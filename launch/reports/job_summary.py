@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from launch.command_line.progress import say
+from launch.terminal.progress import say
 
 VARIABLE = "GITHUB_STEP_SUMMARY"
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.errors import RequestError
 from benchmarks.reading.shown_lines import printable
-from launch.command_line.places import stepmark_home
-from launch.command_line.progress import tracked
+from launch.terminal.places import stepmark_home
+from launch.terminal.progress import tracked
 
 if TYPE_CHECKING:
     from benchmarks.history.index import Index

@@ -20,8 +20,8 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import KEPT_PROFILE, RunFolder
 from benchmarks.values import Benchmark, PgleProfile, json_text
-from launch.command_line.progress import note
 from launch.environments.selection import runtime_of
+from launch.terminal.progress import note
 
 FOLDER = "pgle-profiles"
 COSTS = "profile.pbtxt"

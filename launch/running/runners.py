@@ -180,8 +180,8 @@ class SlurmRunner(Runner):
     def _resolve(self, request: Request) -> Benchmark:
         benchmark = super()._resolve(request)
         if benchmark.is_submission:
-            from launch.command_line.progress import note
             from launch.mlperf.admit import admit
+            from launch.terminal.progress import note
 
             for text in admit(benchmark, self._configs, self._options_of(benchmark)):
                 note(text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.rendering.report import duration_text, step_text
 from benchmarks.values import Step
-from launch.command_line.colours import console, harmless
+from launch.terminal.output import console, harmless
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -12,15 +12,15 @@ from benchmarks.references import nearest_reference
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import Rows, aligned
 from benchmarks.runs.runfolder import RESULT, RunFolder
-from launch.command_line.places import configs
+from launch.terminal.places import configs
 
 if TYPE_CHECKING:
-    from launch.command_line.documents import Runs
+    from launch.terminal.documents import Runs
 
 
 def runs_document(folders: Iterable[RunFolder]) -> "Runs":
     """Return runs as --json prints them."""
-    from launch.command_line.documents import Run, Runs
+    from launch.terminal.documents import Run, Runs
 
     runs = []
     for folder in folders:

@@ -24,9 +24,6 @@ from benchmarks.runs.runfolder import write_atomically
 from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import Container, Hardware, JobOptions, Site
 from benchmarks.values import Slurm as SlurmOfSite
-from launch.command_line import documents, output, places
-from launch.command_line.output import answer, document
-from launch.command_line.progress import say, shown
 from launch.machine.processes import REPOSITORY, interrupted_once
 from launch.preflight import nodes as preflights
 from launch.preflight.waiting import Limits
@@ -35,6 +32,9 @@ from launch.sites.site_draft import Draft, Fact, NodeFacts, PartitionFacts, Slur
 from launch.sites.site_setup import ANSWER_SECONDS
 from launch.slurm import options as job_options
 from launch.slurm.client import Slurm
+from launch.terminal import documents, output, places
+from launch.terminal.output import answer, document
+from launch.terminal.progress import say, shown
 
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 COMMANDS = ("sinfo", "scontrol", "srun", "sbatch", "squeue")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from benchmarks.values import Hardware, Site, Value, to_builtins
-from launch.command_line.documents import SiteLine
+from launch.terminal.documents import SiteLine
 
 # File systems that are mounted from elsewhere: under the same path, they are the same folder everywhere.
 NETWORK = {

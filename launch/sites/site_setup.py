@@ -13,12 +13,12 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkErr
 from benchmarks.rendering.columns import aligned, plural
 from benchmarks.request import images
 from benchmarks.values import Site
-from launch.command_line import documents
-from launch.command_line.output import answer
 from launch.environments import image_files, own_python
 from launch.sites import import_job, site_hub
 from launch.sites.wanted import WantedImage, Work, engine_of
 from launch.slurm.client import Slurm
+from launch.terminal import documents
+from launch.terminal.output import answer
 
 NAME_SOMETHING = "say what you plan to run: --model=NAME, --engine=NAME or --backend=NAME"
 ANSWER_SECONDS = 10.0  # that Slurm is asked again for

@@ -16,11 +16,11 @@ from benchmarks.errors import RequestError, RunError, StepmarkError, closest, ne
 from benchmarks.job_record import SchedulerEnd
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
-from launch.command_line.progress import say
 from launch.machine.this_machine import name_of
 from launch.slurm import parsing
 from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed
 from launch.slurm.parsing import SEPARATOR, Node, Partition, QueueState
+from launch.terminal.progress import say
 
 ASK_AGAIN_SECONDS = 0.5
 ACCOUNTING_PATIENCE_SECONDS = 10.0  # the controller may know as much

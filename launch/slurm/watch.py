@@ -13,12 +13,11 @@ from collections import deque
 from collections.abc import Callable
 
 from benchmarks.backend import Backend
-from benchmarks.errors import EXIT_CODES, RunError, StepmarkError
+from benchmarks.errors import EXIT_CODES, EXIT_INTERRUPTED, RunError, StepmarkError
 from benchmarks.job_record import JobEvent, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Step
-from launch.cli import EXIT_INTERRUPTED
 from launch.machine.processes import interrupted_once
 from launch.running.screen import Screen
 from launch.running.showing import show_result

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.errors import EXIT_INTERRUPTED, RequestError, StepmarkError
 from benchmarks.gate.night import MISSING, RUNNING, Suspicion, grant
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell
@@ -24,9 +24,8 @@ from launch.campaigns.nights import night_runs
 from launch.campaigns.nights.judging import Judge, new_report, not_run, report_of
 from launch.campaigns.nights.records import Records, now
 from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, end_text, result_of
-from launch.cli import EXIT_INTERRUPTED
-from launch.command_line.progress import say
 from launch.machine.processes import interrupted_once
+from launch.terminal.progress import say
 
 Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with runs of these labels and job options
 

@@ -21,8 +21,8 @@ from benchmarks.runs.runfolder import BENCHMARK, write_atomically
 from benchmarks.sweeps.scaling import scale_of, scale_text
 from benchmarks.values import Benchmark
 from launch.campaigns.nights.night_runs import REPLACED
-from launch.command_line.progress import say
 from launch.reports.job_summary import add_to_summary
+from launch.terminal.progress import say
 
 
 class Outputs(NamedTuple):

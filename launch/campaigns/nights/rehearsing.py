@@ -21,9 +21,9 @@ from benchmarks.runs.runfolder import new_run_id
 from benchmarks.values import Site
 from launch.campaigns.nights.records import Records
 from launch.campaigns.scheduler import result_of
-from launch.command_line.progress import say
 from launch.machine.processes import interrupted_once
 from launch.running.runners import Runner
+from launch.terminal.progress import say
 
 ON_A_CPU = (
     "python launch/nightly.py --suite=smoke --rehearse     (on this machine), or the same after the first night"

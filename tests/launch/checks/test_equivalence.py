@@ -24,7 +24,7 @@ from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.model import flops
 from launch.checks import equivalence
-from launch.command_line import output
+from launch.terminal import output
 from tests import forked
 from tests.benchmarks.equivalence.test_work import SHAPES
 

@@ -18,8 +18,8 @@ from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Container, Hardware, Plan, Site
 from launch.checks import flags_check
-from launch.command_line import progress
 from launch.environments import venvs
+from launch.terminal import progress
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[3]

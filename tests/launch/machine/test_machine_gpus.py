@@ -12,12 +12,12 @@ import pytest
 from benchmarks.backend import SideProgram, find_backend
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request
-from launch.command_line import progress
 from launch.machine import machine_gpus
 from launch.machine.this_machine import host_memory_bytes
 from launch.preflight import machine
 from launch.running import local
 from launch.running.side_program import run_side_program
+from launch.terminal import progress
 from tests import forked
 from tests.toy_backend import install, make_environment_in
 

@@ -79,7 +79,7 @@ def job(github: Comments, tmp_path: Path) -> dict[str, str]:
     action.mkdir()
     (action / "Makefile").write_text("install:\n\t@echo installed\n")
     (action / ".venv/bin").mkdir(parents=True)
-    stepmark = '-c "from launch.command_line.stepmark import main; main()"'
+    stepmark = '-c "from launch.cli.stepmark import main; main()"'
     for name, words in (("python", ""), ("stepmark", stepmark)):
         program = action / ".venv/bin" / name
         program.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')

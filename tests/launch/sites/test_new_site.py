@@ -17,13 +17,13 @@ from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.report import Report
 from benchmarks.preflight.values import Finding
 from benchmarks.values import JobOptions
-from launch.command_line import documents
 from launch.machine.processes import REPOSITORY
 from launch.preflight import nodes
 from launch.sites import asking, new_site
 from launch.sites.new_site import NewSite
 from launch.sites.site_draft import PartitionFacts, SlurmFacts
 from launch.slurm import parsing
+from launch.terminal import documents
 from tests import forked
 from tests.end_to_end.clusters import ClusterOfTests
 

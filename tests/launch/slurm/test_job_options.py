@@ -131,7 +131,7 @@ def test_site_local_has_no_use_for_the_flags_of_a_job() -> None:
 SCRIPT = '''"""A script."""
 import json
 from absl import flags
-from launch.cli import run_main
+from launch.cli.command import run_main
 from launch.slurm import job_flags
 flags.DEFINE_string("backend", None, "A backend.")
 flags.adopt_module_key_flags(job_flags)

@@ -1,0 +1,1 @@
+"""How commands start: flags, help, subcommands, completion, and the exit code."""

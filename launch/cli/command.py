@@ -1,0 +1,231 @@
+"""How every command starts and ends: flags in, exit code out, never a traceback for bad input."""
+
+import io
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn, TextIO, cast
+
+from absl import flags
+
+from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, RequestError, RunError, StepmarkError, nearest
+from launch.terminal import output
+from launch.terminal.output import RED, Harmless, coloured, in_colour, own_stderr
+
+JSON = "json"
+JSON_WORD = re.compile(r"--?json(=(true|t|1))?", re.IGNORECASE)
+flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also of an error: docs/schemas.json.")
+
+
+def run_main(main: Callable[[list[str]], int]) -> NoReturn:
+    """A script: parse its flags, run `main` with what is left, and exit with its code."""
+    run_command(lambda: Command(main, sys.modules["__main__"], f"python {sys.argv[0]}", sys.argv[1:]))
+
+
+class Command(NamedTuple):
+    main: Callable[[list[str]], int]
+    module: ModuleType  # its docstring is the help, and its flags are the command's
+    typed: str  # how a user calls it, without the arguments
+    arguments: list[str]
+
+
+def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> NoReturn:
+    """`made`: what becomes of every text that is printed."""
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # None: `>&-`
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no "·" is no reason to fail
+    colours = [coloured] if has_colours(sys.stdout) else []
+    sys.stdout = cast("TextIO", Harmless(sys.stdout, *made, *colours))
+    sys.stderr = cast("TextIO", Harmless(sys.stderr, *made))
+    sys.exit(_guarded(chosen))
+
+
+def has_colours(stream: TextIO) -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def wants_help(arguments: list[str]) -> bool:
+    return any(word in ("--help", "-h", "-help", "--helpfull", "-?") for word in arguments)
+
+
+def refuse_more(arguments: list[str], usage: str) -> None:
+    if arguments:
+        raise RequestError(f"unexpected argument '{arguments[0]}'", next_command=usage)
+
+
+def only_argument(arguments: list[str], usage: str) -> str:
+    refuse_more(arguments[1:], usage)
+    if not arguments or not arguments[0]:  # also an empty variable of a shell script
+        raise RequestError("an argument is missing", next_command=usage)
+    return arguments[0]
+
+
+class Words(flags.ArgumentParser[str]):
+    """Of a flag whose choices --help and completion show, and which something later checks: it may hold a list."""
+
+    def __init__(self, enum_values: tuple[str, ...]) -> None:
+        super().__init__()
+        self.enum_values = enum_values
+
+
+def flags_of(module: ModuleType) -> dict[str, list[flags.Flag[Any]]]:
+    """The flags of a command by their heading ("" for its own), with those it adopted (adopt_module_key_flags)."""
+    name = sys.argv[0] if module.__name__ == "__main__" else module.__name__  # as absl names modules
+    by_module = flags.FLAGS.flags_by_module_dict()
+    adopted = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(name)}
+    found = {"": [*(by_module.get(name, []) or by_module.get(module.__name__, [])), flags.FLAGS[JSON]]}
+    for other, defined in by_module.items():
+        heading = getattr(sys.modules.get(other), "HEADING", None)
+        key_flags = [flag for flag in defined if flag.name in adopted]
+        if heading and key_flags:
+            found[heading] = key_flags
+    return found
+
+
+def _guarded(chosen: Callable[[], Command]) -> int:
+    command = None
+    if any(map(JSON_WORD.fullmatch, sys.argv[1:])):  # flags that are wrong are answered in JSON too
+        output.keep_for_json()
+    try:
+        command = chosen()
+        code = command.main(_parse(command))
+        return _answered(code)
+    except StepmarkError as error:
+        if command is not None:
+            error.next_command = _next(command, error)
+        return _ended(error, error.exit_code)
+    except KeyboardInterrupt:
+        return _ended(StepmarkError("interrupted"), EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (head, less) went away: nothing is wrong, and nothing can be printed any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except (OSError, MemoryError) as error:
+        if os.environ.get("STEPMARK_DEBUG"):
+            import traceback
+
+            traceback.print_exc()
+        from benchmarks.files import failed
+
+        no_memory = RunError("there is not enough memory", next_command="free -g     shows what there is")
+        return _ended(failed(error) if isinstance(error, OSError) else no_memory, EXIT_FAILED)
+
+
+def _ended(error: StepmarkError, code: int) -> int:
+    """Says why on stderr, and with --json in the document too."""
+    from benchmarks.secret_rules import hidden
+
+    print(in_colour("stepmark", RED) if has_colours(sys.stderr) else "stepmark", end="", file=own_stderr())
+    print(hidden(f": {error}"), file=sys.stderr)
+    return _answered(code, {name: hidden(word) for name, word in error.words().items()})
+
+
+def _answered(code: int, error: Mapping[str, str] | None = None) -> int:
+    """With --json, a command that has printed no document prints why, or its exit code."""
+    if output.wanted():
+        output.document(_end(code, error))
+    return code
+
+
+def _end(code: int, error: Mapping[str, str] | None) -> object:
+    from launch.terminal.documents import Ended, Error, Why
+
+    return Ended(exit_code=code) if error is None else Error(error=Why(**error), exit_code=code)
+
+
+def _parse(command: Command) -> list[str]:
+    # absl's own --help lists its dozens of internal flags; a command's --help shows the command's.
+    if wants_help(command.arguments):
+        output.text_alone(_help(command))
+        sys.exit(0)
+    try:
+        words = list(flags.FLAGS([sys.argv[0], *command.arguments]))
+    except flags.UnrecognizedFlagError as error:
+        known = [flag.name for group in flags_of(command.module).values() for flag in group]
+        raise RequestError(f"unknown flag --{error.flagname}: {nearest(error.flagname, known)}") from None
+    except flags.Error as error:
+        raise RequestError(_refused_value(str(error))) from None
+    _refuse_empty()
+    return words
+
+
+def _refused_value(text: str) -> str:
+    """Return absl's message about a value, in words of our own if they help more."""
+    found = re.match(r"flag --(\w+)=(.*?): (invalid literal|could not convert)?", text)
+    if not found:
+        return text
+    name, value = found[1], found[2]
+    choices = getattr(flags.FLAGS[name].parser, "enum_values", None)
+    if choices:
+        return f"--{name}={value}: {nearest(value, choices)}"
+    if flags.FLAGS[name].boolean:
+        return f"--{name}={value}: this flag takes no value"
+    if not found[3]:
+        return text
+    return f"--{name}={value}: a {'whole ' if found[3] == 'invalid literal' else ''}number is expected"
+
+
+ONE_FLAG = re.compile(r"--(\w+)=[^ =|]+")
+
+
+def _next(command: Command, error: StepmarkError) -> str:
+    """Return what to type: the same command with the one flag that the error names, or the command's help."""
+    flag = ONE_FLAG.fullmatch(error.next_command)
+    if flag:
+        from benchmarks.secret_rules import hidden_in_reason
+
+        words = [*_without(command.arguments, flag[1]), flag[0]]
+        return hidden_in_reason(f"{command.typed} {shlex.join(words)}")
+    if not error.next_command and isinstance(error, RequestError):
+        return f"{command.typed} --help"
+    return error.next_command
+
+
+def _without(arguments: list[str], flag: str) -> list[str]:
+    """Return the arguments without a flag of one value."""
+    words = [word for word in arguments if not re.match(rf"--?{flag}=", word)]
+    for place, word in enumerate(words):
+        if word in (f"--{flag}", f"-{flag}"):
+            return [*words[:place], *words[place + 2 :]]
+    return words
+
+
+def _refuse_empty() -> None:
+    """An empty variable of a shell script would else be another request."""
+    for name in flags.FLAGS:
+        flag = flags.FLAGS[name]
+        if flag.present and (flag.value in ("", []) or (isinstance(flag.value, list) and "" in flag.value)):
+            raise RequestError(
+                f"--{name}= names nothing", where=f"--{name}=", next_command=f"a value, or the same without --{name}"
+            )
+
+
+def _help(command: Command) -> str:
+    lines = [(command.module.__doc__ or "").strip()]
+    for heading, group in flags_of(command.module).items():
+        lines += [f"\n{heading or 'Flags'}:", *map(_flag_help, group)] if group else []
+    lines += [flags.FLAGS.get_help()] if "--helpfull" in command.arguments else []
+    return "\n".join(lines)
+
+
+def _flag_help(flag: flags.Flag[Any]) -> str:
+    choices = getattr(flag.parser, "enum_values", None)
+    no = "[no]" if flag.boolean and flag.default is None else ""  # left open: either may be meant
+    form = f"--{no}{flag.name}" if flag.boolean else f"--{flag.name}={'|'.join(choices) if choices else _form(flag)}"
+    # absl writes the choices before a flag's help, and how to repeat a flag after it.
+    words = (flag.help or "").rpartition(">: ")[2].partition(";\n")[0]
+    default = "" if flag.default in (None, False, [], "") else f" (default: {flag.default})"
+    return f"  {form}\n      {words}{default}"
+
+
+def _form(flag: flags.Flag[Any]) -> str:
+    if isinstance(flag, flags.MultiFlag) and flag.name in ("set", "slurm_arg"):
+        return "KEY=VALUE"
+    return {"int": "N", "float": "X"}.get(flag.parser.flag_type(), "TEXT")

@@ -1,0 +1,144 @@
+"""The flags that name a benchmark, for every launch script that resolves one. Importing this module defines them."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
+from launch.cli.command import Words, refuse_more
+
+if TYPE_CHECKING:
+    from benchmarks.backend import Backend
+    from benchmarks.configs import Configs
+    from benchmarks.request.resolve import Request
+    from benchmarks.values import MeasuredPeak, Site
+
+HEADING = "Flags that name a benchmark (what they leave open comes from the recipe)"
+TASKS = ("pretrain", "lora", "mlperf")
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string(
+    "backend", None, "The framework: jax (MaxText), nemo (NeMo/Megatron) or another installed backend. *"
+)
+flags.DEFINE_string("model", None, "A model of configs/models, such as llama2_tiny or llama2_70b. *")
+flags.DEFINE(Words(TASKS), "task", "pretrain", "What to train. *")
+flags.DEFINE(Words(("nemo", "bridge")), "engine", None, "The program of the backend, where it has several. *")
+flags.DEFINE_string("recipe", None, "A recipe by its name, where it is not the first that fits (--list shows all).")
+flags.DEFINE(Words(("bf16", "fp8", "fp32", "int8")), "dtype", None, "The precision of the matmuls. *")
+flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu; here: this machine's. *")
+flags.DEFINE_string("gpus", None, "Devices in all. On a CPU: virtual devices. *")
+flags.DEFINE_string("nodes", None, "Nodes that share the devices. On site local: processes. *")
+flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your own; $STEPMARK_SITE, else local.")
+flags.DEFINE_integer("steps", None, "Training steps.")
+flags.DEFINE(Words(("steady", "last")), "window", None, "Which steps count; or A-B such as 35-44.")
+flags.DEFINE(Words(("off", "nsys", "auto")), "pgle", "off", "Profile-guided latency estimation (jax). *")
+flags.DEFINE_string("data", None, "A folder with a dataset instead of the recipe's data.")
+flags.DEFINE_string(
+    "image",
+    None,
+    "The container image instead of the site's: REGISTRY/NAME:TAG, or the path of a .sqsh or .sif file.",
+)
+flags.DEFINE(
+    Words(("venv", "container", "python")), "runtime", None, "What it runs in, instead of the site's choice."
+)
+flags.DEFINE_string("python", None, "An interpreter that has the framework; it goes with --runtime=python.")
+flags.DEFINE_string("measured_peak", None, "A file of launch/peak.py: MFU and bound are of the peak in it too.")
+flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")
+
+
+def site_name() -> str:
+    name: str = FLAGS.site or os.environ.get("STEPMARK_SITE") or "local"
+    return name
+
+
+def requests(site: "Site", **rest: Any) -> "list[Request]":
+    """What was typed, a request for every combination of lists; `rest` are fields that a script fills by itself."""
+    from benchmarks.request import flag_lists
+
+    for name in ("backend", "model"):
+        if getattr(FLAGS, name) is None:
+            raise RequestError(f"--{name} is missing", next_command=LIST_COMMAND)
+    typed = {
+        "site": site.name,
+        "steps": FLAGS.steps,
+        "window": FLAGS.window,
+        "recipe": FLAGS.recipe,
+        "data": str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
+        "settings": _settings(FLAGS.set),
+        "image": image(),
+        "runtime": FLAGS.runtime,
+        "python": python(),
+        "measured_peak": _measured_peak(site),
+    }
+    found = flag_lists.cells({name: getattr(FLAGS, name) for name in flag_lists.LISTED}, {**typed, **rest})
+    for request in found:
+        if request.task not in TASKS:
+            raise UnknownName(f"unknown task '{request.task}'", "task", request.task, TASKS, where="--task")
+    return found
+
+
+def image() -> str | None:
+    """--image; a path as every node would have it."""
+    typed: str | None = FLAGS.image
+    if typed is None:
+        return None
+    from benchmarks.request import images
+
+    return images.checked(str(Path(typed).absolute()) if typed.endswith(images.FILES) else typed, "--image")
+
+
+def python() -> str | None:
+    """--python as a path: a bare name is looked up as a shell does. Links are kept: a virtual environment is one."""
+    typed: str | None = FLAGS.python
+    if typed is None:
+        return None
+    import shutil
+
+    found = shutil.which(typed) if typed and "/" not in typed else None
+    return str(Path(found or typed).expanduser().absolute())
+
+
+def _measured_peak(site: "Site") -> "MeasuredPeak | None":
+    if FLAGS.measured_peak is None:
+        return None
+    from benchmarks.inside import peak_turns
+    from benchmarks.machine import peak_file
+    from launch.machine import this_machine
+
+    found = peak_file.read(FLAGS.measured_peak)
+    if site.slurm is None:
+        peak_file.refuse_another_processor(found, this_machine.cpu_name(), peak_turns.cores())
+    return found
+
+
+def _settings(texts: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise RequestError(f"--set={text}: KEY=VALUE is expected", where="--set")
+        if found.get(key, value) != value:
+            raise RequestError(f"--set={key} is given twice, with {found[key]} and {value}", where="--set")
+        found[key] = value
+    return found
+
+
+def one(arguments: list[str], configs: "Configs") -> "tuple[Request, Backend]":
+    """The one benchmark that the flags name, on the GPUs of this machine where they leave them open."""
+    from benchmarks.backend import find_backend
+    from benchmarks.sweeps import sweep
+    from launch.machine import machine_gpus
+
+    refuse_more(arguments, "python launch/plan.py --help")
+    found = requests(configs.site(site_name()))
+    if len(found) > 1:
+        raise RequestError(
+            f"{len(found)} benchmarks are named, one can be planned at a time",
+            where=" ".join(sorted({word for label in sweep.labels(found) for word in label.split()})),
+            why="several numbers of GPUs are given by --scale",
+            next_command="one value in each flag; --scale=64,128 for several scales",
+        )
+    backend = find_backend(found[0].backend)
+    return machine_gpus.with_local_gpus(found[0], configs, backend), backend

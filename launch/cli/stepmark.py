@@ -1,0 +1,62 @@
+"""The console command: `stepmark run ...` is `python launch/run.py ...`.
+
+stepmark --help                             the commands
+stepmark report --help                      what one of them does
+stepmark completion bash|zsh                a script for the shell that completes commands, flags and values
+"""
+
+import importlib
+import re
+import sys
+from typing import NoReturn
+
+from benchmarks.errors import RequestError, nearest
+from benchmarks.rendering.columns import aligned
+from benchmarks.version import VERSION
+from launch.cli.command import JSON_WORD, Command, run_command, wants_help
+from launch.cli.subcommands import COMMANDS, FOLDER, SCRIPTS, Subcommands, summary
+from launch.terminal.output import text_alone
+
+TITLE = "Stepmark measures how fast a machine or a cluster trains an LLM."
+HELP = "stepmark COMMAND --help shows what a command does and its flags."
+SCRIPT = re.compile(rf"(?<![\w/.-])python launch/({'|'.join(COMMANDS)})\.py")
+
+
+def main() -> NoReturn:
+    run_command(lambda: chosen(sys.argv[1:]), as_installed)
+
+
+def as_installed(text: str) -> str:
+    """There may be no checkout: the commands that a text names are this one's."""
+    return SCRIPT.sub(r"stepmark \1", text)
+
+
+def chosen(words: list[str]) -> Command:
+    rest = [word for word in words if not JSON_WORD.fullmatch(word)]
+    if not rest or rest[0] == "help" or wants_help(rest[:1]):
+        text_alone(_help())
+        sys.exit(0)
+    if rest[0] == "--version":
+        text_alone(f"stepmark {VERSION}")
+        sys.exit(0)
+    name, place = rest[0], words.index(rest[0])
+    arguments = [*words[place + 1 :], *words[:place]]  # --json may come first
+    if name == "completion":
+        from launch.cli import completion
+
+        return Command(completion.main, completion, "stepmark completion", arguments)
+    if name not in COMMANDS:
+        what = f"unknown command '{name}': {nearest(name, [*COMMANDS, 'completion'])}"
+        raise RequestError(what, next_command="stepmark --help")
+    sys.argv = [str(SCRIPTS / f"{name}.py"), *arguments]  # as provenance has it of a run
+    module = importlib.import_module(f"launch.{name}")
+    subcommands: Subcommands | None = getattr(module, "SUBCOMMANDS", None)
+    if subcommands:
+        return subcommands.chosen(f"stepmark {name}", arguments)
+    return Command(module.main, module, f"stepmark {name}", arguments)
+
+
+def _help() -> str:
+    rows = [(name, summary(SCRIPTS / f"{name}.py")) for name in COMMANDS]
+    rows.append(("completion", summary(FOLDER / "completion.py")))
+    return "\n".join([TITLE, "", "Commands:", *aligned(rows), "", HELP])

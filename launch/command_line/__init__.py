@@ -1,1 +1,0 @@
-"""The flags that several commands share, what they list, and where things are kept."""

@@ -1,0 +1,132 @@
+"""What a command answers: text for a person or, with --json, one JSON document for a program.
+
+With --json, stdout holds the document alone; whatever else is printed goes to stderr. A terminal is sent text that
+cannot move its cursor, and status words of tables in colour: whoever writes a table writes plain text.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_kept: list[TextIO] = []  # standard output, from --json until its document is printed
+
+
+def keep_for_json() -> None:
+    _kept[:] = [sys.stdout]
+    sys.stdout = sys.stderr
+
+
+def wanted() -> bool:
+    """Whether a document is still to be printed."""
+    return bool(_kept)
+
+
+def answer(data: object, text: str | Callable[[], str]) -> None:
+    """The answer of a command. Data or a text that takes long is made, by a function, only where it is shown."""
+    if wanted():
+        document(data() if callable(data) else data)
+    else:
+        shown = text if isinstance(text, str) else text()
+        print(shown, end="" if shown.endswith("\n") else "\n", flush=True)
+
+
+def text_alone(text: str) -> None:
+    """The answer of a command that is text by its nature, such as a job script or --help."""
+    answer({"text": text}, text)
+
+
+def document(data: object) -> None:
+    """The document, with --json; by itself, where a command prints its text bit by bit."""
+    if wanted():
+        from benchmarks.values import json_text
+
+        print(json_text(data), end="", file=_kept.pop(), flush=True)
+
+
+# --- colours and control characters ---------------------------------------------------------------
+
+GREEN, YELLOW, RED = "32", "33", "31"
+# Whole cells of benchmarks/rendering/columns.py: two spaces or an end of the line on either side.
+# Or the first words after "NAME: " or a name in quotes.
+WORDS = {
+    GREEN: (
+        *("valid", "ok", "agrees", "holds", "no change", "improvement", "better", "same"),
+        *("ended well", "is up"),
+    ),
+    YELLOW: (
+        *("warning", "warnings", "inconclusive", "suspect", "not tested", "not checked", "not tried"),
+        *("not submitted", "seen first"),
+    ),
+    RED: (
+        *("invalid", "failed", "regression", "worse", "cut off", "unreadable", "missing", "does not hold"),
+        *("first cause", "first error", "the run failed", "is not up"),
+    ),
+}
+# How a cell or a sentence begins that goes on.
+BEGINNINGS = {
+    GREEN: ("answers:", "there:", "there already:", "made:", "imported:", "ready:", "nothing wrong was found"),
+    YELLOW: ("not made yet:", "not here:", "not on this site:", "A and B cannot be compared:"),
+    RED: ("refused:", "something is missing or refused"),
+}
+COLOURS = {word: colour for kind in (WORDS, BEGINNINGS) for colour, words in kind.items() for word in words}
+CELL, BEGINNING = (
+    re.compile(rf"(?:(?<=  )|(?<=: )|(?<=' )|^)({'|'.join(sum(kind.values(), ()))})(?={after})", re.MULTILINE)
+    for kind, after in ((WORDS, r"  |\s*$|[:;,] | \("), (BEGINNINGS, r"\s|$"))
+)
+
+
+def coloured(text: str) -> str:
+    for pattern in (CELL, BEGINNING):
+        text = pattern.sub(lambda found: in_colour(found[0], COLOURS[found[0]]), text)
+    return text
+
+
+def in_colour(text: str, colour: str) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m"
+
+
+# What moves a cursor, changes how a terminal behaves, or shows text in another order than it has.
+CONTROL = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)"
+)
+
+
+def harmless(text: str) -> str:
+    """Control characters as JSON writes them, so that a document is the same document."""
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class Harmless:
+    """Standard output or standard error: names, logs and records of anybody are printed."""
+
+    def __init__(self, stream: TextIO, *made: Callable[[str], str]) -> None:
+        self.own = stream  # for escapes of ours
+        self._made = (harmless, *made)
+
+    def write(self, text: str, /) -> int:
+        made = text
+        for step in self._made:
+            made = step(made)
+        self.own.write(made)
+        return len(text)
+
+    def writelines(self, lines: Any, /) -> None:
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+
+def own_stderr() -> TextIO:
+    return sys.stderr.own if isinstance(sys.stderr, Harmless) else sys.stderr
+
+
+def console() -> "Console":
+    """For what moves the cursor on purpose; its texts are to be made harmless."""
+    from rich.console import Console
+
+    return Console(file=own_stderr(), markup=False, highlight=False)
