@@ -26,8 +26,6 @@ NOT_SETTLED: dict[Literal["still moving", "too short"], str] = {
     "still moving": "the interval of the step time is widened by what the drift may still add",
     "too short": "too few steps to know whether step times had settled, so the difference may include drift",
 }
-# What else was asked for. Named at the top where the sides differ in it.
-ALSO_ASKED = {"steps": "", "data": "", "knobs": "setting", "environment": "variable", "xla_flags": "XLA flag"}
 
 
 def admitted(chosen: Chosen, *, baseline: bool) -> tuple[Side, list[ComparedRun]]:
@@ -100,26 +98,6 @@ def _unproven_pgle(a: Runs, b: Runs) -> list[str]:
             seen = run.result.pgle.seen.reason if run.result.pgle else "the result does not say that it was"
             return [f"--pgle={run.benchmark.pgle} of {run.short} was not applied, so it can gain nothing: {seen}"]
     return []
-
-
-def asked(a: Runs, b: Runs) -> list[str]:
-    """In what the two requests differ; settings by their names."""
-    found = []
-    other_backend = (a[0].benchmark.backend, a[0].benchmark.engine) != (b[0].benchmark.backend, b[0].benchmark.engine)
-    for field in (*OF_THE_WORK, *ALSO_ASKED):
-        one, other = getattr(a[0].benchmark, field), getattr(b[0].benchmark, field)
-        if field == "knobs" and other_backend:
-            found.append("settings: each framework has its own")
-        elif isinstance(one, dict) and isinstance(other, dict):
-            pairs = {
-                name: (one.get(name, "not set"), other.get(name, "not set")) for name in sorted({**one, **other})
-            }
-            found += [
-                f"{ALSO_ASKED[field]} {name}: {old} -> {new}" for name, (old, new) in pairs.items() if old != new
-            ]
-        elif shown(one) != shown(other):
-            found.append(f"{field.replace('_', ' ')}: {shown(one)} -> {shown(other)}")
-    return found
 
 
 def shown(value: object) -> str:

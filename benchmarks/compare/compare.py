@@ -44,7 +44,7 @@ def compare(
     differences = _differences(metrics, (runs_a, runs_b), pairs, margin_percent, history)
     tested = next((one for one in differences if one.verdict != Verdict.NOT_TESTED), None)
     names = names_of(runs_a, runs_b, (a.label, b.label))
-    found = explain.causes(runs_a, runs_b, _slower(tested)) if explained else None
+    found = explain.causes(runs_a, runs_b, _slower(tested))
     return Comparison(
         a=replace(side_a, name=names.a),
         b=replace(side_b, name=names.b),
@@ -53,11 +53,11 @@ def compare(
         verdict=tested.verdict if tested else Verdict.NOT_TESTED,
         warnings=admission.cautions(runs_a, runs_b),
         differences=differences,
-        causes=found.causes if found else None,
-        same=found.same if found else [],
+        causes=found.causes if explained else None,
+        same=found.same if explained else [],
         notes=admission.notes_of_runs([*runs_a, *runs_b]),
-        asked=admission.asked(runs_a, runs_b),
-        not_known=found.not_known if found else [],
+        asked=explain.requested(found.causes),
+        not_known=found.not_known if explained else [],
         margin_percent=margin_percent,
     )
 

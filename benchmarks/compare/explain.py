@@ -74,6 +74,7 @@ SPECIAL: tuple[tuple[str, str, float, str], ...] = (
     ("image", r"name|file_written|file_bytes|lock_file", 64, "perhaps the same libraries from another file"),
     ("Stepmark", r"changed files", 15, "the checkout had uncommitted changes"),
 )
+OF_THE_REQUEST = ("request", "setting", "XLA flag")
 # Two frameworks have nothing in common here that could be compared name by name.
 OF_A_FRAMEWORK = ("setting", "argument", "version", "layout", "image", "XLA flag", "recipe", "program")
 
@@ -143,6 +144,16 @@ def causes(a: Runs, b: Runs, slower: float | None) -> Explained:
     found.sort(key=lambda cause: (-cause.weight, cause.kind, cause.name))
     ranked = [msgspec.structs.replace(cause, rank=rank) for rank, cause in enumerate(found, 1)]
     return Explained(ranked, same, not_known)
+
+
+def requested(causes: Sequence[Cause]) -> list[str]:
+    """In what the two requests differ, such as "dtype: bf16 -> fp8"; other models without each dimension."""
+    return [
+        f"{cause.name if cause.kind == 'request' else f'{cause.kind} {cause.name}'}: {cause.a or 'not set'} -> "
+        f"{cause.b or 'not set'}"
+        for cause in causes
+        if cause.kind in OF_THE_REQUEST and not cause.name.startswith("model ")
+    ]
 
 
 def _cause(weight: float, kind: str, name: str, a: str | None, b: str | None, why: str) -> Cause:
