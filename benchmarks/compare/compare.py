@@ -13,7 +13,7 @@ from benchmarks.compare import admission, explain, intervals
 from benchmarks.compare.intervals import DEFAULT_MARGIN_PERCENT, FEWEST_RUNS, Interval, Noise
 from benchmarks.compare.metrics import ComparedMetric, compared_metrics
 from benchmarks.compare.runs import Chosen, ComparedRun, Runs
-from benchmarks.compare.summary import names_of, sentence
+from benchmarks.compare.text import names_of, sentence
 from benchmarks.compare.values import Comparison, Difference, Figure
 from benchmarks.rendering.columns import some
 from benchmarks.runs.finished_run import FinishedRun
