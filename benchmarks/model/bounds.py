@@ -19,7 +19,7 @@ from benchmarks.model.flops import (
 )
 from benchmarks.model.ledger import FORWARD, recomputed_by_part
 from benchmarks.model.traffic import LINKS, Traffic, tokens_per_step, traffic
-from benchmarks.values import Benchmark, Peak, Storage, Value
+from benchmarks.values import Benchmark, Storage, Value
 
 ATTENTION_CORE = "attention core"  # the part of recomputation that multiplies no weights
 
@@ -77,10 +77,14 @@ def bound(benchmark: Benchmark, storage: Storage) -> Bound:
     work = list(_work(benchmark, storage))
     matmuls = [_matmul_part(benchmark, one) for one in work]
     compute = _total([part.seconds for part in matmuls])
+    unsaid = []  # what is computed twice, and the backend does not say: named, and counted as 0
+    if storage.recompute is None:
+        why = "the backend does not say what is computed twice"
+        unsaid.append(_unknown("recompute", "matmuls of the backward pass", why))
     layers = _total([part.seconds for part, one in zip(matmuls, work, strict=True) if one.bubbles])
     parts = [
         *matmuls,
-        *_unsaid_recomputation(storage),
+        *unsaid,
         *_bubble(benchmark, storage, layers),
         *_traffic_parts(benchmark, traffic(benchmark, storage), compute),
         _optimizer(benchmark, storage),
@@ -124,7 +128,8 @@ def _total(seconds: Sequence[float | None]) -> float | None:
 def _work(benchmark: Benchmark, storage: Storage) -> Iterator[_Work]:
     """What the busiest device multiplies in a step."""
     model, share = benchmark.model, benchmark.parallelism
-    linear, other = _precisions(benchmark.dtype)
+    linear = benchmark.dtype
+    other = linear if linear == "fp32" else "bf16"  # attention and the head stay in bf16 under the quantized ones
     passes, adapters = _passes(benchmark)
     in_layers = tokens_per_step(benchmark) / (share.tensor * share.pipeline)
     weights = passes * model.layers * layer_matmul_weights(model) + adapters
@@ -148,11 +153,6 @@ def _work(benchmark: Benchmark, storage: Storage) -> Iterator[_Work]:
         yield _Work("recompute attention", core_again * in_layers, other, words)
 
 
-def _precisions(dtype: str) -> tuple[str, str]:
-    """Of the layers' matmuls, and of attention and the head, which stay in bf16 under the quantized ones."""
-    return dtype, dtype if dtype == "fp32" else "bf16"
-
-
 def _passes(benchmark: Benchmark) -> tuple[int, float]:
     """FLOPs a weight and token; and those of adapters. A frozen weight has no gradient of its own."""
     if benchmark.lora is None:
@@ -162,7 +162,8 @@ def _passes(benchmark: Benchmark) -> tuple[int, float]:
 
 
 def _matmul_part(benchmark: Benchmark, work: _Work) -> BoundPart:
-    peak = achievable_peak(benchmark, work.precision)
+    # What was measured on this device, otherwise what is known of its kind.
+    peak = benchmark.measured_peaks.get(work.precision) or benchmark.hardware.achievable.get(work.precision)
     if peak is None:
         why = f"nobody measured {work.precision} matmuls on {benchmark.hardware.name} (python launch/peak.py does)"
         return _unknown(work.name, work.formula, why)
@@ -171,20 +172,8 @@ def _matmul_part(benchmark: Benchmark, work: _Work) -> BoundPart:
     return BoundPart(name=work.name, seconds=seconds, exposed_seconds=seconds, formula=formula)
 
 
-def achievable_peak(benchmark: Benchmark, precision: str) -> Peak | None:
-    """What was measured on this device, else what is known of its kind."""
-    return benchmark.measured_peaks.get(precision) or benchmark.hardware.achievable.get(precision)
-
-
 def _unknown(name: str, formula: str, why: str) -> BoundPart:
     return BoundPart(name=name, seconds=None, exposed_seconds=None, formula=formula, unknown=why)
-
-
-def _unsaid_recomputation(storage: Storage) -> list[BoundPart]:
-    """At least nothing is computed twice: that the backend does not say is named, and counted as 0."""
-    if storage.recompute is not None:
-        return []
-    return [_unknown("recompute", "matmuls of the backward pass", "the backend does not say what is computed twice")]
 
 
 # --- what nothing hides -------------------------------------------------------------------------

@@ -227,16 +227,11 @@ def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """
     widths = activation_widths(benchmark.model)
     kept = frozenset[str]() if storage.input_only_layers else storage.saved_activations
-    anew = storage.recomputed_together * sum(widths[name] for name in DISTINCT if not _is_kept(name, kept))
+    whole = kept | {"layer_input"} | {name for name, parts in FUSED.items() if parts <= kept}  # or all its parts
+    anew = storage.recomputed_together * sum(widths[name] for name in DISTINCT if name not in whole)
     gradients = widths["mlpwi"] + widths["mlp_product"]
     size = (anew + gradients) * compute_bytes(benchmark)
     return size * tokens_per_device(benchmark) / benchmark.parallelism.tensor
-
-
-def _is_kept(name: str, saved_activations: frozenset[str]) -> bool:
-    """Under its own name, or all its parts under theirs."""
-    parts = FUSED.get(name, frozenset())
-    return name in saved_activations | {"layer_input"} or (bool(parts) and parts <= saved_activations)
 
 
 def _split(name: str, saved_activations: frozenset[str]) -> bool:

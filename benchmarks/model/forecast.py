@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from benchmarks.backend import Backend
+from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.bounds import Bound, bound
 from benchmarks.model.capacity import memory_by_part, usable_bytes
-from benchmarks.model.estimate import Estimate, Published, estimate
-from benchmarks.model.layouts import Ranking
-from benchmarks.request.resolve import Request
+from benchmarks.model.estimate import Estimate, Published, estimate, read_published
+from benchmarks.model.layouts import Ranking, rank, with_layout
+from benchmarks.request.resolve import Request, resolve, scales
 from benchmarks.values import Benchmark, BenchmarkName, Parallelism, Storage, Value, name_words
 
 SCHEMA_VERSION = 1
@@ -97,13 +98,50 @@ class PlanReport(Forecast, frozen=True, kw_only=True):
     other_recipes: list[str] = []  # that train this too, with their sequences, where none was asked for
 
 
-def planned(b: Benchmark) -> Planned:
-    return Planned(
-        **name_words(b),
-        parallelism=b.parallelism,
-        micro_batch_size=b.micro_batch_size,
-        gradient_accumulation=b.gradient_accumulation,
-        recipe=b.recipe.name,
+def plan_report(
+    request: Request,
+    benchmark: Benchmark,
+    configs: Configs,
+    backend: Backend,
+    *,
+    at_scales: Sequence[int],
+    tokens: int,
+    price: float | None,
+    ranked: bool,
+) -> PlanReport:
+    """Everything of one benchmark. `at_scales`: empty for the recipe's own, and this one."""
+    published = read_published(configs)
+    found = forecast(benchmark, backend.storage(benchmark), published)
+    if not at_scales:
+        states_layout = bool(backend.layout_settings & request.settings.keys())  # which is for one scale only
+        own = () if states_layout else scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
+        at_scales = sorted({benchmark.gpus, *own})
+    work = (benchmark.engine, benchmark.task)
+    others = [
+        f"{one.name} ({one.sequence_length} tokens a sequence)"
+        for one in configs.recipes(benchmark.backend)
+        if (one.engine, one.task) == work and one.name != benchmark.recipe.name
+        if benchmark.model.name in one.models and benchmark.dtype in one.dtypes.get(benchmark.hardware.name, [])
+    ]
+    return PlanReport(
+        **msgspec.structs.asdict(found),
+        benchmark=Planned(
+            **name_words(benchmark),
+            parallelism=benchmark.parallelism,
+            micro_batch_size=benchmark.micro_batch_size,
+            gradient_accumulation=benchmark.gradient_accumulation,
+            recipe=benchmark.recipe.name,
+        ),
+        scaling=scaling(
+            request,
+            at_scales,
+            lambda asked: resolve(with_layout(asked, configs, backend), configs, backend),
+            backend,
+            published,
+        ),
+        cost=cost(benchmark, found, tokens, price),
+        layouts=rank(with_layout(request, configs, backend), configs, backend) if ranked else None,
+        other_recipes=[] if request.recipe else others,
     )
 
 

@@ -14,7 +14,7 @@ from benchmarks.errors import RequestError
 from benchmarks.model.bounds import bound
 from benchmarks.model.capacity import fits, total_bytes
 from benchmarks.model.estimate import BATCH
-from benchmarks.request.resolve import ConfigSource, Request, resolve
+from benchmarks.request.resolve import ConfigSource, NoLayoutError, Request, resolve
 from benchmarks.values import Benchmark, Parallelism, Value
 
 MICRO_BATCHES = (1, 2, 4)
@@ -168,3 +168,57 @@ def settings_of(request: Request, global_batch_size: int, layout: Mapping[str, o
     kept = {name: text for name, text in request.settings.items() if name not in BATCH}
     made = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in layout.items()}
     return {**kept, **made, "global_batch_size": str(global_batch_size)}
+
+
+# --- a layout to begin with ---------------------------------------------------------------------
+
+
+def with_layout(request: Request, configs: ConfigSource, backend: Backend) -> Request:
+    """The request as it is if its recipe has a layout for it, otherwise with one in its settings.
+
+    That one is as much like the layout of the recipe's nearest scale as can be, with as much batch for each device.
+    """
+    try:
+        resolve(request, configs, backend)
+    except NoLayoutError as missing:
+        return _seeded(request, missing, configs, backend)
+    return request
+
+
+def _seeded(request: Request, missing: NoLayoutError, configs: ConfigSource, backend: Backend) -> Request:
+    gpus = missing.gpus
+    scale = max((one for one in missing.scales if one <= gpus), default=missing.scales[0])
+    settings = {name: text for name, text in request.settings.items() if name != "global_batch_size"}
+    near = resolve(msgspec.structs.replace(request, gpus=scale, nodes=None, settings=settings), configs, backend)
+    typed = request.settings.get("global_batch_size")
+    batch = int(typed) if typed else max(1, round(near.global_batch_size * gpus / scale))
+    like = msgspec.structs.replace(near, gpus=gpus, global_batch_size=batch)
+    request = msgspec.structs.replace(request, gpus=gpus)
+    tried = list(layouts(request, like, configs, backend))
+    ordered = sorted((one for one in tried if isinstance(one, Benchmark)), key=lambda one: _unlike(one, like))
+    best = {one.parallelism: one for one in reversed(ordered)}  # each layout with its best micro batch
+    found = [one for one in ordered if best[one.parallelism] is one]
+    if not found:
+        raise RequestError(
+            f"{like.model.name} cannot be shared among {gpus} devices in any way that {backend.title} has",
+            where=missing.where,
+            why=next(
+                (one.what for one in tried if isinstance(one, RequestError)),
+                f"a batch of {batch} and the model's sizes divide by none of them",
+            ),
+            next_command="--gpus with whole nodes, and a number that the model's sizes divide by",
+        ) from missing
+    chosen = next((one for one in found if fits(one, backend.storage(one))), found[0])
+    return msgspec.structs.replace(request, settings=chosen.overrides)
+
+
+def _unlike(one: Benchmark, like: Benchmark) -> tuple[float, ...]:
+    """In how many axes of a replica they differ; then by how much; then how many weights are held more than once."""
+    share, other = one.parallelism, like.parallelism
+    inner = [
+        (getattr(share, name), getattr(other, name)) for name in ("tensor", "pipeline", "context", "virtual_pipeline")
+    ]
+    apart = sum(max(mine, theirs) / min(mine, theirs) for mine, theirs in inner)
+    replicas = share.data if other.fsdp > 1 else share.fsdp
+    micro = one.micro_batch_size != like.micro_batch_size
+    return sum(mine != theirs for mine, theirs in inner), apart, replicas, micro, one.micro_batch_size

@@ -72,7 +72,10 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
             f"{b.gpus} x {b.hardware.name} ({b.hardware.title}) on {plural(b.nodes, 'node')}; site {b.site.name}",
         ),
         ("layout", layout_text(b.parallelism)),
-        ("in short", _in_short(b)),
+        (
+            "in short",
+            f"{b.parallelism.short()} MBS{b.micro_batch_size} GBS{b.global_batch_size} GA{b.gradient_accumulation}",
+        ),
         *_lora_rows(b),
         (
             "batch",
@@ -84,10 +87,6 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
         ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *b.departures()])),
         ("overrides", ", ".join(f"{k}={v}" for k, v in b.overrides.items()) or "none"),
     ]
-
-
-def _in_short(b: Benchmark) -> str:
-    return f"{b.parallelism.short()} MBS{b.micro_batch_size} GBS{b.global_batch_size} GA{b.gradient_accumulation}"
 
 
 def _lora_rows(benchmark: Benchmark) -> Rows:

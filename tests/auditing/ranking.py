@@ -6,9 +6,8 @@ from typing import NamedTuple
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.model.layouts import rank
+from benchmarks.model.layouts import rank, with_layout
 from benchmarks.model.published_rows import Reference, read_references
-from benchmarks.model.seeding import with_layout
 from benchmarks.request.resolve import Request
 from tests.auditing.table import Line, Lines, Random, Size
 

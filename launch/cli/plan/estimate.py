@@ -10,20 +10,14 @@ A bound is the least that a step takes at the fastest matmul rate known; an esti
 scaled by the ratio of the bounds. A flag marked * takes one value here.
 """
 
-import msgspec
 from absl import flags
 
-from benchmarks.backend import Backend
-from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.model import forecast
-from benchmarks.model.estimate import read_published
+from benchmarks.model.forecast import plan_report, token_count
 from benchmarks.model.forecast_report import plan_lines
-from benchmarks.model.layouts import rank
-from benchmarks.model.seeding import with_layout
+from benchmarks.model.layouts import with_layout
 from benchmarks.request import flag_lists
-from benchmarks.request.resolve import Request, resolve, scales
-from benchmarks.values import Benchmark
+from benchmarks.request.resolve import resolve
 from launch.cli import request_flags
 from launch.terminal import places
 from launch.terminal.output import answer
@@ -48,53 +42,25 @@ def show(argv: list[str], most_layouts: int) -> int:
         )
     configs = places.configs()
     request, backend = request_flags.one(argv[1:], configs)
-    laid_out = with_layout(request, configs, backend) if most_layouts else request
-    benchmark = resolve(laid_out, configs, backend)
-    report = _report(request, laid_out, benchmark, configs, backend, ranked=bool(most_layouts))
+    benchmark = resolve(with_layout(request, configs, backend) if most_layouts else request, configs, backend)
+    report = plan_report(
+        request,
+        benchmark,
+        configs,
+        backend,
+        at_scales=_typed_scales(),
+        tokens=token_count(TOKENS.value),
+        price=PRICE.value,
+        ranked=bool(most_layouts),
+    )
     answer(report, lambda: "\n".join(plan_lines(benchmark, report, most_layouts)))
     return EXIT_VALID
 
 
-def _report(
-    request: Request, laid_out: Request, benchmark: Benchmark, configs: Configs, backend: Backend, *, ranked: bool
-) -> forecast.PlanReport:
-    """Other scales are of the request as it was typed; layouts begin with the one that it was given."""
-    published = read_published(configs)
-    tokens = forecast.token_count(TOKENS.value)
-    found = forecast.forecast(benchmark, backend.storage(benchmark), published)
-    return forecast.PlanReport(
-        **msgspec.structs.asdict(found),
-        benchmark=forecast.planned(benchmark),
-        scaling=forecast.scaling(
-            request,
-            _scales(request, benchmark, configs, backend),
-            lambda asked: resolve(with_layout(asked, configs, backend), configs, backend),
-            backend,
-            published,
-        ),
-        cost=forecast.cost(benchmark, found, tokens, PRICE.value),
-        layouts=rank(laid_out, configs, backend) if ranked else None,
-        other_recipes=[] if request.recipe else _other_recipes(benchmark, configs),
-    )
-
-
-def _other_recipes(benchmark: Benchmark, configs: Configs) -> list[str]:
-    work = (benchmark.engine, benchmark.task)
-    return [
-        f"{one.name} ({one.sequence_length} tokens a sequence)"
-        for one in configs.recipes(benchmark.backend)
-        if (one.engine, one.task) == work and one.name != benchmark.recipe.name
-        if benchmark.model.name in one.models and benchmark.dtype in one.dtypes.get(benchmark.hardware.name, [])
-    ]
-
-
-def _scales(request: Request, benchmark: Benchmark, configs: Configs, backend: Backend) -> list[int]:
-    """As typed; else the recipe's own, and this one. A layout that was stated by --set is for one scale alone."""
-    if SCALE.value is not None:
-        typed = [flag_lists.number("scale", word.strip()) for word in SCALE.value.split(",")]
-        if min(typed) < 1:
-            raise RequestError(f"--scale={SCALE.value}: 1 or more GPUs are needed", where="--scale")
-        return sorted(set(typed))
-    if backend.layout_settings & request.settings.keys():
-        return [benchmark.gpus]
-    return sorted({benchmark.gpus, *scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)})
+def _typed_scales() -> list[int]:
+    if SCALE.value is None:
+        return []
+    typed = [flag_lists.number("scale", word.strip()) for word in SCALE.value.split(",")]
+    if min(typed) < 1:
+        raise RequestError(f"--scale={SCALE.value}: 1 or more GPUs are needed", where="--scale")
+    return sorted(set(typed))
