@@ -55,8 +55,8 @@ SETTLING_STEPS = 4
 FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # two that can be measured
 
 
-class Told(NamedTuple):
-    """What the worker of one phase is told beside what the benchmark says."""
+class WorkerOptions(NamedTuple):
+    """What the worker of one phase gets in addition to the benchmark's settings."""
 
     options: list[str]
     changed: dict[str, Scalar] = {}  # MaxText's settings
@@ -73,15 +73,15 @@ def plan(benchmark: Benchmark) -> Plan:
 
 def check_phase(benchmark: Benchmark) -> Phase:
     """The measured phase's worker with --check. It asks jaxlib about XLA_FLAGS: here those of all phases at once."""
-    phases, told = plan(benchmark).phases, _told(benchmark)
+    phases, extra = plan(benchmark).phases, _measured_options(benchmark)
     group = xla_flags.group("pgle_profile").flags if any(phase.name == PROFILE for phase in phases) else {}
-    flags = {name: value for name, value in {**group, **told.flags}.items() if name != PGLE_PROFILE}
+    flags = {name: value for name, value in {**group, **extra.flags}.items() if name != PGLE_PROFILE}
     from benchmarks.runs import first_check
 
     return first_check.check_phase(
         phases[-1],
-        first_check.with_option(planning.worker_command(benchmark, told.options, told.changed)),
-        planning.environment(benchmark, flags, told.variables),
+        first_check.with_option(planning.worker_command(benchmark, extra.options, extra.changed)),
+        planning.environment(benchmark, flags, extra.variables),
         [program for phase in phases for program in phase.programs],
     )
 
@@ -93,8 +93,8 @@ def profile_folder(benchmark: Benchmark) -> str:
 def _profile(benchmark: Benchmark) -> Phase:
     group = xla_flags.group("pgle_profile")
     changed = _recording(RECORDED, "nsys") | {"steps": PROFILED_STEPS}
-    told = Told(["--hlo_dir={phase_dir}/hlo"], changed, group.flags, group.environment)
-    return _training(benchmark, PROFILE, told, RECORDED, "-prof")
+    extra = WorkerOptions(["--hlo_dir={phase_dir}/hlo"], changed, group.flags, group.environment)
+    return _training(benchmark, PROFILE, extra, RECORDED, "-prof")
 
 
 def _convert(benchmark: Benchmark) -> Phase:
@@ -117,10 +117,12 @@ def _convert(benchmark: Benchmark) -> Phase:
 
 def _measured(benchmark: Benchmark) -> Phase:
     recorded = _of_processes(benchmark) if benchmark.profile == "nsys" else None
-    return _training(benchmark, MEASURED, _told(benchmark), recorded, "-perf" if benchmark.pgle != "off" else "")
+    return _training(
+        benchmark, MEASURED, _measured_options(benchmark), recorded, "-perf" if benchmark.pgle != "off" else ""
+    )
 
 
-def _told(benchmark: Benchmark) -> Told:
+def _measured_options(benchmark: Benchmark) -> WorkerOptions:
     """By --pgle, --profile and --inject_slowdown: of the measured phase."""
     options, changed, flags, variables = _with_pgle(benchmark)
     options = [*options, *slowdown.option(benchmark)]
@@ -132,19 +134,21 @@ def _told(benchmark: Benchmark) -> Told:
         changed = changed | _recording(profiling, benchmark.profile)
     if benchmark.profile == "nccl":
         variables = variables | nccl_trace_environment()
-    return Told(options, changed, flags, variables)
+    return WorkerOptions(options, changed, flags, variables)
 
 
-def _with_pgle(benchmark: Benchmark) -> Told:
+def _with_pgle(benchmark: Benchmark) -> WorkerOptions:
     if benchmark.pgle == "nsys":
         group, folder = xla_flags.group("pgle_perf"), profile_folder(benchmark)
         options = [f"--pgle_profile={folder}/profile.json", "--hlo_dir={phase_dir}/hlo"]
-        return Told(options, {}, group.flags | {PGLE_PROFILE: f"{folder}/{PROFILE_FILE}"}, group.environment)
+        return WorkerOptions(options, {}, group.flags | {PGLE_PROFILE: f"{folder}/{PROFILE_FILE}"}, group.environment)
     if benchmark.pgle == "auto":
         group = xla_flags.group("pgle_auto")
         options = [f"--pgle_runs={PROFILING_RUNS}", f"--pgle_settling={SETTLING_STEPS}"]
-        return Told(options, {}, group.flags, group.environment | {"JAX_PGLE_PROFILING_RUNS": str(PROFILING_RUNS)})
-    return Told([])
+        return WorkerOptions(
+            options, {}, group.flags, group.environment | {"JAX_PGLE_PROFILING_RUNS": str(PROFILING_RUNS)}
+        )
+    return WorkerOptions([])
 
 
 def _of_processes(benchmark: Benchmark) -> Profiling | None:
@@ -166,17 +170,19 @@ def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
     }
 
 
-def _training(benchmark: Benchmark, name: str, told: Told, recorded: Profiling | None, suffix: str) -> Phase:
+def _training(
+    benchmark: Benchmark, name: str, extra: WorkerOptions, recorded: Profiling | None, suffix: str
+) -> Phase:
     """A phase that trains; Nsight Systems records it, in a report whose name ends with the suffix, or None."""
     tasks = planning.tasks_per_node(benchmark)
-    command = planning.worker_command(benchmark, told.options, told.changed)
+    command = planning.worker_command(benchmark, extra.options, extra.changed)
     if recorded is not None:
         output = "{phase_dir}/" + report_name(benchmark, suffix)
         command = under_nsys(recorded, output, command, on_gpu=benchmark.hardware.kind == "gpu")
     return Phase(
         name=name,
         command=command,
-        environment=planning.environment(benchmark, told.flags, told.variables),
+        environment=planning.environment(benchmark, extra.flags, extra.variables),
         nodes=benchmark.nodes,
         tasks_per_node=tasks,
         devices_per_task=benchmark.gpus // benchmark.nodes // tasks,

@@ -1,6 +1,6 @@
 """The schedule of a layer, forward and backward: the spans of a trip as bars with names. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.compilation.breakdown import Span
 from benchmarks.compilation.schedule import Operation, Schedule
@@ -38,12 +38,9 @@ def schedule_plot(benchmark: Benchmark, schedule: Schedule, loops: Loops, name: 
         return []
     row_seconds = max(trip.seconds / trip.layers for trip in trips)
     drawn = timeline(name, HEADING, SHOWS, trips, row_seconds)
-    return [Plot(HEADING, f"{MODELLED} {_short_names(trips)}", [], drawn, wide=True)]
-
-
-def _short_names(trips: Iterable[Trip]) -> str:
     labels = {label for trip in trips for bar in trip.bars for label in bar.labels}
-    return ", ".join(f"{short}: {kind}" for kind, short in SHORT.items() if short in labels)
+    short_names = ", ".join(f"{short}: {kind}" for kind, short in SHORT.items() if short in labels)
+    return [Plot(HEADING, f"{MODELLED} {short_names}", [], drawn, wide=True)]
 
 
 def layer_trips(benchmark: Benchmark, schedule: Schedule, loops: Loops) -> list[Trip]:
@@ -68,13 +65,13 @@ def _loop(schedule: Schedule, loops: Loops, parts: set[str]) -> Operation | None
     """The innermost loop in which these parts take the longest."""
     known = [one for lines in schedule.computations.values() for one in lines if one.body in loops]
     inner = [one for one in known if all(inside.what != "loop" for inside in schedule.computations[one.body])]
-    taken = {one.body: sum(s.seconds for s in loops[one.body] if _belongs(s, parts)) * one.trips for one in inner}
+    taken = {
+        one.body: one.trips
+        * sum(s.seconds for s in loops[one.body] if s.stream == "compute" and s.operation.part in parts)
+        for one in inner
+    }
     longest = max(inner, key=lambda one: taken[one.body], default=None)
     return longest if longest is not None and taken[longest.body] > 0 else None
-
-
-def _belongs(span: Span, parts: set[str]) -> bool:
-    return span.stream == "compute" and span.operation.part in parts
 
 
 def _bars(spans: Sequence[Span]) -> list[Bar]:

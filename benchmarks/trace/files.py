@@ -3,7 +3,6 @@
 import contextlib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 
 XPLANE, REPORT, SQLITE = ".xplane.pb", ".nsys-rep", ".sqlite"
 NCCL_LOG = re.compile(r"nccl-.*\.log")
+TRACE = re.compile(r".*\.(?:xplane\.pb|nsys-rep|sqlite)|nccl-.*\.log")
 ATTEMPT = re.compile(r"attempt-(\d+)")
 RANK = re.compile(r"rank-(\d+)")
 # As benchmarks/request/profiling.py names a rank's report: ..._JOB_NODE_LOCAL, or ..._JOB_nodeN_rankR
@@ -60,7 +60,7 @@ def find_traces(place: Path) -> Found:
     if not place.exists():
         raise RequestError("there is no such file or folder", where=str(place), next_command=EXAMPLE)
     paths = [place] if place.is_file() else sorted(place.rglob("*"))
-    spots = {path: _spot_of(path) for path in paths if _is_trace(path) and path.is_file()}
+    spots = {path: _spot_of(path) for path in paths if TRACE.fullmatch(path.name) and path.is_file()}
     named = _spot_of(place)
     run = _the_run({spot.run for spot in (*spots.values(), named) if spot.run}, place)
     if not spots:
@@ -80,7 +80,10 @@ def find_traces(place: Path) -> Found:
         )
     attempt, attempts = max(spot.attempt for spot in chosen.values()), {spot.attempt for spot in spots.values()}
     last = [path for path, spot in chosen.items() if spot.attempt == attempt]
-    xplanes = _last_of_each([path for path in last if path.name.endswith(XPLANE)], spots)
+    # Of each rank and host its last session; each process names its session by its own clock.
+    sessions = sorted((path for path in last if path.name.endswith(XPLANE)), key=lambda path: path.parent.name)
+    last_session = {(spots[path].rank or 0, path.name): path for path in sessions}
+    xplanes = [last_session[key] for key in sorted(last_session)]
     notes = []
     if len(attempts) > 1:
         notes.append(f"attempt {attempt} of those with traces: {', '.join(map(str, sorted(attempts)))}")
@@ -108,10 +111,6 @@ def _the_run(runs: set[Path], place: Path) -> RunFolder | None:
     return next((RunFolder(path) for path in runs), None)
 
 
-def _is_trace(path: Path) -> bool:
-    return path.name.endswith((XPLANE, REPORT, SQLITE)) or NCCL_LOG.fullmatch(path.name) is not None
-
-
 def _spot_of(path: Path) -> Spot:
     """Through a link, where the file it leads to lies."""
     whole = path.resolve()
@@ -126,12 +125,6 @@ def _spot_of(path: Path) -> Spot:
         phase=folders[1] if attempt and len(folders) > 1 else None,
         rank=ranks[-1] if ranks else None,
     )
-
-
-def _last_of_each(xplanes: Sequence[Path], spots: Mapping[Path, Spot]) -> list[Path]:
-    """Of each rank and host its last session; each process names its session by its own clock."""
-    last = {(spots[path].rank or 0, path.name): path for path in sorted(xplanes, key=lambda path: path.parent.name)}
-    return [last[key] for key in sorted(last)]
 
 
 def labels(found: Found, tasks_per_node: int | None) -> dict[Path, str]:

@@ -65,7 +65,8 @@ class Kinds:
 
     def of(self, operation: Operation, instruction: Instruction | None) -> Kind:
         """The kind of one operation; `instruction` is None where the trace holds no HLO of it."""
-        known = instruction or Instruction(opcode=_opcode_from_name(operation.hlo_op or operation.kernel))
+        # XLA names an instruction after its opcode where nothing else names it: all-gather.86, all-gather-start.1.
+        known = instruction or Instruction(opcode=NUMBER.sub("", operation.hlo_op or operation.kernel))
         return next((rule.kind for rule, pattern in self._rules if _fits(rule, pattern, operation, known)), "other")
 
 
@@ -92,8 +93,3 @@ def _fits(rule: KindRule, pattern: re.Pattern[str], operation: Operation, instru
         return pattern.fullmatch(instruction.opcode) is not None
     text = {"kernel": operation.kernel, "target": instruction.target, "scope": instruction.scope}[rule.of]
     return bool(text) and pattern.search(text) is not None
-
-
-def _opcode_from_name(name: str) -> str:
-    """XLA names an instruction after its opcode where nothing else names it: all-gather.86, all-gather-start.1."""
-    return NUMBER.sub("", name)

@@ -26,7 +26,6 @@ GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"  # a whole CUDA graph, where its kern
 RANGES = "NVTX_EVENTS"
 STRINGS = "StringIds"
 HOST = "TARGET_INFO_SYSTEM_ENV"
-COPY_KINDS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer"}
 MODULE = re.compile(r"(?:TSL:)?XlaModule:#(?:[^#]*,)?hlo_module=([^,#]+)")
 PICOSECONDS = 1000  # in a nanosecond
 
@@ -109,8 +108,8 @@ class _Reading:
             for start, end, device, long_name, short_name in self._rows(table, columns):
                 name = self._strings.get(_whole(long_name)) or self._strings.get(_whole(short_name), "unnamed kernel")
                 self._add(start, end, device, Operation(kernel=name, module=module))
-        for start, end, device, kind in self._rows(MEMCPY, ("start", "end", "deviceId", "copyKind")):
-            self._add(start, end, device, Operation(f"[CUDA memcpy {COPY_KINDS.get(_whole(kind), 'other')}]"))
+        for start, end, device in self._rows(MEMCPY, ("start", "end", "deviceId")):
+            self._add(start, end, device, Operation("[CUDA memcpy]"))
         for start, end, device in self._rows(MEMSET, ("start", "end", "deviceId")):
             self._add(start, end, device, Operation("[CUDA memset]"))
         graphs = list(self._rows(GRAPHS, ("start", "end", "deviceId")))

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.measuring import statistics
 from benchmarks.rendering import report as run_report
 from benchmarks.request.profiling import PROFILER
 from benchmarks.runs.runfolder import RESULT, STEPS, RunFolder
@@ -21,10 +22,9 @@ from benchmarks.trace.nccl import NcclCalls, read_calls
 from benchmarks.trace.nsys import read_nsys
 from benchmarks.trace.summary import DeviceTimes, HostSummary, StepWindow, mean_times, summarise
 from benchmarks.trace.xplane import read_xplane
-from benchmarks.values import Benchmark, Profiling, Step, Value
+from benchmarks.values import Benchmark, Step, Value
 
 SCHEMA_VERSION = 3
-FARTHEST_APART = (0.5, 2.0)  # the trace's step over our clock's; a profiler's own cost is far less
 
 
 class Comparison(Value, frozen=True):
@@ -33,7 +33,6 @@ class Comparison(Value, frozen=True):
     trace_seconds_per_step: float
     clock_seconds_per_step: float
     difference: float  # trace over clock, less one
-    doubt: str = ""  # where the two times are too far apart to be of the same steps
 
 
 class TraceFile(Value, frozen=True):
@@ -124,23 +123,17 @@ def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
     clock = _clock_seconds(window, steps)
     if window.is_whole_trace or not clock:
         return None
-    theirs, doubt = summary.mean.seconds_per_step, ""
-    if not FARTHEST_APART[0] <= theirs / clock <= FARTHEST_APART[1]:
-        doubt = (
-            f"the trace does not cover these steps: {theirs * 1e3:.4g} ms a step in it, {clock * 1e3:.4g} ms by our "
-            "own clock; its breakdown is not that of a step"
-        )
-    return Comparison(
-        trace_seconds_per_step=theirs, clock_seconds_per_step=clock, difference=theirs / clock - 1, doubt=doubt
-    )
+    theirs = summary.mean.seconds_per_step
+    return Comparison(trace_seconds_per_step=theirs, clock_seconds_per_step=clock, difference=theirs / clock - 1)
 
 
 def _clock_seconds(window: StepWindow, steps: Iterable[Step]) -> float | None:
-    timed = {step: step.seconds for step in steps if step.seconds is not None}
+    """The mean over the same steps; without their numbers, the median of those that were profiled."""
+    timed = [step for step in steps if step.seconds is not None]
     first, last = window.first_step, window.last_step
-    same = [seconds for step, seconds in timed.items() if first and last and first <= step.step <= last]
-    found = same or [seconds for step, seconds in timed.items() if step.excluded_because == PROFILER]
-    return sum(found) / len(found) if found else None
+    same = [step.seconds or 0.0 for step in timed if first and last and first <= step.step <= last]
+    profiled = [step.seconds or 0.0 for step in timed if step.excluded_because == PROFILER]
+    return sum(same) / len(same) if same else statistics.median(profiled)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -175,6 +168,8 @@ def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun 
 def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], Path]) -> Iterator[TraceFile]:
     """The summary of each file; of a report of Nsight Systems through an export, where none is there already."""
     known, kinds = labels(found, run.tasks_per_node if run else None), read_kinds(Configs().root)
+    asked = run.benchmark.profiling if run and found.is_measured else None
+    on_gpu = run is not None and run.benchmark.hardware.kind == "gpu"
     exported = {path.with_suffix("") for path in found.of(SQLITE)}
     reports = [path for path in found.of(REPORT) if path.with_suffix("") not in exported]
     for path in (*found.of(XPLANE), *found.of(SQLITE), *reports):
@@ -185,7 +180,8 @@ def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], 
             else:
                 trace = read_nsys(export(path) if path in reports else path)
             trace = dataclasses.replace(trace, host=trace.host + known.get(path, ""))
-            summary = summarise(trace, kinds, _profiling(run if found.is_measured else None, path))
+            # Nsight Systems records from one step to another by CUDA's own marks: without CUDA, the whole program.
+            summary = summarise(trace, kinds, asked if on_gpu or path.name.endswith(XPLANE) else None)
             why_not = "" if summary else "it holds no operation of a device"
         except RequestError as error:
             why_not = f"{error.what}: {error.why}" if error.why else error.what
@@ -198,13 +194,6 @@ def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], 
             summary=summary,
             why_not=why_not,
         )
-
-
-def _profiling(run: ProfiledRun | None, path: Path) -> Profiling | None:
-    """Nsight Systems records from one step to another by CUDA's own marks: without CUDA, the whole program."""
-    if run is None or (not path.name.endswith(XPLANE) and run.benchmark.hardware.kind != "gpu"):
-        return None
-    return run.benchmark.profiling
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -105,7 +105,9 @@ def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindo
         left_out = {"not whole in the trace": 1}
         window = StepWindow(how=found.how, first_step=None, last_step=None, steps=steps, left_out=left_out)
         return window, [(ends.ends[0], ends.ends[steps]) for ends in found.by_device]
-    used = [step for step in numbers if profiling and _undisturbed(step, profiling)] or numbers
+    # The profiler's start and stop take time: they fall into the first step and the last two.
+    undisturbed = range(profiling.start_step + 1, profiling.stop_step - 1) if profiling else []
+    used = [step for step in numbers if step in undisturbed] or numbers
     recorded = {step for ends in found.by_device for step in ends.steps} | {mark.step for mark in trace.marks}
     left_out = {
         "not whole in the trace": len(recorded - set(numbers)),
@@ -123,11 +125,6 @@ def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindo
         (ends.ends[first - 1], ends.ends[last])
         for ends, (first, last) in zip(found.by_device, first_and_last, strict=True)
     ]
-
-
-def _undisturbed(step: int, profiling: Profiling) -> bool:
-    """The profiler's start and stop take time: they fall into the first step and the last two."""
-    return profiling.start_step < step < profiling.stop_step - 1
 
 
 def _device_times(host: str, device: Device, span: Span, steps: int, kind_of: Sequence[Kind]) -> DeviceTimes:

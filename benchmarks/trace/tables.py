@@ -38,8 +38,6 @@ def report_text(report: TraceReport) -> str:
 def _rows(report: TraceReport) -> Rows:
     rows: Rows = []
     compared = report.comparison
-    if compared is not None and compared.doubt:
-        rows.append(("BEWARE", printable(compared.doubt)))
     if report.files:
         files = [_file_text(file, report.place) for file in report.files[:MOST_ROWS]]
         files += _more(len(report.files) - MOST_ROWS, "files")

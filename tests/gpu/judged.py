@@ -131,7 +131,7 @@ def trace_adds_up(report: Mapping[str, Any]) -> Judged:
     parts = [f"{kind} {seconds / whole:.0%}" for kind, seconds in mean["wall_seconds"].items() if seconds]
     figures = f"{seconds_text(whole)} in the trace, {seconds_text(clock)} by the clock ({apart:+.2%}); "
     problems = [] if abs(apart) <= TRACE_APART else [f"{apart:+.1%} apart, {TRACE_APART:.0%} are allowed"]
-    return Judged(figures + ", ".join(parts), problems + ([compared["doubt"]] if compared["doubt"] else []))
+    return Judged(figures + ", ".join(parts), problems)
 
 
 def clock_costs_little(printed: str) -> Judged:

@@ -124,7 +124,7 @@ def test_pgle_is_applied_or_not(change: dict[str, Any], problems: list[str]) -> 
 
 TRACE = {
     "mean": {"wall_seconds": {"matmul": 0.3, "other": 0.1, "collective": 0.0, "idle": 0.1}},
-    "comparison": {"clock_seconds_per_step": 0.5, "doubt": ""},
+    "comparison": {"clock_seconds_per_step": 0.5},
 }
 
 
@@ -147,10 +147,8 @@ def test_a_trace_adds_up_to_the_step_of_our_clock(clock: float, problems: list[s
 
 
 def test_a_trace_without_a_clock_beside_it_does_not_hold() -> None:
-    report: dict[str, Any] = copy.deepcopy(TRACE)
     assert judged.trace_adds_up({"mean": None, "comparison": None}).problems
-    report["comparison"].update(clock_seconds_per_step=0.5, doubt="the steps are others")
-    assert judged.trace_adds_up(report).problems == ["the steps are others"]
+    assert judged.trace_adds_up({**TRACE, "comparison": None}).problems
 
 
 @pytest.mark.parametrize(

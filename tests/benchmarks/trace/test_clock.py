@@ -1,4 +1,4 @@
-"""The trace and our own clock: the same steps, and a doubt where the two are far apart."""
+"""The trace and our own clock, of the same steps."""
 
 import json
 
@@ -47,8 +47,3 @@ def test_what_cannot_be_compared_has_no_comparison() -> None:
     assert compare(NUMBERED, []) is None
     assert compare(UNNUMBERED, [step_at(2, 1.0)]) is None
     assert compare(WHOLE, profiled(0.01)) is None
-
-
-@pytest.mark.parametrize(("seconds", "doubted"), [(0.0049, True), (0.0051, False), (0.0199, False), (0.021, True)])
-def test_a_trace_whose_step_is_not_near_ours_does_not_cover_the_steps(seconds: float, doubted: bool) -> None:
-    assert compare(NUMBERED, profiled(seconds)).doubt.startswith("the trace does not cover") == doubted

@@ -58,7 +58,6 @@ UNREAD = TraceFile(path="/runs/r/a.nsys-rep", format="nsys", bytes=10, summary=N
 @pytest.mark.parametrize(
     ("fields", "there"),
     [
-        ({"comparison": replace(COMPARED, doubt="it does not cover")}, "BEWARE  it does not cover"),
         (
             {"nccl": NcclCalls(rows=[CALLS], writers=16, calls=32, unreadable_lines=3)},
             "AllReduce   bfloat16     16  2.00 MB             2       4.00 MB",
