@@ -15,7 +15,7 @@ sys.path.insert(0, str(REPOSITORY))
 
 from benchmarks.gate.self_test import RUNS, SelfTest, self_test, tables  # noqa: E402
 from benchmarks.gate.simulated_rates import SEEN  # noqa: E402
-from benchmarks.rendering.columns import markdown_table  # noqa: E402
+from benchmarks.text import markdown_table  # noqa: E402
 from tests.documents import replace_part  # noqa: E402
 from tests.public_runs import histories  # noqa: E402
 

@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from benchmarks.model.published_rows import Reference  # noqa: E402
-from benchmarks.rendering.columns import markdown_table  # noqa: E402
+from benchmarks.text import markdown_table  # noqa: E402
 
 TABLE = REPOSITORY / "configs/references/published.csv"
 COLUMNS = [name for name in Reference.__struct_fields__ if name != "where"]

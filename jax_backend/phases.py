@@ -15,11 +15,11 @@ from typing import NamedTuple
 import msgspec
 
 from benchmarks.errors import RequestError
-from benchmarks.rendering.columns import spans_text
 from benchmarks.request import slowdown
 from benchmarks.request.framework import program
 from benchmarks.request.profiling import disturbed_steps, nccl_trace_environment, report_name, under_nsys
 from benchmarks.request.settings import PGLE_PROFILE
+from benchmarks.text import spans_text
 from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar
 from jax_backend import planning, xla_flags
 

@@ -25,7 +25,7 @@ import time
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, UnknownName
-from benchmarks.rendering.columns import some
+from benchmarks.text import some
 from launch.cli.command import run_main
 from launch.private_cluster import lifecycle
 from launch.private_cluster.cluster import Cluster

@@ -25,7 +25,7 @@ from absl import flags
 
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.history.filters import parse_condition
-from benchmarks.rendering.columns import Rows, aligned
+from benchmarks.text import Rows, aligned
 from launch.cli.command import refuse_more, run_main
 from launch.terminal.documents import Dashboard
 from launch.terminal.output import document

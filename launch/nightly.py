@@ -41,8 +41,8 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.gate import suites
 from benchmarks.gate.values import Suite
-from benchmarks.rendering.columns import aligned, plural
 from benchmarks.secret_rules import hidden
+from benchmarks.text import aligned, plural
 from benchmarks.values import Labels, Site
 from launch.cli.command import refuse_more, run_main
 from launch.slurm import job_flags

@@ -153,9 +153,8 @@ def _refuse_flags(site: "Site") -> None:
 
 def _list(configs: "Configs") -> None:
     from benchmarks.machine.machine_gpus import HERE
-    from benchmarks.rendering.report import listing_text
     from benchmarks.request import flag_lists
-    from launch.cli.listing import listing
+    from launch.cli.listing import listing, listing_text
 
     hardware = FLAGS.hardware
     if hardware == HERE:

@@ -35,11 +35,10 @@ from benchmarks.errors import (
     StepmarkError,
 )
 from benchmarks.measuring.summary import Result
-from benchmarks.rendering import report
-from benchmarks.rendering.columns import columns
 from benchmarks.runs.find_runs import find_run, find_runs
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.runs.short_names import short_names
+from benchmarks.text import columns, seconds_text
 from launch.cli.command import run_main
 from launch.running.showing import runs_document, show_result
 from launch.slurm.client import slurm_of
@@ -128,7 +127,7 @@ def _step(row: RunState) -> str:
 
 
 def _speed(row: RunState) -> str:
-    return "-" if row.seconds_per_step is None else report.seconds_text(row.seconds_per_step)
+    return "-" if row.seconds_per_step is None else seconds_text(row.seconds_per_step)
 
 
 def _as_data(row: RunState) -> State:

@@ -34,10 +34,10 @@ from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.files import cannot_read
 from benchmarks.measuring.verification import differences
-from benchmarks.rendering.columns import aligned
 from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder, is_followed, not_collected, still_runs
+from benchmarks.text import aligned
 from launch.cli.command import run_main
 from launch.terminal.documents import Checked, CheckedRuns, Why
 from launch.terminal.output import answer, document

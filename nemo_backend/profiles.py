@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from benchmarks.rendering.columns import spans_text
 from benchmarks.request.profiling import (
     PROFILER,
     disturbed_steps,
@@ -15,6 +14,7 @@ from benchmarks.request.profiling import (
     report_name,
     under_nsys,
 )
+from benchmarks.text import spans_text
 from benchmarks.values import Benchmark, Phase, Profiling, Step
 
 NSYS = "nsys"

@@ -13,9 +13,8 @@ from benchmarks.compare.intervals import FEWEST_RUNS
 from benchmarks.compare.metrics import other_dimensions
 from benchmarks.compare.runs import Chosen, ComparedRun, Runs
 from benchmarks.compare.values import Caution, Side
-from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import reasons_text
 from benchmarks.request.flag_lists import LISTED
+from benchmarks.text import plural, reasons_text
 
 # What all runs of a side share; else its figures would be those of a mixture.
 OF_THE_WORK = (

@@ -15,8 +15,8 @@ from benchmarks.compare.metrics import ComparedMetric, compared_metrics
 from benchmarks.compare.runs import Chosen, ComparedRun, Runs
 from benchmarks.compare.text import names_of, sentence
 from benchmarks.compare.values import Comparison, Difference, Figure
-from benchmarks.rendering.columns import some
 from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.text import some
 from benchmarks.verdict import Verdict
 
 EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats

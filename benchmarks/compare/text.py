@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from benchmarks.compare.runs import Runs
 from benchmarks.compare.values import Cause, Comparison, Difference, Side
-from benchmarks.rendering.columns import aligned, columns, percent_text, plural, some
-from benchmarks.rendering.report import bytes_text, count_text, seconds_text
+from benchmarks.text import aligned, bytes_text, columns, count_text, percent_text, plural, seconds_text, some
 from benchmarks.values import Benchmark
 from benchmarks.verdict import Verdict
 

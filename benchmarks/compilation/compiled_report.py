@@ -6,8 +6,7 @@ from benchmarks.compilation.breakdown import Breakdown
 from benchmarks.compilation.compiled import Compiled
 from benchmarks.compilation.program import Kind, Program, kind_of, place_of
 from benchmarks.compilation.schedule import Kernels, Overlap, Schedule, kernels, overlap
-from benchmarks.rendering import report
-from benchmarks.rendering.columns import Grid, Rows, aligned
+from benchmarks.text import Grid, Rows, aligned, bytes_text, seconds_text, title
 from benchmarks.values import Benchmark, Value
 
 # How many of the largest buffers are shown.
@@ -56,7 +55,7 @@ def as_data(name: str, program: Program) -> Variant:
 def text(program: Program) -> str:
     benchmark, compiled = program.benchmark, program.compiled
     parts = [
-        f"{report.title(benchmark)} · compiled here for {compiled.devices} {compiled.target}",
+        f"{title(benchmark)} · compiled here for {compiled.devices} {compiled.target}",
         *aligned(rows(compiled)),
         "",
         *_memory(program),
@@ -72,17 +71,17 @@ def text(program: Program) -> str:
 
 def rows(compiled: Compiled) -> Rows:
     mesh = " x ".join(f"{axis} {size}" for axis, size in compiled.mesh.items()) or "one device"
-    seconds = ", ".join(f"{part} {report.seconds_text(value)}" for part, value in compiled.seconds.items())
+    seconds = ", ".join(f"{part} {seconds_text(value)}" for part, value in compiled.seconds.items())
     flops = sum(one.flops for one in kernels(compiled.schedule) if one.what == "matmul")
     sent = sum(one.sent_bytes for one in overlap(compiled.schedule))
     return [
         ("mesh", mesh),
         ("parameters", f"{compiled.parameters:,}"),
         ("matmuls", f"{flops:.5g} FLOPs per device and step"),
-        ("traffic", f"{report.bytes_text(sent)} per device and step, sent in rings"),
+        ("traffic", f"{bytes_text(sent)} per device and step, sent in rings"),
         ("XLA flags", compiled.flags.replace(" --", "\n--") or "none"),
         ("program", f"{compiled.program_sha256[:16]}, of step {compiled.step_sha256[:16]} (SHA-256)"),
-        ("took", f"{seconds}; {report.bytes_text(compiled.peak_memory_bytes)} of memory"),
+        ("took", f"{seconds}; {bytes_text(compiled.peak_memory_bytes)} of memory"),
         ("versions", ", ".join(f"{name} {number}" for name, number in list(compiled.versions.items())[:5])),
         *((f"{name} replaced", text) for name, text in compiled.replaced.items()),
     ]
@@ -108,7 +107,7 @@ def memory_grid(program: Program) -> Grid:
     found = [(one.name, one.held_bytes, one.planned_bytes) for one in kinds]
     found.append(("peak of a device", peak, sum(one.planned_bytes for one in kinds)))
     rows = [
-        (name, report.bytes_text(held), report.bytes_text(planned), f"{planned / held - 1:+.1%}" if held else "")
+        (name, bytes_text(held), bytes_text(planned), f"{planned / held - 1:+.1%}" if held else "")
         for name, held, planned in found
     ]
     heading = "memory of a device at the peak of the step, without NCCL's buffers and CUDA's own"
@@ -117,24 +116,24 @@ def memory_grid(program: Program) -> Grid:
 
 def held_text(program: Program) -> str:
     compiled = program.compiled
-    arguments, temporaries = report.bytes_text(compiled.argument_bytes), report.bytes_text(compiled.temporary_bytes)
+    arguments, temporaries = bytes_text(compiled.argument_bytes), bytes_text(compiled.temporary_bytes)
     return f"arguments {arguments}, temporaries {temporaries}"
 
 
 def buffers_grid(program: Program) -> Grid:
     rows = [
-        (place_of(one), kind_of(one, program.benchmark), one.shape, report.bytes_text(one.bytes))
+        (place_of(one), kind_of(one, program.benchmark), one.shape, bytes_text(one.bytes))
         for one in program.compiled.held[:LARGEST]
     ]
     return Grid(f"its {len(rows)} largest buffers", ["of", "kind", "shape", "#size"], rows)
 
 
 def fits_text(program: Program) -> str:
-    peak, usable = report.bytes_text(program.compiled.peak_bytes), program.usable_bytes
+    peak, usable = bytes_text(program.compiled.peak_bytes), program.usable_bytes
     if usable is None:
         return f"{peak} at the peak"
     share = f"{program.storage.usable_fraction:.0%} of {program.benchmark.hardware.title}"
-    return f"{'fits' if program.fits else 'DOES NOT FIT'}: {peak} of {report.bytes_text(usable)} ({share})"
+    return f"{'fits' if program.fits else 'DOES NOT FIT'}: {peak} of {bytes_text(usable)} ({share})"
 
 
 def kernels_grid(schedule: Schedule) -> Grid:
@@ -159,7 +158,7 @@ def collectives_grid(schedule: Schedule) -> Grid:
             *key,
             f"{len(group):,}",
             f"{sum(one.times for one in group):,}",
-            report.bytes_text(sum(one.sent_bytes for one in group)),
+            bytes_text(sum(one.sent_bytes for one in group)),
             _beside(group),
         )
         for key, group in sorted(groups.items(), key=lambda row: -sum(one.sent_bytes for one in row[1]))

@@ -12,10 +12,9 @@ from benchmarks.compilation.compiled import Compiled
 from benchmarks.compilation.program import Program
 from benchmarks.compilation.schedule import overlap
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.rendering import report
-from benchmarks.rendering.columns import Grid, plural
 from benchmarks.request.resolve import Request
 from benchmarks.sweeps import sweep
+from benchmarks.text import Grid, bytes_text, plural, title
 from benchmarks.values import Value
 
 PLANNED = "as planned"
@@ -119,7 +118,7 @@ def grid(programs: Mapping[str, Program]) -> Grid:
         "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives",
         f"beside '{first}'",
     ]  # fmt: skip
-    names = {report.title(program.benchmark) for program in programs.values()}
+    names = {title(program.benchmark) for program in programs.values()}
     name = names.pop() if len(names) == 1 else programs[first].benchmark.model.name
     count = plural(len(programs), "variant")
     return Grid(f"{name} · {count} compiled here, the fewest exposed bytes first", titles, rows)
@@ -143,9 +142,9 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
     return (
         name,
         "yes" if program.fits else "NO",
-        report.bytes_text(program.compiled.peak_bytes),
-        ", ".join(f"{axis} {report.bytes_text(exposed)}" for axis, (exposed, _) in by_axis.items()) or "none",
-        ", ".join(f"{axis} {report.bytes_text(hidden)}" for axis, (_, hidden) in by_axis.items()) or "none",
+        bytes_text(program.compiled.peak_bytes),
+        ", ".join(f"{axis} {bytes_text(exposed)}" for axis, (exposed, _) in by_axis.items()) or "none",
+        ", ".join(f"{axis} {bytes_text(hidden)}" for axis, (_, hidden) in by_axis.items()) or "none",
         f"{len(found)}, {sum(one.hidden for one in found)} hidden",
         "" if name == first_name else changed(program.compiled, first.compiled),
     )
@@ -162,7 +161,7 @@ def too_large(programs: Mapping[str, Program]) -> RequestError | None:
     return RequestError(
         f"{what} the device",
         where=compiled_report.fits_text(least),
-        why=f"most of it is {largest.name}: {report.bytes_text(largest.held_bytes)}",
+        why=f"most of it is {largest.name}: {bytes_text(largest.held_bytes)}",
         next_command="more GPUs (--gpus), a smaller --set=micro_batch_size, or --set=remat_policy=full",
     )
 

@@ -19,8 +19,8 @@ from benchmarks.dashboard.runs import newest as newest_of
 from benchmarks.dashboard.runs import reached, row_of, run_names, trial_names, unix_seconds
 from benchmarks.errors import StepmarkError
 from benchmarks.gate.values import NightReport
-from benchmarks.rendering.columns import Rows, plural
 from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.text import Rows, plural
 
 NEWEST, RUNS = "newest", "runs"
 NIGHTS = "nights"  # <output_dir>/nights/<suite>/<night>.json

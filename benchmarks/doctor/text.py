@@ -3,8 +3,7 @@
 import time
 
 from benchmarks.doctor.order import Diagnosis, Entry
-from benchmarks.rendering.columns import Rows, aligned, plural, spans_text
-from benchmarks.rendering.report import bytes_text
+from benchmarks.text import Rows, aligned, bytes_text, plural, spans_text
 
 MOST_FURTHER = 6
 MOST_WARNINGS = 5

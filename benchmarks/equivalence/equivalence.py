@@ -15,8 +15,8 @@ from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkCase, adap
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Array, Arrays
 from benchmarks.model import flops
-from benchmarks.rendering.columns import columns, some
 from benchmarks.request import lora_words
+from benchmarks.text import columns, some
 from benchmarks.values import Lora, Model, Value
 
 # No multiple of a tiny model's sizes: two different matmuls that cost the same could stand in for one another.

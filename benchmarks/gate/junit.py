@@ -10,7 +10,7 @@ from datetime import datetime
 
 from benchmarks.gate.report_text import change_text, first_verdicts, refused_text, slowed_text, value_text
 from benchmarks.gate.values import CellReport, MetricJudgement, NightReport
-from benchmarks.rendering.report import reasons_text
+from benchmarks.text import reasons_text
 
 _FORBIDDEN = re.compile(
     r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"

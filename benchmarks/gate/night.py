@@ -28,8 +28,8 @@ from benchmarks.gate.values import (
     Verdict,
 )
 from benchmarks.measuring import statistics
-from benchmarks.rendering.report import reasons_text
 from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.text import reasons_text
 
 # The later, the worse. A cell that could not be judged is worse than one that has too little history yet.
 BADNESS: tuple[Verdict, ...] = ("no change", "improvement", "inconclusive", "invalid", "regression")

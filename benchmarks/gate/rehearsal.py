@@ -15,8 +15,8 @@ from benchmarks.gate import series
 from benchmarks.gate.report_text import NO_VERDICT, change_text, value_text
 from benchmarks.gate.suites import CONTROLLED, Cell, Watched
 from benchmarks.gate.values import CellReport, NightReport
-from benchmarks.rendering.columns import columns
 from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.text import columns
 
 MARK = "rehearsed"
 # Percent from the level: a quiet machine, 0.15% from night to night.

@@ -19,9 +19,18 @@ from benchmarks.gate.values import (
     NightReport,
     SharedNoise,
 )
-from benchmarks.rendering.columns import Rows, aligned, columns, percent_text, plural
-from benchmarks.rendering.markdown import headed
-from benchmarks.rendering.report import bytes_text, count_text, folded, seconds_text
+from benchmarks.text import (
+    Rows,
+    aligned,
+    bytes_text,
+    columns,
+    count_text,
+    folded,
+    headed,
+    percent_text,
+    plural,
+    seconds_text,
+)
 
 SHOWN_LEFT_OUT = 4
 USUAL_PLACE = "results"  # of runs, without --output_dir

@@ -22,7 +22,7 @@ from benchmarks.gate.level import Level, level, logarithms, median, median_of, m
 from benchmarks.gate.rule_settings import G3, Rule
 from benchmarks.gate.sensitivity import nights_needed, shows_no_change, smallest_detectable, unreachable
 from benchmarks.gate.values import Direction, Judged, Outcome, Verdict
-from benchmarks.rendering.columns import plural
+from benchmarks.text import plural
 
 __all__ = ["G3", "Decision", "Judged", "Rule", "decide", "judge", "stands"]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from benchmarks.gate.rule import G3, Rule
 from benchmarks.gate.simulated_rates import RATES, SEEN
 from benchmarks.gate.simulation import BEFORE, HISTORY, SINCE, Case, Watched, World, sweep_finds, watch
-from benchmarks.rendering.columns import markdown_table
+from benchmarks.text import markdown_table
 from benchmarks.values import Value
 
 SEED = 20261101

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from benchmarks.gate.values import NightPoint
-from benchmarks.rendering.report import reasons_text
 from benchmarks.runs import identity
 from benchmarks.runs.finished_run import FinishedRun, changes
+from benchmarks.text import reasons_text
 
 MOST_NIGHTS = 200  # that are looked back on; the rule needs some 30, the search for change points is glad of more
 MOST_SHOWN = 60  # that a record holds of them

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
 from benchmarks.reading.shown_lines import printable
-from benchmarks.rendering.columns import columns, plural
-from benchmarks.rendering.report import count_text, folded, seconds_text
 from benchmarks.runs import identity
 from benchmarks.runs.finished_run import RUNNING, FinishedRun
 from benchmarks.runs.short_names import short_names
+from benchmarks.text import columns, count_text, folded, plural, seconds_text
 from benchmarks.values import Value
 
 NOTHING = "-"

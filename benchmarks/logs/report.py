@@ -18,7 +18,7 @@ from benchmarks.measuring.window import choose_window
 from benchmarks.mlperf.story import Story
 from benchmarks.reading.read_log import ReadLog, gaps, one_series, stride
 from benchmarks.references.nearest_reference import Nearest, NearestRow
-from benchmarks.rendering.columns import Rows, aligned, columns, digits, some, spans_text
+from benchmarks.text import Rows, aligned, columns, digits, some, spans_text
 from benchmarks.values import Step, Value
 
 SHOWN_LINES = 10  # skipped lines and gaps in the table; --json has all
@@ -166,7 +166,7 @@ class Report(NamedTuple):
 def _result_rows(result: ForeignResult) -> Rows:
     """As at the end of a run."""
     from benchmarks.measuring.result_text import speed_rows, window_text
-    from benchmarks.rendering.report import count_text, folded
+    from benchmarks.text import count_text, folded
 
     rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in folded(result.reasons))]))]
     rows += speed_rows(result)

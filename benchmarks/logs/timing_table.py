@@ -16,9 +16,9 @@ from benchmarks.measuring import statistics, window
 from benchmarks.reading.log_files import UNREADABLE_ERRORS, log_files, open_log
 from benchmarks.reading.read_log import ReadLog, detect, one_series, read_log
 from benchmarks.reading.shown_lines import printable
-from benchmarks.rendering.columns import columns, plural, some, spans_text
 from benchmarks.request import window_rule
 from benchmarks.runs.runfolder import BENCHMARK
+from benchmarks.text import columns, plural, some, spans_text
 from benchmarks.values import Step, Value
 
 DEFAULT_WINDOW = "35-44"  # of the recipes whose table this is

@@ -2,7 +2,7 @@
 
 from benchmarks.machine.peak_file import Measured
 from benchmarks.machine.peaks import ROWS, MeasuredRate, spread_text
-from benchmarks.rendering.columns import columns
+from benchmarks.text import columns
 from benchmarks.values import Hardware, Peak
 
 WIDE_SPREAD = 0.2  # of a peak's turns: beyond it something else had a part of the machine

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from benchmarks.measuring.settling import WORDS
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import Mfu
-from benchmarks.rendering.columns import Rows, columns
-from benchmarks.rendering.report import count_text, duration_text, folded, seconds_text
 from benchmarks.telemetry.summary import telemetry_rows
+from benchmarks.text import Rows, columns, count_text, duration_text, folded, seconds_text
 
 if TYPE_CHECKING:
     from benchmarks.logs.foreign import ForeignResult

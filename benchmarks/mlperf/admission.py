@@ -12,7 +12,7 @@ from benchmarks.mlperf.configuration import Configuration
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, steps_apart, wall_minutes
 from benchmarks.mlperf.reference_points import ReferencePoint, expected
 from benchmarks.mlperf.submission import CLOSED, DIVISION, OPEN, Submission
-from benchmarks.rendering.columns import Rows
+from benchmarks.text import Rows
 from benchmarks.values import Value
 
 SPREADS = 3  # standard deviations below the mean: a run that short has not converged in any reference run

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
 from benchmarks.mlperf.records import MINGLED, number, whole
 from benchmarks.mlperf.run_log import LoggedRun
-from benchmarks.rendering.columns import some
+from benchmarks.text import some
 from benchmarks.values import Value
 
 CLOCK_SLACK_MS = 1000  # lines of one process may be written a little out of order

@@ -11,7 +11,7 @@ from benchmarks.mlperf.rounds import Ruleset
 from benchmarks.mlperf.story import Story, lines
 from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.reading.shown_lines import printable
-from benchmarks.rendering.columns import some
+from benchmarks.text import some
 from benchmarks.values import Value
 
 FEWEST = 3  # runs, for an olympic mean and for rcp_checker

@@ -6,9 +6,8 @@ from benchmarks.model.bounds import Bound
 from benchmarks.model.estimate import SCALE, Estimate, EstimateError
 from benchmarks.model.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
 from benchmarks.model.layouts import CLOSE, RankedLayout, Ranking, alike
-from benchmarks.rendering.columns import Rows, aligned, columns
-from benchmarks.rendering.report import bytes_text, count_text, seconds_text, title
 from benchmarks.request.resolve import command_of, request_of
+from benchmarks.text import Rows, aligned, bytes_text, columns, count_text, seconds_text, title
 from benchmarks.values import Benchmark
 
 GB = 1e9

@@ -7,9 +7,8 @@ from benchmarks.model import flops, ledger
 from benchmarks.model.estimate import Published
 from benchmarks.model.forecast import forecast, memory_of
 from benchmarks.model.forecast_report import forecast_lines, memory_lines
-from benchmarks.rendering.columns import Rows, aligned, plural
-from benchmarks.rendering.report import layout_text, title
 from benchmarks.request.window_rule import describe_rule
+from benchmarks.text import Rows, aligned, layout_text, plural, title
 from benchmarks.values import Benchmark, Plan, Recompute, Storage
 
 NOTHING_STARTED = "nothing was started (--dry_run)"

@@ -30,8 +30,7 @@ from benchmarks.pages.page import (
     Words,
 )
 from benchmarks.pages.run import described
-from benchmarks.rendering.columns import Grid
-from benchmarks.rendering.report import bytes_text, title
+from benchmarks.text import Grid, bytes_text, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,7 @@ from benchmarks.compilation.breakdown import Span
 from benchmarks.compilation.schedule import Operation, Schedule
 from benchmarks.pages.page import Plot
 from benchmarks.pages.timeline import Bar, Lane, Look, Trip, timeline
-from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import bytes_text, seconds_text
+from benchmarks.text import bytes_text, plural, seconds_text
 from benchmarks.values import Benchmark
 
 HEADING = "The schedule of a layer, forward and backward"

@@ -28,8 +28,7 @@ from benchmarks.pages.page import (
     change_text,
     interval_text,
 )
-from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import reasons_text
+from benchmarks.text import plural, reasons_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from benchmarks.rendering.report import count_text, seconds_text
+from benchmarks.text import count_text, seconds_text
 from benchmarks.verdict import Verdict
 from benchmarks.version import VERSION
 

@@ -28,9 +28,8 @@ from benchmarks.pages.page import (
 from benchmarks.pages.step_plot import drawable, step_plot
 from benchmarks.references import nearest_reference
 from benchmarks.references.nearest_reference import Nearest
-from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import count_text, folded, layout_text, seconds_text, title
 from benchmarks.runs.finished_run import started_of
+from benchmarks.text import count_text, folded, layout_text, plural, seconds_text, title
 from benchmarks.values import Benchmark, Step, Value, to_builtins
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}

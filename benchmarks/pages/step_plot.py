@@ -13,8 +13,7 @@ from benchmarks.measuring.settling import WORDS
 from benchmarks.measuring.summary import Result
 from benchmarks.pages.drawing import BLUE, MUTED, VIOLET, WARM, plot, seconds_axis
 from benchmarks.pages.page import Key, Plot
-from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import seconds_text
+from benchmarks.text import plural, seconds_text
 from benchmarks.values import Step
 
 if TYPE_CHECKING:

@@ -20,12 +20,11 @@ from benchmarks.pages.page import (
     Tone,
     Words,
 )
-from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.runs.finished_run import started_of
 from benchmarks.sweeps.gain import Gain
 from benchmarks.sweeps.scaling import KINDS, NO_PGLE, Point, Series, Spread, unknown
 from benchmarks.sweeps.sweep_report import SweepReport
+from benchmarks.text import count_text, plural, seconds_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

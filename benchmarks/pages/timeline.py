@@ -9,7 +9,7 @@ from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from benchmarks.pages.page import HERE
-from benchmarks.rendering.report import seconds_text
+from benchmarks.text import seconds_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup

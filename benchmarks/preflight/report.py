@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmarks.preflight import checks, gpus
 from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.values import Answer, Finding, Status, Wanted
-from benchmarks.rendering.columns import columns, plural, spans_text
+from benchmarks.text import columns, plural, spans_text
 from benchmarks.values import Value
 
 PASSING, FAILING, REPORT = "nodes-pass.txt", "nodes-fail.txt", "report.json"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.measuring.summary import BenchmarkFigures, Result
 from benchmarks.model.published_rows import Reference
-from benchmarks.rendering.report import seconds_text
+from benchmarks.text import seconds_text
 from benchmarks.values import Value
 
 NOT_KNOWN = "not known"

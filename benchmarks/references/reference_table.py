@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from benchmarks.errors import RequestError
 from benchmarks.model import flops
 from benchmarks.model.published_rows import STATED, Reference, rounded_by
-from benchmarks.rendering.columns import aligned, columns
+from benchmarks.text import aligned, columns
 from benchmarks.values import Hardware, Model, Value
 
 SECONDS_A_DAY = 86_400

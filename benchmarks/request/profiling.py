@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import RequestError
-from benchmarks.rendering.columns import spans_text
+from benchmarks.text import spans_text
 from benchmarks.values import Benchmark, Phase, Profiling, Value
 
 PROFILER = "profiler"  # why a step is left out that was recorded, or is next to one that was

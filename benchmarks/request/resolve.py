@@ -19,12 +19,12 @@ from benchmarks.backend import (
     offered,
 )
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
-from benchmarks.rendering.columns import some
 from benchmarks.request import images
 from benchmarks.request.profiling import ProfileDefaults, choose_profiling
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
 from benchmarks.secret_rules import refuse_secrets, secrets_here
+from benchmarks.text import some
 from benchmarks.values import (
     SUBMISSION_ENGINE,
     Benchmark,

@@ -23,7 +23,6 @@ from benchmarks.job_record import JobEvent
 from benchmarks.measuring.failures import first_to_fail
 from benchmarks.reading.log_files import PIECE_BYTES, UNREADABLE_ERRORS, log_files, pieces
 from benchmarks.reading.shown_lines import printable
-from benchmarks.rendering.report import folded
 from benchmarks.runs.outcomes import NOT_OVER
 from benchmarks.runs.runfolder import (
     BENCHMARK,
@@ -34,6 +33,7 @@ from benchmarks.runs.runfolder import (
     remake_command,
     still_runs,
 )
+from benchmarks.text import folded
 
 STDIN = "-"
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.errors import RequestError, UnknownName, closest
-from benchmarks.rendering.columns import some
 from benchmarks.runs.runfolder import BENCHMARK, RUN_ID, RunFolder
 from benchmarks.runs.short_names import short_names
+from benchmarks.text import some
 
 MOST_OFFERED = 8  # runs that one name may mean; the newest
 

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from benchmarks.compare.intervals import DEFAULT_MARGIN_PERCENT, of_pairs, percent, verdict_of
 from benchmarks.measuring import statistics
-from benchmarks.rendering.columns import aligned, columns, plural
-from benchmarks.rendering.report import seconds_text
 from benchmarks.sweeps.scaling import CellRuns, settling_notes
+from benchmarks.text import aligned, columns, plural, seconds_text
 from benchmarks.values import Value
 from benchmarks.verdict import Verdict
 

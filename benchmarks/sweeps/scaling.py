@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.measuring import statistics
-from benchmarks.rendering.columns import aligned, columns, plural
-from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.text import aligned, columns, count_text, plural, seconds_text
 from benchmarks.values import Benchmark, BenchmarkName, Value, name_words
 
 ScalingKind = Literal["weak", "strong", "mixed", "one scale"]

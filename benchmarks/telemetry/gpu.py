@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.measuring.statistics import mean, median
-from benchmarks.rendering.columns import some
 from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeRecord
+from benchmarks.text import some
 from benchmarks.values import Value
 
 # NVML's clocks event reasons that mean slower than asked for (NVIDIA, nvml.h of nvidia-ml-py 13).

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from benchmarks.measuring.statistics import mean, median
-from benchmarks.rendering.columns import Rows, some
 from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures
 from benchmarks.telemetry.ranks import CAVEAT, RankSpread, RankTime
 from benchmarks.telemetry.samples import NodeRecord, NodeSample, Recorded
+from benchmarks.text import Rows, some
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Value, Window
 
 FEWEST_SAMPLES = 2

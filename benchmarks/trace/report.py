@@ -13,9 +13,9 @@ from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.measuring import statistics
-from benchmarks.rendering import report as run_report
 from benchmarks.request.profiling import PROFILER
 from benchmarks.runs.runfolder import RESULT, STEPS, RunFolder
+from benchmarks.text import title
 from benchmarks.trace.files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces, labels
 from benchmarks.trace.kinds import read_kinds
 from benchmarks.trace.nccl import NcclCalls, read_calls
@@ -101,7 +101,7 @@ def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
     summary = next((file.summary for file in files if file.summary is not None), None)
     return TraceReport(
         place=str(place),
-        title=run_report.title(run.benchmark) if run else str(place),
+        title=title(run.benchmark) if run else str(place),
         attempt=found.attempt,
         phase=found.phase,
         files=files,

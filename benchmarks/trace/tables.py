@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from benchmarks.reading.shown_lines import printable
-from benchmarks.rendering.columns import Rows, aligned, columns, plural
-from benchmarks.rendering.report import bytes_text, count_text, seconds_text
+from benchmarks.text import Rows, aligned, bytes_text, columns, count_text, plural, seconds_text
 from benchmarks.trace.kinds import COLLECTIVE, IDLE, KINDS
 from benchmarks.trace.nccl import NcclCalls
 from benchmarks.trace.report import TraceFile, TraceReport

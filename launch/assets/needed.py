@@ -6,8 +6,7 @@ from pathlib import Path
 
 from benchmarks.assets.assets import GB, Asset, Found, Needs, compare, enough
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
-from benchmarks.rendering.columns import columns
-from benchmarks.rendering.report import bytes_text
+from benchmarks.text import bytes_text, columns
 from launch.assets.hub import DEFAULT_ENDPOINT, TOKEN_VARIABLE, token_is_set
 from launch.terminal.documents import Files
 from launch.terminal.output import answer

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from benchmarks import files
 from benchmarks.errors import RequestError, RunError, StepmarkError
-from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import duration_text, reasons_text, seconds_text
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.sweeps.sweep import SCHEMA_VERSION
+from benchmarks.text import duration_text, plural, reasons_text, seconds_text
 from benchmarks.values import Benchmark, Value, json_text
 from launch.terminal.progress import say
 

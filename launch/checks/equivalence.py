@@ -25,9 +25,8 @@ from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.machine.machine_gpus import busy_text
 from benchmarks.model.flops import parameter_count
-from benchmarks.rendering.columns import aligned
-from benchmarks.rendering.report import duration_text
 from benchmarks.request.resolve import Request, resolve
+from benchmarks.text import aligned, duration_text
 from benchmarks.values import Benchmark, Model, json_text
 from launch.machine import machine_gpus
 from launch.running.side_program import removed_on_interrupt, run_side_program

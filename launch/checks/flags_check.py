@@ -17,7 +17,7 @@ import msgspec
 from benchmarks.backend import Backend, CompilerFlags, EnvironmentSpec, FlagFact, FlagsCheck, backends
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
 from benchmarks.files import read_json
-from benchmarks.rendering.columns import aligned
+from benchmarks.text import aligned
 from benchmarks.values import Benchmark, Value
 from launch.environments import venvs
 from launch.environments.selection import runtime_of

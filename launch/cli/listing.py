@@ -1,14 +1,13 @@
 """What `--list` shows: what there is to run, on what, by which recipe; filtered by the other flags."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.backend import Backend, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model import flops
-from benchmarks.rendering.columns import Rows
-from benchmarks.rendering.report import recipe_rows
 from benchmarks.request.resolve import ANY, like, scales
+from benchmarks.text import Rows, aligned
 from benchmarks.values import Hardware, Model, Recipe
 from launch.environments import venvs
 
@@ -41,7 +40,7 @@ def listing(
         "models": _model_rows([m for m in models if model in (None, m.name)]),
         "tasks": [(name, "") for name in sorted({recipe.task for recipe in recipes})],
         "hardware": _hardware_rows([configs.hardware(hardware)] if hardware else rows),
-        "recipes": recipe_rows(recipes),
+        "recipes": _recipe_rows(recipes),
         "backends": [(name, found.title) for name, found in shown.items()],
         "sites": [(name, _site_text(configs, name)) for name in configs.names("sites")],
         "environments": _environment_rows(shown),
@@ -102,3 +101,22 @@ def _environment_rows(shown: dict[str, Backend]) -> Rows:
         text = str(ready.parents[1]) if ready else f"not made yet (on first use; about {sizes} GB)"
         rows.append((spec.name, text))
     return rows
+
+
+def _recipe_rows(recipes: Sequence[Recipe]) -> Rows:
+    rows = []
+    for recipe in recipes:
+        dtypes = "; ".join(f"{name}: {', '.join(kinds)}" for name, kinds in recipe.dtypes.items())
+        scales = ", ".join(
+            f"{one.gpus} ({', '.join(one.hardware)})" if one.hardware else f"{one.gpus}" for one in recipe.layouts
+        )
+        text = f"{recipe.title}\nmodels {', '.join(recipe.models)} · {dtypes} · devices {scales}"
+        rows.append((recipe.name, text))
+    return rows
+
+
+def listing_text(sections: Mapping[str, Rows]) -> str:
+    lines: list[str] = []
+    for heading, rows in sections.items():
+        lines += [heading, *(aligned(rows) if rows else ["  none"]), ""]
+    return "\n".join(lines).rstrip()

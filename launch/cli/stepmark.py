@@ -11,7 +11,7 @@ import sys
 from typing import NoReturn
 
 from benchmarks.errors import RequestError, nearest
-from benchmarks.rendering.columns import aligned
+from benchmarks.text import aligned
 from benchmarks.version import VERSION
 from launch.cli.command import JSON_WORD, Command, run_command, wants_help
 from launch.cli.subcommands import COMMANDS, FOLDER, SCRIPTS, Subcommands, summary

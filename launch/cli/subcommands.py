@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import NamedTuple, NoReturn
 
 from benchmarks.errors import RequestError, closest, nearest
-from benchmarks.rendering.columns import aligned
+from benchmarks.text import aligned
 from launch.cli.command import Command, run_command, wants_help
 from launch.terminal.output import text_alone
 

@@ -12,8 +12,7 @@ from benchmarks.mlperf.configuration import Configuration, configuration_of
 from benchmarks.mlperf.definitions import wall_minutes
 from benchmarks.mlperf.submission import variables
 from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
-from benchmarks.rendering.columns import aligned
-from benchmarks.rendering.report import title
+from benchmarks.text import aligned, title
 from benchmarks.values import Benchmark, JobOptions, Plan
 from launch.assets.needed import look_for
 from launch.mlperf import package

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.mlperf.verdict import judged, text
-from benchmarks.rendering.columns import some
+from benchmarks.text import some
 from launch.mlperf import judging
 from launch.mlperf.staging import staged_runs
 from launch.terminal.output import answer

@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rendering.columns import plural
 from benchmarks.secret_rules import shell_secrets
+from benchmarks.text import plural
 from benchmarks.values import Hardware, JobOptions, Site, Value
 from launch.slurm.job_script import directive_lines, fill, one_line, refuse_secrets
 from launch.slurm.options import kept_from_job

@@ -14,7 +14,7 @@ from benchmarks.machine.machine_gpus import shown
 from benchmarks.preflight.gpus import gpu_rows, problems_of
 from benchmarks.preflight.report import WORDS
 from benchmarks.preflight.values import Command, Status
-from benchmarks.rendering.columns import aligned
+from benchmarks.text import aligned
 from benchmarks.values import Value
 from launch.environments import container_programs as programs
 from launch.environments import venvs

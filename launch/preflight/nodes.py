@@ -21,8 +21,8 @@ from benchmarks.job_record import SchedulerEnd
 from benchmarks.preflight.nccl_tests import NcclResult, nccl_result
 from benchmarks.preflight.report import FAILING, PASSING, REPORT, Report, counts, failing, judge, node_list
 from benchmarks.preflight.values import Answer, Asked, Finding, Wanted
-from benchmarks.rendering.columns import plural
 from benchmarks.runs.runfolder import write_atomically
+from benchmarks.text import plural
 from benchmarks.values import Hardware, JobOptions, Site, json_text
 from launch.environments import venvs
 from launch.preflight.job import REPOSITORY, PreflightJob, job_environment, new_folder, render_preflight

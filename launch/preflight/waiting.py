@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from benchmarks.errors import RunError
 from benchmarks.job_record import SchedulerEnd
-from benchmarks.rendering.report import duration_text
+from benchmarks.text import duration_text
 from launch.slurm.client import Slurm, final_ends
 from launch.slurm.parsing import NOT_ENDED, explain, never
 from launch.terminal.progress import Show, shown

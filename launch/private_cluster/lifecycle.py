@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, UnknownName
-from benchmarks.rendering.columns import plural
+from benchmarks.text import plural
 from launch.machine.processes import interrupted_once
 from launch.machine.this_machine import host_memory_bytes, name_of
 from launch.private_cluster import configuration, daemons, machine, processes

@@ -13,11 +13,11 @@ from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
-from benchmarks.rendering.report import duration_text
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
 from benchmarks.runs.worker_events import read_phase
 from benchmarks.secret_rules import refuse_secrets, shell_secrets
+from benchmarks.text import duration_text
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
 from launch.environments.runtime import Containers, Origin
 from launch.environments.selection import runtime_of

@@ -256,7 +256,7 @@ class SlurmRunner(Runner):
 
 def _memory_refusals(benchmark: Benchmark, backend: Backend) -> Iterator[RequestError]:
     from benchmarks.model import capacity
-    from benchmarks.rendering.report import bytes_text
+    from benchmarks.text import bytes_text
     from launch.machine import machine_gpus
     from launch.machine.this_machine import host_memory_bytes
 

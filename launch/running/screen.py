@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from benchmarks.rendering.report import duration_text, step_text
+from benchmarks.text import duration_text, step_text
 from benchmarks.values import Step
 from launch.terminal.output import console, harmless
 

@@ -9,9 +9,8 @@ from benchmarks.measuring import result_text
 from benchmarks.measuring.summary import Result
 from benchmarks.model.published_rows import read_references
 from benchmarks.references import nearest_reference
-from benchmarks.rendering import report
-from benchmarks.rendering.columns import Rows, aligned
 from benchmarks.runs.runfolder import RESULT, RunFolder
+from benchmarks.text import Rows, aligned, title
 from launch.terminal.places import configs
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def show_result(folder: RunFolder, result: Result) -> None:
     rows.append(("reference", nearest_reference.text(nearest)))
     rows.append(("files", str(folder.path)))
     rows.append(("next", next_command(folder, result)))
-    print("\n".join([report.title(folder.benchmark()), *aligned(rows)]), flush=True)
+    print("\n".join([title(folder.benchmark()), *aligned(rows)]), flush=True)
 
 
 def _diagnosis(folder: RunFolder) -> Rows:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.rendering.report import bytes_text
 from benchmarks.request import images
 from benchmarks.runs.runfolder import write_atomically
+from benchmarks.text import bytes_text
 from launch.environments import image_files
 from launch.environments.python_report import PROGRAM
 from launch.preflight import job

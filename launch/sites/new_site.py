@@ -18,10 +18,10 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError
 from benchmarks.preflight.gpus import NO_GPU
 from benchmarks.preflight.report import Report, report_text
-from benchmarks.rendering.columns import plural
 from benchmarks.request.resolve import ANY, scales
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.secret_rules import refuse_secrets
+from benchmarks.text import plural
 from benchmarks.values import Container, Hardware, JobOptions, Site
 from benchmarks.values import Slurm as SlurmOfSite
 from launch.machine.processes import REPOSITORY, interrupted_once

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.rendering.columns import aligned, plural
 from benchmarks.request import images
+from benchmarks.text import aligned, plural
 from benchmarks.values import Site
 from launch.environments import image_files, own_python
 from launch.sites import import_job, site_hub

@@ -17,10 +17,9 @@ import msgspec
 from benchmarks.backend import Backend, Checks
 from benchmarks.errors import RequestError
 from benchmarks.job_record import JOB_SCRIPT
-from benchmarks.rendering import report
-from benchmarks.rendering.columns import plural
 from benchmarks.runs.first_check import BEFORE_THE_RUN, UNPACK
 from benchmarks.secret_rules import Known, why_secret
+from benchmarks.text import plural, title
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION
 from launch.machine.processes import NOT_INHERITED, NOT_INHERITED_PREFIXES
@@ -73,7 +72,7 @@ def render(
         )
     text = fill(
         Path(__file__).with_name("job.sbatch.j2"),
-        title=one_line(report.title(benchmark)),
+        title=one_line(title(benchmark)),
         run_id=one_line(place.run_id),
         version=VERSION,
         script=shlex.quote(str(place.run / JOB_SCRIPT)),
@@ -352,9 +351,9 @@ def one_line(text: str) -> str:
 def refuse_paths(repository: Path, run: Path, image: str | Path | None) -> None:
     """RequestError where no job can name one of them: to be asked before the run's folder is made."""
     _refuse_characters("the run's folder", str(run), "%\\")  # Slurm reads patterns in the names of its outputs
-    for title, path in (("the run's folder", run), ("the checkout", repository)):
+    for what, path in (("the run's folder", run), ("the checkout", repository)):
         if image is not None:
-            _refuse_characters(title, str(path), ":,")  # which separate a container's mounts
+            _refuse_characters(what, str(path), ":,")  # which separate a container's mounts
         if not path.is_absolute():
             raise RequestError(f"{title} must be an absolute path in a job", where=str(path))
     for text in (str(run), str(repository), str(image or "")):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError, raised
-from benchmarks.rendering.columns import plural, some
 from benchmarks.request import images
 from benchmarks.request.resolve import over_nodes
+from benchmarks.text import plural, some
 from benchmarks.values import Benchmark, JobOptions
 from launch.environments import venvs
 from launch.machine.processes import REPOSITORY

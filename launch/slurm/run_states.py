@@ -15,8 +15,8 @@ from benchmarks.backend import find_backend
 from benchmarks.errors import StepmarkError
 from benchmarks.job_record import SUBMITTED, SchedulerEnd
 from benchmarks.measuring.summary import Result
-from benchmarks.rendering.report import duration_text, folded
 from benchmarks.runs.runfolder import RESULT, RunFolder, is_followed
+from benchmarks.text import duration_text, folded
 from benchmarks.values import Benchmark
 from launch.slurm.client import Slurm, slurm_of
 from launch.slurm.collect import collect

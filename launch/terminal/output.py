@@ -50,7 +50,7 @@ def document(data: object) -> None:
 # --- colours and control characters ---------------------------------------------------------------
 
 GREEN, YELLOW, RED = "32", "33", "31"
-# Whole cells of benchmarks/rendering/columns.py: two spaces or an end of the line on either side.
+# Whole cells of benchmarks/text.py: two spaces or an end of the line on either side.
 # Or the first words after "NAME: " or a name in quotes.
 WORDS = {
     GREEN: (

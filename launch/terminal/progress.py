@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from benchmarks.rendering.report import duration_text
+from benchmarks.text import duration_text
 from launch.terminal.output import console, harmless
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.measuring import statistics
-from benchmarks.rendering.report import bytes_text, seconds_text
+from benchmarks.text import bytes_text, seconds_text
 
 # Percent of the datasheet's dense peak. Published runs of LLMs on these GPUs lie between 25 and 60 in bf16 and less
 # in fp8; no matmul exceeds some 80. A clock, a count or a peak that is wrong is wrong by a factor of 2 or more.

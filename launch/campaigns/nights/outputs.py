@@ -15,10 +15,10 @@ from benchmarks.gate.report_text import markdown, screen_text
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched
 from benchmarks.gate.values import NightReport, Suite
-from benchmarks.rendering.columns import aligned, plural
 from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import BENCHMARK, write_atomically
 from benchmarks.sweeps.scaling import scale_of, scale_text
+from benchmarks.text import aligned, plural
 from benchmarks.values import Benchmark
 from launch.campaigns.nights.night_runs import REPLACED
 from launch.reports.job_summary import add_to_summary

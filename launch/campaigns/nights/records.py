@@ -23,9 +23,9 @@ from benchmarks.gate.suites import Cell
 from benchmarks.gate.values import Acceptance, NightReport, Suite
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Index
-from benchmarks.rendering.columns import plural
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import write_atomically
+from benchmarks.text import plural
 from launch.campaigns.scheduler import alone, read_record, result_of, write_record
 from launch.reports.run_index import open_index
 

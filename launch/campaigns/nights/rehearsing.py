@@ -14,10 +14,10 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.gate import rehearsal
 from benchmarks.gate.suites import Cell, watched
 from benchmarks.gate.values import Suite
-from benchmarks.rendering.report import reasons_text
 from benchmarks.request.resolve import command_of
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import new_run_id
+from benchmarks.text import reasons_text
 from benchmarks.values import Site
 from launch.campaigns.nights.records import Records
 from launch.campaigns.scheduler import result_of

@@ -10,10 +10,9 @@ from absl import flags
 
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.history.archive import LEFT_OUT, write_archive
-from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.find_runs import find_run
 from benchmarks.runs.runfolder import RESULT, RunFolder
+from benchmarks.text import bytes_text, plural
 from launch.cli.report import choice
 from launch.reports.run_index import print_some
 from launch.terminal.documents import Archive

@@ -10,9 +10,9 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.reading.shown_lines import printable
-from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.finished_run import RUNNING
+from benchmarks.text import bytes_text
 from launch.cli.report import choice
 from launch.reports.html_pages import write_html
 from launch.terminal.documents import Page

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError, StepmarkError
 from benchmarks.history.archive import RUNS, unpack
-from benchmarks.rendering.columns import plural
-from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.runfolder import RunFolder
+from benchmarks.text import bytes_text, plural
 from launch.cli.command import only_argument
 from launch.reports.run_index import print_some
 from launch.terminal.documents import Checked, CheckedArchive, Why

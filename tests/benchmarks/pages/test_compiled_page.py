@@ -11,7 +11,7 @@ from benchmarks.compilation.schedule import Operation, Schedule
 from benchmarks.errors import RunError
 from benchmarks.pages.compiled import compiled_parts
 from benchmarks.pages.page import page
-from benchmarks.rendering.columns import Grid
+from benchmarks.text import Grid
 from jax_backend import BACKEND
 from tests.benchmarks.pages.test_layer_schedule import BACKWARD, SCHEDULE
 from tests.benchmarks.planned import changed, recipe

@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.rendering.columns import spans_text
 from benchmarks.request.profiling import (
     ProfileDefaults,
     choose_profiling,
@@ -16,6 +15,7 @@ from benchmarks.request.profiling import (
     parse_ranks,
     report_name,
 )
+from benchmarks.text import spans_text
 from benchmarks.values import Benchmark, Phase, Profiling
 
 DEFAULTS = ProfileDefaults(ranks="0-5,7-15", start_step=20, stop_step=30, source="s", date="d")

@@ -8,9 +8,8 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.rendering.columns import Rows
-from benchmarks.rendering.report import listing_text
-from launch.cli.listing import listing
+from benchmarks.text import Rows
+from launch.cli.listing import listing, listing_text
 
 
 def section(sections: Mapping[str, Rows], name: str) -> list[str]:
@@ -71,3 +70,9 @@ def test_one_broken_site_of_a_users_hides_nothing(tmp_path: Path) -> None:
     found = listing(Configs(own_sites=tmp_path))
     assert {"example_venv", "local", "mine", "worse"} <= set(section(found, "sites"))
     assert re.search("cannot be read: .*mine.yml", dict(found["sites"])["mine"])
+
+
+def test_a_list_says_none_where_there_is_none() -> None:
+    text = listing_text({**listing(Configs(), model="llama2_70b", backend="jax"), "suites": []})
+    assert "models llama2_70b · h100: bf16, fp8; a100: bf16 · devices 64, 128, 256, 512, 1024, 2048" in text
+    assert text.endswith("suites\n  none")

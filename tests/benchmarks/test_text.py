@@ -13,11 +13,19 @@ from benchmarks.measuring import result_text
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.model.plan_text import plan_text, recompute_rows
-from benchmarks.rendering import report
-from benchmarks.rendering.columns import aligned, columns, wrapped
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder
+from benchmarks.text import (
+    aligned,
+    bytes_text,
+    columns,
+    count_text,
+    duration_text,
+    reasons_text,
+    seconds_text,
+    step_text,
+)
 from benchmarks.values import Benchmark, Recompute, Step
 from jax_backend import BACKEND
 
@@ -36,18 +44,18 @@ def plan_of(benchmark: Benchmark) -> str:
 @pytest.mark.parametrize(
     ("made", "number", "text"),
     [
-        (report.seconds_text, 123.456, "123.5 s"),
-        (report.seconds_text, 0.015214, "15.21 ms"),
-        (report.seconds_text, 0.000015, "15 us"),
-        (report.duration_text, 59.4, "59 s"),
-        (report.duration_text, 59.6, "1 min 00 s"),
-        (report.duration_text, 3599.7, "1 h 00 min"),
-        (report.duration_text, 7260, "2 h 01 min"),
-        (report.bytes_text, 1.5e12, "1.50 TB"),
-        (report.bytes_text, 80e9, "80.00 GB"),
-        (report.bytes_text, 512.0, "0.5 kB"),
-        (report.count_text, 74908.987, "74,909"),
-        (report.count_text, 0.01234, "0.0123"),
+        (seconds_text, 123.456, "123.5 s"),
+        (seconds_text, 0.015214, "15.21 ms"),
+        (seconds_text, 0.000015, "15 us"),
+        (duration_text, 59.4, "59 s"),
+        (duration_text, 59.6, "1 min 00 s"),
+        (duration_text, 3599.7, "1 h 00 min"),
+        (duration_text, 7260, "2 h 01 min"),
+        (bytes_text, 1.5e12, "1.50 TB"),
+        (bytes_text, 80e9, "80.00 GB"),
+        (bytes_text, 512.0, "0.5 kB"),
+        (count_text, 74908.987, "74,909"),
+        (count_text, 0.01234, "0.0123"),
     ],
 )
 def test_numbers(made: Callable[[float], str], number: float, text: str) -> None:
@@ -73,7 +81,7 @@ def test_numbers(made: Callable[[float], str], number: float, text: str) -> None
     ],
 )  # fmt: skip
 def test_what_ranks_say_alike_is_said_once_and_in_one_line(reasons: list[str], text: str) -> None:
-    assert report.reasons_text(reasons) == text
+    assert reasons_text(reasons) == text
 
 
 def test_columns_line_up_and_long_texts_stay_in_theirs() -> None:
@@ -82,25 +90,17 @@ def test_columns_line_up_and_long_texts_stay_in_theirs() -> None:
     assert columns([("a", "7", ""), ("long", "1234", "why")], numbers=[1]) == ["  a        7", "  long  1234  why"]
 
 
-def test_long_texts_go_on_in_their_column_and_tables_stay_whole() -> None:
-    table = "  cell   tonight   a verdict that is as long as it is"
-    lines = wrapped(["", "  notes  one and two and three", table, "nothing in columns at all"], 20)
-    assert lines == ["", "  notes  one and two", "         and three", table, "nothing in columns", "at all"]
-
-
 # --- the live line ------------------------------------------------------------------------------------
 
 
 def test_the_live_line() -> None:
     step = Step(step=4, seconds=0.5, loss=5.25, tokens=256)
-    assert report.step_text(step, 50, 0.5, 22.4) == (
-        "step 5/50 · 22 s left · 500 ms/step · 512 tokens/s · loss 5.250"
-    )
+    assert step_text(step, 50, 0.5, 22.4) == ("step 5/50 · 22 s left · 500 ms/step · 512 tokens/s · loss 5.250")
 
 
 def test_the_live_line_knows_little_at_first() -> None:
     step = Step(step=0, seconds=None, loss=None, tokens=None)
-    assert report.step_text(step, 50, None, None) == "step 1/50"
+    assert step_text(step, 50, None, None) == "step 1/50"
 
 
 # --- a result -----------------------------------------------------------------------------------------
@@ -203,13 +203,3 @@ def test_a_share_of_memory_that_is_none_is_refused(share: str) -> None:
     benchmark = resolved("llama2_70b", {"env.XLA_PYTHON_CLIENT_MEM_FRACTION": share})
     with pytest.raises(RequestError, match="a number above 0 and up to 1"):
         plan_of(benchmark)
-
-
-# --- a list -------------------------------------------------------------------------------------------
-
-
-def test_a_list_says_none_where_there_is_none() -> None:
-    rows = report.recipe_rows([Configs().recipe("jax_llama2_70b_pretrain")])
-    text = report.listing_text({"recipes": rows, "suites": []})
-    assert "models llama2_70b · h100: bf16, fp8; a100: bf16 · devices 64, 128, 256, 512, 1024, 2048" in text
-    assert text.endswith("suites\n  none")

@@ -1,1 +1,0 @@
-"""Results and plans as labelled lines of text. Pure."""

@@ -1,0 +1,197 @@
+"""Text for people: columns, numbers with their units, reasons, and Markdown.
+
+Every table of text is written here.
+"""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from benchmarks.values import Benchmark, Parallelism, Step
+
+Rows = list[tuple[str, str]]
+OF_A_RANK = re.compile(r"((?:phase \S+: )?)rank (\d{1,9})(:?) (.+)")
+BREAKS = re.compile(r"(?:\s|\\n)+")  # a message that was quoted holds its line breaks as \n
+MOST_REASONS = 4
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def columns(table: Sequence[Sequence[str]], numbers: Collection[int] = (), indent: str = "  ") -> list[str]:
+    """Rows of equal length, each column as wide as its widest cell; the columns in `numbers` align to the right."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        indent
+        + "  ".join(
+            text.rjust(width) if place in numbers else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
+
+
+class Grid(NamedTuple):
+    """A table that a screen and a page show alike."""
+
+    heading: str
+    titles: Sequence[str]  # of numbers, if it begins with #
+    rows: Sequence[Sequence[str]]
+
+    def lines(self, indent: str = "  ") -> list[str]:
+        numbers = {place for place, title in enumerate(self.titles) if title.startswith("#")}
+        return columns([[title.removeprefix("#") for title in self.titles], *self.rows], numbers, indent)
+
+
+def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
+    """Labels in one column, texts in the next; the lines of a long text stay in theirs."""
+    return columns(
+        [(label if place == 0 else "", line) for label, text in rows for place, line in enumerate(text.split("\n"))],
+        indent=indent,
+    )
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows))
+
+
+def percent_text(percent: float | None, digits: str = ".2g") -> str:
+    """A dash where it is not known; never as a power of ten."""
+    if percent is None:
+        return "-"
+    whole = f"{'+' if digits.startswith('+') else ''},.0f"
+    return f"{percent:{digits if abs(percent) < 99.5 else whole}}%"
+
+
+def digits(value: float) -> str:
+    """Four significant digits or all of a larger whole part, never as a power of ten: 0.03162, 4.000, 12,346."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:,.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
+
+
+def plural(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and last number of each unbroken run."""
+    grouped = groupby(enumerate(sorted(set(numbers))), lambda pair: pair[1] - pair[0])
+    rows = [[number for _, number in row] for _, row in grouped]
+    return [(row[0], row[-1]) for row in rows]
+
+
+def spans_text(numbers: Iterable[int], width: int = 0) -> str:
+    """0-3,7 for 0, 1, 2, 3 and 7, each as wide with zeros."""
+    texts = ([f"{end:0{width}}" for end in dict.fromkeys(ends)] for ends in spans(numbers))
+    return ",".join(map("-".join, texts))
+
+
+def some(texts: Sequence[str], most: int = 8, between: str = ", ") -> str:
+    """The first few of them, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{between.join(texts[:most])}{more}"
+
+
+# --- figures and reasons ----------------------------------------------------------------------------
+
+
+def seconds_text(seconds: float) -> str:
+    """Four significant digits with the unit that suits: 6.999 s, 15.21 ms."""
+    if seconds >= 1:
+        return f"{seconds:.4g} s"
+    return f"{seconds * 1e3:.4g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.4g} us"
+
+
+def count_text(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def bytes_text(size: float) -> str:
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if size >= scale:
+            return f"{size / scale:.2f} {unit}"
+    return f"{size / 1e3:.1f} kB"
+
+
+def layout_text(layout: Parallelism) -> str:
+    return " x ".join(f"{word} {size}" for word, size in layout.words()) or "one device"
+
+
+# --- a result -----------------------------------------------------------------------------------
+
+
+def title(benchmark: Benchmark) -> str:
+    return (
+        f"{benchmark.model.name} {benchmark.task} {benchmark.dtype} · {benchmark.backend} ({benchmark.engine}) · "
+        f"{benchmark.gpus} x {benchmark.hardware.name}"
+    )
+
+
+def folded(reasons: Sequence[str]) -> list[str]:
+    """Each reason in one line, and what several ranks say alike once: "64 ranks (0-63): no step was trained"."""
+    ranks: dict[tuple[str, str, str], set[int]] = {}
+    for reason in reasons:
+        line = BREAKS.sub(" ", reason).strip()
+        found = OF_A_RANK.fullmatch(line)
+        before, rank, sign, what = found.groups() if found else ("", "", "", line)
+        ranks.setdefault((before, sign, what), set()).update([int(rank)] if rank else [])
+    return [f"{before}{_ranks_text(found, sign)}{what}" for (before, sign, what), found in ranks.items()]
+
+
+def _ranks_text(ranks: Collection[int], sign: str) -> str:
+    if len(ranks) < 2:
+        return "".join(f"rank {rank}{sign} " for rank in ranks)
+    several = f"{len(ranks)} ranks ({spans_text(ranks)})"
+    return f"{several}: " if sign else f"each of {several} "  # before a verb of one rank
+
+
+def reasons_text(reasons: Sequence[str]) -> str:
+    """The first few, in one line; empty where there is none."""
+    return some(folded(reasons), MOST_REASONS, "; ")
+
+
+def step_text(
+    step: Step,
+    total_steps: int,
+    typical_seconds: float | None,
+    seconds_left: float | None,
+) -> str:
+    """The live line: where the run is, how fast, and how long it still takes."""
+    words = [f"step {step.step + 1}/{total_steps}"]
+    if seconds_left is not None:  # early: a narrow terminal cuts the end off
+        words.append(f"{duration_text(seconds_left)} left")
+    if typical_seconds:
+        words.append(f"{seconds_text(typical_seconds)}/step")
+        if step.tokens:
+            words.append(f"{count_text(step.tokens / typical_seconds)} tokens/s")
+    if step.loss is not None:
+        words.append(f"loss {step.loss:.3f}")
+    return " · ".join(words)
+
+
+def duration_text(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+# --- Markdown, for a job's summary and a comment -----------------------------------------------------
+
+
+def headed(text: str) -> str:
+    """The same text: its first line as the heading, the rest as it is."""
+    first, _, rest = text.partition("\n")
+    return fenced(first, rest.strip("\n").split("\n"))
+
+
+def fenced(heading: str, lines: Sequence[str]) -> str:
+    """Markdown of a heading and lines as they are: what came from logs is no markup."""
+    body = "\n".join(lines)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
+    return f"## {heading}\n\n{fence}text\n{body}\n{fence}\n"
