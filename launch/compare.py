@@ -47,11 +47,11 @@ def main(argv: list[str]) -> int:
     from benchmarks.compare.compare import compare
     from benchmarks.compare.sides import Sides
     from benchmarks.compare.text import shortened, table_text
+    from benchmarks.pages import html_pages
     from benchmarks.runs.runfolder import write_atomically
     from benchmarks.text import headed
-    from launch.reports import html_pages
-    from launch.reports.job_summary import add_to_summary
-    from launch.reports.run_index import open_index, say_problems
+    from launch.campaigns.nights.outputs import add_to_summary
+    from launch.terminal.run_index import open_index, say_problems
 
     if len(argv) != 3:
         raise RequestError(

@@ -80,7 +80,7 @@ def _update(
 ) -> tuple[Rows, list[str]]:
     """And what is to be said of folders and runs; where it is not `quiet`, that of folders was."""
     from benchmarks.dashboard.update import update
-    from launch.reports.run_index import open_index, say_problems
+    from launch.terminal.run_index import open_index, say_problems
 
     index = open_index(output_dir)
     if not quiet:

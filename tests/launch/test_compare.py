@@ -15,7 +15,7 @@ from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
 from benchmarks.sweeps.sweep import Cell, Sweep, SweepRun
 from benchmarks.values import json_text
-from launch.reports.run_index import open_index
+from launch.terminal.run_index import open_index
 from tests import forked
 from tests.benchmarks.compare.made import Document, folder
 from tests.benchmarks.sweeps.test_scaling import scale

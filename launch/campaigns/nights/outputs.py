@@ -21,8 +21,9 @@ from benchmarks.sweeps.scaling import scale_of, scale_text
 from benchmarks.text import aligned, plural
 from benchmarks.values import Benchmark
 from launch.campaigns.nights.night_runs import REPLACED
-from launch.reports.job_summary import add_to_summary
 from launch.terminal.progress import say
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 class Outputs(NamedTuple):
@@ -134,3 +135,18 @@ def _meaning(cell: Cell, request: Request, understand: Callable[[Request], Bench
         raise RequestError(what, where=error.where, why=error.why, next_command=error.next_command) from None
     work = f"{benchmark.dtype}, {benchmark.steps} steps, window {benchmark.window}"
     return f"{scale_text(scale_of(benchmark))}, {work}"
+
+
+def add_to_summary(markdown: str) -> None:
+    """Add to the summary that GitHub shows of a workflow's job.
+
+    Does nothing outside a workflow; a file that can't be written is no reason to fail.
+    """
+    place = os.environ.get(SUMMARY_VARIABLE)
+    if not place:
+        return
+    try:
+        with Path(place).open("a", encoding="utf-8") as stream:
+            stream.write(markdown + "\n")
+    except OSError as error:
+        say(f"stepmark: {SUMMARY_VARIABLE}: {error.strerror}: {place}")

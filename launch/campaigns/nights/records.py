@@ -27,7 +27,7 @@ from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import plural
 from launch.campaigns.scheduler import alone, read_record, result_of, write_record
-from launch.reports.run_index import open_index
+from launch.terminal.run_index import open_index
 
 SCHEMA_VERSION = 1
 NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"

@@ -104,16 +104,16 @@ def _page_file() -> Path | None:
     """Refused before anything is compiled where no page can be written."""
     if HTML.value is None:
         return None
-    from launch.reports import html_pages
+    from benchmarks.pages import html_pages
 
     html_pages.refuse_place(Path(HTML.value))
     return Path(HTML.value)
 
 
 def _write_page(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError], place: Path) -> None:
+    from benchmarks.pages import html_pages
     from benchmarks.pages.compiled import compiled_parts
     from benchmarks.pages.page import page
-    from launch.reports import html_pages
 
     html_pages.write_page(page(*compiled_parts(programs, failed)), place)
     print(f"stepmark: {place}", file=sys.stderr)

@@ -14,9 +14,9 @@ from benchmarks.runs.find_runs import find_run
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.text import bytes_text, plural
 from launch.cli.report import choice
-from launch.reports.run_index import print_some
 from launch.terminal.documents import Archive
 from launch.terminal.output import answer
+from launch.terminal.run_index import print_some
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", choice.DEFAULT_RUNS, "The folder with the runs.")
 flags.adopt_module_key_flags(choice)

@@ -12,7 +12,7 @@ from benchmarks.errors import RequestError
 from benchmarks.history.filters import KEYS, Condition, parse_condition
 from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.runfolder import BENCHMARK
-from launch.reports.run_index import open_index, say_problems
+from launch.terminal.run_index import open_index, say_problems
 
 if TYPE_CHECKING:
     from benchmarks.history.index import Index

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from absl import flags
 
+from benchmarks.pages.html_pages import write_html
 from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.finished_run import RUNNING
 from benchmarks.text import bytes_text
+from launch.campaigns import sweeping
 from launch.cli.report import choice
-from launch.reports.html_pages import write_html
 from launch.terminal.documents import Page
 from launch.terminal.output import answer
 
@@ -25,7 +26,8 @@ flags.adopt_module_key_flags(choice)
 def main(argv: list[str]) -> int:
     target, named = choice.file_and_runs(argv[1:], "html")
     folder = choice.folder_of(OUTPUT_DIR.value)
-    code = write_html([str(place_of(name, folder)) for name in named] or _with_result(folder), target)
+    places = [str(place_of(name, folder)) for name in named] or _with_result(folder)
+    code = write_html(places, target, sweeping.report_of_file)
     size = target.stat().st_size
     answer(Page(file=str(target), bytes=size), f"{target}: {bytes_text(size)}, needs no network")
     return code

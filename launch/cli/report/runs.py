@@ -21,8 +21,8 @@ from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.runfolder import BENCHMARK
 from launch.cli.command import refuse_more
 from launch.cli.report import choice
-from launch.reports.run_index import say_problems
 from launch.terminal.output import answer
+from launch.terminal.run_index import say_problems
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", choice.DEFAULT_RUNS, "The folder with the runs.")
 FORMAT = flags.DEFINE_enum("format", "table", list(exports.FORMATS), "The shape of the list.")

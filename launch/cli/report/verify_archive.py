@@ -14,9 +14,9 @@ from benchmarks.history.archive import RUNS, unpack
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.text import bytes_text, plural
 from launch.cli.command import only_argument
-from launch.reports.run_index import print_some
 from launch.terminal.documents import Checked, CheckedArchive, Why
 from launch.terminal.output import document
+from launch.terminal.run_index import print_some
 
 
 def main(argv: list[str]) -> int:

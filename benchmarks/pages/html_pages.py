@@ -1,4 +1,4 @@
-"""Reads runs, sweeps and nights, and writes one HTML file about them. What it looks like is in benchmarks/pages."""
+"""Reads runs, sweeps and nights, and writes one HTML file about them."""
 
 import contextlib
 import shlex
@@ -10,6 +10,7 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.backend import Backend, find_backend
+from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError
 from benchmarks.gate.values import NightReport
 from benchmarks.measuring.summary import Result
@@ -24,8 +25,8 @@ from benchmarks.reading.shown_lines import printable
 from benchmarks.references import nearest_reference
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
 from benchmarks.secret_rules import REDACTED, Known, hidden_in_log, is_secret_name, shell_secrets
+from benchmarks.sweeps.sweep_report import SweepReport
 from benchmarks.values import Benchmark, Step
-from launch.terminal.places import configs
 
 Read = TypeVar("Read")
 
@@ -35,11 +36,14 @@ OUR_PAGE = b'<meta name="generator" content="Stepmark '
 WITHIN_BYTES = 4096  # of a page's beginning
 
 
-def write_html(places: list[str], output: Path) -> int:
+ReadSweep = Callable[[Path], SweepReport]
+
+
+def write_html(places: list[str], output: Path, read_sweep: ReadSweep) -> int:
     """One file about all places; nothing is written where one of them can't be read."""
     refuse_place(output)
     keys = ["report"] if len(places) == 1 else [f"report-{number}" for number in range(1, len(places) + 1)]
-    parts = [part_of(Path(place), key) for place, key in zip(places, keys, strict=True)]
+    parts = [part_of(Path(place), key, read_sweep) for place, key in zip(places, keys, strict=True)]
     write_page(page(*parts), output)
     return EXIT_VALID
 
@@ -78,16 +82,14 @@ def _is_our_page(path: Path) -> bool:
     return not beginning or OUR_PAGE in beginning  # an empty file was made for it
 
 
-def part_of(place: Path, key: str) -> Part:
+def part_of(place: Path, key: str, read_sweep: ReadSweep) -> Part:
     """What a place holds decides what is made of it."""
     if not place.exists():
         raise _cannot_be_shown("there is no such place", place)
     if place.is_dir():
         return run_part(material_of(RunFolder(place)), key)
     if place.name.startswith("sweep-"):
-        from launch.campaigns.sweeping import report_of_file  # it needs the launcher's locks and waits
-
-        return sweep_part(report_of_file(place), key)
+        return sweep_part(read_sweep(place), key)
     try:
         return night_part(files.read_json(place, NightReport), key)
     except ValueError as error:
@@ -129,7 +131,7 @@ def material_of(folder: RunFolder) -> RunMaterial:
         provenance=scrubbed(provenance),
         place=str(folder.path),
         bound=_bound(benchmark, backend),
-        nearest=nearest_reference.nearest_of_result(result, read_references(configs().root)),
+        nearest=nearest_reference.nearest_of_result(result, read_references(Configs().root)),
         logs=[] if result.status == "valid" else list(log_tails(folder, result)),
         diagnosis=_diagnosis(folder, missing) if result.status == "failed" else [],
         missing=missing,

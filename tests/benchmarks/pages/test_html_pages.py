@@ -11,11 +11,12 @@ import pytest
 
 from benchmarks.errors import RequestError, RunError
 from benchmarks.job_record import AttemptEnd
+from benchmarks.pages.html_pages import LAST_LINES, OUR_PAGE, material_of, write_html
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import PROVENANCE, RESULT, STEPS, RunFolder
 from benchmarks.values import json_text
 from jax_backend import BACKEND
-from launch.reports.html_pages import LAST_LINES, OUR_PAGE, material_of, write_html
+from launch.campaigns.sweeping import report_of_file
 from tests.benchmarks.conftest import (  # noqa: F401 - fixtures
     add_attempt,
     benchmark_value,
@@ -34,7 +35,7 @@ TOKEN = "hf_" + "a" * 34
 
 def written(tmp_path: Path, *places: Path) -> str:
     output = tmp_path / "pages" / "page.html"
-    assert write_html([str(place) for place in places], output) == 0
+    assert write_html([str(place) for place in places], output, report_of_file) == 0
     return output.read_text()
 
 
@@ -144,7 +145,7 @@ def test_what_is_no_report_is_refused_and_nothing_is_written(
 ) -> None:
     make(tmp_path / "place")
     with pytest.raises(RequestError, match=said):
-        write_html([str(tmp_path / "place")], tmp_path / "page.html")
+        write_html([str(tmp_path / "place")], tmp_path / "page.html", report_of_file)
     assert not (tmp_path / "page.html").exists()
 
 
@@ -154,7 +155,7 @@ def test_a_folder_of_runs_is_answered_with_the_flag_that_takes_it(
 ) -> None:
     runs = whole_run.path.parent
     with pytest.raises(RequestError, match="no run's folder") as refused:
-        write_html([str(runs)], tmp_path / "page.html")
+        write_html([str(runs)], tmp_path / "page.html", report_of_file)
     assert refused.value.next_command == f"python launch/report.py html FILE --output_dir={runs} --newest=20"
 
 
@@ -163,10 +164,10 @@ def test_a_folder_as_output_and_a_run_without_result_are_refused(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(RequestError, match="a page is a file"):
-        write_html([str(whole_run.path)], tmp_path)
+        write_html([str(whole_run.path)], tmp_path, report_of_file)
     (whole_run.path / RESULT).unlink()
     with pytest.raises(RequestError, match=r"result\.json is missing") as refused:
-        write_html([str(whole_run.path)], tmp_path / "page.html")
+        write_html([str(whole_run.path)], tmp_path / "page.html", report_of_file)
     assert "status.py" in refused.value.next_command
 
 
@@ -174,15 +175,15 @@ def test_nothing_but_a_page_is_replaced(whole_run: RunFolder, tmp_path: Path) ->
     steps = (whole_run.path / STEPS).read_bytes()
     for within in (whole_run.path / STEPS, whole_run.path / "attempt-1" / "page.html"):
         with pytest.raises(RequestError, match="within a run's folder"):
-            write_html([str(whole_run.path)], within)
+            write_html([str(whole_run.path)], within, report_of_file)
     assert (whole_run.path / STEPS).read_bytes() == steps
     (tmp_path / "notes.html").write_text("<html>my own")
     with pytest.raises(RequestError, match="no page of Stepmark's"):
-        write_html([str(whole_run.path)], tmp_path / "notes.html")
+        write_html([str(whole_run.path)], tmp_path / "notes.html", report_of_file)
     assert (tmp_path / "notes.html").read_text() == "<html>my own"
     (tmp_path / "empty.html").touch()
     for _ in range(2):
-        assert write_html([str(whole_run.path)], tmp_path / "empty.html") == 0
+        assert write_html([str(whole_run.path)], tmp_path / "empty.html", report_of_file) == 0
 
 
 @pytest.mark.parametrize("before", ["", "a line\n"])
@@ -209,6 +210,6 @@ def test_a_page_is_replaced_whole(
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.raises(RunError):
-            write_html([str(whole_run.path)], old)
+            write_html([str(whole_run.path)], old, report_of_file)
     assert old.read_text() == OLD
     assert [path.name for path in tmp_path.glob(".page*")] == []
