@@ -102,7 +102,7 @@ def _memory(program: Program) -> list[str]:
 
 
 def memory_grid(program: Program) -> Grid:
-    """By kind beside the plan's parts."""
+    """By kind, with the plan's parts."""
     kinds, peak = program.memory, program.compiled.peak_bytes
     found = [(one.name, one.held_bytes, one.planned_bytes) for one in kinds]
     found.append(("peak of a device", peak, sum(one.planned_bytes for one in kinds)))
@@ -147,24 +147,24 @@ def kernels_grid(schedule: Schedule) -> Grid:
 
 
 def collectives_grid(schedule: Schedule) -> Grid:
-    """Those of one kind together, and what is scheduled beside them."""
+    """Those of one kind together, and what is scheduled between their start and their done."""
     found = overlap(schedule)
     groups: dict[tuple[str, str, str, str], list[Overlap]] = {}
     for one in found:
-        beside = "hidden" if one.hidden else "exposed" if one.asynchronous else "exposed, synchronous"
-        groups.setdefault((one.kind, " and ".join(one.axes) or "-", one.part, beside), []).append(one)
+        overlapped = "hidden" if one.hidden else "exposed" if one.asynchronous else "exposed, synchronous"
+        groups.setdefault((one.kind, " and ".join(one.axes) or "-", one.part, overlapped), []).append(one)
     rows = [
         (
             *key,
             f"{len(group):,}",
             f"{sum(one.times for one in group):,}",
             bytes_text(sum(one.sent_bytes for one in group)),
-            _beside(group),
+            _between(group),
         )
         for key, group in sorted(groups.items(), key=lambda row: -sum(one.sent_bytes for one in row[1]))
     ]
     titles = [
-        "collective", "axis", "part", "beside work", "#instructions", "#per step", "#sent per step",
+        "collective", "axis", "part", "overlap", "#instructions", "#per step", "#sent per step",
         "between start and done, mean",
     ]  # fmt: skip
     hidden = sum(one.hidden for one in found)
@@ -172,7 +172,7 @@ def collectives_grid(schedule: Schedule) -> Grid:
     return Grid(heading, titles, rows)
 
 
-def _beside(group: Sequence[Overlap]) -> str:
+def _between(group: Sequence[Overlap]) -> str:
     words = (("matmul", "matmuls"), ("attention", "attentions"), ("fusion", "fusions"))
     means = {word: sum(getattr(one, field) for one in group) / len(group) for word, field in words}
     return ", ".join(f"{mean:.1f} {word}" for word, mean in means.items() if mean) or "nothing"

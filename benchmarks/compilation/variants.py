@@ -1,4 +1,4 @@
-"""Variants of a benchmark that are compiled beside each other: other XLA flags, settings or layouts. Pure."""
+"""Variants of a benchmark that are compared: other XLA flags, settings or layouts. Pure."""
 
 import itertools
 import re
@@ -98,7 +98,7 @@ def _malformed(text: str, why: str) -> RequestError:
     return RequestError(f"--flags_ab: '{text}' cannot be read", where="--flags_ab", why=why, next_command=EXAMPLE)
 
 
-# --- compiled, beside each other ----------------------------------------------------------------
+# --- compared -----------------------------------------------------------------------------------
 
 
 def ranked(programs: Mapping[str, Program]) -> list[str]:
@@ -116,7 +116,7 @@ def grid(programs: Mapping[str, Program]) -> Grid:
     rows = [_variant(name, programs[name], first, programs[first]) for name in ranked(programs)]
     titles = [
         "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives",
-        f"beside '{first}'",
+        f"compared with '{first}'",
     ]  # fmt: skip
     names = {title(program.benchmark) for program in programs.values()}
     name = names.pop() if len(names) == 1 else programs[first].benchmark.model.name

@@ -112,7 +112,7 @@ def _communication(mean: DeviceTimes) -> list[str]:
     share = exposed / mean.seconds_per_step if mean.seconds_per_step else 0
     return [
         f"Exposed communication: {seconds_text(exposed)} of a step ({share:.1%});",
-        f"{1 - exposed / work:.1%} of the collectives' time has compute beside it.",
+        f"{1 - exposed / work:.1%} of the collectives' time overlaps compute.",
     ]
 
 

@@ -145,7 +145,9 @@ class _Reading:
                 try:
                     module, program = read_program(data)
                 except DecodeError:
-                    self.notes.append("a program in the trace cannot be read: its fusions are told by their names")
+                    self.notes.append(
+                        "a program in the trace cannot be read: its fusions are classified by their names"
+                    )
                     continue
                 if len(program) > len(found.get(module, {})):
                     found[module] = program

@@ -193,7 +193,7 @@ def _error(folder: Path, job: Job) -> StepmarkError:
     return RunError(
         f"{job.name}: the compiler {_end(code)}",
         where=str(log),
-        why="\n".join((own or (lines if code > 0 else []))[-LINES_SHOWN:]) or "it said nothing",
+        why="\n".join((own or (lines if code > 0 else []))[-LINES_SHOWN:]) or "its log is empty",
         next_command=f"tail -n 40 {shlex.quote(str(log))}",
     )
 
