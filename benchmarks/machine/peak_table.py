@@ -27,6 +27,8 @@ def table(found: Measured, hardware: Hardware | None, title: str) -> list[str]:
     rows.append(("of the model", f"{found.model}, by FLOPs", *models))
     published = {"published achievable": hardware.achievable, "datasheet": hardware.peaks} if hardware else {}
     for label, theirs in published.items():
+        if not theirs:
+            continue
         shares = (_share(one.tflops, theirs.get(dtype)) for dtype, one in peaks.items())
         rows.append((label, "the peak is so much of it", *shares))
     return [f"{device} · {title}", *columns(rows), *(f"  {line}" for line in _remarks(found))]

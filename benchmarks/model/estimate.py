@@ -8,7 +8,6 @@ were off, by what the nearest row did not have in common.
 import math
 import re
 from collections.abc import Sequence
-from statistics import median
 from typing import NamedTuple
 
 import msgspec
@@ -92,7 +91,7 @@ def estimate(asked: Benchmark, found: Bound, published: Published) -> Estimate:
     if not rows:
         return Estimate(seconds=None, why_none=f"no run on a {platform} device is published")
     row = nearest_row(_traits(asked), asked.gpus, rows, configs)
-    unlike = _unlike(_traits(asked), _row_traits(row, configs))
+    unlike = unlike_traits(_traits(asked), row_traits(row, configs))
     kinds = [kind for kind, _ in unlike]
     backend = find_backend(row.backend)
     settings = sorted(_other_settings(asked))
@@ -139,13 +138,13 @@ def nearest_row(traits: Traits, gpus: int, rows: Sequence[Reference], configs: C
     """Of equals the first."""
 
     def distance(row: Reference) -> tuple[bool, bool, int, float]:
-        kinds = [kind for kind, _ in _unlike(traits, _row_traits(row, configs))]
+        kinds = [kind for kind, _ in unlike_traits(traits, row_traits(row, configs))]
         return PRECISION in kinds, FRAMEWORK in kinds, len(kinds), abs(math.log2(row.gpus / gpus))
 
     return min(rows, key=distance)
 
 
-def _unlike(ours: Traits, theirs: Traits) -> list[tuple[str, str]]:
+def unlike_traits(ours: Traits, theirs: Traits) -> list[tuple[str, str]]:
     """The kind of each difference, and both sides in words."""
     pairs = zip(KINDS, theirs, ours, strict=True)
     return [(kind, f"{kind} {there} there, {here} here") for kind, there, here in pairs if there != here]
@@ -161,7 +160,7 @@ def _traits(asked: Benchmark) -> Traits:
     )
 
 
-def _row_traits(row: Reference, configs: Configs) -> Traits:
+def row_traits(row: Reference, configs: Configs) -> Traits:
     return Traits(
         row.dtype,
         f"{row.engine} {row.task}",
@@ -186,45 +185,6 @@ def _series(one: Benchmark | Reference, share: Parallelism, gpus: int) -> str:
 def _version(row: Reference) -> tuple[tuple[int, ...], bool]:
     """Later ones are larger. A tag may archive a page of earlier figures."""
     return tuple(map(int, re.findall(r"\d+", row.tag))), "archive" not in row.file
-
-
-# --- how good it is -----------------------------------------------------------------------------
-
-
-def errors_of(published: Published) -> list[EstimateError]:
-    """Every published row with a bound, estimated from the others: for each kind, without those that share it."""
-    configs = published.configs
-    bounds = {row: seconds for row in published.rows if (seconds := _bound_of(row, configs))}
-    traits = {row: _row_traits(row, configs) for row in bounds}
-    found = []
-    for kind in (SCALE, *reversed(KINDS)):
-        errors = []
-        for row, seconds in bounds.items():
-            others = [one for one in bounds if _may_estimate(kind, row, one, traits)]
-            if others:
-                near = nearest_row(traits[row], row.gpus, others, configs)
-                errors.append(100 * abs(near.seconds * seconds / bounds[near] / row.seconds - 1))
-        if errors:
-            error = EstimateError(kind, len(errors), round(median(errors), 1), round(max(errors), 1))
-            found.append(error)
-    return found
-
-
-def _may_estimate(kind: str, row: Reference, other: Reference, traits: dict[Reference, Traits]) -> bool:
-    kinds = [name for name, _ in _unlike(traits[row], traits[other])]
-    if kind == SCALE:
-        return not kinds and other.gpus != row.gpus
-    return bool(kinds) if kind == SERIES else kind in kinds
-
-
-def _bound_of(row: Reference, configs: Configs) -> float | None:
-    backend = find_backend(row.backend)
-    try:
-        benchmark = as_benchmark(row, configs, backend)
-    except RequestError:
-        return None
-    found = bound(benchmark, backend.storage(benchmark))
-    return None if found.unknown else found.seconds
 
 
 # --- a published row as a benchmark -------------------------------------------------------------
