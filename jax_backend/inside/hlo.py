@@ -122,20 +122,6 @@ class Instruction(NamedTuple):
         return [*self.called_as.values(), *(name for names in many for name in re.findall(r"[\w.\-]+", names))]
 
 
-class Executed(NamedTuple):
-    """An instruction that the entry reaches."""
-
-    line: Instruction
-    always: bool  # it is in no branch of a conditional
-    within: tuple[str, ...]  # the fusions and asynchronous starts around it
-
-    @property
-    def collective(self) -> str:
-        """Which one it is; empty where it is none."""
-        kind = self.line.opcode.removesuffix("-start")
-        return kind if kind in SENT else ""
-
-
 class Module(NamedTuple):
     """One program."""
 
@@ -149,13 +135,15 @@ class Module(NamedTuple):
         """Of all instructions."""
         return {name for lines in self.computations.values() for name in lines}
 
-    def executed(self) -> Iterator[Executed]:
-        """All that the entry reaches; of a conditional every branch, since nobody knows which one runs."""
-        return self._executed(self.entry, True, ())
+    def _executed(
+        self, name: str, always: bool, within: tuple[str, ...]
+    ) -> Iterator[tuple[Instruction, bool, tuple[str, ...]]]:
+        """Each instruction, whether it is in no branch of a conditional, and the fusions and starts around it.
 
-    def _executed(self, name: str, always: bool, within: tuple[str, ...]) -> Iterator[Executed]:
+        Of a conditional every branch is executed, since nobody knows which one runs.
+        """
         for line in self.computations.get(name, {}).values():
-            yield Executed(line, always, within)
+            yield line, always, within
             if line.opcode not in _CALLERS:
                 continue
             around = (*within, line.name) if line.opcode in ("fusion", "async-start") else within
@@ -184,12 +172,12 @@ class Module(NamedTuple):
 
     def collectives(self) -> list["Collective"]:
         found: dict[str, Collective] = {}
-        for one in self.executed():
-            if one.collective:
-                name = one.line.name
-                always = one.always and _moves_data_of_the_first(one, self.devices)
-                always = always or (name in found and found[name].always)
-                found[name] = Collective(name, one.collective, always, (name, *one.within))
+        for line, always, within in self._executed(self.entry, True, ()):
+            kind = line.opcode.removesuffix("-start")
+            if kind in SENT:
+                moves = always and _moves_data_of_the_first(line, self.devices)
+                before = line.name in found and found[line.name].always
+                found[line.name] = Collective(line.name, kind, moves or before, (line.name, *within))
         return list(found.values())
 
 
@@ -203,10 +191,10 @@ class Collective(NamedTuple):
         return any(name in names for name in self.names)
 
 
-def _moves_data_of_the_first(one: Executed, devices: int) -> bool:
+def _moves_data_of_the_first(line: Instruction, devices: int) -> bool:
     """Groups of one device move nothing, and run no kernel; some permutes leave the first device out."""
-    attributes = one.line.unquoted
-    if one.collective != "collective-permute":
+    attributes = line.unquoted
+    if not line.opcode.startswith("collective-permute"):
         return len(first_group(attributes, devices)) > 1
     pairs = _PAIRS.search(attributes)
     return pairs is None or any(0 in pair for pair in moving_pairs(pairs[1]))

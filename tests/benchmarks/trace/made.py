@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.trace.kinds import Instruction, Kinds, Operation, read_kinds
-from benchmarks.trace.schema import messages
 from benchmarks.trace.trace import Collected, Execution, Mark, Trace
+from benchmarks.trace.xplane import messages
 
 SAMPLES = Path(__file__).with_name("samples")
 SAMPLE = SAMPLES / "maxtext_cpu_2_devices.xplane.pb.gz"  # of steps 20 to 24

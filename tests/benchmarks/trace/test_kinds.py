@@ -7,8 +7,7 @@ import pytest
 from benchmarks.configs import DEFAULT_ROOT, read_yaml
 from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import FILE_NAME, Instruction, KindRules, Operation, read_kinds
-from benchmarks.trace.schema import messages
-from benchmarks.trace.xplane import read_program
+from benchmarks.trace.xplane import messages, read_program
 
 KINDS = read_kinds(DEFAULT_ROOT)
 RULES = read_yaml(DEFAULT_ROOT / FILE_NAME, KindRules).rules
