@@ -24,9 +24,9 @@ from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
 
 if TYPE_CHECKING:
     from benchmarks.assets.assets import Needs
-    from benchmarks.gate.values import Suite
     from benchmarks.mlperf.definitions import MlperfBenchmark
     from benchmarks.mlperf.submission import Submission
+    from benchmarks.nightly.values import Suite
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
@@ -145,7 +145,7 @@ class Configs:
         return self._row("assets", name, Needs)
 
     def suite(self, name: str) -> "Suite":
-        from benchmarks.gate.values import Suite
+        from benchmarks.nightly.values import Suite
 
         shipped = self.root / "suites" / f"{name}.yml"
         if shipped.is_file() and (own := self._own_files("suites", name)):

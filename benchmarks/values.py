@@ -392,7 +392,7 @@ class Nightly(Value, frozen=True):
     suite: str
     cell: str
     night: str  # the night's name, which sorts by time
-    role: Literal["night", "rerun", "control", "rerun control"]  # a control runs right after one of the others
+    role: Literal["night", "rerun"]
 
 
 class Labels(Value, frozen=True):

@@ -35,7 +35,7 @@ RUN = "launch/run.py --backend=jax --model=llama2_tiny --steps=60 --set=micro_ba
 RUNS = [f"{RUN} --dtype={dtype} --gpus={gpus}" for dtype in ("bf16", "fp32") for gpus in (1, 2, 4)]
 REPEATS = 3
 EARLIER_NIGHTS = 10
-NIGHT = "launch/nightly.py --suite=smoke --sweep=yes"
+NIGHT = "launch/nightly.py --suite=smoke"
 LONG = f"{RUN.replace('--steps=60', '--steps=100').replace('=4', '=16')} --dtype=bf16"
 LAPTOP = 1440  # pixels wide
 SHOTS = (  # the picture, the tab, what is there once it is drawn, its height

@@ -17,13 +17,13 @@ sys.path.insert(0, str(REPOSITORY))
 from benchmarks.compare.values import Comparison  # noqa: E402
 from benchmarks.compilation.variants import Variants  # noqa: E402
 from benchmarks.doctor.order import Diagnosis  # noqa: E402
-from benchmarks.gate.values import Acceptance, NightReport  # noqa: E402
 from benchmarks.history.exports import Selected  # noqa: E402
 from benchmarks.logs.report import Ingested  # noqa: E402
 from benchmarks.logs.timing_table import Timings  # noqa: E402
 from benchmarks.machine.peak_file import MeasuredInFile  # noqa: E402
 from benchmarks.mlperf.verdict import Judged  # noqa: E402
 from benchmarks.model.forecast import PlanReport  # noqa: E402
+from benchmarks.nightly.values import Acceptance, NightReport  # noqa: E402
 from benchmarks.preflight.report import Report  # noqa: E402
 from benchmarks.references.reference_table import CheckedRow  # noqa: E402
 from benchmarks.sweeps.sweep_report import SweepReport  # noqa: E402
@@ -55,8 +55,6 @@ DOCUMENTS: dict[str, Any] = {
     "nightly --dry_run": d.NightPlan,
     "nightly --rehearse": d.Rehearsal,
     "nightly --accept": Acceptance,
-    "nightly --print": d.Text,
-    "nightly --self_test": d.Text,
     "ingest": Ingested,
     "peak": list[MeasuredInFile],
     "report timing": Timings,

@@ -13,17 +13,12 @@ Examples:
       from its last night on, that cell is held against the new level
   python launch/nightly.py --suite=smoke --replay=last
       judge a night again from its files; nothing is run, nothing is written
-  python launch/nightly.py --suite=smoke --print=cron --at=02:30
-      print the line of crontab that runs it every night
-  python launch/nightly.py --self_test
-      simulate the rule: its false alarms, and what it sees
   python launch/nightly.py --list
       the suites that there are
 
-Typed again after it was ended, it goes on with tonight's night. A suite is a file of configs/suites, or of your own
-in $STEPMARK_HOME/suites; docs/nightly.md has the fields. Exit codes: 0 nothing to act on (no change, an improvement,
-or too little history yet); 1 a run failed or could not be started; 2 the request was wrong and nothing was started;
-3 a regression, or an invalid run.
+If a launcher was killed, the same command resumes the night. A suite is a file of configs/suites, or of your own in
+$STEPMARK_HOME/suites; docs/nightly.md has the fields. Exit codes: 0 nothing to act on; 1 a run failed or could not be
+started; 2 the request was wrong and nothing was started; 3 a regression, or an invalid run.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -38,17 +33,18 @@ from typing import Any
 from absl import flags
 
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
-from benchmarks.gate import suites
-from benchmarks.gate.values import Suite
+from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.nightly import suites
+from benchmarks.nightly.values import Suite
 from benchmarks.secret_rules import hidden
 from benchmarks.text import aligned, plural
 from benchmarks.values import Labels, Site
+from benchmarks.verdict import Verdict
 from launch.cli.command import refuse_more, run_main
 from launch.slurm import job_flags
 from launch.terminal import places
 from launch.terminal.documents import NightPlan, PlannedCell, Rehearsal, RehearsedNight
-from launch.terminal.output import answer, document, text_alone
+from launch.terminal.output import answer, document
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("suite", None, "A suite of configs/suites, such as smoke, or of your own.")
@@ -56,7 +52,6 @@ flags.DEFINE_string("site", None, "Where to run: a site; else the suite's own, $
 flags.DEFINE_string("output_dir", "results", "The folder with the runs, and in nights/ the records of the nights.")
 flags.DEFINE_multi_string("history", [], "Another folder whose runs are earlier nights; repeat for more.")
 flags.DEFINE_integer("max_reruns", None, "Confirmation runs of one night; the suite says how many else.", 0)
-flags.DEFINE_enum("sweep", "weekly", ["weekly", "yes", "no"], "Search all nights for change points.")
 flags.DEFINE_boolean("resume", True, "Go on with a night that a launcher has left half done.")
 flags.DEFINE_float(
     "inject_slowdown", 0.0, "Slow every step, 0.5: by half. To try the gate; no baseline takes such runs."
@@ -70,23 +65,15 @@ flags.DEFINE_string("because", None, "Why it is accepted.")
 flags.DEFINE_string("junit", None, "Write JUnit XML to this file.")
 flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_STEP_SUMMARY gets it anyway).")
 flags.DEFINE_string("html", None, "Write a page for people to this file.")
-flags.DEFINE_enum(
-    "print", None, ["cron", "scrontab", "systemd", "github"], "Print what runs the suite every night, to paste."
-)
-flags.DEFINE_string("at", "02:30", "When, with --print: HH:MM of this machine's clock (github: UTC).")
-flags.DEFINE_boolean("self_test", False, "Simulate the rule and print its table.")
-flags.DEFINE_integer("seed", None, "Of --self_test, for other draws than those of the documentation.")
-flags.DEFINE_integer("trials", 500, "Of --self_test: simulated histories a row.")
 flags.adopt_module_key_flags(job_flags)
 
-MODES = ("self_test", "list", "accept", "replay", "print", "dry_run", "rehearse")
+MODES = ("list", "accept", "replay", "dry_run", "rehearse")
+LEVELS = {Verdict.WORSE, Verdict.BETTER}
 NOT_REHEARSED = ("inject_slowdown", "junit", "markdown", "html", "history")
 
 
 def main(argv: list[str]) -> int:
     _refuse(argv)
-    if FLAGS.self_test:
-        return _self_test()
     configs = places.configs()
     if FLAGS.list:
         known = [(name, _about(name, configs)) for name in configs.names("suites")]
@@ -99,8 +86,6 @@ def main(argv: list[str]) -> int:
     suite = configs.suite(FLAGS.suite)
     site = configs.site(FLAGS.site or suite.site or os.environ.get("STEPMARK_SITE") or "local")
     cells = _cells(suite, site.name, configs)
-    if FLAGS.print:
-        return _print(suite, site)
     if FLAGS.accept is not None:
         return _accept(suite, cells)
     if FLAGS.replay:
@@ -168,7 +153,6 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
         history=history,
         slowdown=FLAGS.inject_slowdown,
         budget=suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns,
-        sweep=FLAGS.sweep,
         resume=FLAGS.resume,
         typed=job_flags.typed(),
         command=["python", *(hidden(word) for word in sys.argv)],
@@ -200,7 +184,7 @@ def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
 
     wanted, history = _outputs(), [Path(folder) for folder in FLAGS.history]
     records = Records(Path(FLAGS.output_dir), suite.name)
-    report = judging.judged_again(suite, cells, records, Path(FLAGS.output_dir), history, FLAGS.replay, FLAGS.sweep)
+    report = judging.judged_again(suite, cells, records, Path(FLAGS.output_dir), history, FLAGS.replay)
     outputs.show(report, wanted, None)
     document(report)
     return report.exit_code
@@ -235,7 +219,6 @@ def _rehearse(suite: Suite, cells: list[suites.Cell], site: Site, configs: Confi
 
 
 def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
-    from benchmarks.gate import night as gate
     from launch.campaigns.nights.records import Records
 
     cell = suites.chosen(cells, FLAGS.accept, suite.name)
@@ -244,8 +227,12 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     told, _ = records.accepted()
     before = max((one for one in told if one.cell == cell.name), key=lambda one: one.night, default=None)
     since = before.night if before else ""
-    judged = {r.night: gate.verdicts_of(r, cell.name) for r in reports if not r.slowed_by}
-    judged = {night: verdicts for night, verdicts in judged.items() if verdicts}
+    judged = {
+        report.night: verdicts
+        for report in reports
+        if not report.slowed_by
+        and (verdicts := [o.verdict for c in report.cells if c.cell == cell.name for o in c.judgements])
+    }
     if not (FLAGS.because or "").strip():
         raise RequestError(
             "--because is missing: why is the new level the one that counts?",
@@ -262,7 +249,7 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     if since == newest:
         answer(before, f"{cell.name}: the level of night {newest} was accepted before; nothing is changed")
         return EXIT_VALID
-    if not any({"regression", "improvement"} & {*verdicts} for night, verdicts in judged.items() if night > since):
+    if not any(LEVELS & {*verdicts} for night, verdicts in judged.items() if night > since):
         raise RequestError(
             f"{cell.name} has no other level to accept: its newest night says {', '.join(sorted({*judged[newest]}))}",
             where=f"--accept={cell.name}",
@@ -272,60 +259,6 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     said = records.accept(cell.name, newest, FLAGS.because)
     answer(said, f"{cell.name}: the level of night {said.night} is the one that counts from now on ({said.because})")
     return EXIT_VALID
-
-
-def _print(suite: Suite, site: Site) -> int:
-    from launch.campaigns.nights import timetable
-    from launch.campaigns.nights.records import check_folders
-
-    if FLAGS.inject_slowdown:
-        raise RequestError(
-            "--inject_slowdown is there to try the gate once: nights slowed on purpose make no history",
-            where="--inject_slowdown",
-            next_command="leave it out",
-        )
-    check_folders([Path(folder) for folder in FLAGS.history])
-    hour, minute = timetable.time_of(FLAGS.at)
-    output_dir = Path(FLAGS.output_dir).absolute()
-    words = [f"--suite={suite.name}", f"--site={site.name}", f"--output_dir={output_dir}", f"--sweep={FLAGS.sweep}"]
-    words += [] if FLAGS.resume else ["--noresume"]
-    for name in ("junit", "markdown", "html"):
-        value = getattr(FLAGS, name)
-        words += [f"--{name}={Path(value).absolute()}"] if value else []
-    words += [f"--history={Path(folder).absolute()}" for folder in FLAGS.history]
-    words += [f"--max_reruns={FLAGS.max_reruns}"] if FLAGS.max_reruns is not None else []
-    words += [word for flag in _job_flags() for word in flag.serialize().split("\n")]
-    kind = FLAGS.print
-    text = timetable.timetable_text(kind, timetable.Timetable(suite.name, hour, minute, words, output_dir))
-    text_alone(text)
-    return EXIT_VALID
-
-
-def _job_flags() -> list["flags.Flag[Any]"]:
-    found = FLAGS.flags_by_module_dict()[job_flags.__name__]
-    return [flag for flag in found if flag.present]
-
-
-def _self_test() -> int:
-    from benchmarks.gate import self_test
-    from launch.terminal.progress import tracked
-
-    if FLAGS.trials < self_test.FEWEST_RUNS:
-        raise RequestError(
-            f"--trials={FLAGS.trials}: it must be {self_test.FEWEST_RUNS} or more",
-            where="--trials",
-            why="with fewer histories, chance alone decides whether a bound is kept",
-            next_command="python launch/nightly.py --self_test",
-        )
-    seed = self_test.SEED if FLAGS.seed is None else FLAGS.seed
-    found = self_test.self_test(
-        seed=seed, runs=FLAGS.trials, tracked=lambda tasks: tracked(tasks, "simulating", len(tasks))
-    )
-    text_alone(self_test.tables(found))
-    broken = self_test.broken_bounds(found)
-    for bound in broken:
-        print(f"stepmark: broken bound: {bound}", file=sys.stderr)
-    return EXIT_INVALID if broken else EXIT_VALID
 
 
 if __name__ == "__main__":

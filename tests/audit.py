@@ -1,6 +1,6 @@
 """Looks at the product's figures with simulators and arithmetic of its own, and says which claims hold.
 
-    python tests/audit.py [--only=interval,gate] [--size=small] [--seed=1] [--out=FILE]
+    python tests/audit.py [--only=interval,compare] [--size=small] [--seed=1] [--out=FILE]
 
 Not a test: the full size takes some minutes. Prints a table in Markdown. Exit code 1: a claim does not hold.
 tests/test_audit.py runs the small size.
@@ -21,11 +21,8 @@ import numpy as np
 
 from tests.auditing import (
     estimating,
-    gating,
-    histories,
     published,
     ranking,
-    sharing,
 )
 from tests.auditing.table import Line, Size, found_in, markdown
 
@@ -33,9 +30,6 @@ PARTS = {
     "rows": published.lines,
     "estimates": estimating.lines,
     "layouts": ranking.lines,
-    "gate": gating.lines,
-    "shared": sharing.lines,
-    "histories": histories.lines,
 }
 SEED = 20261124
 

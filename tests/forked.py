@@ -24,7 +24,7 @@ from benchmarks.backend import registered
 # What most scripts import when they are needed.
 LOADED = (
     "benchmarks.model.plan_text",
-    "benchmarks.gate.night",
+    "benchmarks.nightly.night",
     "jax_backend",
     "launch.cli.listing",
     "launch.campaigns.nights.launcher",

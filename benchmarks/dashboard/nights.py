@@ -1,7 +1,7 @@
-"""The nights of a suite, from the records of launch/nightly.py: values, and levels between changes. Pure.
+"""The nights of a suite, from the records of launch/nightly.py: values, and levels before and since a change. Pure.
 
-The step is the number of the night within its suite. The nights, the level between two change points and each change
-are runs of TensorBoard's own with the same tags: so they share their charts, each in a colour of its own.
+The step is the number of the night within its suite. The nights, the level, and the first night of a change are
+separate TensorBoard runs with the same tags, so they share a chart with one colour each.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from benchmarks.dashboard.events import plain
 from benchmarks.dashboard.points import Board, Point
 from benchmarks.dashboard.runs import parsed_time
-from benchmarks.gate.values import MetricJudgement, NightReport
 from benchmarks.measuring.statistics import median
+from benchmarks.nightly.values import MetricJudgement, NightReport
 
 KIND = "nights"
 
@@ -43,7 +43,7 @@ def tag_of(suite: str, cell: str, one: MetricJudgement) -> str:
 
 
 def boards(reports: Iterable[NightReport]) -> list[Board]:
-    """Of each suite its nights, their level, and each change. A night of several reports is as the newest has it."""
+    """Return the nights of each suite, their level, and each change. The newest report of a night counts."""
     return [board for suite, ours in _suites(reports).items() for board in _boards(suite, ours)]
 
 
@@ -53,11 +53,11 @@ def _boards(suite: str, reports: Sequence[NightReport]) -> list[Board]:
     for night, cell, one in _judgements(reports):
         of_tag = values.setdefault(tag_of(suite, cell, one), {})
         of_tag |= {point.night: point.value for point in one.points}
-        if one.tonight is not None:
-            of_tag[night] = one.tonight
+        if one.latest is not None:
+            of_tag[night] = one.latest
     lines: dict[str, dict[str, dict[str, float]]] = {"": values}  # what is drawn -> tag -> night -> value
     for tag, newest in _newest(suite, reports).items():
-        changes = sorted({one.night for one in newest.change_points} & values[tag].keys())
+        changes = [newest.since] if newest.since in values[tag] else []
         lines.setdefault(" level", {})[tag] = _levels(values[tag], changes)
         for night in changes:
             lines.setdefault(f" change {plain(night)}", {})[tag] = {night: values[tag][night]}

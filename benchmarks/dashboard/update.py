@@ -18,7 +18,7 @@ from benchmarks.dashboard.points import Board, Point, Row, Table
 from benchmarks.dashboard.runs import newest as newest_of
 from benchmarks.dashboard.runs import reached, row_of, run_names, trial_names, unix_seconds
 from benchmarks.errors import StepmarkError
-from benchmarks.gate.values import NightReport
+from benchmarks.nightly.values import NightReport
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.text import Rows, plural
 

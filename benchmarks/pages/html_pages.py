@@ -12,10 +12,10 @@ from benchmarks import files
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError
-from benchmarks.gate.values import NightReport
 from benchmarks.measuring.summary import Result
 from benchmarks.model.bounds import Bound, bound
 from benchmarks.model.published_rows import read_references
+from benchmarks.nightly.values import NightReport
 from benchmarks.pages.night import night_part
 from benchmarks.pages.page import LogTail, Part, page
 from benchmarks.pages.run import RunMaterial, run_part

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.dashboard.runs import parsed_time
-from benchmarks.gate.report_text import details, end, first_verdicts, is_short, slowed_text, value_text
-from benchmarks.gate.values import CellReport, MetricJudgement, NightPoint, NightReport
-from benchmarks.pages.drawing import BAD, BLUE, GOOD, INK, VIOLET, WARM, label, plot, seconds_axis
+from benchmarks.nightly.report_text import details, end, first_verdicts, is_short, slowed_text, value_text
+from benchmarks.nightly.values import CellReport, MetricJudgement, NightPoint, NightReport
+from benchmarks.pages.drawing import BAD, BLUE, GOOD, INK, VIOLET, WARM, plot, seconds_axis
 from benchmarks.pages.page import (
     UNKNOWN,
     Block,
@@ -29,29 +29,40 @@ from benchmarks.pages.page import (
     interval_text,
 )
 from benchmarks.text import plural, reasons_text
+from benchmarks.verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TONES: dict[str, Tone] = {
-    "regression": "bad",
-    "improvement": "good",
-    "no change": "good",
-    "inconclusive": "warm",
-    "invalid": "warm",
-    "failed": "bad",
-    "missing": "bad",
+TONES: dict[Verdict, Tone] = {
+    Verdict.WORSE: "bad",
+    Verdict.BETTER: "good",
+    Verdict.SAME: "good",
+    Verdict.INCONCLUSIVE: "warm",
+    Verdict.NOT_TESTED: "warm",
 }
-SIGNS = {"regression": "▼", "improvement": "▲", "no change": "=", "inconclusive": "?", "invalid": "!"}
-COLOURS = {"regression": BAD, "improvement": GOOD, "no change": BLUE, "inconclusive": WARM, "invalid": WARM}
-# In the order in which somebody who is paged wants to see them.
-ORDER = ("regression", "invalid", "improvement", "inconclusive", "no change")
-QUIET = ("inconclusive", "no change")
+SIGNS = {
+    Verdict.WORSE: "▼",
+    Verdict.BETTER: "▲",
+    Verdict.SAME: "=",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.NOT_TESTED: "!",
+}
+COLOURS = {
+    Verdict.WORSE: BAD,
+    Verdict.BETTER: GOOD,
+    Verdict.SAME: BLUE,
+    Verdict.INCONCLUSIVE: WARM,
+    Verdict.NOT_TESTED: WARM,
+}
+# What needs an action comes first.
+ORDER = (Verdict.WORSE, Verdict.NOT_TESTED, Verdict.BETTER, Verdict.INCONCLUSIVE, Verdict.SAME)
+QUIET = (Verdict.INCONCLUSIVE, Verdict.SAME)
 MOST_OPEN = 4  # cells; of more, the quiet ones are folded
 MOST_DATES = 5  # on the axis of a history
 SIGNS_TEXT = (
-    "▼ regression, ▲ improvement, = no change, ? inconclusive, ! invalid. "
-    "A watched metric does not decide the exit code."
+    "▼ worse, ▲ better, = same, ? inconclusive, ! not tested. A watched metric and the control cell do not decide "
+    "the exit code."
 )
 
 
@@ -89,11 +100,11 @@ def _found(report: NightReport) -> list[str]:
     for cell in report.cells:
         if cell.status not in ("valid", "running"):
             why = reasons_text(cell.reasons) or "no reason is known"
-            lines.append(f"{cell.title}: tonight's run is {cell.status}: {why}")
+            lines.append(f"{cell.title}: the latest run is {cell.status}: {why}")
         lines += [
             f"{cell.title}: {one.metric.title}: {one.why}"
             for one in cell.judgements
-            if one.verdict == "regression" and one.gates
+            if one.is_regression and one.gates and not cell.is_control
         ]
     return lines
 
@@ -107,13 +118,13 @@ def _overview(report: NightReport, key: str) -> Table:
         row = [Cell(cell.title, link=f"{key}-cell-{number}"), Cell(cell.verdict, TONES[cell.verdict])]
         rows.append([*row, *(_judged(found.get(name)) for name in titles)])
     heads = ["cell", "verdict", *(f"#{title}" for title in titles.values())]
-    return Table("Each cell, and how far tonight lies from its baseline", heads, rows)
+    return Table("Each cell, and how far its latest night is from the baseline", heads, rows)
 
 
 def _judged(one: MetricJudgement | None) -> Cell:
     if one is None or is_short(one):
         return Cell(UNKNOWN, "muted")
-    tone = TONES[one.verdict] if one.gates or one.verdict != "regression" else "warm"
+    tone = TONES[one.verdict] if one.gates or one.verdict is not Verdict.WORSE else "warm"
     effect = change_text(one.effect_percent) if one.effect_percent is not None else one.verdict
     return Cell(f"{SIGNS[one.verdict]} {effect}", tone, "" if one.gates else "watched")
 
@@ -147,7 +158,7 @@ def _figures(cell: CellReport) -> Table:
             Cell(f"{one.p:.2g}" if one.p is not None else UNKNOWN),
             Cell(change_text(one.noise_percent).removeprefix("+")),
             Cell(change_text(one.smallest_detectable_percent).removeprefix("+")),
-            Cell("no number, at this noise" if one.unreachable else str(one.nights_needed or UNKNOWN)),
+            Cell(str(one.nights_needed or UNKNOWN)),
         ]
         for one in cell.judgements
     ]
@@ -155,12 +166,12 @@ def _figures(cell: CellReport) -> Table:
         "metric", "#now", "#baseline", "#effect, 90% interval", "#p", "#noise, night to night",
         "#smallest effect seen", "more nights needed",
     ]  # fmt: skip
-    return Table("Tonight against the baseline", titles, rows)
+    return Table("The latest night against the baseline", titles, rows)
 
 
 def _first(one: MetricJudgement) -> str:
-    """Of tonight's run, where the change is of something else."""
-    first = value_text(one.metric, one.tonight)
+    """The value of the latest run, if the change is that of its re-runs or of several nights."""
+    first = value_text(one.metric, one.latest)
     return "" if first == value_text(one.metric, one.now) else f"first run {first}"
 
 
@@ -187,7 +198,7 @@ def _history_plot(one: MetricJudgement, name: str) -> list[Plot]:
 
 
 def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> None:
-    """The baseline's level with two standard deviations of a night around it, the nights, and the change points."""
+    """Draw the baseline with two standard deviations of a night around it, the nights, and when the change began."""
     from matplotlib.ticker import MaxNLocator
 
     colour, typical = COLOURS[one.verdict], max(point.value for point in points)
@@ -210,21 +221,15 @@ def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> N
     again = [value * scale for value in one.confirmations]
     axes.plot([last] * len(again), again, "D", markersize=7, markerfacecolor="none", markeredgecolor=colour, zorder=4)
     places = {point.night: n for n, point in enumerate(points)}
-    for found in one.change_points:
-        if found.night in places:
-            place = places[found.night]
-            left = place > len(points) / 2
-            axes.axvline(place - 0.5, color=VIOLET, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
-            beside = {"ha": "right" if left else "left", "va": "top", "color": VIOLET}
-            top = axes.get_xaxis_transform()
-            label(axes, change_text(found.percent), (place - 0.5, 1), (-4 if left else 4, 0), xycoords=top, **beside)
+    if one.since in places:
+        axes.axvline(places[one.since] - 0.5, color=VIOLET, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
     axes.set_xlim(-0.7, last + 0.7)
     axes.margins(y=0.18)
     axes.set_ylim(bottom=max(axes.get_ylim()[0], 0.0))  # a band of much noise would reach below nothing
     axes.set_title(unit)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     dates, unit = night_dates([point.night for point in points])
-    ticks = list(range(last, -1, -max(math.ceil(last / (MOST_DATES - 1)), 1)))  # evenly, from tonight back
+    ticks = list(range(last, -1, -max(math.ceil(last / (MOST_DATES - 1)), 1)))  # evenly, from the latest back
     axes.set_xticks(ticks, [dates[place] for place in ticks])
     axes.set_xlabel(unit)
 
@@ -246,9 +251,9 @@ def _keys(one: MetricJudgement) -> Sequence[Key]:
     keys = {
         Key("●", BLUE, "baseline"): "baseline" in used,
         Key("●", INK, "recent"): "recent" in used,
-        Key("◆", colour, "tonight"): "tonight" in used,
+        Key("◆", colour, "latest night"): "latest" in used,
         Key("◇", colour, "confirmation"): bool(one.confirmations),
-        Key("┆", VIOLET, "change point"): bool(one.change_points),
+        Key("┆", VIOLET, "first night of the change"): one.since is not None,
         Key("▒", BLUE, "two standard deviations of a night"): one.noise_percent is not None,
     }
     return [key for key, there in keys.items() if there]

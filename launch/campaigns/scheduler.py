@@ -78,10 +78,6 @@ class Scheduler:
         self._going |= {work.run_id: work for work in going}
         self.take_ended()
 
-    def start_next(self, work: Work) -> None:
-        """Before what else is still to be started; for `ended`, of a run that wants another one after it."""
-        self._todo.insert(0, work)
-
     def run(self, wanted: Sequence[Work], *, wait: bool = True) -> list[Work]:
         """Start them and wait until all have ended; those that were not started."""
         self._todo += wanted

@@ -3,8 +3,8 @@
 from typing import Any, Literal
 
 from benchmarks.assets.assets import Found, Needs
-from benchmarks.gate.values import CellReport
 from benchmarks.measuring.summary import Result
+from benchmarks.nightly.values import CellReport
 from benchmarks.preflight.report import Report
 from benchmarks.values import Benchmark, Plan, Value
 

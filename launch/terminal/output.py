@@ -54,15 +54,15 @@ GREEN, YELLOW, RED = "32", "33", "31"
 # Or the first words after "NAME: " or a name in quotes.
 WORDS = {
     GREEN: (
-        *("valid", "ok", "agrees", "holds", "no change", "improvement", "better", "same"),
+        *("valid", "ok", "agrees", "holds", "better", "same"),
         *("ended well", "is up"),
     ),
     YELLOW: (
-        *("warning", "warnings", "inconclusive", "suspect", "not tested", "not checked", "not tried"),
+        *("warning", "warnings", "inconclusive", "not tested", "not checked", "not tried"),
         *("not submitted", "seen first"),
     ),
     RED: (
-        *("invalid", "failed", "regression", "worse", "cut off", "unreadable", "missing", "does not hold"),
+        *("invalid", "failed", "worse", "cut off", "unreadable", "missing", "does not hold"),
         *("first cause", "first error", "the run failed", "is not up"),
     ),
 }

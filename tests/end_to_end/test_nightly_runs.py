@@ -88,9 +88,9 @@ def nights(
     return made
 
 
-def test_a_first_night_is_inconclusive_and_no_failure(nights: Nights) -> None:
+def test_a_first_night_is_not_tested_and_no_failure(nights: Nights) -> None:
     report = nights.reports()[0]
-    assert report["verdict"] == "inconclusive"
+    assert report["verdict"] == "not tested"
     assert [cell["judgements"][0]["nights_needed"] for cell in report["cells"]] == [10] * len(CELLS)
 
 
@@ -100,7 +100,7 @@ def test_a_slowed_night_is_a_regression(nights: Nights) -> None:
     nights.without_nemo()
     slowed = nights.night_that_ends(3, f"--inject_slowdown={SLOWDOWN}", f"--max_reruns={RERUNS}")
     cell, found = nights.judged(CELLS[0])
-    assert found["verdict"] == "regression"
+    assert (found["verdict"], found["suspicion"]) == ("worse", "confirmed")
     assert (1 + SLOWDOWN) / NOISE < 1 + found["effect_percent"] / 100 < (1 + SLOWDOWN) * NOISE, slowed.stdout
     assert found["low_percent"] < found["effect_percent"] < found["high_percent"]
     share = f"{found['effect_percent']:+.2f}% ({found['low_percent']:+.2f} to {found['high_percent']:+.2f})"

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.gate.values import ChangePoint
 from benchmarks.values import Parallelism
 from jax_backend import BACKEND
 from launch.running.execute import store_result
@@ -31,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SERIES = "series/llama2_tiny bf16 jax-maxtext 1xcpu batch2 one_device"
 SERIES_OF_TWO = "series/llama2_tiny bf16 jax-maxtext 2xcpu batch4 data_2"
 NIGHTS = {f"2026-11-0{n}": 0.5 + 0.1 * (n > 3) for n in range(1, 7)}
-CHANGE = ChangePoint(night="2026-11-04", percent=20.0, p=0.001)
+CHANGE = "2026-11-04"
 
 
 def run_name(number: int, devices: int = 1) -> str:
@@ -61,7 +60,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store_result(profiled, BACKEND)
     begun(root, run_name(6))
     (root / "nights/smoke").mkdir(parents=True)
-    text = msgspec.json.encode(report("2026-11-06", {"tiny": [judgement(NIGHTS, [CHANGE])]}))
+    text = msgspec.json.encode(report("2026-11-06", {"tiny": [judgement(NIGHTS, CHANGE)]}))
     (root / "nights/smoke/2026-11-06.json").write_bytes(text)
     return root
 

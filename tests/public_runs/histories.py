@@ -1,4 +1,4 @@
-"""Real runs in the place of nights: the result sets of mlperf_v51_runs.csv as histories, and the gate on them.
+"""Real runs in the place of nights: the result sets of mlperf_v51_runs.csv as histories, and the rule on them.
 
 A history is all runs of one submitter on one kind of machine, set after set in the order of their starts. Sets differ
 in benchmark and number of nodes, so each run counts as a ratio to its own set's median. Runs were minutes apart, not
@@ -9,19 +9,16 @@ import csv
 import math
 import re
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.gate.rule import G3, Rule
-from benchmarks.gate.simulation import Case, Drawn, World, gated
-from benchmarks.gate.values import Verdict
-from benchmarks.measuring.statistics import DEVIATIONS_PER_MAD
+from benchmarks.nightly.rule import CONFIRMATIONS, FEWEST_BASELINE_NIGHTS
+from benchmarks.verdict import Verdict
+from tests.simulation.nights import Nights, verdicts
 
 FILE = Path(__file__).with_name("mlperf_v51_runs.csv")
 FAMILIES = {  # those with 30 runs or more on one kind of GPU: submitter, and what its systems are called
@@ -62,66 +59,15 @@ def _read(row: Mapping[str, str]) -> RunSet:
     return RunSet(row["submitter"], row["system"], row["benchmark"], started, [log - middle for _, log in runs])
 
 
-# --- how they vary --------------------------------------------------------------------------------
-
-
-def deviation(one: RunSet) -> float:
-    return statistics.stdev(one.logs)
-
-
-def autocorrelation(one: RunSet) -> float:
-    """Lag 1, from run to run; its bias in a set of n runs is about -1/n."""
-    mean = statistics.fmean(one.logs)
-    off = [value - mean for value in one.logs]
-    return sum(a * b for a, b in pairwise(off)) / sum(value**2 for value in off)
-
-
-def outliers(one: RunSet) -> int:
-    """Runs that lie further from the set's median than 5 robust deviations, and than half a percent."""
-    unit = max(DEVIATIONS_PER_MAD * statistics.median(map(abs, one.logs)), G3.least_noise)
-    return sum(abs(value) > max(G3.outlier_deviations * unit, G3.relevant) for value in one.logs)
-
-
-def share_of_day(sets: Sequence[RunSet]) -> tuple[float, int]:
-    """Of the variance between runs, what is between days (UTC): an analysis of variance of the sets that span some.
-
-    And how many sets these are.
-    """
-    within = between = 0.0
-    counted = 0
-    for one in sets:
-        days: dict[object, list[float]] = defaultdict(list)
-        for started, value in zip(one.started, one.logs, strict=True):
-            days[started.date()].append(value)
-        total = deviation(one) ** 2
-        freedom = len(one.logs) - len(days)
-        if len(days) < 2 or freedom < 2:
-            continue
-        squares = sum(map(_squares, days.values()))
-        mean_within, mean_between = squares / freedom, (_squares(one.logs) - squares) / (len(days) - 1)
-        size = (len(one.logs) - sum(len(v) ** 2 for v in days.values()) / len(one.logs)) / (len(days) - 1)
-        part = max((mean_between - mean_within) / size, 0.0)
-        within += mean_within / total
-        between += part / total
-        counted += 1
-    return between / (within + between), counted
-
-
-def _squares(values: Sequence[float]) -> float:
-    mean = statistics.fmean(values)
-    return sum((value - mean) ** 2 for value in values)
-
-
-# --- the gate on them -----------------------------------------------------------------------------
+# --- the rule on them -----------------------------------------------------------------------------
 
 
 class Replay(NamedTuple):
-    """What the gate says of one history."""
+    """The verdicts on one history."""
 
     nights: int  # that were judged
     noise: float  # standard deviation of its runs
     false_alarms: int  # regressions, of which none was made
-    improvements: int
     found: dict[float, tuple[int, int]]  # planted shift -> found within 3 nights, of so many nights to begin on
 
 
@@ -138,23 +84,22 @@ def histories(sets: Sequence[RunSet]) -> dict[str, list[float]]:
     }
 
 
-def replay(logs: Sequence[float], effects: Sequence[float], rule: Rule = G3) -> Replay:
-    first = rule.fewest_baseline_nights
-    verdicts = _verdicts(logs, rule)[first:]
+def replay(logs: Sequence[float], effects: Sequence[float]) -> Replay:
+    first = FEWEST_BASELINE_NIGHTS
+    calm = _verdicts(logs)[first:]
     found: dict[float, tuple[int, int]] = {}
     for effect in effects:
-        begins = range(first, len(logs) - rule.confirmations - FOUND_WITHIN + 1)
+        begins = range(first, len(logs) - CONFIRMATIONS - FOUND_WITHIN + 1)
         seen = 0
         for begin in begins:
             shifted = [value + (math.log1p(effect) if n >= begin else 0.0) for n, value in enumerate(logs)]
-            cut = shifted[: begin + FOUND_WITHIN + rule.confirmations]
-            seen += "regression" in _verdicts(cut, rule)[begin : begin + FOUND_WITHIN]
+            cut = shifted[: begin + FOUND_WITHIN + CONFIRMATIONS]
+            seen += Verdict.WORSE in _verdicts(cut)[begin : begin + FOUND_WITHIN]
         found[effect] = (seen, len(begins))
-    alarms, better = verdicts.count("regression"), verdicts.count("improvement")
-    return Replay(len(verdicts), statistics.stdev(logs), alarms, better, found)
+    return Replay(len(calm), statistics.stdev(logs), calm.count(Verdict.WORSE), found)
 
 
-def _verdicts(logs: Sequence[float], rule: Rule) -> list[Verdict]:
-    """Of all but the last runs, which have too few after them to be their re-runs."""
-    after = np.lib.stride_tricks.sliding_window_view(np.array(logs), 1 + rule.confirmations)
-    return gated(Drawn(after[None, :, 0], after[None, :, 1:]), Case(World(0.0), history=0), rule)[0].verdicts
+def _verdicts(logs: Sequence[float]) -> list[Verdict]:
+    """Return the verdicts on all runs but the last, which have too few after them to be their re-runs."""
+    after = np.lib.stride_tricks.sliding_window_view(np.array(logs), 1 + CONFIRMATIONS)[None]
+    return verdicts(Nights(after[:, :, 0], after[:, :, 1:], after[:, :, 0]), controlled=False)[0]

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from benchmarks.errors import EXIT_INTERRUPTED, RequestError, StepmarkError
-from benchmarks.gate.night import MISSING, RUNNING, Suspicion, grant
-from benchmarks.gate.rule import G3
-from benchmarks.gate.suites import Cell
-from benchmarks.gate.values import Budget, NightReport, Suite
+from benchmarks.nightly.night import MISSING, RUNNING, Urgency, grant
+from benchmarks.nightly.rule import CONFIRMATIONS
+from benchmarks.nightly.suites import Cell
+from benchmarks.nightly.values import Budget, NightReport, Suite
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Labels, Nightly, Site
@@ -35,7 +35,6 @@ class RunOf(NamedTuple):
 
     cell: str
     rerun: int = 0  # from 1; 0: its one run
-    beside: str = ""  # of the control: the run that it is beside
 
 
 class Asked(NamedTuple):
@@ -48,7 +47,6 @@ class Asked(NamedTuple):
     history: list[Path]
     slowdown: float
     budget: int
-    sweep: str
     resume: bool
     typed: Mapping[str, Any]  # options of a job
     command: list[str]
@@ -67,7 +65,6 @@ class Launcher:
     ) -> None:
         self._asked, self._runners, self._records, self._sleep = asked, runners, records, sleep
         self._benchmarks: dict[str, Benchmark] = {}
-        self._controls: dict[str, Benchmark] = {}  # by cell
         self._runs = {cell.name: not_run(cell) for cell in asked.cells}
         self._refused: list[str] = []  # suspects without re-runs
         self._frame = new_report(asked.suite, "", now(), asked.site.name, asked.slowdown)
@@ -99,7 +96,7 @@ class Launcher:
         self._first_runs()
         self._drop_cut_off()
         of = self._asked
-        judge = Judge(self._frame, of.suite, of.cells, self._records, of.output_dir, of.history, of.sweep)
+        judge = Judge(self._frame, of.suite, of.cells, self._records, of.output_dir, of.history)
         self._reruns(judge.judge(self._runs, final=False)[1])
         report = judge.report(self._runs, self._budget(), now())
         self._records.write(report)
@@ -128,8 +125,6 @@ class Launcher:
         runner = self._runners(Labels(), {})
         for cell in self._asked.cells:
             try:
-                if cell.control is not None:
-                    self._controls[cell.name] = runner.resolve(cell.control)
                 self._benchmarks[cell.name] = runner.resolve(cell.request)
             except RequestError as error:
                 errors[cell.name] = error
@@ -149,7 +144,6 @@ class Launcher:
                 self._note(name, f"{runs.run_id} was cut off with its launcher, and run again")
                 self._change(name, run_id=None, status=MISSING, reasons=[])
         self._run_all([self._work(name) for name in self._benchmarks if self._runs[name].status == MISSING])
-        self._run_missing_controls()
 
     def _run_all(self, wanted: list[Work]) -> bool:
         """Whether all were started."""
@@ -169,18 +163,18 @@ class Launcher:
                 self._note(name, f"re-run {last} was cut off with its launcher, and is not counted")
                 self._change(name, rerun_ids=kept)
 
-    def _reruns(self, suspicions: Mapping[str, Suspicion]) -> None:
+    def _reruns(self, suspicions: Mapping[str, Urgency]) -> None:
         """Fresh runs of what is suspect; those of a night that is resumed are completed."""
         wanting = {name: how for name, how in suspicions.items() if not self._runs[name].rerun_ids}
         begun = [name for name, runs in self._runs.items() if runs.rerun_ids and name in self._benchmarks]
         self._scheduler = self._new_scheduler()
-        owed = sum(len(self._rerun_work(name, G3.confirmations)[1]) for name in begun)
-        granted, self._refused = grant(wanting, G3.confirmations, self._left() - owed)
+        owed = sum(len(self._rerun_work(name, CONFIRMATIONS)[1]) for name in begun)
+        granted, self._refused = grant(wanting, CONFIRMATIONS, self._left() - owed)
         used = self._budget().used + owed
         for name in self._refused:
             say(f"{name}: suspect, and gets no re-runs: of {self._asked.budget} that are allowed, {used} are taken")
         for name in granted:
-            say(f"{name}: suspect, {G3.confirmations} re-runs will tell")
+            say(f"{name}: suspect, {CONFIRMATIONS} re-runs will tell")
         for _ in range(1 + night_runs.REPLACED):
             going: list[Work] = []
             wanted: list[Work] = []
@@ -193,7 +187,6 @@ class Launcher:
             self._scheduler.follow(going)
             if not (going or wanted) or not self._run_all(wanted):
                 break
-        self._run_missing_controls()
         for name in [*begun, *granted]:
             self._note_nodes(name)
 
@@ -205,34 +198,12 @@ class Launcher:
         runner = self._runner(name, "rerun", exclude)
         ended = runner.ended(known) if known else set()
         valid = sum(run_id in ended and self._is_valid(run_id) for run_id in known)
-        missing = max(min(G3.confirmations - valid - (len(known) - len(ended)), most), 0)
+        missing = max(min(CONFIRMATIONS - valid - (len(known) - len(ended)), most), 0)
         works = [
             Work(RunOf(name, number), f"{name}, re-run {number}", runner, benchmark, run_id)
             for number, run_id in enumerate([*known, *[""] * missing], start=1)
         ]
         return [work for work in works if work.run_id and work.run_id not in ended], works[len(known) :]
-
-    def _control_work(self, name: str, rerun: int, run_id: str) -> Work | None:
-        """The control beside a run that has ended, on the same nodes; None where it cannot have them."""
-        asked, benchmark = self._asked, self._controls[name]
-        nodes = night_runs.nodes_of(self._folder(run_id))
-        there = night_runs.on_nodes(benchmark, nodes, asked.typed, asked.output_dir)
-        if nodes and not there:
-            self._note(name, f"no control for {run_id}: it could not have the same nodes")
-            return None
-        runner = self._runner(name, "rerun control" if rerun else "control", there)
-        return Work(RunOf(name, rerun, run_id), f"{name}, control", runner, benchmark)
-
-    def _run_missing_controls(self) -> None:
-        """Of a night that is resumed: those that had not ended, or not begun, beside valid runs."""
-        wanted = []
-        for name in self._controls:
-            runs = self._runs[name]
-            for number, run_id in enumerate([runs.run_id or "", *runs.rerun_ids]):
-                ended = run_id in runs.controls and self._result(runs.controls[run_id])
-                if self._is_valid(run_id) and not ended:
-                    wanted.append(self._control_work(name, number, run_id))
-        self._run_all([work for work in wanted if work])
 
     def _left(self) -> int:
         return self._asked.budget - self._budget().used
@@ -252,33 +223,24 @@ class Launcher:
     # --- what is written down ---
 
     def _started(self, work: Work) -> None:
-        name, rerun, beside = work.key
-        if beside:
-            self._change(name, controls={**self._runs[name].controls, beside: work.run_id})
-        elif rerun:
+        name, rerun = work.key
+        if rerun:
             self._change(name, rerun_ids=[*self._runs[name].rerun_ids, work.run_id])
         else:
             self._change(name, run_id=work.run_id, status=RUNNING, reasons=[])
         self._keep()
 
     def _ended(self, work: Work, trouble: str | None) -> None:
-        name, rerun, beside = work.key
+        name, rerun = work.key
         result = self._result(work.run_id)
         if trouble and work.run_id:
             trouble = f"could not be started: {trouble}"
-        if beside:
-            if not self._is_valid(work.run_id):
-                self._note(name, f"the control for {beside} has no figures: {trouble or end_text(result)}")
-        elif rerun and trouble:
+        if rerun and trouble:
             self._note(name, f"re-run {work.run_id or rerun} {trouble}")
         elif not rerun:
             why = result.reasons if result else [trouble or "it ended and left no result"]
             self._change(name, status=result.status if result else "failed", reasons=why)
         say(f"{work.label}: {f'{work.run_id} {trouble or end_text(result)}'.strip()}")
-        if name in self._controls and not beside and self._is_valid(work.run_id):
-            control = self._control_work(name, rerun, work.run_id)
-            if control is not None:
-                self._scheduler.start_next(control)
         self._keep()
 
     def _result(self, run_id: str) -> FinishedRun | None:
@@ -295,13 +257,10 @@ class Launcher:
         runs = self._runs[name]
         first = {*night_runs.nodes_of(self._folder(runs.run_id))}
         again = {node for run_id in runs.rerun_ids for node in night_runs.nodes_of(self._folder(run_id))}
-        if self._asked.site.slurm is None:
-            self._change(name, fresh_nodes=False)
-        elif first and again:
+        if first and again:
             shared = first & again
             which = f"{len(shared)} of the same nodes" if shared else "fresh nodes"
             self._note(name, f"ran on {len(first)} nodes, its re-runs on {len(again)}: {which}")
-            self._change(name, fresh_nodes=not shared)
 
     def _note(self, name: str, note: str) -> None:
         """Once: a night that is resumed finds some again."""
@@ -315,7 +274,7 @@ class Launcher:
         return Budget(allowed=self._asked.budget, used=used, refused=list(self._refused))
 
     def _keep(self) -> None:
-        self._records.write(report_of(self._frame, list(self._runs.values()), self._budget(), None, swept=False))
+        self._records.write(report_of(self._frame, list(self._runs.values()), self._budget(), None))
 
     def _say_how_to_go_on(self) -> None:
         if self._scheduler.going and self._asked.site.slurm is not None:

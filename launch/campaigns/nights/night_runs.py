@@ -10,8 +10,8 @@ import msgspec
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import StepmarkError
-from benchmarks.gate.suites import Cell
-from benchmarks.gate.values import NightReport
+from benchmarks.nightly.suites import Cell
+from benchmarks.nightly.values import NightReport
 from benchmarks.runs.identity import of_benchmark
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark
@@ -67,14 +67,6 @@ def excluding(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], 
         return {}
     exclude = {"exclude": ",".join([*([given] if given else []), *nodes])}
     return exclude if _would_run(benchmark, {**typed, **exclude}, output_dir) else {}
-
-
-def on_nodes(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], output_dir: Path) -> dict[str, str]:
-    """The job options for a run on these nodes, or on as many of them as it takes; none where it could not run."""
-    if benchmark.site.slurm is None or not nodes:
-        return {}
-    there = {"nodelist": ",".join(nodes[: benchmark.nodes])}
-    return there if _would_run(benchmark, {**typed, **there}, output_dir) else {}
 
 
 def _would_run(benchmark: Benchmark, typed: Mapping[str, Any], output_dir: Path) -> bool:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.errors import RequestError, RunError
-from benchmarks.gate.junit import junit_xml
-from benchmarks.gate.report_text import markdown, screen_text
-from benchmarks.gate.rule import G3
-from benchmarks.gate.suites import Cell, Watched
-from benchmarks.gate.values import NightReport, Suite
+from benchmarks.nightly.junit import junit_xml
+from benchmarks.nightly.report_text import markdown, screen_text
+from benchmarks.nightly.rule import CONFIRMATIONS
+from benchmarks.nightly.suites import Cell, Watched
+from benchmarks.nightly.values import NightReport, Suite
 from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import BENCHMARK, write_atomically
 from benchmarks.sweeps.scaling import scale_of, scale_text
@@ -93,7 +93,7 @@ def plan_text(
 
     RequestError where a cell cannot work: the night itself would run the others.
     """
-    rows = [(cell.name, _meaning(cell, cell.request, understand)) for cell in cells]
+    rows = [(cell.name, _meaning(cell, understand)) for cell in cells]
     gated = ", ".join(one.metric.title for one in watched if one.gates)
     beside = ", ".join(one.metric.title for one in watched if not one.gates) or "nothing else"
     return "\n".join(
@@ -102,7 +102,7 @@ def plan_text(
             *aligned(rows),
             "",
             _cost(len(cells), budget),
-            *_control_cost(cells, understand),
+            *[f"the control is {cell.name}" for cell in cells if cell.is_control],
             f"gates {gated}; watches {beside}",
             "nothing was started (--dry_run)",
         ]
@@ -112,26 +112,18 @@ def plan_text(
 def _cost(cells: int, budget: int) -> str:
     if not budget:
         return f"{plural(cells, 'run')} a night, one per cell; no re-runs are allowed, so nothing can be confirmed"
-    most = cells + min(budget, cells * G3.confirmations * (1 + REPLACED))
+    most = cells + min(budget, cells * CONFIRMATIONS * (1 + REPLACED))
     return (
-        f"{plural(cells, 'run')} a night, one per cell, and {G3.confirmations} re-runs of each suspect cell: "
+        f"{plural(cells, 'run')} a night, one per cell, and {CONFIRMATIONS} re-runs of each suspect cell: "
         f"{most} runs at most"
     )
 
 
-def _control_cost(cells: Sequence[Cell], understand: Callable[[Request], Benchmark]) -> list[str]:
-    """RequestError where the control of a cell cannot work."""
-    found = [_meaning(cell, cell.control, understand) for cell in cells if cell.control is not None]
-    each = f"the control after each, on the same nodes: twice as many runs in all; each {found[0]}" if found else ""
-    return [each] if found else []
-
-
-def _meaning(cell: Cell, request: Request, understand: Callable[[Request], Benchmark]) -> str:
+def _meaning(cell: Cell, understand: Callable[[Request], Benchmark]) -> str:
     try:
-        benchmark = understand(request)
+        benchmark = understand(cell.request)
     except RequestError as error:
-        who = f"cell {cell.name}" if request is cell.request else f"the control of cell {cell.name}"
-        what = f"{who} cannot work: {error.what}"
+        what = f"cell {cell.name} cannot work: {error.what}"
         raise RequestError(what, where=error.where, why=error.why, next_command=error.next_command) from None
     work = f"{benchmark.dtype}, {benchmark.steps} steps, window {benchmark.window}"
     return f"{scale_text(scale_of(benchmark))}, {work}"

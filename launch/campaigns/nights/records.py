@@ -17,12 +17,12 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.errors import RequestError
-from benchmarks.gate.report_text import markdown
-from benchmarks.gate.series import MOST_NIGHTS, Series, series
-from benchmarks.gate.suites import Cell
-from benchmarks.gate.values import Acceptance, NightReport, Suite
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Index
+from benchmarks.nightly.report_text import markdown
+from benchmarks.nightly.series import MOST_NIGHTS, Series, series
+from benchmarks.nightly.suites import Cell
+from benchmarks.nightly.values import Acceptance, NightReport, Suite
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import plural
@@ -35,7 +35,7 @@ DECISIONS = "decisions.jsonl"
 LAST = "last"  # of --replay
 # A night that a crash has left half done is taken up again by the same command; a week later it is history.
 RESUMED_WITHIN_HOURS = 12.0
-MOST_SHOWN = 5  # folders that the index leaves out
+MOST_SHOWN = 5  # folders or records that cannot be read
 
 
 class Records:
@@ -79,14 +79,14 @@ class Records:
         return read_record(self.path(night), NightReport, "night", "move it away; the runs of that night still count")
 
     def read_newest(self) -> tuple[list[NightReport], list[str]]:
-        """All that are looked back on and can be read, oldest first, and what to say of the others."""
+        """Return the newest records, oldest first, and the problems of those that cannot be read."""
         found, problems = [], []
         for night in self.nights()[-MOST_NIGHTS:]:
             try:
                 found.append(self.read(night))
             except RequestError as error:
                 problems.append(f"{error.where}: {error.what}")
-        return found, problems
+        return found, _first(problems)
 
     def write(self, report: NightReport) -> None:
         write_record(self.path(report.night), report, "night")
@@ -153,11 +153,11 @@ class Earlier:
         self._own = open_index(output_dir)
         self._replayed = [open_index(folder) for folder in history if folder.resolve() != output_dir.resolve()]
 
-    def series(self, tonight: FinishedRun, cell: Cell, control: FinishedRun | None) -> Series:
+    def series(self, latest: FinishedRun, cell: Cell) -> Series:
         own = self._own.select([parse_condition(f"suite={self._suite.name}"), parse_condition(f"cell={cell.name}")])
-        same = [parse_condition(f"backend={tonight.backend}"), parse_condition(f"model={tonight.model}")]
+        same = [parse_condition(f"backend={latest.backend}"), parse_condition(f"model={latest.model}")]
         replayed = [entry for index in self._replayed for entry in index.select(same)]
-        return series(tonight, self._suite.name, cell.name, own, replayed, self._suite.baseline_across, control)
+        return series(latest, self._suite.name, cell.name, own, replayed, self._suite.baseline_across)
 
     def run(self, run_id: str) -> FinishedRun | None:
         """One of the folder of runs, as its own folder has it now; None: it is gone, or cannot be read."""
@@ -172,8 +172,12 @@ class Earlier:
 
 def _notes_of(index: Index) -> list[str]:
     problems = [f"{problem.folder}: {problem.reason}" for problem in index.problems()]
+    return [*index.notes, *(f"{index.output_dir}: left out: {text}" for text in _first(problems))]
+
+
+def _first(problems: Sequence[str]) -> list[str]:
     more = [f"and {len(problems) - MOST_SHOWN} more"] if len(problems) > MOST_SHOWN else []
-    return [*index.notes, *(f"{index.output_dir}: left out: {text}" for text in [*problems[:MOST_SHOWN], *more])]
+    return [*problems[:MOST_SHOWN], *more]
 
 
 def check_folders(history: Sequence[Path]) -> None:

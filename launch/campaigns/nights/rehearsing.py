@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.errors import RequestError, RunError
-from benchmarks.gate import rehearsal
-from benchmarks.gate.suites import Cell, watched
-from benchmarks.gate.values import Suite
+from benchmarks.nightly import rehearsal
+from benchmarks.nightly.suites import Cell, watched
+from benchmarks.nightly.values import Suite
 from benchmarks.request.resolve import command_of
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import new_run_id

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.gate.values import ChangePoint, MetricJudgement, NightPoint, NightReport
+from benchmarks.nightly.values import MetricJudgement, NightPoint, NightReport
 from benchmarks.runs.finished_run import FinishedRun
 from tests.benchmarks.pages import samples
 
@@ -24,20 +24,20 @@ def entry(number: int = 0, **changes: Any) -> FinishedRun:
     return msgspec.structs.replace(PLAIN, **{"run_id": name, "path": name, "started": started, **changes})
 
 
-def judgement(values: dict[str, float], changes: list[ChangePoint] | None = None, **others: Any) -> MetricJudgement:
+def judgement(values: dict[str, float], since: str | None = None, **others: Any) -> MetricJudgement:
     """Of the last of the nights, the others being its baseline."""
-    *_, tonight = values
+    *_, latest = values
     known = {
-        "tonight": values[tonight],
+        "latest": values[latest],
         "effect_percent": 1.0,
         "low_percent": -1.0,
         "high_percent": 3.0,
         "points": [
             NightPoint(night=night, run_id=f"{night.replace('-', '')}T010000Z-jax-{n:04x}", value=value,
-                       used_as="tonight" if night == tonight else "baseline")
+                       used_as="latest" if night == latest else "baseline")
             for n, (night, value) in enumerate(values.items())
         ],
-        "change_points": changes or [],
+        "since": since,
     }  # fmt: skip
     return samples.judgement(**{**known, **others})
 

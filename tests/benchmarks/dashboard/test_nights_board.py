@@ -2,12 +2,12 @@
 
 from benchmarks.dashboard import nights
 from benchmarks.dashboard.points import Board
-from benchmarks.gate.values import ChangePoint, NightReport
+from benchmarks.nightly.values import NightReport
 from tests.benchmarks.dashboard.made import judgement, report
 
 TAG = "2 nights of smoke: seconds_per_step/tiny"
 VALUES = {"2026-11-01": 1.0, "2026-11-02": 1.2, "2026-11-03": 2.0, "2026-11-04": 2.4}
-CHANGE = ChangePoint(night="2026-11-03", percent=100.0, p=0.001)
+CHANGE = "2026-11-03"
 
 
 def line(board: Board, tag: str) -> dict[int, float]:
@@ -27,7 +27,7 @@ def test_one_report_tells_of_all_its_nights() -> None:
 
 def test_nights_their_level_and_each_change_share_a_chart_as_runs_of_their_own() -> None:
     """TensorBoard gives colours to runs, not to tags."""
-    assert lines(report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])]})) == {
+    assert lines(report("2026-11-04", {"tiny": [judgement(VALUES, CHANGE)]})) == {
         "nights/smoke": {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4},
         "nights/smoke level": {0: 1.1, 1: 1.1, 2: 2.2, 3: 2.2},
         "nights/smoke change 2026-11-03": {2: 2.0},
@@ -35,7 +35,7 @@ def test_nights_their_level_and_each_change_share_a_chart_as_runs_of_their_own()
 
 
 def test_what_the_newest_report_says_of_a_night_counts() -> None:
-    older = report("2026-11-02", {"tiny": [judgement({"2026-11-01": 5.0, "2026-11-02": 6.0}, [CHANGE])]})
+    older = report("2026-11-02", {"tiny": [judgement({"2026-11-01": 5.0, "2026-11-02": 6.0}, "2026-11-02")]})
     found = lines(report("2026-11-04", {"tiny": [judgement(VALUES)]}), older)
     assert found.keys() == {"nights/smoke", "nights/smoke level"}
     assert found["nights/smoke"] == {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4}
@@ -52,7 +52,7 @@ def test_suites_and_cells_have_lines_of_their_own() -> None:
 
 def test_a_night_that_goes_on_hides_nothing_of_those_before() -> None:
     going_on = report("2026-11-05", {"tiny": []})
-    before = report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])]})
+    before = report("2026-11-04", {"tiny": [judgement(VALUES, CHANGE)]})
     assert lines(before, going_on) == lines(before)
 
 

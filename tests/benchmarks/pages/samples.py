@@ -7,18 +7,18 @@ import msgspec
 
 from benchmarks.compare.values import Cause, Caution, Comparison, Difference, Figure, Side
 from benchmarks.configs import Configs
-from benchmarks.gate.values import (
+from benchmarks.measuring.summary import summarise
+from benchmarks.model.bounds import bound
+from benchmarks.model.published_rows import read_references
+from benchmarks.nightly.values import (
     Budget,
     CellReport,
-    ChangePoint,
     Metric,
     MetricJudgement,
     NightPoint,
     NightReport,
+    Suspicion,
 )
-from benchmarks.measuring.summary import summarise
-from benchmarks.model.bounds import bound
-from benchmarks.model.published_rows import read_references
 from benchmarks.pages.run import RunMaterial
 from benchmarks.references.nearest_reference import nearest_of_result
 from benchmarks.request.resolve import Request, resolve
@@ -77,7 +77,7 @@ def points(count: int = 20, level: float = 7.0, last: float = 1.03, seed: int = 
     """Nights around a level; of those between, one is left out."""
     chance = random.Random(seed)
     values = [level * (1 + chance.gauss(0, 0.006)) for _ in range(count - 1)] + [level * last]
-    used = ["baseline"] * (count - 4) + ["recent"] * 3 + ["tonight"]
+    used = ["baseline"] * (count - 4) + ["recent"] * 3 + ["latest"]
     made = [
         NightPoint(night=f"2026-11-{number + 1:02d}", run_id=f"run-{number}", value=value, used_as=use)  # type: ignore[arg-type]
         for number, (value, use) in enumerate(zip(values, used, strict=True))
@@ -91,9 +91,10 @@ def judgement(metric: Metric = SECONDS, **changes: Any) -> MetricJudgement:
     known: dict[str, Any] = {
         "metric": metric,
         "gates": True,
-        "verdict": "regression",
-        "why": "tonight is 3.0% slower than the baseline, and both confirmations agree",
-        "tonight": 7.21,
+        "verdict": Verdict.WORSE,
+        "suspicion": Suspicion.CONFIRMED,
+        "why": "the latest night is 3.0% slower than the baseline, and both confirmations agree",
+        "latest": 7.21,
         "baseline": 7.0,
         "baseline_nights": 15,
         "effect_percent": 3.0,
@@ -103,10 +104,9 @@ def judgement(metric: Metric = SECONDS, **changes: Any) -> MetricJudgement:
         "noise_percent": 0.6,
         "smallest_detectable_percent": 1.9,
         "nights_needed": None,
-        "unreachable": False,
         "confirmations": [7.19, 7.24],
         "points": points(),
-        "change_points": [ChangePoint(night="2026-11-09", percent=-1.4, p=0.0002)],
+        "since": "2026-11-19",
     }
     return MetricJudgement(**{**known, **changes})
 
@@ -118,14 +118,14 @@ def cell(name: str = "jax-llama2_tiny", **changes: Any) -> CellReport:
         "run_id": "run-19",
         "status": "valid",
         "reasons": [],
-        "verdict": "regression",
+        "verdict": Verdict.WORSE,
         "new_baseline": [],
         "rerun_ids": ["run-20", "run-21"],
         "judgements": [
             judgement(),
-            judgement(EXCESS, gates=False, verdict="no change", why="it stays", points=points(level=1.02, last=1.0),
-                      tonight=1.02, baseline=1.0201, effect_percent=-0.5, low_percent=-2.0, high_percent=1.0,
-                      confirmations=[], change_points=[]),
+            judgement(EXCESS, gates=False, verdict=Verdict.SAME, why="it stays", points=points(level=1.02, last=1.0),
+                      latest=1.02, baseline=1.0201, effect_percent=-0.5, low_percent=-2.0, high_percent=1.0,
+                      confirmations=[], since=None),
         ],
         "notes": ["the node is another one than last night"],
     }  # fmt: skip
@@ -135,34 +135,38 @@ def cell(name: str = "jax-llama2_tiny", **changes: Any) -> CellReport:
 def watched(name: str, title: str, unit: str) -> MetricJudgement:
     """One more metric of a suite: too young for a plot."""
     metric = Metric(name=name, title=title, unit=unit, direction="lower")
-    return judgement(metric, gates=False, verdict="inconclusive", why=f"{title}: 1 of 8 nights", points=points()[-1:])
+    return judgement(
+        metric, gates=False, verdict=Verdict.NOT_TESTED, why=f"{title}: 1 of 8 nights", points=points()[-1:]
+    )
 
 
 def quiet_cell(name: str = "nemo-llama2_tiny") -> CellReport:
     judged = judgement(
-        verdict="no change", why="equal within 1%", effect_percent=0.1, low_percent=-0.4, high_percent=0.6,
-        points=points(last=1.001, seed=3), confirmations=[], change_points=[], tonight=7.007,
+        verdict=Verdict.SAME, why="equal within 1%", effect_percent=0.1, low_percent=-0.4, high_percent=0.6,
+        points=points(last=1.001, seed=3), confirmations=[], since=None, latest=7.007,
     )  # fmt: skip
     more = [
         watched("tokens_per_second_per_gpu", "tokens/s per GPU", "tokens/s"),
         watched("last_loss", "last loss", "nats"),
         watched("memory_bytes", "memory", "bytes"),
     ]
-    return cell(name, verdict="no change", judgements=[judged, *more], rerun_ids=[], notes=[])
+    return cell(name, verdict=Verdict.SAME, judgements=[judged, *more], rerun_ids=[], notes=[])
 
 
 def new_cell(name: str = "jax-llama3_tiny") -> CellReport:
     judged = judgement(
-        verdict="inconclusive", why="no history: 1 of 8 nights", effect_percent=None, low_percent=None,
+        verdict=Verdict.NOT_TESTED, why="no history: 1 of 8 nights", effect_percent=None, low_percent=None,
         high_percent=None, p=None, noise_percent=None, smallest_detectable_percent=None, nights_needed=7,
-        baseline=None, baseline_nights=0, points=points()[-1:], confirmations=[], change_points=[],
+        baseline=None, baseline_nights=0, points=points()[-1:], confirmations=[], since=None,
     )  # fmt: skip
-    return cell(name, verdict="inconclusive", judgements=[judged], new_baseline=["image: a1 -> b2"], rerun_ids=[])
+    return cell(name, verdict=Verdict.NOT_TESTED, judgements=[judged], new_baseline=["image: a1 -> b2"], rerun_ids=[])
 
 
 def broken_cell(name: str = "nemo-llama3_tiny") -> CellReport:
     reasons = ["rank 3 was killed by signal 9 after step 12"]
-    return cell(name, verdict="invalid", status="failed", reasons=reasons, judgements=[], rerun_ids=[], notes=[])
+    return cell(
+        name, verdict=Verdict.NOT_TESTED, status="failed", reasons=reasons, judgements=[], rerun_ids=[], notes=[]
+    )
 
 
 def night(**changes: Any) -> NightReport:
@@ -173,11 +177,10 @@ def night(**changes: Any) -> NightReport:
         "night": "2026-11-20",
         "started": "2026-11-20T02:00:00Z",
         "finished": "2026-11-20T02:41:10Z",
-        "verdict": "regression",
+        "verdict": Verdict.WORSE,
         "exit_code": 3,
         "cells": [quiet_cell(), cell(), new_cell(), broken_cell()],
         "budget": Budget(allowed=2, used=2, refused=["nemo-llama3_tiny"]),
-        "false_alarms": "A suite of this size raises a false alarm in one night of 60.",
         "could_not_see": ["jax-llama3_tiny: less than 4.1%: it has no history"],
         "history": ["results"],
         "notes": ["one run of 80 could not be read"],

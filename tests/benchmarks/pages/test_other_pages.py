@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from benchmarks.compare.values import Comparison, Side
-from benchmarks.gate.values import NightReport
+from benchmarks.nightly.values import NightReport
 from benchmarks.pages.comparison import comparison_part
 from benchmarks.pages.night import night_dates, night_part
 from benchmarks.pages.page import page
@@ -21,7 +21,7 @@ from tests.benchmarks.sweeps.test_scaling import result, scale
 from tests.benchmarks.sweeps.test_sweep import a_sweep
 from tests.benchmarks.sweeps.test_sweep_report import ran
 
-VERDICTS = ("not tested", "not interleaved", "no change", "left out")
+VERDICTS = ("not tested", "not interleaved", "left out")
 
 
 def texts(value: Any) -> list[str]:
@@ -108,8 +108,7 @@ def test_a_night_says_every_sentence_of_every_cell() -> None:
     assert "the first verdict comes 7 nights from now, on 2026-11-27" in read.text
     effects = [one.effect_percent for cell in made.cells for one in cell.judgements if one.effect_percent is not None]
     assert all(f"{effect:+.2f}%" in read.text for effect in effects)
-    assert "-1.40%" in read.text, "the change point is in the plot"
-    legend = "baseline ● recent ◆ tonight ◇ confirmation ┆ change point ▒ two standard deviations of a night"
+    legend = "baseline ● recent ◆ latest night ◇ confirmation ┆ first night of the change ▒ two standard deviations"
     assert legend in read.text
 
 

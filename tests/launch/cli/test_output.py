@@ -64,7 +64,6 @@ def results(tmp_path: Path) -> Path:
         ("report references", "report references", 0),
         ("nightly --list", "nightly --list", 0),
         ("nightly --dry_run", "nightly --suite=smoke --dry_run", 0),
-        ("nightly --print", "nightly --suite=smoke --print=github", 0),
         ("setup --site", "setup --site=local", 1),
         ("setup --site --dry_run", "setup --site=local --dry_run", 0),
         ("text", "run --help", 0),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks.runs.runfolder import RunFolder
 from launch.campaigns.nights import night_runs
-from tests.benchmarks.gate.nights_made import CELL, report
+from tests.benchmarks.nightly.nights_made import CELL, report
 
 
 def test_cells_that_came_or_went_are_named(tmp_path: Path) -> None:

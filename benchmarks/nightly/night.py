@@ -1,0 +1,242 @@
+"""A night of a suite, judged: each cell by each figure, and the verdict and exit code of the whole night. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import asdict, replace
+
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
+from benchmarks.measuring import statistics
+from benchmarks.nightly.nights import Division, PastNight, divide
+from benchmarks.nightly.rule import judge, screen_distance
+from benchmarks.nightly.series import MOST_SHOWN, Series, left_out_points
+from benchmarks.nightly.suites import CONTROLLED, Cell, Watched, value_of
+from benchmarks.nightly.values import (
+    CellReport,
+    Judged,
+    Metric,
+    MetricJudgement,
+    NightPoint,
+    NightReport,
+    Suspicion,
+    UsedAs,
+)
+from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.text import reasons_text
+from benchmarks.verdict import Verdict
+
+# The later, the worse.
+BADNESS = (Verdict.SAME, Verdict.BETTER, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED, Verdict.WORSE)
+RUNNING, MISSING = "running", "missing"
+
+Urgency = tuple[bool, float]  # of a suspicion: whether it is only watched, and p; the smallest comes first
+
+
+class Memory(NamedTuple):
+    """The verdicts of earlier nights, and the user's decisions since."""
+
+    judged: Mapping[tuple[str, str, str], MetricJudgement] = {}  # by cell, metric and night
+    accepted: Collection[tuple[str, str]] = ()  # cell and night
+
+
+def memory_of(reports: Sequence[NightReport], accepted: Collection[tuple[str, str]], before: str) -> Memory:
+    """Return what is known of the nights before one."""
+    judged = {
+        (cell.cell, one.metric.name, report.night): one
+        for report in reports
+        if report.night < before and not report.slowed_by
+        for cell in report.cells
+        for one in cell.judgements
+    }
+    return Memory(judged, accepted)
+
+
+class Tonight(NamedTuple):
+    """The runs of a cell in the latest night."""
+
+    cell: Cell
+    night: str
+    entry: FinishedRun
+    series: Series
+    reruns: Sequence[FinishedRun] | None  # None before the first re-run
+    notes: Sequence[str] = ()
+
+
+# --- one figure -----------------------------------------------------------------------------------
+
+
+class _Line(NamedTuple):
+    """The nights of one figure, the latest last."""
+
+    points: list[NightPoint]
+    values: list[float]
+    divided: Division
+
+    @property
+    def baseline(self) -> list[float]:
+        return [self.values[n] for n in self.divided.baseline]
+
+
+def _line(tonight: Tonight, metric: Metric, memory: Memory, value: float) -> _Line:
+    cell, points, nights = tonight.cell.name, [], []
+    for past in tonight.series.nights:
+        found = value_of(past.entry, metric)
+        if found is None:  # the run's own reasons say why it has no such figure
+            continue
+        known = memory.judged.get((cell, metric.name, past.night))
+        verdict, suspicion = (known.verdict, known.suspicion) if known else (None, Suspicion.NONE)
+        nights.append(
+            PastNight(
+                value=found,
+                verdict=verdict,
+                suspicion=suspicion,
+                accepted=(cell, past.night) in memory.accepted,
+                left_out=past.left_out,
+            )
+        )
+        points.append(NightPoint(night=past.night, run_id=past.entry.run_id, value=found, used_as="recent"))
+    divided = divide([*nights, PastNight(value=value)])
+    used: dict[int, UsedAs] = dict.fromkeys(divided.baseline, "baseline")
+    used |= dict.fromkeys(divided.left_out, "left out")
+    points = [
+        replace(point, used_as=used.get(place, "recent"), why=divided.left_out.get(place, ""))
+        for place, point in enumerate(points)
+    ]
+    latest = NightPoint(night=tonight.night, run_id=tonight.entry.run_id, value=value, used_as="latest")
+    return _Line([*points, latest], [*(night.value for night in nights), value], divided)
+
+
+def control_moves(tonight: Tonight, watched: Sequence[Watched], memory: Memory) -> dict[str, float]:
+    """Return how far the control cell's first run is off, as logarithms by figure; only what the screen sees."""
+    found: dict[str, float] = {}
+    for metric in (one.metric for one in watched if one.metric.name in CONTROLLED):
+        value = value_of(tonight.entry, metric)
+        if value is not None:
+            distance = screen_distance(_line(tonight, metric, memory, value).baseline, value)
+            found |= {} if distance is None else {metric.name: distance}
+    return found
+
+
+def judge_metric(
+    tonight: Tonight, watched: Watched, memory: Memory, control: Mapping[str, float]
+) -> tuple[MetricJudgement, Urgency | None]:
+    """Return the judgement, and how urgently re-runs are needed; None if they are not."""
+    metric = watched.metric
+    value = value_of(tonight.entry, metric)
+    if value is None:
+        why = f"the latest run has no {metric.title}"
+        return MetricJudgement(metric=metric, gates=watched.gates, verdict=Verdict.NOT_TESTED, why=why), None
+    line = _line(tonight, metric, memory, value)
+    alarm = line.divided.alarm
+    valid = [value_of(entry, metric) for entry in tonight.reruns or () if entry.status == "valid"]
+    reruns = None if tonight.reruns is None else [value for value in valid if value is not None]
+    recent = [line.values[n] for n in line.divided.recent]
+    of_alarm = alarm.verdict if alarm else None
+    judged = judge(line.baseline, recent, metric.direction, reruns, of_alarm, control.get(metric.name))
+    judged = _withhold(judged, tonight, [line.points[n].run_id for n in line.divided.baseline])
+    since = line.points[alarm.first].night if alarm else None
+    if since is None and judged.suspicion is Suspicion.CONFIRMED:
+        since = tonight.night
+    wanted = judged.suspicion is Suspicion.OPEN and tonight.reruns is None
+    return MetricJudgement(
+        **asdict(judged),
+        metric=metric,
+        gates=watched.gates,
+        latest=value,
+        confirmations=reruns or [],
+        points=line.points[-MOST_SHOWN:],
+        since=since,
+    ), (not watched.gates, judged.p or 0.0) if wanted else None
+
+
+def _withhold(judged: Judged, tonight: Tonight, baseline: Sequence[str]) -> Judged:
+    """Return `inconclusive` if a drift within the runs may explain the verdict.
+
+    It may if the step time of either side was still moving, and that of the other side was not.
+    """
+    deciding = [one for one in tonight.reruns or () if one.status == "valid"] or [tonight.entry]
+    before = [past.entry for past in tonight.series.nights if past.entry.run_id in baseline]
+    moving = [[one for one in runs if one.settling == "still moving"] for runs in (deciding, before)]
+    now, then = (2 * len(some) > len(runs) for some, runs in zip(moving, (deciding, before), strict=True))
+    if now == then or judged.verdict not in (Verdict.SAME, Verdict.BETTER, Verdict.WORSE):
+        return judged
+    off = statistics.median([one.median_off_percent or 0.0 for one in moving[0 if now else 1]]) or 0.0
+    if judged.verdict is not Verdict.SAME and 0 < off < abs(judged.effect_percent or 0.0):
+        return judged
+    who = "the latest run" if now else "the baseline"
+    why = f"{judged.why}; but the step time of {who} was still moving (up to {off:.2g}%), which may explain it"
+    return replace(judged, verdict=Verdict.INCONCLUSIVE, suspicion=Suspicion.NONE, why=why)
+
+
+# --- one cell -------------------------------------------------------------------------------------
+
+
+def judge_cell(
+    tonight: Tonight, watched: Sequence[Watched], memory: Memory, control: Mapping[str, float] | None = None
+) -> tuple[CellReport, Urgency | None]:
+    """Return the report, and how urgently re-runs are needed. `control`: what `control_moves` returned."""
+    entry, cell, reruns = tonight.entry, tonight.cell, tonight.reruns or ()
+    failed = [one for one in reruns if one.status != "valid"]
+    notes = [f"re-run {one.run_id} is {one.status}: {reasons_text(one.reasons)}" for one in failed]
+    report = replace(
+        unjudged(cell, entry.run_id, entry.status, entry.reasons),
+        new_baseline=tonight.series.new_baseline,
+        rerun_ids=[rerun.run_id for rerun in reruns],
+        notes=[*dict.fromkeys([*tonight.notes, *notes])],  # a night judged again has these notes already
+        left_out=left_out_points(tonight.series),
+    )
+    if entry.status != "valid":
+        return report, None
+    if entry.not_comparable:
+        return replace(report, reasons=[*entry.reasons, *entry.not_comparable]), None
+    judged = [judge_metric(tonight, one, memory, {} if cell.is_control else control or {}) for one in watched]
+    gating = [judgement for judgement, _ in judged if judgement.gates]
+    report = replace(
+        report,
+        judgements=[judgement for judgement, _ in judged],
+        verdict=worst([one.verdict for one in gating]),
+        failed_reruns=[one.run_id for one in failed] if any(map(_is_unconfirmed, gating)) else [],
+    )
+    return report, min((urgency for _, urgency in judged if urgency), default=None)
+
+
+def _is_unconfirmed(one: MetricJudgement) -> bool:
+    return one.suspicion is Suspicion.OPEN
+
+
+def unjudged(cell: Cell, run_id: str | None, status: str, reasons: Sequence[str]) -> CellReport:
+    """Return the report of a cell without a judgement: not started, still running, or without a result."""
+    return CellReport(
+        cell=cell.name,
+        title=cell.title,
+        run_id=run_id,
+        status=status,
+        reasons=list(reasons),
+        is_control=cell.is_control,
+    )
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
+    return max(verdicts, key=BADNESS.index, default=Verdict.NOT_TESTED)
+
+
+def exit_code(cells: Sequence[CellReport]) -> int:
+    """A run that failed or never ran outranks a regression, because its result is unknown.
+
+    So does a failed re-run that had to confirm a suspicion.
+    """
+    if any(cell.status not in ("valid", "invalid") or cell.failed_reruns for cell in cells):
+        return EXIT_FAILED
+    if any(cell.is_regression or not cell.judgements for cell in cells):
+        return EXIT_INVALID
+    return EXIT_VALID
+
+
+def grant(suspicions: Mapping[str, Urgency], each: int, left: int) -> tuple[list[str], list[str]]:
+    """Return the cells that get re-runs and those that do not: the most urgent first, as far as the budget goes."""
+    order = sorted(suspicions, key=lambda name: (suspicions[name], name))
+    affordable = max(left, 0) // each
+    return order[:affordable], order[affordable:]

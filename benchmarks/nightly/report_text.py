@@ -1,0 +1,236 @@
+"""A night as text: the table on the screen, the same as Markdown, and what the night could not see. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
+from benchmarks.nightly.rule import FEWEST_BASELINE_NIGHTS
+from benchmarks.nightly.values import CellReport, Metric, MetricJudgement, NightReport, Suspicion
+from benchmarks.text import (
+    Rows,
+    aligned,
+    bytes_text,
+    columns,
+    count_text,
+    folded,
+    headed,
+    percent_text,
+    plural,
+    seconds_text,
+)
+from benchmarks.verdict import Verdict
+
+SHOWN_LEFT_OUT = 4
+USUAL_PLACE = "results"  # of runs, without --output_dir
+NO_VERDICT = "no verdict yet"
+CODES = {
+    EXIT_VALID: "nothing to act on",
+    EXIT_INVALID: "a regression, or a run without a valid result",
+    EXIT_FAILED: "a run failed or could not be started",
+}
+_HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
+
+
+def value_text(metric: Metric, value: float | None) -> str:
+    """Return a value with its unit. The mean over the median is shown as the excess."""
+    if value is None:
+        return "-"
+    if metric.unit == "s":
+        return seconds_text(value)
+    if metric.unit == "bytes":
+        return bytes_text(value)
+    if metric.unit == "ratio":
+        return f"{100 * (value - 1):+.2f}%"
+    return f"{value:.4g} {metric.unit}" if metric.unit != "tokens/s" else f"{count_text(value)} {metric.unit}"
+
+
+def change_text(one: MetricJudgement) -> str:
+    if one.effect_percent is None or one.low_percent is None or one.high_percent is None:
+        return "-"
+    return f"{one.effect_percent:+.2f}% ({one.low_percent:+.2f} to {one.high_percent:+.2f})"
+
+
+def slowed_text(report: NightReport) -> str:
+    """Return an empty text if the night was not slowed on purpose."""
+    return f"slowed on purpose by {report.slowed_by:.0%}: a trial of the gate" if report.slowed_by else ""
+
+
+def refused_text(cell: str) -> str:
+    return f"{cell}: suspect, and no re-runs were left for it"
+
+
+def verdict_text(one: MetricJudgement | CellReport) -> str:
+    """Return the verdict; a confirmed `worse` that decides the exit code is a regression."""
+    if one.is_regression and (isinstance(one, CellReport) or one.gates):
+        return f"{one.verdict} (regression)"
+    return str(one.verdict)
+
+
+def headline(report: NightReport) -> str:
+    """Return the whole night in one line."""
+    start = f"suite {report.suite}, night {report.night}"
+    if report.cells and all(map(_waits, report.cells)):
+        return f"{start}: {NO_VERDICT}"
+    counts = Counter(NO_VERDICT if _waits(cell) else verdict_text(cell) for cell in report.cells)
+    shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or "no cell"
+    return f"{start}: {report.verdict} (of {plural(len(report.cells), 'cell')}: {shown})"
+
+
+def screen_text(report: NightReport) -> str:
+    lines = [headline(report), *([slowed_text(report)] if report.slowed_by else []), *first_verdicts(report), ""]
+    shown = _HEAD[:3] if all(map(_waits, report.cells)) else _HEAD  # the other columns would be empty
+    lines += columns([shown, *(row[: len(shown)] for cell in report.cells for row in _rows(cell))])
+    for cell in report.cells:
+        lines += ["", cell.cell, *aligned(details(cell))]
+    lines += ["", *aligned(end(report))]
+    return "\n".join(lines)
+
+
+def _rows(cell: CellReport) -> list[tuple[str, ...]]:
+    if not cell.judgements:
+        what = "not comparable" if cell.status == "valid" else cell.status
+        return [(cell.cell, "-", "-", "-", "-", f"{cell.verdict}: run {what}")]
+    watched = " (control)" if cell.is_control else " (watched)"
+    return [
+        (
+            cell.cell if place == 0 else "",
+            one.metric.title,
+            value_text(one.metric, one.now),
+            value_text(one.metric, one.baseline),
+            change_text(one),
+            verdict_text(one) if one.gates and not cell.is_control else f"{one.verdict}{watched}",
+        )
+        for place, one in enumerate(cell.judgements)
+    ]
+
+
+def details(cell: CellReport) -> Rows:
+    """Return what the table does not show of a cell; also on the page of a night."""
+    rows = _under(
+        "run", [f"{cell.run_id or 'none'}, {cell.status}", *(f"- {reason}" for reason in folded(cell.reasons))]
+    )
+    rows += _under("new baseline", cell.new_baseline)
+    for one in cell.judgements:
+        if _waits(cell) and is_short(one):
+            continue  # first_verdicts has it for all figures at once
+        since = [f"since night {one.since}"] if one.since else []
+        rows += _under(one.metric.title, [one.why, *since, *_runs_text(one)])
+    left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
+    more = len(left_out) - SHOWN_LEFT_OUT
+    earlier = [f"{more} earlier ones, in the night's record"] if more > 0 else []
+    rows += _under("left out", [*earlier, *left_out[-SHOWN_LEFT_OUT:]])
+    return rows + _under("note", cell.notes)
+
+
+def _runs_text(one: MetricJudgement) -> list[str]:
+    """Return the figure of each run if the change is not that of the latest run."""
+    first, *again = (value_text(one.metric, value) for value in (one.latest, *one.confirmations))
+    if again:
+        return [f"first run: {first}; re-runs: {', '.join(again)}"]
+    return [] if first == value_text(one.metric, one.now) else [f"latest run: {first}"]
+
+
+def end(report: NightReport) -> Rows:
+    """Return the facts about the night as a whole."""
+    budget = report.budget
+    used = f"{budget.used} of {budget.allowed} that were allowed"
+    return [
+        *_under("could not see", report.could_not_see),
+        *_under("re-runs", [used, *map(refused_text, budget.refused)]),
+        *_under("history", report.history),
+        *_under("note", report.notes),
+        ("exit code", f"{report.exit_code}: {CODES[report.exit_code]}"),
+        *_under("next", next_commands(report)),
+    ]
+
+
+def next_commands(report: NightReport) -> list[str]:
+    """Return the comparison with its baseline for a regression, and the search for the cause for a failed run."""
+    place = report.history[0] if report.history else USUAL_PLACE
+    where = "" if place == USUAL_PLACE else f" --output_dir={place}"
+    found = []
+    for cell in report.cells:
+        used = [point.night for one in cell.judgements for point in one.points if point.used_as == "baseline"]
+        if cell.is_regression and used:
+            which = f"suite={report.suite},cell={cell.cell}"
+            a, b = f"'{which},night>={min(used)},night<={max(used)}'", f"{which},night={report.night}"
+            found.append(f"python launch/compare.py {a} {b}{where} --explain")
+        if cell.run_id and cell.status == "failed":
+            found.append(f"python launch/doctor.py logs {place}/{cell.run_id}")
+    return found
+
+
+def first_verdicts(report: NightReport) -> list[str]:
+    """Return, for cells with too few nights, how many are missing and when the first verdict comes."""
+    waiting: dict[tuple[int, int], list[str]] = {}  # nights that count, nights until the first verdict -> cells
+    for cell in filter(_waits, report.cells):
+        needed = max(one.nights_needed or 0 for one in cell.judgements)
+        latest = int(cell.status == "valid" and not report.slowed_by)
+        nights = (FEWEST_BASELINE_NIGHTS - needed + latest, needed + 1 - latest)
+        waiting.setdefault(nights, []).append(cell.cell)
+    return [
+        f"{'' if len(cells) == len(report.cells) else 'no verdict yet on ' + ', '.join(cells) + ': '}"
+        f"{count} of the {FEWEST_BASELINE_NIGHTS} nights that a baseline needs; "
+        f"the first verdict comes {plural(left, 'night')} from now, on "
+        f"{date.fromisoformat(report.started[:10]) + timedelta(days=left)} at one a day"
+        for (count, left), cells in sorted(waiting.items(), key=lambda one: one[0][1])
+    ]
+
+
+def _waits(cell: CellReport) -> bool:
+    """Return whether the cell has too few nights for any verdict on what it gates."""
+    return bool(cell.judgements) and all(is_short(one) for one in cell.judgements if one.gates)
+
+
+def is_short(one: MetricJudgement) -> bool:
+    """Return whether the figure has too few nights for a verdict."""
+    return one.baseline is None and one.nights_needed is not None
+
+
+def _under(label: str, texts: Sequence[str]) -> Rows:
+    return [(label, "\n".join(texts))] if texts else []
+
+
+def markdown(report: NightReport) -> str:
+    return headed(screen_text(report))
+
+
+# --- what the night could not see -------------------------------------------------------------------
+
+WITHOUT_CONTROL = "without a control cell, a night on which everything is slow looks like a regression"
+
+
+def could_not_see(cells: Sequence[CellReport]) -> list[str]:
+    found, judged = [], False
+    for cell in cells:
+        if not cell.judgements:
+            found.append(f"{cell.cell}: any change, because the latest run is {cell.status}")
+        for one in (one for one in cell.judgements if one.gates and not _waits(cell)):
+            if one.smallest_detectable_percent is None:
+                found.append(f"{cell.cell}: any change of {one.metric.title}: {one.why}")
+                continue
+            judged = True
+            found.append(
+                f"{cell.cell}: in the first night, a change of {one.metric.title} below "
+                f"{percent_text(one.smallest_detectable_percent)} "
+                f"(noise {percent_text(one.noise_percent)} from night to night)"
+            )
+    return [*found, *([WITHOUT_CONTROL] if judged and not any(cell.is_control for cell in cells) else [])]
+
+
+def night_notes(cells: Sequence[CellReport]) -> list[str]:
+    """Return what only shows when all cells are compared."""
+    judged = [cell for cell in cells if cell.judgements]
+    notes = []
+    if len(judged) > 1 and all(cell.is_regression for cell in judged):
+        notes.append("every cell is a regression: look first at what all share (machine, network, container)")
+    for cell in cells:
+        if cell.is_control and cell.verdict in (Verdict.WORSE, Verdict.BETTER):
+            notes.append(f"the control cell {cell.cell} is {cell.verdict}: look first at the machine and the night")
+    shared = [
+        cell.cell for cell in judged if any(one.suspicion is Suspicion.SHARED for one in cell.judgements if one.gates)
+    ]
+    if shared:
+        notes.append(f"the control cell moved together with {', '.join(shared)}")
+    return notes

@@ -1,0 +1,167 @@
+"""A suite -> its cells, each a request with a name that lasts; and the figures that a suite may watch. Pure.
+
+A cell's history is found by its name, so the name says what was asked for and no more: another cell added to the
+suite, or another night, does not change it. That the same name means another benchmark since is seen by the runs
+themselves (series.py).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from benchmarks.errors import RequestError, UnknownName, nearest
+from benchmarks.nightly.rule import CONFIRMATIONS
+from benchmarks.nightly.values import Matrix, Metric, Suite
+from benchmarks.request import flag_lists
+from benchmarks.request.flag_lists import LISTED, NUMBERS
+from benchmarks.request.resolve import Request
+from benchmarks.runs.finished_run import FinishedRun
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+SILENT = (("task", "pretrain"), ("pgle", "off"))  # what is so everywhere need not be in a name
+
+SECONDS = "seconds_per_step"
+EXCESS = "excess"
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(name=SECONDS, title="seconds/step", unit="s", direction="lower"),
+        Metric(name="tokens_per_second_per_gpu", title="tokens/s per GPU", unit="tokens/s", direction="higher"),
+        Metric(name=EXCESS, title="excess", unit="ratio", direction="lower"),
+        Metric(name="last_loss", title="last loss", unit="nats", direction="same"),
+        Metric(name="memory_bytes", title="memory", unit="bytes", direction="lower"),
+    )
+}
+# A slow night changes these figures of the control cell in the same proportion.
+CONTROLLED = (SECONDS, "tokens_per_second_per_gpu")
+USUAL = {SECONDS: "gate", EXCESS: "watch"}
+
+
+class Cell(NamedTuple):
+    """One benchmark of a suite."""
+
+    name: str
+    title: str
+    request: Request
+    is_control: bool = False
+
+
+class Watched(NamedTuple):
+    metric: Metric
+    gates: bool
+
+
+def value_of(entry: FinishedRun, metric: Metric) -> float | None:
+    """A run's value of a metric, above 0; None where the run has none. The excess is judged as mean over median."""
+    value: float | None = getattr(entry, metric.name)
+    if value is not None and metric.name == EXCESS:
+        value += 1
+    return value if value is not None and 0 < value < float("inf") else None
+
+
+def watched(suite: Suite) -> list[Watched]:
+    """What a suite judges, what gates first."""
+    for name in suite.metrics:
+        if name not in METRICS:
+            raise _refusal(suite, "metrics", f"watches an unknown figure, '{name}': {nearest(name, METRICS)}")
+    asked = {**USUAL, **suite.metrics}
+    found = [Watched(METRICS[name], how == "gate") for name, how in asked.items() if how != "none"]
+    if not any(one.gates for one in found):
+        why, cure = "then no night could ever be called a regression", f"metrics: {{{SECONDS}: gate}}"
+        raise _refusal(suite, "metrics", "gates nothing", why, cure)
+    return sorted(found, key=lambda one: not one.gates)
+
+
+def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
+    """Every cell, in order, at a site. RequestError where the suite cannot be meant so."""
+    refuse_budget(suite.rerun_budget, f"{file_of(suite)}: rerun_budget")
+    every = [cell for block in suite.matrix for cell in _cells_of(suite, block, site, slowdown)]
+    for rule in suite.exclude:
+        _refuse_idle(suite, rule, [cell.request for cell in every])
+    found = [cell for cell in every if not any(_matches(cell.request, rule) for rule in suite.exclude)]
+    if not found:
+        raise _refusal(suite, "exclude", "has no cell left")
+    names = [cell.name for cell in found]
+    for name in names:
+        if names.count(name) > 1:
+            why = "a cell's history is found by its name, which is made of what the lists name"
+            raise _refusal(
+                suite, "matrix", f"has two cells called {name}", why, "label: a word, in one of the blocks"
+            )
+    if suite.control is None:
+        return found
+    if suite.control not in names:
+        raise _refusal(suite, "control", f"has no cell '{suite.control}': {nearest(suite.control, names)}")
+    if len(found) == 1:
+        raise _refusal(suite, "control", "has no cell but the control")
+    return [cell._replace(is_control=cell.name == suite.control) for cell in found]
+
+
+def refuse_budget(budget: int, where: str) -> None:
+    """One that no suspicion could be answered with would be spent for nothing."""
+    if 0 < budget < CONFIRMATIONS:
+        raise RequestError(
+            f"{budget} re-run{'' if budget == 1 else 's'} a night can confirm nothing: a suspicion takes "
+            f"{CONFIRMATIONS}",
+            where=where,
+            next_command=f"{CONFIRMATIONS} or more; or 0, and nothing is run again",
+        )
+
+
+def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterator[Cell]:
+    """Every combination of what the lists of a block name, before anything is excluded."""
+    settings = {  # as a person would type them after --set=KEY=
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in block.settings.items()
+    }
+    rest = {"site": site, "steps": block.steps, "window": block.window, "data": block.data, "settings": settings}
+    lists = {name: _list_text(getattr(block, name)) for name in LISTED}
+    for request in flag_lists.cells(lists, {**rest, "inject_slowdown": slowdown}):
+        typed = [(name, getattr(request, name)) for name in LISTED if lists[name] is not None]
+        said = [(name, value) for name, value in typed if (name, value) not in SILENT]
+        words = [f"{value}{name}" if name in NUMBERS else str(value) for name, value in said]
+        titles = [f"{value} {name}" if name in NUMBERS else str(value) for name, value in said]
+        name = "-".join([*words, *([block.label] if block.label else [])])
+        if not NAME.fullmatch(name):
+            why = "letters, digits and _ . - are valid, 100 at most: it is a part of file names and of filters"
+            raise _refusal(suite, "matrix", f"makes '{name}', which cannot be the name of a cell", why)
+        yield Cell(name, " ".join([*titles, *([f"({block.label})"] if block.label else [])]), request)
+
+
+def _refuse_idle(suite: Suite, rule: Mapping[str, str | int], asked: Sequence[Request]) -> None:
+    """A mistyped axis or value would leave every cell in."""
+    for name, value in rule.items():
+        if name not in LISTED:
+            raise _refusal(suite, "exclude", f"excludes by '{name}', which no list names: {nearest(name, LISTED)}")
+        there = sorted({str(getattr(request, name)) for request in asked})
+        if str(value) not in there:
+            hint = nearest(str(value), there)
+            raise _refusal(suite, "exclude", f"excludes {name} '{value}', which no cell has: {hint}")
+    if not any(_matches(request, rule) for request in asked):
+        raise _refusal(suite, "exclude", f"excludes a cell that does not exist, {dict(rule)}")
+
+
+def _matches(request: Request, rule: Mapping[str, str | int]) -> bool:
+    return all(str(getattr(request, name)) == str(value) for name, value in rule.items())
+
+
+def _list_text(values: str | int | Sequence[str | int] | None) -> str | None:
+    if values is None:
+        return None
+    return ",".join(map(str, values)) if isinstance(values, list) else str(values)
+
+
+def file_of(suite: Suite) -> str:
+    return f"suites/{suite.name}.yml"
+
+
+def _refusal(suite: Suite, key: str, what: str, why: str = "", next_command: str = "") -> RequestError:
+    where = f"{file_of(suite)}: {key}"
+    return RequestError(f"suite {suite.name} {what}", where=where, why=why, next_command=next_command)
+
+
+def chosen(found: Sequence[Cell], name: str, suite: str) -> Cell:
+    cell = next((one for one in found if one.name == name), None)
+    if cell is None:
+        names, command = [one.name for one in found], f"python launch/nightly.py --suite={suite} --dry_run"
+        raise UnknownName(f"suite {suite} has no cell '{name}'", "accept", name, names, next_command=command)
+    return cell

@@ -1,0 +1,48 @@
+"""The canned history of a rehearsal, judged by the gate."""
+
+import re
+
+import pytest
+
+from benchmarks.errors import RequestError
+from benchmarks.nightly import rehearsal
+from benchmarks.nightly.rule import FEWEST_BASELINE_NIGHTS
+from benchmarks.nightly.suites import METRICS, Watched
+from tests.benchmarks.nightly.nights_made import CELL, GATED, entry
+
+REAL = entry(1, 0.0681, tokens_per_second_per_gpu=1000.0)
+
+
+@pytest.mark.parametrize("name", ["seconds_per_step", "tokens_per_second_per_gpu"])
+def test_every_verdict_and_exit_code_is_shown(name: str) -> None:
+    played = rehearsal.play(REAL, "smoke", CELL, [Watched(METRICS[name], True)])
+    assert [(one.cell.verdict, one.cell.status, one.exit_code) for one in played[FEWEST_BASELINE_NIGHTS:]] == [
+        ("same", "valid", 0),
+        ("same", "valid", 0),
+        ("inconclusive", "valid", 0),
+        ("not tested", "failed", 1),
+        ("not tested", "invalid", 3),
+        ("worse", "valid", 3),
+        ("worse", "valid", 3),
+        ("same", "valid", 0),
+        ("better", "valid", 0),
+    ]
+    assert {one.cell.verdict for one in played[:FEWEST_BASELINE_NIGHTS]} == {"not tested"}
+    assert [len(one.cell.rerun_ids) for one in played[10:17]] == [0, 3, 0, 0, 0, 3, 0]  # the alarm stands without
+
+
+def test_every_line_with_a_figure_is_marked_as_rehearsed() -> None:
+    played = rehearsal.play(REAL, "smoke", CELL, rehearsal.gated_times(GATED, "smoke"))
+    top, table, reasons, _ = rehearsal.rehearsal_text("smoke", REAL, "(made just now)", played).split("\n\n")
+    assert REAL.run_id in top
+    assert not re.search(r"\d(%| ms)", top)
+    _, *rows = table.splitlines()
+    assert all(line.startswith("  rehearsed 1") for line in [*rows, *reasons.splitlines()])
+    assert all(
+        run.startswith("rehearsed-") for one in played for run in (one.cell.run_id, *one.cell.rerun_ids) if run
+    )
+
+
+def test_a_suite_that_gates_no_time_cannot_be_rehearsed() -> None:
+    with pytest.raises(RequestError, match="gates no such figure"):
+        rehearsal.gated_times([Watched(METRICS["last_loss"], True), Watched(METRICS["seconds_per_step"], False)], "x")

@@ -1,0 +1,181 @@
+"""The rule on nights whose answer is known; how often it is wrong is in tests/simulation."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.errors import RequestError
+from benchmarks.nightly.rule import LEAST_NOISE, judge, level_of, screen_distance
+from benchmarks.nightly.values import Direction, Judged, Suspicion
+from benchmarks.verdict import Verdict
+
+
+def nights(count: int = 20, noise: float = 0.002, seed: int = 7, centre: float = 4.0) -> list[float]:
+    """Of exactly this mean and spread, so that a test knows both."""
+    logs = np.random.RandomState(seed).standard_normal(count)
+    logs = noise * (logs - logs.mean()) / logs.std(ddof=1)
+    return list((centre * np.exp(logs)).tolist())
+
+
+BASELINE = nights()
+LEVEL = math.exp(level_of([math.log(value) for value in BASELINE]).centre)
+
+
+def at(*shares: float) -> list[float]:
+    return [LEVEL * (1 + share) for share in shares]
+
+
+def judged(
+    latest: float, reruns: Sequence[float] | None = None, baseline: Sequence[float] = BASELINE, **others: object
+) -> Judged:
+    again = None if reruns is None else at(*reruns)
+    return judge(baseline, at(latest), "lower", again, **others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("noise", "latest", "reruns", "verdict", "suspicion"),
+    [
+        (0.002, 0.02, None, "inconclusive", "open"),
+        (0.002, 0.02, [], "inconclusive", "open"),
+        (0.002, 0.02, [0.02, 0.02], "inconclusive", "open"),
+        (0.002, 0.02, [0.019, 0.021, 0.02], "worse", "confirmed"),
+        (0.002, -0.02, [-0.019, -0.021, -0.02], "better", "confirmed"),
+        (0.002, 0.06, [0.0, 0.001, -0.001], "same", "refuted"),
+        (0.002, 0.02, [-0.02, -0.02, -0.02], "inconclusive", "refuted"),
+        # One odd re-run of three decides nothing.
+        (0.002, 0.02, [0.02, 0.02, -0.1], "worse", "confirmed"),
+        (0.002, 0.02, [0.0, 0.0, 0.1], "same", "refuted"),
+        # At 0.5% noise, 1.2% passes the screen's 5% but not the 0.5% of the re-runs.
+        (0.005, 0.012, [0.012, 0.012, 0.012], "inconclusive", "refuted"),
+        (0.005, 0.018, [0.018, 0.018, 0.018], "worse", "confirmed"),
+        # Changes below half a percent are never suspect.
+        (0.001, 0.0045, None, "same", "none"),
+        (0.001, 0.0055, None, "inconclusive", "open"),
+        (0.001, 0.0055, [0.0045, 0.0045, 0.0045], "same", "refuted"),
+        # The whole interval must lie within the margin.
+        (0.0029, 0.0, None, "same", "none"),
+        (0.005, 0.004, None, "inconclusive", "none"),
+    ],
+)
+def test_the_way_to_a_verdict(
+    noise: float, latest: float, reruns: list[float] | None, verdict: str, suspicion: str
+) -> None:
+    found = judged(latest, reruns, nights(noise=noise))
+    assert (found.verdict, found.suspicion) == (verdict, suspicion)
+
+
+@pytest.mark.parametrize(
+    ("direction", "change", "verdict"),
+    [
+        ("lower", 0.05, "worse"),
+        ("lower", -0.05, "better"),
+        ("higher", 0.05, "better"),
+        ("higher", -0.05, "worse"),
+        ("same", 0.05, "worse"),
+        ("same", -0.05, "worse"),
+    ],
+)
+def test_the_direction_of_a_figure_decides_what_is_worse(direction: Direction, change: float, verdict: str) -> None:
+    assert judge(BASELINE, at(change), direction, at(change, change, change)).verdict == verdict
+
+
+def test_three_nights_together_narrow_the_interval() -> None:
+    baseline = nights(noise=0.005)
+    assert judge(baseline, at(0.0025), "lower").verdict == "inconclusive"
+    assert judge(baseline, at(0.0025, -0.0025, 0.0025), "lower").verdict == "same"
+
+
+def test_a_control_that_moved_in_the_same_direction_explains_the_night() -> None:
+    found = judged(0.02, control=0.021)
+    assert (found.verdict, found.suspicion) == (Verdict.INCONCLUSIVE, Suspicion.SHARED)
+    assert "the control moved by +2.1%" in found.why
+    assert judged(0.02, [0.02, 0.02, 0.02], control=0.021).verdict is Verdict.INCONCLUSIVE
+    assert judged(0.02, [0.02, 0.02, 0.02], control=-0.021).verdict is Verdict.WORSE
+
+
+def test_an_open_alarm_needs_no_new_confirmation() -> None:
+    assert judged(0.02, alarm=Verdict.WORSE).suspicion is Suspicion.CONFIRMED
+    assert judged(0.02, alarm=Verdict.BETTER).suspicion is Suspicion.OPEN
+    assert judged(0.0, alarm=Verdict.WORSE).verdict is Verdict.SAME
+    assert judged(0.02, alarm=Verdict.WORSE, control=0.02).verdict is Verdict.INCONCLUSIVE
+
+
+def test_too_few_nights_are_not_tested_and_say_how_many_are_missing() -> None:
+    found = judged(0.5, baseline=BASELINE[:7])
+    assert (found.verdict, found.nights_needed, found.effect_percent) == (Verdict.NOT_TESTED, 3, None)
+    assert judged(0.5, baseline=[]).nights_needed == 10
+    assert judged(0.5, baseline=BASELINE[:10]).suspicion is Suspicion.OPEN
+    assert screen_distance(BASELINE[:9], 8.0) is None
+
+
+def test_the_screen_of_the_control_sees_either_side() -> None:
+    assert screen_distance(BASELINE, at(0.02)[0]) == pytest.approx(math.log(1.02))
+    assert screen_distance(BASELINE, at(-0.02)[0]) == pytest.approx(math.log(0.98))
+    assert screen_distance(BASELINE, at(0.001)[0]) is None
+
+
+def test_identical_nights_have_the_least_noise() -> None:
+    found = judge([4.0] * 20, [4.0], "lower")
+    assert (found.noise_percent, found.verdict) == (100 * LEAST_NOISE, Verdict.SAME)
+    assert judge([4.0] * 20, [4.0 * 1.02], "lower").suspicion is Suspicion.OPEN
+
+
+@pytest.mark.parametrize("odd", [1.05, 100.0, 0.01])
+def test_one_huge_outlier_in_the_baseline_hides_no_change(odd: float) -> None:
+    found = judge([*BASELINE[:-1], 4.0 * odd], at(0.01), "lower")
+    assert found.suspicion is Suspicion.OPEN
+    assert found.baseline == pytest.approx(LEVEL, rel=1e-3)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("place", ["baseline", "recent", "reruns"])
+def test_a_value_without_a_logarithm_is_refused_and_named(bad: float, place: str) -> None:
+    given = {"baseline": BASELINE, "recent": at(0.0), "reruns": at(0.0, 0.0, 0.0)}
+    given[place] = [*given[place][:-1], bad]
+    with pytest.raises(RequestError) as refused:
+        judge(given["baseline"], given["recent"], "lower", given["reruns"])
+    assert repr(bad) in str(refused.value)
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=10, max_size=20), st.floats(1e-3, 1e3), st.floats(0.01, 100))
+def test_a_verdict_does_not_depend_on_the_unit(baseline: list[float], latest: float, unit: float) -> None:
+    found = judge(baseline, [latest], "lower")
+    scaled = judge([unit * value for value in baseline], [unit * latest], "lower")
+    assert found.effect_percent == pytest.approx(scaled.effect_percent, rel=1e-3, abs=1e-6)
+    assert found.noise_percent == pytest.approx(scaled.noise_percent, rel=1e-3)
+
+
+# --- the statistics -------------------------------------------------------------------------------
+
+
+def test_more_noise_hides_more() -> None:
+    seen = [judged(0.0, baseline=nights(noise=n)).smallest_detectable_percent for n in (0.002, 0.005, 0.01)]
+    assert seen == pytest.approx([0.80, 2.0, 4.1], rel=0.1)
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.01])
+def test_about_four_of_five_first_nights_find_the_smallest_detectable_change(noise: float) -> None:
+    random, found = np.random.RandomState(11), 0
+    shift = math.log1p((judged(0.0, baseline=nights(noise=noise)).smallest_detectable_percent or 0) / 100)
+    for _ in range(500):
+        logs = noise * random.standard_normal(24)
+        logs[20:] += shift
+        values = np.exp(logs).tolist()
+        found += judge(values[:20], values[20:21], "lower", values[21:]).verdict is Verdict.WORSE
+    assert 0.75 <= found / 500 <= 0.92
+
+
+@pytest.mark.parametrize("count", [10, 15, 20])
+def test_the_tail_of_the_test_is_as_stated(count: int) -> None:
+    """Clipping narrows the spread; the correction makes 5% be 5%, and 0.5% nearly 0.5%."""
+    drawn = 0.01 * np.random.RandomState(13).standard_normal((10_000, count + 1))
+    p = []
+    for *base, latest in drawn.tolist():
+        found = level_of(base)
+        p.append(found.p(latest - found.centre) if latest > found.centre else 1.0)
+    assert 0.04 <= np.mean(np.array(p) < 0.05) <= 0.06
+    assert 0.003 <= np.mean(np.array(p) < 0.005) <= 0.008

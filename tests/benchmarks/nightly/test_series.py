@@ -1,0 +1,89 @@
+"""Which earlier runs are nights of a cell, and which count nowhere."""
+
+import pytest
+
+from benchmarks.nightly.series import Series, left_out_points, series
+from benchmarks.runs.finished_run import FinishedRun
+from tests.benchmarks.nightly.nights_made import CELL, SUITE, entry, history, night_name, other
+
+NOW = entry(20)
+
+
+def found(
+    own: list[FinishedRun], replayed: list[FinishedRun] | None = None, across: list[str] | None = None
+) -> Series:
+    return series(NOW, SUITE, CELL.name, own, replayed or [], across or [])
+
+
+def days(made: Series) -> list[str]:
+    return [past.night for past in made.nights]
+
+
+def test_nights_come_oldest_first_and_tonight_is_none_of_them() -> None:
+    made = found([*reversed(history()), NOW])
+    assert days(made) == [night_name(day) for day in range(1, 11)]
+    assert not any(past.left_out for past in made.nights)
+    assert made.new_baseline == []
+
+
+def test_runs_of_another_cell_or_suite_and_confirmations_and_later_nights_are_none() -> None:
+    others = [entry(1, cell="x"), entry(2, suite="x"), entry(3, role="rerun"), entry(21)]
+    assert days(found(others)) == []
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "why"),
+    [
+        (entry(5, status="failed", reasons=["out of memory"]), "failed: out of memory"),
+        (entry(5, status="invalid", reasons=["loss is NaN"]), "invalid: loss is NaN"),
+        (entry(5, slowed_by=0.5), "slowed on purpose by 50%"),
+        (entry(5, not_comparable=["profiled (--profile=nsys)"]), "profiled (--profile=nsys)"),
+        (other("environment", 5), "another environment: environment two -> environment one"),
+        (other("machine", 5), "another machine: machine two -> machine one"),
+        (other("benchmark", 5), "another benchmark: benchmark two -> benchmark one"),
+    ],
+)
+def test_what_no_baseline_may_hold_is_left_out_by_name(spoilt: FinishedRun, why: str) -> None:
+    made = found([entry(4), spoilt, entry(6)])
+    assert [past.left_out for past in made.nights] == ["", why, ""]
+    (point,) = left_out_points(made)
+    assert (point.run_id, point.used_as, point.why) == (spoilt.run_id, "left out", why)
+
+
+@pytest.mark.parametrize(
+    ("own", "across", "said"),
+    [
+        ([entry(4), other("environment", 5)], [], ["environment: environment two -> environment one"]),
+        # Looked for in the newest night that could be compared.
+        (
+            [other("machine", 5), entry(6, status="failed"), entry(7, slowed_by=0.5)],
+            [],
+            ["machine: machine two -> machine one"],
+        ),
+        ([other("environment", 5)], ["environment"], []),  # under test
+    ],
+)
+def test_a_change_since_the_night_before_is_said(own: list[FinishedRun], across: list[str], said: list[str]) -> None:
+    assert found(own, across=across).new_baseline == said
+
+
+def test_of_a_night_that_was_begun_twice_the_valid_run_counts() -> None:
+    twice = [entry(5, run_id="a", status="failed"), entry(5, run_id="b"), entry(5, run_id="c", status="failed")]
+    (past,) = found(twice).nights
+    assert past.entry.run_id == "b"
+
+
+def test_no_more_nights_are_looked_back_on_than_are_of_use() -> None:
+    many = [entry(1, night=f"2025{number:04d}T000000Z", slowed_by=0.5) for number in range(300)]
+    made = found(many)
+    assert days(made) == [f"2025{number:04d}T000000Z" for number in range(200, 300)]
+    assert [point.night for point in left_out_points(made)] == days(made)[-60:]
+
+
+def test_a_replayed_run_of_the_same_benchmark_is_a_night_whoever_started_it() -> None:
+    plain = entry(7, suite=None, cell=None, night=None, role=None, run_id="plain")
+    made = found(history(), [plain, other("benchmark", 8, suite=None, cell=None), *history()])
+    assert len(made.nights) == 10  # day 7 is there twice, and one night
+    alone = found([], [plain])
+    assert days(alone) == [night_name(7)]
+    assert found([plain]).nights == []  # beside tonight's runs only the suite's own count

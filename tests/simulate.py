@@ -1,0 +1,33 @@
+"""Simulates the nightly rule and prints its table of rates: false alarms, and how soon it finds a slowdown.
+
+    python tests/simulate.py [--histories=1000] [--seed=1]
+
+Exit code 1: a rate is worse than docs/gate.md promises. tests/simulation/test_rates.py runs a small size.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+if not __package__:  # run as a script: in the checkout's environment
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "launch"))
+    import _script  # noqa: F401
+
+import numpy as np
+
+from tests.auditing.table import markdown
+from tests.simulation.rates import SEED, lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--histories", type=int, default=1000, help="simulated histories of each row")
+    parser.add_argument("--seed", type=int, default=SEED)
+    asked = parser.parse_args()
+    found = list(lines(asked.histories, np.random.default_rng(asked.seed)))
+    print(markdown(found))
+    return 1 if any(line.holds is False for line in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
