@@ -101,8 +101,10 @@ def new_site() -> int:
 
 def site() -> int:
     """Folders, and the images or environments that the engines of a site run in; or what MLPerf reads there."""
+    from launch.assets import site_hub
+    from launch.environments import wanted
     from launch.environments.selection import refuse_unknown_engines
-    from launch.sites import site_hub, site_setup, wanted
+    from launch.sites import site_setup
 
     _refuse((DOWNLOAD, ASSET), "has no meaning with --site")
     if TASK.value == "mlperf":
@@ -158,8 +160,8 @@ def typed_image() -> str | None:
 
 def mlperf_data() -> int:
     """What an MLPerf benchmark reads, made on a site."""
+    from launch.environments import wanted
     from launch.mlperf.preparing import Preparation, prepare, preview
-    from launch.sites import wanted
 
     _refuse((BACKEND, ENGINE), "has no meaning with --task=mlperf")
     configs = places.configs()

@@ -12,13 +12,14 @@ from benchmarks.request import images
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import JobOptions, Site
 from launch.assets.needed import look_for, report
-from launch.preflight import job
-from launch.preflight.waiting import Came, Limits, Progress, wait
+from launch.slurm import helper_job
 from launch.slurm.client import Slurm
+from launch.slurm.waiting import Came, Limits, Progress, wait
 
 QUIET_SECONDS = 7200.0  # a download of terabytes grows all the while
 QUEUE_SECONDS = 3600.0
 SCRIPT = "prepare.sbatch"
+TEMPLATE = Path(__file__).with_name("prepare_mlperf.sbatch.j2")
 
 
 @dataclass(frozen=True)
@@ -91,27 +92,27 @@ def _refuse(work: Preparation) -> None:
 
 
 def _folder(work: Preparation) -> Path:
-    return job.new_folder(work.out, "preparing")
+    return helper_job.new_folder(work.out, "preparing")
 
 
 def render(work: Preparation, steps: list[PrepareStep], folder: Path) -> str:
     minutes = work.minutes or sum(step.minutes for step in steps)
-    return job.render(
-        "prepare_mlperf.sbatch.j2",
+    return helper_job.render(
+        TEMPLATE,
         folder,
         title=work.submission.title,
         site=work.site.name,
         model=work.submission.name,
-        directives=job.directives(work.options, job.IMPORT_NAME, 1, minutes, folder),
-        out=job.shell_word(str(work.out)),
-        image=job.shell_word(str(_image(work))),
-        inside=job.shell_word(work.submission.inside),
-        workdir=job.shell_word(work.submission.workdir),
+        directives=helper_job.directives(work.options, helper_job.SETUP_NAME, 1, minutes, folder),
+        out=helper_job.shell_word(str(work.out)),
+        image=helper_job.shell_word(str(_image(work))),
+        inside=helper_job.shell_word(work.submission.inside),
+        workdir=helper_job.shell_word(work.submission.workdir),
         steps=[
             {
                 "name": step.name,
                 "makes": step.makes,
-                "command": " ".join(job.shell_word(word) for word in step.command),
+                "command": " ".join(helper_job.shell_word(word) for word in step.command),
             }
             for step in steps
         ],
@@ -125,7 +126,7 @@ def _run(work: Preparation, steps: list[PrepareStep]) -> str:
     folder.mkdir(parents=True)
     write_atomically(folder / SCRIPT, text.encode())
     slurm = Slurm(work.site)
-    job_id = slurm.submit(folder / SCRIPT, job.job_environment())
+    job_id = slurm.submit(folder / SCRIPT, helper_job.job_environment())
     ends = [folder / f"{step.name}.end" for step in steps]
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
     # A file that was just made holds its word a moment later.

@@ -19,9 +19,9 @@ from benchmarks.values import Value
 from launch.environments import container_programs as programs
 from launch.environments import venvs
 from launch.environments.container_programs import Program
+from launch.environments.wanted import specs
 from launch.machine import machine_gpus
 from launch.machine.this_machine import host_memory_bytes
-from launch.sites.wanted import specs
 from launch.terminal.places import configs, stepmark_home
 
 NODE_CHECK = Path(__file__).resolve().parents[1] / "inside/node_check.py"

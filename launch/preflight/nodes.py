@@ -25,13 +25,14 @@ from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import plural
 from benchmarks.values import Hardware, JobOptions, Site, json_text
 from launch.environments import venvs
-from launch.preflight.job import REPOSITORY, PreflightJob, job_environment, new_folder, render_preflight
-from launch.preflight.waiting import Came, Limits, wait
-from launch.sites.wanted import specs, wanted_images
+from launch.environments.wanted import specs, wanted_images
+from launch.preflight.job import PreflightJob, render_preflight
 from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
+from launch.slurm.helper_job import REPOSITORY, job_environment, new_folder
 from launch.slurm.options import named
 from launch.slurm.parsing import Node
+from launch.slurm.waiting import Came, Limits, wait
 from launch.terminal import places
 
 CLOCK_SECONDS = 30

@@ -123,7 +123,7 @@ class LocalRunner(Runner):
             yield from _program_refusals(backend.plan(benchmark))
         yield from raised(runtime_of(benchmark, backend).refuse)
         if isinstance(backend, ReadsHub):
-            from launch.sites import site_hub
+            from launch.assets import site_hub
 
             yield from raised(lambda: site_hub.refuse(benchmark, backend))
         if machine_gpus.found().gpus:  # otherwise only the plan is looked at, and may be for any site

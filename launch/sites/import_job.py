@@ -12,15 +12,16 @@ from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import bytes_text
 from launch.environments import image_files
 from launch.environments.python_report import PROGRAM
-from launch.preflight import job
-from launch.preflight.waiting import Came, Limits, Progress, wait
-from launch.sites.wanted import WantedImage, Work, wanted_images
+from launch.environments.wanted import WantedImage, Work, wanted_images
+from launch.slurm import helper_job
 from launch.slurm.client import Slurm
+from launch.slurm.waiting import Came, Limits, Progress, wait
 
 MINUTES_AN_IMAGE = 60  # 20 GB from a registry, then packed anew
 QUIET_SECONDS = 1800.0
 QUEUE_SECONDS = 3600.0
 SCRIPT = "import_images.sbatch"
+TEMPLATE = Path(__file__).with_name("import_images.sbatch.j2")
 
 
 class Failure(NamedTuple):
@@ -51,7 +52,7 @@ def plan(work: Work) -> ImportJob:
     there = [image for image in asked_for if image not in to_import and not image_files.broken(image.path)]
     to_check = [image for image in there if not image_files.is_known(image.path)]
     return ImportJob(
-        work, job.new_folder(work.out.absolute(), f"setup-{work.site.name}"), wanted, to_import, to_check
+        work, helper_job.new_folder(work.out.absolute(), f"setup-{work.site.name}"), wanted, to_import, to_check
     )
 
 
@@ -63,7 +64,7 @@ def run(planned: ImportJob) -> dict[str, Failure]:
     planned.folder.mkdir(parents=True)
     write_atomically(script, text.encode())
     slurm = Slurm(planned.work.site)
-    job_id = slurm.submit(script, job.job_environment())
+    job_id = slurm.submit(script, helper_job.job_environment())
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
     ends = [planned.folder / f"{_key(image)}.end" for image in planned.images]
     ended = wait(slurm, job_id, _progress(planned, job_id), lambda: all(end.exists() for end in ends), limits)
@@ -78,19 +79,19 @@ def run(planned: ImportJob) -> dict[str, Failure]:
 
 def render(planned: ImportJob) -> str:
     minutes = planned.work.minutes or MINUTES_AN_IMAGE * len(planned.images)
-    lines = job.directives(planned.work.options, job.IMPORT_NAME, 1, minutes, planned.folder)
-    return job.render(
-        "import_images.sbatch.j2",
+    lines = helper_job.directives(planned.work.options, helper_job.SETUP_NAME, 1, minutes, planned.folder)
+    return helper_job.render(
+        TEMPLATE,
         planned.folder,
         site=planned.work.site.name,
         directives=[*lines, "--dependency=singleton"],
-        program=PROGRAM.relative_to(job.REPOSITORY),
+        program=PROGRAM.relative_to(helper_job.REPOSITORY),
         images=[
             {
                 "comment": f"{image.image}: {', '.join(image.engines)}",
                 "key": _key(image),
-                "uri": job.shell_word(images.import_uri(image.image)) if image in planned.to_import else None,
-                "file": job.shell_word(str(image.path)),
+                "uri": helper_job.shell_word(images.import_uri(image.image)) if image in planned.to_import else None,
+                "file": helper_job.shell_word(str(image.path)),
                 "modules": image.modules,
             }
             for image in planned.images

@@ -26,12 +26,12 @@ from benchmarks.values import Container, Hardware, JobOptions, Site
 from benchmarks.values import Slurm as SlurmOfSite
 from launch.machine.processes import REPOSITORY, interrupted_once
 from launch.preflight import nodes as preflights
-from launch.preflight.waiting import Limits
 from launch.sites import asking, site_draft
 from launch.sites.site_draft import Draft, Fact, NodeFacts, PartitionFacts, SlurmFacts
 from launch.sites.site_setup import ANSWER_SECONDS
 from launch.slurm import options as job_options
 from launch.slurm.client import Slurm
+from launch.slurm.waiting import Limits
 from launch.terminal import documents, output, places
 from launch.terminal.output import answer, document
 from launch.terminal.progress import say, shown

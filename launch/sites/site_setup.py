@@ -13,9 +13,10 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkErr
 from benchmarks.request import images
 from benchmarks.text import aligned, plural
 from benchmarks.values import Site
+from launch.assets import site_hub
 from launch.environments import image_files, own_python
-from launch.sites import import_job, site_hub
-from launch.sites.wanted import WantedImage, Work, engine_of
+from launch.environments.wanted import WantedImage, Work, engine_of
+from launch.sites import import_job
 from launch.slurm.client import Slurm
 from launch.terminal import documents
 from launch.terminal.output import answer

@@ -18,11 +18,11 @@ from benchmarks.job_record import JOB_SCRIPT, SUBMITTED, Submitted
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.secret_rules import hidden, shell_secrets
 from benchmarks.values import Benchmark, JobOptions, Labels, Plan
+from launch.assets import site_hub
 from launch.environments.selection import runtime_of
 from launch.machine.processes import REPOSITORY, inherited_environment
 from launch.running import provenance
 from launch.running.execute import begin
-from launch.sites import site_hub
 from launch.slurm import job_script
 from launch.slurm.client import Slurm
 from launch.slurm.options import kept_from_job, not_adopted

@@ -18,10 +18,11 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.job_record import SchedulerEnd
 from benchmarks.values import Container, JobOptions, Site
 from benchmarks.values import Slurm as SlurmSite
-from launch.preflight import job, nodes, waiting
-from launch.preflight.waiting import Limits
+from launch.preflight import job, nodes
+from launch.slurm import waiting
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, QueueState
+from launch.slurm.waiting import Limits
 from tests import forked
 from tests.end_to_end.clusters import ClusterOfTests
 from tests.launch.private_cluster_fixture import RunningCluster

@@ -146,13 +146,11 @@ def test_a_page_leaves_out_what_still_trains_and_says_so(run: Any, two_runs: Pat
 
 
 @pytest.mark.parametrize("name", ["beef", f"results/{RUN.replace('eeab', 'beef')}", "beef --output_dir=elsewhere"])
-def test_one_run_is_listed_and_timed_by_a_part_of_its_name(run: Any, two_runs: Path, name: str) -> None:
+def test_one_run_is_listed_by_a_part_of_its_name(run: Any, two_runs: Path, name: str) -> None:
     if "elsewhere" in name:
         two_runs.rename(two_runs.with_name("elsewhere"))
     listed = json.loads(run("runs", *name.split(), "--json").stdout)
     assert [entry["run_id"] for entry in listed["runs"]] == [RUN.replace("eeab", "beef")]
-    timed = json.loads(run("timing", "--window=steady", *name.split(), "--json").stdout)
-    assert [Path(row["path"]).name for row in timed["rows"]] == [RUN.replace("eeab", "beef")]
 
 
 def test_a_renamed_run_is_found_by_its_folder_and_by_the_name_on_its_page(run: Any, two_runs: Path) -> None:

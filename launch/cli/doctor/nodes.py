@@ -18,10 +18,10 @@ from benchmarks.preflight.report import report_text
 from launch.cli.command import refuse_more
 from launch.preflight import nodes as preflights
 from launch.preflight.job import render_preflight
-from launch.preflight.waiting import Limits
 from launch.slurm import job_flags
 from launch.slurm.client import Slurm
 from launch.slurm.options import choose, refuse_without_slurm
+from launch.slurm.waiting import Limits
 from launch.terminal import places
 from launch.terminal.output import answer, text_alone
 from launch.terminal.progress import say

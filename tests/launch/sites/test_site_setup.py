@@ -16,10 +16,10 @@ from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.values import Container, JobOptions, Site, Slurm
-from launch.environments import image_files, venvs
-from launch.sites import site_setup, wanted
+from launch.environments import image_files, venvs, wanted
+from launch.environments.wanted import Work
+from launch.sites import site_setup
 from launch.sites.site_setup import Row, State
-from launch.sites.wanted import Work
 from tests import forked
 from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
 from tests.launch.private_cluster_fixture import RunningCluster

@@ -12,8 +12,9 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions, Site, Slurm
-from launch.sites import site_hub, site_setup
-from launch.sites.wanted import Work
+from launch.assets import site_hub
+from launch.environments.wanted import Work
+from launch.sites import site_setup
 from nemo_backend import BACKEND
 from tests.launch.assets.file_server import FileServer, serving
 
