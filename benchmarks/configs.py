@@ -18,7 +18,6 @@ import yaml
 
 from benchmarks import files
 from benchmarks.errors import RequestError, UnknownName, nearest
-from benchmarks.request.profiling import ProfileDefaults, ProfileTable
 from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
 from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from benchmarks.mlperf.definitions import MlperfBenchmark
     from benchmarks.mlperf.submission import Submission
     from benchmarks.nightly.values import Suite
+    from benchmarks.request.profiling import ProfileDefaults
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
@@ -177,8 +177,10 @@ class Configs:
             _refuse_unknown(row.models, self.names("models"), f"{self.path('assets', row.name)}: models")
         return rows
 
-    def profile_defaults(self, task: str) -> ProfileDefaults:
+    def profile_defaults(self, task: str) -> "ProfileDefaults":
         """What a profiler records of a task where nobody says what."""
+        from benchmarks.request.profiling import ProfileTable
+
         path = self.root / "profiles.yml"
         table: ProfileTable = self._once(path, lambda: read_yaml(path, ProfileTable))
         _refuse_unknown([task], list(table.tasks), f"{path}: tasks")

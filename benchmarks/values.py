@@ -445,6 +445,8 @@ class Plan(Value, frozen=True):
 
 # --- run --------------------------------------------------------------------------------------
 
+PROFILER = "profiler"  # why a step is excluded that was recorded, or is next to one that was
+
 
 class Step(Value, frozen=True, gc=False):  # a log has millions, and none can be part of a cycle
     """One training step as the run reported it. Lines of steps.jsonl."""

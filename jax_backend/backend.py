@@ -1,19 +1,19 @@
 """The MaxText backend: what Stepmark asks of a framework, answered for MaxText. Imports no framework."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat, SideProgram
+from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat, SideProgram
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import program
 from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, RunRecord, Scalar, Step
-from jax_backend import layout, lora, memory, phases, planning, xla_flags
+from jax_backend import memory, phases, planning
 
 if TYPE_CHECKING:
     from benchmarks.compilation.compiled import Job
@@ -42,7 +42,7 @@ class MaxTextBackend:
     name = "jax"
     title = "MaxText (JAX)"
     engines = ("maxtext",)
-    layout_settings = frozenset(layout.AXES)
+    layout_settings = frozenset(planning.AXES)
     reserved_variables = ("JAX_", "M_", "LIBTPU_INIT_ARGS")  # MaxText reads M_<SETTING> as a setting
     reserved_settings: Mapping[str, str] = planning.RESERVED
     profiles = frozenset({"nsys", "xplane", "nccl"})
@@ -52,15 +52,12 @@ class MaxTextBackend:
     settings = staticmethod(maxtext_settings)
     storage = staticmethod(memory.storage)
     plan = staticmethod(phases.plan)
-    lora = staticmethod(lora.of_knobs)
     profile_key = staticmethod(phases.profile_key)
     check_phase = staticmethod(phases.check_phase)
     needs_transformer_engine = staticmethod(planning.needs_transformer_engine)
-    flag_group = staticmethod(xla_flags.group_for)
-    flags_check = staticmethod(xla_flags.check)
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:  # noqa: ARG002 - every axis is stated
-        return layout.parallelism(knobs)
+        return planning.parallelism(knobs)
 
     def layout_settings_for(
         self,
@@ -69,17 +66,37 @@ class MaxTextBackend:
         gpus: int,
         hardware: Hardware,
     ) -> dict[str, Scalar] | None:
-        return layout.settings_for(parallelism, gpus, hardware)
+        return planning.layout_settings_for(parallelism, gpus, hardware)
+
+    # What only some runs need is loaded by them.
+
+    def lora(self, knobs: Mapping[str, Scalar]) -> Lora:
+        from jax_backend import lora
+
+        return lora.of_knobs(knobs)
 
     def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - there is one
+        from jax_backend import lora
+
         return lora.settings_for(wanted)
 
+    def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
+        from jax_backend import xla_flags
+
+        return xla_flags.group_for(name, hardware)
+
+    def flags_check(self, flags: list[str]) -> FlagsCheck:
+        from jax_backend import xla_flags
+
+        return xla_flags.check(flags)
+
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
-        return [
-            *planning.refusals(benchmark),
-            *lora.refusals(benchmark),
-            *phases.refusals(benchmark),
-        ]
+        adapters: Iterator[RequestError] = iter(())
+        if benchmark.lora is not None or any(name.startswith("lora") for name in benchmark.overrides):
+            from jax_backend import lora
+
+            adapters = lora.refusals(benchmark)
+        return [*planning.refusals(benchmark), *adapters, *phases.refusals(benchmark)]
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:  # noqa: ARG002 - one engine
         return EnvironmentSpec(

@@ -15,7 +15,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import program as inside
 from benchmarks.values import Benchmark, CompileTarget, Hardware, Scalar
-from jax_backend import layout, phases, planning
+from jax_backend import phases, planning
 
 NEEDS_A_DRIVER, STANDS_IN = "cudnn_flash_te", "cudnn_flash_jax"
 
@@ -59,7 +59,7 @@ def job(name: str, benchmark: Benchmark) -> Job:
         target=target(benchmark.hardware),
         devices=benchmark.gpus,
         nodes=benchmark.nodes,  # as slices: to XLA all GPUs of a slice are of one NVLink domain
-        words={**layout.AXIS_WORDS, "stage": "pipeline"},
+        words={**planning.AXIS_WORDS, "stage": "pipeline"},
         replaced=dict.fromkeys(changed, why),
     )
 

@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from benchmarks.backend import FlagGroup
 from benchmarks.errors import RequestError
-from benchmarks.request import slowdown
-from benchmarks.request.framework import program
-from benchmarks.request.profiling import disturbed_steps, nccl_trace_environment, report_name, under_nsys
+from benchmarks.request.framework import program, slowdown_option
 from benchmarks.request.settings import PGLE_PROFILE
 from benchmarks.text import spans_text
 from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar
-from jax_backend import planning, xla_flags
+from jax_backend import planning
 
 LOCK = Path(__file__).with_name("requirements.lock")
 CUDA_LOCK = Path(__file__).with_name("requirements-cuda.lock")
@@ -74,7 +73,7 @@ def plan(benchmark: Benchmark) -> Plan:
 def check_phase(benchmark: Benchmark) -> Phase:
     """The measured phase's worker with --check. It asks jaxlib about XLA_FLAGS: here those of all phases at once."""
     phases, extra = plan(benchmark).phases, _measured_options(benchmark)
-    group = xla_flags.group("pgle_profile").flags if any(phase.name == PROFILE for phase in phases) else {}
+    group = _flag_group("pgle_profile").flags if any(phase.name == PROFILE for phase in phases) else {}
     flags = {name: value for name, value in {**group, **extra.flags}.items() if name != PGLE_PROFILE}
     from benchmarks.runs import first_check
 
@@ -86,12 +85,18 @@ def check_phase(benchmark: Benchmark) -> Phase:
     )
 
 
+def _flag_group(name: str) -> FlagGroup:
+    from jax_backend import xla_flags  # only some runs need it
+
+    return xla_flags.group(name)
+
+
 def profile_folder(benchmark: Benchmark) -> str:
     return MADE_BEFORE if benchmark.pgle_profile else MADE_HERE
 
 
 def _profile(benchmark: Benchmark) -> Phase:
-    group = xla_flags.group("pgle_profile")
+    group = _flag_group("pgle_profile")
     changed = _recording(RECORDED, "nsys") | {"steps": PROFILED_STEPS}
     extra = WorkerOptions(["--hlo_dir={phase_dir}/hlo"], changed, group.flags, group.environment)
     return _training(benchmark, PROFILE, extra, RECORDED, "-prof")
@@ -125,25 +130,29 @@ def _measured(benchmark: Benchmark) -> Phase:
 def _measured_options(benchmark: Benchmark) -> WorkerOptions:
     """By --pgle, --profile and --inject_slowdown: of the measured phase."""
     options, changed, flags, variables = _with_pgle(benchmark)
-    options = [*options, *slowdown.option(benchmark)]
+    options = [*options, *slowdown_option(benchmark)]
     profiling = _of_processes(benchmark)
     if profiling is not None:
+        from benchmarks.request.profiling import disturbed_steps
+
         disturbed = disturbed_steps(profiling)
         options.append(f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}")
         options.append(f"--recorded_ranks={spans_text(profiling.ranks)}")
         changed = changed | _recording(profiling, benchmark.profile)
     if benchmark.profile == "nccl":
+        from benchmarks.request.profiling import nccl_trace_environment
+
         variables = variables | nccl_trace_environment()
     return WorkerOptions(options, changed, flags, variables)
 
 
 def _with_pgle(benchmark: Benchmark) -> WorkerOptions:
     if benchmark.pgle == "nsys":
-        group, folder = xla_flags.group("pgle_perf"), profile_folder(benchmark)
+        group, folder = _flag_group("pgle_perf"), profile_folder(benchmark)
         options = [f"--pgle_profile={folder}/profile.json", "--hlo_dir={phase_dir}/hlo"]
         return WorkerOptions(options, {}, group.flags | {PGLE_PROFILE: f"{folder}/{PROFILE_FILE}"}, group.environment)
     if benchmark.pgle == "auto":
-        group = xla_flags.group("pgle_auto")
+        group = _flag_group("pgle_auto")
         options = [f"--pgle_runs={PROFILING_RUNS}", f"--pgle_settling={SETTLING_STEPS}"]
         return WorkerOptions(
             options, {}, group.flags, group.environment | {"JAX_PGLE_PROFILING_RUNS": str(PROFILING_RUNS)}
@@ -177,6 +186,8 @@ def _training(
     tasks = planning.tasks_per_node(benchmark)
     command = planning.worker_command(benchmark, extra.options, extra.changed)
     if recorded is not None:
+        from benchmarks.request.profiling import report_name, under_nsys
+
         output = "{phase_dir}/" + report_name(benchmark, suffix)
         command = under_nsys(recorded, output, command, on_gpu=benchmark.hardware.kind == "gpu")
     return Phase(
@@ -195,7 +206,10 @@ def _training(
 
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
-    yield from xla_flags.refusals(benchmark.xla_flags, benchmark.hardware)
+    if benchmark.xla_flags:
+        from jax_backend import xla_flags
+
+        yield from xla_flags.refusals(benchmark.xla_flags, benchmark.hardware)
     recorded = _of_processes(benchmark)
     if recorded is not None and not recorded.ranks:
         yield RequestError(
@@ -227,7 +241,7 @@ def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
     """What --set says of a flag or variable that the phases fill themselves would be lost in one of them."""
     if benchmark.pgle == "off":
         return
-    groups = [xla_flags.group(name) for name in GROUPS[benchmark.pgle]]
+    groups = [_flag_group(name) for name in GROUPS[benchmark.pgle]]
     filled = {name: value for group in groups for name, value in group.flags.items()}  # the measured phase's last
     variables = {f"env.{name}" for group in groups for name in group.environment} | {"env.TF_CPP_MIN_LOG_LEVEL"}
     for name, value in benchmark.overrides.items():

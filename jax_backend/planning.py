@@ -1,6 +1,7 @@
 """A Benchmark -> what a MaxText program is told: settings, environment variables, XLA flags; and what it refuses."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import gcd, prod
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
@@ -15,8 +16,8 @@ from benchmarks.request.framework import (
     words_of,
 )
 from benchmarks.request.resolve import over_nodes
-from benchmarks.values import Benchmark, Model, Scalar
-from jax_backend import layout, lora, memory
+from benchmarks.values import Benchmark, Hardware, Model, Parallelism, Scalar
+from jax_backend import memory
 
 ENVIRONMENT_NAME = "jax-maxtext"
 SYNTHETIC = "synthetic"
@@ -102,6 +103,11 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
     """
     share = benchmark.parallelism
     batch = benchmark.micro_batch_size * share.data * share.fsdp / benchmark.gpus
+    adapters: dict[str, Scalar] = {}
+    if benchmark.lora is not None:
+        from jax_backend import lora
+
+        adapters = lora.told(benchmark)
     settings: dict[str, Scalar] = {
         **EVERY_RUN,
         "hardware": MAXTEXT_HARDWARE[benchmark.hardware.kind],
@@ -111,8 +117,8 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
         "per_device_batch_size": int(batch) if batch == int(batch) else batch,
         "gradient_accumulation_steps": benchmark.gradient_accumulation,
         **benchmark.knobs,
-        **layout.explicit(benchmark.knobs),
-        **{name: value for name, value in lora.told(benchmark).items() if name not in benchmark.knobs},
+        **stated_layout(benchmark.knobs),
+        **{name: value for name, value in adapters.items() if name not in benchmark.knobs},
         **(changed or {}),
     }
     return words_of(settings)
@@ -210,7 +216,7 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     yield from model_without_settings(benchmark)
-    shared, nodes = layout.between_nodes(benchmark.knobs), 1 if benchmark.hardware.kind == "cpu" else benchmark.nodes
+    shared, nodes = between_nodes(benchmark.knobs), 1 if benchmark.hardware.kind == "cpu" else benchmark.nodes
     if shared != nodes:
         yield RequestError(
             f"dcn_* settings share the work among {shared} nodes, MaxText sees {nodes}",
@@ -234,3 +240,74 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             why="flash attention kernels are made for accelerators",
             next_command="--set=attention=dot_product",
         )
+
+
+# --- the mesh -----------------------------------------------------------------------------------
+# ici_* axes are within a node (or one machine), dcn_* axes between nodes.
+
+# axis of MaxText's mesh -> Stepmark's word for what it shares
+AXIS_WORDS = {
+    "data": "data",
+    "fsdp": "fsdp",
+    "fsdp_transpose": "fsdp",
+    "context": "context",
+    "tensor": "tensor",
+    "tensor_sequence": "tensor",
+    "pipeline": "pipeline",
+}
+AXES = tuple(f"{network}_{axis}_parallelism" for network in ("ici", "dcn") for axis in AXIS_WORDS)
+
+# MaxText leaves these to the device count (-1); a resolved benchmark leaves nothing open.
+MAXTEXT_AUTOMATIC = ("ici_fsdp_parallelism", "dcn_data_parallelism")
+
+
+def parallelism(knobs: dict[str, Scalar]) -> Parallelism:
+    shares: dict[str, int] = {}
+    for axis, word in AXIS_WORDS.items():
+        shares[word] = shares.get(word, 1) * prod(_size(knobs, network, axis) for network in ("ici", "dcn"))
+    return Parallelism(**shares)
+
+
+def between_nodes(knobs: dict[str, Scalar]) -> int:
+    """How many shares the dcn_* axes make."""
+    return prod(_size(knobs, "dcn", axis) for axis in AXIS_WORDS)
+
+
+def _size(knobs: dict[str, Scalar], network: str, axis: str) -> int:
+    name = f"{network}_{axis}_parallelism"
+    size = int(knobs.get(name, 1))
+    if size < 1:
+        raise RequestError(
+            f"{name}={size}: a layout must be stated, not left to the device count",
+            where=f"--set={name}",
+            next_command=f"--set={name}=N with N of 1 or more",
+        )
+    return size
+
+
+def stated_layout(knobs: dict[str, Scalar]) -> dict[str, Scalar]:
+    """The layout settings with MaxText's automatic ones written out."""
+    return {**dict.fromkeys(MAXTEXT_AUTOMATIC, 1), **{k: v for k, v in knobs.items() if k in AXES}}
+
+
+# From the innermost: what talks most stays within a node.
+PLACED_INSIDE_OUT = ("tensor", "context", "fsdp", "data")
+ALWAYS_STATED = ("fsdp", "data")  # a recipe's own sizes must not stay in force
+
+
+def layout_settings_for(share: Parallelism, gpus: int, hardware: Hardware) -> dict[str, Scalar] | None:
+    """The settings that make a layout. None: a pipeline, whose schedule MaxText wants to be told by more settings."""
+    if share.pipeline > 1 or share.virtual_pipeline > 1:
+        return None
+    room = gpus if hardware.kind == "cpu" else min(gpus, hardware.devices_per_node)
+    found: dict[str, Scalar] = {}
+    for axis in PLACED_INSIDE_OUT:
+        size: int = getattr(share, axis)
+        inside = gcd(size, room)
+        room //= inside
+        if axis == "tensor" and inside < size:
+            return None  # it talks in the middle of every layer: not over the network
+        for network, part in (("ici", inside), ("dcn", size // inside)):
+            if part > 1 or axis in ALWAYS_STATED:
+                found[f"{network}_{axis}_parallelism"] = part
+    return found

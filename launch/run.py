@@ -153,7 +153,7 @@ def _refuse_flags(site: "Site") -> None:
 
 def _list(configs: "Configs") -> None:
     from benchmarks.machine.machine_gpus import HERE
-    from benchmarks.request import flag_lists
+    from benchmarks.request.resolve import whole_number
     from launch.cli.listing import listing, listing_text
 
     hardware = FLAGS.hardware
@@ -168,7 +168,7 @@ def _list(configs: "Configs") -> None:
         task=FLAGS.task if FLAGS["task"].present else None,
         dtype=FLAGS.dtype,
         hardware=hardware,
-        gpus=flag_lists.number("gpus", FLAGS.gpus) if FLAGS.gpus else None,
+        gpus=whole_number("gpus", FLAGS.gpus) if FLAGS.gpus else None,
     )
     output.answer({heading: dict(rows) for heading, rows in sections.items()}, lambda: listing_text(sections))
 
@@ -279,7 +279,7 @@ def _run_one(request: "Request", runner: "Runner") -> int:
     else:
         print(f"{run_id}\n  next  python launch/status.py --follow {shlex.quote(str(path))}")
     if output.wanted():
-        from launch.running.showing import runs_document
+        from launch.running.screen import runs_document
 
         output.document(runs_document([folder]))
     return code

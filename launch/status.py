@@ -40,7 +40,7 @@ from benchmarks.runs.runfolder import RunFolder
 from benchmarks.runs.short_names import short_names
 from benchmarks.text import columns, seconds_text
 from launch.cli.command import run_main
-from launch.running.showing import runs_document, show_result
+from launch.running.screen import runs_document, show_result
 from launch.slurm.client import slurm_of
 from launch.slurm.collect import collect
 from launch.slurm.run_states import RunState, states

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest
-from benchmarks.request import slowdown
 from benchmarks.request.framework import (
     DIMENSIONS_ARE_THE_MODELS,
     FILLED,
     model_without_settings,
     program,
+    slowdown_option,
     text_of,
     unknown_values,
     without_effect,
@@ -171,7 +171,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         f"--tasks_per_node={benchmark.gpus // benchmark.nodes}",
         f"--tokens_per_step={benchmark.tokens_per_step}",
         *profiles.worker_options(benchmark.profiling),
-        *slowdown.option(benchmark),
+        *slowdown_option(benchmark),
         "--",
         *words_of(nemo_settings(benchmark)),
     ]

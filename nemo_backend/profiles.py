@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from benchmarks.request.profiling import (
-    PROFILER,
     disturbed_steps,
     nccl_trace_environment,
     report_name,
     under_nsys,
 )
 from benchmarks.text import spans_text
-from benchmarks.values import Benchmark, Phase, Profiling, Step
+from benchmarks.values import PROFILER, Benchmark, Phase, Profiling, Step
 
 NSYS = "nsys"
 NCCL = "nccl"

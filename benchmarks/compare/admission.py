@@ -13,7 +13,7 @@ from benchmarks.compare.intervals import FEWEST_RUNS
 from benchmarks.compare.metrics import other_dimensions
 from benchmarks.compare.runs import Chosen, ComparedRun, Runs
 from benchmarks.compare.values import Caution, Side
-from benchmarks.request.flag_lists import LISTED
+from benchmarks.request.resolve import LISTED
 from benchmarks.text import plural, reasons_text
 
 # What all runs of a side share; else its figures would be those of a mixture.

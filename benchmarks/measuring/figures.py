@@ -16,8 +16,7 @@ from benchmarks.measuring.utilisation import (
     mfu,
 )
 from benchmarks.measuring.window import ARTEFACT, choose_window, consistency, missing_steps
-from benchmarks.request.profiling import PROFILER
-from benchmarks.values import Seconds, Step, Value, Window
+from benchmarks.values import PROFILER, Seconds, Step, Value, Window
 
 SECONDS_A_DAY = 86_400
 # What follows from the step times, and is unknown with them.

@@ -13,9 +13,8 @@ from benchmarks.measuring.figures import Figures, SecondsPerStep, measure, no_fi
 from benchmarks.measuring.utilisation import Mfu, Workload, workload_of
 from benchmarks.model import flops
 from benchmarks.telemetry.gpu import lost_gpus
-from benchmarks.telemetry.ranks import RankSpread, rank_spread
 from benchmarks.telemetry.samples import Recorded
-from benchmarks.telemetry.summary import Telemetry, of_run
+from benchmarks.telemetry.summary import RankSpread, Telemetry, of_run, rank_spread
 from benchmarks.values import (
     Benchmark,
     BenchmarkName,

@@ -12,9 +12,7 @@ from typing import NamedTuple
 from benchmarks.errors import RequestError, UnknownName, nearest
 from benchmarks.nightly.rule import CONFIRMATIONS
 from benchmarks.nightly.values import Matrix, Metric, Suite
-from benchmarks.request import flag_lists
-from benchmarks.request.flag_lists import LISTED, NUMBERS
-from benchmarks.request.resolve import Request
+from benchmarks.request.resolve import LISTED, NUMBERS, Request, requests_of
 from benchmarks.runs.finished_run import FinishedRun
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -115,7 +113,7 @@ def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterat
     }
     rest = {"site": site, "steps": block.steps, "window": block.window, "data": block.data, "settings": settings}
     lists = {name: _list_text(getattr(block, name)) for name in LISTED}
-    for request in flag_lists.cells(lists, {**rest, "inject_slowdown": slowdown}):
+    for request in requests_of(lists, {**rest, "inject_slowdown": slowdown}):
         typed = [(name, getattr(request, name)) for name in LISTED if lists[name] is not None]
         said = [(name, value) for name, value in typed if (name, value) not in SILENT]
         words = [f"{value}{name}" if name in NUMBERS else str(value) for name, value in said]

@@ -28,6 +28,14 @@ def whole(value: Scalar) -> Scalar:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def slowdown_option(benchmark: Benchmark) -> list[str]:
+    """Return what the worker of the measured phase gets for --inject_slowdown; empty if no step is slowed.
+
+    How a worker slows its steps is in worker_kit.py.
+    """
+    return [f"--inject_slowdown={benchmark.inject_slowdown:g}"] if benchmark.inject_slowdown else []
+
+
 # --- refusals -----------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ from benchmarks.errors import RequestError
 from benchmarks.text import spans_text
 from benchmarks.values import Benchmark, Phase, Profiling, Value
 
-PROFILER = "profiler"  # why a step is left out that was recorded, or is next to one that was
 WITH_STEPS = ("nsys", "xplane")  # the kinds that record some steps; a trace of NCCL's calls is of the whole run
 
 

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from benchmarks.backend import Backend, GuidedByProfiles, NeedsTransformerEngine, Profiles
 from benchmarks.errors import OtherGpus, RequestError, UnknownName
-from benchmarks.request.slowdown import refuse_slowdown
 from benchmarks.request.window_rule import check_rule, last_step_wanted
 from benchmarks.values import Benchmark
+
+MOST_SLOWED = 10.0  # eleven times as long: nobody needs more to be seen
 
 
 def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
@@ -20,7 +21,7 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
     if benchmark.site.slurm is not None:
         for refusal in without_transformer_engine(benchmark, backend):
             raise refusal
-    refuse_slowdown(benchmark, backend)
+    _refuse_slowdown(benchmark, backend)
 
 
 def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterator[RequestError]:
@@ -119,4 +120,34 @@ def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
             f"sequence length {benchmark.sequence_length} is over the {model.max_sequence_length} of {model.name}",
             where="--set=sequence_length",
             next_command=f"--set=sequence_length={model.max_sequence_length}",
+        )
+
+
+def _refuse_slowdown(benchmark: Benchmark, backend: Backend) -> None:
+    """After all other refusals: it asks the backend for its plan."""
+    if not benchmark.inject_slowdown:
+        return
+    asked, leave_out = f"--inject_slowdown={benchmark.inject_slowdown:g}", "leave --inject_slowdown out"
+    if not 0 <= benchmark.inject_slowdown <= MOST_SLOWED:  # nor is what is no number
+        why = "it is the part of its own time by which every step is made longer: 0.5 for half as much again"
+        raise RequestError(
+            f"{asked}: it must be from 0 to {MOST_SLOWED:g}",
+            where="--inject_slowdown",
+            why=why,
+            next_command="--inject_slowdown=0.5",
+        )
+    for flag, value, off, why in (
+        ("--profile", benchmark.profile, "none", "the figures of a profiled run are never compared"),
+        ("--pgle", benchmark.pgle, "off", "a slowed step hides what PGLE gains"),
+    ):
+        if value != off:
+            what, typed = f"--inject_slowdown does not go with {flag}={value}", f"{asked} {flag}={value}"
+            raise RequestError(what, where=typed, why=why, next_command=f"leave --inject_slowdown or {flag} out")
+    measured = [phase for phase in backend.plan(benchmark).phases if phase.writes_steps][-1]
+    if not any(word.startswith("--inject_slowdown=") for word in measured.command):
+        raise RequestError(
+            f"{backend.title} with engine {benchmark.engine} has no --inject_slowdown",
+            where=f"{asked} --backend={backend.name} --engine={benchmark.engine}",
+            why="nothing of ours runs inside its program that could make a step longer",
+            next_command=leave_out,
         )

@@ -3,9 +3,10 @@
 It reads the secret variables of the shell (secret_rules.py), only to refuse their values.
 """
 
+import itertools
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -19,8 +20,6 @@ from benchmarks.backend import (
     offered,
 )
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
-from benchmarks.request import images
-from benchmarks.request.profiling import ProfileDefaults, choose_profiling
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
 from benchmarks.secret_rules import refuse_secrets, secrets_here
@@ -35,6 +34,7 @@ from benchmarks.values import (
     Overlay,
     Parallelism,
     Peak,
+    Profiling,
     Recipe,
     RecipeReference,
     Scalar,
@@ -43,6 +43,9 @@ from benchmarks.values import (
     When,
     to_builtins,
 )
+
+if TYPE_CHECKING:
+    from benchmarks.request.profiling import ProfileDefaults
 
 ANY = "*"
 RUNTIMES = ("venv", "container", "python")
@@ -79,6 +82,50 @@ class Request(Value, frozen=True):
     image: str | None = None  # a container image, or the path of its file
     runtime: str | None = None  # instead of the site's
     python: str | None = None  # the path of an interpreter, instead of the site's
+
+
+# --- lists in flags, such as --gpus=64,128 ------------------------------------------------------
+
+# The first varies slowest; pgle fastest, so that the runs of a pair are neighbours.
+LISTED = ("backend", "model", "task", "engine", "dtype", "hardware", "gpus", "nodes", "pgle")
+NUMBERS = ("gpus", "nodes")
+
+
+def requests_of(lists: Mapping[str, str | None], rest: Mapping[str, Any]) -> list[Request]:
+    """Return a request for every combination of what the flags of LISTED name, in the order typed.
+
+    `rest` is the same for all.
+    """
+    axes = [_values_of(name, lists.get(name)) for name in LISTED]
+    typed = [name for name in LISTED if lists.get(name) is not None]
+    combinations = itertools.product(*(axis for axis in axes if axis))
+    return [msgspec.convert({**rest, **dict(zip(typed, values, strict=True))}, Request) for values in combinations]
+
+
+def _values_of(name: str, text: str | None) -> list[int | str]:
+    if text is None:
+        return []
+    words = [word.strip() for word in text.split(",")]
+    if "" in words:
+        rest = ",".join(filter(None, words)) or "..."
+        raise RequestError(f"--{name}={text}: a name is empty", where=f"--{name}", next_command=f"--{name}={rest}")
+    values: list[int | str] = [whole_number(name, word) if name in NUMBERS else word for word in words]
+    twice = next((value for value in values if values.count(value) > 1), None)
+    if twice is not None:
+        what, repeats = f"--{name}={text}: {twice} is named twice", "--repeats=N runs every cell N times"
+        raise RequestError(what, where=f"--{name}", why="two cells would differ in nothing", next_command=repeats)
+    return values
+
+
+def whole_number(name: str, word: str) -> int:
+    digits = word.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:
+        what = f"--{name}: '{word}' is no whole number"
+        raise RequestError(what, where=f"--{name}", next_command=f"--{name}=8, or 8,16 for both")
+    return int(word)
+
+
+# --- a request as a command ---------------------------------------------------------------------
 
 
 def command_of(request: Request, command: str) -> str:
@@ -137,7 +184,7 @@ class ConfigSource(Protocol):
     def site(self, name: str) -> Site: ...
     def way_on(self, hardware: str) -> str: ...
     def recipes(self, backend: str | None = None) -> list[Recipe]: ...
-    def profile_defaults(self, task: str) -> ProfileDefaults: ...
+    def profile_defaults(self, task: str) -> "ProfileDefaults": ...
 
 
 def resolve(
@@ -193,8 +240,6 @@ def resolve(
     sequence_length = own.get("sequence_length", recipe.sequence_length)
     steps = positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps)
     domain = hardware.nvlink_domain  # a submission has what NVIDIA's own configuration of it has
-    profiled = {name: getattr(request, f"profile_{name}") for name in PROFILE_FIELDS}
-    profile_defaults = configs.profile_defaults(request.task)
     benchmark = Benchmark(
         backend=backend.name,
         engine=recipe.engine,
@@ -227,10 +272,10 @@ def resolve(
         xla_flags={**_merged(overlays, "xla_flags"), **group.flags, **xla_set},
         recipe=_reference(recipe, sequence_length, gpus, hardware, backend),
         overrides=request.settings,
-        profiling=choose_profiling(request.profile, profiled, profile_defaults, gpus, steps),
+        profiling=_profiling(request, configs, gpus, steps),
         measured_peaks=peaks_of_devices(request.measured_peak, hardware, site, dtype, gpus, nodes),
         inject_slowdown=request.inject_slowdown,
-        image=images.choose(request.image, site, recipe.engine, backend.environment(recipe.engine).image, hardware),
+        image=_image(request, site, recipe.engine, hardware, backend),
     )
     refuse_what_cannot_work(benchmark, backend)
     if benchmark.pgle == "off":
@@ -314,6 +359,23 @@ def peaks_of_devices(
         )
         for name, peak in found.peaks.items()
     }
+
+
+def _profiling(request: Request, configs: ConfigSource, gpus: int, steps: int) -> Profiling | None:
+    typed = {name: getattr(request, f"profile_{name}") for name in PROFILE_FIELDS}
+    if request.profile == "none" and all(value in (None, False) for value in typed.values()):
+        return None
+    from benchmarks.request.profiling import choose_profiling
+
+    return choose_profiling(request.profile, typed, configs.profile_defaults(request.task), gpus, steps)
+
+
+def _image(request: Request, site: Site, engine: str, hardware: Hardware, backend: Backend) -> str:
+    if site.runtime != "container" and not request.image:
+        return ""
+    from benchmarks.request import images
+
+    return images.choose(request.image, site, engine, backend.environment(engine).image, hardware)
 
 
 def _reference(

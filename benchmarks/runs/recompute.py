@@ -8,7 +8,6 @@ from benchmarks.backend import Backend
 from benchmarks.job_record import AttemptEnd, Ended
 from benchmarks.measuring.failures import QueuedEnd, failed_phase, rank_named
 from benchmarks.measuring.summary import Result, summarise
-from benchmarks.request.profiling import not_recorded
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.telemetry import samples
 from benchmarks.values import RunRecord, Step
@@ -50,7 +49,10 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         samples.read(folder.telemetry_dir(last.attempt)),
         None if benchmark.is_submission else backend.storage(benchmark).recompute,
     )
-    result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
+    if benchmark.profile != "none":
+        from benchmarks.request.profiling import not_recorded
+
+        result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
     if queued is None:
         interrupted = any(
             one.interrupted for phase in folder.plan().phases for one in folder.ended(phase.name, last.attempt)

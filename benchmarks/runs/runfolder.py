@@ -343,7 +343,7 @@ def _is_there(path: Path) -> bool:
 
 
 def is_followed(folder: RunFolder) -> bool:
-    """Whether a launcher is writing its steps down: it holds a lock on their file (launch/running/step_sink.py)."""
+    """Whether a launcher is writing its steps down: it holds a lock on their file (launch/running/execute.py)."""
     with contextlib.suppress(OSError), files.opened(folder.path / STEPS) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)

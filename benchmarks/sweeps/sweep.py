@@ -12,8 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError, UnknownName
-from benchmarks.request.flag_lists import LISTED
-from benchmarks.request.resolve import Request
+from benchmarks.request.resolve import LISTED, Request
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.scaling import Scale, scale_of, scale_text
 from benchmarks.text import aligned, plural

@@ -13,7 +13,6 @@ from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.measuring import statistics
-from benchmarks.request.profiling import PROFILER
 from benchmarks.runs.runfolder import RESULT, STEPS, RunFolder
 from benchmarks.text import title
 from benchmarks.trace.files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces, labels
@@ -22,7 +21,7 @@ from benchmarks.trace.nccl import NcclCalls, read_calls
 from benchmarks.trace.nsys import read_nsys
 from benchmarks.trace.summary import DeviceTimes, HostSummary, StepWindow, mean_times, summarise
 from benchmarks.trace.xplane import read_xplane
-from benchmarks.values import Benchmark, Step, Value
+from benchmarks.values import PROFILER, Benchmark, Step, Value
 
 SCHEMA_VERSION = 3
 

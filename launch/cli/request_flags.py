@@ -55,7 +55,7 @@ def site_name() -> str:
 
 def requests(site: "Site", **rest: Any) -> "list[Request]":
     """What was typed, a request for every combination of lists; `rest` are fields that a script fills by itself."""
-    from benchmarks.request import flag_lists
+    from benchmarks.request.resolve import LISTED, requests_of
 
     for name in ("backend", "model"):
         if getattr(FLAGS, name) is None:
@@ -72,7 +72,7 @@ def requests(site: "Site", **rest: Any) -> "list[Request]":
         "python": python(),
         "measured_peak": _measured_peak(site),
     }
-    found = flag_lists.cells({name: getattr(FLAGS, name) for name in flag_lists.LISTED}, {**typed, **rest})
+    found = requests_of({name: getattr(FLAGS, name) for name in LISTED}, {**typed, **rest})
     for request in found:
         if request.task not in TASKS:
             raise UnknownName(f"unknown task '{request.task}'", "task", request.task, TASKS, where="--task")

@@ -1,31 +1,41 @@
 """One run from its first file to its result: folder, provenance, the phases on this machine, result."""
 
 import contextlib
+import fcntl
+import os
+import platform
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from benchmarks.backend import Backend
+from benchmarks.dashboard.events import EVENT_FILES, ScalarWriter
 from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.files import cannot_write, leave_word
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder, remake_command
 from benchmarks.runs.worker_events import read_phase
-from benchmarks.secret_rules import refuse_secrets, shell_secrets
+from benchmarks.secret_rules import REDACTED, hidden, is_secret_name, refuse_secrets, shell_secrets
 from benchmarks.text import duration_text
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
+from benchmarks.version import VERSION
 from launch.environments.runtime import Containers, Origin
 from launch.environments.selection import runtime_of
-from launch.machine import machine_gpus, processes
-from launch.running import local, provenance, sampling
+from launch.machine import machine_gpus, processes, this_machine
+from launch.running import local
 from launch.running.screen import Screen
-from launch.running.step_sink import StepSink
 
+LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
 MOST_LOOKED_AT = 5  # earlier runs of the same name
 
 
@@ -51,7 +61,7 @@ def execute(
         raise
     with processes.interrupted_once():
         pci = [gpu.pci for gpu in gpus]
-        sampled = sampling.sample_while(folder.telemetry_dir(1), gpus=pci) if telemetry else contextlib.nullcontext()
+        sampled = local.sample_while(folder.telemetry_dir(1), gpus=pci) if telemetry else contextlib.nullcontext()
         with sampled:
             _run_phases(plan, folder, benchmark, backend, Path(python), containers)
         return folder, finish(folder, backend)
@@ -73,8 +83,9 @@ def begin(
 
         kept_profiles.take(folder, benchmark, origin)
     places = {phase.name: processes.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
-    notes = [*provenance.ignored_variables(), *plan.notes, *notes]
-    about = provenance.collect(plan, origin, provenance.command_line(), notes, places)
+    notes = [*ignored_variables(), *plan.notes, *notes]
+    command = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    about = collect_provenance(plan, origin, command, notes, places)
     about["run_id"] = folder.run_id
     about["labels"] = to_builtins(labels)
     known = shell_secrets(paths=(folder.path.absolute(), processes.REPOSITORY))
@@ -120,14 +131,14 @@ def _run_phases(
                     python,
                     backend.follow(benchmark, phase_dir, 1) if phase == measured else list,
                     _shown(screen, sink),
-                    lambda: sampling.lost_gpu(folder.telemetry_dir(1)),
+                    lambda: local.lost_gpu(folder.telemetry_dir(1)),
                     containers,
                 )
             if any(process.exit_code != 0 for process in ended):
                 break  # what comes after rests on this phase
 
 
-def _shown(screen: Screen, sink: StepSink) -> Callable[[list[Step]], None]:
+def _shown(screen: Screen, sink: "StepSink") -> Callable[[list[Step]], None]:
     return lambda steps: screen.show(sink.take(steps))
 
 
@@ -176,3 +187,124 @@ def store_result(folder: RunFolder, backend: Backend) -> Result:
     folder.write_steps(steps)
     folder.write(RESULT, result)
     return result
+
+
+# --- its steps as they come ---------------------------------------------------------------------
+
+
+class StepSink:
+    """Writes every step the moment it is read. Of several launchers that follow one run, the first alone writes."""
+
+    def __init__(self, folder: RunFolder, benchmark: Benchmark) -> None:
+        self._path = folder.path / STEPS
+        self._folder, self._benchmark = folder, benchmark
+        self._tokens = benchmark.tokens_per_step
+        self._queued = folder.is_queued()
+        self._events: ScalarWriter | None = None
+        self._descriptor = -1
+
+    def __enter__(self) -> "StepSink":
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # another launcher writes them
+            return self
+        except OSError:  # a file system without locks
+            pass
+        # What a launcher before this one has written is read again from the raw files.
+        os.ftruncate(self._descriptor, 0)
+        for old in (self._folder.path / "tensorboard").glob(EVENT_FILES):
+            old.unlink()
+        self._events = ScalarWriter(self._folder, self._benchmark)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+        if self._events is not None:
+            self._events.close()
+
+    def take(self, steps: list[Step]) -> list[Step]:
+        """The same steps with their tokens, written down."""
+        counted = [msgspec.structs.replace(step, tokens=self._tokens) for step in steps]
+        if self._events is None:
+            return counted
+        text = b"".join(msgspec.json.encode(step) + b"\n" for step in counted)
+        try:
+            while text:
+                text = text[os.write(self._descriptor, text) :]
+        except OSError as error:
+            if not self._queued:  # of a job that trains on, this is not how it ended
+                leave_word(self._folder.phase_dir(self._folder.measured_phase().name), error)
+            why = "the steps written until then are kept, and so are the raw files"
+            raise cannot_write(error, self._path, why, remake_command(self._path.parent)) from None
+        self._events.write(counted)
+        return counted
+
+
+# --- where a result comes from ------------------------------------------------------------------
+# Secrets never reach it.
+
+
+def collect_provenance(
+    plan: Plan,
+    origin: Origin,
+    command: list[str],
+    notes: list[str],
+    places: dict[str, processes.Places],
+) -> dict[str, Any]:
+    """Return everything that is known before a run starts; `places` fills in the paths of each phase."""
+    versions = {}
+    for package in LAUNCHER_PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "stepmark": VERSION,
+        "command": [hidden(word) for word in command],
+        "git": git_state(processes.REPOSITORY),
+        "launcher": {"python": platform.python_version(), **versions},
+        "environment": origin,
+        "machine": this_machine.facts(),
+        "phases": {
+            phase.name: {
+                "argv": [processes.fill(word, places[phase.name]) for word in phase.command],
+                "environment": redacted(
+                    {name: processes.fill(value, places[phase.name]) for name, value in phase.environment.items()}
+                ),
+                "xla_flags": phase.environment.get("XLA_FLAGS", "").split(),
+            }
+            for phase in plan.phases
+        },
+        "shell": redacted({k: v for k, v in os.environ.items() if k.startswith(processes.PREFIXES_THAT_MATTER)}),
+        "notes": notes,
+    }
+
+
+def ignored_variables() -> list[str]:
+    """Return a note on what the user's shell holds and the run does not get, so that nobody believes it counted."""
+    names = sorted(name for name in os.environ if not processes.is_inherited(name))
+    return [f"not taken from the shell: {', '.join(names)}"] if names else []
+
+
+def redacted(variables: dict[str, str]) -> dict[str, str]:
+    return {name: REDACTED if is_secret_name(name) else hidden(value) for name, value in sorted(variables.items())}
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """The commit and whether it was changed; None outside a checkout."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "changed_files": len(changed.splitlines()) if changed is not None else None}
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

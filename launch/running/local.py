@@ -1,4 +1,7 @@
-"""The site `local`: runs the phases of a plan as processes of this machine, and lets go of none of them."""
+"""The site `local`: the phases of a plan and the sampler beside them as processes of this machine, none left behind.
+
+On a cluster the job script starts the same sampler.
+"""
 
 import contextlib
 import os
@@ -7,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +19,9 @@ import msgspec
 from benchmarks.files import cannot_write, leave_word
 from benchmarks.job_record import Ended
 from benchmarks.runs.runfolder import EXITS, remake_command
+from benchmarks.telemetry import samples
 from benchmarks.values import Phase, Step
-from launch.machine.processes import fill, inherited_environment, places
+from launch.machine.processes import REPOSITORY, fill, inherited_environment, places
 
 if TYPE_CHECKING:
     from launch.environments.runtime import Containers
@@ -26,6 +30,11 @@ POLL_SECONDS = 0.1
 LOOK_SECONDS = 0.5  # between two looks at the steps: reading them takes time from a CPU that trains
 # Ranks wait for a lost one for ever; after the first failure the others get this long.
 GRACE_SECONDS = 10.0
+
+SAMPLER = REPOSITORY / "benchmarks" / "inside" / "node_sampler.py"
+SAMPLER_LOG = "node_sampler.log"
+TAIL_BYTES = 2**16  # more than the line of a sample
+END_SECONDS = 2.0  # for a last sample; a driver that hangs must not hold a run
 
 
 def run_phase(
@@ -143,3 +152,67 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+# --- the sampler --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def sample_while(folder: Path, interval: float = 1.0, gpus: Sequence[str] | None = None) -> Iterator[None]:
+    """Write `folder`/node-NAME.jsonl meanwhile. If the machine cannot be sampled, it is said, and costs no run.
+
+    `gpus`: PCI bus ids of those that the run uses; None: all.
+    """
+    sampler = _start_sampler(folder, interval, gpus)
+    try:
+        yield
+    finally:
+        if sampler is not None:
+            sampler.terminate()
+            try:
+                sampler.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                sampler.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # hanging inside a driver, it cannot be killed
+                    sampler.wait(END_SECONDS)
+            _say_trouble(folder / SAMPLER_LOG)
+
+
+def _start_sampler(folder: Path, interval: float, gpus: Sequence[str] | None) -> "subprocess.Popen[bytes] | None":
+    command = [sys.executable, "-P", str(SAMPLER), f"--out={folder}", f"--interval={interval}"]
+    if gpus is not None:
+        command.append(f"--gpus={','.join(gpus)}" if gpus else "--no_gpus")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / SAMPLER_LOG).open("wb") as log:
+            return subprocess.Popen(
+                command,
+                env=inherited_environment() | {"STEPMARK_DIE_WITH_PARENT": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C ends the workers first
+            )
+    except OSError as error:
+        print(f"stepmark: this machine is not sampled beside the run: {error}", file=sys.stderr)
+        return None
+
+
+def lost_gpu(folder: Path) -> bool:
+    """Whether the last sample has a GPU that answered nothing."""
+    for path in folder.glob(samples.NODE_FILES):
+        with contextlib.suppress(OSError), path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            last = stream.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
+            return samples.has_lost_gpu(last)
+    return False
+
+
+def _say_trouble(log: Path) -> None:
+    """The sampler says nothing where all goes well; what it did say stays beside its samples."""
+    with contextlib.suppress(OSError):
+        text = log.read_text(errors="replace").strip()
+        if text:
+            print(text.splitlines()[-1], file=sys.stderr)
+        else:
+            log.unlink()

@@ -21,7 +21,6 @@ from benchmarks.values import Benchmark, JobOptions, Labels, Plan
 from launch.assets import site_hub
 from launch.environments.selection import runtime_of
 from launch.machine.processes import REPOSITORY, inherited_environment
-from launch.running import provenance
 from launch.running.execute import begin
 from launch.slurm import job_script
 from launch.slurm.client import Slurm
@@ -113,7 +112,7 @@ def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout:
         site=benchmark.site.name,
         job_id=None,
         submitted=time.time(),
-        command=[hidden(word) for word in provenance.command_line()],
+        command=[Path(sys.argv[0]).name, *(hidden(word) for word in sys.argv[1:])],
         configuration=benchmark.site.slurm.configuration if benchmark.site.slurm else None,
         hang_timeout=hang_timeout,
     )

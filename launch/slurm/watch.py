@@ -19,9 +19,8 @@ from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Step
 from launch.machine.processes import interrupted_once
-from launch.running.screen import Screen
-from launch.running.showing import show_result
-from launch.running.step_sink import StepSink
+from launch.running.execute import StepSink
+from launch.running.screen import Screen, show_result
 from launch.slurm.client import Slurm, final_ends, slurm_of
 from launch.slurm.collect import collect
 from launch.slurm.parsing import explain, never

@@ -10,7 +10,7 @@ from typing import Literal
 from benchmarks.values import Value, json_text
 from benchmarks.version import VERSION
 from launch.machine import machine_gpus, processes, this_machine
-from launch.running import provenance
+from launch.running import execute
 
 TABLE, ROWS, MACHINE = "table.txt", "checks.json", "machine.json"
 
@@ -63,7 +63,7 @@ def machine() -> dict[str, object]:
     found = machine_gpus.found()
     return {
         "stepmark": VERSION,
-        "git": provenance.git_state(processes.REPOSITORY),
+        "git": execute.git_state(processes.REPOSITORY),
         "python": platform.python_version(),
         "machine": this_machine.facts(),
         "driver": found.driver,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from benchmarks.configs import Configs
 from benchmarks.values import Hardware, Parallelism
 from jax_backend import BACKEND
-from jax_backend.layout import AXES, between_nodes, explicit, parallelism
+from jax_backend.planning import AXES, between_nodes, parallelism, stated_layout
 
 
 def test_axes_within_and_between_nodes_multiply() -> None:
@@ -23,8 +23,11 @@ def test_every_axis_is_a_setting_of_maxtext_and_every_other_axis_is_reserved() -
 
 
 def test_what_maxtext_would_choose_itself_is_written_out() -> None:
-    assert explicit({}) == {"ici_fsdp_parallelism": 1, "dcn_data_parallelism": 1}
-    assert explicit({"ici_fsdp_parallelism": 8, "steps": 3}) == {"ici_fsdp_parallelism": 8, "dcn_data_parallelism": 1}
+    assert stated_layout({}) == {"ici_fsdp_parallelism": 1, "dcn_data_parallelism": 1}
+    assert stated_layout({"ici_fsdp_parallelism": 8, "steps": 3}) == {
+        "ici_fsdp_parallelism": 8,
+        "dcn_data_parallelism": 1,
+    }
 
 
 @given(st.dictionaries(st.sampled_from(AXES), st.integers(1, 64)))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat, SideProgram
 from benchmarks.errors import RequestError
-from benchmarks.request import slowdown
+from benchmarks.request.framework import slowdown_option
 from benchmarks.runs import worker_events
 from benchmarks.values import (
     Benchmark,
@@ -85,7 +85,7 @@ class Toy:
             f"--processes={benchmark.nodes * tasks}",
             f"--devices={benchmark.gpus}",
             f"--tasks_per_node={tasks}",
-            *slowdown.option(benchmark),
+            *slowdown_option(benchmark),
             "--",
             f"steps={benchmark.steps}",
             f"nap={float(knobs['nap_seconds'])}",

@@ -16,8 +16,7 @@ from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.model.forecast import plan_report, token_count
 from benchmarks.model.forecast_report import plan_lines
 from benchmarks.model.layouts import with_layout
-from benchmarks.request import flag_lists
-from benchmarks.request.resolve import resolve
+from benchmarks.request.resolve import resolve, whole_number
 from launch.cli import request_flags
 from launch.terminal import places
 from launch.terminal.output import answer
@@ -60,7 +59,7 @@ def show(argv: list[str], most_layouts: int) -> int:
 def _typed_scales() -> list[int]:
     if SCALE.value is None:
         return []
-    typed = [flag_lists.number("scale", word.strip()) for word in SCALE.value.split(",")]
+    typed = [whole_number("scale", word.strip()) for word in SCALE.value.split(",")]
     if min(typed) < 1:
         raise RequestError(f"--scale={SCALE.value}: 1 or more GPUs are needed", where="--scale")
     return sorted(set(typed))

@@ -3,16 +3,15 @@
 import pytest
 
 from benchmarks.errors import RequestError
-from benchmarks.request.flag_lists import cells
-from benchmarks.request.resolve import Request
+from benchmarks.request.resolve import Request, requests_of
 
 TINY: dict[str, str | None] = {"backend": "jax", "model": "llama2_tiny"}
 
 
 def test_every_combination_in_the_order_typed() -> None:
-    found = cells({**TINY, "gpus": "4,1", "dtype": "fp32,bf16"}, {"steps": 12})
+    found = requests_of({**TINY, "gpus": "4,1", "dtype": "fp32,bf16"}, {"steps": 12})
     assert [(r.dtype, r.gpus) for r in found] == [("fp32", 4), ("fp32", 1), ("bf16", 4), ("bf16", 1)]
-    assert cells({**TINY, "gpus": "8"}, {"steps": 12}) == [
+    assert requests_of({**TINY, "gpus": "8"}, {"steps": 12}) == [
         Request(backend="jax", model="llama2_tiny", gpus=8, steps=12)
     ]
 
@@ -33,5 +32,5 @@ def test_every_combination_in_the_order_typed() -> None:
 )
 def test_a_list_that_means_nothing_is_refused(name: str, text: str, said: str) -> None:
     with pytest.raises(RequestError, match=said) as refusal:
-        cells({**TINY, name: text}, {})
+        requests_of({**TINY, name: text}, {})
     assert refusal.value.where == f"--{name}"

@@ -9,8 +9,7 @@ import pytest
 from benchmarks.compare.admission import interleaved
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, UnknownName
-from benchmarks.request import flag_lists
-from benchmarks.request.resolve import Request, resolve
+from benchmarks.request.resolve import Request, requests_of, resolve
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
@@ -24,7 +23,7 @@ CONFIGS = Configs()
 
 
 def cells(**lists: str | None) -> list[Request]:
-    return flag_lists.cells({**TINY, **lists}, {"site": "local", "steps": 12})
+    return requests_of({**TINY, **lists}, {"site": "local", "steps": 12})
 
 
 def resolved(request: Request) -> Benchmark:
@@ -130,7 +129,7 @@ def test_a_plan_shows_the_cells_and_what_is_refused() -> None:
 
 def key(repeats: int = 1, **changes: Any) -> str:
     rest = {"settings": {"a": "1", "b": "2"}, **changes}
-    return sweep.key(flag_lists.cells(TINY, rest), repeats)
+    return sweep.key(requests_of(TINY, rest), repeats)
 
 
 def test_the_same_flags_have_the_same_key_in_any_order() -> None:
@@ -170,7 +169,7 @@ def test_the_runs_of_every_pair_are_neighbours_in_time() -> None:
 def test_an_ab_is_repeated_and_its_runs_come_one_after_the_other(
     lists: dict[str, str | None], profile: str, repeats: int, jobs: int
 ) -> None:
-    requests = flag_lists.cells({**TINY, **lists}, {"profile": profile})
+    requests = requests_of({**TINY, **lists}, {"profile": profile})
     assert (sweep.repeats_wanted(requests, None), sweep.jobs_at_once(requests, None, 4)) == (repeats, jobs)
     assert (sweep.repeats_wanted(requests, 5), sweep.jobs_at_once(requests, 3, 4)) == (5, 3)
 

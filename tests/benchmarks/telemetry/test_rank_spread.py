@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.telemetry.ranks import CAVEAT, RankSpread, rank_spread
-from benchmarks.telemetry.summary import telemetry_rows
+from benchmarks.telemetry.summary import CAVEAT, RankSpread, rank_spread, telemetry_rows
 from benchmarks.values import Started, Step
 
 T0 = 1763755200.0

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from benchmarks.telemetry.gpu import THROTTLE_BITS
-from benchmarks.telemetry.ranks import CAVEAT, rank_spread
 from benchmarks.telemetry.samples import (
     GpuFacts,
     GpuSample,
@@ -19,7 +18,15 @@ from benchmarks.telemetry.samples import (
     Recorded,
     read,
 )
-from benchmarks.telemetry.summary import Telemetry, of_run, summarise, telemetry_rows, window_unix
+from benchmarks.telemetry.summary import (
+    CAVEAT,
+    Telemetry,
+    of_run,
+    rank_spread,
+    summarise,
+    telemetry_rows,
+    window_unix,
+)
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Window
 
 T0 = 1763755200.0

@@ -17,8 +17,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, StepmarkError
-from benchmarks.request import flag_lists
-from benchmarks.request.resolve import Request, resolve
+from benchmarks.request.resolve import Request, requests_of, resolve
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps.sweep import Sweep
@@ -34,7 +33,7 @@ COMMAND = ["python", "launch/run.py", "--gpus=1,2"]
 
 
 def requests(gpus: str = "1,2", pgle: str = "off") -> list[Request]:
-    return flag_lists.cells({"backend": "jax", "model": "llama2_tiny", "gpus": gpus, "pgle": pgle}, {"steps": 12})
+    return requests_of({"backend": "jax", "model": "llama2_tiny", "gpus": gpus, "pgle": pgle}, {"steps": 12})
 
 
 class Queue:

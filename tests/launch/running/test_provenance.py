@@ -11,7 +11,7 @@ from benchmarks.request.resolve import Request, resolve
 from jax_backend import BACKEND
 from launch.environments import venvs
 from launch.machine import processes
-from launch.running import provenance
+from launch.running import execute
 
 (JAX_LOCK,) = BACKEND.environment("maxtext").locks
 LOCK_SHA256 = hashlib.sha256(JAX_LOCK.path.read_bytes()).hexdigest()
@@ -27,7 +27,7 @@ def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **variables: str)
     (tmp_path / "environment").mkdir(exist_ok=True)
     (tmp_path / "environment" / venvs.MARKER).write_text(json.dumps({"lock_sha256": LOCK_SHA256}))
     environment = venvs.origin(BACKEND.environment("maxtext"), python)
-    about = provenance.collect(plan, environment, ["run.py", "--model=llama2_tiny"], [], places)
+    about = execute.collect_provenance(plan, environment, ["run.py", "--model=llama2_tiny"], [], places)
     return json.dumps(about)
 
 
@@ -57,7 +57,7 @@ def test_what_matters_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_what_the_shell_sets_in_vain_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_something")
-    assert any("XLA_FLAGS" in note for note in provenance.ignored_variables())
+    assert any("XLA_FLAGS" in note for note in execute.ignored_variables())
 
 
 def test_a_secret_of_the_shell_is_hidden_in_other_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.job_record import AttemptEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
-from launch.running.showing import next_command
+from launch.running.screen import next_command
 
 
 @pytest.fixture

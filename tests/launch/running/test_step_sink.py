@@ -11,7 +11,7 @@ from benchmarks.dashboard.events import EVENT_FILES, write_ended
 from benchmarks.errors import RunError
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Step
-from launch.running.step_sink import StepSink
+from launch.running.execute import StepSink
 from tests.launch.dashboards.made_runs import BEGIN, MEASURED, begun, sample, train
 
 GPU = [1000, 350.0, 1500, 2600, 60, 99, 40_000_000_000, 0, 0, 0]

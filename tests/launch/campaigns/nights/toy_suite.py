@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.measuring.summary import Ended
 from benchmarks.values import Phase
-from launch.running import execute, local
+from launch.running import local
 from tests import forked
 from tests.benchmarks.conftest import FACTS, write_events, write_exits
 from tests.toy_backend import install, make_environment_in
@@ -173,7 +173,7 @@ class Naps:
 
         def make_up_a_machine() -> None:
             local.run_phase = self.machine.run_phase
-            execute.sampling.sample_while = lambda *_, **__: nullcontext()
+            local.sample_while = lambda *_, **__: nullcontext()
             time.gmtime = lambda moment=None: gmtime(time.time() + seconds if moment is None else moment)
 
         done = forked.run(

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.telemetry.samples import read
 from benchmarks.telemetry.summary import summarise
-from launch.running import sampling
+from launch.running import local
 from tests.stand_ins.nvml.build import MACHINES, build
 
 
@@ -27,7 +27,7 @@ def sampled(folder: Path, count: int = 3) -> bool:
 
 def test_a_run_is_sampled_until_it_ends(tmp_path: Path) -> None:
     folder = tmp_path / "attempt-1" / "telemetry"
-    with sampling.sample_while(folder, interval=0.05):
+    with local.sample_while(folder, interval=0.05):
         wait_for(lambda: sampled(folder))
     recorded = read(folder)
     assert recorded.nodes[0].end.reason == "SIGTERM"
@@ -49,7 +49,7 @@ def test_telemetry_of_the_runs_gpus_by_the_launchers_own_pynvml(
     monkeypatch.setenv("LD_LIBRARY_PATH", str(build(tmp_path).parent))
     monkeypatch.setenv("STEPMARK_NVML_MACHINE", str(MACHINES / machine))
     folder = tmp_path / "telemetry"
-    with sampling.sample_while(folder, interval=0.05, gpus=places):
+    with local.sample_while(folder, interval=0.05, gpus=places):
         wait_for(lambda: sampled(folder))
     recorded = read(folder)
     assert recorded.unreadable == []
@@ -67,24 +67,24 @@ def test_a_sampler_that_fails_is_said_and_its_log_is_kept(
 ) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("import time\nprint('first', flush=True)\nraise SystemExit('stepmark: sampled no more')")
-    monkeypatch.setattr(sampling, "SAMPLER", broken)
+    monkeypatch.setattr(local, "SAMPLER", broken)
     folder = tmp_path / "telemetry"
-    with sampling.sample_while(folder):
-        wait_for(lambda: (folder / sampling.LOG).read_text().count("\n") == 2)
+    with local.sample_while(folder):
+        wait_for(lambda: (folder / local.SAMPLER_LOG).read_text().count("\n") == 2)
     assert capsys.readouterr().err == "stepmark: sampled no more\n"
-    assert (folder / sampling.LOG).exists()
+    assert (folder / local.SAMPLER_LOG).exists()
 
 
 def test_a_sampler_that_hangs_does_not_hold_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stubborn = tmp_path / "stubborn.py"
     ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     stubborn.write_text(f"import os, signal, time\n{ignore}\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
-    monkeypatch.setattr(sampling, "SAMPLER", stubborn)
-    monkeypatch.setattr(sampling, "END_SECONDS", 0.3)
+    monkeypatch.setattr(local, "SAMPLER", stubborn)
+    monkeypatch.setattr(local, "END_SECONDS", 0.3)
     folder = tmp_path / "telemetry"
-    with sampling.sample_while(folder):
-        wait_for(lambda: (folder / sampling.LOG).read_text().strip() != "")
-        pid = int((folder / sampling.LOG).read_text())
+    with local.sample_while(folder):
+        wait_for(lambda: (folder / local.SAMPLER_LOG).read_text().strip() != "")
+        pid = int((folder / local.SAMPLER_LOG).read_text())
         asked = time.monotonic()
     assert time.monotonic() - asked < 30
     with pytest.raises(ProcessLookupError):
