@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.dashboard.points import Board
+from benchmarks.dashboard.points import Board, Row
 from benchmarks.errors import RequestError
 from benchmarks.values import Value
 
@@ -27,7 +27,7 @@ ROOT = "."  # the log directory itself
 KINDS = ("newest", "nights", "runs", "series")
 OURS = ".stepmark"
 LONGEST, CUT = 200, 150  # of a folder's or a link's name
-FORMAT = 6  # of what is written: another number makes all of it anew
+FORMAT = 7  # of what is written: another number makes all of it anew
 
 
 class Changes(Value, frozen=True):
@@ -96,7 +96,11 @@ def _write_new(path: Path, board: Board, name: str) -> None:
     from benchmarks.dashboard.events import event, records_of
     from benchmarks.dashboard.hparams import summary_event
 
-    began = board.points[0].unix_seconds if board.points else time.time()
+    began = time.time()
+    if board.points:
+        began = board.points[0].unix_seconds
+    elif isinstance(board.table, Row):
+        began = board.table.unix_seconds
     if board.place is not None:  # TensorBoard gives its seven colours in turn, in the order of these times
         began = float(board.place)
     unfinished = path / ".unfinished"

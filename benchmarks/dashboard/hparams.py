@@ -6,7 +6,7 @@ The modules of TensorBoard that offer this as functions import TensorFlow; its m
 from collections.abc import Mapping, Sequence
 
 from benchmarks.dashboard.points import Row, Table
-from benchmarks.dashboard.runs import FIRST_COLUMNS, METRICS, metric_tag
+from benchmarks.dashboard.runs import FIRST_COLUMNS
 
 
 def summary_event(table: Table | Row, when: float) -> bytes:
@@ -23,10 +23,7 @@ def _table(rows: Sequence[Mapping[str, str | float]]) -> object:
 
     names = dict.fromkeys([*FIRST_COLUMNS, *(name for row in rows for name in row)])
     columns = [_column(name, [row[name] for row in rows if name in row]) for name in names]
-    figures = [
-        api_pb2.MetricInfo(name=api_pb2.MetricName(tag=metric_tag(one)), display_name=one.title) for one in METRICS
-    ]
-    made = api_pb2.Experiment(hparam_infos=columns if rows else [], metric_infos=figures)
+    made = api_pb2.Experiment(hparam_infos=columns if rows else [])
     return _of_hparams(metadata.EXPERIMENT_TAG, plugin_data_pb2.HParamsPluginData(experiment=made))
 
 

@@ -27,16 +27,14 @@ FIGURES = (
     Figure("excess_percent", "excess %", lambda run: None if run.excess is None else 100 * run.excess),
     Figure("memory_gb", "memory GB", lambda run: None if run.memory_bytes is None else run.memory_bytes / 1e9),
 )
-# TensorBoard shows the first five columns of HParams before any click, and hides its metrics off the screen to the
-# right: so these three are columns like what was asked, and the rest are metrics.
+# TensorBoard shows the first five columns of HParams before any click.
 FIRST_FIGURES = FIGURES[:3]
-METRICS = FIGURES[3:]
 FIRST_COLUMNS = ("model", "on", *(figure.title for figure in FIRST_FIGURES))
 
 
 def row_of(run: FinishedRun) -> dict[str, str | float]:
     """The columns of a run; a figure that is not known has no cell. Counts are text: TensorBoard shows 4 as 4.000."""
-    figures = {figure.title: figure.of(run) for figure in FIRST_FIGURES}
+    figures = {figure.title: figure.of(run) for figure in FIGURES}
     return {
         "model": run.model,
         "on": f"{run.gpus}x{run.hardware} {run.dtype} {run.backend}",
@@ -60,16 +58,6 @@ def row_of(run: FinishedRun) -> dict[str, str | float]:
         "status": status(run),
         "mfu_of": UNKNOWN if run.mfu_percent is None else f"{run.mfu_convention}, {run.mfu_precision} {tflops(run)}",
     }
-
-
-def reached(run: FinishedRun) -> dict[str, float]:
-    """Tag -> the figures that are metrics of the table and known."""
-    found = {metric_tag(figure): figure.of(run) for figure in METRICS}
-    return {tag: value for tag, value in found.items() if value is not None}
-
-
-def metric_tag(figure: Figure) -> str:
-    return f"result/{figure.name}"
 
 
 def status(run: FinishedRun) -> str:

@@ -14,9 +14,9 @@ from benchmarks import files
 from benchmarks.dashboard import nights, series
 from benchmarks.dashboard.events import EVENT_FILES, plain
 from benchmarks.dashboard.folders import ROOT, alone, keep
-from benchmarks.dashboard.points import Board, Point, Row, Table
+from benchmarks.dashboard.points import Board, Row, Table
 from benchmarks.dashboard.runs import newest as newest_of
-from benchmarks.dashboard.runs import reached, row_of, run_names, trial_names, unix_seconds
+from benchmarks.dashboard.runs import row_of, run_names, trial_names, unix_seconds
 from benchmarks.errors import StepmarkError
 from benchmarks.nightly.values import NightReport
 from benchmarks.runs.finished_run import FinishedRun
@@ -95,7 +95,6 @@ def _is_newest(board: Board) -> bool:
 
 
 def _board_of_run(run: Path, entry: FinishedRun, name: str, trial: str, notes: list[str]) -> Board:
-    started = unix_seconds(entry)
     links = {path.name: str(path) for path in (run / "tensorboard").glob(EVENT_FILES)}
     if entry.profile == "xplane":
         try:
@@ -104,8 +103,7 @@ def _board_of_run(run: Path, entry: FinishedRun, name: str, trial: str, notes: l
             notes.append(f"{entry.run_id}: its profile cannot be shown: {error}")
     return Board(
         name=name,
-        points=[Point(step=0, unix_seconds=started, scalars=reached(entry))],
-        table=Row(name=trial, unix_seconds=started, cells=row_of(entry)),
+        table=Row(name=trial, unix_seconds=unix_seconds(entry), cells=row_of(entry)),
         links=links,
     )
 
