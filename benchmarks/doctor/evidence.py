@@ -2,17 +2,19 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
 from benchmarks.doctor.lines import TRACEBACK, Clock, is_handed_on, raised_by, rank_in, read_traceback, writer_end
 from benchmarks.doctor.progress import Progress
-from benchmarks.doctor.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Kind, Symptoms
+from benchmarks.doctor.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Kind, Symptom, Symptoms
 from benchmarks.reading.log_stream import without_colours
 from benchmarks.reading.shown_lines import SHOWN_CHARACTERS, shown_line
 from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import Value
 
+_END_OF_TRAINING = 1 << 40  # counts as so many steps: whatever was before it was survived
 SURVIVED_STEPS = 3  # a rank may be so far ahead of another that has failed: more, and training went on
 NEAR_BYTES = 16 << 10  # how long most tracebacks are
 AHEAD_BYTES = 256 << 10  # how long a traceback may be
@@ -28,8 +30,6 @@ LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was foun
 MORE_WITHIN = 1500  # bytes, from a line on, its message goes on
 MOST_UNKNOWN = 20  # of different shapes, in one log
 MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the first
-MOST_MARKED = 10_000  # lines that are marked as errors, likewise
-MARK_WORDS = LEVEL_WORDS | UNABLE_WORDS
 MOST_SILENT = 16  # ranks that one line names
 # What may stand before an error: nothing, or whoever wrote the line. Of many writers, the last `name: ` is enough.
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \"|\"(?:message|msg|error|err|exception)\": *\")"
@@ -85,16 +85,11 @@ AT_EXIT = b"Error in atexit._run_exitfuncs"
 _IGNORED = rb"(?:Exception ignored in|Error in atexit)[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?"
 IGNORED_BEFORE = re.compile(_IGNORED)
 IGNORED_LINES = re.compile(_IGNORED + rb"(?:[\w.]*(?:Error|Exception|Interrupt)\b[^\n]*)?")
-STACK = b"Stack (most recent call last)"  # of a message of logging, with stack_info=True
 
 
 def went_on(line: bytes) -> bool:
     """Whether it says of itself that the program went on: a warning, a retry, something else instead."""
     return WENT_ON.search(line[:LONGEST_MARK]) is not None
-
-
-def _line_after(text: bytes, place: int) -> int:
-    return text.find(b"\n", max(0, place)) + 1 or len(text)
 
 
 class Finding(Value, frozen=True):
@@ -160,7 +155,6 @@ class Scanner:
         self._counted = 0  # in the text: up to here its lines have been counted
         self._lines = 0  # that end before it
         self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # prefix and end, in the log, of those being read
-        self._marked = Counter[int]()  # lines marked as errors, in the same way
         self._taken = Counter[int]()  # tracebacks, by how many steps were before them
         self._bytes = 0
         self._reported = 0  # lines of steps
@@ -220,12 +214,11 @@ class Scanner:
         known = self._symptoms
         steps = [one for one in self._steps_in(text) if one >= self._last - before]
         self._last = max(self._last, before + steps[-1]) if steps else self._last
-        start = _line_after(text, self._last - before) if self._last > before else 0
+        start = text.find(b"\n", max(0, self._last - before)) + 1 or len(text) if self._last > before else 0
         early = start
         if not self._reported:
-            early = max(
-                _line_after(text, steps[-SUMMARY_LINES]) if steps[SUMMARY_LINES:] else 0, self._begun - before
-            )
+            summary = text.find(b"\n", steps[-SUMMARY_LINES]) + 1 if steps[SUMMARY_LINES:] else 0
+            early = max(summary, self._begun - before)
         ignored = [found.span() for found in IGNORED_LINES.finditer(text, start)]
         trained, done, bad = False, False, None
         for found in LINES.finditer(text, min(early, start)):
@@ -280,7 +273,7 @@ class Scanner:
     # --- a line ---
 
     def _look_at(self, start: int, stop: int, word_at: int, words: set[bytes]) -> None:
-        if self._is_passed_over(start, stop, words):
+        if words == {FRAME_WORD} and self._is_in_traceback(start, self._text[start:stop]):
             return
         if stop - start > LONGEST_LINE:
             line = self._text[max(start, word_at - LONGEST_LINE // 2) : min(stop, word_at + LONGEST_LINE // 2)]
@@ -301,20 +294,18 @@ class Scanner:
         if shown and (self._is_source(start, line) or self._is_ignored(start)):
             return
         for symptom in shown:
-            if symptom.names:
-                self._add_silent(symptom.id, start, line)
-            else:
-                self._add(symptom.id, start, self._writer(line), line)
+            for rank in self._ranks(symptom, start, line):
+                self._add(symptom.id, start, rank, line)
         if not shown:
             self._look_for_the_unknown(start, line, bare, words)
 
-    def _is_passed_over(self, start: int, stop: int, words: set[bytes]) -> bool:
-        """Whether it is one more of very many, or a frame of a traceback that was read."""
-        if words <= MARK_WORDS:
-            return self._marked[self._steps] >= MOST_MARKED
-        return words == {FRAME_WORD} and (
-            self._taken[self._steps] >= MOST_TRACEBACKS or self._is_in_traceback(start, self._text[start:stop])
-        )
+    def _ranks(self, symptom: Symptom, start: int, line: bytes) -> Sequence[int | None]:
+        """Whose symptom it is: the writer's; of a silence each rank that is named, not the one that says so."""
+        if not symptom.names:
+            return [self._writer(line)]
+        return self._symptoms.ranks_named(self._text[start : start + LONGEST_LINE], symptom.id)[:MOST_SILENT] or [
+            None
+        ]
 
     def _take_success(self, start: int, line: bytes) -> None:
         """What stands before it was survived, but for what another rank has just said, and losses that are none."""
@@ -384,7 +375,9 @@ class Scanner:
         if any(True for _, error in raised for _ in self._symptoms.shown_by(error)):
             return
         if not raised:
-            self._add_cut_off(start, line, self._text[start : start + found.end])
+            # Without its error, or with the error above it, as debuggers and interleaved ranks print it.
+            frames = HEADLESS_LINES.findall(self._text[start : start + found.end]) if TRACEBACK in line else []
+            self._add(Kind.SUSPECT, start, self._writer(line), line + b" ..." + frames[-1] if frames else line)
             return
         offset, said = raised[0]
         if b":" not in said and (source := raised_by(self._text[start : start + offset], found.prefix)):
@@ -395,38 +388,25 @@ class Scanner:
         lines = self._lines + self._text.count(b"\n", start, start + offset)
         self._add(Kind.UNKNOWN, start + offset, self._writer(line), said, lines)
 
-    def _add_cut_off(self, start: int, line: bytes, traceback: bytes) -> None:
-        """A traceback without its error, or with the error above it, as debuggers and interleaved ranks print it."""
-        if STACK in self._text[max(0, start - 400) : start]:
-            return
-        frames = HEADLESS_LINES.findall(traceback) if TRACEBACK in line else []
-        self._add(Kind.SUSPECT, start, self._writer(line), line + b" ..." + frames[-1] if frames else line)
-
-    def _add_silent(self, name: str, start: int, line: bytes) -> None:
-        """Of each rank that is named, not of the one that says so."""
-        named: list[int | None] = [*self._symptoms.ranks_named(self._text[start : start + LONGEST_LINE], name)]
-        for rank in named[:MOST_SILENT] or [None]:
-            self._add(name, start, rank, line)
-
     def _add(self, name: str, start: int, rank: int | None, line: bytes, lines: int | None = None) -> None:
         if lines is None:
             self._count(start)
         text = self._said(line, start) if name == Kind.UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
         key = (name, rank, shape(text))
         seen = self._seen.get(key)
-        self._marked[self._steps] += name == Kind.SUSPECT
         if seen is not None:
             seen.place = self._before + start
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
             seen.count += 1
             return
+        time = self._clock.first(line)  # otherwise the last before it: in a log, time goes on from line to line
         finding = Finding(
             id=name,
             file=self._file,
             line=(self._lines if lines is None else lines) + 1,
             text=text or (self._said(line, start) if name == Kind.UNKNOWN else self._shown(name, line, start)),
             rank=rank,
-            time=self._time(start, line),
+            time=time if time is not None else self._clock.last(self._text, max(0, start - BEHIND_BYTES), start),
             raised=RAISED.match(line, writer_end(line)) is not None,
             soft=went_on(line),
         )
@@ -456,11 +436,6 @@ class Scanner:
             return self._said(line, start)
         text = line if end < room else b"..." + line[max(0, begin - ABOUT) :]
         return shown_line(text[:room].rstrip() + b" ... " + more if more else text, self._secrets)
-
-    def _time(self, start: int, line: bytes) -> float | None:
-        """On the line, else the last before it: in a log, time goes on from line to line."""
-        time = self._clock.first(line)
-        return time if time is not None else self._clock.last(self._text, max(0, start - BEHIND_BYTES), start)
 
 
 def _kind_of(text: bytes, words: set[bytes]) -> str | None:
@@ -492,6 +467,3 @@ def shape(text: str) -> str:
     for pattern, instead in DIFFERING:
         text = pattern.sub(instead, text)
     return text
-
-
-_END_OF_TRAINING = 1 << 40  # counts as so many steps: whatever was before it was survived

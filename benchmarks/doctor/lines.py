@@ -32,7 +32,6 @@ STAMP = re.compile(
 )
 DATE = re.compile(rb"(20\d\d)[-/](0[1-9]|1[0-2])[-/][0-3]\d[T _]\d\d:")
 HAS_A_STAMP = re.compile(rb':\d\d:\d\d|"time')  # in every stamp, and quicker to find
-NEAR_BYTES = (500, 4000)
 HALF_A_YEAR = 6  # months
 MONTHS = [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"]
 
@@ -61,14 +60,10 @@ class Clock:
         return None if found is None else self._seconds(found)
 
     def last(self, text: bytes, start: int, end: int) -> float | None:
-        """The last stamp of a piece of text: in its last lines, mostly."""
-        for near in (*NEAR_BYTES, end - start):
-            begin = max(start, text.rfind(b"\n", start, max(start, end - near)) + 1)
-            likely = HAS_A_STAMP.search(text, begin, end) is not None
-            found = deque(STAMP.finditer(text, begin, end), maxlen=1) if likely else None
-            if found:
-                return self._seconds(found[0])
-        return None
+        """The last stamp of a piece of text."""
+        begin = text.find(b"\n", start, end) + 1 if start else 0
+        found = deque(STAMP.finditer(text, begin, end), maxlen=1)
+        return self._seconds(found[0]) if found else None
 
     def _seconds(self, found: re.Match[bytes]) -> float | None:
         said = found.groupdict()
@@ -78,21 +73,12 @@ class Clock:
             return float(said["unix"]) + self._utc_offset
         if said["year"]:
             return _seconds(int(said["year"]), int(said["month"]), int(said["day"]), said["clock"], said["part"])
+        month = int(said["gmonth"]) if said["gmonth"] else MONTHS.index(said["smonth"]) + 1
+        begun = self._month or month  # a log that begins in December goes on in January of the next year
+        year = self._year + (begun - month > HALF_A_YEAR) - (month - begun > HALF_A_YEAR)
         if said["gmonth"]:
-            return _seconds(
-                self._year_of(int(said["gmonth"])),
-                int(said["gmonth"]),
-                int(said["gday"]),
-                said["gclock"],
-                said["gpart"],
-            )
-        month = MONTHS.index(said["smonth"]) + 1
-        return _seconds(self._year_of(month), month, int(said["sday"]), said["sclock"], None)
-
-    def _year_of(self, month: int) -> int:
-        """A log that begins in December goes on in January of the next year."""
-        begun = self._month or month
-        return self._year + (begun - month > HALF_A_YEAR) - (month - begun > HALF_A_YEAR)
+            return _seconds(year, month, int(said["gday"]), said["gclock"], said["gpart"])
+        return _seconds(year, month, int(said["sday"]), said["sclock"], None)
 
 
 def _seconds(year: int, month: int, day: int, clock: bytes, part: bytes | None) -> float | None:
@@ -105,17 +91,8 @@ def _seconds(year: int, month: int, day: int, clock: bytes, part: bytes | None) 
 
 def rank_in(line: bytes) -> int | None:
     """The rank that a line names as its writer or as its subject."""
-    label = label_of(line)
-    if label is not None:
-        return label
-    found = NAMED.search(line[:400])
+    found = LABEL.match(line) or NAMED.search(line[:400])
     return None if found is None else int(next(number for number in found.groups() if number))
-
-
-def label_of(line: bytes) -> int | None:
-    """The rank that srun or torchrun has put before a line."""
-    found = LABEL.match(line)
-    return None if found is None else int(found[found.lastindex or 0])
 
 
 def rank_of_file(path: str) -> int | None:
@@ -148,7 +125,6 @@ LONGEST_PREFIX = 1000  # bytes that a writer puts before each of its lines
 MOST_SOURCE_LINES = 3  # from the end of a traceback, with its carets
 FRAMES_WITHIN = 200  # lines, of many ranks that write at once
 FRAME = re.compile(rb'  File \\?"|\xe2\x94\x82|\|   File "')  # of Python, of rich, of a group of exceptions
-BOX = re.compile(rb"(?:\xe2\x95\xad|\xe2\x94\x8c|\+-)(?:\xe2\x94\x80|[ -])*$")  # how rich begins a traceback
 INSIDE = (b" ", b"\t", b"|", b"+-", b"\xe2\x94", b"\xe2\x95")  # how the lines before the error begin
 QUOTED = re.compile(rb':(?:\\n)?"')  # each line is a text of JSON
 TEXT = re.compile(rb'(?:[^"\\]|\\.)*')  # up to the end of such a text
@@ -181,7 +157,7 @@ def read_traceback(text: bytes) -> Traceback:
     if b"\\n" in after and FRAME.search(after):  # all of it in one line: a text of JSON, or a list of Python's
         lines = [(0, line) for line in _unpacked(after, quoted=b'\\"' in after)]
         return Traceback(_pattern(before, NUMBERS), 0, _errors(lines)[1])
-    prefix = _prefix(text, BOX.sub(b"", before))
+    prefix = _prefix(text, before)
     return Traceback(prefix, *_errors(_lines(text, prefix, QUOTED.match(after) is not None)))
 
 

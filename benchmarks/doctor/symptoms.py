@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from benchmarks.configs import read_yaml
 from benchmarks.doctor.lines import writer_end
@@ -93,6 +93,15 @@ class SymptomTable(Value, frozen=True):
     errors: list[ErrorFamily]
 
 
+class _Patterns(NamedTuple):
+    """Those of one symptom, compiled."""
+
+    shows: re.Pattern[bytes]
+    unless: re.Pattern[bytes] | None
+    then: re.Pattern[bytes] | None
+    names: re.Pattern[bytes] | None
+
+
 class Symptoms:
     """The table, compiled."""
 
@@ -108,15 +117,18 @@ class Symptoms:
         self._done = _compiled(table.done, f"{where}: done")
         self._no_end = _compiled([table.no_end], f"{where}: no_end")
         self._bad_ends = _compiled(table.bad_ends, f"{where}: bad_ends")
-        self._patterns: dict[str, re.Pattern[bytes]] = {}
-        self._unless = {one.id: _compiled([one.unless], f"{where}: {one.id}") for one in table.symptoms if one.unless}
-        self._then = {one.id: _compiled([one.then], f"{where}: {one.id}") for one in table.symptoms if one.then}
-        self._names = {one.id: _compiled([one.names], f"{where}: {one.id}") for one in table.symptoms if one.names}
+        self._patterns: dict[str, _Patterns] = {}
         self._found_by: dict[bytes, list[Symptom]] = {}
         for one in table.symptoms:
             if not one.pattern or not one.words:
                 raise RequestError(f"'{one.id}' has no pattern, or no words", where=where)
-            self._patterns[one.id] = _compiled([one.pattern], f"{where}: {one.id}")
+            at = f"{where}: {one.id}"
+            self._patterns[one.id] = _Patterns(
+                shows=_compiled([one.pattern], at),
+                unless=_compiled([one.unless], at) if one.unless else None,
+                then=_compiled([one.then], at) if one.then else None,
+                names=_compiled([one.names], at) if one.names else None,
+            )
             for word in one.words:
                 self._found_by.setdefault(word.lower().encode(), []).append(one)
         # One by one: many together are tried at every byte of a line.
@@ -144,8 +156,8 @@ class Symptoms:
         """The symptoms that a line shows. What it quotes, or says at level INFO, shows none."""
         informs: bool | None = None
         for one in self.table.symptoms if candidates is None else candidates:
-            unless = self._unless.get(one.id)
-            if not self._patterns[one.id].search(line) or (unless and unless.search(line)):
+            patterns = self._patterns[one.id]
+            if not patterns.shows.search(line) or (patterns.unless and patterns.unless.search(line)):
                 continue
             if informs is None:
                 if self.quotes(line) or self.is_harmless(line):
@@ -159,18 +171,19 @@ class Symptoms:
 
     def where_in(self, line: bytes, name: str) -> tuple[int, int]:
         """From where to where in a line a symptom shows."""
-        found = self._patterns[name].search(line)
+        found = self._patterns[name].shows.search(line)
         return found.span() if found else (0, 0)
 
     def says_more(self, text: bytes, name: str) -> bytes:
         """What the lines after the one that shows a symptom say more of it, if anything."""
-        pattern = self._then.get(name)
+        pattern = self._patterns[name].then if name in self._patterns else None
         found = pattern.search(b"\n".join(_bare_lines(text)[1:])) if pattern else None
         return found[1] if found else b""
 
     def ranks_named(self, text: bytes, name: str) -> list[int]:
         """Of which ranks the lines from the one on that shows a symptom say that nothing was heard."""
-        found = self._names[name].search(b"\n".join(_bare_lines(text)))
+        pattern = self._patterns[name].names
+        found = pattern.search(b"\n".join(_bare_lines(text))) if pattern else None
         if found is None:
             return []
         return [0] if found[1] is None else [int(word.rpartition(b":")[2]) for word in found[1].split()]
@@ -181,7 +194,7 @@ class Symptoms:
         for line in without_colours(text.encode()).splitlines():
             bare = line[writer_end(line) :]
             for one in self.shown_by(bare, known):
-                found = self._patterns[one.id].search(bare)
+                found = self._patterns[one.id].shows.search(bare)
                 if found is not None:
                     yield found
 
