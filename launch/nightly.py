@@ -209,9 +209,9 @@ def _rehearse(suite: Suite, cells: list[suites.Cell], site: Site, configs: Confi
     def runner_in(folder: Path) -> Runner:
         return runner_of(site, configs, folder, Job(job_flags.typed(), None, True))
 
-    rehearsed = rehearse(suite, cells, site, Path(FLAGS.output_dir), runner_in)
-    nights = [RehearsedNight(what=one.act.what, cell=one.cell, exit_code=one.exit_code) for one in rehearsed.nights]
-    answer(Rehearsal(suite=suite.name, nights=nights), rehearsed.text)
+    played, text = rehearse(suite, cells, site, Path(FLAGS.output_dir), runner_in)
+    nights = [RehearsedNight(what=one.act.what, cell=one.cell, exit_code=one.exit_code) for one in played]
+    answer(Rehearsal(suite=suite.name, nights=nights), text)
     return EXIT_VALID
 
 

@@ -23,7 +23,6 @@ MARK = "rehearsed"
 HISTORY = (0.12, -0.16, 0.05, -0.08, 0.2, -0.14, 0.03, -0.21, 0.15, 0.04)
 USUAL = (0.07, -0.1, 0.02)
 SLOW, FAST = (5.1, 4.9, 5.0), (-5.1, -4.9, -5.0)
-_HEAD = ("NIGHT", "NOW", "CHANGE (90% INTERVAL)", "VERDICT", "EXIT CODE")
 
 
 class Act(NamedTuple):
@@ -56,36 +55,35 @@ class Played(NamedTuple):
 
 
 def gated_times(watched: Sequence[Watched], suite: str) -> list[Watched]:
-    """The figures that a rehearsal changes."""
-    found = [one for one in watched if one.gates and one.metric.name in CONTROLLED]
-    if not found:
+    """Return the figures that a rehearsal changes."""
+    times = [one for one in watched if one.gates and one.metric.name in CONTROLLED]
+    if not times:
         raise RequestError(
             f"a rehearsal makes steps slower and faster, and suite {suite} gates no such figure",
             where=f"suite {suite}: metrics",
             next_command=f"metrics: {{{CONTROLLED[0]}: gate}}",
         )
-    return found
+    return times
 
 
-def play(real: FinishedRun, suite: str, cell: Cell, watched: Sequence[Watched]) -> list[Played]:
-    """Every act, each night judged with what the gate said of those before."""
+def play(real: FinishedRun, suite: str, cell: Cell, times: Sequence[Watched]) -> list[Played]:
+    """Return every act, each night judged with the verdicts of those before."""
     cell = cell._replace(is_control=False)
     past: list[FinishedRun] = []
     reports: list[NightReport] = []
     played = []
     for number, act in enumerate(ACTS, start=1):
         night = f"{MARK}-{number:02d}"
-        named = replace(real, path="", suite=suite, cell=cell.name, night=night, reasons=[])
-        run = replace(_scaled(named, act.percent), run_id=night, role="night", status=act.status)
+        named = {"suite": suite, "cell": cell.name, "night": night}
+        run = _scaled(real, act.percent, **named, run_id=night, status=act.status)
         reruns = [
-            replace(_scaled(named, percent), run_id=f"{night}-rerun-{n}", role="rerun")
-            for n, percent in enumerate(act.reruns, start=1)
+            _scaled(real, percent, **named, run_id=f"{night}-rerun-{n}") for n, percent in enumerate(act.reruns)
         ]
         tonight = gate.Tonight(cell, night, run, series.series(run, suite, cell.name, past, (), ()), None)
         memory = gate.memory_of(reports, (), night)
-        report, urgency = gate.judge_cell(tonight, watched, memory)
+        report, urgency = gate.judge_cell(tonight, times, memory)
         if urgency is not None:
-            report, _ = gate.judge_cell(tonight._replace(reruns=reruns), watched, memory)
+            report, _ = gate.judge_cell(tonight._replace(reruns=reruns), times, memory)
         past.append(run)
         reports.append(
             NightReport(schema_version=0, suite=suite, title=MARK, night=night, started="", cells=[report])
@@ -94,44 +92,37 @@ def play(real: FinishedRun, suite: str, cell: Cell, watched: Sequence[Watched]) 
     return played
 
 
-def _scaled(run: FinishedRun, percent: float) -> FinishedRun:
-    slower, speed = 1 + percent / 100, run.tokens_per_second_per_gpu
-    seconds = run.seconds_per_step
-    return replace(
-        run,
-        seconds_per_step=seconds and seconds * slower,
-        tokens_per_second_per_gpu=speed and speed / slower,
-    )
-
-
-# --- what is shown --------------------------------------------------------------------------------
-
-
 def rehearsal_text(suite: str, real: FinishedRun, whence: str, played: Sequence[Played]) -> str:
-    """Every line with a figure says that it is rehearsed."""
-    numbered = list(enumerate(played, start=1))[len(HISTORY) :]
-    history = (f"{MARK} 1-{len(HISTORY)}: {ACTS[0].what}", "-", "-", NO_VERDICT, str(played[0].exit_code))
+    """Return a table and the reasons. Every line with a figure shows that it is rehearsed."""
+    rows = [
+        ("NIGHT", "NOW", "CHANGE (90% INTERVAL)", "VERDICT", "EXIT CODE"),
+        (f"{MARK} 1-{len(HISTORY)}: {ACTS[0].what}", "-", "-", NO_VERDICT, str(played[0].exit_code)),
+    ]
+    reasons = []
+    for number, one in enumerate(played[len(HISTORY) :], start=len(HISTORY) + 1):
+        now, change, verdict = "-", "-", f"{one.cell.verdict}: run {one.cell.status}"
+        for judged in one.cell.judgements[:1]:
+            now, change = value_text(judged.metric, judged.now), change_text(judged)
+            verdict = verdict_text(one.cell)
+            reasons.append(f"  {MARK} {number}: {judged.why}")
+        rows.append((f"{MARK} {number}: {one.act.what}", now, change, verdict, str(one.exit_code)))
     return "\n".join(
         [
             f"rehearsal of suite {suite}: no night was run, and nothing enters the history",
             f"{len(played)} nights made of one real run, {real.run_id} {whence}, by scaling its steps;",
-            "the verdicts are those of the gate's own rule",
+            "the verdicts are those of the nightly rule",
             "",
-            *columns([_HEAD, history, *(_row(number, one) for number, one in numbered)]),
+            *columns(rows),
             "",
-            *(f"  {line}" for number, one in numbered for line in _why(number, one)),
+            *reasons,
             "",
             f"next:  python launch/nightly.py --suite={suite}     (a real night)",
         ]
     )
 
 
-def _row(number: int, one: Played) -> tuple[str, ...]:
-    judged = next(iter(one.cell.judgements), None)
-    figures = (value_text(judged.metric, judged.now), change_text(judged)) if judged else ("-", "-")
-    verdict = verdict_text(one.cell) if judged else f"{one.cell.verdict}: run {one.cell.status}"
-    return (f"{MARK} {number}: {one.act.what}", *figures, verdict, str(one.exit_code))
-
-
-def _why(number: int, one: Played) -> list[str]:
-    return [f"{MARK} {number}: {judged.why}" for judged in one.cell.judgements]
+def _scaled(run: FinishedRun, percent: float, **named: str) -> FinishedRun:
+    slower, seconds, speed = 1 + percent / 100, run.seconds_per_step, run.tokens_per_second_per_gpu
+    seconds, speed = seconds and seconds * slower, speed and speed / slower
+    changed = replace(run, seconds_per_step=seconds, tokens_per_second_per_gpu=speed, path="", reasons=[])
+    return replace(changed, role="night", **named)

@@ -36,19 +36,14 @@ class _Real(NamedTuple):
     whence: str
 
 
-class Rehearsed(NamedTuple):
-    nights: Sequence[rehearsal.Played]
-    text: str
-
-
 def rehearse(
     suite: Suite, cells: Sequence[Cell], site: Site, output_dir: Path, runner_in: Callable[[Path], Runner]
-) -> Rehearsed:
-    """`runner_in`: what runs a cell in a folder."""
-    figures = rehearsal.gated_times(watched(suite), suite.name)
+) -> tuple[list[rehearsal.Played], str]:
+    """Return the nights and the text about them. `runner_in` returns what runs a cell in a folder."""
+    times = rehearsal.gated_times(watched(suite), suite.name)
     real = _of_newest_night(suite, cells, output_dir) or _made_now(suite, cells, site, runner_in)
-    played = rehearsal.play(real.run, suite.name, real.cell, figures)
-    return Rehearsed(played, rehearsal.rehearsal_text(suite.name, real.run, real.whence, played))
+    played = rehearsal.play(real.run, suite.name, real.cell, times)
+    return played, rehearsal.rehearsal_text(suite.name, real.run, real.whence, played)
 
 
 def _of_newest_night(suite: Suite, cells: Sequence[Cell], output_dir: Path) -> _Real | None:

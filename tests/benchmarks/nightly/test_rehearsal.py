@@ -45,4 +45,5 @@ def test_every_line_with_a_figure_is_marked_as_rehearsed() -> None:
 
 def test_a_suite_that_gates_no_time_cannot_be_rehearsed() -> None:
     with pytest.raises(RequestError, match="gates no such figure"):
-        rehearsal.gated_times([Watched(METRICS["last_loss"], True), Watched(METRICS["seconds_per_step"], False)], "x")
+        figures = [Watched(METRICS["last_loss"], True), Watched(METRICS["seconds_per_step"], False)]
+        rehearsal.gated_times(figures, "smoke")
