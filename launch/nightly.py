@@ -136,9 +136,9 @@ def _about(name: str, configs: Configs) -> str:
 
 
 def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
+    from benchmarks.nightly.records import Records, check_folders
     from launch.campaigns.nights import outputs
     from launch.campaigns.nights.launcher import Asked, Launcher
-    from launch.campaigns.nights.records import Records, check_folders
     from launch.running.runners import Job, runner_of
 
     wanted = _outputs()
@@ -179,12 +179,15 @@ def _outputs() -> Any:
 
 
 def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
-    from launch.campaigns.nights import judging, outputs
-    from launch.campaigns.nights.records import Records
+    from benchmarks.nightly.judging import judged_again
+    from benchmarks.nightly.records import Records, check_folders
+    from launch.campaigns.nights import outputs
+    from launch.campaigns.nights.launcher import open_indexes
 
-    wanted, history = _outputs(), [Path(folder) for folder in FLAGS.history]
-    records = Records(Path(FLAGS.output_dir), suite.name)
-    report = judging.judged_again(suite, cells, records, Path(FLAGS.output_dir), history, FLAGS.replay)
+    wanted, output_dir, history = _outputs(), Path(FLAGS.output_dir), [Path(folder) for folder in FLAGS.history]
+    check_folders([output_dir, *history])
+    records = Records(output_dir, suite.name)
+    report = judged_again(suite, cells, records, open_indexes(output_dir, history), FLAGS.replay)
     outputs.show(report, wanted, None)
     document(report)
     return report.exit_code
@@ -219,7 +222,7 @@ def _rehearse(suite: Suite, cells: list[suites.Cell], site: Site, configs: Confi
 
 
 def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
-    from launch.campaigns.nights.records import Records
+    from benchmarks.nightly.records import Records
 
     cell = suites.chosen(cells, FLAGS.accept, suite.name)
     records = Records(Path(FLAGS.output_dir), suite.name)

@@ -13,12 +13,12 @@ import msgspec
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError, UnknownName
 from benchmarks.request.resolve import LISTED, Request
+from benchmarks.runs.campaign_record import SCHEMA_VERSION
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.scaling import Scale, scale_of, scale_text
 from benchmarks.text import aligned, plural
 from benchmarks.values import Benchmark, Value, to_builtins
 
-SCHEMA_VERSION = 1
 DEFAULT_PAIRS = 6  # of an A/B: three have a wide interval
 SHOWN_CELLS = 20  # of a refusal
 

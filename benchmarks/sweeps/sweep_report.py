@@ -5,11 +5,12 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from benchmarks.request.resolve import Request
+from benchmarks.runs.campaign_record import SCHEMA_VERSION
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import gain, scaling
 from benchmarks.sweeps.gain import Gain
 from benchmarks.sweeps.scaling import CellRuns, Series
-from benchmarks.sweeps.sweep import SCHEMA_VERSION, Results, Sweep, SweepRun, labels
+from benchmarks.sweeps.sweep import Results, Sweep, SweepRun, labels
 from benchmarks.text import reasons_text
 from benchmarks.values import Value
 

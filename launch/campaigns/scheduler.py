@@ -10,22 +10,17 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks import files
-from benchmarks.errors import RequestError, RunError, StepmarkError
+from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.request.resolve import Request
-from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
-from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
-from benchmarks.sweeps.sweep import SCHEMA_VERSION
-from benchmarks.text import duration_text, plural, reasons_text, seconds_text
-from benchmarks.values import Benchmark, Value, json_text
+from benchmarks.runs.runfolder import new_run_id
+from benchmarks.text import duration_text, plural
+from benchmarks.values import Benchmark
 from launch.terminal.progress import say
 
 if TYPE_CHECKING:
     from launch.running.runners import Runner
-
-Record = TypeVar("Record", bound=Value)
 
 FAILED_STARTS = 2  # in a row: then it is the site, and nothing more is started
 FIRST_WAIT_SECONDS = 1.0  # between two questions about the runs; then longer, as long as none ends
@@ -148,50 +143,6 @@ class Scheduler:
                 silence += pause
             self._sleep(pause)
             pause = min(pause * 1.5, LONGEST_WAIT_SECONDS)
-
-
-# --- what became of a run, and a campaign's record -------------------------------------------------
-
-
-def result_of(folder: Path) -> FinishedRun | None:
-    """As its folder has it now; None: it has left no result that can be read."""
-    try:
-        found = read_finished_run(RunFolder(folder), folder.name)
-    except RequestError:
-        return None
-    return None if found.status == RUNNING else found
-
-
-def end_text(result: FinishedRun | None) -> str:
-    if result is None:
-        return "ended and left no result"
-    if result.status != "valid":
-        return f"{result.status}: {reasons_text(result.reasons)}"
-    return "valid" if result.seconds_per_step is None else f"valid, {seconds_text(result.seconds_per_step)}/step"
-
-
-def write_record(path: Path, record: Value, what: str) -> None:
-    """Written before each start and after each end, so that a launcher that was killed is resumed."""
-    try:
-        write_atomically(path, json_text(record).encode())
-    except RunError as error:
-        raise RunError(
-            f"the record of the {what} could not be written: {error.what}",
-            where=error.where,
-            why="the previous record is kept, and no run starts that is not in it",
-            next_command="free some space; the same command then resumes",
-        ) from None
-
-
-def read_record(path: Path, kind: type[Record], what: str, next_command: str) -> Record:
-    try:
-        found = files.read_json(path, kind)
-        if found.schema_version != SCHEMA_VERSION:  # type: ignore[attr-defined]
-            raise ValueError(f"it is of another version than {SCHEMA_VERSION}")
-    except (OSError, ValueError) as error:
-        what = f"the record of the {what} cannot be read: {error}"
-        raise RequestError(what, where=str(path), next_command=next_command) from None
-    return found
 
 
 # --- one launcher at a time ---------------------------------------------------------------------

@@ -15,6 +15,7 @@ import msgspec
 from benchmarks.backend import find_backend
 from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.request.resolve import Request
+from benchmarks.runs.campaign_record import end_text, read_record, result_of, write_record
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.sweeps import sweep as record
@@ -22,7 +23,7 @@ from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.text import plural
 from benchmarks.values import Benchmark
-from launch.campaigns.scheduler import Scheduler, Work, alone, end_text, read_record, result_of, write_record
+from launch.campaigns.scheduler import Scheduler, Work, alone
 from launch.machine.processes import interrupted_once
 from launch.running.runners import Runner, refused_text
 from launch.terminal.output import document

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.campaigns.nights.records import Records
+from launch.campaigns.scheduler import alone
 from tests.launch.campaigns.nights.toy_suite import (
     LONG,
     SHORT,
@@ -302,7 +302,7 @@ def test_a_night_of_a_suite_that_was_changed_since_is_not_gone_on_with(
 
 
 def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
-    with Records(fresh.results, "naps").alone():
+    with alone(fresh.nights / ".lock", "suite"):
         done = fresh.night()
     assert done.returncode == 2
     assert f"another launcher is running this suite: process {os.getpid()}" in done.stderr

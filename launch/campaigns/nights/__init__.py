@@ -1,1 +1,1 @@
-"""The nights of a suite: run or submitted, waited for, judged, written down; and installed where nobody types."""
+"""What starts the runs of a night, and shows its report."""

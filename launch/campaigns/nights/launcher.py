@@ -6,26 +6,29 @@ re-run among them is not counted; those that a queue had taken are waited for, a
 
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from benchmarks.errors import EXIT_INTERRUPTED, RequestError, StepmarkError
+from benchmarks.history.index import Index
+from benchmarks.nightly.judging import Judge, new_report, not_run, report_of
 from benchmarks.nightly.night import MISSING, RUNNING, Urgency, grant
+from benchmarks.nightly.records import Records, now
 from benchmarks.nightly.rule import CONFIRMATIONS
 from benchmarks.nightly.suites import Cell
 from benchmarks.nightly.values import Budget, NightReport, Suite
+from benchmarks.runs.campaign_record import end_text, result_of
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Labels, Nightly, Site
 from launch.campaigns.nights import night_runs
-from launch.campaigns.nights.judging import Judge, new_report, not_run, report_of
-from launch.campaigns.nights.records import Records, now
-from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, end_text, result_of
+from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, alone
 from launch.machine.processes import interrupted_once
 from launch.terminal.progress import say
+from launch.terminal.run_index import open_index
 
 Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with runs of these labels and job options
 
@@ -57,6 +60,11 @@ class Asked(NamedTuple):
         return self.site.slurm.max_jobs if self.site.slurm else 1
 
 
+def open_indexes(output_dir: Path, history: Sequence[Path]) -> list[Index]:
+    others = [folder for folder in history if folder.resolve() != output_dir.resolve()]
+    return [open_index(folder) for folder in (output_dir, *others)]
+
+
 class Launcher:
     """One launcher's work on a night."""
 
@@ -72,7 +80,7 @@ class Launcher:
 
     def run(self) -> tuple[int, NightReport | None]:
         """The exit code, and the report where the night came to its end."""
-        with self._records.alone():
+        with alone(self._records.folder / ".lock", "suite"):
             refused = self._resolve()
             self._take_up()
             for name, error in refused.items():
@@ -96,7 +104,7 @@ class Launcher:
         self._first_runs()
         self._drop_cut_off()
         of = self._asked
-        judge = Judge(self._frame, of.suite, of.cells, self._records, of.output_dir, of.history)
+        judge = Judge(self._frame, of.suite, of.cells, self._records, open_indexes(of.output_dir, of.history))
         self._reruns(judge.judge(self._runs, final=False)[1])
         report = judge.report(self._runs, self._budget(), now())
         self._records.write(report)

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 from benchmarks.errors import RequestError, RunError
 from benchmarks.nightly import rehearsal
+from benchmarks.nightly.records import Records
 from benchmarks.nightly.suites import Cell, watched
 from benchmarks.nightly.values import Suite
 from benchmarks.request.resolve import command_of
+from benchmarks.runs.campaign_record import result_of
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import new_run_id
 from benchmarks.text import reasons_text
 from benchmarks.values import Site
-from launch.campaigns.nights.records import Records
-from launch.campaigns.scheduler import result_of
 from launch.machine.processes import interrupted_once
 from launch.running.runners import Runner
 from launch.terminal.progress import say

@@ -18,6 +18,7 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.request.resolve import Request, requests_of, resolve
+from benchmarks.runs import campaign_record
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps.sweep import Sweep
@@ -340,7 +341,7 @@ def test_a_queue_that_does_not_answer_for_long_ends_it_with_the_same_words(
 def test_a_record_that_cannot_be_written_starts_nothing_more(
     queue: Queue, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, written = scheduler.write_atomically, []
+    write, written = campaign_record.write_atomically, []
 
     def fill(path: Path, data: bytes) -> None:
         written.append(path)
@@ -348,7 +349,7 @@ def test_a_record_that_cannot_be_written_starts_nothing_more(
             raise RunError(f"{path.name} could not be written: No space left on device", where=str(path.parent))
         write(path, data)
 
-    monkeypatch.setattr(scheduler, "write_atomically", fill)
+    monkeypatch.setattr(campaign_record, "write_atomically", fill)
     with pytest.raises(RunError, match="No space left on device") as refusal:
         run(queue)
     assert "the same command then resumes" in refusal.value.next_command
@@ -371,7 +372,7 @@ def in_a_child(work: Callable[[], int]) -> int:
 def test_killed_at_any_point_the_same_command_finishes_with_no_run_lost_or_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = scheduler.write_atomically
+    write = campaign_record.write_atomically
     left = 0
 
     def point() -> None:
@@ -385,7 +386,7 @@ def test_killed_at_any_point_the_same_command_finishes_with_no_run_lost_or_doubl
         write(path, data)
         point()
 
-    monkeypatch.setattr(scheduler, "write_atomically", write_with_points)
+    monkeypatch.setattr(campaign_record, "write_atomically", write_with_points)
     for number in range(1, 200):
         (tmp_path / f"{number}").mkdir()
         queue = Queue(tmp_path / f"{number}" / "results")

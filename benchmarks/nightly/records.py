@@ -1,10 +1,9 @@
-"""What is kept of a suite's nights: a record of each, people's decisions, earlier runs, the launcher's lock.
+"""The files of a suite's nights: a record of each, and the user's decisions.
 
-<output_dir>/nights/<suite>/<night>.json (and .md beside it), decisions.jsonl. The record is written before anything
-is started and after everything that has ended, so that a launcher killed at any moment is resumed from it.
+<output_dir>/nights/<suite>/<night>.json (and .md), decisions.jsonl. The launcher writes the record before each start
+and after each end, so that it can resume a night after it was killed.
 """
 
-import contextlib
 import fcntl
 import getpass
 import os
@@ -17,19 +16,13 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.errors import RequestError
-from benchmarks.history.filters import parse_condition
-from benchmarks.history.index import Index
 from benchmarks.nightly.report_text import markdown
-from benchmarks.nightly.series import MOST_NIGHTS, Series, series
-from benchmarks.nightly.suites import Cell
-from benchmarks.nightly.values import Acceptance, NightReport, Suite
-from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.nightly.series import MOST_NIGHTS
+from benchmarks.nightly.values import Acceptance, NightReport
+from benchmarks.runs.campaign_record import read_record, write_record
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import plural
-from launch.campaigns.scheduler import alone, read_record, result_of, write_record
-from launch.terminal.run_index import open_index
 
-SCHEMA_VERSION = 1
 NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"
 DECISIONS = "decisions.jsonl"
 LAST = "last"  # of --replay
@@ -44,11 +37,6 @@ class Records:
     def __init__(self, output_dir: Path, suite: str) -> None:
         self.suite = suite
         self.folder = output_dir / "nights" / suite
-
-    def of_others(self, history: Sequence[Path]) -> list["Records"]:
-        """Those of the same suite beside the runs of other folders; a folder without any says nothing."""
-        own = self.folder.parents[1].resolve()
-        return [Records(folder, self.suite) for folder in history if folder.resolve() != own]
 
     def path(self, night: str) -> Path:
         return self.folder / f"{night}.json"
@@ -86,7 +74,7 @@ class Records:
                 found.append(self.read(night))
             except RequestError as error:
                 problems.append(f"{error.where}: {error.what}")
-        return found, _first(problems)
+        return found, first_problems(problems)
 
     def write(self, report: NightReport) -> None:
         write_record(self.path(report.night), report, "night")
@@ -126,10 +114,6 @@ class Records:
                 problems.append(f"{path}:{number}: {error}")
         return found, problems
 
-    def alone(self) -> contextlib.AbstractContextManager[None]:
-        """One launcher at a time works on a night of this suite."""
-        return alone(self.folder / ".lock", "suite")
-
 
 def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -142,40 +126,7 @@ def _user() -> str:
         return "unknown"
 
 
-# --- earlier runs --------------------------------------------------------------------------------
-
-
-class Earlier:
-    """Earlier runs, from the index of the folder of runs and of those that --history names; each is opened once."""
-
-    def __init__(self, output_dir: Path, history: Sequence[Path], suite: Suite) -> None:
-        self._suite = suite
-        self._own = open_index(output_dir)
-        self._replayed = [open_index(folder) for folder in history if folder.resolve() != output_dir.resolve()]
-
-    def series(self, latest: FinishedRun, cell: Cell) -> Series:
-        own = self._own.select([parse_condition(f"suite={self._suite.name}"), parse_condition(f"cell={cell.name}")])
-        same = [parse_condition(f"backend={latest.backend}"), parse_condition(f"model={latest.model}")]
-        replayed = [entry for index in self._replayed for entry in index.select(same)]
-        return series(latest, self._suite.name, cell.name, own, replayed, self._suite.baseline_across)
-
-    def run(self, run_id: str) -> FinishedRun | None:
-        """One of the folder of runs, as its own folder has it now; None: it is gone, or cannot be read."""
-        return result_of(self._own.output_dir / run_id)
-
-    def places(self) -> list[str]:
-        return [str(index.output_dir) for index in (self._own, *self._replayed)]
-
-    def notes(self) -> list[str]:
-        return [note for index in (self._own, *self._replayed) for note in _notes_of(index)]
-
-
-def _notes_of(index: Index) -> list[str]:
-    problems = [f"{problem.folder}: {problem.reason}" for problem in index.problems()]
-    return [*index.notes, *(f"{index.output_dir}: left out: {text}" for text in _first(problems))]
-
-
-def _first(problems: Sequence[str]) -> list[str]:
+def first_problems(problems: Sequence[str]) -> list[str]:
     more = [f"and {len(problems) - MOST_SHOWN} more"] if len(problems) > MOST_SHOWN else []
     return [*problems[:MOST_SHOWN], *more]
 

@@ -4,15 +4,19 @@ Before anything is judged, the runs of a cell are a CellReport without judgement
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from msgspec.structs import replace
 
+from benchmarks.history.filters import parse_condition
+from benchmarks.history.index import Index
 from benchmarks.nightly import night as gate
 from benchmarks.nightly import report_text
+from benchmarks.nightly.records import Records, first_problems
+from benchmarks.nightly.series import Series, series
 from benchmarks.nightly.suites import Cell, watched
 from benchmarks.nightly.values import Budget, CellReport, NightReport, Suite
-from launch.campaigns.nights.records import SCHEMA_VERSION, Earlier, Records, check_folders
+from benchmarks.runs.campaign_record import SCHEMA_VERSION, result_of
+from benchmarks.runs.finished_run import FinishedRun
 
 
 def not_run(cell: Cell) -> CellReport:
@@ -23,21 +27,15 @@ class Judge:
     """Judges one night."""
 
     def __init__(
-        self,
-        frame: NightReport,
-        suite: Suite,
-        cells: Sequence[Cell],
-        records: Records,
-        output_dir: Path,
-        history: Sequence[Path],
+        self, frame: NightReport, suite: Suite, cells: Sequence[Cell], records: Records, indexes: Sequence[Index]
     ) -> None:
-        """`history`: other folders whose runs are earlier nights, and which may have records of nights."""
-        self._frame, self._cells, self._watched = frame, cells, watched(suite)
-        self._earlier = Earlier(output_dir, history, suite)
+        """`indexes`: of the suite's folder of runs first, then of the folders of --history."""
+        self._frame, self._suite, self._cells, self._watched = frame, suite, cells, watched(suite)
+        self._indexes = indexes
         self._notes: list[str] = []
         known: dict[str, NightReport] = {}
         accepted: list[tuple[str, str]] = []
-        for one_place in [records, *records.of_others(history)]:
+        for one_place in [records, *(Records(index.output_dir, suite.name) for index in indexes[1:])]:
             reports, problems = one_place.read_newest()
             decisions, unread = one_place.accepted()
             known = {report.night: report for report in reports} | known  # the suite's own folder counts first
@@ -76,23 +74,41 @@ class Judge:
 
     def _tonight(self, cell: Cell, runs: CellReport, *, final: bool) -> gate.Tonight | None:
         """Return the runs of a cell; None if it has no run that can be read."""
-        entry = self._earlier.run(runs.run_id) if runs.run_id and runs.status != gate.MISSING else None
+        entry = self._run(runs.run_id) if runs.run_id and runs.status != gate.MISSING else None
         if entry is None:
             return None
         reruns = [
-            self._earlier.run(run_id) or replace(entry, run_id=run_id, status="failed", reasons=[_gone(run_id)])
+            self._run(run_id) or replace(entry, run_id=run_id, status="failed", reasons=[_gone(run_id)])
             for run_id in runs.rerun_ids
         ]
         asked = reruns if reruns or final else None
-        return gate.Tonight(cell, self._frame.night, entry, self._earlier.series(entry, cell), asked, runs.notes)
+        return gate.Tonight(cell, self._frame.night, entry, self._series(entry, cell), asked, runs.notes)
+
+    def _run(self, run_id: str) -> FinishedRun | None:
+        """Return a run as its folder has it now; None if it is gone or cannot be read."""
+        return result_of(self._indexes[0].output_dir / run_id)
+
+    def _series(self, latest: FinishedRun, cell: Cell) -> Series:
+        of_cell = [parse_condition(f"suite={self._suite.name}"), parse_condition(f"cell={cell.name}")]
+        same = [parse_condition(f"backend={latest.backend}"), parse_condition(f"model={latest.model}")]
+        own, *others = self._indexes
+        replayed = [entry for index in others for entry in index.select(same)]
+        across = self._suite.baseline_across
+        return series(latest, self._suite.name, cell.name, own.select(of_cell), replayed, across)
 
     def report(
         self, runs: Mapping[str, CellReport], budget: Budget, finished: str | None, *notes: str
     ) -> NightReport:
         cells, _ = self.judge(runs, final=True)
-        every_note = [*notes, *self._notes, *self._earlier.notes()]
-        frame = replace(self._frame, history=self._earlier.places(), notes=every_note)
+        every_note = [*notes, *self._notes, *(note for index in self._indexes for note in _notes_of(index))]
+        places = [str(index.output_dir) for index in self._indexes]
+        frame = replace(self._frame, history=places, notes=every_note)
         return report_of(frame, cells, budget, finished)
+
+
+def _notes_of(index: Index) -> list[str]:
+    problems = first_problems([f"{problem.folder}: {problem.reason}" for problem in index.problems()])
+    return [*index.notes, *(f"{index.output_dir}: left out: {text}" for text in problems)]
 
 
 def _gone(run_id: str | None) -> str:
@@ -125,14 +141,13 @@ def report_of(frame: NightReport, cells: list[CellReport], budget: Budget, finis
 
 
 def judged_again(
-    suite: Suite, cells: Sequence[Cell], records: Records, output_dir: Path, history: Sequence[Path], night: str
+    suite: Suite, cells: Sequence[Cell], records: Records, indexes: Sequence[Index], night: str
 ) -> NightReport:
     """Return the report of an earlier night by today's rule, history and decisions."""
-    check_folders([output_dir, *history])
     before = records.read(records.named(night))
     kept = {cell.cell: cell for cell in before.cells}
     frame = new_report(suite, before.night, before.started, before.site, before.slowed_by)
-    judge = Judge(frame, suite, cells, records, output_dir, history)
+    judge = Judge(frame, suite, cells, records, indexes)
     runs = {cell.name: kept.get(cell.name) or not_run(cell) for cell in cells}
     gone = [f"{name} is no longer a cell of the suite" for name in kept if name not in runs]
     return judge.report(runs, before.budget, before.finished, "judged again from files", *gone)

@@ -1,0 +1,55 @@
+"""The record of a sweep or a night, and the results of its runs."""
+
+from pathlib import Path
+from typing import TypeVar
+
+from benchmarks import files
+from benchmarks.errors import RequestError, RunError
+from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
+from benchmarks.runs.runfolder import RunFolder, write_atomically
+from benchmarks.text import reasons_text, seconds_text
+from benchmarks.values import Value, json_text
+
+Record = TypeVar("Record", bound=Value)
+SCHEMA_VERSION = 1
+
+
+def result_of(folder: Path) -> FinishedRun | None:
+    """As its folder has it now; None: it has left no result that can be read."""
+    try:
+        found = read_finished_run(RunFolder(folder), folder.name)
+    except RequestError:
+        return None
+    return None if found.status == RUNNING else found
+
+
+def end_text(result: FinishedRun | None) -> str:
+    if result is None:
+        return "ended and left no result"
+    if result.status != "valid":
+        return f"{result.status}: {reasons_text(result.reasons)}"
+    return "valid" if result.seconds_per_step is None else f"valid, {seconds_text(result.seconds_per_step)}/step"
+
+
+def write_record(path: Path, record: Value, what: str) -> None:
+    """Written before each start and after each end, so that a launcher that was killed is resumed."""
+    try:
+        write_atomically(path, json_text(record).encode())
+    except RunError as error:
+        raise RunError(
+            f"the record of the {what} could not be written: {error.what}",
+            where=error.where,
+            why="the previous record is kept, and no run starts that is not in it",
+            next_command="free some space; the same command then resumes",
+        ) from None
+
+
+def read_record(path: Path, kind: type[Record], what: str, next_command: str) -> Record:
+    try:
+        found = files.read_json(path, kind)
+        if found.schema_version != SCHEMA_VERSION:  # type: ignore[attr-defined]
+            raise ValueError(f"it is of another version than {SCHEMA_VERSION}")
+    except (OSError, ValueError) as error:
+        what = f"the record of the {what} cannot be read: {error}"
+        raise RequestError(what, where=str(path), next_command=next_command) from None
+    return found
