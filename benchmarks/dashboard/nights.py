@@ -31,11 +31,6 @@ def _judgements(reports: Iterable[NightReport]) -> Iterator[tuple[str, str, Metr
                 yield report.night, cell.cell, one
 
 
-def _newest(suite: str, reports: Sequence[NightReport]) -> dict[str, MetricJudgement]:
-    """By tag, of the newest report that tells of it: a night that goes on has judged nothing yet."""
-    return {tag_of(suite, cell, one): one for _, cell, one in _judgements(reports)}
-
-
 def tag_of(suite: str, cell: str, one: MetricJudgement) -> str:
     """What decides comes early, what is watched late: the tab Time Series has its groups in this order."""
     place, watched = ("2", "") if one.gates else ("7", " (watched)")
@@ -56,7 +51,9 @@ def _boards(suite: str, reports: Sequence[NightReport]) -> list[Board]:
         if one.latest is not None:
             of_tag[night] = one.latest
     lines: dict[str, dict[str, dict[str, float]]] = {"": values}  # what is drawn -> tag -> night -> value
-    for tag, newest in _newest(suite, reports).items():
+    # By tag, of the newest report that tells of it: a night that goes on has judged nothing yet.
+    newest_of = {tag_of(suite, cell, one): one for _, cell, one in _judgements(reports)}
+    for tag, newest in newest_of.items():
         changes = [newest.since] if newest.since in values[tag] else []
         lines.setdefault(" level", {})[tag] = _levels(values[tag], changes)
         for night in changes:

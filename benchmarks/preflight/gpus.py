@@ -76,17 +76,15 @@ def _present(commands: Commands, hardware: Sequence[Hardware]) -> Problem | None
     if not rows:
         return "failed", f"nvidia-smi: {_output(commands, 'gpus').strip() or 'it printed nothing'}"
     names = Counter(row.get("name", "unknown") for row in rows)
-    if not any(_fits(names, device) for device in hardware):
+    wanted_counts = [
+        (device.devices_per_node, {name.casefold() for name in device.device_names}) for device in hardware
+    ]
+    if not any(names.total() == count and {*map(str.casefold, names)} <= known for count, known in wanted_counts):
         seen = ", ".join(f"{count} x {name}" for name, count in names.items())
         wanted = " or ".join(f"{h.devices_per_node} x {' or '.join(h.device_names) or h.title}" for h in hardware)
         return "failed", f"{seen}; {wanted} wanted"
     mig = any(row.get("mig.mode.current") == "Enabled" for row in rows)
     return ("failed", "MIG mode is enabled: a GPU is cut into parts") if mig else None
-
-
-def _fits(names: Counter[str], hardware: Hardware) -> bool:
-    known = {name.casefold() for name in hardware.device_names}
-    return names.total() == hardware.devices_per_node and all(name.casefold() in known for name in names)
 
 
 def _by_gpu(found: Sequence[tuple[str, str]]) -> str:

@@ -89,13 +89,9 @@ def _table(report: Report) -> list[str]:
     rows: list[tuple[str, ...]] = [("check", "ok", "failed", "warning", "not checked", "")]
     for count in report.checks:
         numbers = (str(n or "") for n in (count.ok, count.failed, count.warning, count.not_checked))
-        rows.append((count.check, *numbers, _why_not(report, count)))
+        unchecked = [f.text for f in report.findings if f.check == count.check and f.status == "not_checked"]
+        rows.append((count.check, *numbers, ", ".join(list(dict.fromkeys(unchecked))[:2])))
     return columns(rows, numbers=range(1, 5))
-
-
-def _why_not(report: Report, count: CheckCount) -> str:
-    texts = [f.text for f in report.findings if f.check == count.check and f.status == "not_checked"]
-    return ", ".join(list(dict.fromkeys(texts))[:2])
 
 
 def _grouped(findings: Sequence[Finding]) -> list[str]:

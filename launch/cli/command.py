@@ -130,14 +130,10 @@ def _ended(error: StepmarkError, code: int) -> int:
 def _answered(code: int, error: Mapping[str, str] | None = None) -> int:
     """With --json, a command that has printed no document prints why, or its exit code."""
     if output.wanted():
-        output.document(_end(code, error))
+        from launch.terminal.documents import Ended, Error, Why
+
+        output.document(Ended(exit_code=code) if error is None else Error(error=Why(**error), exit_code=code))
     return code
-
-
-def _end(code: int, error: Mapping[str, str] | None) -> object:
-    from launch.terminal.documents import Ended, Error, Why
-
-    return Ended(exit_code=code) if error is None else Error(error=Why(**error), exit_code=code)
 
 
 def _parse(command: Command) -> list[str]:

@@ -34,7 +34,9 @@ def as_installed(text: str) -> str:
 def chosen(words: list[str]) -> Command:
     rest = [word for word in words if not JSON_WORD.fullmatch(word)]
     if not rest or rest[0] == "help" or wants_help(rest[:1]):
-        text_alone(_help())
+        rows = [(name, summary(SCRIPTS / f"{name}.py")) for name in COMMANDS]
+        rows.append(("completion", summary(FOLDER / "completion.py")))
+        text_alone("\n".join([TITLE, "", "Commands:", *aligned(rows), "", HELP]))
         sys.exit(0)
     if rest[0] == "--version":
         text_alone(f"stepmark {VERSION}")
@@ -54,9 +56,3 @@ def chosen(words: list[str]) -> Command:
     if subcommands:
         return subcommands.chosen(f"stepmark {name}", arguments)
     return Command(module.main, module, f"stepmark {name}", arguments)
-
-
-def _help() -> str:
-    rows = [(name, summary(SCRIPTS / f"{name}.py")) for name in COMMANDS]
-    rows.append(("completion", summary(FOLDER / "completion.py")))
-    return "\n".join([TITLE, "", "Commands:", *aligned(rows), "", HELP])

@@ -69,7 +69,7 @@ def prepare(
     partition = slurm.partition(options.partition)
     facts = _node_facts(site, partition.name)
     hardware = _hardware(site, configs)
-    found, options = _with_gpus(slurm.nodes(partition.name), options, hardware)
+    found, options = with_gpus(slurm.nodes(partition.name), options, hardware)
     options, count, down = choose(found, options, nodes)
     minutes = planned.minutes
     if partition.max_seconds:
@@ -152,7 +152,7 @@ def as_counted(hardware: Hardware, gpus: int) -> Hardware:
     return msgspec.structs.replace(hardware, devices_per_node=gpus)
 
 
-def _with_gpus(
+def with_gpus(
     found: Sequence[Node], options: JobOptions, hardware: Sequence[Hardware]
 ) -> tuple[Sequence[Node], JobOptions]:
     """A site of GPUs has no use for the nodes of its partition without any, unless they are named."""
@@ -221,8 +221,13 @@ def _node_facts(site: Site, partition: str) -> dict[str, tuple[str, str]]:
 def run(preflight: Preflight, slurm: Slurm, limits: Limits) -> Report:
     """Until every node has answered or has had its time; the report is written, too."""
     started, folder = time.time(), preflight.folder
+
+    def all_asked() -> bool:
+        all_came = preflight.job.hardware is None and _progress(preflight).news >= preflight.job.nodes
+        return all_came or (folder / CHECKED).exists()
+
     job_id = slurm.submit(_write(preflight), job_environment())
-    ended = wait(slurm, job_id, lambda: _progress(preflight), lambda: _all_asked(preflight), limits)
+    ended = wait(slurm, job_id, lambda: _progress(preflight), all_asked, limits)
     asked = " ".join(_lines(folder / NODES)).split()
     if not asked or (ended is not None and ended.state not in ("COMPLETED", "NODE_FAIL")):
         raise _failed(folder, job_id, ended)
@@ -257,11 +262,6 @@ def _progress(preflight: Preflight) -> Came:
     came = len(list((preflight.folder / ANSWERS).glob("*.json")))
     nodes = preflight.job.nodes
     return Came(came, f"{came} of {nodes} nodes have answered", came, nodes)
-
-
-def _all_asked(preflight: Preflight) -> bool:
-    all_came = preflight.job.hardware is None and _progress(preflight)[0] >= preflight.job.nodes
-    return all_came or (preflight.folder / CHECKED).exists()
 
 
 # --- after it has ended -----------------------------------------------------------------------------

@@ -119,19 +119,16 @@ def _settle(question: Question, typed: Mapping[str, Any]) -> Fact | None:
         fact = Fact(next(iter(question.choices)), f"the only {question.flag} that takes your jobs now")
     if fact is None or not fact.value:
         return None
-    refused = _why_unknown(question, fact.value)
-    if refused:
+    unknown = [name for name in fact.value.split(",") if question.choices and name not in question.choices]
+    if unknown:
         meant = closest(fact.value, list(question.choices))
-        usage = f"--{question.flag}={meant}" if meant and "," not in fact.value else WHAT_THERE_IS
-        raise RequestError(refused, where=fact.source, why=question.text, next_command=usage)
+        raise RequestError(
+            f"no {question.flag} '{unknown[0]}' takes your jobs: {nearest(unknown[0], question.choices)}",
+            where=fact.source,
+            why=question.text,
+            next_command=f"--{question.flag}={meant}" if meant and "," not in fact.value else WHAT_THERE_IS,
+        )
     return fact
-
-
-def _why_unknown(question: Question, names: str) -> str:
-    """The first name that is no choice, with what may have been meant; empty where all are."""
-    unknown = [name for name in names.split(",") if question.choices and name not in question.choices]
-    hint = nearest(unknown[0], question.choices) if unknown else ""
-    return f"no {question.flag} '{unknown[0]}' takes your jobs: {hint}" if unknown else ""
 
 
 def _given(name: str, typed: Mapping[str, Any]) -> Fact | None:

@@ -87,7 +87,7 @@ def make(wanted: NewSite, configs: Configs) -> int:
         return EXIT_VALID
     _write(path, text)
     print(f"{text}\nwritten: {path}\n", flush=True)
-    return _check(wanted, draft.site, configs, partition, planned)
+    return check_nodes(wanted, draft.site, configs, partition, planned)
 
 
 # --- its name and its file --------------------------------------------------------------------------
@@ -205,7 +205,10 @@ def _draft(
     if not wanted.dry_run:
         options, _ = _options(wanted, facts, partition, answers, [])
         node = _node(wanted, slurm, options, partition)
-    runtime = _runtime(facts, node)
+    runtime = Fact("venv", "srun --help has no --container-image: no pyxis")
+    if facts.pyxis:
+        enroot = f"; enroot {node.enroot} on {node.name}" if node and node.enroot else ""
+        runtime = Fact("container", f"srun --help has --container-image (pyxis){enroot}")
     shared = site_draft.shared_folders(asking.mounts_here(), node)
     if node is not None:
         _refuse_unseen(_needed(wanted, runtime), node, shared)
@@ -262,13 +265,6 @@ def _options(
         no = "no" if value is False else ""
         sources["arguments" if name == "slurm_arg" else name] = f"--{no}{job_options.flag_of(name)}"
     return job_options.choose(site, wanted.typed, {}), sources
-
-
-def _runtime(facts: SlurmFacts, node: NodeFacts | None) -> Fact:
-    if facts.pyxis:
-        enroot = f"; enroot {node.enroot} on {node.name}" if node and node.enroot else ""
-        return Fact("container", f"srun --help has --container-image (pyxis){enroot}")
-    return Fact("venv", "srun --help has no --container-image: no pyxis")
 
 
 def _devices(wanted: NewSite, configs: Configs, partition: PartitionFacts, node: NodeFacts | None) -> Fact:
@@ -332,7 +328,7 @@ def _images_folder(shared: Mapping[str, str]) -> Fact:
 # --- afterwards -------------------------------------------------------------------------------------
 
 
-def _check(
+def check_nodes(
     wanted: NewSite, site: Site, configs: Configs, partition: PartitionFacts, planned: documents.NewSite
 ) -> int:
     """The preflight of two nodes, and what to type next."""
@@ -342,7 +338,7 @@ def _check(
     later = f"the site is written; python launch/doctor.py nodes --site={site.name} --nodes={nodes} checks it later"
     limits = Limits(queue_seconds=asking.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS, way_on=later)
     report = preflights.run(preflight, Slurm(site), limits)
-    cure = _without_gpus(wanted, report)
+    cure = without_gpus(wanted, report)
     print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder, cure)}")
     commands = next_commands(site, configs, nodes, partition.gpus, wanted.out) if report.passed else []
     if commands:
@@ -351,7 +347,7 @@ def _check(
     return EXIT_VALID if report.passed else EXIT_INVALID
 
 
-def _without_gpus(wanted: NewSite, report: Report) -> str:
+def without_gpus(wanted: NewSite, report: Report) -> str:
     """What writes the site anew, where it says that its nodes have GPUs and none has; empty: that is not so."""
     none = {finding.node for finding in report.findings if finding.text == NO_GPU}
     return f"{_command(replace(wanted, hardware='cpu'))} --force" if report.nodes and none >= {*report.nodes} else ""

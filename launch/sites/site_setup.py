@@ -109,12 +109,9 @@ def preview(work: Work) -> str:
         names = {image for image, _ in _chosen_here(work).values()}
         return "\n".join(f"would be pulled, where it is not there: {image}" for image in sorted(names))
     job = import_job.plan(work)
-    text = import_job.render(job) if job.images else f"no job: {_why_no_job(job, work.named)}"
+    there = work.named or all(one.path.is_file() for one in job.wanted)
+    text = import_job.render(job) if job.images else f"no job: {'all images are there' if there else NAME_SOMETHING}"
     return "\n".join([*site_hub.preview(work.site, work.repositories), text])
-
-
-def _why_no_job(job: import_job.ImportJob, named: bool) -> str:
-    return "all images are there" if named or all(one.path.is_file() for one in job.wanted) else NAME_SOMETHING
 
 
 # --- folders ----------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedSlurm:
     for name in ("SLURM_CONF", "SBATCH_PARTITION", "SBATCH_ACCOUNT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(new_site, "COMMANDS", ("sinfo", "scontrol", "srun"))  # that are played
-    monkeypatch.setattr(new_site, "_check", lambda *_: 0)  # which a real Slurm is needed for
+    monkeypatch.setattr(new_site, "check_nodes", lambda *_: 0)  # which a real Slurm is needed for
     return played
 
 
@@ -210,7 +210,7 @@ def test_a_site_of_gpus_whose_nodes_have_none(seen: list[str], cure: str) -> Non
     about = {"partition": "p", "job_id": "7", "started": 0.0, "seconds": 1.0, "checks": [], "nccl": nccl}
     report = Report(site="big", nodes=["n1", "n2"], passing=[], failing=["n1", "n2"], findings=findings, **about)
     wanted = NewSite("big", {}, hardware="h100", out=new_site.RESULTS, replace=False, dry_run=False)
-    assert new_site._without_gpus(wanted, report).partition("--new_site=big ")[2] == cure
+    assert new_site.without_gpus(wanted, report).partition("--new_site=big ")[2] == cure
     next_step = nodes.next_steps(report, Path("folder"), "do that").splitlines()[-1]
     assert next_step == "  next   do that"
 
@@ -299,11 +299,11 @@ def test_nodes_of_two_kinds_are_both_in_the_file_with_what_to_do(slurm: PlayedSl
 def test_the_preflight_of_gpus_leaves_out_nodes_without_any() -> None:
     found = [parsing.Node(name=f"n{one}", state="idle", gpus=8 * (one > 2)) for one in range(1, 5)]
     h100 = [Configs().hardware("h100")]
-    left, options = nodes._with_gpus(found, JobOptions(exclude="n9"), h100)
+    left, options = nodes.with_gpus(found, JobOptions(exclude="n9"), h100)
     assert ([node.name for node in left], options.exclude) == (["n3", "n4"], "n[1-2,9]")
     named = JobOptions(nodelist="n1")
-    assert nodes._with_gpus(found, named, h100) == (found, named)
-    assert nodes._with_gpus(found[:2], JobOptions(), h100) == (found[:2], JobOptions())
+    assert nodes.with_gpus(found, named, h100) == (found, named)
+    assert nodes.with_gpus(found[:2], JobOptions(), h100) == (found[:2], JobOptions())
 
 
 @pytest.mark.parametrize(("there", "gpus"), [(0, 8), (1, 1), (4, 4), (8, 8), (16, 8)])
