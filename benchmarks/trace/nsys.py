@@ -71,7 +71,6 @@ class _Reading:
             host=host.get("Hostname", self._path.stem),
             operations=list(self._operations),
             instructions=[None] * len(self._operations),
-            executions=[],
             devices=[
                 self._devices[name].device(name) for name in sorted(self._devices) if self._devices[name].begins
             ],

@@ -1,12 +1,8 @@
 """Where the steps of a trace end on each device, and which of them are whole. Pure.
 
-A step ends on a device when the training program's last operation of that execution has ended, which is what our
-own clock sees too (it waits for the step's loss). So step k is the time from the end of the execution before to the
-end of its own. How the ends are known depends on the format:
-
-- xplane of a CPU: the operations name their execution (run_id);
-- xplane of a GPU, and Nsight Systems: the operations name their program. Those that occur once a step tell the
-  executions apart, and the one of them that comes last ends a step.
+A step ends on a device when the training program's last operation that occurs once a step has ended, which is what
+our own clock sees too (it waits for the step's loss). So step k is the time from that end in the execution before to
+the one in its own. Of an xplane the host's marks say how many steps there are, of Nsight Systems the launches.
 
 The numbers come from the host's marks in order. An execution that was under way when the profiler began has no mark:
 where there are more executions than marks, the first ones are such.
@@ -19,8 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.trace.trace import Device, Mark, Trace
-
-WHOLE = 0.9  # of the operations that an execution has otherwise: with fewer the trace was cut within it
 
 
 class StepEnds(NamedTuple):
@@ -42,15 +36,11 @@ def find_steps(trace: Trace) -> Steps | None:
     module = _training_module(trace)
     if module is None:
         return None
-    if trace.executions:
-        how = f"between the ends of {module} on the device"
-        found = [_by_execution(trace, device, module) for device in trace.devices]
-    else:
-        how = f"from the last operation of {module} that occurs once a step to the next"
-        expected = len(trace.marks) or trace.launches
-        found = [_by_occurrence(trace, device, module, expected) for device in trace.devices]
+    expected = len(trace.marks) or trace.launches
+    found = [_ends(trace, device, module, expected) for device in trace.devices]
     if any(len(ends) < 2 for ends in found):
         return None
+    how = f"between the ends of {module} on the device"
     return Steps(how, [StepEnds(_numbers(trace.marks, ends), ends) for ends in found])
 
 
@@ -66,21 +56,7 @@ def _training_module(trace: Trace) -> str | None:
     return seconds.most_common(1)[0][0] if seconds else None
 
 
-def _by_execution(trace: Trace, device: Device, module: str) -> list[int]:
-    """The ends of the executions that the operations name; one that the trace was cut within has no end."""
-    ends = []
-    for number, execution in enumerate(trace.executions):
-        rows = device.execution == number if execution.module == module else None
-        if rows is not None and rows.any():
-            ends.append((int(device.ends[rows].max()), int(rows.sum())))
-    ends.sort()
-    sizes = sorted(size for _, size in ends)
-    if len(ends) > 1 and ends[-1][1] < WHOLE * sizes[len(sizes) // 2]:
-        ends.pop()
-    return [end for end, _ in ends]
-
-
-def _by_occurrence(trace: Trace, device: Device, module: str, expected: int) -> list[int]:
+def _ends(trace: Trace, device: Device, module: str, expected: int) -> list[int]:
     """The ends of one operation that occurs as often as there are steps, give or take one that was cut."""
     within = np.array([operation.module == module for operation in trace.operations])
     rows = within[device.operation]

@@ -67,13 +67,6 @@ class Mark(NamedTuple):
     begin: int
 
 
-class Execution(NamedTuple):
-    """One execution of a program, as the device's operations name it."""
-
-    module: str
-    run_id: int
-
-
 @dataclass(frozen=True)
 class Device:
     """The operations of one device: row i of every array is one of them."""
@@ -82,7 +75,6 @@ class Device:
     begins: Numbers  # picoseconds of the trace
     ends: Numbers
     operation: Indices  # in Trace.operations
-    execution: Indices  # in Trace.executions; -1: the trace does not say
 
 
 @dataclass(frozen=True)
@@ -92,10 +84,9 @@ class Trace:
     host: str
     operations: list[Operation]
     instructions: list[Instruction | None]  # of each operation, where the trace holds its program
-    executions: list[Execution]
     devices: list[Device]
     marks: list[Mark]
-    launches: int = 0  # of the training program, where operations do not name their execution
+    launches: int = 0  # of the training program, where the host marks no steps
     notes: list[str] = field(default_factory=list)
 
 
@@ -104,10 +95,10 @@ class Collected:
 
     def __init__(self) -> None:
         self.begins, self.ends = array("q"), array("q")  # a list of numbers would take five times the room
-        self.operation, self.execution = array("i"), array("i")
+        self.operation = array("i")
         self.dropped = 0
 
-    def add(self, begin: int, end: int, operation: int, execution: int = -1) -> None:
+    def add(self, begin: int, end: int, operation: int) -> None:
         """An operation that ends before it begins is only counted."""
         if end < begin:
             self.dropped += 1
@@ -115,7 +106,6 @@ class Collected:
         self.begins.append(begin)
         self.ends.append(end)
         self.operation.append(operation)
-        self.execution.append(execution)
 
     def device(self, name: str) -> Device:
         return Device(
@@ -123,7 +113,6 @@ class Collected:
             np.array(self.begins, dtype=np.int64),
             np.array(self.ends, dtype=np.int64),
             np.array(self.operation, dtype=np.int32),
-            np.array(self.execution, dtype=np.int32),
         )
 
 

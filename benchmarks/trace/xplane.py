@@ -3,7 +3,7 @@
 What lies where, as seen in traces of jaxlib 0.12.0.1 and read in openxla/xla (xla/backends/profiler):
 a GPU is a plane `/device:GPU:N` with a line a stream, each event a kernel or a copy with hlo_op and hlo_module beside
 it; a TPU is a plane `/device:TPU:N` with a line `XLA Ops`; a CPU has no plane: its operations lie in `/host:CPU` on
-the threads that ran them, with hlo_op, hlo_module, run_id and device_ordinal (left out where it is 0). There an
+the threads that ran them, with hlo_op, hlo_module and device_ordinal (left out where it is 0). There an
 operation that goes on by itself ends at the event `end: NAME` whose _c is its _p. The step marks are host events with
 step_num. The programs are in `/host:metadata`. Times are relative to profile_start_time of `Task Environment`.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import UNCOUNTED, Instruction, Operation
-from benchmarks.trace.trace import Collected, Execution, Mark, Trace, dropped_notes
+from benchmarks.trace.trace import Collected, Mark, Trace, dropped_notes
 
 DEVICE_PLANE = re.compile(r"/device:([A-Z]+):(\d+)")
 HOST_PLANE = "/host:CPU"
@@ -28,7 +28,7 @@ OPERATION_LINES = ("XLA Ops", "Async XLA Ops")
 ABSOLUTE_NS = 10**17  # a time of the year 1973 or later, counted from 1970; else it counts from the profile's start
 END = b"end: "
 PYTHON = b"$"  # how a call of a Python function is marked
-HOST_STATS = (b"hlo_op", b"hlo_module", b"run_id", b"device_ordinal", b"_p", b"_c", b"step_num")
+HOST_STATS = (b"hlo_op", b"hlo_module", b"device_ordinal", b"_p", b"_c", b"step_num")
 
 # Of a scalar these are work all the same: the rest of what is done to a scalar is arithmetic on an index.
 REDUCING = {"dot", "reduce", "reduce-window", "all-reduce", "custom-call"}
@@ -95,7 +95,6 @@ class _Reading:
             if plane.name in (HOST_PLANE, PROGRAMS_PLANE, TIMES_PLANE) or DEVICE_PLANE.fullmatch(plane.name):
                 self.planes.append(plane)
         self._operations: dict[Operation, int] = {}
-        self._executions: dict[Execution, int] = {}
         self._devices: dict[str, Collected] = {}
         self._marks: dict[str, list[Mark]] = {}
         self._start_ns = 0
@@ -118,7 +117,6 @@ class _Reading:
             host=self._hosts[0],
             operations=list(self._operations),
             instructions=[programs.get(one.module, {}).get(one.hlo_op) for one in self._operations],
-            executions=list(self._executions),
             devices=[
                 self._devices[device].device(device)
                 for device in sorted(self._devices, key=_natural)
@@ -185,10 +183,10 @@ class _Reading:
 
     def _read_host(self, plane: _Plane, with_operations: bool) -> None:
         """An operation of a CPU lasts until its end event, also where its thread had let go of it long before."""
-        op, module, run, ordinal, producer, consumer, step = (plane.stat_ids.get(name, -1) for name in HOST_STATS)
+        op, module, ordinal, producer, consumer, step = (plane.stat_ids.get(name, -1) for name in HOST_STATS)
         ordinary = {key for key, name in plane.event_names.items() if name.startswith(PYTHON)}
         ending = {key for key, name in plane.event_names.items() if name.startswith(END)}
-        rows: list[tuple[int, int, int, int, int, int]] = []  # begin, end, operation, execution, device, producer
+        rows: list[tuple[int, int, int, int, int]] = []  # begin, end, operation, device, producer
         ends: dict[int, int] = {}
         for line in plane.lines():
             start = self._line_begin(line)
@@ -202,17 +200,15 @@ class _Reading:
                         ends[_number(stats[consumer])] = begin
                 elif with_operations and op in stats:
                     name, of = plane.text(stats[op]), plane.text(stats[module]) if module in stats else ""
-                    ran = Execution(of, _number(stats.get(run)))
-                    execution = self._executions.setdefault(ran, len(self._executions))
                     operation = self._operation(Operation(name, name, of))
                     place = _number(stats.get(ordinal)), _number(stats.get(producer), -1)
-                    rows.append((begin, begin + event.duration_ps, operation, execution, *place))
+                    rows.append((begin, begin + event.duration_ps, operation, *place))
                 elif step in stats:
                     name = plane.event_names[event.metadata_id].decode(errors="replace")
                     self._marks.setdefault(name, []).append(Mark(_number(stats[step]), begin))
-        for begin, end, operation, execution, device, begun_by in rows:
+        for begin, end, operation, device, begun_by in rows:
             collected = self._devices.setdefault(f"CPU {device}", Collected())
-            collected.add(begin, max(end, ends.get(begun_by, end)), operation, execution)
+            collected.add(begin, max(end, ends.get(begun_by, end)), operation)
 
 
 def _natural(name: str) -> tuple[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.trace.kinds import Instruction, Kinds, Operation, read_kinds
-from benchmarks.trace.trace import Collected, Execution, Mark, Trace
+from benchmarks.trace.trace import Collected, Mark, Trace
 from benchmarks.trace.xplane import messages
 
 SAMPLES = Path(__file__).with_name("samples")
@@ -16,7 +16,7 @@ SAMPLE_EVENTS = SAMPLES / "events-rank0.jsonl"  # of the same run
 MS = 10**9  # picoseconds
 TRAIN = "jit_train_step"
 
-Row = tuple[float, float, str] | tuple[float, float, str, int]
+Row = tuple[float, float, str]
 
 
 def sample() -> bytes:
@@ -34,32 +34,29 @@ def trace_of(
     module: str = TRAIN,
     **fields: Any,
 ) -> Trace:
-    """Devices of (begin, end, name[, run]) in milliseconds; what has no run belongs to no execution."""
+    """Devices of (begin, end, name) in milliseconds."""
     operations: dict[Operation, int] = {}
-    executions: dict[Execution, int] = {}
     made = []
     for number, rows in enumerate(devices):
         collected = Collected()
-        for begin, end, name, *run in rows:
+        for begin, end, name in rows:
             operation = operations.setdefault(Operation(name, name, module), len(operations))
-            execution = executions.setdefault(Execution(module, run[0]), len(executions)) if run else -1
-            collected.add(round(begin * MS), round(end * MS), operation, execution)
+            collected.add(round(begin * MS), round(end * MS), operation)
         made.append(collected.device(f"GPU {number}"))
     return Trace(
         host="n1",
         operations=list(operations),
         instructions=[(instructions or {}).get(one.hlo_op) for one in operations],
-        executions=list(executions),
         devices=made,
         marks=[Mark(step, round(begin * MS)) for step, begin in (marks or {}).items()],
         **fields,
     )
 
 
-def steps_of(count: int, *parts: tuple[float, float, str], period: float = 10, runs: bool = True) -> list[Row]:
-    """The same operations in every step, each step with an execution of its own."""
+def steps_of(count: int, *parts: tuple[float, float, str], period: float = 10) -> list[Row]:
+    """The same operations in every step."""
     return [
-        (number * period + begin, number * period + end, name, *((number,) if runs else ()))
+        (number * period + begin, number * period + end, name)
         for number in range(count)
         for begin, end, name in parts
     ]

@@ -13,7 +13,7 @@ from tests.benchmarks.trace.test_xplane import PATH
 
 MADE = steps_of(4, (0, 9, "dot.1"))  # 10 ms a step
 NUMBERED = summarise(trace_of(MADE, marks={20: 0, 21: 1, 22: 11, 23: 21}), kinds())
-UNNUMBERED = summarise(trace_of(MADE), kinds())
+UNNUMBERED = summarise(trace_of(MADE, launches=4), kinds())
 WHOLE = summarise(trace_of([(0, 9, "dot.1")], module=""), kinds())
 
 

@@ -1,4 +1,4 @@
-"""Where steps end: by execution, or by what occurs once a step; which number each has; which are whole."""
+"""Where steps end: by what occurs once a step; which number each has; which are whole."""
 
 import pytest
 
@@ -15,12 +15,14 @@ OPERATIONS = [(0, 9, "k"), (9, 30, "l")]
 @pytest.mark.parametrize(
     ("trace", "ends", "steps"),
     [
-        pytest.param(trace_of(steps_of(4, *PARTS), marks=MARKS), [9, 19, 29, 39], [20, 21, 22, 23], id="executions"),
-        pytest.param(trace_of(steps_of(4, *PARTS)[:-1], marks=MARKS), [9, 19, 29], [20, 21, 22], id="cut within one"),
+        pytest.param(trace_of(steps_of(4, *PARTS), marks=MARKS), [9, 19, 29, 39], [20, 21, 22, 23], id="whole steps"),
+        pytest.param(
+            trace_of(steps_of(4, *PARTS)[:-1], marks=MARKS), [4, 14, 24, 34], [20, 21, 22, 23], id="cut within one"
+        ),
         pytest.param(
             trace_of(steps_of(5, *PARTS)[1:], marks={20: 5, 21: 10, 22: 20, 23: 30}),
-            [9, 19, 29, 39, 49],
-            [19, 20, 21, 22, 23],
+            [14, 24, 34, 44],
+            [20, 21, 22, 23],
             id="the first was under way when the profiler began",
         ),
         pytest.param(
@@ -31,20 +33,18 @@ OPERATIONS = [(0, 9, "k"), (9, 30, "l")]
         ),
         pytest.param(trace_of(steps_of(3, *PARTS), marks=MARKS), [9, 19, 29], [20, 21, 22], id="a mark too many"),
         pytest.param(
-            trace_of(steps_of(4, *PARTS, *LOOP, runs=False), marks=MARKS),
+            trace_of(steps_of(4, *PARTS, *LOOP), marks=MARKS),
             [9, 19, 29, 39],
             [20, 21, 22, 23],
             id="what occurs once a step",
         ),
         pytest.param(
-            trace_of(steps_of(4, *PARTS, runs=False)[1:-1], marks=MARKS),
+            trace_of(steps_of(4, *PARTS)[1:-1], marks=MARKS),
             [14, 24, 34],
             [20, 21, 22],
             id="once a step, cut",
         ),
-        pytest.param(
-            trace_of(steps_of(3, *PARTS, runs=False), launches=3), [9, 19, 29], [None, None, None], id="no marks"
-        ),
+        pytest.param(trace_of(steps_of(3, *PARTS), launches=3), [9, 19, 29], [None, None, None], id="no marks"),
     ],
 )
 def test_where_steps_end_and_which_number_each_has(trace: Trace, ends: list[float], steps: list[int | None]) -> None:

@@ -71,7 +71,7 @@ WITHOUT = trace_of([(5, 9, "dot.1"), (9, 25, "tanh.1")], module="")
     [
         (LONGER, Profiling(ranks=[0], start_step=20, stop_step=25), (21, 23, 3), {CUT: 1, PROFILER: 2}),
         (LONGER, ASKED, (21, 25, 5), {CUT: 1}),  # none of those that were asked for: all whole ones
-        (trace_of(steps_of(4, *PARTS)), None, (None, None, 3), {CUT: 1}),  # no numbers
+        (trace_of(steps_of(4, *PARTS), launches=4), None, (None, None, 3), {CUT: 1}),  # no numbers
         (WITHOUT, None, (None, None, 1), {}),  # no steps: all of it as one
         (WITHOUT, ASKED, (45, 48, 4), {}),
     ],
@@ -87,8 +87,8 @@ def test_which_steps_are_summarised_and_why_others_are_not(
 
 def test_only_what_lies_in_the_window_counts() -> None:
     """The step before the window is ten times as long; nothing of it may show."""
-    slow = [(-100, -1, "dot.1", 0), (-1, 0, "tanh.1", 0)]
-    later = [(begin, end, name, run + 1) for begin, end, name, run in steps_of(3, (0, 5, "dot.1"), (5, 10, "tanh.1"))]
+    slow = [(-100, -1, "dot.1"), (-1, 0, "tanh.1")]
+    later = steps_of(3, (0, 5, "dot.1"), (5, 10, "tanh.1"))
     found = summary_of(trace_of([*slow, *later], marks={20: -100, 21: 0, 22: 1, 23: 11}))
     assert milliseconds(found.mean.wall_seconds) == {"matmul": 5, "other": 5}
 
