@@ -31,8 +31,6 @@ from benchmarks.values import (
     name_words,
 )
 
-__all__ = ["Ended", "Result", "summarise"]  # Ended: what a site hands over, beside what is made of it
-
 SCHEMA_VERSION = 1
 
 MADE_UP_DATA = ("mock", "synthetic")
@@ -97,35 +95,35 @@ class Result(Value, frozen=True):
 # --- a run's result -----------------------------------------------------------------------------
 
 
-def summarise(
-    benchmark: Benchmark,
-    run_id: str,
-    record: RunRecord,
-    ended: Sequence[Ended],
-    provenance_digest: str | None,
-    notes: Sequence[str] = (),
-    failed_before: Sequence[str] = (),
-    attempts: Sequence[AttemptEnd] = (),
-    queued: QueuedEnd | None = None,
-    sampled: Recorded = NOT_SAMPLED,
-    recompute: Recompute | None = None,
-) -> tuple[Result, list[Step]]:
-    """The result of a run from what its last attempt wrote, and all its steps with their exclusions named.
+class RunEvidence(Value, frozen=True):
+    """Everything that a run's result is computed from."""
 
-    `failed_before` says why an earlier phase of the plan failed, so that the measured one never ran; `queued` how the
-    last attempt of a queue's job ended; `sampled` what its machines did meanwhile; `recompute` what the backend
-    computes twice, None: not known.
-    """
-    workload = workload_of(benchmark, recompute)
+    benchmark: Benchmark
+    run_id: str
+    record: RunRecord  # what the last attempt wrote
+    ended: Sequence[Ended]  # the processes of its measured phase
+    provenance_digest: str | None = None
+    notes: Sequence[str] = ()
+    failed_before: Sequence[str] = ()  # why an earlier phase failed, so that the measured one never ran
+    attempts: Sequence[AttemptEnd] = ()
+    queued: QueuedEnd | None = None  # how the last attempt of a Slurm job ended
+    sampled: Recorded = NOT_SAMPLED  # telemetry of the machines during the attempt
+    recompute: Recompute | None = None  # what the backend computes twice; None: not known
+
+
+def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
+    """Return the result of a run, and all its steps with the reason of each excluded one."""
+    benchmark, record = evidence.benchmark, evidence.record
+    workload = workload_of(benchmark, evidence.recompute)
     tokens = benchmark.tokens_per_step
     own = [msgspec.structs.replace(step, tokens=tokens) for step in record.steps]
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
     # A submission ends at its target, and its log need not tell its steps.
     asked = 0 if benchmark.is_submission else benchmark.steps
-    failures = why_failed(asked, record, ended, first_rank, failed_before, queued)
+    failures = why_failed(asked, record, evidence.ended, first_rank, evidence.failed_before, evidence.queued)
     if failures and not failures[0].startswith("interrupted"):
-        failures = [*lost_gpus(sampled.nodes), *failures]
+        failures = [*lost_gpus(evidence.sampled.nodes), *failures]
     no_window = not first_rank and (failures or benchmark.is_submission)
     complaints = [] if no_window else figures.complaints  # without a step there is no window
     pgle = _pgle(benchmark, record, failures)
@@ -139,12 +137,12 @@ def summarise(
     figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
     facts = _first_facts(record)
     loss, reported = loss_of(first_rank), reported_of(marked)
-    unknown = _why_unknown(figures.window, loss, facts, provenance_digest, reported)
+    unknown = _why_unknown(figures.window, loss, facts, evidence.provenance_digest, reported)
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
     unknown |= _why_unknown_of_a_submission(benchmark, record)
     result = Result(
         schema_version=SCHEMA_VERSION,
-        run_id=run_id,
+        run_id=evidence.run_id,
         status=status,
         reasons=[*failures, *doubts],
         benchmark=_benchmark_figures(benchmark),
@@ -159,25 +157,25 @@ def summarise(
         loss=loss,
         trainable_parameters=facts.trainable_parameters if facts else None,
         parameters=facts.parameters if facts else None,
-        provenance=provenance_digest,
+        provenance=evidence.provenance_digest,
         reported_by_framework=reported,
         null_because={**figures.null_because, **unknown},
         notes=[
-            *notes,
+            *evidence.notes,
             *_what_it_was(benchmark, record),
             *speed_notes,
             *figures.notes,
             *window_notes(figures.window),
             *record.unreadable,
         ],
-        attempts=list(attempts),
+        attempts=list(evidence.attempts),
         pgle=pgle,
         not_comparable=not_comparable(benchmark),
         hfu=figures.hfu,
         slowed_by=benchmark.inject_slowdown,
         mlperf=record.mlperf,
     )
-    result = _with_machines(result, benchmark, record, sampled, marked)
+    result = _with_machines(result, benchmark, record, evidence.sampled, marked)
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
     reasons = {step.step: step.excluded_because for step in marked}
     everything = [_with_reason(step, reasons.get(step.step, NOT_ON_RANK_0)) for step in own]

@@ -7,7 +7,7 @@ import msgspec
 from benchmarks.backend import Backend
 from benchmarks.job_record import AttemptEnd, Ended
 from benchmarks.measuring.failures import QueuedEnd, failed_phase, rank_named
-from benchmarks.measuring.summary import Result, summarise
+from benchmarks.measuring.summary import Result, RunEvidence, summarise
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.telemetry import samples
 from benchmarks.values import RunRecord, Step
@@ -31,23 +31,25 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         attempts = queued_attempts(folder, records)
     queued = QueuedEnd(end=attempts[-1], processes=measured.tasks) if attempts else None
     result, marked = summarise(
-        benchmark,
-        folder.recorded_run_id(),
-        last,
-        ended,
-        folder.provenance_digest(),
-        [
-            *folder.provenance_notes(),
-            *folder.changed_since_sealed(),
-            *_unreadable_earlier(records[:-1]),
-            *_unbound(ended),
-        ],
-        _failed_before(folder, backend, phase, last.attempt, queued=queued is not None)
-        or _not_written(folder, last.attempt, written=bool(ended or queued)),
-        attempts,
-        queued,
-        samples.read(folder.telemetry_dir(last.attempt)),
-        None if benchmark.is_submission else backend.storage(benchmark).recompute,
+        RunEvidence(
+            benchmark=benchmark,
+            run_id=folder.recorded_run_id(),
+            record=last,
+            ended=ended,
+            provenance_digest=folder.provenance_digest(),
+            notes=[
+                *folder.provenance_notes(),
+                *folder.changed_since_sealed(),
+                *_unreadable_earlier(records[:-1]),
+                *_unbound(ended),
+            ],
+            failed_before=_failed_before(folder, backend, phase, last.attempt, queued=queued is not None)
+            or _not_written(folder, last.attempt, written=bool(ended or queued)),
+            attempts=attempts,
+            queued=queued,
+            sampled=samples.read(folder.telemetry_dir(last.attempt)),
+            recompute=None if benchmark.is_submission else backend.storage(benchmark).recompute,
+        )
     )
     if benchmark.profile != "none":
         from benchmarks.request.profiling import not_recorded

@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.summary import Ended, summarise
+from benchmarks.job_record import Ended
+from benchmarks.measuring.summary import RunEvidence, summarise
 from benchmarks.mlperf.admission import broken_rules
 from benchmarks.mlperf.configuration import configuration_of
 from benchmarks.mlperf.submission import variables
@@ -163,7 +164,7 @@ def result_of(folder: Path, text: str | None, benchmark: Benchmark | None = None
         (phase / f"rank-{rank}.log").write_text("")
     record = BACKEND.read_phase(benchmark, phase, 1)
     ended = [Ended(rank=rank, exit_code=0, time=1.0, host="node1") for rank in range(benchmark.gpus)]
-    return summarise(benchmark, "run", record, ended, None)[0]
+    return summarise(RunEvidence(benchmark=benchmark, run_id="run", record=record, ended=ended))[0]
 
 
 def test_a_success_is_valid_without_a_step_in_its_log(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
+from benchmarks.job_record import Ended
 from benchmarks.logs.foreign import ForeignResult, summarise_foreign
 from benchmarks.measuring.failures import NO_RECORD
-from benchmarks.measuring.summary import Ended, Result, summarise
+from benchmarks.measuring.summary import Result, RunEvidence, summarise
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.model.flops import parameter_count
 from benchmarks.request.resolve import Request, resolve
@@ -79,7 +80,15 @@ def summary(
     benchmark: Benchmark | None = None,
     digest: str | None = "sha256:0",
 ) -> tuple[Result, list[Step]]:
-    return summarise(benchmark or benchmark_of(), "run-1", record, ended, digest)
+    return summarise(
+        RunEvidence(
+            benchmark=benchmark or benchmark_of(),
+            run_id="run-1",
+            record=record,
+            ended=ended,
+            provenance_digest=digest,
+        )
+    )
 
 
 def result_of(record: RunRecord, *ended: Ended, benchmark: Benchmark | None = None) -> Result:
@@ -351,7 +360,9 @@ def test_result_json_has_exactly_the_keys_of_the_contract() -> None:
 def test_what_is_computed_twice_makes_hfu_and_without_it_hfu_is_null() -> None:
     benchmark = benchmark_of(hardware="h100")
     twice = BACKEND.storage(benchmark).recompute
-    known, _ = summarise(benchmark, "run-1", record_of(steps_of()), [DONE], None, recompute=twice)
+    known, _ = summarise(
+        RunEvidence(benchmark=benchmark, run_id="run-1", record=record_of(steps_of()), ended=[DONE], recompute=twice)
+    )
     assert known.mfu
     assert known.hfu
     assert (known.hfu[0].convention, known.hfu[0].peak_tflops) == ("recipe", known.mfu[0].peak_tflops)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.summary import Ended, Result, summarise
+from benchmarks.job_record import Ended
+from benchmarks.measuring.summary import Result, RunEvidence, summarise
 from benchmarks.measuring.verification import differences
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.recompute import recompute
@@ -51,7 +52,17 @@ def example() -> tuple[Result, list[Step]]:
     record = RunRecord(attempt=1, facts=[facts], steps=steps, ends=ends, unreadable=["events-rank0.jsonl:3 cut"])
     ended = [Ended(rank=rank, exit_code=0) for rank in (0, 1)]
     twice = BACKEND.storage(benchmark).recompute
-    return summarise(benchmark, "run-1", record, ended, "sha256:abc", ["a note"], recompute=twice)
+    return summarise(
+        RunEvidence(
+            benchmark=benchmark,
+            run_id="run-1",
+            record=record,
+            ended=ended,
+            provenance_digest="sha256:abc",
+            notes=["a note"],
+            recompute=twice,
+        )
+    )
 
 
 RESULT_VALUE, STEPS_VALUE = example()

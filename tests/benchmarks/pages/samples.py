@@ -7,7 +7,7 @@ import msgspec
 
 from benchmarks.compare.values import Cause, Caution, Comparison, Difference, Figure, Side
 from benchmarks.configs import Configs
-from benchmarks.measuring.summary import summarise
+from benchmarks.measuring.summary import RunEvidence, summarise
 from benchmarks.model.bounds import bound
 from benchmarks.model.published_rows import read_references
 from benchmarks.nightly.values import (
@@ -201,7 +201,14 @@ def gpu_material(seed: int = 2, steps: int = 60, **changes: Any) -> RunMaterial:
     seconds = [62.0, *(4.6 * (1 + chance.gauss(0, 0.004)) for _ in range(steps - 1))]
     seconds[steps // 2] = 6.1
     result, marked = summarise(
-        benchmark, "run-of-64", record_of(steps_of(seconds)), [DONE], "sha256:1", recompute=Recompute()
+        RunEvidence(
+            benchmark=benchmark,
+            run_id="run-of-64",
+            record=record_of(steps_of(seconds)),
+            ended=[DONE],
+            provenance_digest="sha256:1",
+            recompute=Recompute(),
+        )
     )
     material = RunMaterial(
         benchmark=benchmark,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring.summary import Ended
+from benchmarks.job_record import Ended
 from benchmarks.values import Phase
 from launch.running import local
 from tests import forked
