@@ -17,6 +17,7 @@ sys.path.insert(0, str(REPOSITORY))
 from benchmarks.compare.values import Comparison  # noqa: E402
 from benchmarks.compilation.variants import Variants  # noqa: E402
 from benchmarks.doctor.order import Diagnosis  # noqa: E402
+from benchmarks.equivalence.equivalence import Proof  # noqa: E402
 from benchmarks.history.exports import Selected  # noqa: E402
 from benchmarks.logs.report import Ingested  # noqa: E402
 from benchmarks.logs.timing_table import Timings  # noqa: E402
@@ -28,7 +29,6 @@ from benchmarks.preflight.report import Report  # noqa: E402
 from benchmarks.references.reference_table import CheckedRow  # noqa: E402
 from benchmarks.sweeps.sweep_report import SweepReport  # noqa: E402
 from benchmarks.trace.report import TraceReport  # noqa: E402
-from launch.checks.equivalence import Proof  # noqa: E402
 from launch.checks.flags_check import CheckedFlags  # noqa: E402
 from launch.preflight.machine import MachineCheck  # noqa: E402
 from launch.terminal import documents as d  # noqa: E402
@@ -49,7 +49,6 @@ DOCUMENTS: dict[str, Any] = {
     "compare": Comparison,
     "verify": d.CheckedRuns,
     "verify --equivalence": Proof,
-    "verify --equivalence --plant=list": Named,
     "nightly": NightReport,
     "nightly --list": Named,
     "nightly --dry_run": d.NightPlan,

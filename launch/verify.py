@@ -8,8 +8,6 @@ Examples:
   python launch/verify.py --equivalence
       train a tiny Llama 2 and Llama 3 in every backend from the same weights, here on a CPU, and compare parameters,
       FLOPs, settings, loss, logits, gradients and updates: exit 0 where all agree, 3 where a line differs
-  python launch/verify.py --equivalence --plant=head_order
-      the same with an error planted on purpose, which must be caught: exit 3 (--plant=list shows them)
   python launch/verify.py --equivalence --dtype=bf16 --hardware=h100
       the same in bf16 on a GPU of this machine, with the tolerances of bf16 (--hardware=cpu: on its CPU)
   python launch/verify.py --equivalence --task=lora
@@ -37,10 +35,9 @@ from benchmarks.measuring.verification import differences
 from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder, is_followed, not_collected, still_runs
-from benchmarks.text import aligned
 from launch.cli.command import run_main
 from launch.terminal.documents import Checked, CheckedRuns, Why
-from launch.terminal.output import answer, document
+from launch.terminal.output import document
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")
@@ -51,13 +48,12 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_enum("dtype", "fp32", ["fp32", "bf16"], "With --equivalence: the precision, with its own tolerances.")
 flags.DEFINE_string("hardware", "cpu", "With --equivalence: where it is computed, of configs/hardware.")
-flags.DEFINE_list("plant", [], "With --equivalence: errors to plant, a list of names or all; list shows them.")
 flags.DEFINE_string(
     "output_dir",
     None,
     "The folder with the runs (results); with --equivalence it keeps all files, which are temporary else.",
 )
-OF_EQUIVALENCE = ("model", "task", "dtype", "hardware", "plant")
+OF_EQUIVALENCE = ("model", "task", "dtype", "hardware")
 
 MOST_SHOWN = 20
 
@@ -92,19 +88,11 @@ def _refuse_mixed_flags(runs: list[str]) -> None:
 
 
 def _equivalence() -> int:
-    from benchmarks.equivalence.mutations import LIST, chosen, plants_of
-
-    if LIST in FLAGS.plant:
-        known = [(name, plant.what) for name, plant in plants_of(FLAGS.task, FLAGS.dtype).items()]
-        answer(dict(known), "\n".join(aligned(known)))
-        return EXIT_VALID
-    plants = chosen(FLAGS.plant, FLAGS.task, FLAGS.dtype)
     from launch.checks.equivalence import MODELS, prove
 
     output_dir = Path(FLAGS.output_dir) if FLAGS.output_dir else None
     return prove(
         FLAGS.model or MODELS,
-        plants,
         output_dir,
         task=FLAGS.task,
         dtype=FLAGS.dtype,

@@ -7,8 +7,10 @@ tolerance was chosen against.
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkCase, adapter_names, tensor_names
@@ -16,7 +18,7 @@ from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Array, Arrays
 from benchmarks.model import flops
 from benchmarks.request import lora_words
-from benchmarks.text import columns, some
+from benchmarks.text import aligned, columns, duration_text, some
 from benchmarks.values import Lora, Model, Value
 
 # No multiple of a tiny model's sizes: two different matmuls that cost the same could stand in for one another.
@@ -74,6 +76,15 @@ def batches(model: Model) -> Arrays:
     return {work_kit.INPUTS: tokens[..., :-1], work_kit.TARGETS: tokens[..., 1:]}
 
 
+def handed_on(case: WorkCase, given: Arrays, source: "Computed") -> tuple[WorkCase, Arrays]:
+    """Return the case and the arrays of the other sides: they start from the weights of the first, scaled alike."""
+    scale = source.report.settings.get("attention_scale")
+    case = msgspec.structs.replace(
+        case, perturb_seed=None, attention_scale=scale if isinstance(scale, float) else None
+    )
+    return case, given | work_kit.under(work_kit.WEIGHT, work_kit.below(source.arrays, work_kit.WEIGHT))
+
+
 # --- values -----------------------------------------------------------------------------------
 
 
@@ -104,7 +115,6 @@ class Comparison(Value, frozen=True):
     model: str
     first: str
     second: str
-    plant: str  # what was planted into the second; empty: nothing
     lines: list[Line]
     counted: dict[str, CountedFlops]  # side -> what was counted in it; empty where nothing was asked to be
     lora: Lora | None = None  # the adapters that were trained; None: everything was
@@ -114,6 +124,23 @@ class Comparison(Value, frozen=True):
         return [line for line in self.lines if not line.agrees]
 
 
+@dataclass
+class Proof:
+    """What --json prints; filled while the models are compared."""
+
+    dtype: str
+    hardware: str
+    tolerances: dict[str, float]
+    not_compared: dict[str, str]  # backend and model -> why
+    told: dict[str, WorkCase] = field(default_factory=dict)  # model -> the case of the sides with given weights
+    comparisons: list[Comparison] = field(default_factory=list)
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    agree: bool = False
+    seconds: float = 0.0
+    files: str | None = None
+
+
 # --- comparing --------------------------------------------------------------------------------
 
 
@@ -121,7 +148,6 @@ def compare(
     model: Model,
     first: Computed,
     second: Computed,
-    plant: str = "",
     lora: Lora | None = None,
     tolerances: Tolerances = TOLERANCES["fp32"],
 ) -> Comparison:
@@ -129,7 +155,7 @@ def compare(
     lines = [
         _equal("parameters", held, first.report.parameters, second.report.parameters),
         *_settings(model, first.report.settings, second.report.settings),
-        *([] if plant else [_flops(model, first.report, second.report, lora)]),
+        _flops(model, first.report, second.report, lora),
     ]
     strange = _strange_tensors(model, first.arrays, lora) + _strange_tensors(model, second.arrays, lora)
     lines.append(_equal("tensors", None, AS_THE_MODEL, ", ".join(strange) or AS_THE_MODEL))
@@ -138,7 +164,7 @@ def compare(
         lines += [_frozen(first.arrays, second.arrays)] if lora else []
     counted = {side.title: side.report.flops for side in (first, second) if side.report.flops}
     return Comparison(
-        model=model.name, first=first.title, second=second.title, plant=plant, lines=lines, counted=counted, lora=lora
+        model=model.name, first=first.title, second=second.title, lines=lines, counted=counted, lora=lora
     )
 
 
@@ -268,10 +294,7 @@ def _distance(first: Array, second: Array) -> float:
 
 
 def text(comparison: Comparison) -> str:
-    """One model's table, and what is computed twice beside what was compared; with a plant, only what differs."""
-    if comparison.plant:
-        rows = [_row(line) for line in comparison.differing]
-        return "\n".join(columns(rows)) + "\n" if rows else ""
+    """One model's table, and what is computed twice beside what was compared."""
     head = ("", "expected", comparison.first, comparison.second, "difference", "tolerance", "")
     adapters = f", adapters of {lora_words.text(comparison.lora)}" if comparison.lora else ""
     lines = [f"{comparison.model}: {comparison.first} and {comparison.second}{adapters}"]
@@ -309,7 +332,19 @@ def _figure(value: Figure) -> str:
     return f"{value:.8g}" if isinstance(value, float) else value
 
 
-def caught(planted: Comparison, as_it_is: Comparison) -> list[str]:
-    """The lines by which a plant is caught: those that differ, and did not without it."""
-    before = {line.quantity for line in as_it_is.differing}
-    return [line.quantity for line in planted.differing if line.quantity not in before]
+def proof_text(proof: Proof) -> str:
+    """The tables of all models, who was not compared, and the result."""
+    lines = [text(found) for found in proof.comparisons]
+    lines += [f"not compared: {name}: {why}\n" for name, why in proof.not_compared.items()]
+    rows = [(name, ", ".join(f"{of} {number}" for of, number in v.items())) for name, v in proof.versions.items()]
+    rows += [("note", f"{name}: {note}") for name, notes in proof.notes.items() for note in notes]
+    rows += [("files", proof.files)] if proof.files else []
+    differing = [
+        f"{found.model}: {', '.join(line.quantity for line in found.differing)}"
+        for found in proof.comparisons
+        if found.differing
+    ]
+    models = ", ".join(found.model for found in proof.comparisons)
+    same = f"the same work: {models} ({duration_text(proof.seconds)})"
+    rows.append(("result", f"NOT the same work: {'; '.join(differing)}" if differing else same))
+    return "\n".join([*lines, *aligned(rows)]) + "\n"

@@ -6,8 +6,10 @@ the neutral names of that file. One process, one device.
 """
 
 import os
+import re
 import sys
 from collections import Counter
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +24,14 @@ RECOMPUTED = "/rematted_computation/"
 EINSUMS = {"btkgd,bskd->bkgts": "attention scores", "bkgts,bskd->btkgd": "attention over values"}
 CANNOT_BE_TOLD = {"attention_scale": 1.0, "rope_interleaved": False, "adapters_in_order": True, "trains_base": False}
 TRAINS_ADAPTERS = "lora.enable_lora=true"
+CALLERS = ("call", "while", "conditional", "fusion", "async-start")
+NOT_COUNTED = ("convolution", "ragged-dot", "scaled-dot")
+KERNEL = re.compile("matmul|gemm|dot|conv", re.IGNORECASE)
 PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
 known = load(HERE / "weights.py")
+hlo = load(HERE / "hlo.py")
 
 
 # --- MaxText's objects ---------------------------------------------------------------------------
@@ -220,19 +226,45 @@ def train_case(words, case, given, worker):
 
 def count(program):
     """The matmuls of the program. The compiler names what it computes again in the backward pass."""
-    text = program.compiler_ir("hlo").get_hlo_module().to_string()
-    account = load(HERE / "hlo.py").account(text)
-    if account.unknown_loops:
-        raise SystemExit(f"stepmark: nobody knows how often these loops run: {', '.join(account.unknown_loops)}")
-    if account.not_counted:
-        raise SystemExit(f"stepmark: nobody counts these as matmuls: {', '.join(account.not_counted)}")
-    matmuls = [dot for dot in account.dots if not dot.by_a_vector]
-    again = Counter()
-    for dot in matmuls:
-        if RECOMPUTED in dot.op_name:
-            again[what_is(dot.op_name)] += int(dot.flops) * dot.times
-    total = sum(int(dot.flops) * dot.times for dot in matmuls)
+    module = hlo.parse(program.compiler_ir("hlo").get_hlo_module().to_string().splitlines())
+    total, again = 0, Counter()
+    for op_name, flops in matmuls(module, module.entry, 1):
+        total += flops
+        if RECOMPUTED in op_name:
+            again[what_is(op_name)] += flops
     return {"total": total, "recomputed": dict(again), "counted_by": COUNTED_BY}
+
+
+def matmuls(module, name, times, branch=""):
+    """(op_name, FLOPs) of every matmul that a computation reaches, as often as its loops run."""
+    lines = module.computations[name]
+    for line in lines.values():
+        often = times
+        if line.opcode == "while":
+            trips = module.trips(line)
+            if trips is None:
+                raise SystemExit(f"stepmark: nobody knows how often this loop runs: {line.name}")
+            often *= trips
+        if line.opcode == "dot":
+            if branch:
+                raise SystemExit(f"stepmark: nobody knows which branch of {branch} runs, and {line.name} is in one")
+            flops = flops_of(line, lines)
+            if flops:
+                yield line.op_name, flops * times
+        elif line.opcode in NOT_COUNTED or KERNEL.search(line.target):
+            raise SystemExit(f"stepmark: nobody counts this as a matmul: {line.name} ({line.opcode})")
+        elif line.opcode in CALLERS:
+            for called in line.called:
+                yield from matmuls(module, called, often, line.name if line.opcode == "conditional" else branch)
+
+
+def flops_of(dot, lines):
+    """0 of a product with a vector, which is no matmul of the formula."""
+    left, right = (hlo.shapes_named(operand, lines)[0].sizes for operand in dot.operands[:2])
+    summed = prod(left[axis] for axis in dot.dims("lhs_contracting_dims"))
+    batch = prod(left[axis] for axis in dot.dims("lhs_batch_dims"))
+    rows, columns = (prod(sizes) // (summed * batch) for sizes in (left, right))
+    return 0 if 1 in (rows, columns, summed) else 2 * batch * rows * columns * summed
 
 
 def what_is(op_name):

@@ -6,10 +6,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from benchmarks.equivalence.mutations import plants_of
+from benchmarks.backend import backends
+from benchmarks.configs import Configs
+from benchmarks.equivalence.equivalence import FLOPS, Computed, compare
+from benchmarks.equivalence.work import WorkReport, WorkRequest
+from benchmarks.inside import work_kit
+from launch.checks.equivalence import AS_IT_IS, Contender, contenders_for, train
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
+from tests.planted_faults import OF_TASK, planted
 
 pytestmark = pytest.mark.slow(seconds=15)
 
@@ -18,7 +25,7 @@ EACH_UPDATE = {"loss after 1 update", "loss after 2 updates", "loss after 3 upda
 CHANGES = "change by tensor, 3 updates"
 FORWARD = {"loss", "largest logit", "gradient norm", "gradient by tensor", CHANGES}
 
-# What must be seen of each plant, whatever else is.
+# What must be seen of each fault, whatever else is.
 SEEN = {
     "rope_theta": {"rope theta", *FORWARD},
     "rope_theta_slight": {"rope theta", *FORWARD},
@@ -62,22 +69,55 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def planted(prove: Any, folder: Path) -> dict[str, Any]:
-    """MaxText trains once; NeMo trains as it is, and once with each plant, in one process."""
-    done = prove("--model=llama3_tiny", "--plant=all", "--json", f"--output_dir={folder}")
-    assert done.returncode == 3, done.stderr
+def compared(prove: Any, folder: Path) -> dict[str, Any]:
+    done = prove("--model=llama3_tiny", "--json", f"--output_dir={folder}")
+    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def lines_of(proof: dict[str, Any], plant: str = "") -> dict[str, dict[str, Any]]:
-    (comparison,) = [found for found in proof["comparisons"] if found["plant"] == plant]
+def lines_of(proof: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    (comparison,) = proof["comparisons"]
     return {line["quantity"]: line for line in comparison["lines"]}
 
 
-def test_it_is_the_same_work_within_every_tolerance(planted: dict[str, Any]) -> None:
-    lines = lines_of(planted)
-    assert planted["agree"] is True
+def caught_faults(kept: Path, name: str, task: str, scratch: Path) -> dict[str, set[str]]:
+    """The lines that each fault moves: NeMo trains once with each, from the files of a proof that was kept."""
+    model = Configs().model(name)
+    (first, second), _ = contenders_for(model, backends(), task)
+    sides = [kept_side(kept / name, contender) for contender in (first, second)]
+    place = kept / name / second.backend.name
+    case = msgspec.json.decode((place / work_kit.REQUEST).read_bytes(), type=WorkRequest).cases[AS_IT_IS]
+    uncounted, given = (
+        msgspec.structs.replace(case, count_flops=False),
+        work_kit.read(place / AS_IT_IS / work_kit.GIVEN),
+    )
+    cases = {fault.name: planted(fault, uncounted, given, model) for fault in OF_TASK[task].values()}
+    _, found = train(second, cases, scratch)
+    lora = first.benchmark.lora
+    as_it_is = {line.quantity for line in compare(model, *sides, lora).differing}
+    return {
+        fault: {line.quantity for line in compare(model, sides[0], side, lora).differing} - as_it_is - {FLOPS}
+        for fault, side in found.items()
+    }
+
+
+def kept_side(folder: Path, contender: Contender) -> Computed:
+    place = folder / contender.backend.name
+    report = msgspec.json.decode((place / "report.json").read_bytes(), type=WorkReport)
+    arrays = work_kit.read(place / AS_IT_IS / work_kit.ARRAYS)
+    return Computed(contender.backend.title, report.cases[AS_IT_IS], arrays)
+
+
+@pytest.fixture(scope="module")
+def caught(compared: dict[str, Any], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    assert compared["agree"]
+    return caught_faults(folder, "llama3_tiny", "pretrain", tmp_path_factory.mktemp("faults"))
+
+
+def test_it_is_the_same_work_within_every_tolerance(compared: dict[str, Any]) -> None:
+    lines = lines_of(compared)
+    assert compared["agree"] is True
     assert [line for line in lines.values() if not line["agrees"]] == []
     asked = {"loss": 1e-6, "largest logit": 3e-5, "gradient by tensor": 1e-5, "gradient norm": 1e-6}
     for name, tolerance in {**asked, **dict.fromkeys(EACH_UPDATE, 1e-6)}.items():
@@ -90,30 +130,29 @@ def test_it_is_the_same_work_within_every_tolerance(planted: dict[str, Any]) -> 
     assert sum(line["difference"] > 0 for line in lines.values() if line["difference"] is not None) >= 3
 
 
-def test_it_has_the_formulas_parameters_and_flops_in_both_programs(planted: dict[str, Any]) -> None:
-    lines = lines_of(planted)
+def test_it_has_the_formulas_parameters_and_flops_in_both_programs(compared: dict[str, Any]) -> None:
+    lines = lines_of(compared)
     for name, figure in {"parameters": 426_624, "FLOPs": 686_555_136}.items():
         assert [lines[name][key] for key in ("expected", "first", "second")] == [figure] * 3
-    (as_it_is,) = [found for found in planted["comparisons"] if not found["plant"]]
+    (as_it_is,) = compared["comparisons"]
     again = 2 * 2 * 4 * 72 * 72 * 128  # L x 2 b s^2 a d, of the scores and of what they weigh
     maxtext, nemo = (as_it_is["counted"][side] for side in ("MaxText (JAX)", "NeMo (Megatron)"))
     assert maxtext["recomputed"] == {"attention scores": again, "attention over values": again}
     assert (maxtext["total"], nemo["total"]) == (686_555_136 + 2 * again, 686_555_136)
 
 
-def test_the_settings_are_those_of_the_built_models(planted: dict[str, Any]) -> None:
-    told = {name: line["second"] for name, line in lines_of(planted).items() if line["tolerance"] is None}
+def test_the_settings_are_those_of_the_built_models(compared: dict[str, Any]) -> None:
+    told = {name: line["second"] for name, line in lines_of(compared).items() if line["tolerance"] is None}
     assert told["rope theta"] == 500_000
     assert told["activation"] == "silu x linear"
     assert (told["tied head"], told["biases"], told["rope interleaved"], told["rope scaled"]) == (False,) * 4
 
 
-@pytest.mark.parametrize("name", plants_of("pretrain"))
-def test_what_is_planted_is_caught_where_it_shows(planted: dict[str, Any], name: str) -> None:
-    caught = set(planted["caught"]["llama3_tiny"][name])
-    assert caught >= SEEN[name]
+@pytest.mark.parametrize("name", OF_TASK["pretrain"])
+def test_what_is_planted_is_caught_where_it_shows(caught: dict[str, set[str]], name: str) -> None:
+    assert caught[name] >= SEEN[name]
     if name in OF_UPDATES:
-        assert not caught & {
+        assert not caught[name] & {
             "loss",
             "largest logit",
             "gradient norm",
@@ -122,7 +161,7 @@ def test_what_is_planted_is_caught_where_it_shows(planted: dict[str, Any], name:
         }
 
 
-@pytest.mark.usefixtures("planted")
+@pytest.mark.usefixtures("compared")
 def test_the_files_of_both_are_kept(folder: Path) -> None:
     assert (folder / "llama3_tiny/nemo/as_it_is/arrays.npz").exists()
     assert (folder / "llama3_tiny/jax/report.json").exists()
@@ -145,9 +184,9 @@ SEEN_OF_ADAPTERS = {
 
 
 @pytest.fixture(scope="module")
-def adapted(prove: Any) -> dict[str, Any]:
-    done = prove("--task=lora", "--model=llama2_tiny", "--plant=all", "--json")
-    assert done.returncode == 3, done.stderr
+def adapted(prove: Any, folder: Path) -> dict[str, Any]:
+    done = prove("--task=lora", "--model=llama2_tiny", "--json", f"--output_dir={folder / 'lora'}")
+    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -159,7 +198,7 @@ def test_adapters_are_trained_alike_and_nothing_else_is(adapted: dict[str, Any])
     for name, figure in {"parameters": 115_008, "FLOPs": 149_815_296, "frozen weights changed": 0}.items():
         assert [lines[name][key] for key in ("expected", "first", "second")] == [figure] * 3
     assert sum(line["difference"] > 0 for line in lines.values() if line["difference"] is not None) >= 3
-    (as_it_is,) = [found for found in adapted["comparisons"] if not found["plant"]]
+    (as_it_is,) = adapted["comparisons"]
     left_out = {side: found["left_out"] for side, found in as_it_is["counted"].items()}
     first_layers_inputs = 2 * 4 * 72 * 64 * 128  # 2 b s h (a + 2 g) d: query, key and value of the first layer
     assert left_out == {
@@ -168,8 +207,15 @@ def test_adapters_are_trained_alike_and_nothing_else_is(adapted: dict[str, Any])
     }
 
 
-@pytest.mark.parametrize("name", plants_of("lora"))
-def test_what_is_planted_into_adapters_is_caught(adapted: dict[str, Any], name: str) -> None:
-    caught = set(adapted["caught"]["llama2_tiny"][name])
-    assert caught >= SEEN_OF_ADAPTERS.get(name, set())
-    assert caught
+@pytest.fixture(scope="module")
+def caught_in_adapters(
+    adapted: dict[str, Any], folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, set[str]]:
+    assert adapted["agree"]
+    return caught_faults(folder / "lora", "llama2_tiny", "lora", tmp_path_factory.mktemp("faults"))
+
+
+@pytest.mark.parametrize("name", OF_TASK["lora"])
+def test_what_is_planted_into_adapters_is_caught(caught_in_adapters: dict[str, set[str]], name: str) -> None:
+    assert caught_in_adapters[name] >= SEEN_OF_ADAPTERS.get(name, set())
+    assert caught_in_adapters[name]

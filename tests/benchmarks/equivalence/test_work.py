@@ -11,12 +11,11 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.equivalence import equivalence
 from benchmarks.equivalence.equivalence import Comparison, Computed, compare
-from benchmarks.equivalence.mutations import ALL, chosen, planted, plants_of
 from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkStep, tensor_names
-from benchmarks.errors import RequestError
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.model import flops
+from tests.planted_faults import OF_TASK, planted
 
 MODEL = Configs().model("llama2_tiny")
 H, F, V, A, G, D = 64, 128, 256, 4, 2, 16
@@ -225,13 +224,6 @@ def test_a_zero_gradient_equals_a_zero_gradient_and_nothing_else() -> None:
     assert [line.quantity for line in both(1e-9).differing] == [GRADIENT_TENSORS]
 
 
-def test_a_plant_is_caught_only_by_lines_that_agree_without_it() -> None:
-    broken, worse = with_report(loss=7.0), with_report(loss=8.0, parameters=1)
-    as_it_is, plant = compare(MODEL, a_side(), broken), compare(MODEL, a_side(), worse, "x")
-    assert equivalence.caught(plant, as_it_is) == ["parameters"]
-    assert equivalence.caught(as_it_is, as_it_is) == []
-
-
 def test_the_table_shows_what_differs_and_what_is_computed_again() -> None:
     text = equivalence.text(compare(MODEL, a_side(), with_report(loss=7.0)))
     assert "106,816" in text
@@ -249,18 +241,9 @@ def given() -> Arrays:
 
 def test_the_order_of_heads_is_planted_across_groups() -> None:
     before = given()
-    _, after = planted(plants_of("pretrain")["head_order"], equivalence.case(), before, MODEL)
+    _, after = planted(OF_TASK["pretrain"]["head_order"], equivalence.case(), before, MODEL)
     query, moved = before["weight/layers.0.query"], after["weight/layers.0.query"]
     assert [int(np.argmax([np.array_equal(head, old) for old in query])) for head in moved] == [0, 2, 1, 3]
-
-
-def test_unknown_plants_are_refused_with_the_nearest() -> None:
-    with pytest.raises(
-        RequestError, match="unknown plant 'head_oder' of task pretrain in fp32: did you mean 'head_order'"
-    ):
-        chosen(["head_oder"])
-    assert [plant.name for plant in chosen([ALL])] == list(plants_of("pretrain"))
-    assert [plant.name for plant in chosen(["warmup", "head_order", "warmup"])] == ["warmup", "head_order"]
 
 
 # --- inside the frameworks ----------------------------------------------------------------------
@@ -284,13 +267,6 @@ def test_in_bf16_both_sides_begin_with_numbers_that_bf16_has() -> None:
     assert all(same({"": array}, {"": work_kit.rounded_to_bf16(array)}) for array in found.values())
     exact = work_kit.starting_weights({**case, "dtype": "fp32"}, {}, lambda: random_tensors(1))
     assert not same(found, exact)
-
-
-def test_what_bf16_cannot_show_is_not_planted_there() -> None:
-    assert "learning_rate" in [plant.name for plant in chosen([ALL])]
-    assert "learning_rate" not in [plant.name for plant in chosen([ALL], dtype="bf16")]
-    with pytest.raises(RequestError, match="of task pretrain in bf16"):
-        chosen(["learning_rate"], dtype="bf16")
 
 
 def same(one: Arrays, other: Arrays) -> bool:

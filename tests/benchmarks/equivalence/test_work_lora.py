@@ -8,8 +8,7 @@ import pytest
 
 from benchmarks.equivalence import equivalence
 from benchmarks.equivalence.equivalence import Comparison, Computed, compare
-from benchmarks.equivalence.mutations import ALL, chosen, planted, plants_of
-from benchmarks.errors import RequestError
+from benchmarks.equivalence.work import CountedFlops
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.model import flops
@@ -24,6 +23,7 @@ from tests.benchmarks.equivalence.test_work import (
     a_side,
     random_tensors,
 )
+from tests.planted_faults import OF_TASK, planted
 
 LORA = Lora(
     rank=4,
@@ -48,11 +48,19 @@ def random_adapters(seed: int) -> Arrays:
     return found
 
 
+COUNTED = CountedFlops(
+    total=equivalence.BATCH
+    * equivalence.SEQUENCE
+    * round(flops.adapted_flops_per_token(MODEL, LORA, equivalence.SEQUENCE) or 0),
+    counted_by="hand",
+)
+
+
 def adapted(title: str = "one", **changes: Any) -> Computed:
     """A side that trained adapters: all that was trained is 1% larger."""
     side = a_side(title)
     base, adapters = random_tensors(1), random_adapters(2)
-    report = {"parameters": flops.held_parameter_count(MODEL, LORA), "flops": None, **changes}
+    report = {"parameters": flops.held_parameter_count(MODEL, LORA), "flops": COUNTED, **changes}
     arrays = {
         **work_kit.under(work_kit.WEIGHT, base | adapters),
         **work_kit.under(work_kit.GRADIENT, random_adapters(3)),
@@ -63,7 +71,7 @@ def adapted(title: str = "one", **changes: Any) -> Computed:
 
 
 def compared(other: Computed) -> Comparison:
-    return compare(MODEL, adapted(), other, "a plant", LORA)
+    return compare(MODEL, adapted(), other, LORA)
 
 
 def with_array(name: str, factor: float) -> Computed:
@@ -78,7 +86,7 @@ def test_two_sides_that_trained_the_same_adapters_agree() -> None:
     found = compared(adapted("other"))
     assert found.differing == []
     assert "adapters of rank 4, alpha 8, beside q,k,v,o,gate,up,down" in equivalence.text(
-        compare(MODEL, adapted(), adapted("other"), "", LORA)
+        compare(MODEL, adapted(), adapted("other"), LORA)
     )
 
 
@@ -97,7 +105,7 @@ def test_one_array_that_differs_is_seen_in_its_line_alone(name: str, differing: 
 
 def test_frozen_weights_that_change_on_both_sides_are_no_agreement() -> None:
     both = with_array("trained/head", 1.1)
-    assert [line.quantity for line in compare(MODEL, both, both, "", LORA).differing][-1] == "frozen weights changed"
+    assert [line.quantity for line in compare(MODEL, both, both, LORA).differing][-1] == "frozen weights changed"
 
 
 @pytest.mark.parametrize("left_out", ["gradient/layers.0.up_a", "weight/layers.1.value_b", "trained/head"])
@@ -140,13 +148,13 @@ MOVED = {
 
 
 LAST = "weight/layers.1.down_b"
-OF_TASKS = [(task, name) for task in ("pretrain", "lora") for name in plants_of(task)]
+OF_TASKS = [(task, name) for task in ("pretrain", "lora") for name in OF_TASK[task]]
 
 
 @pytest.mark.parametrize(("task", "name"), OF_TASKS)
 def test_a_plant_changes_the_case_or_moves_its_own_weights_alone_in_every_layer(task: str, name: str) -> None:
     case, before = CASE if task == "lora" else equivalence.case(), given(task)
-    changed, after = planted(plants_of(task)[name], case, before, MODEL)
+    changed, after = planted(OF_TASK[task][name], case, before, MODEL)
     assert {key: (array.shape, array.dtype) for key, array in after.items()} == {
         key: (array.shape, array.dtype) for key, array in before.items()
     }
@@ -157,12 +165,3 @@ def test_a_plant_changes_the_case_or_moves_its_own_weights_alone_in_every_layer(
     others = {"layers_swapped": whole_layers, "targets_not_shifted": {"targets"}, "adapter_dropped": {LAST}}
     assert moved == others.get(name, {f"weight/layers.{n}.{part}" for n in range(2) for part in MOVED.get(name, ())})
     assert name != "adapter_dropped" or not after[LAST].any()
-
-
-def test_plants_of_adapters_are_none_of_pretraining_and_the_other_way_round() -> None:
-    with pytest.raises(RequestError, match="unknown plant 'base_trained' of task pretrain"):
-        chosen(["base_trained"])
-    with pytest.raises(RequestError, match="unknown plant 'norms_decayed' of task lora") as caught:
-        chosen(["norms_decayed"], "lora")
-    assert "--task=lora --dtype=fp32 --plant=list" in caught.value.next_command
-    assert [plant.name for plant in chosen([ALL], "lora")] == list(plants_of("lora"))

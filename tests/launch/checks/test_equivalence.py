@@ -16,8 +16,7 @@ import pytest
 
 from benchmarks.backend import SideProgram, backends
 from benchmarks.configs import Configs
-from benchmarks.equivalence.equivalence import BATCH, SEQUENCE, UPDATES
-from benchmarks.equivalence.mutations import chosen, plants_of
+from benchmarks.equivalence.equivalence import BATCH, SEQUENCE, UPDATES, Proof
 from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkReport, WorkStep, tensor_names
 from benchmarks.errors import RequestError, RunError
 from benchmarks.inside import work_kit
@@ -69,18 +68,17 @@ Stand = Callable[..., None]
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stand:
-    """Puts stand-ins for the programs: the second one's loss is off by `error`, `deaf`: it hears no plant."""
+    """Puts stand-ins for the programs: the second one's loss is off by `error`."""
 
-    def put(error: float = 0.0, *, deaf: bool = False) -> None:
+    def put(error: float = 0.0) -> None:
         def run(backend: Any, _engine: str, program: SideProgram, folder: Path, _report: Any, **_: Any) -> WorkReport:
             assert any("work_program.py" in word for word in program.command)
             request = json.loads((folder / work_kit.REQUEST).read_bytes())
             cases = {}
             for name in request["cases"]:
-                heard = "as_it_is" if deaf else name
-                given = work_kit.read(folder / heard / work_kit.GIVEN)
+                given = work_kit.read(folder / name / work_kit.GIVEN)
                 cases[name], arrays = computed(
-                    request["cases"][heard], given, error if backend.name == "nemo" else 0.0
+                    request["cases"][name], given, error if backend.name == "nemo" else 0.0
                 )
                 work_kit.write(folder / name / work_kit.ARRAYS, arrays)
             return WorkReport(versions={backend.name: "1"}, cases=cases, seconds=1.0, notes=["a note"])
@@ -92,8 +90,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stand:
     return put
 
 
-def prove(plants: tuple[str, ...] = (), output_dir: Path | None = None) -> int:
-    return equivalence.prove(["llama2_tiny"], chosen(plants), output_dir)
+def prove(output_dir: Path | None = None) -> int:
+    return equivalence.prove(["llama2_tiny"], output_dir)
 
 
 def test_backends_that_agree_exit_0_and_leave_no_files(
@@ -157,26 +155,17 @@ def test_an_interrupted_proof_leaves_no_temporary_folder(
     assert (tmp_path / "kept/llama2_tiny").is_dir() is named
 
 
-def test_every_plant_reaches_the_second_side_and_exits_3(
-    stand_in: Stand, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_document_has_the_lines_of_every_model(
+    stand_in: Stand, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in()
     monkeypatch.setattr(output, "_kept", [sys.stdout])
-    assert prove(("all",)) == 3
+    assert prove() == 0
     proof = json.loads(capsys.readouterr().out)
-    msgspec.convert(proof, equivalence.Proof)
+    msgspec.convert(proof, Proof)
     assert proof["agree"] is True
-    assert proof["caught"]["llama2_tiny"].keys() == plants_of("pretrain").keys()
-    assert all(proof["caught"]["llama2_tiny"].values())
+    assert [found["model"] for found in proof["comparisons"]] == ["llama2_tiny"]
     assert proof["files"] is None
-    assert list((tmp_path / "temporary").iterdir()) == []
-
-
-def test_a_plant_that_nothing_catches_fails_the_proof(stand_in: Stand, capsys: pytest.CaptureFixture[str]) -> None:
-    stand_in(deaf=True)
-    with pytest.raises(RunError, match="planted, and not caught: warmup on llama2_tiny"):
-        prove(("warmup",))
-    assert "caught by nothing: it is not seen" in capsys.readouterr().out
 
 
 def test_one_backend_alone_is_refused(stand_in: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +177,7 @@ def test_one_backend_alone_is_refused(stand_in: Stand, monkeypatch: pytest.Monke
 
 def test_a_large_model_is_refused_before_anything_starts() -> None:
     with pytest.raises(RequestError, match="llama2_7b has 6,738,415,616 parameters"):
-        equivalence.prove(["llama2_7b"], [], None)
+        equivalence.prove(["llama2_7b"], None)
 
 
 # --- the script ---------------------------------------------------------------------------------
@@ -198,27 +187,13 @@ def verify(*flags: str) -> "subprocess.CompletedProcess[str]":
     return forked.run(REPOSITORY / "launch/verify.py", *flags)
 
 
-def test_the_plants_are_listed() -> None:
-    for task in ("pretrain", "lora"):
-        done = verify("--equivalence", "--plant=list", f"--task={task}")
-        assert done.returncode == 0
-        assert [line.split()[0] for line in done.stdout.splitlines()] == list(plants_of(task))
-
-
 REFUSED = {
-    "unknown plant": (["--equivalence", "--plant=kv_swaped"], "unknown plant 'kv_swaped'"),
     "unknown model": (["--equivalence", "--model=lama2_tiny"], "unknown model 'lama2_tiny': did you mean"),
     "a run": (["--equivalence", "results/x"], "--equivalence compares backends: it takes no run"),
     "repair": (["--equivalence", "--repair"], "it takes no --repair"),
-    "a plant of another task": (
-        ["--equivalence", "--plant=base_trained"],
-        "unknown plant 'base_trained' of task pretrain in fp32",
-    ),
     "adapters in bf16": (["--equivalence", "--task=lora", "--dtype=bf16"], "adapters are compared in fp32 alone"),
     "a GPU that is not here": (["--equivalence", "--hardware=gb300"], "this machine has no 1 x NVIDIA GB300"),
     "a task alone": (["--task=lora", "results/x"], "--task means something with --equivalence alone"),
-    "a plant alone": (["--plant=warmup"], "--plant means something with --equivalence alone"),
-    "no plant": (["--equivalence", "--plant="], "--plant= names nothing"),
     "no model": (["--equivalence", "--model="], "--model= names nothing"),
     "no folder": (["--equivalence", "--output_dir="], "--output_dir= names nothing"),
     "nothing": ([], "which run?"),
