@@ -44,7 +44,10 @@ def compare(
     differences = _differences(metrics, (runs_a, runs_b), pairs, margin_percent, history)
     tested = next((one for one in differences if one.verdict != Verdict.NOT_TESTED), None)
     names = names_of(runs_a, runs_b, (a.label, b.label))
-    found = explain.causes(runs_a, runs_b, _slower(tested))
+    slower = None  # as a logarithm
+    if tested is not None and tested.percent is not None:
+        slower = math.log1p(tested.percent / 100) * (1 if tested.direction == "lower" else -1)
+    found = explain.causes(runs_a, runs_b, slower)
     return Comparison(
         a=replace(side_a, name=names.a),
         b=replace(side_b, name=names.b),
@@ -69,13 +72,6 @@ def _reasons(metrics: Sequence[ComparedMetric]) -> list[str]:
         names.setdefault(metric.refused or "", []).append(metric.name)
     first, *others = names
     return [first, *(f"{', '.join(names[why])}: {why}" for why in others)]
-
-
-def _slower(tested: Difference | None) -> float | None:
-    """How much slower B is, as a logarithm."""
-    if tested is None or tested.percent is None:
-        return None
-    return math.log1p(tested.percent / 100) * (1 if tested.direction == "lower" else -1)
 
 
 def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:

@@ -36,7 +36,11 @@ def table_text(comparison: Comparison) -> str:
     lines += _section("notes:", [*comparison.notes, *metric_notes(comparison)])
     if comparison.causes is not None:
         lines += [] if comparison.causes else ["", "nothing that is recorded of these runs differs"]
-        lines += _section(_causes_heading(comparison), _cut(list(map(_cause, comparison.causes)), MOST_CAUSES))
+        needed = comparison.verdict in (Verdict.BETTER, Verdict.WORSE)
+        heading = (
+            f"what differs, the most likely cause first{'' if needed else ', if there is a difference in speed'}:"
+        )
+        lines += _section(heading, _cut(list(map(_cause, comparison.causes)), MOST_CAUSES))
         lines += [_wrapped(f"identical: {', '.join(comparison.same)}")] if comparison.same else []
         lines += [_wrapped(f"not known: {'; '.join(comparison.not_known)}")] if comparison.not_known else []
     return "\n".join(lines)
@@ -161,12 +165,6 @@ def value_text(value: float, unit: str) -> str:
     if unit == "%":
         return f"{value:.3g}%"
     return count_text(value) if unit else f"{value:.5g}"
-
-
-def _causes_heading(comparison: Comparison) -> str:
-    """If no difference in speed is shown, nothing needs a cause."""
-    shown = comparison.verdict in (Verdict.BETTER, Verdict.WORSE)
-    return f"what differs, the most likely cause first{'' if shown else ', if there is a difference in speed'}:"
 
 
 def _cause(cause: Cause) -> str:
