@@ -149,8 +149,11 @@ def interleaving_command(a: Runs, b: Runs) -> str | None:
     values = {name: found for name, found in values.items() if len(found) > 1 or name in ("backend", "model")}
     if all(len(found) == 1 for found in values.values()):
         return None
-    words = [shlex.quote(f"--{name}={','.join(found)}") for name, found in values.items()]
-    return f"python launch/run.py {' '.join(words)} --repeats={FEWEST_RUNS}"
+    words = [f"--{name}={','.join(found)}" for name, found in values.items()]
+    words += [f"--steps={one.steps}"] if one.steps == other.steps else []
+    same = {name: text for name, text in one.overrides.items() if other.overrides.get(name) == text}
+    words += [f"--set={name}={text}" for name, text in same.items()]
+    return f"python launch/run.py {shlex.join(words)} --repeats={FEWEST_RUNS}"
 
 
 def notes_of_runs(runs: Runs) -> list[str]:

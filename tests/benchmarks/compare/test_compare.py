@@ -318,7 +318,8 @@ def test_sides_that_were_not_run_in_turns_have_a_warning(order: str) -> None:
 def test_the_warning_has_the_command_that_runs_both_in_turns() -> None:
     assert warned("AAABBB")["not interleaved"] is None  # nothing that run.py could list differs
     command = warned("AAABBB", benchmark={"dtype": "fp32"})["not interleaved"]
-    assert command == "python launch/run.py --backend=jax --model=llama2_tiny --dtype=bf16,fp32 --repeats=3"
+    flags = "--backend=jax --model=llama2_tiny --dtype=bf16,fp32 --steps=60"
+    assert command == f"python launch/run.py {flags} --repeats=3"
 
 
 def test_an_unknown_order_and_few_runs_and_other_steps_are_warned_of() -> None:
