@@ -198,15 +198,15 @@ def test_links_in_a_run_are_left_out_and_named(runs: list[Path], tmp_path: Path)
 def test_a_run_that_changes_meanwhile_or_a_full_disk_leaves_no_archive(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    log, pack = runs[1] / "attempt-1" / "perf" / "rank-0.log", module._pack
+    log, add = runs[1] / "attempt-1" / "perf" / "rank-0.log", tarfile.TarFile.addfile
 
     def troubled(*arguments: Any) -> None:
         if trouble.startswith("No space"):
             raise OSError(28, "No space left on device")
         log.write_text("the Framework's own words\n")
-        pack(*arguments)
+        add(*arguments)
 
-    monkeypatch.setattr(module, "_pack", troubled)
+    monkeypatch.setattr(tarfile.TarFile, "addfile", troubled)
     with pytest.raises(RunError, match=trouble):
         write_archive(runs, tmp_path / "x.tar.gz")
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
