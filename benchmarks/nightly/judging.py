@@ -53,7 +53,7 @@ class Judge:
         """
         control: Mapping[str, float] = {}
         for cell in self._cells:
-            found = self._tonight(cell, runs[cell.name], final=final) if cell.is_control else None
+            found = self._cell_runs(cell, runs[cell.name], final=final) if cell.is_control else None
             if found is not None and found.entry.status == "valid":
                 control = gate.control_moves(found, self._watched, self._memory)
         judged = {cell.name: self._cell(cell, runs[cell.name], control, final=final) for cell in self._cells}
@@ -63,16 +63,16 @@ class Judge:
     def _cell(
         self, cell: Cell, runs: CellReport, control: Mapping[str, float], *, final: bool
     ) -> tuple[CellReport, gate.Urgency | None]:
-        tonight = self._tonight(cell, runs, final=final)
-        if tonight is not None:
-            return gate.judge_cell(tonight, self._watched, self._memory, control)
+        cell_runs = self._cell_runs(cell, runs, final=final)
+        if cell_runs is not None:
+            return gate.judge_cell(cell_runs, self._watched, self._memory, control)
         if runs.status in ("valid", "invalid"):
             reasons = [f"{_gone(runs.run_id)}; that night it was {runs.status}"]
             runs = replace(runs, status=gate.MISSING, reasons=reasons)
         report = gate.unjudged(cell, runs.run_id, runs.status, runs.reasons)
         return replace(report, rerun_ids=runs.rerun_ids, notes=runs.notes), None
 
-    def _tonight(self, cell: Cell, runs: CellReport, *, final: bool) -> gate.Tonight | None:
+    def _cell_runs(self, cell: Cell, runs: CellReport, *, final: bool) -> gate.CellRuns | None:
         """Return the runs of a cell; None if it has no run that can be read."""
         entry = self._run(runs.run_id) if runs.run_id and runs.status != gate.MISSING else None
         if entry is None:
@@ -82,7 +82,7 @@ class Judge:
             for run_id in runs.rerun_ids
         ]
         asked = reruns if reruns or final else None
-        return gate.Tonight(cell, self._frame.night, entry, self._series(entry, cell), asked, runs.notes)
+        return gate.CellRuns(cell, self._frame.night, entry, self._series(entry, cell), asked, runs.notes)
 
     def _run(self, run_id: str) -> FinishedRun | None:
         """Return a run as its folder has it now; None if it is gone or cannot be read."""

@@ -51,7 +51,7 @@ def memory_of(reports: Sequence[NightReport], accepted: Collection[tuple[str, st
     return Memory(judged, accepted)
 
 
-class Tonight(NamedTuple):
+class CellRuns(NamedTuple):
     """The runs of a cell in the latest night."""
 
     cell: Cell
@@ -77,9 +77,9 @@ class _Line(NamedTuple):
         return [self.values[n] for n in self.divided.baseline]
 
 
-def _line(tonight: Tonight, metric: Metric, memory: Memory, value: float) -> _Line:
-    cell, points, nights = tonight.cell.name, [], []
-    for past in tonight.series.nights:
+def _line(cell_runs: CellRuns, metric: Metric, memory: Memory, value: float) -> _Line:
+    cell, points, nights = cell_runs.cell.name, [], []
+    for past in cell_runs.series.nights:
         found = value_of(past.entry, metric)
         if found is None:  # the run's own reasons say why it has no such figure
             continue
@@ -102,42 +102,42 @@ def _line(tonight: Tonight, metric: Metric, memory: Memory, value: float) -> _Li
         replace(point, used_as=used.get(place, "recent"), why=divided.left_out.get(place, ""))
         for place, point in enumerate(points)
     ]
-    latest = NightPoint(night=tonight.night, run_id=tonight.entry.run_id, value=value, used_as="latest")
+    latest = NightPoint(night=cell_runs.night, run_id=cell_runs.entry.run_id, value=value, used_as="latest")
     return _Line([*points, latest], [*(night.value for night in nights), value], divided)
 
 
-def control_moves(tonight: Tonight, watched: Sequence[Watched], memory: Memory) -> dict[str, float]:
+def control_moves(cell_runs: CellRuns, watched: Sequence[Watched], memory: Memory) -> dict[str, float]:
     """Return how far the control cell's first run is off, as logarithms by figure; only what the screen sees."""
     found: dict[str, float] = {}
     for metric in (one.metric for one in watched if one.metric.name in CONTROLLED):
-        value = value_of(tonight.entry, metric)
+        value = value_of(cell_runs.entry, metric)
         if value is not None:
-            distance = screen_distance(_line(tonight, metric, memory, value).baseline, value)
+            distance = screen_distance(_line(cell_runs, metric, memory, value).baseline, value)
             found |= {} if distance is None else {metric.name: distance}
     return found
 
 
 def judge_metric(
-    tonight: Tonight, watched: Watched, memory: Memory, control: Mapping[str, float]
+    cell_runs: CellRuns, watched: Watched, memory: Memory, control: Mapping[str, float]
 ) -> tuple[MetricJudgement, Urgency | None]:
     """Return the judgement, and how urgently re-runs are needed; None if they are not."""
     metric = watched.metric
-    value = value_of(tonight.entry, metric)
+    value = value_of(cell_runs.entry, metric)
     if value is None:
         why = f"the latest run has no {metric.title}"
         return MetricJudgement(metric=metric, gates=watched.gates, verdict=Verdict.NOT_TESTED, why=why), None
-    line = _line(tonight, metric, memory, value)
+    line = _line(cell_runs, metric, memory, value)
     alarm = line.divided.alarm
-    valid = [value_of(entry, metric) for entry in tonight.reruns or () if entry.status == "valid"]
-    reruns = None if tonight.reruns is None else [value for value in valid if value is not None]
+    valid = [value_of(entry, metric) for entry in cell_runs.reruns or () if entry.status == "valid"]
+    reruns = None if cell_runs.reruns is None else [value for value in valid if value is not None]
     recent = [line.values[n] for n in line.divided.recent]
     of_alarm = alarm.verdict if alarm else None
     judged = judge(line.baseline, recent, metric.direction, reruns, of_alarm, control.get(metric.name))
-    judged = _withhold(judged, tonight, [line.points[n].run_id for n in line.divided.baseline])
-    since = line.points[alarm.first].night if alarm else None
-    if since is None and judged.suspicion is Suspicion.CONFIRMED:
-        since = tonight.night
-    wanted = judged.suspicion is Suspicion.OPEN and tonight.reruns is None
+    judged = _withhold(judged, cell_runs, [line.points[n].run_id for n in line.divided.baseline])
+    since = line.points[alarm.first].night if alarm and judged.verdict is not Verdict.SAME else None
+    if judged.suspicion is Suspicion.CONFIRMED and judged.verdict is not of_alarm:
+        since = cell_runs.night
+    wanted = judged.suspicion is Suspicion.OPEN and cell_runs.reruns is None
     return MetricJudgement(
         **asdict(judged),
         metric=metric,
@@ -149,13 +149,13 @@ def judge_metric(
     ), (not watched.gates, judged.p or 0.0) if wanted else None
 
 
-def _withhold(judged: Judged, tonight: Tonight, baseline: Sequence[str]) -> Judged:
+def _withhold(judged: Judged, cell_runs: CellRuns, baseline: Sequence[str]) -> Judged:
     """Return `inconclusive` if a drift within the runs may explain the verdict.
 
     It may if the step time of either side was still moving, and that of the other side was not.
     """
-    deciding = [one for one in tonight.reruns or () if one.status == "valid"] or [tonight.entry]
-    before = [past.entry for past in tonight.series.nights if past.entry.run_id in baseline]
+    deciding = [one for one in cell_runs.reruns or () if one.status == "valid"] or [cell_runs.entry]
+    before = [past.entry for past in cell_runs.series.nights if past.entry.run_id in baseline]
     moving = [[one for one in runs if one.settling == "still moving"] for runs in (deciding, before)]
     now, then = (2 * len(some) > len(runs) for some, runs in zip(moving, (deciding, before), strict=True))
     if now == then or judged.verdict not in (Verdict.SAME, Verdict.BETTER, Verdict.WORSE):
@@ -172,24 +172,24 @@ def _withhold(judged: Judged, tonight: Tonight, baseline: Sequence[str]) -> Judg
 
 
 def judge_cell(
-    tonight: Tonight, watched: Sequence[Watched], memory: Memory, control: Mapping[str, float] | None = None
+    cell_runs: CellRuns, watched: Sequence[Watched], memory: Memory, control: Mapping[str, float] | None = None
 ) -> tuple[CellReport, Urgency | None]:
     """Return the report, and how urgently re-runs are needed. `control`: what `control_moves` returned."""
-    entry, cell, reruns = tonight.entry, tonight.cell, tonight.reruns or ()
+    entry, cell, reruns = cell_runs.entry, cell_runs.cell, cell_runs.reruns or ()
     failed = [one for one in reruns if one.status != "valid"]
     notes = [f"re-run {one.run_id} is {one.status}: {reasons_text(one.reasons)}" for one in failed]
     report = replace(
         unjudged(cell, entry.run_id, entry.status, entry.reasons),
-        new_baseline=tonight.series.new_baseline,
+        new_baseline=cell_runs.series.new_baseline,
         rerun_ids=[rerun.run_id for rerun in reruns],
-        notes=[*dict.fromkeys([*tonight.notes, *notes])],  # a night judged again has these notes already
-        left_out=left_out_points(tonight.series),
+        notes=[*dict.fromkeys([*cell_runs.notes, *notes])],  # a night judged again has these notes already
+        left_out=left_out_points(cell_runs.series),
     )
     if entry.status != "valid":
         return report, None
     if entry.not_comparable:
         return replace(report, reasons=[*entry.reasons, *entry.not_comparable]), None
-    judged = [judge_metric(tonight, one, memory, {} if cell.is_control else control or {}) for one in watched]
+    judged = [judge_metric(cell_runs, one, memory, {} if cell.is_control else control or {}) for one in watched]
     gating = [judgement for judgement, _ in judged if judgement.gates]
     report = replace(
         report,

@@ -79,11 +79,11 @@ def play(real: FinishedRun, suite: str, cell: Cell, times: Sequence[Watched]) ->
         reruns = [
             _scaled(real, percent, **named, run_id=f"{night}-rerun-{n}") for n, percent in enumerate(act.reruns)
         ]
-        tonight = gate.Tonight(cell, night, run, series.series(run, suite, cell.name, past, (), ()), None)
+        cell_runs = gate.CellRuns(cell, night, run, series.series(run, suite, cell.name, past, (), ()), None)
         memory = gate.memory_of(reports, (), night)
-        report, urgency = gate.judge_cell(tonight, times, memory)
+        report, urgency = gate.judge_cell(cell_runs, times, memory)
         if urgency is not None:
-            report, _ = gate.judge_cell(tonight._replace(reruns=reruns), times, memory)
+            report, _ = gate.judge_cell(cell_runs._replace(reruns=reruns), times, memory)
         past.append(run)
         reports.append(
             NightReport(schema_version=0, suite=suite, title=MARK, night=night, started="", cells=[report])

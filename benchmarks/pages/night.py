@@ -3,7 +3,7 @@
 import datetime
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.dashboard.runs import parsed_time
 from benchmarks.nightly.report_text import details, end, first_verdicts, is_short, slowed_text, value_text
@@ -34,29 +34,21 @@ from benchmarks.verdict import Verdict
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TONES: dict[Verdict, Tone] = {
-    Verdict.WORSE: "bad",
-    Verdict.BETTER: "good",
-    Verdict.SAME: "good",
-    Verdict.INCONCLUSIVE: "warm",
-    Verdict.NOT_TESTED: "warm",
+
+class Style(NamedTuple):
+    tone: Tone
+    sign: str
+    colour: str
+
+
+STYLES = {  # what needs an action comes first
+    Verdict.WORSE: Style("bad", "▼", BAD),
+    Verdict.NOT_TESTED: Style("warm", "!", WARM),
+    Verdict.BETTER: Style("good", "▲", GOOD),
+    Verdict.INCONCLUSIVE: Style("warm", "?", WARM),
+    Verdict.SAME: Style("good", "=", BLUE),
 }
-SIGNS = {
-    Verdict.WORSE: "▼",
-    Verdict.BETTER: "▲",
-    Verdict.SAME: "=",
-    Verdict.INCONCLUSIVE: "?",
-    Verdict.NOT_TESTED: "!",
-}
-COLOURS = {
-    Verdict.WORSE: BAD,
-    Verdict.BETTER: GOOD,
-    Verdict.SAME: BLUE,
-    Verdict.INCONCLUSIVE: WARM,
-    Verdict.NOT_TESTED: WARM,
-}
-# What needs an action comes first.
-ORDER = (Verdict.WORSE, Verdict.NOT_TESTED, Verdict.BETTER, Verdict.INCONCLUSIVE, Verdict.SAME)
+ORDER = tuple(STYLES)
 QUIET = (Verdict.INCONCLUSIVE, Verdict.SAME)
 MOST_OPEN = 4  # cells; of more, the quiet ones are folded
 MOST_DATES = 5  # on the axis of a history
@@ -68,7 +60,7 @@ SIGNS_TEXT = (
 
 def night_part(report: NightReport, key: str = "night") -> Part:
     cells = sorted(enumerate(report.cells), key=lambda pair: (ORDER.index(pair[1].verdict), pair[0]))
-    tone = TONES[report.verdict]
+    tone = STYLES[report.verdict].tone
     blocks: list[Block] = [
         Box(tone if tone != "good" else "warm", "What decided the verdict", _found(report)),
         Box("warm", "A trial", [slowed_text(report)] if report.slowed_by else []),
@@ -115,7 +107,7 @@ def _overview(report: NightReport, key: str) -> Table:
     rows = []
     for number, cell in enumerate(report.cells):
         found = {one.metric.name: one for one in cell.judgements}
-        row = [Cell(cell.title, link=f"{key}-cell-{number}"), Cell(cell.verdict, TONES[cell.verdict])]
+        row = [Cell(cell.title, link=f"{key}-cell-{number}"), Cell(cell.verdict, STYLES[cell.verdict].tone)]
         rows.append([*row, *(_judged(found.get(name)) for name in titles)])
     heads = ["cell", "verdict", *(f"#{title}" for title in titles.values())]
     return Table("Each cell, and how far its latest night is from the baseline", heads, rows)
@@ -124,9 +116,9 @@ def _overview(report: NightReport, key: str) -> Table:
 def _judged(one: MetricJudgement | None) -> Cell:
     if one is None or is_short(one):
         return Cell(UNKNOWN, "muted")
-    tone = TONES[one.verdict] if one.gates or one.verdict is not Verdict.WORSE else "warm"
+    tone = STYLES[one.verdict].tone if one.gates or one.verdict is not Verdict.WORSE else "warm"
     effect = change_text(one.effect_percent) if one.effect_percent is not None else one.verdict
-    return Cell(f"{SIGNS[one.verdict]} {effect}", tone, "" if one.gates else "watched")
+    return Cell(f"{STYLES[one.verdict].sign} {effect}", tone, "" if one.gates else "watched")
 
 
 # --- one cell -----------------------------------------------------------------------------------
@@ -141,7 +133,7 @@ def _cell(cell: CellReport, key: str, many: bool) -> Section | Fold:
         _figures(cell),
         Facts([*details(cell), *confirmed]),
     ]
-    section = Section(cell.title, blocks, key, f"Cell {cell.cell}", cell.verdict, TONES[cell.verdict])
+    section = Section(cell.title, blocks, key, f"Cell {cell.cell}", cell.verdict, STYLES[cell.verdict].tone)
     return Fold(f"{cell.title}: {cell.verdict}", [section]) if many and cell.verdict in QUIET else section
 
 
@@ -158,14 +150,18 @@ def _figures(cell: CellReport) -> Table:
             Cell(f"{one.p:.2g}" if one.p is not None else UNKNOWN),
             Cell(change_text(one.noise_percent).removeprefix("+")),
             Cell(change_text(one.smallest_detectable_percent).removeprefix("+")),
-            Cell(str(one.nights_needed or UNKNOWN)),
         ]
         for one in cell.judgements
     ]
     titles = [
-        "metric", "#now", "#baseline", "#effect, 90% interval", "#p", "#noise, night to night",
-        "#smallest effect seen", "more nights needed",
-    ]  # fmt: skip
+        "metric",
+        "#now",
+        "#baseline",
+        "#effect, 90% interval",
+        "#p",
+        "#noise, night to night",
+        "#smallest effect seen",
+    ]
     return Table("The latest night against the baseline", titles, rows)
 
 
@@ -201,7 +197,7 @@ def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> N
     """Draw the baseline with two standard deviations of a night around it, the nights, and when the change began."""
     from matplotlib.ticker import MaxNLocator
 
-    colour, typical = COLOURS[one.verdict], max(point.value for point in points)
+    colour, typical = STYLES[one.verdict].colour, max(point.value for point in points)
     scale, unit = 1.0, one.metric.unit
     if unit == "s":
         scale, unit = seconds_axis(typical)
@@ -247,7 +243,7 @@ def night_dates(nights: Sequence[str]) -> tuple[list[str], str]:
 
 
 def _keys(one: MetricJudgement) -> Sequence[Key]:
-    used, colour = {point.used_as for point in one.points}, COLOURS[one.verdict]
+    used, colour = {point.used_as for point in one.points}, STYLES[one.verdict].colour
     keys = {
         Key("●", BLUE, "baseline"): "baseline" in used,
         Key("●", INK, "recent"): "recent" in used,

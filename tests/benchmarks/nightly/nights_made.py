@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.nightly import report_text
-from benchmarks.nightly.night import Memory, Tonight, Urgency, exit_code, judge_cell, worst
+from benchmarks.nightly.night import CellRuns, Memory, Urgency, exit_code, judge_cell, worst
 from benchmarks.nightly.series import series
 from benchmarks.nightly.suites import METRICS, Cell, Watched
 from benchmarks.nightly.values import Budget, CellReport, MetricJudgement, NightReport, Suspicion
@@ -48,12 +48,12 @@ def history(values: Sequence[float] = QUIET) -> list[FinishedRun]:
 
 def tonight(
     seconds: float, past: Sequence[FinishedRun], reruns: Sequence[float] | None = None, day: int = 20, **fields: Any
-) -> Tonight:
+) -> CellRuns:
     now = entry(day, seconds, **fields)
     again = None
     if reruns is not None:
         again = [entry(day, value, run_id=f"rerun-{n}", role="rerun") for n, value in enumerate(reruns)]
-    return Tonight(CELL, night_name(day), now, series(now, SUITE, CELL.name, past, [], []), again)
+    return CellRuns(CELL, night_name(day), now, series(now, SUITE, CELL.name, past, [], []), again)
 
 
 def judged(

@@ -96,6 +96,8 @@ def test_an_open_alarm_stands_without_re_runs_and_says_since_when() -> None:
     found, urgency = judged(1.5, past, memory=remembered(worse))
     assert (found.is_regression, urgency, exit_code([found])) == (True, None, 3)
     assert found.judgements[0].since == night_name(18)
+    back, _ = judged(1.0, past, memory=remembered(worse))
+    assert (back.verdict, back.judgements[0].since) == (Verdict.SAME, None)
     for before in ({19: Verdict.INCONCLUSIVE}, {19: Verdict.BETTER}, {}):
         assert judged(1.5, past, memory=remembered(before))[1] is not None
 
