@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # --help loads nothing else
     from benchmarks.request.resolve import Request
     from benchmarks.sweeps.sweep import Checked
     from benchmarks.values import Benchmark, Plan, Site
-    from launch.running.runners import Job, Runner
+    from launch.running.runners import Runner
     from launch.terminal.documents import DryRun, DrySweep
 
 FLAGS = flags.FLAGS
@@ -108,28 +108,22 @@ def main(argv: list[str]) -> int:
         _list(configs)
         return EXIT_VALID
     site = configs.site(request_flags.site_name())
-    requests = _requests(site)
-    _refuse_flags(site)
-    from launch.running.runners import runner_of
+    profiling = {name: getattr(FLAGS, name) for name in PROFILE_FLAGS}
+    requests = request_flags.requests(site, profile=FLAGS.profile, inject_slowdown=FLAGS.inject_slowdown, **profiling)
+    if not FLAGS.wait and site.slurm is None:
+        raise RequestError("--nowait needs a site with a queue", where=f"--site={site.name}", next_command="--wait")
+    if FLAGS.allow_busy and site.slurm is not None:
+        raise RequestError("--allow_busy is for a site without a queue", where=f"--site={site.name}")
+    from benchmarks.values import Labels
+    from launch.running.runners import Job, runner_of
 
-    runner = runner_of(site, configs, Path(FLAGS.output_dir), _job())
+    job = Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry, Labels(tags=_tags()), FLAGS.allow_busy)
+    runner = runner_of(site, configs, Path(FLAGS.output_dir), job)
     if len(requests) > 1 or (FLAGS.repeats or 1) > 1:
         return _sweep(requests, runner, site)
     if FLAGS.dry_run:
         return _show_plan(requests[0], runner, configs)
     return _run_one(requests[0], runner)
-
-
-def _requests(site: "Site") -> "list[Request]":
-    profiling = {name: getattr(FLAGS, name) for name in PROFILE_FLAGS}
-    return request_flags.requests(site, profile=FLAGS.profile, inject_slowdown=FLAGS.inject_slowdown, **profiling)
-
-
-def _job() -> "Job":
-    from benchmarks.values import Labels
-    from launch.running.runners import Job
-
-    return Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry, Labels(tags=_tags()), FLAGS.allow_busy)
 
 
 def _tags() -> list[str]:
@@ -142,13 +136,6 @@ def _tags() -> list[str]:
                 f"--tag='{tag}': a tag is a word of letters, digits and _ . : - of at most 64", where="--tag"
             )
     return list(dict.fromkeys(FLAGS.tag))
-
-
-def _refuse_flags(site: "Site") -> None:
-    if not FLAGS.wait and site.slurm is None:
-        raise RequestError("--nowait needs a site with a queue", where=f"--site={site.name}", next_command="--wait")
-    if FLAGS.allow_busy and site.slurm is not None:
-        raise RequestError("--allow_busy is for a site without a queue", where=f"--site={site.name}")
 
 
 def _list(configs: "Configs") -> None:
@@ -179,40 +166,39 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     from benchmarks.model.plan_text import plan_text
     from launch.running.runners import refused_text
 
-    found = _planned(runner.resolve_offline(request), runner)
-    if found.benchmark.is_submission:
+    dry_run = _dry_run_of(runner.resolve_offline(request), runner)
+    benchmark, plan, preview, refusals = dry_run
+    if benchmark.is_submission:
         from launch.mlperf.admit import submission_text
 
-        text = submission_text(found.benchmark, found.plan, configs)
+        text = submission_text(benchmark, plan, configs)
     else:
-        storage = find_backend(request.backend).storage(found.benchmark)
-        text = plan_text(found.benchmark, found.plan, storage, read_published(configs))
-    beside = f"\n\n{found.beside}" if found.beside else ""
-    output.answer(lambda: _dry_run(found), f"{text}{beside}\n{refused_text(found.refusals)}")
+        text = plan_text(benchmark, plan, find_backend(request.backend).storage(benchmark), read_published(configs))
+    preview = f"\n\n{preview}" if preview else ""
+    output.answer(lambda: _document_of(dry_run), f"{text}{preview}\n{refused_text(refusals)}")
     return EXIT_VALID
 
 
-class _Planned(NamedTuple):
+class _DryRun(NamedTuple):
     benchmark: "Benchmark"
     plan: "Plan"
-    beside: str
+    preview: str
     refusals: "list[StepmarkError]"  # would be refused now
 
 
-def _planned(benchmark: "Benchmark", runner: "Runner") -> _Planned:
+def _dry_run_of(benchmark: "Benchmark", runner: "Runner") -> _DryRun:
     from benchmarks.backend import find_backend
 
     backend = find_backend(benchmark.backend)
-    plan = runner.plan(benchmark, backend)
-    beside = runner.preview(benchmark, backend)  # refuses what must not be shown
-    return _Planned(benchmark, plan, beside, list(runner.refusals(benchmark)))
+    plan, preview = runner.plan(benchmark, backend), runner.preview(benchmark, backend)
+    return _DryRun(benchmark, plan, preview, list(runner.refusals(benchmark)))
 
 
-def _dry_run(found: _Planned) -> "DryRun":
+def _document_of(dry_run: _DryRun) -> "DryRun":
     from launch.terminal.documents import DryRun, Why
 
-    why = [Why(**one.words()) for one in found.refusals]
-    return DryRun(benchmark=found.benchmark, plan=found.plan, beside=found.beside, refusals=why)
+    why = [Why(**one.words()) for one in dry_run.refusals]
+    return DryRun(benchmark=dry_run.benchmark, plan=dry_run.plan, beside=dry_run.preview, refusals=why)
 
 
 def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
@@ -248,7 +234,7 @@ def _dry_sweep(checked: "Checked", repeats: int, runner: "Runner") -> "DrySweep"
 
     names, left_out = checked.names
     cells = [
-        DryCell(name=name, **asdict(_dry_run(_planned(benchmark, runner))))
+        DryCell(name=name, **asdict(_document_of(_dry_run_of(benchmark, runner))))
         for name, benchmark in zip(names, checked.benchmarks, strict=True)
     ]
     refused = [RefusedCell(name=name, reason=one.reason) for name, one in zip(left_out, checked.refused, strict=True)]

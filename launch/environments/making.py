@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError, RunError
 from benchmarks.secret_rules import hidden
 from launch.environments import uv
+from launch.machine.processes import interrupted_once
 from launch.terminal.progress import Show, say, shown
 
 END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
@@ -75,13 +76,22 @@ def make(making: Making) -> Path | None:
     )
     started, whole = time.monotonic(), False
     try:
-        with signals_as_exit(), shown(f"environment '{name}': ") as show:
+        with interrupted_once(), shown(f"environment '{name}': ") as show:
             whole = _fill(making, show)
         if whole:
-            _mark_complete(making, time.monotonic() - started)
+            seconds = round(time.monotonic() - started, 1)
+            facts = {"name": name, "lock_sha256": making.lock_sha256, "seconds": seconds}
+            half_written = making.marker.with_name(making.marker.name + ".part")
+            half_written.write_text(json.dumps(facts) + "\n")
+            half_written.replace(making.marker)
     except OSError as error:
         whole = False
-        raise _unwritten(making, error) from error
+        raise RunError(
+            f"environment '{name}': a file could not be written",
+            where=str(error.filename or path),
+            why=error.strerror or str(error),
+            next_command="export STEPMARK_HOME=<a folder that this user can write, on a disk with room>",
+        ) from error
     finally:
         if not whole:
             _remove(making)
@@ -105,13 +115,6 @@ def _fill(making: Making, show: Show) -> bool:
     import_it = f"import importlib, os; os.environ.update({variables!r}); importlib.import_module({module!r})"
     _expect_success(making, f"importing {module}", run(making, [str(making.python), "-I", "-c", import_it]))
     return True
-
-
-def _mark_complete(making: Making, seconds: float) -> None:
-    facts = {"name": making.spec.name, "lock_sha256": making.lock_sha256, "seconds": round(seconds, 1)}
-    half_written = making.marker.with_name(making.marker.name + ".part")
-    half_written.write_text(json.dumps(facts) + "\n")
-    half_written.replace(making.marker)
 
 
 def _remove(making: Making) -> None:
@@ -210,15 +213,6 @@ def _failure(making: Making, doing: str, lines: list[str]) -> RunError:
     )
 
 
-def _unwritten(making: Making, error: OSError) -> RunError:
-    return RunError(
-        f"environment '{making.spec.name}': a file could not be written",
-        where=str(error.filename or making.path),
-        why=error.strerror or str(error),
-        next_command="export STEPMARK_HOME=<a folder that this user can write, on a disk with room>",
-    )
-
-
 # --- programs ---------------------------------------------------------------------------------
 
 
@@ -257,32 +251,9 @@ def run(making: Making, command: list[str], on_line: Callable[[str], None] = lam
                     log.flush()
         return Ended(process.wait(), lines)
     except BaseException:
-        end_group(process)
+        for number in ASKED_FIRST:  # it leads its own group, and its children are in it
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
         raise
-
-
-def end_group(process: "subprocess.Popen[str]", signals: tuple[signal.Signals, ...] = ASKED_FIRST) -> None:
-    """End a program that leads its own group, and its children."""
-    for number in signals:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_SECONDS)
-
-
-@contextlib.contextmanager
-def signals_as_exit() -> Iterator[None]:
-    """Let a polite kill or a closed terminal end the programs too, as Ctrl-C does."""
-
-    def leave(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    # One that is handled otherwise stays so: nohup ignores a closed terminal.
-    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
-    for number in ours:
-        signal.signal(number, leave)
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
