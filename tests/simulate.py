@@ -1,8 +1,9 @@
-"""Simulates the nightly rule and prints its table of rates: false alarms, and how soon it finds a slowdown.
+"""Simulates nights and comparisons, and prints how often their verdicts are false and what they find.
 
-    python tests/simulate.py [--histories=1000] [--seed=1]
+    python tests/simulate.py [--histories=1000] [--draws=10000] [--seed=1]
 
-Exit code 1: a rate is worse than docs/gate.md promises. tests/simulation/test_rates.py runs a small size.
+Exit code 1: a rate is worse than docs/gate.md or docs/comparing.md promises. tests/simulation/test_rates.py runs a
+small size.
 """
 
 import argparse
@@ -16,15 +17,17 @@ if not __package__:  # run as a script: in the checkout's environment
 import numpy as np
 
 from tests.auditing.table import markdown
-from tests.simulation.rates import SEED, lines
+from tests.simulation import comparisons, rates
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--histories", type=int, default=1000, help="simulated histories of each row")
-    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--draws", type=int, default=10_000, help="simulated comparisons of each row")
+    parser.add_argument("--seed", type=int, default=rates.SEED)
     asked = parser.parse_args()
-    found = list(lines(asked.histories, np.random.default_rng(asked.seed)))
+    random = np.random.default_rng(asked.seed)
+    found = [*comparisons.lines(asked.draws, random), *rates.lines(asked.histories, random)]
     print(markdown(found))
     return 1 if any(line.holds is False for line in found) else 0
 

@@ -1,7 +1,6 @@
-"""How far one side is from the other: the arithmetic, the verdicts, and how often they are right, by simulation."""
+"""How far one side is from the other: the arithmetic and the verdicts; tests/simulation has their rates."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,14 +13,11 @@ from benchmarks.compare.intervals import (
     of_one_side,
     of_pairs,
     of_sets,
-    percent,
     verdict_of,
 )
 from benchmarks.verdict import Verdict
 
-DRAWS = 1000
 NOISE = 0.003  # of run medians, as logarithms
-Random = np.random.RandomState
 
 
 # --- arithmetic ---------------------------------------------------------------------------------
@@ -112,55 +108,17 @@ def test_the_verdict_follows_from_the_interval_and_the_margin(
         assert verdict_of(mirrored, margin, lower_is_better=False)[0] == verdict
 
 
-# --- how often it is right ------------------------------------------------------------------------
-
-
-def logs(random: Random, runs: int, noise: float = NOISE) -> list[float]:
-    return [float(one) for one in random.normal(0.0, noise, runs)]
-
-
-def single(random: Random) -> Interval:
-    """A run whose window is a tenth as uncertain as runs differ."""
-    (centre,) = logs(random, 1)
-    return Interval(centre, centre - NOISE / 10, centre + NOISE / 10)
-
-
-def few(random: Random, earlier: int) -> Interval:
-    return of_few(single(random), single(random), (1, 1), noise_of([logs(random, earlier)]))
-
-
-EQUAL_SIDES: dict[str, Callable[[Random], Interval]] = {
-    "3 and 3 runs": lambda random: of_sets(logs(random, 3), logs(random, 3)),
-    "10 and 10 runs": lambda random: of_sets(logs(random, 10), logs(random, 10)),
-    "3 and 10 runs, the 10 noisier": lambda random: of_sets(logs(random, 3), logs(random, 10, 3 * NOISE)),
-    "3 pairs": lambda random: of_pairs(logs(random, 3), logs(random, 3)),
-    "6 pairs": lambda random: of_pairs(logs(random, 6), logs(random, 6)),
-    "1 and 1 run, 3 earlier": lambda random: few(random, 3),
-    "1 and 1 run, 20 earlier": lambda random: few(random, 20),
-}
-
-
-@pytest.mark.parametrize("margin", [0.0, 1.0])
-@pytest.mark.parametrize("sides", EQUAL_SIDES)
-def test_equal_sides_are_seldom_called_better_or_worse(sides: str, margin: float) -> None:
-    random = Random(7)
-    found = [verdict_of(EQUAL_SIDES[sides](random), margin)[0] for _ in range(DRAWS)]
-    false = sum(verdict in (Verdict.BETTER, Verdict.WORSE) for verdict in found) / DRAWS
-    assert false <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / DRAWS)  # 5%, and two standard errors of so many draws
-
-
-def test_ten_runs_a_side_show_a_difference_of_one_percent() -> None:
-    random = Random(9)
-    found = [of_sets(logs(random, 10), [one + 0.01 for one in logs(random, 10)]) for _ in range(200)]
-    assert np.mean([verdict_of(one, 0.0)[0] == Verdict.WORSE for one in found]) >= 0.95
-    assert np.mean([one.centre for one in found]) == pytest.approx(0.01, abs=0.0005)
-    assert percent(0.01) == pytest.approx(1.005, abs=0.001)
+# --- why runs are the unit ------------------------------------------------------------------------
 
 
 def test_steps_taken_as_if_independent_are_wrong_most_of_the_time() -> None:
     """The negative control: all steps of 3 runs a side in one t test see differences where there is none."""
-    random, naive = Random(12), 0
+    random, naive = np.random.default_rng(12), 0
+
+    def steps_of_three_runs() -> list[float]:
+        return [one for level in random.normal(0.0, NOISE, 3) for one in random.normal(level, NOISE, 50)]
+
     for _ in range(200):
-        a, b = (np.concatenate([random.normal(level, NOISE, 50) for level in logs(random, 3)]) for _ in range(2))
+        a, b = steps_of_three_runs(), steps_of_three_runs()
         naive += stats.ttest_ind(a, b, equal_var=False).pvalue < 0.05
     assert naive / 200 > 0.5
