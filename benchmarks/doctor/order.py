@@ -113,13 +113,16 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     old = [one for one in found if known.since is not None and one.time is not None and one.time < known.since]
     # What stands in a file of its own next to an ended training, as stderr, has no place in time.
     beside = {log.file for log in logs if ended and not (log.trained or log.ended)}
-    warnings = [one for one in found if one not in old and (case.kind(one) == Kind.WARNING or _is_calm(one, beside))]
+    calm = [one for one in found if one.file in beside and not one.raised and (one.soft or one.id == Kind.SUSPECT)]
+    warnings = [one for one in found if one not in old and (case.kind(one) == Kind.WARNING or one in calm)]
     counted = [one for one in found if one not in old and one not in warnings]
+    # Marked lines in the midst of a training that goes on.
+    marked = [one for one in counted if one.id == Kind.SUSPECT and not (one.last or OF_A_FAILURE.match(one.text))]
     if (
         known.ended_well
         or (ended and all(map(case.is_warning, counted)))
         or (ended_well and all(map(case.may_follow_the_end, counted)))
-        or (trained and all(_is_only_marked(one) for one in counted))
+        or (trained and counted == marked)
     ):
         warnings, counted = [*warnings, *counted], []
     if not (counted or known.recorded):
@@ -143,14 +146,6 @@ def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:
     scanner.feed(text)
     found = diagnose([scanner.finish()], symptoms)
     return next((one for one in found.entries if one.kind not in (Kind.SUSPECT, Kind.BEGIN)), None)
-
-
-def _is_calm(one: Finding, beside: set[str]) -> bool:
-    return one.file in beside and not one.raised and (one.soft or one.id == Kind.SUSPECT)
-
-
-def _is_only_marked(one: Finding) -> bool:
-    return one.id == Kind.SUSPECT and not (one.last or OF_A_FAILURE.match(one.text))
 
 
 def _unfinished(logs: Sequence[LogEvidence]) -> list[Finding]:

@@ -82,7 +82,6 @@ class Template:
 
     def __init__(self, text: str, *, begins: bool = False) -> None:
         self.text = text
-        self._begins = begins
         self.parts: list[Part] = PARTS.findall(text.strip(" \t"))
         self.fields = [field for field, *_ in self.parts if field]
         unknown = [field for field in self.fields if field not in FIELDS]
@@ -93,19 +92,12 @@ class Template:
         if len(set(self.fields)) < len(self.fields):
             raise RequestError(REPEATED, where=f"'{text}'", next_command="write `...` where a number has no meaning")
         words = [literal for *_, literal in self.parts]
-        self._anchor_at = max(range(len(words)), key=lambda at: len(words[at]), default=0)
-        self.anchor = os.fsencode(words[self._anchor_at]) if words else b""
-        self.pattern = self._compiled(self.parts)
-
-    def around_anchor(self) -> re.Pattern[bytes]:
-        """The same pattern, with a group `anchor` where the anchor begins."""
-        return self._compiled(self.parts, self._anchor_at)
-
-    def from_anchor(self) -> re.Pattern[bytes]:
-        return self._compiled(self.parts[self._anchor_at :])
-
-    def _compiled(self, parts: Sequence[Part], anchor_at: int = -1) -> re.Pattern[bytes]:
-        return re.compile(_regex(parts, anchor_at, begins=self._begins))
+        anchor_at = max(range(len(words)), key=lambda at: len(words[at]), default=0)
+        self.anchor = os.fsencode(words[anchor_at]) if words else b""
+        self.pattern = re.compile(_regex(self.parts, begins=begins))
+        # The same with a group `anchor` where the anchor begins, and from there on.
+        self.around_anchor = re.compile(_regex(self.parts, anchor_at, begins=begins))
+        self.from_anchor = re.compile(_regex(self.parts[anchor_at:], begins=begins))
 
     def values_in(self, text: bytes, cut: str) -> dict[str, float] | None:
         """The fields' numbers; None where the text does not fit, UnreadableError where one ends where it was cut."""
@@ -127,7 +119,7 @@ class Template:
         return begins if begins.anchor else Template(self.text, begins=True)
 
 
-def _regex(parts: Sequence[Part], anchor_at: int, *, begins: bool) -> bytes:
+def _regex(parts: Sequence[Part], anchor_at: int = -1, *, begins: bool) -> bytes:
     """What follows a gap is taken where it first fits: looked for again further on, it leaves less for the rest.
     No gap is longer than a line is looked at.
     """
@@ -202,8 +194,8 @@ class TemplateFormat(LineFormat):
         if not begins.anchor:
             raise RequestError("the template has no word that a log could be searched for", where=f"'{begins.text}'")
         self.word = begins.anchor
-        self.begins = begins.around_anchor()
-        self._from_word = begins.from_anchor()
+        self.begins = begins.around_anchor
+        self._from_word = begins.from_anchor
         self.start_lines = [
             StartLine(text.encode(), re.escape(text.encode()), of_the_job=True) for text in facts.starts
         ]

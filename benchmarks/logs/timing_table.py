@@ -18,13 +18,12 @@ from benchmarks.reading.read_log import ReadLog, detect, one_series, read_log
 from benchmarks.reading.shown_lines import printable
 from benchmarks.request import window_rule
 from benchmarks.runs.runfolder import BENCHMARK
-from benchmarks.text import columns, plural, some, spans_text
+from benchmarks.text import columns, digits, plural, some, spans_text
 from benchmarks.values import Step, Value
 
 DEFAULT_WINDOW = "35-44"  # of the recipes whose table this is
 DEVIATION = "sample standard deviation (n - 1)"
 SHOWN_FILES = 20  # rows without training in the table; csv and json have all
-WIDEST_FIGURE = 9
 ZERO = "printed as taking 0 s"  # why a step is left out, in addition to the reasons of window.py
 
 
@@ -245,19 +244,8 @@ def _cells(row: Row) -> Iterator[str]:
     yield row.status
     wanted = row.steps_counted + row.steps_missing
     yield f"{row.steps_counted}/{wanted}" if row.steps_missing else str(row.steps_counted)
-    for value in (row.seconds_mean, row.seconds_stdev):
-        yield _cell(value, row.seconds_mean, 3)
-    for value in (row.tflops_per_gpu_mean, row.tflops_per_gpu_stdev):
-        yield _cell(value, row.tflops_per_gpu_mean, 2)
-
-
-def _cell(value: float | None, mean: float | None, fewest: int) -> str:
-    """With as many decimals as show four digits of the mean, and at least as many as the recipes print."""
-    if value is None:
-        return "-"
-    decimals = fewest if not mean or mean < 0 else max(fewest, 3 - math.floor(math.log10(mean)))
-    text = f"{value:.{decimals}f}"
-    return text if len(text) <= WIDEST_FIGURE else f"{value:.3g}"
+    for value in (row.seconds_mean, row.seconds_stdev, row.tflops_per_gpu_mean, row.tflops_per_gpu_stdev):
+        yield "-" if value is None else digits(value)
 
 
 def _notes(row: Row) -> list[str]:

@@ -112,17 +112,14 @@ class AttemptTracker:
     def report(self, source: int | None, step: int) -> bool:
         """Whether this is the first report of the step in its attempt; `attempt` is then that attempt."""
         highest = self._highest.get(source, -1)
-        if step > highest or self._restarts(source, step, highest):
+        another_host = source is None and (step == highest or (step == highest - 1 and step > 0))
+        if step <= highest and not another_host:
+            self._begin()
+        if not another_host:
             self._highest[source] = step
         new = step not in self._seen
         self._seen.add(step)
         return new
-
-    def _restarts(self, source: int | None, step: int, highest: int) -> bool:
-        another_host = source is None and (step == highest or (step == highest - 1 and step > 0))
-        if not another_host:
-            self._begin()
-        return not another_host
 
     def _begin(self) -> None:
         self.attempt += 1

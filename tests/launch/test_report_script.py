@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from benchmarks.logs.timing_table import Timings
+from benchmarks.text import digits
 from tests import forked
 from tests.benchmarks.history.made_runs import quick_run
 
@@ -94,7 +95,7 @@ def test_the_table_of_parse_train_timing(experiments: Path) -> None:
     assert done.stderr == b""
     assert text.splitlines()[0] == "Train Step Timing and TFLOPS Analysis (iterations 35-44)"
     times = [round(seconds_of(n), 3) for n in range(35, 45)]
-    figures = [f"{statistics.mean(times):.3f}", f"{statistics.stdev(times):.3f}", "700.25", "0.00"]
+    figures = [digits(statistics.mean(times)), digits(statistics.stdev(times)), "700.2", "0"]
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line}
     assert lines["lora_good_1"] == ["lora_good_1", "Success", "10", *figures]
     assert lines["lora_short_2"][1:3] == lines["lora_memory_3"][1:3] == ["Incomplete", "3/10"]
