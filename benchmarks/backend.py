@@ -29,7 +29,7 @@ from benchmarks.values import (
 )
 
 if TYPE_CHECKING:
-    from benchmarks.assets.assets import Repository
+    from benchmarks.assets import Repository
     from benchmarks.compilation.compiled import Job
 
 ENTRY_POINT_GROUP = "stepmark.backends"
@@ -286,7 +286,7 @@ class NeedsTransformerEngine(Protocol):
 @runtime_checkable
 class ReadsHub(Protocol):
     """An engine whose program reads a Hugging Face repository by its name. A job may have no token and no internet:
-    launch/setup.py --site fetches the files once (benchmarks/assets/assets.py).
+    launch/setup.py --site fetches the files once (benchmarks/assets.py).
     """
 
     def hub_repository(self, engine: str, model: str) -> "Repository | None":

@@ -22,7 +22,7 @@ from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
 from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
 
 if TYPE_CHECKING:
-    from benchmarks.assets.assets import Needs
+    from benchmarks.assets import Needs
     from benchmarks.mlperf.definitions import MlperfBenchmark
     from benchmarks.mlperf.submission import Submission
     from benchmarks.nightly.values import Suite
@@ -140,7 +140,7 @@ class Configs:
         return said is None or said[1] == backend
 
     def needs(self, name: str) -> "Needs":
-        from benchmarks.assets.assets import Needs
+        from benchmarks.assets import Needs
 
         return self._row("assets", name, Needs)
 

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.assets import assets
+from benchmarks import assets
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.request import images
 from benchmarks.secret_rules import refuse_secrets

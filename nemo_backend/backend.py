@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.assets.assets import Repository
+from benchmarks.assets import Repository
 from benchmarks.backend import EnvironmentSpec, LogFormat, SideProgram
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import program, words_of

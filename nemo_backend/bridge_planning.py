@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.assets.assets import Repository, hub_home
+from benchmarks.assets import Repository, hub_home
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest

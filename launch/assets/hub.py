@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.assets.assets import Asset, Repository
+from benchmarks.assets import Asset, Repository
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from launch.terminal.progress import say
 

@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from benchmarks.assets.assets import GB, Asset, Found, Needs, compare, enough
+from benchmarks.assets import GB, Asset, Found, Needs, compare, enough
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
 from benchmarks.text import bytes_text, columns
 from launch.assets.hub import DEFAULT_ENDPOINT, TOKEN_VARIABLE, token_is_set

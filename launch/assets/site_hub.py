@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.assets.assets import Repository, hub_folder, hub_home
+from benchmarks.assets import Repository, hub_folder, hub_home
 from benchmarks.backend import Backend, ReadsHub, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError

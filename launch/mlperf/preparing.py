@@ -5,7 +5,7 @@ its container; afterwards every file is held against its size.
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.assets.assets import Needs
+from benchmarks.assets import Needs
 from benchmarks.errors import EXIT_FAILED, RequestError
 from benchmarks.mlperf.submission import PrepareStep, Submission
 from benchmarks.request import images

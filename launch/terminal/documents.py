@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from benchmarks.assets.assets import Found, Needs
+from benchmarks.assets import Found, Needs
 from benchmarks.measuring.summary import Result
 from benchmarks.nightly.values import CellReport
 from benchmarks.preflight.report import Report

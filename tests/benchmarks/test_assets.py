@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.assets.assets import Asset, Needs, Part, compare, enough
+from benchmarks.assets import Asset, Needs, Part, compare, enough
 from benchmarks.configs import DEFAULT_ROOT, Configs
 from benchmarks.errors import RequestError
 

@@ -1,1 +1,0 @@
-"""What a run needs on disk: checkpoints, tokenizers, data. Pure."""
