@@ -117,7 +117,7 @@ def _stories(log_format: LogFormat, stream: BinaryIO) -> "list[Story] | None":
     """The runs of an MLLOG; None of every other format."""
     if log_format.name != MLLOG.name:
         return None
-    from launch.mlperf.reading import stories
+    from benchmarks.mlperf.story import stories
 
     return stories(stream, Configs())
 

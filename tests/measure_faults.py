@@ -48,9 +48,7 @@ from tests.mutations import change_file, change_run  # noqa: E402
 
 TESTS = REPOSITORY / "tests"
 STORED = TESTS / "launch" / "stored_runs"
-LOGS = sorted(
-    [*TESTS.glob("*_backend/logs/*.log"), *TESTS.glob("launch/mlperf/logs/*.txt"), *STORED.rglob("rank-0.log")]
-)
+LOGS = sorted([*TESTS.glob("*_backend/logs/*.log"), *STORED.rglob("rank-0.log")])
 SEEDS = [*(Seed(path.read_bytes()) for path in LOGS), *seeds_of_formats()]
 # The last lines of runs that failed.
 COLLECTED = (TESTS / "benchmarks" / "doctor" / "collected.txt").read_bytes()

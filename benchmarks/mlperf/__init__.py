@@ -1,1 +1,1 @@
-"""MLPerf Training: its benchmarks as data, its logs read and written, its time to train taken apart. Pure."""
+"""MLPerf Training: its benchmarks as data, its logs read and judged, its time to train taken apart."""

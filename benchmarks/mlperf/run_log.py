@@ -8,10 +8,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from benchmarks.backend import SkippedLine
-from benchmarks.mlperf.records import Record, number, whole
+from benchmarks.errors import RequestError
+from benchmarks.mlperf.records import Record, number, read_records, whole
 from benchmarks.reading.shown_lines import printable
 from benchmarks.values import Value
 
@@ -113,6 +115,20 @@ class LoggedRun(Value, frozen=True):
     def samples(self) -> int | None:
         """Trained until the last evaluation: what rcp_checker takes for the samples to converge."""
         return next((one.samples for one in reversed(self.evaluations) if one.samples is not None), None)
+
+
+def runs_of(stream: BinaryIO) -> list[LoggedRun]:
+    """The runs of a log, from its start."""
+    stream.seek(0)
+    return read_runs(read_records(stream))
+
+
+def runs_in(path: Path) -> list[LoggedRun]:
+    try:
+        with path.open("rb") as stream:
+            return runs_of(stream)
+    except OSError as error:
+        raise RequestError(f"can't read the log: {error.strerror}", where=str(path)) from None
 
 
 def read_runs(found: Iterable[Record | SkippedLine]) -> list[LoggedRun]:

@@ -1,13 +1,16 @@
 """One run of an MLLOG as figures and as text: how it ended, how long it took, and of what that was made. Pure."""
 
 from collections.abc import Sequence
+from typing import BinaryIO
 
+from benchmarks.configs import Configs
 from benchmarks.measuring.statistics import median
+from benchmarks.mlperf import package
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import Finding, find
 from benchmarks.mlperf.records import number
-from benchmarks.mlperf.reference_points import Expected
-from benchmarks.mlperf.run_log import LoggedRun
+from benchmarks.mlperf.reference_points import Expected, expected
+from benchmarks.mlperf.run_log import LoggedRun, runs_of
 from benchmarks.mlperf.time_to_train import Convergence, compare_convergence, take_apart
 from benchmarks.values import MlperfEvaluation, TimeToTrain, Value
 
@@ -62,6 +65,24 @@ def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Exp
         no_convergence_because="" if convergence else _why_not(run, benchmark, expected),
         findings=find(run, benchmark),
     )
+
+
+def definition_of(run: LoggedRun, configs: Configs) -> MlperfBenchmark | None:
+    """The benchmark that a run names, where it is known here."""
+    return configs.mlperf(run.benchmark) if run.benchmark in configs.names("mlperf") else None
+
+
+def expected_of(run: LoggedRun, benchmark: MlperfBenchmark | None, ruleset: str | None = None) -> Expected | None:
+    """What the reference needs at the batch of a run; None where there is no reference."""
+    if benchmark is None or not run.batch:
+        return None
+    return expected(package.reference_points(benchmark, ruleset or benchmark.rulesets[-1]), run.batch)
+
+
+def stories(stream: BinaryIO, configs: Configs) -> list[Story]:
+    """Every run of a log, told with the reference points of the newest ruleset that has its benchmark."""
+    told = ((run, definition_of(run, configs)) for run in runs_of(stream))
+    return [tell(run, benchmark, expected_of(run, benchmark)) for run, benchmark in told]
 
 
 def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expected | None) -> str:

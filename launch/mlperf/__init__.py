@@ -1,1 +1,1 @@
-"""The edges of MLPerf: the installed mlperf-logging package, its checkers and its logger."""
+"""MLPerf: what starts processes. The refusals of a run, the package's checkers, and the job that makes the data."""

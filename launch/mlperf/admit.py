@@ -7,6 +7,7 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.mlperf import package
 from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, refused, rule_lines
 from benchmarks.mlperf.configuration import Configuration, configuration_of
 from benchmarks.mlperf.definitions import wall_minutes
@@ -15,7 +16,6 @@ from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
 from benchmarks.text import aligned, title
 from benchmarks.values import Benchmark, JobOptions, Plan
 from launch.assets.needed import look_for
-from launch.mlperf import package
 from launch.slurm.options import seconds_of
 
 MOST_NAMED = 4

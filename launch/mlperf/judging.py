@@ -1,4 +1,7 @@
-"""`launch/report.py mlperf`: what the checkers are asked of each set of logs, and one verdict."""
+"""`launch/report.py mlperf`: what the checkers are asked of each set of logs, one verdict, and a submission's folder:
+ORG/systems/SYSTEM.json, ORG/results/SYSTEM/BENCHMARK/result_N.txt and
+ORG/benchmarks/BENCHMARK/implementations/SYSTEM/.
+"""
 
 import shutil
 import tempfile
@@ -7,18 +10,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, nearest
+from benchmarks.mlperf import package
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import find_across
 from benchmarks.mlperf.rounds import Rules, Ruleset, find_ruleset, of_one_round, read_rounds
 from benchmarks.mlperf.run_log import LoggedRun
-from benchmarks.mlperf.story import tell
-from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict
-from launch.mlperf import package
-from launch.mlperf.package import Task
-from launch.mlperf.reading import definition_of, expected_of
+from benchmarks.mlperf.story import definition_of, expected_of, tell
+from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict, judged, text
+from benchmarks.text import some
+from launch.mlperf import checkers
+from launch.mlperf.checkers import Task
 from launch.mlperf.staging import Judged, staged_runs
+from launch.terminal.output import answer
 
 FOLDERS_OF_A_PACKAGE = ("results", "systems")
 
@@ -38,6 +43,68 @@ class Prepared(NamedTuple):
     @property
     def tasks(self) -> list[Task]:
         return [*self.compliance, *(task for task in (self.convergence, self.seeds) if task)]
+
+
+def report(
+    place: Path,
+    ruleset: str | None,
+    made: Path | None,
+    system: Path | None,
+    implementation: Path | None,
+) -> int:
+    """Judges a folder; with `made`, makes a package of it first and judges that."""
+    if ruleset is not None:
+        refuse_unknown(ruleset)
+    if made is not None:
+        place = _packaged(place, made, system, implementation)
+    elif system is not None or implementation is not None:
+        raise RequestError("--system and --implementation go with --package", where="--package")
+    verdict = judge(place, ruleset, Configs())
+    answer(judged(verdict), lambda: text(verdict))
+    return EXIT_VALID if verdict.passes else EXIT_INVALID
+
+
+def _packaged(place: Path, org: Path, system: Path | None, implementation: Path | None) -> Path:
+    """The logs as they are, in the layout of a submission."""
+    if system is None or not system.is_file():
+        what, command = "a package needs the description of its system", f"--package={org} --system=FILE.json"
+        raise RequestError(what, where=f"--system={system or ''}", next_command=command)
+    if implementation is not None and not implementation.is_dir():
+        raise RequestError("no such folder", where=f"--implementation={implementation}")
+    with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
+        sets, lost = staged_runs(place, Path(scratch))
+        if lost:
+            what = f"{some(lost)}: no line of MLLOG in it that can be read, so a package would lack its run"
+            raise RequestError(
+                what, where=str(place), next_command="move it elsewhere if it is no result of this set"
+            )
+        if len(sets) != 1:
+            names = ", ".join(sorted({judged[0].log.benchmark or "unknown" for _, judged in sets}))
+            what = f"{len(sets)} sets of runs in it ({names}): a package is made of one benchmark on one system"
+            raise RequestError(what, where=str(place))
+        runs = sets[0][1]
+        name, benchmark = system.stem, runs[0].log.benchmark
+        if benchmark is None:
+            what = "the logs name no benchmark, and its name is that of a folder"
+            raise RequestError(what, where="submission_benchmark of the logs", next_command="logs that name one")
+        results = org / "results" / name
+        if results.exists():
+            what, instead = f"{results} is there already", "another --package, or remove that folder"
+            raise RequestError(what, where=f"--package={org}", next_command=instead)
+        (org / "systems").mkdir(parents=True, exist_ok=True)
+        (results / benchmark).mkdir(parents=True)
+        for number, one in enumerate(runs):
+            shutil.copyfile(one.staged, results / benchmark / f"result_{number}.txt")
+    shutil.copyfile(system, org / "systems" / f"{name}.json")
+    code = org / "benchmarks" / benchmark / "implementations" / name
+    code.mkdir(parents=True, exist_ok=True)
+    if implementation is not None:
+        shutil.copytree(implementation, code, dirs_exist_ok=True)
+    else:
+        (code / "README.md").write_text(
+            "The code that ran belongs here: --implementation=FOLDER.\n", encoding="utf-8"
+        )
+    return org
 
 
 def refuse_unknown(ruleset: str) -> None:
@@ -63,7 +130,7 @@ def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
         sets = [_prepare(name, judged, by, rules, configs) for (name, judged), by in zip(staged, found, strict=True)]
         whole, descriptions = _package_tasks(place, newest, Path(scratch)) if submission else (None, {})
         tasks = [*(task for one in sets for task in one.tasks), *([whole] if whole else []), *descriptions.values()]
-        said = package.ask(tasks)
+        said = checkers.ask(tasks)
         return Verdict(
             ruleset=newest,
             sets=[_judge_set(one, said) for one in sets],
@@ -83,8 +150,8 @@ def _package_tasks(place: Path, ruleset: str, scratch: Path) -> tuple[Task, dict
     copy = scratch / "package" / (place.resolve().name or "package")
     shutil.copytree(place, copy)
     descriptions = sorted((copy / "systems").glob("*.json"))
-    systems = {path.name: package.system_description(path, ruleset) for path in descriptions}
-    return package.submission_package(copy, ruleset), systems
+    systems = {path.name: checkers.system_description(path, ruleset) for path in descriptions}
+    return checkers.submission_package(copy, ruleset), systems
 
 
 # --- what the checkers are asked ---------------------------------------------------------------
@@ -101,10 +168,10 @@ def _prepare(name: str, judged: list[Judged], by: Ruleset, rules: list[Rules], c
         judged=judged,
         ruleset=by,
         definition=definition,
-        compliance=[package.compliance(one.staged, by.name) for one in judged],
-        convergence=None if why_not else package.convergence(judged[0].staged.parent, by.name),
+        compliance=[checkers.compliance(one.staged, by.name) for one in judged],
+        convergence=None if why_not else checkers.convergence(judged[0].staged.parent, by.name),
         no_convergence_because=why_not,
-        seeds=package.seeds([one.staged for one in judged], by.name) if closed and len(judged) > 1 else None,
+        seeds=checkers.seeds([one.staged for one in judged], by.name) if closed and len(judged) > 1 else None,
     )
 
 

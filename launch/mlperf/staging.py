@@ -24,11 +24,10 @@ from benchmarks.errors import RequestError
 from benchmarks.files import opened, read_json
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.records import TOKEN
-from benchmarks.mlperf.run_log import LoggedRun
+from benchmarks.mlperf.run_log import LoggedRun, runs_in
 from benchmarks.reading.log_files import HEAD_BYTES, UNPACKERS
 from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.runfolder import BENCHMARK
-from launch.mlperf.reading import runs_in
 
 LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.(?:gz|bz2|xz))?", re.DOTALL)
 RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.(?:gz|bz2|xz))?", re.DOTALL)  # of a submission, also packed

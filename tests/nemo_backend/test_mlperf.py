@@ -14,11 +14,11 @@ from benchmarks.job_record import Ended
 from benchmarks.measuring.summary import RunEvidence, summarise
 from benchmarks.mlperf.admission import broken_rules
 from benchmarks.mlperf.configuration import configuration_of
+from benchmarks.mlperf.package import reference_points
 from benchmarks.mlperf.submission import variables
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.first_check import SAID, is_ok
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Site
-from launch.mlperf.package import reference_points
 from nemo_backend import BACKEND
 from nemo_backend.inside import mlperf_check
 from nemo_backend.mlperf_planning import submissions

@@ -10,7 +10,7 @@ from pathlib import Path
 from absl import flags
 
 from launch.cli.command import only_argument
-from launch.mlperf.report import report
+from launch.mlperf.judging import report
 
 RULESET = flags.DEFINE_string(
     "ruleset", None, "The rules of MLPerf Training, such as 5.1.0; without it, those of the log's own round."

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.mlperf.admission import BrokenRule, broken_rules, refused
 from benchmarks.mlperf.configuration import configuration_of
-from launch.mlperf.package import reference_points
+from benchmarks.mlperf.package import reference_points
 
 CONFIGS = Configs()
 LORA, EIGHT, FLUX = "llama2_70b_lora", "llama31_8b", "flux1"

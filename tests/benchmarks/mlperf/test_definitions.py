@@ -65,7 +65,7 @@ def test_a_loss_of_nothing_reaches_no_target() -> None:
     assert reached == [True, False, False, False, False]
 
 
-# --- what it is compared with; the installed package's points: tests/launch/mlperf/test_package.py ----------
+# --- what it is compared with; the installed package's points: test_package.py ----------
 
 
 @pytest.mark.parametrize("unit", ["samples to converge", "Epochs to converge"])

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from benchmarks.errors import RequestError
+from benchmarks.mlperf.package import folder as package_folder
 from benchmarks.mlperf.verdict import Judged
 from launch.mlperf import staging
-from launch.mlperf.package import folder as package_folder
 from launch.mlperf.staging import staged_runs
 from tests import forked
 from tests.benchmarks.mlperf.made_runs import WrittenRun, made_run, replace, write

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.mlperf.package import reference_points
 from benchmarks.mlperf.reference_points import expected, prune
-from launch.mlperf.package import reference_points
 
 CONFIGS = Configs()
 CASES = [
