@@ -53,7 +53,7 @@ SEEDS = [*(Seed(path.read_bytes()) for path in LOGS), *seeds_of_formats()]
 # The last lines of runs that failed.
 COLLECTED = (TESTS / "benchmarks" / "doctor" / "collected.txt").read_bytes()
 FAILURES = [block.split(b"\n", 2)[2] for block in COLLECTED.split(b"=== ")[1:]]
-RUNS = [*sorted(STORED.iterdir()), TESTS / "benchmarks" / "comparing" / "real_run"]
+RUNS = [*sorted(STORED.iterdir()), TESTS / "benchmarks" / "compare" / "real_run"]
 TRACE = TESTS / "benchmarks" / "trace" / "samples" / "maxtext_cpu_2_devices.xplane.pb.gz"
 INTACT = "intact-run"
 SECONDS, MEMORY_BYTES = 10, 1_000_000_000
