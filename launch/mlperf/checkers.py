@@ -27,30 +27,6 @@ class Task(NamedTuple):
     arguments: tuple[str, ...]
 
 
-def compliance(path: Path, ruleset: str) -> Task:
-    """One log."""
-    return Task("compliance_checker", ("--usage", "training", "--ruleset", ruleset, str(path)))
-
-
-def convergence(results: Path, ruleset: str) -> Task:
-    """A folder of result_N.txt against the reference points."""
-    return Task("rcp_checker", (str(results), "--rcp_usage", "training", "--rcp_version", ruleset))
-
-
-def seeds(logs: Sequence[Path], ruleset: str) -> Task:
-    """Whether runs of one set have seeds of their own."""
-    return Task("seed_checker", (ruleset, *map(str, logs)))
-
-
-def submission_package(submission: Path, ruleset: str) -> Task:
-    """A whole submission. It may leave scaling.json beside the results."""
-    return Task("package_checker", (str(submission), "training", ruleset))
-
-
-def system_description(description: Path, ruleset: str) -> Task:
-    return Task("system_desc_checker", (str(description), "training", ruleset))
-
-
 def ask(tasks: Sequence[Task]) -> dict[Task, CheckerResult]:
     """What the checkers say. Those that need scipy run beside the others: its import takes longer than the checks."""
     package.folder()  # says what to install where there is none

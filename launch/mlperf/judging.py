@@ -16,16 +16,15 @@ from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import find_across
 from benchmarks.mlperf.rounds import Rules, Ruleset, find_ruleset, of_one_round, read_rounds
-from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.story import definition_of, expected_of, tell
 from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict, judged, text
 from benchmarks.text import some
-from launch.mlperf import checkers
-from launch.mlperf.checkers import Task
+from launch.mlperf.checkers import Task, ask
 from launch.mlperf.staging import Judged, staged_runs
 from launch.terminal.output import answer
 
 FOLDERS_OF_A_PACKAGE = ("results", "systems")
+TRAINING = "training"  # of MLPerf's benchmarks, as its checkers ask
 
 
 class Prepared(NamedTuple):
@@ -53,8 +52,9 @@ def report(
     implementation: Path | None,
 ) -> int:
     """Judges a folder; with `made`, makes a package of it first and judges that."""
-    if ruleset is not None:
-        refuse_unknown(ruleset)
+    if ruleset is not None and ruleset not in (known := package.rulesets()):
+        what = f"unknown ruleset '{ruleset}': {nearest(ruleset, known)}"
+        raise RequestError(what, where="--ruleset", why="those are of the installed package")
     if made is not None:
         place = _packaged(place, made, system, implementation)
     elif system is not None or implementation is not None:
@@ -107,13 +107,6 @@ def _packaged(place: Path, org: Path, system: Path | None, implementation: Path 
     return org
 
 
-def refuse_unknown(ruleset: str) -> None:
-    known = package.rulesets()
-    if ruleset not in known:
-        what = f"unknown ruleset '{ruleset}': {nearest(ruleset, known)}"
-        raise RequestError(what, where="--ruleset", why="those are of the installed package")
-
-
 def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
     """A log, a folder of logs, or a package; by a ruleset, or each set by that of its own round."""
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
@@ -121,7 +114,8 @@ def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
         rules = [package.rules(name) for name in package.rulesets()]
         submission = all((place / name).is_dir() for name in FOLDERS_OF_A_PACKAGE)
         logs = [[run.log for run in judged] for _, judged in staged]
-        found = [Ruleset(ruleset, "--ruleset") if ruleset else _ruleset_of(runs, rules, configs) for runs in logs]
+        rounds = read_rounds(configs.root)
+        found = [Ruleset(ruleset, "--ruleset") if ruleset else find_ruleset(runs, rules, rounds) for runs in logs]
         newest = max((one.name for one in found), key=package.by_version)
         if submission:
             found = [
@@ -130,7 +124,7 @@ def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
         sets = [_prepare(name, judged, by, rules, configs) for (name, judged), by in zip(staged, found, strict=True)]
         whole, descriptions = _package_tasks(place, newest, Path(scratch)) if submission else (None, {})
         tasks = [*(task for one in sets for task in one.tasks), *([whole] if whole else []), *descriptions.values()]
-        said = checkers.ask(tasks)
+        said = ask(tasks)
         return Verdict(
             ruleset=newest,
             sets=[_judge_set(one, said) for one in sets],
@@ -140,18 +134,14 @@ def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
         )
 
 
-def _ruleset_of(runs: list[LoggedRun], rules: list[Rules], configs: Configs) -> Ruleset:
-    return find_ruleset(runs, rules, read_rounds(configs.root))
-
-
 def _package_tasks(place: Path, ruleset: str, scratch: Path) -> tuple[Task, dict[str, Task]]:
     """The questions on a submission: on the whole, and on each description."""
     # On a copy, called as the original: the checker leaves scaling.json beside the results.
     copy = scratch / "package" / (place.resolve().name or "package")
     shutil.copytree(place, copy)
     descriptions = sorted((copy / "systems").glob("*.json"))
-    systems = {path.name: checkers.system_description(path, ruleset) for path in descriptions}
-    return checkers.submission_package(copy, ruleset), systems
+    systems = {path.name: Task("system_desc_checker", (str(path), TRAINING, ruleset)) for path in descriptions}
+    return Task("package_checker", (str(copy), TRAINING, ruleset)), systems
 
 
 # --- what the checkers are asked ---------------------------------------------------------------
@@ -162,16 +152,18 @@ def _prepare(name: str, judged: list[Judged], by: Ruleset, rules: list[Rules], c
     definition = definition_of(runs[0], configs)
     _refuse_without_rules(benchmark, by.name, rules)
     why_not = _no_convergence(judged, by.name)
-    closed = not any(one.is_open for one in runs)
+    files = [str(one.staged) for one in judged]
+    rcp = (str(judged[0].staged.parent), "--rcp_usage", TRAINING, "--rcp_version", by.name)
+    asks_seeds = len(judged) > 1 and not any(one.is_open for one in runs)
     return Prepared(
         name=name,
         judged=judged,
         ruleset=by,
         definition=definition,
-        compliance=[checkers.compliance(one.staged, by.name) for one in judged],
-        convergence=None if why_not else checkers.convergence(judged[0].staged.parent, by.name),
+        compliance=[Task("compliance_checker", ("--usage", TRAINING, "--ruleset", by.name, file)) for file in files],
+        convergence=None if why_not else Task("rcp_checker", rcp),
         no_convergence_because=why_not,
-        seeds=checkers.seeds([one.staged for one in judged], by.name) if closed and len(judged) > 1 else None,
+        seeds=Task("seed_checker", (by.name, *files)) if asks_seeds else None,
     )
 
 
