@@ -35,8 +35,8 @@ class Work(NamedTuple):
     label: str
     runner: "Runner"
     benchmark: Benchmark
+    request: Request
     run_id: str = ""  # from its start on
-    request: Request | None = None  # to resolve again at the start: an earlier run may have left a PGLE profile
 
 
 class Scheduler:
@@ -98,7 +98,7 @@ class Scheduler:
         return bool(ended)
 
     def _start(self, work: Work) -> None:
-        if work.request is not None and work.benchmark.pgle != "off":
+        if work.benchmark.pgle != "off":  # an earlier run may have left a profile
             work = work._replace(benchmark=work.runner.resolve_offline(work.request))
         while (self._output_dir / (run_id := new_run_id(work.benchmark))).exists():
             pass  # names of one second differ in four digits of chance

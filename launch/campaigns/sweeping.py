@@ -124,7 +124,7 @@ class _Launcher:
         place = f"run {self._slots.index(slot) + 1} of {len(self._slots)}"
         label = f"{place}: {self._labels[slot.cell]}, repeat {slot.repeat}"
         request = self.sweep.cells[slot.cell].request
-        return Work(slot, label, self._runner, self._benchmarks[slot.cell], run_id, request)
+        return Work(slot, label, self._runner, self._benchmarks[slot.cell], request, run_id)
 
     def _started(self, work: Work) -> None:
         run = SweepRun(run_id=work.run_id, cell=work.key.cell, repeat=work.key.repeat, started=time.time())

@@ -20,6 +20,7 @@ from benchmarks.nightly.records import Records, now
 from benchmarks.nightly.rule import CONFIRMATIONS
 from benchmarks.nightly.suites import Cell
 from benchmarks.nightly.values import Budget, NightReport, Suite
+from benchmarks.request.resolve import Request
 from benchmarks.runs.campaign_record import end_text, result_of
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import RunFolder
@@ -207,8 +208,9 @@ class Launcher:
         ended = runner.ended(known) if known else set()
         valid = sum(run_id in ended and self._is_valid(run_id) for run_id in known)
         missing = max(min(CONFIRMATIONS - valid - (len(known) - len(ended)), most), 0)
+        request = self._request_of(name)
         works = [
-            Work(RunOf(name, number), f"{name}, re-run {number}", runner, benchmark, run_id)
+            Work(RunOf(name, number), f"{name}, re-run {number}", runner, benchmark, request, run_id)
             for number, run_id in enumerate([*known, *[""] * missing], start=1)
         ]
         return [work for work in works if work.run_id and work.run_id not in ended], works[len(known) :]
@@ -217,7 +219,11 @@ class Launcher:
         return self._asked.budget - self._budget().used
 
     def _work(self, name: str, run_id: str | None = None) -> Work:
-        return Work(RunOf(name), name, self._runner(name, "night"), self._benchmarks[name], run_id or "")
+        runner, request = self._runner(name, "night"), self._request_of(name)
+        return Work(RunOf(name), name, runner, self._benchmarks[name], request, run_id or "")
+
+    def _request_of(self, name: str) -> Request:
+        return next(cell.request for cell in self._asked.cells if cell.name == name)
 
     def _runner(self, name: str, role: Any, options: Mapping[str, Any] | None = None) -> Any:
         nightly = Nightly(suite=self._asked.suite.name, cell=name, night=self._frame.night, role=role)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from benchmarks.errors import RequestError, RunError
 from launch.campaigns import scheduler
 from launch.campaigns.scheduler import Scheduler, Work
+
+PLAIN: Any = SimpleNamespace(pgle="off")
+GUIDED: Any = SimpleNamespace(pgle="nsys")
 
 
 class Site:
@@ -20,9 +24,14 @@ class Site:
         self.most = 0
         self.refuses: set[str] = set()
         self.silent = 0  # so many questions are not answered
+        self.benchmarks: list[Any] = []
         self.questions: list[list[str]] = []
 
-    def start(self, _benchmark: Any, run_id: str) -> None:
+    def resolve_offline(self, request: Any) -> Any:
+        return SimpleNamespace(pgle="nsys", request=request, runs_before=len(self.asked))
+
+    def start(self, benchmark: Any, run_id: str) -> None:
+        self.benchmarks.append(benchmark)
         if run_id in self.refuses:
             raise RequestError("sbatch said no")
         self.asked[run_id] = 0
@@ -61,8 +70,9 @@ class Told:
     def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
 
-    def run(self, count: int, *, wait: bool = True) -> "Told":
-        wanted = [Work(number, f"cell{number}", self.site, None) for number in range(count)]  # type: ignore[arg-type]
+    def run(self, count: int, *, wait: bool = True, benchmark: Any = PLAIN) -> "Told":
+        site: Any = self.site
+        wanted = [Work(number, f"cell{number}", site, benchmark, PLAIN) for number in range(count)]
         self.left = self.scheduler.run(wanted, wait=wait)
         return self
 
@@ -82,6 +92,15 @@ def test_no_more_run_at_once_than_the_site_allows(told: Callable[..., Told], max
     assert max(map(len, site.questions)) == max_jobs  # one question for all
 
 
+def test_pgle_is_resolved_again_before_each_start(told: Callable[..., Told]) -> None:
+    """An earlier run may have left a profile."""
+    site = Site()
+    told(site).run(2)
+    assert site.benchmarks == [PLAIN, PLAIN]
+    told(site := Site()).run(3, benchmark=GUIDED)
+    assert [one.runs_before for one in site.benchmarks] == [0, 1, 2]
+
+
 def test_nothing_is_started_after_two_failed_starts_in_a_row(told: Callable[..., Told]) -> None:
     site = Site()
     site.refuses = {"run1", "run2"}
@@ -95,7 +114,7 @@ def test_runs_of_an_earlier_launcher_are_followed_and_count(told: Callable[..., 
     site = Site()
     site.asked = {"old": 0}
     seen = told(site)
-    seen.scheduler.follow([Work("old", "old", site, None, "old")])  # type: ignore[arg-type]
+    seen.scheduler.follow([Work("old", "old", site, PLAIN, PLAIN, "old")])  # type: ignore[arg-type]
     assert seen.run(1).ended == {"old": None, "run0": None}
     assert seen.started == ["run0"]
     assert site.most == 1
