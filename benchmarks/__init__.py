@@ -1,1 +1,3 @@
-"""Floor 1: the pure core. Values, resolving, FLOPs, windows, summaries; no framework, no subprocess, no Slurm."""
+"""The library of Stepmark: values, configs, and one folder for each capability. It starts no process."""
+
+VERSION = "0.12.0"

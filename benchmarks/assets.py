@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from benchmarks.configs import Configs, refuse_unknown
 from benchmarks.errors import RequestError
 from benchmarks.values import Site, Value
 
@@ -68,6 +69,18 @@ class Needs(Value, frozen=True):
     run_flags: str  # what launch/run.py takes to read them; {out} is the folder of all assets
     source: str
     date: str
+
+
+def read_needs(configs: Configs, name: str) -> Needs:
+    return configs.row("assets", name, Needs)
+
+
+def read_all_needs(configs: Configs) -> list[Needs]:
+    """Return all rows of configs/assets in the order of their names."""
+    rows = [read_needs(configs, name) for name in configs.names("assets")]
+    for row in rows:
+        refuse_unknown(row.models, configs.names("models"), f"{configs.path('assets', row.name)}: models")
+    return rows
 
 
 # --- which row --------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Reads configs/: one YAML file a model, hardware, site or recipe, strictly and only when asked for.
+"""Reads configs/: one YAML file for each row, strictly and only when it is needed.
+
+A capability reads its own rows with `Configs.row`; models, hardware, sites and recipes have methods here.
 
 A typo gives one message: the file, the key, what was expected, and the nearest name that is valid.
 What the rows mean together (is there a recipe for this model?) is for benchmarks/request/resolve.py.
@@ -11,7 +13,7 @@ import typing
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import yaml
@@ -20,13 +22,6 @@ from benchmarks import files
 from benchmarks.errors import RequestError, UnknownName, nearest
 from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
 from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
-
-if TYPE_CHECKING:
-    from benchmarks.assets import Needs
-    from benchmarks.mlperf.definitions import MlperfBenchmark
-    from benchmarks.mlperf.submission import Submission
-    from benchmarks.nightly.values import Suite
-    from benchmarks.request.profiling import ProfileDefaults
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
@@ -68,16 +63,17 @@ class Configs:
         self._learned: dict[str, Hardware] = {}
         self._kept: dict[Hashable, Any] = {}  # what was read, listed or checked
 
-    def _once(self, key: Hashable, made: Callable[[], Any]) -> Any:
+    def once(self, key: Hashable, made: Callable[[], Any]) -> Any:
+        """Return what `made` returned the first time that it was called for this key."""
         if key not in self._kept:
             self._kept[key] = made()
         return self._kept[key]
 
     def model(self, name: str) -> Model:
-        return self._row("models", name, Model)
+        return self.row("models", name, Model)
 
     def hardware(self, name: str) -> Hardware:
-        return self._learned.get(name) or self._row("hardware", name, Hardware)
+        return self._learned.get(name) or self.row("hardware", name, Hardware)
 
     def learn(self, hardware: Hardware) -> None:
         """A device of this machine that no file names."""
@@ -85,11 +81,11 @@ class Configs:
 
     def site(self, name: str) -> Site:
         """Sites of one user's own come before those of the checkout."""
-        site: Site = self._once(("site", name), lambda: self._checked_site(name))
+        site: Site = self.once(("site", name), lambda: self._checked_site(name))
         return site
 
     def _checked_site(self, name: str) -> Site:
-        site = self._row("sites", name, Site)
+        site = self.row("sites", name, Site)
         self._refuse_half_a_site(site)
         refuse_secrets(to_builtins(site), f"site {site.name}:")
         return site
@@ -116,11 +112,11 @@ class Configs:
             return None
 
     def recipe(self, name: str) -> Recipe:
-        return self._row("recipes", name, Recipe)
+        return self.row("recipes", name, Recipe)
 
     def recipes(self, backend: str | None = None) -> list[Recipe]:
         """Every recipe, or those of a backend, in the order of the names. Files of other backends are not parsed."""
-        found: list[Recipe] = self._once(("recipes", backend), lambda: self._recipes_of(backend))
+        found: list[Recipe] = self.once(("recipes", backend), lambda: self._recipes_of(backend))
         return found
 
     def _recipes_of(self, backend: str | None) -> list[Recipe]:
@@ -128,8 +124,8 @@ class Configs:
         recipes = [recipe for recipe in recipes if backend in (None, recipe.backend)]
         for recipe in recipes:  # a mistyped model or device would make a recipe apply to nothing, in silence
             where = self.path("recipes", recipe.name)
-            _refuse_unknown(recipe.models, [*self.names("models"), "*"], f"{where}: models")
-            _refuse_unknown(recipe.hardware, [*self.names("hardware"), "*"], f"{where}: hardware")
+            refuse_unknown(recipe.models, [*self.names("models"), "*"], f"{where}: models")
+            refuse_unknown(recipe.hardware, [*self.names("hardware"), "*"], f"{where}: hardware")
         return recipes
 
     def _may_be_of(self, backend: str | None, recipe: str) -> bool:
@@ -139,65 +135,18 @@ class Configs:
         said = OF_BACKEND.search(path.read_text(encoding="utf-8", errors="replace"))
         return said is None or said[1] == backend
 
-    def needs(self, name: str) -> "Needs":
-        from benchmarks.assets import Needs
-
-        return self._row("assets", name, Needs)
-
-    def suite(self, name: str) -> "Suite":
-        from benchmarks.nightly.values import Suite
-
-        shipped = self.root / "suites" / f"{name}.yml"
-        if shipped.is_file() and (own := self._own_files("suites", name)):
-            raise RequestError(
-                f"there are two suites called '{name}'",
-                where=f"{own[0]} and {shipped}",
-                why="the nights of a suite are found by its name",
-                next_command=f"mv {own[0]} {own[0].parent}/NAME.yml, and the new name in it",
-            )
-        return self._row("suites", name, Suite)
-
-    def submission(self, name: str) -> "Submission":
-        from benchmarks.mlperf.submission import Submission
-
-        return self._row("submissions", name, Submission)
-
-    def mlperf(self, name: str) -> "MlperfBenchmark":
-        from benchmarks.mlperf.definitions import MlperfBenchmark
-
-        row = self._row("mlperf", name, MlperfBenchmark)
-        where = self.path("mlperf", name)
-        _refuse_unknown([row.model or row.name], [*self.names("models"), row.name], f"{where}: model")
-        return row
-
-    def all_needs(self) -> "list[Needs]":
-        """Everything that is known of what real runs need, in the order of the names."""
-        rows = [self.needs(name) for name in self.names("assets")]
-        for row in rows:
-            _refuse_unknown(row.models, self.names("models"), f"{self.path('assets', row.name)}: models")
-        return rows
-
-    def profile_defaults(self, task: str) -> "ProfileDefaults":
-        """What a profiler records of a task where nobody says what."""
-        from benchmarks.request.profiling import ProfileTable
-
-        path = self.root / "profiles.yml"
-        table: ProfileTable = self._once(path, lambda: read_yaml(path, ProfileTable))
-        _refuse_unknown([task], list(table.tasks), f"{path}: tasks")
-        return table.tasks[task]
-
     def _refuse_half_a_site(self, site: Site) -> None:
         where = f"{self.path('sites', site.name)}"
         for problem in _problems_of(site):
             cure = "python launch/setup.py --new_site=NAME writes a whole one; configs/sites has examples"
             raise RequestError(f"site '{site.name}': {problem}", where=where, next_command=cure)
         devices = site.slurm.hardware if site.slurm else []
-        _refuse_unknown(devices, self.names("hardware"), f"{where}: slurm: hardware")
+        refuse_unknown(devices, self.names("hardware"), f"{where}: slurm: hardware")
 
     def names(self, kind: Kind) -> list[str]:
         if kind == "sites":  # a command may have written one meanwhile
             return self._listed(kind)
-        names: list[str] = self._once(("names", kind), lambda: self._listed(kind))
+        names: list[str] = self.once(("names", kind), lambda: self._listed(kind))
         return names
 
     def _listed(self, kind: Kind) -> list[str]:
@@ -218,7 +167,8 @@ class Configs:
         folder = self._own.get(kind)
         return list(folder.glob(f"{pattern}.yml")) if folder else []
 
-    def _row(self, kind: Kind, name: str, row_type: type[AnyValue]) -> AnyValue:
+    def row(self, kind: Kind, name: str, row_type: type[AnyValue]) -> AnyValue:
+        """Return one file of a kind as a value of the capability that owns it."""
         names = self.names(kind)
         if name not in names:
             raise UnknownName(
@@ -230,10 +180,11 @@ class Configs:
                 next_command=WHERE_TO_LOOK.get(kind, "python launch/run.py --list"),
             )
         path = self.path(kind, name)
-        return typing.cast(AnyValue, self._once(path, lambda: _read_row(path, row_type)))
+        return typing.cast(AnyValue, self.once(path, lambda: _read_row(path, row_type)))
 
 
-def _refuse_unknown(names: Iterable[str], known: Sequence[str], where: str) -> None:
+def refuse_unknown(names: Iterable[str], known: Sequence[str], where: str) -> None:
+    """RequestError for the first name that is not known, with the nearest that is."""
     for name in names:
         if name not in known:
             raise RequestError(f"unknown name '{name}': {nearest(name, known)}", where=where)

@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
         tried = FLAGS.rehearse or FLAGS.dry_run  # starts no night: any suite shows it
         usage = "--suite=smoke" if tried else "python launch/nightly.py --list"
         raise RequestError("--suite is missing", next_command=usage)
-    suite = configs.suite(FLAGS.suite)
+    suite = suites.read_suite(configs, FLAGS.suite)
     site = configs.site(FLAGS.site or suite.site or os.environ.get("STEPMARK_SITE") or "local")
     cells = _cells(suite, site.name, configs)
     if FLAGS.accept is not None:
@@ -123,7 +123,7 @@ def _cells(suite: Suite, site: str, configs: Configs) -> list[suites.Cell]:
 def _about(name: str, configs: Configs) -> str:
     """A suite that is refused hides no other."""
     try:
-        suite = configs.suite(name)
+        suite = suites.read_suite(configs, name)
         count = len(_cells(suite, suite.site or "local", configs))
     except RequestError as error:
         return f"refused: {error.what}"

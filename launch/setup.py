@@ -35,6 +35,7 @@ from absl import flags
 
 from benchmarks import assets
 from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.mlperf.submission import read_submission
 from benchmarks.request import images
 from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import SUBMISSION_ENGINE, JobOptions
@@ -167,15 +168,15 @@ def mlperf_data() -> int:
     configs = places.configs()
     row, typed = configs.site(_given(SITE)), job_flags.typed()
     options.refuse_without_slurm(row, typed)
-    name = configs.submission(_given(MODEL)).name
+    name = read_submission(configs, _given(MODEL)).name
     devices = wanted.devices_of(row, configs)
     work = Preparation(
         site=row,
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
-        submission=configs.submission(name),
+        submission=read_submission(configs, name),
         image=wanted.image_for(row, SUBMISSION_ENGINE + name, devices, typed_image()),
-        needs=assets.choose(configs.all_needs(), name, "mlperf", None),
+        needs=assets.choose(assets.read_all_needs(configs), name, "mlperf", None),
         out=Path(_given(OUT)).absolute(),
         force=bool(FORCE.value),
     )
@@ -211,7 +212,7 @@ def download_assets() -> int:
 def _needs() -> assets.Needs:
     configs = places.configs()
     model = configs.model(_given(MODEL)).name
-    return assets.choose(configs.all_needs(), model, _given(TASK), BACKEND.value)
+    return assets.choose(assets.read_all_needs(configs), model, _given(TASK), BACKEND.value)
 
 
 def _refuse_about_sites() -> None:

@@ -15,11 +15,21 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.assets import read_needs
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.configuration import configuration_of, system_name
-from benchmarks.mlperf.submission import CLOSED, DIVISION, OF_THE_JOB, Submission, setting_types, variables
+from benchmarks.mlperf.definitions import read_definition
+from benchmarks.mlperf.submission import (
+    CLOSED,
+    DIVISION,
+    OF_THE_JOB,
+    Submission,
+    read_submission,
+    setting_types,
+    variables,
+)
 from benchmarks.request.resolve import command_of, request_of
 from benchmarks.request.settings import positive
 from benchmarks.runs import first_check, worker_events
@@ -56,7 +66,7 @@ def submissions() -> dict[str, Submission]:
     known = configs()
     if not (known.root / "submissions").is_dir():
         return {}
-    return {name: known.submission(name) for name in known.names("submissions")}
+    return {name: read_submission(known, name) for name in known.names("submissions")}
 
 
 def submission_of(model: str) -> Submission:
@@ -181,7 +191,7 @@ def check_phase(benchmark: Benchmark) -> Phase:
 def seen_inside(submission: Submission) -> Iterator[tuple[str, int | None]]:
     """The files of configs/assets as the container sees them."""
     places = sorted(submission.mounts, key=lambda mount: len(mount.folder), reverse=True)
-    for asset in configs().needs(f"nemo_mlperf_{submission.name}").assets:
+    for asset in read_needs(configs(), f"nemo_mlperf_{submission.name}").assets:
         for part in asset.parts:
             path = f"{asset.folder}/{part.path}"
             mount = next((one for one in places if path.startswith(f"{one.folder}/")), None)
@@ -195,7 +205,8 @@ def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord
     from nemo_backend import mlperf_reading
 
     name = benchmark.model.name
-    return mlperf_reading.read_run(benchmark, submission_of(name), configs().mlperf(name), phase_dir, attempt)
+    definition = read_definition(configs(), name)
+    return mlperf_reading.read_run(benchmark, submission_of(name), definition, phase_dir, attempt)
 
 
 def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG001

@@ -16,9 +16,8 @@ FRAMEWORKS = {
     "tensorflow", "optax", "orbax",
 }  # fmt: skip
 STATISTICS = {
-    f"benchmarks.measuring.{name}"
-    for name in ("statistics", "figures", "summary", "utilisation", "window", "verification")
-} | {"benchmarks.logs.foreign"}
+    f"benchmarks.measuring.{name}" for name in ("figures", "summary", "utilisation", "window", "verification")
+} | {"benchmarks.statistics", "benchmarks.logs.foreign"}
 COMMANDS = {
     "cluster", "compare", "dashboard", "doctor", "ingest", "nightly", "peak", "plan", "report", "run", "setup",
     "status", "verify",
@@ -131,6 +130,27 @@ def test_no_import_makes_a_cycle() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+def without_type_checking(path: Path) -> ast.Module:
+    """The file without what it imports for annotations only."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    return tree
+
+
+def test_no_folder_of_the_library_imports_another_in_a_circle() -> None:
+    files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in FILES if not is_inside(path)}
+    graph: dict[Path, set[Path]] = {}
+    for path in (path for name, path in files.items() if name.startswith("benchmarks.")):
+        others = {files[found].parent for found in imports(without_type_checking(path)) if found in files}
+        graph.setdefault(path.parent, set()).update(others - {path.parent})
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(str(folder.relative_to(ROOT)) for folder in error.args[1]))
 
 
 def test_the_folders_show_the_architecture() -> None:

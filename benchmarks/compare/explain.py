@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from benchmarks import statistics
 from benchmarks.compare.facts import facts_of, numbers_of
 from benchmarks.compare.runs import Runs
 from benchmarks.compare.values import Cause
-from benchmarks.measuring import statistics
 from benchmarks.telemetry.gpu import THROTTLE_BITS
 
 DOUBT = 0.5

@@ -22,10 +22,10 @@ import msgspec
 
 from benchmarks.files import NOT_JSON
 from benchmarks.measuring.figures import RECORDED
-from benchmarks.measuring.statistics import mean
 from benchmarks.measuring.summary import not_comparable
 from benchmarks.measuring.utilisation import Mfu, mfu, workload_of
 from benchmarks.runs.runfolder import RunFolder
+from benchmarks.statistics import mean
 from benchmarks.telemetry import samples
 from benchmarks.telemetry.gpu import THROTTLE_BITS
 from benchmarks.telemetry.samples import GpuSample, NodeSample

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from benchmarks.dashboard.events import plain
 from benchmarks.dashboard.points import Board, Point
 from benchmarks.dashboard.runs import parsed_time
-from benchmarks.measuring.statistics import median
 from benchmarks.nightly.values import MetricJudgement, NightReport
+from benchmarks.statistics import median
 
 KIND = "nights"
 

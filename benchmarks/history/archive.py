@@ -20,11 +20,11 @@ from typing import IO, NamedTuple, cast
 
 import msgspec
 
+from benchmarks import VERSION
 from benchmarks.errors import RequestError, RunError
 from benchmarks.files import NOT_JSON, read
 from benchmarks.secret_rules import hidden_in_log
 from benchmarks.values import Value, json_text
-from benchmarks.version import VERSION
 
 MANIFEST, SUMS, RUNS = "manifest.json", "SHA256SUMS", "runs"
 LEFT_OUT = ("tensorboard",)

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from benchmarks import VERSION
 from benchmarks.errors import RequestError
 from benchmarks.history.filters import COLUMNS, KEYS, SEPARATOR, Condition, columns_of, sql_of
 from benchmarks.runs.finished_run import READING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
 from benchmarks.values import Value
-from benchmarks.version import VERSION
 
 Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # hands them on; may show how far they are
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from benchmarks.measuring import statistics
+from benchmarks import statistics
 from benchmarks.measuring.figures import Resolution, SecondsPerStep, measure
 from benchmarks.measuring.summary import Loss, loss_of, reported_of, unknown_figures, window_notes
 from benchmarks.measuring.utilisation import Mfu, Workload

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from benchmarks import statistics
 from benchmarks.backend import LogFormat, SkippedLine
 from benchmarks.logs.foreign import ForeignResult, summarise_foreign
 from benchmarks.logs.known_formats import backend_of_format
 from benchmarks.logs.templates import TemplateFormat
-from benchmarks.measuring import statistics
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.measuring.window import choose_window
 from benchmarks.mlperf.story import Story

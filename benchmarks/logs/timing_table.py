@@ -10,9 +10,10 @@ from pathlib import Path, PurePath
 
 import msgspec
 
+from benchmarks import statistics
 from benchmarks.backend import LogFormat
 from benchmarks.errors import RequestError
-from benchmarks.measuring import statistics, window
+from benchmarks.measuring import window
 from benchmarks.reading.log_files import UNREADABLE_ERRORS, log_files, open_log
 from benchmarks.reading.read_log import ReadLog, detect, one_series, read_log
 from benchmarks.reading.shown_lines import printable

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from benchmarks.backend import Backend
+from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.request.resolve import ConfigSource, Request, choose_recipe, scales
+from benchmarks.request.resolve import Request, choose_recipe, scales
 from benchmarks.values import Benchmark, Hardware, Plan, Value
 
 HERE = "here"  # --hardware=here: the GPU of this machine, else its CPU
@@ -172,7 +173,7 @@ def made_row(group: Sequence[MachineGpu], driver: str | None) -> Hardware:
 
 
 def with_gpus(
-    request: Request, machine: MachineGpus, rows: Sequence[Hardware], configs: ConfigSource, backend: Backend
+    request: Request, machine: MachineGpus, rows: Sequence[Hardware], configs: Configs, backend: Backend
 ) -> Request:
     """The request on the GPUs found here, as far as it leaves them open and a recipe is for them.
 
@@ -191,7 +192,7 @@ def with_gpus(
     return msgspec.structs.replace(request, gpus=_scale(request, row, count, configs, backend))
 
 
-def _names(request: Request, row: Hardware, configs: ConfigSource, backend: Backend) -> bool:
+def _names(request: Request, row: Hardware, configs: Configs, backend: Backend) -> bool:
     """Whether a recipe is for this GPU. One for any device stays on the CPU unless --hardware says otherwise."""
     try:
         recipe = choose_recipe(request, configs, row, backend)
@@ -200,7 +201,7 @@ def _names(request: Request, row: Hardware, configs: ConfigSource, backend: Back
     return configs.hardware(recipe.defaults.hardware).kind != "cpu"
 
 
-def _scale(request: Request, row: Hardware, count: int, configs: ConfigSource, backend: Backend) -> int | None:
+def _scale(request: Request, row: Hardware, count: int, configs: Configs, backend: Backend) -> int | None:
     """As many as there are; with a recipe's layout, the largest that has no more. None: as the recipe has it."""
     if backend.layout_settings & request.settings.keys():
         return count
@@ -212,7 +213,7 @@ def _scale(request: Request, row: Hardware, count: int, configs: ConfigSource, b
 
 
 def choice_text(
-    request: Request, settled: Request, machine: MachineGpus, row: Hardware, configs: ConfigSource, backend: Backend
+    request: Request, settled: Request, machine: MachineGpus, row: Hardware, configs: Configs, backend: Backend
 ) -> str:
     """What was chosen for a request that left it open, in a line; and why GPUs of that kind are left idle."""
     hidden = f" ({machine.hidden})" if machine.hidden else ""

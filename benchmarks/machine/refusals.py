@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from benchmarks.backend import Backend, EnvironmentSpec, LockFile
+from benchmarks.configs import Configs
 from benchmarks.errors import DRY_RUN_SHOWS, RequestError
 from benchmarks.machine.machine_gpus import MachineGpus, busy_text, chosen, of_hardware, shown
 from benchmarks.model.capacity import fits, total_bytes, usable_bytes
-from benchmarks.request.resolve import ConfigSource, Request, command_of, request_of, resolve, scales
+from benchmarks.request.resolve import Request, command_of, request_of, resolve, scales
 from benchmarks.values import Benchmark, Hardware
 
 SHORTEST_SEQUENCE = 256  # that is offered
@@ -83,7 +84,7 @@ def _most(scales: Iterable[int], count: int) -> int | None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def of_memory(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> RequestError | None:
+def of_memory(benchmark: Benchmark, configs: Configs, backend: Backend) -> RequestError | None:
     """That a GPU has too little memory, and what would fit: a smaller batch, shorter sequences, or more GPUs."""
     storage = backend.storage(benchmark)
     needed, usable = total_bytes(benchmark, storage), usable_bytes(benchmark, storage)
@@ -124,7 +125,7 @@ def of_memory(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> 
     )
 
 
-def _fits(asked: Request, configs: ConfigSource, backend: Backend) -> bool:
+def _fits(asked: Request, configs: Configs, backend: Backend) -> bool:
     try:
         benchmark = resolve(asked, configs, backend)
     except RequestError:

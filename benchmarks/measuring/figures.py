@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from benchmarks.measuring import statistics
+from benchmarks import statistics
 from benchmarks.measuring.utilisation import (
     Mfu,
     Workload,

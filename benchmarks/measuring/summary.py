@@ -6,8 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from benchmarks import statistics
 from benchmarks.job_record import AttemptEnd, Ended
-from benchmarks.measuring import settling, statistics
+from benchmarks.measuring import settling
 from benchmarks.measuring.failures import QueuedEnd, why_failed
 from benchmarks.measuring.figures import Figures, SecondsPerStep, measure, no_figures
 from benchmarks.measuring.utilisation import Mfu, Workload, workload_of

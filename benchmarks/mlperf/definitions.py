@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from benchmarks.configs import Configs, refuse_unknown
 from benchmarks.values import Lora, Positive, Value
 
 
@@ -61,6 +62,13 @@ class MlperfBenchmark(Value, frozen=True):
     source: str
     date: str
     lora: Lora | None = None
+
+
+def read_definition(configs: Configs, name: str) -> MlperfBenchmark:
+    row = configs.row("mlperf", name, MlperfBenchmark)
+    known = [*configs.names("models"), row.name]
+    refuse_unknown([row.model or row.name], known, f"{configs.path('mlperf', name)}: model")
+    return row
 
 
 class FirstEvaluation(Value, frozen=True):

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from benchmarks.configs import Configs
-from benchmarks.measuring.statistics import median
 from benchmarks.mlperf import package
-from benchmarks.mlperf.definitions import MlperfBenchmark
+from benchmarks.mlperf.definitions import MlperfBenchmark, read_definition
 from benchmarks.mlperf.findings import Finding, find
 from benchmarks.mlperf.records import number
 from benchmarks.mlperf.reference_points import Expected, expected
 from benchmarks.mlperf.run_log import LoggedRun, runs_of
 from benchmarks.mlperf.time_to_train import Convergence, compare_convergence, take_apart
+from benchmarks.statistics import median
 from benchmarks.values import MlperfEvaluation, TimeToTrain, Value
 
 SHOWN_EVALUATIONS = 8
@@ -69,7 +69,7 @@ def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Exp
 
 def definition_of(run: LoggedRun, configs: Configs) -> MlperfBenchmark | None:
     """The benchmark that a run names, where it is known here."""
-    return configs.mlperf(run.benchmark) if run.benchmark in configs.names("mlperf") else None
+    return read_definition(configs, run.benchmark) if run.benchmark in configs.names("mlperf") else None
 
 
 def expected_of(run: LoggedRun, benchmark: MlperfBenchmark | None, ruleset: str | None = None) -> Expected | None:

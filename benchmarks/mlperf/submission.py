@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from benchmarks.configs import Configs
 from benchmarks.values import Architecture, Benchmark, ImageNames, Positive, Scalar, Value
 
 DIVISION = "MLPERF_DIVISION"  # as NVIDIA's logger reads it
@@ -91,6 +92,10 @@ class Submission(Value, frozen=True):
     @property
     def image_names(self) -> ImageNames:
         return {architecture: image.name for architecture, image in self.images.items() if image.name}
+
+
+def read_submission(configs: Configs, name: str) -> Submission:
+    return configs.row("submissions", name, Submission)
 
 
 # What every submission's launcher takes: steps of the job beside training, and what the logger writes.

@@ -10,11 +10,12 @@ from typing import Literal
 import msgspec
 
 from benchmarks.backend import Backend, RanksLayouts
+from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.bounds import bound
 from benchmarks.model.capacity import fits, total_bytes
 from benchmarks.model.estimate import BATCH
-from benchmarks.request.resolve import ConfigSource, NoLayoutError, Request, resolve
+from benchmarks.request.resolve import NoLayoutError, Request, resolve
 from benchmarks.values import Benchmark, Parallelism, Value
 
 MICRO_BATCHES = (1, 2, 4)
@@ -48,7 +49,7 @@ class Ranking(Value, frozen=True):
     too_large: int  # for a device's memory
 
 
-def rank(request: Request, configs: ConfigSource, backend: Backend) -> Ranking:
+def rank(request: Request, configs: Configs, backend: Backend) -> Ranking:
     """The layouts of the request that fit; its own is among them.
 
     Layouts whose bound, with the traffic that the framework has, is close to the least come first, those with less
@@ -104,7 +105,7 @@ def _rounded(seconds: float) -> float:
 
 
 def layouts(
-    request: Request, asked: Benchmark, configs: ConfigSource, backend: Backend
+    request: Request, asked: Benchmark, configs: Configs, backend: Backend
 ) -> Iterator[Benchmark | RequestError | None]:
     """Each layout and micro batch as a benchmark, or why not; None where the framework makes another layout of it."""
     if not isinstance(backend, RanksLayouts):
@@ -173,7 +174,7 @@ def settings_of(request: Request, global_batch_size: int, layout: Mapping[str, o
 # --- a layout to begin with ---------------------------------------------------------------------
 
 
-def with_layout(request: Request, configs: ConfigSource, backend: Backend) -> Request:
+def with_layout(request: Request, configs: Configs, backend: Backend) -> Request:
     """The request as it is if its recipe has a layout for it, otherwise with one in its settings.
 
     That one is as much like the layout of the recipe's nearest scale as can be, with as much batch for each device.
@@ -185,7 +186,7 @@ def with_layout(request: Request, configs: ConfigSource, backend: Backend) -> Re
     return request
 
 
-def _seeded(request: Request, missing: NoLayoutError, configs: ConfigSource, backend: Backend) -> Request:
+def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend: Backend) -> Request:
     gpus = missing.gpus
     scale = max((one for one in missing.scales if one <= gpus), default=missing.scales[0])
     settings = {name: text for name, text in request.settings.items() if name != "global_batch_size"}

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict, replace
 
+from benchmarks import statistics
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
-from benchmarks.measuring import statistics
 from benchmarks.nightly.nights import Division, PastNight, divide
 from benchmarks.nightly.rule import judge, screen_distance
 from benchmarks.nightly.series import MOST_SHOWN, Series, left_out_points

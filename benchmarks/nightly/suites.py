@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, UnknownName, nearest
 from benchmarks.nightly.rule import CONFIRMATIONS
 from benchmarks.nightly.values import Matrix, Metric, Suite
@@ -33,6 +34,19 @@ METRICS: Mapping[str, Metric] = {
 # A slow night changes these figures of the control cell in the same proportion.
 CONTROLLED = (SECONDS, "tokens_per_second_per_gpu")
 USUAL = {SECONDS: "gate", EXCESS: "watch"}
+
+
+def read_suite(configs: Configs, name: str) -> Suite:
+    """Return a suite. RequestError if the user's own suites and the shipped ones both have the name."""
+    shipped, own = configs.root / "suites" / f"{name}.yml", configs.path("suites", name)
+    if shipped.is_file() and own != shipped:
+        raise RequestError(
+            f"there are two suites called '{name}'",
+            where=f"{own} and {shipped}",
+            why="the nights of a suite are found by its name",
+            next_command=f"mv {own} {own.parent}/NAME.yml, and the new name in it",
+        )
+    return configs.row("suites", name, Suite)
 
 
 class Cell(NamedTuple):

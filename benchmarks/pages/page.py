@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from benchmarks import VERSION
 from benchmarks.text import count_text, seconds_text
 from benchmarks.verdict import Verdict
-from benchmarks.version import VERSION
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.configs import Configs, read_yaml, refuse_unknown
 from benchmarks.errors import RequestError
 from benchmarks.text import spans_text
 from benchmarks.values import Benchmark, Phase, Profiling, Value
@@ -26,6 +27,14 @@ class ProfileTable(Value, frozen=True):
     """configs/profiles.yml."""
 
     tasks: dict[str, ProfileDefaults]
+
+
+def profile_defaults(configs: Configs, task: str) -> ProfileDefaults:
+    """Return what configs/profiles.yml states for a task."""
+    path = configs.root / "profiles.yml"
+    table: ProfileTable = configs.once(path, lambda: read_yaml(path, ProfileTable))
+    refuse_unknown([task], list(table.tasks), f"{path}: tasks")
+    return table.tasks[task]
 
 
 def choose_profiling(

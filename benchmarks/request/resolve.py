@@ -6,7 +6,7 @@ It reads the secret variables of the shell (secret_rules.py), only to refuse the
 import itertools
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from benchmarks.backend import (
     TrainsAdapters,
     offered,
 )
+from benchmarks.configs import Configs
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
@@ -30,7 +31,6 @@ from benchmarks.values import (
     Hardware,
     Layout,
     MeasuredPeak,
-    Model,
     Overlay,
     Parallelism,
     Peak,
@@ -43,9 +43,6 @@ from benchmarks.values import (
     When,
     to_builtins,
 )
-
-if TYPE_CHECKING:
-    from benchmarks.request.profiling import ProfileDefaults
 
 ANY = "*"
 RUNTIMES = ("venv", "container", "python")
@@ -176,20 +173,9 @@ class NoLayoutError(RequestError):
         )
 
 
-class ConfigSource(Protocol):
-    """Where resolving reads its data (benchmarks.configs.Configs)."""
-
-    def model(self, name: str) -> Model: ...
-    def hardware(self, name: str) -> Hardware: ...
-    def site(self, name: str) -> Site: ...
-    def way_on(self, hardware: str) -> str: ...
-    def recipes(self, backend: str | None = None) -> list[Recipe]: ...
-    def profile_defaults(self, task: str) -> "ProfileDefaults": ...
-
-
 def resolve(
     request: Request,
-    configs: ConfigSource,
+    configs: Configs,
     backend: Backend,
     kept_profile: Callable[[Benchmark], str] = lambda _: "",
 ) -> Benchmark:
@@ -361,13 +347,13 @@ def peaks_of_devices(
     }
 
 
-def _profiling(request: Request, configs: ConfigSource, gpus: int, steps: int) -> Profiling | None:
+def _profiling(request: Request, configs: Configs, gpus: int, steps: int) -> Profiling | None:
     typed = {name: getattr(request, f"profile_{name}") for name in PROFILE_FIELDS}
     if request.profile == "none" and all(value in (None, False) for value in typed.values()):
         return None
-    from benchmarks.request.profiling import choose_profiling
+    from benchmarks.request.profiling import choose_profiling, profile_defaults
 
-    return choose_profiling(request.profile, typed, configs.profile_defaults(request.task), gpus, steps)
+    return choose_profiling(request.profile, typed, profile_defaults(configs, request.task), gpus, steps)
 
 
 def _image(request: Request, site: Site, engine: str, hardware: Hardware, backend: Backend) -> str:
@@ -396,7 +382,7 @@ def _reference(
 # --- choosing -----------------------------------------------------------------------------------
 
 
-def _named(request: Request, configs: ConfigSource) -> list[Recipe]:
+def _named(request: Request, configs: Configs) -> list[Recipe]:
     if request.recipe is None:
         return configs.recipes(request.backend)
     recipes = configs.recipes()
@@ -420,7 +406,7 @@ def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
     return task == "lora" or (task == "mlperf" and any(key.startswith("peft.") for key in knobs))
 
 
-def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | None, backend: Backend) -> Recipe:
+def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None, backend: Backend) -> Recipe:
     """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype.
 
     Of several, one with a layout for so many GPUs wins; and where there is no cluster, one for a single machine.
@@ -519,7 +505,7 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
     return wanted
 
 
-def like(hardware: Hardware, configs: ConfigSource, site: Site, backend: str | None = None) -> str:
+def like(hardware: Hardware, configs: Configs, site: Site, backend: str | None = None) -> str:
     """The device whose recipes it takes: its own, or an A100's where no peak of it is known, or where the site has no
     Slurm and no recipe names it. The recipes of `backend` are looked at first: the others need not be read then.
     """
@@ -556,7 +542,7 @@ def _dtypes(recipe: Recipe, hardware: str) -> list[str]:
     return recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, []))
 
 
-def _refuse_foreign_hardware(site: Site, hardware: Hardware, configs: ConfigSource) -> None:
+def _refuse_foreign_hardware(site: Site, hardware: Hardware, configs: Configs) -> None:
     if site.slurm is not None and hardware.name not in site.slurm.hardware:
         raise RequestError(
             f"the nodes of site '{site.name}' are not {hardware.title}",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from benchmarks import files
+from benchmarks import VERSION, files
 from benchmarks.errors import RequestError
 from benchmarks.job_record import (
     EVENTS,
@@ -33,7 +33,6 @@ from benchmarks.job_record import (
     Submitted,
 )
 from benchmarks.values import Benchmark, Phase, Plan, Step, json_text
-from benchmarks.version import VERSION
 
 if TYPE_CHECKING:
     from benchmarks.measuring.summary import Result

@@ -6,8 +6,8 @@ A pair is one run of either way, one started after the other. compare.py compare
 import math
 from collections.abc import Sequence
 
+from benchmarks import statistics
 from benchmarks.compare.intervals import DEFAULT_MARGIN_PERCENT, of_pairs, percent, verdict_of
-from benchmarks.measuring import statistics
 from benchmarks.sweeps.scaling import CellRuns, settling_notes
 from benchmarks.text import aligned, columns, plural, seconds_text
 from benchmarks.values import Value

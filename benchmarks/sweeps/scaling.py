@@ -8,7 +8,7 @@ combinations of a run here and a run there, which is wide rather than flattering
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.measuring import statistics
+from benchmarks import statistics
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.text import aligned, columns, count_text, plural, seconds_text
 from benchmarks.values import Benchmark, BenchmarkName, Value, name_words

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.measuring.statistics import mean, median
+from benchmarks.statistics import mean, median
 from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeRecord
 from benchmarks.text import some
 from benchmarks.values import Value

@@ -7,7 +7,7 @@ GPUs' figures are in gpu.py.
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from benchmarks.measuring.statistics import mean, median
+from benchmarks.statistics import mean, median
 from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures
 from benchmarks.telemetry.samples import NodeRecord, NodeSample, Recorded
 from benchmarks.text import Rows, some

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from benchmarks import statistics
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError
-from benchmarks.measuring import statistics
 from benchmarks.runs.runfolder import RESULT, STEPS, RunFolder
 from benchmarks.text import title
 from benchmarks.trace.files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces, labels

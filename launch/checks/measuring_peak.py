@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import VERSION
 from benchmarks.backend import Backend, MeasuresPeaks, SideProgram
 from benchmarks.errors import RequestError, RunError
 from benchmarks.inside import peak_turns
@@ -19,7 +20,6 @@ from benchmarks.machine.peaks import PeakReport, PeakRequest, device_peaks
 from benchmarks.request.resolve import with_runtime
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Hardware, Site, json_text
-from benchmarks.version import VERSION
 from launch.environments import own_python
 from launch.machine import machine_gpus, this_machine
 from launch.running.screen import Screen

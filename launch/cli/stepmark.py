@@ -10,9 +10,9 @@ import re
 import sys
 from typing import NoReturn
 
+from benchmarks import VERSION
 from benchmarks.errors import RequestError, nearest
 from benchmarks.text import aligned
-from benchmarks.version import VERSION
 from launch.cli.command import JSON_WORD, Command, run_command, wants_help
 from launch.cli.subcommands import COMMANDS, FOLDER, SCRIPTS, Subcommands, summary
 from launch.terminal.output import text_alone

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.assets import read_needs
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf import package
 from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, refused, rule_lines
 from benchmarks.mlperf.configuration import Configuration, configuration_of
-from benchmarks.mlperf.definitions import wall_minutes
-from benchmarks.mlperf.submission import variables
+from benchmarks.mlperf.definitions import read_definition, wall_minutes
+from benchmarks.mlperf.submission import read_submission, variables
 from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
 from benchmarks.text import aligned, title
 from benchmarks.values import Benchmark, JobOptions, Plan
@@ -26,7 +27,7 @@ def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[s
     if not benchmark.is_submission:
         return []
     name = benchmark.model.name
-    definition, submission = configs.mlperf(name), configs.submission(name)
+    definition, submission = read_definition(configs, name), read_submission(configs, name)
     told = {**variables(benchmark, submission), "WALLTIME": str(seconds_of(options.time) // 60)}
     config = configuration_of(told, submission)
     points = package.reference_points(definition, submission.ruleset)
@@ -75,7 +76,7 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
     """The files of --data by their sizes, as this machine sees them; the job looks once more, on its nodes."""
     folder = Path(benchmark.data)
     faults = []
-    for asset in configs.needs(f"{benchmark.backend}_mlperf_{benchmark.model.name}").assets:
+    for asset in read_needs(configs, f"{benchmark.backend}_mlperf_{benchmark.model.name}").assets:
         found = look_for(asset, folder)
         if found.state == "missing":
             faults.append(f"{asset.folder}: missing")
@@ -94,7 +95,8 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
 
 def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs) -> str:
     """What a dry run shows. No memory and no step time: NVIDIA's own program decides both."""
-    definition, submission = configs.mlperf(benchmark.model.name), configs.submission(benchmark.model.name)
+    name = benchmark.model.name
+    definition, submission = read_definition(configs, name), read_submission(configs, name)
     points = package.reference_points(definition, submission.ruleset)
     config = configuration_of(variables(benchmark, submission), submission)
     rows = [

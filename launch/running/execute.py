@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from benchmarks import VERSION
 from benchmarks.backend import Backend
 from benchmarks.dashboard.events import EVENT_FILES, ScalarWriter
 from benchmarks.errors import RequestError, StepmarkError
@@ -28,7 +29,6 @@ from benchmarks.runs.worker_events import read_phase
 from benchmarks.secret_rules import REDACTED, hidden, is_secret_name, refuse_secrets, shell_secrets
 from benchmarks.text import duration_text
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
-from benchmarks.version import VERSION
 from launch.environments.runtime import Containers, Origin
 from launch.environments.selection import runtime_of
 from launch.machine import machine_gpus, processes, this_machine

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks import VERSION
 from benchmarks.backend import Backend, Checks
 from benchmarks.errors import RequestError
 from benchmarks.job_record import JOB_SCRIPT
@@ -21,7 +22,6 @@ from benchmarks.runs.first_check import BEFORE_THE_RUN, UNPACK
 from benchmarks.secret_rules import Known, why_secret
 from benchmarks.text import plural, title
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
-from benchmarks.version import VERSION
 from launch.machine.processes import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.options import key_of, seconds_of
 

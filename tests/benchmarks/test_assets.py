@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.assets import Asset, Needs, Part, compare, enough
+from benchmarks.assets import Asset, Needs, Part, compare, enough, read_all_needs
 from benchmarks.configs import DEFAULT_ROOT, Configs
 from benchmarks.errors import RequestError
 
 CONFIGS = Configs()
-ROWS = CONFIGS.all_needs()
+ROWS = read_all_needs(CONFIGS)
 GB = 10**9
 
 
@@ -148,6 +148,6 @@ def altered(tmp_path: Path, old: str, new: str) -> Configs:
 )
 def test_a_mistake_in_a_row_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:
     with pytest.raises(RequestError) as caught:
-        altered(tmp_path, old, new).all_needs()
+        read_all_needs(altered(tmp_path, old, new))
     assert words in str(caught.value)
     assert "nemo_llama3_70b_lora.yml" in str(caught.value)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.configs import Configs, parse_yaml
+from benchmarks.mlperf.definitions import read_definition
 from benchmarks.model.flops import embedding_parameters, parameter_count
 from benchmarks.request.resolve import default_gpus, scales
 from benchmarks.values import SUBMISSION_ENGINE, Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
@@ -90,7 +91,7 @@ def models_of(recipe: Recipe) -> list[str]:
     """The models that a recipe trains, where it names benchmarks too."""
     if recipe.task != "mlperf":
         return recipe.models
-    trained = [CONFIGS.mlperf(name).model for name in recipe.models]
+    trained = [read_definition(CONFIGS, name).model for name in recipe.models]
     return [name for name in trained if name is not None]
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.assets import read_needs
 from benchmarks.configs import DEFAULT_ROOT, Configs
+from benchmarks.mlperf.submission import read_submission
 from benchmarks.request import images
 from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
 from tests.end_to_end.runs import Run, verify
@@ -48,14 +50,14 @@ class Site:
         row["slurm"]["options"] = {"gpus": "none", "time": "5", "memory": None, "exclusive": True, "singleton": False}
         (sites / "mlperf.yml").write_text(yaml.safe_dump(row))
         self.data = cluster.folder / "data"
-        for asset in Configs().needs(f"nemo_mlperf_{NAME}").assets:
+        for asset in read_needs(Configs(), f"nemo_mlperf_{NAME}").assets:
             for part in asset.parts:
                 path = self.data / asset.folder / part.path
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
                 os.truncate(path, part.bytes or 1)
         self.image = (
-            cluster.folder / "images" / images.file_name(str(Configs().submission(NAME).images["amd64"].name))
+            cluster.folder / "images" / images.file_name(str(read_submission(Configs(), NAME).images["amd64"].name))
         )
         self.program = Path(f"{self.image}.d") / "workspace/ft-llm/run_and_time.sh"
         self.program.parent.mkdir(parents=True)
@@ -274,7 +276,7 @@ def test_data_and_model_are_made_by_the_containers_scripts_and_checked_by_their_
     inside = Path(f"{site.image}.d") / "usr/local/bin"
     inside.mkdir(parents=True)
     (inside / "python").symlink_to(sys.executable)
-    dataset, model = Configs().needs(f"nemo_mlperf_{NAME}").assets
+    dataset, model = read_needs(Configs(), f"nemo_mlperf_{NAME}").assets
     sizes = {part.path: part.bytes or 1 for part in dataset.parts}
     (scripts / "download_model.py").write_text(MAKES.format(files={p.path: p.bytes or 1 for p in model.parts}))
     (scripts / "download_dataset.py").write_text(MAKES.format(files={**sizes, "train.npy": 192151238}))

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
+from benchmarks import VERSION
 from benchmarks.values import Value, json_text
-from benchmarks.version import VERSION
 from launch.machine import machine_gpus, processes, this_machine
 from launch.running import execute
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.measuring import statistics
+from benchmarks import statistics
 from benchmarks.text import bytes_text, seconds_text
 
 # Percent of the datasheet's dense peak. Published runs of LLMs on these GPUs lie between 25 and 60 in bf16 and less

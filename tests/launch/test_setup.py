@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.assets import read_needs
 from benchmarks.configs import Configs
 from tests import forked
 from tests.launch.assets.file_server import FileServer, serving
@@ -55,7 +56,7 @@ def sparse(path: Path, size: int) -> None:
 
 def fill_lora(out: Path) -> None:
     """Everything of the LoRA run, as its row lists it; the large files are sparse."""
-    for asset in Configs().needs("nemo_llama3_70b_lora").assets:
+    for asset in read_needs(Configs(), "nemo_llama3_70b_lora").assets:
         for part in asset.parts:
             path = part.path + "x" if part.path.endswith("/") else part.path
             sparse(out / asset.folder / path, round((part.gb or 0) * GB) or 10)

@@ -8,14 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.assets import read_needs
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.job_record import Ended
 from benchmarks.measuring.summary import RunEvidence, summarise
 from benchmarks.mlperf.admission import broken_rules
 from benchmarks.mlperf.configuration import configuration_of
+from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.package import reference_points
-from benchmarks.mlperf.submission import variables
+from benchmarks.mlperf.submission import read_submission, variables
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.first_check import SAID, is_ok
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Site
@@ -56,7 +58,8 @@ def resolved(recipe: str = "mlperf_llama2_70b_lora_h100", **wanted: Any) -> Benc
 @pytest.mark.parametrize(("recipe", "hardware", "gpus"), ROWS)
 def test_every_recipe_is_admitted_in_its_division(recipe: str, hardware: str, gpus: int) -> None:
     benchmark = resolved(recipe, hardware=hardware, gpus=gpus)
-    submission, definition = CONFIGS.submission(benchmark.model.name), CONFIGS.mlperf(benchmark.model.name)
+    name = benchmark.model.name
+    submission, definition = read_submission(CONFIGS, name), read_definition(CONFIGS, name)
     config = configuration_of(variables(benchmark, submission), submission)
     found = broken_rules(config, definition, submission, reference_points(definition, submission.ruleset))
     assert [one.what for one in found if one.refuses(config.division)] == []
@@ -121,7 +124,7 @@ def test_every_variable_of_a_recipe_is_one_of_its_submission() -> None:
     assert set(submissions()) == set(CONFIGS.names("submissions")) == {"llama2_70b_lora", "llama31_8b", "flux1"}
     for submission in submissions().values():
         assert not {kept.name for kept in submission.kept} & submission.settings.keys()
-        assert CONFIGS.needs(f"nemo_mlperf_{submission.name}").models == [submission.name]
+        assert read_needs(CONFIGS, f"nemo_mlperf_{submission.name}").models == [submission.name]
         for kept in submission.kept:
             assert submission.variables.get(kept.name) in (None, *kept.values), kept.name
 

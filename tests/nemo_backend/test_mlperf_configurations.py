@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from benchmarks.configs import Configs
-from benchmarks.mlperf.submission import variables
+from benchmarks.mlperf.submission import read_submission, variables
 from tests.nemo_backend.test_mlperf import ROWS, resolved
 
 PUBLIC: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "mlperf_configurations.yml").read_text())
@@ -67,7 +67,7 @@ def plain(value: str | None) -> str | None:
 
 def ours(row: Mapping[str, Any]) -> dict[str, str]:
     benchmark = resolved(row["recipe"], hardware=row["hardware"], gpus=row["gpus"])
-    return variables(benchmark, Configs().submission(benchmark.model.name))
+    return variables(benchmark, read_submission(Configs(), benchmark.model.name))
 
 
 @pytest.mark.parametrize("row", PUBLIC, ids=lambda row: f"{row['recipe']}-{row['hardware']}-{row['gpus']}")

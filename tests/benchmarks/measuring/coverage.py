@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.measuring.statistics import median_interval
+from benchmarks.statistics import median_interval
 from tests.benchmarks import made_steps
 from tests.benchmarks.made_steps import Array, Random
 from tests.public_runs import PublicRun, public_runs

@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 import pytest
 
-from benchmarks.measuring import statistics
+from benchmarks import statistics
 from tests.benchmarks.measuring.coverage import (
     GATE_NOISE,
     PROCESSES,

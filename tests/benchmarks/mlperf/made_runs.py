@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from benchmarks.configs import Configs
-from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
+from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, read_definition
 from benchmarks.mlperf.records import Record
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
 from benchmarks.values import Step, Value
 
 CONFIGS = Configs()
-LORA = CONFIGS.mlperf("llama2_70b_lora")
+LORA = read_definition(CONFIGS, "llama2_70b_lora")
 START_MS = 1_760_000_000_000
 BEGUN = START_MS / 1000 + 60
 BATCHES = {"llama2_70b_lora": 8, "llama31_8b": 16, "flux1": 1024}
@@ -69,7 +69,7 @@ def made_run(
 ) -> WrittenRun:
     """A run that evaluates as the rules have it and meets the target in its last evaluation; `said` are settings
     that it logs beside its own or in their place."""
-    rules, batch = CONFIGS.mlperf(name), batch or BATCHES[name]
+    rules, batch = read_definition(CONFIGS, name), batch or BATCHES[name]
     evaluations = _evaluations(rules, batch, step_seconds, count or EVALUATIONS[name])
     run = WrittenRun(
         settings=_settings(rules, batch) | {"seed": 1, **(said or {})},

@@ -5,7 +5,9 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.mlperf.admission import BrokenRule, broken_rules, refused
 from benchmarks.mlperf.configuration import configuration_of
+from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.package import reference_points
+from benchmarks.mlperf.submission import read_submission
 
 CONFIGS = Configs()
 LORA, EIGHT, FLUX = "llama2_70b_lora", "llama31_8b", "flux1"
@@ -27,7 +29,7 @@ GUIDE = {"TP": "8", "MINIBS": "1", "LR": "0.0005", "MAX_STEPS": "1000", "VAL_CHE
 
 
 def found(change: dict[str, str], name: str = LORA) -> dict[str, BrokenRule]:
-    definition, submission = CONFIGS.mlperf(name), CONFIGS.submission(name)
+    definition, submission = read_definition(CONFIGS, name), read_submission(CONFIGS, name)
     points = reference_points(definition, submission.ruleset)
     config = configuration_of({**PUBLISHED[name], **change}, submission)
     return {one.rule: one for one in broken_rules(config, definition, submission, points)}
@@ -48,7 +50,7 @@ def test_the_published_configurations_break_no_rule(name: str, change: dict[str,
 
 
 def test_what_a_configuration_comes_to() -> None:
-    config = configuration_of(PUBLISHED[LORA], CONFIGS.submission(LORA))
+    config = configuration_of(PUBLISHED[LORA], read_submission(CONFIGS, LORA))
     assert (config.batch, config.gpus) == (8, 8)
     assert config.batch_text() == "MINIBS 4 x (8 GPUs // (TP 4 x PP 1)) // CP 1 = 8"
 

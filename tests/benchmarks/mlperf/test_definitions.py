@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.definitions import Target, first_evaluation, global_batch_size
+from benchmarks.mlperf.definitions import Target, first_evaluation, global_batch_size, read_definition
 from benchmarks.mlperf.reference_points import ReferencePoint, expected, read_points
 from benchmarks.model.flops import ADAPTED_MATRICES
 
@@ -13,7 +13,7 @@ CONFIGS = Configs()
 
 @pytest.mark.parametrize("name", CONFIGS.names("mlperf"))
 def test_every_row_names_its_source_and_what_exists(name: str) -> None:
-    row = CONFIGS.mlperf(name)
+    row = read_definition(CONFIGS, name)
     assert row.source and row.date
     assert row.rulesets == sorted(row.rulesets) and row.rulesets
     assert row.model is None or row.model in CONFIGS.names("models")
@@ -23,7 +23,7 @@ def test_every_row_names_its_source_and_what_exists(name: str) -> None:
 
 def test_an_unknown_benchmark_is_refused_with_the_nearest() -> None:
     with pytest.raises(RequestError, match="did you mean 'llama2_70b_lora'"):
-        CONFIGS.mlperf("llama2_70b_loar")
+        read_definition(CONFIGS, "llama2_70b_loar")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_batch_of_nvidias_knobs(knobs: tuple[int, int, int, int, int], batch
 def test_the_first_evaluation_is_where_published_logs_have_it(
     name: str, batch: int, knob: int | None, steps: tuple[int, int, int, int]
 ) -> None:
-    found = first_evaluation(CONFIGS.mlperf(name), batch, knob)
+    found = first_evaluation(read_definition(CONFIGS, name), batch, knob)
     assert (found.steps_apart, found.skipped, found.step, found.samples) == steps
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.package import reference_points
 from benchmarks.mlperf.reference_points import expected, prune
 
@@ -11,7 +12,7 @@ CONFIGS = Configs()
 CASES = [
     (name, ruleset)
     for name in ("llama2_70b_lora", "llama31_8b", "flux1")
-    for ruleset in CONFIGS.mlperf(name).rulesets
+    for ruleset in read_definition(CONFIGS, name).rulesets
 ]
 
 
@@ -21,9 +22,8 @@ def test_points_are_those_that_the_package_judges_by(name: str, ruleset: str) ->
 
     checker = rcp_checker.RCP_Checker("training", ruleset, name, False)
     theirs = {row["BS"]: (row["RCP Mean"], row["RCP Stdev"]) for row in checker.pruned_rcp_data.values()}
-    ours = {
-        point.batch: (point.samples, point.stdev) for point in prune(reference_points(CONFIGS.mlperf(name), ruleset))
-    }
+    points = prune(reference_points(read_definition(CONFIGS, name), ruleset))
+    ours = {point.batch: (point.samples, point.stdev) for point in points}
     assert ours.keys() == theirs.keys()
     for batch, figures in theirs.items():
         assert ours[batch] == pytest.approx(figures)
@@ -35,11 +35,11 @@ def test_interpolation_is_the_packages() -> None:
     checker = rcp_checker.RCP_Checker("training", "5.1.0", "llama2_70b_lora", False)
     low, high = (checker._find_top_min_rcp(9, "pruned_rcps"), checker._find_bottom_max_rcp(9, "pruned_rcps"))
     _, theirs = checker._create_interp_rcp(9, low, high)
-    ours = expected(reference_points(CONFIGS.mlperf("llama2_70b_lora"), "5.1.0"), 9)
+    ours = expected(reference_points(read_definition(CONFIGS, "llama2_70b_lora"), "5.1.0"), 9)
     assert (ours.samples, ours.stdev) == pytest.approx((theirs["RCP Mean"], theirs["RCP Stdev"]))
 
 
 def test_a_ruleset_without_the_benchmark_is_refused_with_those_that_have_it() -> None:
     with pytest.raises(RequestError, match="no reference convergence points of llama31_8b") as refused:
-        reference_points(CONFIGS.mlperf("llama31_8b"), "5.0.0")
+        reference_points(read_definition(CONFIGS, "llama31_8b"), "5.0.0")
     assert "5.1.0, 6.0.0, 6.1.0" in refused.value.why

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from benchmarks.backend import SkippedLine
 from benchmarks.configs import Configs
 from benchmarks.mlperf import story
+from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.records import Record, read_records
 from benchmarks.mlperf.reference_points import ReferencePoint, expected
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
 from benchmarks.mlperf.story import tell
 
-LORA = Configs().mlperf("llama2_70b_lora")
+LORA = read_definition(Configs(), "llama2_70b_lora")
 POINT = ReferencePoint(batch=8, samples=3178.0, stdev=300.0)
 POINT16 = ReferencePoint(batch=16, samples=4032.0, stdev=411.0)
 

@@ -30,7 +30,7 @@ def names(found: list[suites.Cell]) -> list[str]:
 
 @pytest.mark.parametrize("name", CONFIGS.names("suites"))
 def test_every_suite_of_the_checkout_means_something(name: str) -> None:
-    found = CONFIGS.suite(name)
+    found = suites.read_suite(CONFIGS, name)
     assert suites.watched(found)
     for cell in suites.cells(found, "local"):
         benchmark = resolve(cell.request, CONFIGS, find_backend(cell.request.backend))

@@ -13,6 +13,7 @@ from benchmarks.request.profiling import (
     choose_profiling,
     not_recorded,
     parse_ranks,
+    profile_defaults,
     report_name,
 )
 from benchmarks.text import spans_text
@@ -39,7 +40,7 @@ def chosen(**asked: Any) -> Profiling:
 
 def test_the_finetunes_last_step_is_the_runs() -> None:
     """The recipe says 45-50 of 50 and counts from 1 or past the end; a run's steps are 0 to 49."""
-    found = chosen(defaults=Configs().profile_defaults("lora"), gpus=8)
+    found = chosen(defaults=profile_defaults(Configs(), "lora"), gpus=8)
     assert (found.start_step, found.stop_step, found.ranks) == (45, 49, list(range(8)))
 
 

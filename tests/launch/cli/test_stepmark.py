@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.version import VERSION
+from benchmarks import VERSION
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.mlperf.submission import read_submission
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions
 from launch.mlperf import admit
@@ -65,6 +66,6 @@ def test_the_job_that_makes_the_data_shows_every_step(name: str, tmp_path: Path)
     done = forked.run(REPOSITORY / "launch/setup.py", *said)
     assert done.returncode == 0, done.stderr
     subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True, timeout=10)
-    for step in CONFIGS.submission(name).steps:
+    for step in read_submission(CONFIGS, name).steps:
         assert f'"$folder/{step.name}.end"' in done.stdout
     assert list(tmp_path.iterdir()) == []

@@ -19,13 +19,13 @@ import pytest
 
 import jax_backend
 import nemo_backend
+from benchmarks import VERSION
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request import images
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan
-from benchmarks.version import VERSION
 from launch.machine.processes import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.job_script import JobPlace, directives, prepared, render, shell_word
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.measuring.statistics import MedianInterval, excess, mean, median, median_interval, stdev
+from benchmarks.statistics import MedianInterval, excess, mean, median, median_interval, stdev
 
 SECONDS = st.lists(st.floats(0.01, 1000.0), min_size=9, max_size=60)
 

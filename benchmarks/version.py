@@ -1,3 +1,0 @@
-"""The version of the suite; result.json carries it in its provenance."""
-
-VERSION = "0.12.0"
