@@ -110,6 +110,7 @@ class RunEvidence(Value, frozen=True):
     queued: QueuedEnd | None = None  # how the last attempt of a Slurm job ended
     sampled: Recorded = NOT_SAMPLED  # telemetry of the machines during the attempt
     recompute: Recompute | None = None  # what the backend computes twice; None: not known
+    interrupted: bool = False  # by the user, in the measured phase or in an earlier one
 
 
 def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
@@ -123,7 +124,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
     # A submission ends at its target, and its log need not tell its steps.
     asked = 0 if benchmark.is_submission else benchmark.steps
     failures = why_failed(asked, record, evidence.ended, first_rank, evidence.failed_before, evidence.queued)
-    if failures and not failures[0].startswith("interrupted"):
+    if failures and not evidence.interrupted:
         failures = [*lost_gpus(evidence.sampled.nodes), *failures]
     no_window = not first_rank and (failures or benchmark.is_submission)
     complaints = [] if no_window else figures.complaints  # without a step there is no window

@@ -30,6 +30,8 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
 
         attempts = queued_attempts(folder, records)
     queued = QueuedEnd(end=attempts[-1], processes=measured.tasks) if attempts else None
+    phases = [one.name for one in folder.plan().phases]
+    interrupted = any(one.interrupted for name in phases for one in folder.ended(name, last.attempt))
     result, marked = summarise(
         RunEvidence(
             benchmark=benchmark,
@@ -49,6 +51,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
             queued=queued,
             sampled=samples.read(folder.telemetry_dir(last.attempt)),
             recompute=None if benchmark.is_submission else backend.storage(benchmark).recompute,
+            interrupted=interrupted,
         )
     )
     if benchmark.profile != "none":
@@ -56,9 +59,6 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
 
         result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
     if queued is None:
-        interrupted = any(
-            one.interrupted for phase in folder.plan().phases for one in folder.ended(phase.name, last.attempt)
-        )
         result = msgspec.structs.replace(result, attempts=_attempts_here(records, result, interrupted=interrupted))
     earlier = [
         msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
