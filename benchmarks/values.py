@@ -601,25 +601,6 @@ class Window(Value, frozen=True):
     steps_to_tell: int | None = None  # of a run too short to tell: how many might do
 
 
-class TimeToTrain(Value, frozen=True):
-    """Seconds, all between run_start and run_stop but `init`; training + evaluation + checkpoint + other = total."""
-
-    total_seconds: float
-    training_seconds: float
-    evaluation_seconds: float
-    checkpoint_seconds: float
-    other_seconds: float
-    init_seconds: float | None  # before run_start, and no part of the total
-    samples: int | None
-    evaluations: int
-    steps: int | None  # samples over the batch
-    seconds_per_step: float | None  # training over steps
-    step_seconds_printed: float | None  # the median of those that the run itself printed
-    samples_per_second: float | None  # samples over training
-    divided: bool  # False: the log marks no blocks, so nothing is known of its parts
-    idle_seconds: float | None = None  # of training, between steps; None: not every step is timed
-
-
 # --- how a framework stores a step --------------------------------------------------------------
 
 

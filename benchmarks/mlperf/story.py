@@ -10,9 +10,9 @@ from benchmarks.mlperf.findings import Finding, find
 from benchmarks.mlperf.records import number
 from benchmarks.mlperf.reference_points import Expected, expected
 from benchmarks.mlperf.run_log import LoggedRun, runs_of
-from benchmarks.mlperf.time_to_train import Convergence, compare_convergence, take_apart
+from benchmarks.mlperf.time_to_train import Convergence, TimeToTrain, compare_convergence, take_apart
 from benchmarks.statistics import median
-from benchmarks.values import MlperfEvaluation, TimeToTrain, Value
+from benchmarks.values import MlperfEvaluation, Value
 
 SHOWN_EVALUATIONS = 8
 

@@ -13,7 +13,7 @@ from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
 from benchmarks.mlperf.records import Record
 from benchmarks.mlperf.reference_points import Expected
 from benchmarks.mlperf.run_log import LoggedRun
-from benchmarks.values import TimeToTrain, Value
+from benchmarks.values import Value
 
 Word = Literal["as the reference", "slower than the reference", "faster than the reference"]
 Part = Literal["training", "evaluation", "checkpoint", "other"]
@@ -22,6 +22,25 @@ PARTS: tuple[Part, ...] = ("checkpoint", "evaluation", "training")
 MARKS: dict[str, Part] = {"checkpoint": "checkpoint", "eval": "evaluation", "block": "training"}
 PART_OF = {f"{mark}_{end}": part for mark, part in MARKS.items() for end in ("start", "stop")}
 UNLUCKY = 2.0  # standard deviations of the reference's own runs
+
+
+class TimeToTrain(Value, frozen=True):
+    """Seconds, all between run_start and run_stop but `init`; training + evaluation + checkpoint + other = total."""
+
+    total_seconds: float
+    training_seconds: float
+    evaluation_seconds: float
+    checkpoint_seconds: float
+    other_seconds: float
+    init_seconds: float | None  # before run_start, and no part of the total
+    samples: int | None
+    evaluations: int
+    steps: int | None  # samples over the batch
+    seconds_per_step: float | None  # training over steps
+    step_seconds_printed: float | None  # the median of those that the run itself printed
+    samples_per_second: float | None  # samples over training
+    divided: bool  # False: the log marks no blocks, so nothing is known of its parts
+    idle_seconds: float | None = None  # of training, between steps; None: not every step is timed
 
 
 class Convergence(Value, frozen=True):

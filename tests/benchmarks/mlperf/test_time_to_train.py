@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from benchmarks.mlperf.records import Record
 from benchmarks.mlperf.reference_points import Expected
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
-from benchmarks.mlperf.time_to_train import compare_convergence, olympic_mean, take_apart
-from benchmarks.values import Step, TimeToTrain
+from benchmarks.mlperf.time_to_train import TimeToTrain, compare_convergence, olympic_mean, take_apart
+from benchmarks.values import Step
 from tests.benchmarks.mlperf.made_runs import LORA, logged, made_run, replace
 
 KEYS = ("block_start", "block_stop", "eval_start", "eval_stop", "checkpoint_start", "checkpoint_stop", "seed")
