@@ -26,13 +26,15 @@ from benchmarks.values import (
     Step,
     Storage,
 )
-from nemo_backend import bridge_planning, environment, layout, lora, memory, mlperf_planning, planning, profiles
+from nemo_backend import bridge_planning, layout, lora, memory, mlperf_planning, planning, profiles
 
 NEMO, BRIDGE = "nemo", "bridge"
 
 
 class Engine(Protocol):
     """What each of the three planning modules answers."""
+
+    def environment(self, engine: str, platform: str) -> EnvironmentSpec: ...
 
     def refuses_hardware(self, hardware: Hardware) -> RequestError | None: ...
 
@@ -108,9 +110,7 @@ class NemoBackend:
         return memory.storage(benchmark)
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:
-        if engine == BRIDGE:
-            return bridge_planning.environment()
-        return environment.environment(platform) if engine == NEMO else mlperf_planning.environment(engine)
+        return _engine(engine).environment(engine, platform)
 
     def plan(self, benchmark: Benchmark) -> Plan:
         return _engine(benchmark.engine).plan(benchmark)
@@ -155,6 +155,6 @@ class NemoBackend:
                 "--",
                 *words_of({**planning.nemo_settings(benchmark), **plain}),
             ],
-            environment=planning.environment(benchmark),
+            environment=planning.variables(benchmark),
             platform=benchmark.hardware.platform,
         )

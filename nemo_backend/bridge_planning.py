@@ -115,7 +115,7 @@ def hub_repository(model: str) -> Repository | None:
     return Repository(kind="models", name=name, revision="main", files=list(FROM_THE_HUB), gated=True)
 
 
-def environment() -> EnvironmentSpec:
+def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
     return EnvironmentSpec(name=CONTAINER, locks=(), import_check="megatron.bridge", image=CONTAINER, image_cuda=CUDA)
 
 
@@ -183,6 +183,7 @@ def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], 
 
 def overrides(benchmark: Benchmark) -> dict[str, str]:
     """Every field of the run's configuration that Stepmark has resolved, each once, as Hydra reads it."""
+    stated_otherwise = ("recipe",) if is_benchmark_recipe(benchmark) else ("recipe", FP8, FP8_RECIPE)
     return {
         **EVERY_RUN,
         **{key: text_of(value) for key, value in dimensions(benchmark.model, PLACE).items()},
@@ -194,7 +195,7 @@ def overrides(benchmark: Benchmark) -> dict[str, str]:
         "dataset.seq_length": str(benchmark.sequence_length),
         **_data(benchmark),
         **_precision(benchmark),
-        **{key: hydra_text(key, value) for key, value in _passed_on(benchmark).items()},
+        **{key: hydra_text(key, value) for key, value in benchmark.knobs.items() if key not in stated_otherwise},
         **_layout(benchmark),
         **profiles.bridge_settings(benchmark.profiling),
     }
@@ -216,12 +217,6 @@ def _precision(benchmark: Benchmark) -> dict[str, str]:
         return {"mixed_precision": "bf16_mixed"}
     _, name = FP8_SCALINGS[str(benchmark.knobs[FP8_RECIPE])]
     return {"mixed_precision": name}
-
-
-def _passed_on(benchmark: Benchmark) -> dict[str, Scalar]:
-    """The knobs that are overrides as they stand."""
-    named_whole = () if is_benchmark_recipe(benchmark) else (FP8, FP8_RECIPE)
-    return {key: value for key, value in benchmark.knobs.items() if key not in ("recipe", *named_whole)}
 
 
 def _data(benchmark: Benchmark) -> dict[str, str]:

@@ -101,7 +101,7 @@ def engines() -> tuple[str, ...]:
     return tuple(SUBMISSION_ENGINE + name for name in submissions())
 
 
-def environment(engine: str) -> EnvironmentSpec:
+def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
     names = submission_of(engine.removeprefix(SUBMISSION_ENGINE)).image_names
     return EnvironmentSpec(name=engine, locks=(), import_check="torch", image=names, only_by_name=True)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest
 from benchmarks.request.framework import (
@@ -18,9 +19,8 @@ from benchmarks.request.framework import (
     words_of,
 )
 from benchmarks.runs import first_check, worker_events
-from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, RunRecord, Scalar, Step
+from benchmarks.values import Benchmark, Hardware, Phase, Plan, RunRecord, Scalar, Step
 from nemo_backend import layout, lora, profiles
-from nemo_backend.environment import ENVIRONMENT_NAME
 from nemo_backend.megatron import (
     DIMENSIONS,
     dataset_refusals,
@@ -135,7 +135,8 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         "trainer.devices": benchmark.gpus // benchmark.nodes,
         "trainer.num_nodes": benchmark.nodes,
         **PRECISIONS[benchmark.dtype],
-        **model_settings(benchmark.model),
+        MODEL_CLASS: benchmark.model.backend_settings["nemo"][MODEL_CLASS],
+        **dimensions(benchmark.model, MODEL),
         "model.config.seq_length": benchmark.sequence_length,
         "data.seq_length": benchmark.sequence_length,
         "data.micro_batch_size": benchmark.micro_batch_size,
@@ -150,9 +151,49 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
     return told
 
 
-def model_settings(model: Model) -> dict[str, Scalar]:
-    """The model's dimensions as its file states them."""
-    return {MODEL_CLASS: model.backend_settings["nemo"][MODEL_CLASS], **dimensions(model, MODEL)}
+# --- the environment ------------------------------------------------------------------------
+
+ENVIRONMENT_NAME = "nemo-megatron"
+
+# NeMo 2.5.0, Megatron-core 0.14.0, Transformer Engine 2.7.0, PyTorch 2.8, CUDA 12.9: named by the LoRA recipe from
+# v25.10 to v25.12 (dgxc-benchmarking, llama3/finetune/metadata.yaml). 25.11 holds NeMo 2.6.0, Megatron-core 0.15.0,
+# Transformer Engine 2.9; 26.02 NeMo 2.7.0, 0.16.0, 2.12; from 26.04 on there is no NeMo 2 in it. Source of the
+# versions: Megatron-Bridge v0.6.0, docs/releases/software-versions.md, read on 2026-11-23. Not tried here on a GPU;
+# the objects of every recipe are built with that NeMo (tests/nemo_backend/test_every_plan.py).
+IMAGE = "nvcr.io/nvidia/nemo:25.09"
+IMAGE_CUDA = (12, 9)  # 12.9.1, by the same document
+
+CPU_LOCK = LockFile(
+    path=Path(__file__).with_name("requirements-cpu.lock"),
+    python_minimum=(3, 11),
+    python_maximum=(3, 11),
+    size_gb=2.1,
+    offered="torch==2.13.0+cpu",
+)
+CUDA_LOCK = LockFile(
+    path=Path(__file__).with_name("requirements-cuda.lock"),
+    python_minimum=(3, 11),
+    python_maximum=(3, 12),
+    size_gb=6.2,
+    cuda=(13, 0),
+)
+# Platform -> the lock files, the preferred first. PyPI's torch is the CUDA build, which serves a CPU as well.
+LOCKS = {"cpu": (CPU_LOCK, CUDA_LOCK), "cuda": (CUDA_LOCK,)}
+
+
+def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
+    """The virtual environment of NeMo's workers: which lock files it can be made from, and for which Pythons."""
+    return EnvironmentSpec(
+        name=ENVIRONMENT_NAME,
+        locks=LOCKS.get(platform, ()),
+        # A recipe, since NeMo turns what fails within nemo.collections.llm itself into a warning.
+        import_check="nemo.collections.llm.recipes.llama3_70b",
+        # Megatron-core compiles a piece of CUDA when it is imported beside a CUDA build of torch and an nvcc; where
+        # there is no GPU to ask for its architecture, torch must be told one. (The worker has it not compiled.)
+        image=IMAGE,
+        image_cuda=IMAGE_CUDA,
+        import_variables={"TORCH_CUDA_ARCH_LIST": "9.0"},
+    )
 
 
 # --- the plan ---------------------------------------------------------------------------------
@@ -177,7 +218,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
     ]
 
 
-def environment(benchmark: Benchmark) -> dict[str, str]:
+def variables(benchmark: Benchmark) -> dict[str, str]:
     return {
         **({"CUDA_VISIBLE_DEVICES": ""} if benchmark.hardware.kind == "cpu" else {}),  # a CUDA build takes a GPU
         "HF_HUB_OFFLINE": "1",
@@ -189,7 +230,7 @@ def environment(benchmark: Benchmark) -> dict[str, str]:
 
 
 def plan(benchmark: Benchmark) -> Plan:
-    perf = profiles.perf_phase(benchmark, worker_command(benchmark), environment(benchmark))
+    perf = profiles.perf_phase(benchmark, worker_command(benchmark), variables(benchmark))
     unfused = benchmark.hardware.kind != "cpu" and attends_by_megatron(benchmark)
     notes = [UNFUSED_ATTENTION] if unfused else []
     return Plan(backend="nemo", environment_name=ENVIRONMENT_NAME, phases=[perf], notes=notes)

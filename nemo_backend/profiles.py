@@ -1,6 +1,6 @@
 """The phase that trains, of either engine, and what --profile does to it and to its steps. Pure.
 
-The recording itself is NeMo's worker's (profiled_steps.py) and Megatron-Bridge's own (its settings profiling.*).
+The recording itself is NeMo's worker's and Megatron-Bridge's own (its settings profiling.*).
 """
 
 from collections.abc import Mapping, Sequence

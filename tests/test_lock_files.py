@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nemo_backend.environment import environment
+from nemo_backend import BACKEND
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 JAX = REPOSITORY / "jax_backend" / "requirements.lock"
@@ -87,7 +87,10 @@ def test_nemo_locks_differ_in_torch_and_what_it_brings() -> None:
 
 
 def test_nemo_cpu_lock_needs_the_torch_that_it_pins() -> None:
-    assert [lock.offered for lock in environment().locks] == [f"torch=={pins(NEMO_CPU)['torch'].pop()}", ""]
+    assert [lock.offered for lock in BACKEND.environment("nemo").locks] == [
+        f"torch=={pins(NEMO_CPU)['torch'].pop()}",
+        "",
+    ]
     assert NEMO_CPU.read_text().endswith((NEMO_CPU.parent / "torch-cpu.in").read_text())
 
 

@@ -30,13 +30,7 @@ def look(gpus, files):
         raise kit.CheckFailure(f"mounts: {'; '.join(faults[:MOST_NAMED])}{more}", "", DATA)
     with kit.checking("PyTorch cannot be imported", IMAGE):
         import torch
-    seen = torch.cuda.device_count()
-    if seen != gpus:
-        what, todo = (
-            f"PyTorch sees {seen} GPUs",
-            "nvidia-smi in such a job; --gpu_request says how GPUs are asked for",
-        )
-        raise kit.CheckFailure(what, f"{gpus} were asked for on this node", todo)
+    kit.check_devices(["a GPU"] * torch.cuda.device_count(), gpus, [], alone=True)
     return {"torch": str(torch.__version__), "python": platform.python_version(), "machine": platform.machine()}
 
 

@@ -27,7 +27,7 @@ known = load(HERE / "weights.py")
 # --- NeMo's objects ------------------------------------------------------------------------------
 
 
-def told(words, case, build):
+def settings_for_case(words, case, build):
     """The benchmark's settings with what the case says instead."""
     settings = build.grouped(words)
     settings["optim.config"].update(
@@ -208,7 +208,9 @@ def main(options):
     tokenizer = build.tokenizer_of(options.vocabulary_size)
 
     def train(case, given):
-        return kit.train_case(Training(told(options.settings, case, build), case, tokenizer, build), case, given)
+        return kit.train_case(
+            Training(settings_for_case(options.settings, case, build), case, tokenizer, build), case, given
+        )
 
     versions = worker.kit.installed_versions(PACKAGES)
     kit.run(options.folder, versions, train, lambda: [redirect.note()] if redirect.mapped else [])

@@ -2,8 +2,8 @@
 
 Run by path inside NeMo's environment (`python -P worker.py ... -- group.name=value ...`) on the standard
 library and NeMo alone. build.py makes NeMo's objects from the settings; cpu_redirect.py answers requests for
-a GPU where there is none; profiled_steps.py begins and ends what nsys records; this file joins the processes,
-keeps the clock, and asserts that the work was done.
+a GPU where there is none; this file joins the processes, keeps the clock, begins and ends what nsys records, and
+asserts that the work was done.
 """
 
 import argparse
@@ -253,6 +253,41 @@ def step_clock(work):
     return StepClock()
 
 
+class ProfiledSteps:
+    """The steps that nsys records, empty where nothing is; `mine`: by this rank.
+
+    It calls what NeMo's own NsysCallback calls; but that one counts the steps of an epoch, and so would begin twice
+    or never on a small dataset.
+    """
+
+    def __init__(self, recorded, *, mine):
+        self._recorded, self._mine = recorded, mine
+        self._on_cpu = False
+        self._ranges = None
+
+    def before(self, step, torch):
+        """The step is about to begin."""
+        if not self._recorded or step != min(self._recorded):
+            return
+        self._on_cpu = not torch.cuda.is_available()  # on every rank: it is the first one's notes that are read
+        if self._on_cpu or not self._mine:
+            return
+        torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStart())
+        self._ranges = torch.autograd.profiler.emit_nvtx()
+        self._ranges.__enter__()
+
+    def after(self, step, torch):
+        """The step has ended, on the device too, and its time is taken."""
+        if self._ranges is None or step != max(self._recorded):
+            return
+        torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStop())
+        self._ranges.__exit__(None, None, None)
+        self._ranges = None
+
+    def notes(self):
+        return ["profile: a CPU makes no CUDA calls; nsys recorded the whole run"] if self._on_cpu else []
+
+
 # --- training ---------------------------------------------------------------------------------
 
 
@@ -263,7 +298,7 @@ class Work:
         self.recorder = kit.StepRecorder(events)
         self._slowdown = kit.slowdown(options)
         recorded, ranks = (kit.numbers_of(text) for text in (options.recorded_steps, options.recorded_ranks))
-        self.profile = kit.load(HERE / "profiled_steps.py").ProfiledSteps(recorded, mine=options.rank in ranks)
+        self.profile = ProfiledSteps(recorded, mine=options.rank in ranks)
         self._reason_against = kit.reason_against_disturbed(options)
         self._options = options
         self._events = events
