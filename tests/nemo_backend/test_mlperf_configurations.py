@@ -1,7 +1,7 @@
 """The variables of each MLPerf recipe against those that the public configuration exports: names and values.
 
-mlperf_configurations.yml holds the public ones (docs/make_mlperf_configurations.py). A difference is intended only
-where INTENDED names it with its reason.
+mlperf_configurations.yml holds the public ones. A difference is intended only where INTENDED names it
+with its reason.
 """
 
 import re
