@@ -114,7 +114,7 @@ class CheckedArchive(Value, frozen=True):
 class Archive(Value, frozen=True):
     file: str
     runs: list[str]
-    manifest_sha256: str
+    sums_sha256: str  # of SHA256SUMS, the first file of the archive
 
 
 class Page(Value, frozen=True):

@@ -131,7 +131,7 @@ def test_an_archive_is_verified_where_the_runs_are_not(run: Any, two_runs: Path)
     found = run("verify_archive", "x.tar.gz")
     assert f"{RUN}: agrees" in found.stdout
     assert "2 of 2 runs agree with their raw files" in found.stdout
-    told = [line for line in made.stdout.splitlines() if "manifest" in line]
+    told = [line for line in made.stdout.splitlines() if "SHA256SUMS" in line]
     assert told
     assert told[0] in found.stdout.splitlines()
 

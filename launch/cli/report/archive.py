@@ -35,16 +35,16 @@ def main(argv: list[str]) -> int:
         if not (run.path / RESULT).is_file() or not run.is_collected():
             raise choice.no_result("a run has no result yet", run.path)
     packed = write_archive(folders, target)
-    manifest = packed.manifest
+    archived = packed.archived
     answer(
-        Archive(file=str(target), runs=[one.name for one in folders], manifest_sha256=packed.manifest_sha256),
-        f"{target}: {plural(len(folders), 'run')}, {len(manifest.files)} files, {bytes_text(manifest.bytes)} "
-        f"({bytes_text(target.stat().st_size)} packed); left out of each: {', '.join(LEFT_OUT)}/\n"
-        f"  manifest  sha256 {packed.manifest_sha256}\n"
-        f"  next      python launch/report.py verify_archive {target}     (on any machine)",
+        Archive(file=str(target), runs=[one.name for one in folders], sums_sha256=archived.sums_sha256),
+        f"{target}: {plural(len(folders), 'run')}, {len(archived.sums)} files, {bytes_text(archived.size_bytes)} "
+        f"({bytes_text(target.stat().st_size)} packed); left out of each: {LEFT_OUT}/\n"
+        f"  SHA256SUMS  {archived.sums_sha256} (its own sha256)\n"
+        f"  next        python launch/report.py verify_archive {target}     (on any machine)",
     )
     if packed.skipped:
-        print("stepmark: left out, as they are links or have a dot before their name:", file=sys.stderr)
+        print("stepmark: left out, as they are links or their names begin with a dot:", file=sys.stderr)
         print_some(packed.skipped, len(packed.skipped))
     if packed.secrets:  # raw files go in as they are: else no digest would agree
         print("stepmark: what looks like a secret is in these files, and now in the archive:", file=sys.stderr)

@@ -32,17 +32,17 @@ def main(argv: list[str]) -> int:
                 where=place,
                 next_command="TMPDIR=<a folder with space> python launch/report.py verify_archive ...",
             ) from None
-        if found.differences or found.manifest is None:
+        if found.differences or found.archived is None:
             print(f"{path}: not as it was written", flush=True)
             print_some(found.differences, len(found.differences))
             gone = list(found.differences)
             document(CheckedArchive(file=str(path), whole=False, differences=gone, runs=[]))
             return EXIT_INVALID
-        manifest = found.manifest
-        sizes = f"{plural(len(manifest.runs), 'run')}, {len(manifest.files)} files, {bytes_text(manifest.bytes)}"
+        archived = found.archived
+        sizes = f"{plural(len(archived.runs), 'run')}, {len(archived.sums)} files, {bytes_text(archived.size_bytes)}"
         print(f"{path}: whole: {sizes}")
-        print(f"  manifest  sha256 {found.manifest_sha256}")
-        checked = _verify_runs(Path(place), manifest.runs)
+        print(f"  SHA256SUMS  {archived.sums_sha256} (its own sha256)")
+        checked = _verify_runs(Path(place), archived.runs)
     agree = sum(code == EXIT_VALID for _, code in checked)
     print(f"{agree:,} of {plural(len(checked), 'run')} agree with their raw files")
     document(CheckedArchive(file=str(path), whole=True, differences=[], runs=[one for one, _ in checked]))
