@@ -139,7 +139,8 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
     from benchmarks.nightly.records import Records, check_folders
     from launch.campaigns.nights import outputs
     from launch.campaigns.nights.launcher import Asked, Launcher
-    from launch.running.runners import Job, runner_of
+    from launch.cli.runners import runner_of
+    from launch.running.runners import Job
 
     wanted = _outputs()
     history = [Path(folder) for folder in FLAGS.history]
@@ -195,7 +196,8 @@ def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
 
 def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
     from launch.campaigns.nights.outputs import plan_text
-    from launch.running.runners import Job, runner_of
+    from launch.cli.runners import runner_of
+    from launch.running.runners import Job
 
     runner = runner_of(site, configs, Path(FLAGS.output_dir), Job(job_flags.typed(), None, True))
     budget = suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns
@@ -207,7 +209,8 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
 
 def _rehearse(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
     from launch.campaigns.nights.rehearsing import rehearse
-    from launch.running.runners import Job, Runner, runner_of
+    from launch.cli.runners import runner_of
+    from launch.running.runners import Job, Runner
 
     def runner_in(folder: Path) -> Runner:
         return runner_of(site, configs, folder, Job(job_flags.typed(), None, True))

@@ -115,7 +115,8 @@ def main(argv: list[str]) -> int:
     if FLAGS.allow_busy and site.slurm is not None:
         raise RequestError("--allow_busy is for a site without a queue", where=f"--site={site.name}")
     from benchmarks.values import Labels
-    from launch.running.runners import Job, runner_of
+    from launch.cli.runners import runner_of
+    from launch.running.runners import Job
 
     job = Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry, Labels(tags=_tags()), FLAGS.allow_busy)
     runner = runner_of(site, configs, Path(FLAGS.output_dir), job)

@@ -1,25 +1,21 @@
-"""Where runs happen: this machine runs one to its end, a cluster takes it into its queue."""
+"""What starts runs: a runner resolves requests at one site. The one of this machine runs each to its end.
 
-import os
+A cluster's is in launch/slurm/submit.py; launch/cli/runners.py chooses between them.
+"""
+
 import shutil
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from benchmarks.backend import Backend, ReadsHub, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import DRY_RUN_SHOWS, RequestError, RunError, StepmarkError, raised
-from benchmarks.request.refusals import without_transformer_engine
+from benchmarks.errors import DRY_RUN_SHOWS, RequestError, StepmarkError, raised
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import NO_LABELS, Benchmark, JobOptions, Labels, Plan, Site
-
-if TYPE_CHECKING:
-    from launch.slurm.client import Slurm
+from benchmarks.values import NO_LABELS, Benchmark, Labels, Plan
 
 
 class Job(msgspec.Struct):
@@ -32,11 +28,17 @@ class Job(msgspec.Struct):
     allow_busy: bool = False
 
 
+class FlagsRefusal(Protocol):
+    """Raises if the compiler of a run does not know its XLA flags."""
+
+    def __call__(self, benchmark: Benchmark, backend: Backend, *, dry_run: bool) -> None: ...
+
+
 class Runner(ABC):
     """Resolves requests at one site and starts their benchmarks."""
 
-    def __init__(self, configs: Configs, output_dir: Path, job: Job) -> None:
-        self._configs, self._output_dir, self._job = configs, output_dir, job
+    def __init__(self, configs: Configs, output_dir: Path, job: Job, refuse_flags: FlagsRefusal) -> None:
+        self._configs, self._output_dir, self._job, self._refuse_flags = configs, output_dir, job, refuse_flags
 
     def resolve_offline(self, request: Request) -> Benchmark:
         """Return what a request means, without asking whether it can run; a local compiler checks its flags."""
@@ -62,9 +64,7 @@ class Runner(ABC):
 
     def _check_flags(self, benchmark: Benchmark, *, dry_run: bool = False) -> None:
         if benchmark.xla_flags or benchmark.pgle != "off":  # otherwise all of the plan's flags are Stepmark's own
-            from launch.checks.flags_check import refuse_unknown_flags
-
-            refuse_unknown_flags(benchmark, find_backend(benchmark.backend), dry_run=dry_run)
+            self._refuse_flags(benchmark, find_backend(benchmark.backend), dry_run=dry_run)
 
     @abstractmethod
     def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
@@ -85,15 +85,6 @@ class Runner(ABC):
         """Return those of the runs that have ended; each then has the result it can have."""
 
 
-def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runner:
-    from launch.environments.selection import refuse_unknown_engines
-
-    refuse_unknown_engines(site)
-    if site.slurm is None:
-        return LocalRunner(configs, output_dir, job)
-    return SlurmRunner(site, configs, output_dir, job)
-
-
 class LocalRunner(Runner):
     """Runs on this machine, one after the other."""
 
@@ -102,10 +93,6 @@ class LocalRunner(Runner):
 
         backend = find_backend(request.backend)
         benchmark = super()._resolve(machine_gpus.with_local_gpus(request, self._configs, backend))
-        if self._job.typed:
-            from launch.slurm.options import refuse_without_slurm
-
-            refuse_without_slurm(benchmark.site, self._job.typed)
         if self._job.hang_timeout is not None:
             raise RequestError("--hang_timeout needs a site with a queue", where=f"--site={benchmark.site.name}")
         return benchmark
@@ -127,6 +114,8 @@ class LocalRunner(Runner):
 
             yield from raised(lambda: site_hub.refuse(benchmark, backend))
         if machine_gpus.found().gpus:  # otherwise only the plan is looked at, and may be for any site
+            from benchmarks.request.refusals import without_transformer_engine
+
             yield from without_transformer_engine(benchmark, backend)
 
     def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
@@ -165,90 +154,6 @@ class LocalRunner(Runner):
                 store_result(folder, find_backend(folder.benchmark().backend))
             ended.add(run_id)
         return ended
-
-
-class SlurmRunner(Runner):
-    """Runs in the queue of a cluster."""
-
-    def __init__(self, site: Site, configs: Configs, output_dir: Path, job: Job) -> None:
-        from launch.slurm import options
-
-        super().__init__(configs, output_dir, job)
-        self._site = site
-        self.options: JobOptions = options.choose(site, job.typed, os.environ)
-
-    def _resolve(self, request: Request) -> Benchmark:
-        benchmark = super()._resolve(request)
-        if benchmark.is_submission:
-            from launch.mlperf.admit import admit
-            from launch.terminal.progress import note
-
-            for text in admit(benchmark, self._configs, self._options_of(benchmark)):
-                note(text)
-        return benchmark
-
-    def _options_of(self, benchmark: Benchmark) -> JobOptions:
-        """A submission knows how long it takes; what the user typed stays."""
-        if not benchmark.is_submission:
-            return self.options
-        from launch.mlperf.admit import with_its_time
-
-        return with_its_time(benchmark, self.options, typed="time" in self._job.typed)
-
-    def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
-        from launch.slurm import submit
-
-        if benchmark.is_submission:
-            from launch.mlperf.admit import refuse_missing_data
-
-            yield from raised(lambda: refuse_missing_data(benchmark, self._configs))
-        backend, options = find_backend(benchmark.backend), self._options_of(benchmark)
-        slurm, notes = self._slurm() if patient else self._asked_once, list[str]()
-        yield from submit.refusals(benchmark, backend, self._output_dir, options, slurm, notes)
-        for text in notes if patient else ():
-            print(f"note: {text}", file=sys.stderr)
-
-    def _slurm(self) -> "Slurm":
-        from launch.slurm.client import Slurm
-
-        return Slurm(self._site)
-
-    @cached_property
-    def _asked_once(self) -> "Slurm":
-        from launch.slurm.client import Slurm
-
-        return Slurm(self._site, patience_seconds=0)
-
-    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
-        from launch.slurm.job_script import prepared
-
-        in_container = benchmark.site.runtime == "container"
-        return prepared(benchmark, backend, self._options_of(benchmark), container=in_container)
-
-    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
-        from launch.slurm import submit
-
-        script = submit.preview(benchmark, backend, self._output_dir, self._options_of(benchmark), self._job)
-        return f"job.sbatch\n\n{script}".rstrip("\n") if script else ""
-
-    def start(self, benchmark: Benchmark, run_id: str) -> None:
-        from launch.slurm import submit
-
-        backend, options = find_backend(benchmark.backend), self._options_of(benchmark)
-        submit.submit(benchmark, backend, self._output_dir, run_id, options, self._slurm(), self._job)
-
-    def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Those that Slurm has no more in its queue; they are collected. One that cannot be hides no other."""
-        from benchmarks.job_record import SUBMITTED
-        from benchmarks.runs.runfolder import RunFolder
-        from launch.slurm.run_states import states
-
-        folders = [RunFolder(self._output_dir / run_id) for run_id in run_ids]
-        never_submitted = {folder.run_id for folder in folders if not (folder.path / SUBMITTED).exists()}
-        rows = states(folder for folder in folders if folder.run_id not in never_submitted)
-        if rows and all(row.problems for row in rows):
-            raise RunError(rows[0].problems[0])
-        return never_submitted | {row.folder.run_id for row in rows if row.ended or row.state == "not submitted"}
 
 
 # --- refusals -----------------------------------------------------------------------------------

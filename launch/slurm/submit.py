@@ -6,47 +6,93 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from benchmarks.backend import Backend
-from benchmarks.errors import RequestError, StepmarkError, raised
+from benchmarks.backend import Backend, find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError, RunError, StepmarkError, raised
 from benchmarks.job_record import JOB_SCRIPT, SUBMITTED, Submitted
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.secret_rules import hidden, shell_secrets
-from benchmarks.values import Benchmark, JobOptions, Labels, Plan
+from benchmarks.values import Benchmark, JobOptions, Plan, Site
 from launch.assets import site_hub
 from launch.environments.selection import runtime_of
 from launch.machine.processes import REPOSITORY, inherited_environment
 from launch.running.execute import begin
+from launch.running.runners import FlagsRefusal, Job, Runner
 from launch.slurm import job_script
 from launch.slurm.client import Slurm
-from launch.slurm.options import kept_from_job, not_adopted
+from launch.slurm.options import choose, kept_from_job, not_adopted
 from launch.slurm.refusals import of_the_cluster
+from launch.slurm.run_states import states
 
 
-class Job(Protocol):
-    """What the flags say of every job (launch.running.runners.Job)."""
+class SlurmRunner(Runner):
+    """Runs in the queue of a cluster."""
 
-    hang_timeout: float | None
-    telemetry: bool
-    labels: Labels
+    def __init__(self, site: Site, configs: Configs, output_dir: Path, job: Job, refuse_flags: FlagsRefusal) -> None:
+        super().__init__(configs, output_dir, job, refuse_flags)
+        self._site = site
+        self._options = choose(site, job.typed, os.environ)
 
+    def options_of(self, benchmark: Benchmark) -> JobOptions:  # noqa: ARG002
+        """Return the options of a benchmark's job, which are those of the site, the shell and the flags."""
+        return self._options
 
-def refusals(
-    benchmark: Benchmark, backend: Backend, output_dir: Path, options: JobOptions, slurm: Slurm, notes: list[str]
-) -> Iterator[StepmarkError]:
-    """Yield every reason why this job could never run there, before anything is made; `notes` get the rest."""
-    runtime = runtime_of(benchmark, backend)
-    yield from raised(runtime.refuse)
-    image = None
-    with contextlib.suppress(RequestError):  # it was just said
-        image = runtime.image_file()
-    yield from raised(lambda: site_hub.refuse(benchmark, backend))
-    yield from of_the_cluster(benchmark, options, slurm, output_dir.absolute(), image, notes)
+    def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
+        """Yield every reason why this job could never run there, before anything is made."""
+        backend = find_backend(benchmark.backend)
+        runtime, notes = runtime_of(benchmark, backend), list[str]()
+        yield from raised(runtime.refuse)
+        image = None
+        with contextlib.suppress(RequestError):  # it was just said
+            image = runtime.image_file()
+        yield from raised(lambda: site_hub.refuse(benchmark, backend))
+        slurm = Slurm(self._site) if patient else self._asked_once
+        output_dir = self._output_dir.absolute()
+        yield from of_the_cluster(benchmark, self.options_of(benchmark), slurm, output_dir, image, notes)
+        for text in notes if patient else ():
+            print(f"note: {text}", file=sys.stderr)
+
+    @cached_property
+    def _asked_once(self) -> Slurm:
+        return Slurm(self._site, patience_seconds=0)
+
+    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
+        in_container = benchmark.site.runtime == "container"
+        return job_script.prepared(benchmark, backend, self.options_of(benchmark), container=in_container)
+
+    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
+        """Return the job script as it would be submitted, without asking Slurm or making anything.
+
+        Empty if the site has no image or Python for the engine, which is one of the `refusals`.
+        """
+        runtime = runtime_of(benchmark, backend)
+        try:
+            image, python = runtime.image_file(), runtime.planned_python()
+        except RequestError:
+            return ""
+        options = self.options_of(benchmark)
+        place = _place(RunFolder(self._output_dir.absolute() / new_run_id(benchmark)), python, image, self._job)
+        plan = job_script.prepared(benchmark, backend, options, container=image is not None)
+        return f"job.sbatch\n\n{_script(benchmark, plan, place, options, self._job)}".rstrip("\n")
+
+    def start(self, benchmark: Benchmark, run_id: str) -> None:
+        backend, options = find_backend(benchmark.backend), self.options_of(benchmark)
+        submit(benchmark, backend, self._output_dir, run_id, options, Slurm(self._site), self._job)
+
+    def ended(self, run_ids: Sequence[str]) -> set[str]:
+        """Those that Slurm has no more in its queue; they are collected. One that cannot be hides no other."""
+        folders = [RunFolder(self._output_dir / run_id) for run_id in run_ids]
+        never_submitted = {folder.run_id for folder in folders if not (folder.path / SUBMITTED).exists()}
+        rows = states(folder for folder in folders if folder.run_id not in never_submitted)
+        if rows and all(row.problems for row in rows):
+            raise RunError(rows[0].problems[0])
+        return never_submitted | {row.folder.run_id for row in rows if row.ended or row.state == "not submitted"}
 
 
 def submit(
@@ -57,8 +103,8 @@ def submit(
     options: JobOptions,
     slurm: Slurm,
     job: Job,
-) -> RunFolder:
-    """Put a run into the queue; its folder, which then holds all that is needed to follow and collect it."""
+) -> None:
+    """Put a run into the queue; its folder then holds all that is needed to follow and collect it."""
     runtime = runtime_of(benchmark, backend)
     image = runtime.image_file()
     job_script.refuse_paths(REPOSITORY, output_dir.absolute() / run_id, str(image) if image else None)
@@ -82,22 +128,6 @@ def submit(
     except RequestError:  # Slurm has refused it; after anything else it may have the job all the same
         shutil.rmtree(folder.path)
         raise
-    return folder
-
-
-def preview(benchmark: Benchmark, backend: Backend, output_dir: Path, options: JobOptions, job: Job) -> str:
-    """Return the job script as it would be submitted, without asking Slurm or making anything.
-
-    Empty if the site has no image or Python for the engine, which is one of the `refusals`.
-    """
-    runtime = runtime_of(benchmark, backend)
-    try:
-        image, python = runtime.image_file(), runtime.planned_python()
-    except RequestError:
-        return ""
-    place = _place(RunFolder(output_dir.absolute() / new_run_id(benchmark)), python, image, job)
-    plan = job_script.prepared(benchmark, backend, options, container=image is not None)
-    return _script(benchmark, plan, place, options, job)
 
 
 def _script(benchmark: Benchmark, plan: Plan, place: job_script.JobPlace, options: JobOptions, job: Job) -> str:
@@ -117,13 +147,10 @@ def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout:
         hang_timeout=hang_timeout,
     )
     folder.write(SUBMITTED, submitted)
-    job_id = slurm.submit(folder.path / JOB_SCRIPT, job_environment())
+    # Tokens travel in the job's environment, and nothing of the shell that would steer Slurm or the framework.
+    environment = {name: value for name, value in inherited_environment().items() if not kept_from_job(name)}
+    job_id = slurm.submit(folder.path / JOB_SCRIPT, environment)
     folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=job_id))
-
-
-def job_environment() -> dict[str, str]:
-    """What a job inherits: tokens travel here, and nothing of the shell that would steer Slurm or the framework."""
-    return {name: value for name, value in inherited_environment().items() if not kept_from_job(name)}
 
 
 def _place(folder: RunFolder, python: str, image: Path | None, job: Job) -> job_script.JobPlace:

@@ -1,0 +1,38 @@
+"""Runs in the queue of a cluster, which may be MLPerf submissions: those are held against the rules first."""
+
+from collections.abc import Iterator
+
+from benchmarks.errors import StepmarkError, raised
+from benchmarks.request.resolve import Request
+from benchmarks.values import Benchmark, JobOptions
+from launch.slurm.submit import SlurmRunner
+from launch.terminal.progress import note
+
+
+class SubmissionRunner(SlurmRunner):
+    """Loads the rules of MLPerf only for a submission."""
+
+    def _resolve(self, request: Request) -> Benchmark:
+        benchmark = super()._resolve(request)
+        if benchmark.is_submission:
+            from launch.mlperf.admit import admit
+
+            for text in admit(benchmark, self._configs, self.options_of(benchmark)):
+                note(text)
+        return benchmark
+
+    def options_of(self, benchmark: Benchmark) -> JobOptions:
+        """A submission knows how long it takes; what the user typed stays."""
+        options = super().options_of(benchmark)
+        if not benchmark.is_submission:
+            return options
+        from launch.mlperf.admit import with_its_time
+
+        return with_its_time(benchmark, options, typed="time" in self._job.typed)
+
+    def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
+        if benchmark.is_submission:
+            from launch.mlperf.admit import refuse_missing_data
+
+            yield from raised(lambda: refuse_missing_data(benchmark, self._configs))
+        yield from super().refusals(benchmark, patient=patient)
