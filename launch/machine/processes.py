@@ -2,10 +2,12 @@
 
 import contextlib
 import os
-import signal
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 Places = dict[str, str]  # placeholder of a plan -> its value here
@@ -42,6 +44,8 @@ def inherited_environment() -> dict[str, str]:
 
 def ask(command: Sequence[str], seconds: float, variables: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
     """Return what a program answers. OSError or TimeoutExpired if it does not."""
+    import subprocess  # which a dry run does not need
+
     return subprocess.run(
         command,
         env=dict(variables),
@@ -57,6 +61,8 @@ def ask(command: Sequence[str], seconds: float, variables: Mapping[str, str]) ->
 @contextlib.contextmanager
 def interrupted_once() -> Iterator[None]:
     """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) cost neither workers nor result."""
+    import signal
+
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(_number: int, _frame: object) -> None:
