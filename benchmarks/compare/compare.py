@@ -183,11 +183,13 @@ def _noise(sides: tuple[Runs, Runs], history: History) -> Noise | None:
     """How much step times of one kind of run differ: earlier runs with a side's identity, and a side of 3 runs."""
     named = {run.result.run_id for runs in sides for run in runs}
     entries = history()
-    identities = {frozenset(one.identity.items()) for one in entries if one.run_id in named and one.identity}
+    own = [one.origin.identity for one in entries if one.run_id in named]
+    identities = {frozenset(identity.items()) for identity in own if identity}
     groups: dict[frozenset[tuple[str, str]], list[float]] = {identity: [] for identity in identities}
     for one in entries:
         usable = one.status == "valid" and not (one.not_comparable or one.slowed_by or one.run_id in named)
-        if usable and one.seconds_per_step and (found := groups.get(frozenset(one.identity.items()))) is not None:
-            found.append(math.log(one.seconds_per_step))
+        found = groups.get(frozenset(one.origin.identity.items()))
+        if usable and one.metrics.seconds_per_step and found is not None:
+            found.append(math.log(one.metrics.seconds_per_step))
     of_sides = ([math.log(run.result.seconds_per_step.median or 1.0) for run in runs] for runs in sides)
     return intervals.noise_of([*groups.values(), *of_sides])

@@ -20,12 +20,16 @@ class Figure(NamedTuple):
     of: Callable[[FinishedRun], float | None]
 
 
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
 FIGURES = (
-    Figure("seconds_per_step", "s/step", lambda run: run.seconds_per_step),
-    Figure("tokens_per_second_per_gpu", "tokens/s/GPU", lambda run: run.tokens_per_second_per_gpu),
-    Figure("mfu_percent", "MFU %", lambda run: run.mfu_percent),
-    Figure("excess_percent", "excess %", lambda run: None if run.excess is None else 100 * run.excess),
-    Figure("memory_gb", "memory GB", lambda run: None if run.memory_bytes is None else run.memory_bytes / 1e9),
+    Figure("seconds_per_step", "s/step", lambda run: run.metrics.seconds_per_step),
+    Figure("tokens_per_second_per_gpu", "tokens/s/GPU", lambda run: run.metrics.tokens_per_second_per_gpu),
+    Figure("mfu_percent", "MFU %", lambda run: run.mfu.percent),
+    Figure("excess_percent", "excess %", lambda run: _scaled(run.metrics.excess, 100)),
+    Figure("memory_gb", "memory GB", lambda run: _scaled(run.metrics.memory_bytes, 1e-9)),
 )
 # TensorBoard shows the first five columns of HParams before any click.
 FIRST_FIGURES = FIGURES[:3]
@@ -35,28 +39,29 @@ FIRST_COLUMNS = ("model", "on", *(figure.title for figure in FIRST_FIGURES))
 def row_of(run: FinishedRun) -> dict[str, str | float]:
     """The columns of a run; a figure that is not known has no cell. Counts are text: TensorBoard shows 4 as 4.000."""
     figures = {figure.title: figure.of(run) for figure in FIGURES}
+    benchmark, labels = run.benchmark, run.labels
     return {
-        "model": run.model,
-        "on": f"{run.gpus}x{run.hardware} {run.dtype} {run.backend}",
+        "model": benchmark.model,
+        "on": f"{benchmark.gpus}x{benchmark.hardware} {benchmark.dtype} {benchmark.backend}",
         **{title: value for title, value in figures.items() if value is not None},
-        "dtype": run.dtype,
-        "backend": run.backend,
-        "engine": run.engine,
-        "hardware": run.hardware,
-        "gpus": str(run.gpus),
-        "nodes": str(run.nodes),
-        "site": run.site,
-        "task": run.task,
-        "global_batch": str(run.global_batch_size),
-        "sequence_length": str(run.sequence_length),
-        "counted_steps": str(run.counted),
-        "parallelism": run.parallelism or UNKNOWN,
-        "pgle": run.pgle,
-        "commit": (run.commit or UNKNOWN)[:12],
-        "suite": run.suite or UNKNOWN,
-        "night": run.night or UNKNOWN,
+        "dtype": benchmark.dtype,
+        "backend": benchmark.backend,
+        "engine": benchmark.engine,
+        "hardware": benchmark.hardware,
+        "gpus": str(benchmark.gpus),
+        "nodes": str(benchmark.nodes),
+        "site": benchmark.site,
+        "task": benchmark.task,
+        "global_batch": str(benchmark.global_batch_size),
+        "sequence_length": str(benchmark.sequence_length),
+        "counted_steps": str(run.window.counted),
+        "parallelism": benchmark.parallelism or UNKNOWN,
+        "pgle": benchmark.pgle,
+        "commit": (run.origin.commit or UNKNOWN)[:12],
+        "suite": labels.suite or UNKNOWN,
+        "night": labels.night or UNKNOWN,
         "status": status(run),
-        "mfu_of": UNKNOWN if run.mfu_percent is None else f"{run.mfu_convention}, {run.mfu_precision} {tflops(run)}",
+        "mfu_of": UNKNOWN if run.mfu.percent is None else f"{run.mfu.convention}, {run.mfu.precision} {tflops(run)}",
     }
 
 
@@ -64,13 +69,13 @@ def status(run: FinishedRun) -> str:
     """With what makes a valid run comparable with none."""
     words: list[str] = [run.status]
     words += ["slowed on purpose"] if run.slowed_by else []
-    words += ["profiled"] if run.profile not in ("", "none") else []
+    words += ["profiled"] if run.benchmark.profile not in ("", "none") else []
     return ", ".join(words)
 
 
 def tflops(run: FinishedRun) -> str:
     """With more digits than people read: a measured peak differs from one measurement to the next."""
-    return f"{run.mfu_peak_tflops:.6g} TFLOP/s" if run.mfu_peak_tflops is not None else "unknown"
+    return f"{run.mfu.peak_tflops:.6g} TFLOP/s" if run.mfu.peak_tflops is not None else "unknown"
 
 
 def why_not_drawn(run: FinishedRun) -> str | None:
@@ -81,9 +86,7 @@ def why_not_drawn(run: FinishedRun) -> str | None:
         return "slowed on purpose"
     if run.not_comparable:
         return "profiled"
-    if run.gpus < 1:
-        return "without devices"
-    speeds = (run.seconds_per_step, run.tokens_per_second, run.tokens_per_second_per_gpu)
+    speeds = (run.metrics.seconds_per_step, run.metrics.tokens_per_second, run.metrics.tokens_per_second_per_gpu)
     if not all(speed is not None and 0 < speed < math.inf for speed in speeds):
         return "without a speed"
     return None
@@ -108,8 +111,9 @@ def parsed_time(text: str) -> float | None:
 
 def newest(entries: Sequence[FinishedRun]) -> list[FinishedRun]:
     """The last run, and those of the last night of each suite. `entries`: the oldest first."""
-    nights = {run.suite: run.night for run in entries if run.suite and run.night}
-    return [run for run in entries if run is entries[-1] or (run.night and run.night == nights.get(run.suite or ""))]
+    nights = {run.labels.suite: run.labels.night for run in entries if run.labels.suite and run.labels.night}
+    last = [run.labels.night and run.labels.night == nights.get(run.labels.suite or "") for run in entries]
+    return [run for run, of_last in zip(entries, last, strict=True) if run is entries[-1] or of_last]
 
 
 def run_names(entries: Sequence[FinishedRun]) -> list[str]:
@@ -120,8 +124,10 @@ def run_names(entries: Sequence[FinishedRun]) -> list[str]:
 
 
 def _run_name(run: FinishedRun) -> str:
-    again = ["rerun"] if run.role == "rerun" else []
-    words = [run.model, run.dtype, run.backend, f"{run.gpus}x{run.hardware}", _end(run), *again]
+    benchmark = run.benchmark
+    again = ["rerun"] if run.labels.role == "rerun" else []
+    devices = f"{benchmark.gpus}x{benchmark.hardware}"
+    words = [benchmark.model, benchmark.dtype, benchmark.backend, devices, _end(run), *again]
     return " ".join([f"{run.started[:10]} {run.started[11:16].replace(':', '.')}", *map(plain, words)]).strip()
 
 
@@ -157,24 +163,26 @@ _DETAILS = ("place", "task", "sequence", "batch", "parallelism")
 
 
 def _line_words(run: FinishedRun) -> dict[str, str]:
+    benchmark = run.benchmark
+    is_usual = benchmark.engine in ("", benchmark.backend)
     return {
-        "model": run.model,
-        "dtype": run.dtype,
-        "suite": run.suite or "",
-        "backend": run.backend if run.engine in ("", run.backend) else f"{run.backend}-{run.engine}",
-        "devices": f"{run.gpus}x{run.hardware}",
+        "model": benchmark.model,
+        "dtype": benchmark.dtype,
+        "suite": run.labels.suite or "",
+        "backend": benchmark.backend if is_usual else f"{benchmark.backend}-{benchmark.engine}",
+        "devices": f"{benchmark.gpus}x{benchmark.hardware}",
         "place": _place(run),
-        "task": run.task,
-        "sequence": f"seq{run.sequence_length}",
-        "batch": f"batch{run.global_batch_size}",
-        "parallelism": run.parallelism,
-        "pgle": "" if run.pgle in ("", "off") else f"pgle-{run.pgle}",
-        "window": "" if run.window in ("", STEADY) else f"window-{run.window}",
+        "task": benchmark.task,
+        "sequence": f"seq{benchmark.sequence_length}",
+        "batch": f"batch{benchmark.global_batch_size}",
+        "parallelism": benchmark.parallelism,
+        "pgle": "" if benchmark.pgle in ("", "off") else f"pgle-{benchmark.pgle}",
+        "window": "" if benchmark.window in ("", STEADY) else f"window-{benchmark.window}",
     }
 
 
 def _place(run: FinishedRun) -> str:
     """The site; of runs on the launcher's own machine, which host that was."""
-    if run.site == LOCAL:
-        return f"host-{run.host}" if run.host else ""
-    return f"site-{run.site}"
+    if run.benchmark.site == LOCAL:
+        return f"host-{run.origin.host}" if run.origin.host else ""
+    return f"site-{run.benchmark.site}"

@@ -39,10 +39,10 @@ def lines_of(entries: Sequence[FinishedRun]) -> list[str]:
     digests: dict[tuple[str, str], set[str]] = {}
     for name, run in zip(names, entries, strict=True):
         for kind in ("benchmark", "machine"):
-            digests.setdefault((name, kind), set()).add(run.identity.get(kind, "unknown"))
+            digests.setdefault((name, kind), set()).add(run.origin.identity.get(kind, "unknown"))
     return [
         " ".join([name, *(
-            plain(f"{kind}-{run.identity.get(kind, 'unknown')[:SHOWN_DIGITS]}")
+            plain(f"{kind}-{run.origin.identity.get(kind, 'unknown')[:SHOWN_DIGITS]}")
             for kind in ("benchmark", "machine")
             if len(digests[name, kind]) > 1
         )])
@@ -60,9 +60,9 @@ def boards(entries: Sequence[FinishedRun]) -> list[Board]:
 
 
 def _scalars(entry: FinishedRun) -> dict[str, float]:
-    work = f"{plain(entry.model)} {plain(entry.dtype)}"  # the runs of one chart
+    work = f"{plain(entry.benchmark.model)} {plain(entry.benchmark.dtype)}"  # the runs of one chart
     found = {f"{GROUPS[figure.name]}/{work}": figure.of(entry) for figure in FIGURES if figure.name in GROUPS}
     # Convention and peak: a line has one of each, since percentages of another peak are other percentages.
-    peak = plain(f"{entry.mfu_convention} {entry.mfu_precision} {tflops(entry)}")
-    found[f"{MFU}/{work} {peak}"] = entry.mfu_percent
+    peak = plain(f"{entry.mfu.convention} {entry.mfu.precision} {tflops(entry)}")
+    found[f"{MFU}/{work} {peak}"] = entry.mfu.percent
     return {tag: value for tag, value in found.items() if value is not None}

@@ -96,7 +96,7 @@ def _is_newest(board: Board) -> bool:
 
 def _board_of_run(run: Path, entry: FinishedRun, name: str, trial: str, notes: list[str]) -> Board:
     links = {path.name: str(path) for path in (run / "tensorboard").glob(EVENT_FILES)}
-    if entry.profile == "xplane":
+    if entry.benchmark.profile == "xplane":
         try:
             links |= _profile_links(run)
         except (StepmarkError, OSError) as error:

@@ -14,7 +14,7 @@ from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
 from benchmarks.reading.shown_lines import printable
 from benchmarks.runs import identity
-from benchmarks.runs.finished_run import RUNNING, FinishedRun
+from benchmarks.runs.finished_run import FIELDS, RUNNING, FinishedRun, field_of
 from benchmarks.runs.short_names import short_names
 from benchmarks.text import columns, count_text, folded, plural, seconds_text
 from benchmarks.values import Value
@@ -61,10 +61,8 @@ def _rows(entries: Sequence[FinishedRun], names: Mapping[str, str]) -> list[str]
 
 
 def _what(entry: FinishedRun) -> str:
-    return (
-        f"{entry.model} {entry.task} {entry.dtype} · {entry.backend} ({entry.engine}) · "
-        f"{entry.gpus} x {entry.hardware} · {entry.site}"
-    )
+    of = entry.benchmark
+    return f"{of.model} {of.task} {of.dtype} · {of.backend} ({of.engine}) · {of.gpus} x {of.hardware} · {of.site}"
 
 
 def _when(entry: FinishedRun) -> str:
@@ -73,13 +71,13 @@ def _when(entry: FinishedRun) -> str:
 
 def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
     """Seconds a step, their interval, tokens/s, and MFU with all it takes to know which one."""
-    low, high = entry.seconds_low, entry.seconds_high
-    peak = f"{entry.mfu_convention}, {entry.mfu_precision} {entry.mfu_peak_tflops or 0:.5g} TFLOP/s"
+    low, high = entry.metrics.seconds_low, entry.metrics.seconds_high
+    peak = f"{entry.mfu.convention}, {entry.mfu.precision} {entry.mfu.peak_tflops or 0:.5g} TFLOP/s"
     return (
-        NOTHING if entry.seconds_per_step is None else seconds_text(entry.seconds_per_step),
+        NOTHING if entry.metrics.seconds_per_step is None else seconds_text(entry.metrics.seconds_per_step),
         NOTHING if low is None or high is None else f"{seconds_text(low)} to {seconds_text(high)}",
-        NOTHING if entry.tokens_per_second is None else count_text(entry.tokens_per_second),
-        NOTHING if entry.mfu_percent is None else f"{entry.mfu_percent:.1f}% {peak}",
+        NOTHING if entry.metrics.tokens_per_second is None else count_text(entry.metrics.tokens_per_second),
+        NOTHING if entry.mfu.percent is None else f"{entry.mfu.percent:.1f}% {peak}",
     )
 
 
@@ -87,14 +85,14 @@ def _notes(entry: FinishedRun) -> list[str]:
     """What must be known before a figure of the row is used, and what the run is called."""
     notes = [f"{entry.status}: {folded(entry.reasons)[0]}"] if entry.reasons and entry.status != "valid" else []
     notes += [f"never to be compared: {reason}" for reason in entry.not_comparable]
-    if entry.settling == "still moving":
-        notes.append(f"still moving: the median may be off by up to {entry.median_off_percent or 0:.2g}%")
+    if entry.window.settling == "still moving":
+        notes.append(f"still moving: the median may be off by up to {entry.window.median_off_percent or 0:.2g}%")
     if entry.slowed_by:
         notes.append(f"slowed on purpose by {entry.slowed_by:.0%}")
-    called = [f"tag {tag}" for tag in entry.tags]
-    if entry.suite is not None:
-        role = f", {entry.role}" if entry.role not in (None, "night") else ""
-        called.append(f"suite {entry.suite}, cell {entry.cell}, night {entry.night}{role}")
+    called = [f"tag {tag}" for tag in entry.labels.tags]
+    if entry.labels.suite is not None:
+        role = f", {entry.labels.role}" if entry.labels.role not in (None, "night") else ""
+        called.append(f"suite {entry.labels.suite}, cell {entry.labels.cell}, night {entry.labels.night}{role}")
     return notes + (["; ".join(called)] if called else [])
 
 
@@ -104,7 +102,7 @@ def _closing(listing: Listing) -> str:
     asked = " with " + ", ".join(condition.text for condition in listing.where) if listing.where else ""
     by_status = ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
     lines = [f"{runs} in {listing.folder}{asked}{by_status}"]
-    if any(entry.seconds_per_step is None or entry.mfu_percent is None for entry in listing.entries):
+    if any(entry.metrics.seconds_per_step is None or entry.mfu.percent is None for entry in listing.entries):
         lines.append(f"{NOTHING}: not known; the run's result.json says why")
     if counts.get(RUNNING):
         lines.append(f"{RUNNING}: there is no result yet; python launch/status.py says what became of it")
@@ -132,14 +130,14 @@ _MAPS = ("identity", "identity_text")
 _FIRST = ("run_id", "path", "started", "status")
 _CSV_FIELDS = [
     *_FIRST,
-    *(name for name in FinishedRun.__struct_fields__ if name not in (*_FIRST, *_MAPS)),
+    *(name for name in FIELDS if name not in (*_FIRST, *_MAPS)),
     *(f"{name}.{kind}" for name in _MAPS for kind in identity.KINDS),
 ]
 
 
 def _csv_cell(entry: FinishedRun, field: str) -> Any:
     name, _, kind = field.partition(".")
-    value = getattr(entry, name)
+    value = field_of(entry, name)
     if kind:
         value = value.get(kind)
     if isinstance(value, dict):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, cast
 
 from benchmarks.errors import RequestError, UnknownName
-from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.runs.finished_run import FinishedRun, field_of
 from benchmarks.values import Value
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -142,8 +142,8 @@ def _sql_fits(key: Key, sign: Operator, value: str) -> tuple[str, list[str | flo
 
 def columns_of(entry: FinishedRun) -> tuple[str | float | None, ...]:
     """The values of COLUMNS: what SQL sees of a run. A time that is not known is none."""
-    row = [getattr(entry, column) for column in COLUMNS]
-    tags = f"{SEPARATOR}{SEPARATOR.join(entry.tags)}{SEPARATOR}" if entry.tags else ""
+    row = [field_of(entry, column) for column in COLUMNS]
+    tags = f"{SEPARATOR}{SEPARATOR.join(entry.labels.tags)}{SEPARATOR}" if entry.labels.tags else ""
     row[COLUMNS.index("tags")] = tags
     row[COLUMNS.index("started")] = entry.started or None
     return tuple(row)

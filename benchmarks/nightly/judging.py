@@ -90,7 +90,8 @@ class Judge:
 
     def _series(self, latest: FinishedRun, cell: Cell) -> Series:
         of_cell = [parse_condition(f"suite={self._suite.name}"), parse_condition(f"cell={cell.name}")]
-        same = [parse_condition(f"backend={latest.backend}"), parse_condition(f"model={latest.model}")]
+        work = latest.benchmark
+        same = [parse_condition(f"backend={work.backend}"), parse_condition(f"model={work.model}")]
         own, *others = self._indexes
         replayed = [entry for index in others for entry in index.select(same)]
         across = self._suite.baseline_across

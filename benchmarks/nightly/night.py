@@ -156,11 +156,11 @@ def _withhold(judged: Judged, cell_runs: CellRuns, baseline: Sequence[str]) -> J
     """
     deciding = [one for one in cell_runs.reruns or () if one.status == "valid"] or [cell_runs.entry]
     before = [past.entry for past in cell_runs.series.nights if past.entry.run_id in baseline]
-    moving = [[one for one in runs if one.settling == "still moving"] for runs in (deciding, before)]
+    moving = [[one for one in runs if one.window.settling == "still moving"] for runs in (deciding, before)]
     now, then = (2 * len(some) > len(runs) for some, runs in zip(moving, (deciding, before), strict=True))
     if now == then or judged.verdict not in (Verdict.SAME, Verdict.BETTER, Verdict.WORSE):
         return judged
-    off = statistics.median([one.median_off_percent or 0.0 for one in moving[0 if now else 1]]) or 0.0
+    off = statistics.median([one.window.median_off_percent or 0.0 for one in moving[0 if now else 1]]) or 0.0
     if judged.verdict is not Verdict.SAME and 0 < off < abs(judged.effect_percent or 0.0):
         return judged
     who = "the latest run" if now else "the baseline"

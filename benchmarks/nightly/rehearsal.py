@@ -7,15 +7,13 @@ These runs have no folder, so no history can hold them.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from benchmarks.errors import RequestError
 from benchmarks.nightly import night as gate
 from benchmarks.nightly import series
 from benchmarks.nightly.report_text import NO_VERDICT, change_text, value_text, verdict_text
 from benchmarks.nightly.suites import CONTROLLED, Cell, Watched
 from benchmarks.nightly.values import CellReport, NightReport
-from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.text import columns
 
 MARK = "rehearsed"
@@ -122,7 +120,7 @@ def rehearsal_text(suite: str, real: FinishedRun, whence: str, played: Sequence[
 
 
 def _scaled(run: FinishedRun, percent: float, **named: str) -> FinishedRun:
-    slower, seconds, speed = 1 + percent / 100, run.seconds_per_step, run.tokens_per_second_per_gpu
+    slower, seconds, speed = 1 + percent / 100, run.metrics.seconds_per_step, run.metrics.tokens_per_second_per_gpu
     seconds, speed = seconds and seconds * slower, speed and speed / slower
-    changed = replace(run, seconds_per_step=seconds, tokens_per_second_per_gpu=speed, path="", reasons=[])
-    return replace(changed, role="night", **named)
+    figures = {"seconds_per_step": seconds, "tokens_per_second_per_gpu": speed}
+    return changed(run, **figures, path="", reasons=[], role="night", **named)

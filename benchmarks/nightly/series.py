@@ -33,7 +33,7 @@ class Series(NamedTuple):
 
 def night_of(entry: FinishedRun) -> str:
     """Return the night of a run. A run that no suite has started is its own night."""
-    return entry.night or entry.started.replace("-", "").replace(":", "")
+    return entry.labels.night or entry.started.replace("-", "").replace(":", "")
 
 
 def series(
@@ -49,16 +49,16 @@ def series(
     `own` are runs of the suite's folder, `replayed` runs of other folders (--history). A replayed run counts if it is
     of the same suite and cell, or of the same benchmark.
     """
-    own_cell = [entry for entry in own if (entry.suite, entry.cell) == (suite, cell)]
+    own_cell = [entry for entry in own if _is_of(entry, suite, cell)]
     known = {entry.run_id for entry in own_cell} | {latest.run_id}
-    benchmark = latest.identity.get("benchmark")
+    benchmark = latest.origin.identity.get("benchmark")
     others = [
         entry
         for entry in replayed
-        if (entry.suite, entry.cell) == (suite, cell) or entry.identity.get("benchmark") == benchmark
+        if _is_of(entry, suite, cell) or entry.origin.identity.get("benchmark") == benchmark
     ]
     runs = [*own_cell, *(entry for entry in others if entry.run_id not in known)]
-    runs = [one for one in runs if one.role in (None, "night")]
+    runs = [one for one in runs if one.labels.role in (None, "night")]
     earlier = {night: entry for night, entry in _by_night(runs).items() if night < night_of(latest)}
     kinds = [kind for kind in identity.KINDS if kind not in across]
     nights = [
@@ -67,6 +67,10 @@ def series(
     ]
     comparable = [past.entry for past in nights if past.entry.status == "valid" and not past.entry.slowed_by]
     return Series(nights, changes(comparable[-1], latest, kinds) if comparable else [])
+
+
+def _is_of(entry: FinishedRun, suite: str, cell: str) -> bool:
+    return (entry.labels.suite, entry.labels.cell) == (suite, cell)
 
 
 def _by_night(runs: Iterable[FinishedRun]) -> dict[str, FinishedRun]:
@@ -90,7 +94,7 @@ def left_out_points(found: Series) -> list[NightPoint]:
         NightPoint(
             night=past.night,
             run_id=past.entry.run_id,
-            value=past.entry.seconds_per_step or 0.0,
+            value=past.entry.metrics.seconds_per_step or 0.0,
             used_as="left out",
             why=past.left_out,
         )

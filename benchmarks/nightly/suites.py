@@ -65,7 +65,7 @@ class Watched(NamedTuple):
 
 def value_of(entry: FinishedRun, metric: Metric) -> float | None:
     """A run's value of a metric, above 0; None where the run has none. The excess is judged as mean over median."""
-    value: float | None = getattr(entry, metric.name)
+    value: float | None = getattr(entry.metrics, metric.name)
     if value is not None and metric.name == EXCESS:
         value += 1
     return value if value is not None and 0 < value < float("inf") else None

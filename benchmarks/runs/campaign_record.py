@@ -28,7 +28,8 @@ def end_text(result: FinishedRun | None) -> str:
         return "ended and left no result"
     if result.status != "valid":
         return f"{result.status}: {reasons_text(result.reasons)}"
-    return "valid" if result.seconds_per_step is None else f"valid, {seconds_text(result.seconds_per_step)}/step"
+    seconds = result.metrics.seconds_per_step
+    return "valid" if seconds is None else f"valid, {seconds_text(seconds)}/step"
 
 
 def write_record(path: Path, record: Value, what: str) -> None:

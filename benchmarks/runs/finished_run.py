@@ -5,6 +5,7 @@ Stepmark wrote, and that lacks what came later, is read as well. What cannot be 
 figures follow from the raw files is for launch/verify.py to say.
 """
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -17,33 +18,26 @@ from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import SCHEMA_VERSION
 from benchmarks.runs import identity
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
-from benchmarks.values import BenchmarkName, Parallelism, Seconds, Settling
+from benchmarks.values import BenchmarkName, Parallelism, Seconds, Settling, Value
 
-READING = 4  # what a row means: higher, and every index is made anew
+READING = 5  # what a row means: higher, and every index is made anew
 RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue, or was cut off
 
 
-class FinishedRun(BenchmarkName, frozen=True, kw_only=True):
-    """A run's result, benchmark and provenance, as far as many runs are looked at together.
+class RunBenchmark(BenchmarkName, frozen=True, kw_only=True):
+    """What was asked for."""
 
-    A figure that is None is null in result.json, where the reason stands; or there is no result yet.
-    """
-
-    run_id: str
-    path: str  # relative to the folder with the runs
-    started: str  # UTC, such as 2026-11-22T03:45:11Z: from the name that the run was given
-    status: Literal["valid", "invalid", "failed", "running"]
     site: str
-    host: str | None = None  # where the launcher ran, or the job's first node
     parallelism: str
     steps: int
     window: str
-    counted: int = 0
-    settled: bool = False
-    settling: Settling = "not judged"
-    median_off_percent: float | None = None  # how far its drift may put the median off
     profile: str = "none"
     pgle: str = "off"
+
+
+class RunMetrics(Value, frozen=True):
+    """The metrics of a run; null in result.json, or without a result yet: None."""
+
     seconds_per_step: Seconds | None = None  # the median
     seconds_low: Seconds | None = None  # its 95% interval
     seconds_high: Seconds | None = None
@@ -51,31 +45,107 @@ class FinishedRun(BenchmarkName, frozen=True, kw_only=True):
     excess: float | None = None
     tokens_per_second: float | None = None
     tokens_per_second_per_gpu: float | None = None
-    mfu_percent: float | None = None  # the first of result.json: which one, the next three say
-    mfu_convention: str | None = None
-    mfu_precision: str | None = None
-    mfu_peak_tflops: float | None = None
     last_loss: float | None = None
     memory_bytes: float | None = None  # the most that a device held (GPU), or the host (CPU)
+
+
+class RunMfu(Value, frozen=True):
+    """The first MFU of result.json."""
+
+    percent: float | None = None
+    convention: str | None = None
+    precision: str | None = None
+    peak_tflops: float | None = None
+
+
+class RunWindow(Value, frozen=True):
+    """The steps that count."""
+
+    counted: int = 0
+    first_step: int | None = None
+    settled: bool = False
+    settling: Settling = "not judged"
+    median_off_percent: float | None = None  # how far its drift may put the median off
+
+
+class RunOrigin(Value, frozen=True):
+    """Where a run comes from. `identity` holds what the nights of a baseline share, by kind: a digest or a name."""
+
+    identity: dict[str, str]
+    identity_text: dict[str, str] = {}  # the same in words, to compare with another run's
+    host: str | None = None  # where the launcher ran, or the job's first node
     version: str | None = None  # of Stepmark
     commit: str | None = None  # of the checkout that ran it
+    changed_files: int | None = None  # of that checkout, against its commit
+
+
+class RunLabels(Value, frozen=True):
+    """What the user or a suite calls a run."""
+
     tags: list[str] = []
     suite: str | None = None
     cell: str | None = None
     night: str | None = None
     role: str | None = None  # night or rerun
+
+
+class FinishedRun(Value, frozen=True):
+    """A run's result, benchmark and provenance, as far as commands that read many runs need them."""
+
+    run_id: str
+    path: str  # relative to the folder with the runs
+    started: str  # UTC, such as 2026-11-22T03:45:11Z: from the name that the run was given
+    status: Literal["valid", "invalid", "failed", "running"]
+    benchmark: RunBenchmark
+    origin: RunOrigin
+    labels: RunLabels = RunLabels()
+    window: RunWindow = RunWindow()
+    metrics: RunMetrics = RunMetrics()
+    mfu: RunMfu = RunMfu()
+    reasons: list[str] = []
     not_comparable: list[str] = []
     slowed_by: float = 0.0
-    # What the nights of a baseline share, by kind (benchmark, environment, machine): a digest or a name.
-    identity: dict[str, str]
-    reasons: list[str] = []
-    # The same in words, to be held beside another run's; of benchmark the first digits of its digest.
-    identity_text: dict[str, str] = {}
-    changed_files: int | None = None  # of that checkout, against its commit
-    first_step: int | None = None  # that counts
     pgle_applied: bool | None = None  # None: it was off, or the result does not say
     pgle_reason: str = ""
-    null_because: dict[str, str] = {}  # figure -> why it is None
+    null_because: dict[str, str] = {}  # metric -> why it is None
+
+
+_GROUPS: dict[str, type[Value]] = {
+    "benchmark": RunBenchmark,
+    "metrics": RunMetrics,
+    "mfu": RunMfu,
+    "window": RunWindow,
+    "origin": RunOrigin,
+    "labels": RunLabels,
+}
+# The name of a field in filters, in CSV and in SOURCES -> where the field is.
+FIELDS: dict[str, tuple[str, ...]] = {
+    **{name: (name,) for name in FinishedRun.__struct_fields__ if name not in _GROUPS},
+    **{
+        f"mfu_{name}" if group == "mfu" else name: (group, name)
+        for group, kind in _GROUPS.items()
+        for name in kind.__struct_fields__
+    },
+}
+
+
+def field_of(run: FinishedRun, name: str) -> Any:
+    """Return a field by its name in FIELDS."""
+    return functools.reduce(getattr, FIELDS[name], run)
+
+
+def finished_run(fields: Mapping[str, Any]) -> FinishedRun:
+    """Make a run from fields by their names in FIELDS. msgspec.ValidationError if one does not fit."""
+    nested: dict[str, Any] = {group: {} for group in _GROUPS}
+    for name, value in fields.items():
+        *groups, last = FIELDS[name]
+        (nested[groups[0]] if groups else nested)[last] = value
+    return msgspec.convert(nested, FinishedRun)
+
+
+def changed(run: FinishedRun, **fields: Any) -> FinishedRun:
+    """Return the run with other values of some fields, by their names in FIELDS."""
+    return finished_run({name: field_of(run, name) for name in FIELDS} | fields)
 
 
 # Where the fields stand that are taken as they are: the keys to follow in each file; of a list, a number chooses. One
@@ -138,7 +208,7 @@ def read_finished_run(folder: RunFolder, relative_path: str) -> FinishedRun:
     if result is not None:
         row |= _checked(folder, RESULT, lambda data: _of_result(folder, data, benchmark, row), result)
     try:
-        return msgspec.convert({**row, "started": started_of(row["run_id"])}, FinishedRun)
+        return finished_run({**row, "started": started_of(row["run_id"])})
     except msgspec.ValidationError as error:
         raise _damaged(folder, f"its files cannot be read: {error}") from None
 
@@ -271,8 +341,9 @@ def _layout(parallelism: Mapping[str, int]) -> str:
 
 def changes(before: FinishedRun, after: FinishedRun, kinds: Sequence[str] = identity.KINDS) -> list[str]:
     """What of two runs' identities differs: "environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"."""
+    was, now = before.origin, after.origin
     return [
-        f"{kind}: {before.identity_text.get(kind, 'unknown')} -> {after.identity_text.get(kind, 'unknown')}"
+        f"{kind}: {was.identity_text.get(kind, 'unknown')} -> {now.identity_text.get(kind, 'unknown')}"
         for kind in kinds
-        if before.identity.get(kind) != after.identity.get(kind)
+        if was.identity.get(kind) != now.identity.get(kind)
     ]

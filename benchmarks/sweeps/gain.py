@@ -85,14 +85,14 @@ def _why_not(arm: CellRuns, repeat: int) -> str | None:
     run = arm.counted.get(repeat)
     if run is None:
         return dict(arm.others).get(repeat, "not started")
-    if not run.seconds_per_step:
+    if not run.metrics.seconds_per_step:
         return f"{run.run_id} has no speed: {run.null_because.get('seconds_per_step', 'unknown')}"
     return None
 
 
 def _pair(repeat: int, base: CellRuns, arm: CellRuns) -> Pair:
     one, other = base.counted[repeat], arm.counted[repeat]
-    seconds, way_seconds = one.seconds_per_step or math.nan, other.seconds_per_step or math.nan
+    seconds, way_seconds = one.metrics.seconds_per_step or math.nan, other.metrics.seconds_per_step or math.nan
     return Pair(
         repeat=repeat,
         base_run=one.run_id,

@@ -141,10 +141,10 @@ def scaling_kind(scales: Sequence[Scale]) -> ScalingKind:
 
 def _point(cell: CellRuns, base: CellRuns) -> Point:
     scale, runs = cell.scale, list(cell.counted.values())
-    conventions = [f"{run.mfu_convention} of {run.mfu_precision} peak" for run in runs if run.mfu_percent is not None]
+    conventions = [f"{run.mfu.convention} of {run.mfu.precision} peak" for run in runs if run.mfu.percent is not None]
     figures = {
-        "seconds_per_step": _spread([run.seconds_per_step for run in runs]),
-        "mfu_percent": _spread([run.mfu_percent for run in runs]),
+        "seconds_per_step": _spread([run.metrics.seconds_per_step for run in runs]),
+        "mfu_percent": _spread([run.mfu.percent for run in runs]),
         "efficiency": _efficiency(cell, base),
     }
     reasons = {
@@ -159,9 +159,9 @@ def _point(cell: CellRuns, base: CellRuns) -> Point:
         layout=scale.layout,
         runs=cell.wanted,
         valid=len(runs),
-        settled=sum(run.settled for run in runs),
+        settled=sum(run.window.settled for run in runs),
         **figures,
-        tokens_per_second=_spread([run.tokens_per_second for run in runs]),
+        tokens_per_second=_spread([run.metrics.tokens_per_second for run in runs]),
         tokens_per_second_per_gpu=_speed(cell),
         mfu_convention=conventions[0] if conventions else None,
         null_because={name: reasons[name] for name, spread in figures.items() if spread is None},
@@ -184,7 +184,7 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
 
 
 def _speed(cell: CellRuns) -> Spread | None:
-    return _spread([run.tokens_per_second_per_gpu for run in cell.counted.values()])
+    return _spread([run.metrics.tokens_per_second_per_gpu for run in cell.counted.values()])
 
 
 def _efficiency(cell: CellRuns, base: CellRuns) -> Spread | None:
@@ -199,8 +199,8 @@ def _efficiency(cell: CellRuns, base: CellRuns) -> Spread | None:
 
 def settling_notes(runs: Sequence[FinishedRun], of: str, moving_also: str = "", short_also: str = "") -> list[str]:
     """How many of the runs had not settled, and what follows; the last two say more of that."""
-    moving = [run.median_off_percent or 0.0 for run in runs if run.settling == "still moving"]
-    short = sum(not run.settled for run in runs) - len(moving)
+    moving = [run.window.median_off_percent or 0.0 for run in runs if run.window.settling == "still moving"]
+    short = sum(not run.window.settled for run in runs) - len(moving)
     notes = []
     if moving:
         off = f"their medians may be off by up to {max(moving):.2g}%{moving_also}"

@@ -82,8 +82,8 @@ def test_a_run_that_a_launcher_still_writes_is_not_judged(words: tuple[str, ...]
 @pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name)
 def test_history_has_a_row_of_each(stored: Path) -> None:
     row, result = read_finished_run(RunFolder(stored), stored.name), RunFolder(stored).stored_result()
-    assert (row.version, row.status, row.run_id) == ("0.12.0", "valid", result.run_id)
-    assert row.seconds_per_step == result.seconds_per_step.median
+    assert (row.origin.version, row.status, row.run_id) == ("0.12.0", "valid", result.run_id)
+    assert row.metrics.seconds_per_step == result.seconds_per_step.median
 
 
 @pytest.mark.parametrize(

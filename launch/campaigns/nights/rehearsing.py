@@ -59,7 +59,7 @@ def _of_newest_night(suite: Suite, cells: Sequence[Cell], output_dir: Path) -> _
 
 def _can_be_scaled(run: FinishedRun) -> bool:
     comparable = run.status == "valid" and not run.not_comparable and not run.slowed_by
-    return comparable and run.seconds_per_step is not None
+    return comparable and run.metrics.seconds_per_step is not None
 
 
 def _made_now(suite: Suite, cells: Sequence[Cell], site: Site, runner_in: Callable[[Path], Runner]) -> _Real:

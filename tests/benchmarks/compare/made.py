@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.compare.runs import Chosen, ComparedRun, PairPlace, read_run
 from benchmarks.compare.values import Comparison, Difference
 from benchmarks.measuring.utilisation import Mfu
-from benchmarks.runs.finished_run import FinishedRun, read_finished_run
+from benchmarks.runs.finished_run import FinishedRun, changed, read_finished_run
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
 from benchmarks.telemetry.gpu import GpuTelemetry, SlowGpu
 
@@ -98,7 +98,7 @@ def figure(found: Comparison, name: str) -> Difference:
 
 def entry(run_id: str, seconds: float, **changes: Any) -> FinishedRun:
     """The real run as the index has it."""
-    return msgspec.structs.replace(
+    return changed(
         REAL_ENTRY, **{"run_id": run_id, "seconds_per_step": seconds, "identity": {"benchmark": "one"}, **changes}
     )
 

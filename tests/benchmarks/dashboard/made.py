@@ -2,26 +2,25 @@
 
 from typing import Any
 
-import msgspec
-
 from benchmarks.nightly.values import MetricJudgement, NightPoint, NightReport
-from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.runs.finished_run import FinishedRun, changed, finished_run
 from tests.benchmarks.pages import samples
 
-PLAIN = FinishedRun(
-    run_id="", path="", started="", status="valid", backend="jax", engine="maxtext", model="llama2_tiny",
-    task="pretrain", dtype="bf16", hardware="cpu", gpus=1, nodes=1, site="local", host="here",
-    parallelism="one device", sequence_length=128, global_batch_size=2, steps=50, window="steady", counted=40,
-    seconds_per_step=0.01, seconds_mean=0.0101, excess=0.01, tokens_per_second=25600.0,
-    tokens_per_second_per_gpu=25600.0, last_loss=6.0, commit="0123456789abcdef", identity={},
-)  # fmt: skip
+PLAIN = finished_run({
+    "run_id": "", "path": "", "started": "", "status": "valid", "backend": "jax", "engine": "maxtext",
+    "model": "llama2_tiny", "task": "pretrain", "dtype": "bf16", "hardware": "cpu", "gpus": 1, "nodes": 1,
+    "site": "local", "host": "here", "parallelism": "one device", "sequence_length": 128, "global_batch_size": 2,
+    "steps": 50, "window": "steady", "counted": 40, "seconds_per_step": 0.01, "seconds_mean": 0.0101, "excess": 0.01,
+    "tokens_per_second": 25600.0, "tokens_per_second_per_gpu": 25600.0, "last_loss": 6.0,
+    "commit": "0123456789abcdef", "identity": {},
+})  # fmt: skip
 
 
 def entry(number: int = 0, **changes: Any) -> FinishedRun:
     """The `number`-th run: a day later than the one before."""
     started = f"2026-11-{number + 1:02d}T00:00:00Z"
     name = f"202611{number + 1:02d}T000000Z-jax-{number:04x}"
-    return msgspec.structs.replace(PLAIN, **{"run_id": name, "path": name, "started": started, **changes})
+    return changed(PLAIN, **{"run_id": name, "path": name, "started": started, **changes})
 
 
 def judgement(values: dict[str, float], since: str | None = None, **others: Any) -> MetricJudgement:

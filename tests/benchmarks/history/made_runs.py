@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.runs.finished_run import FinishedRun, finished_run
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
 from jax_backend import BACKEND
@@ -127,4 +127,4 @@ def an_entry(**changes: Any) -> FinishedRun:
         "commit": "a1b2c3d4", "tags": [], "suite": None, "cell": None, "night": None, "role": None,
         "not_comparable": [], "slowed_by": 0.0, "identity": {}, "reasons": [],
     }  # fmt: skip
-    return FinishedRun(**(base | changes))
+    return finished_run(base | changes)

@@ -67,7 +67,7 @@ def test_new_changed_and_removed_runs_are_seen(opened: Opened, results: Path) ->
     shutil.rmtree(results / "20261120T000000Z-bf16")
     index = opened()
     assert ids(index) == ["20261121T000000Z-fp8", "20261122T000000Z-bf16", "20261123T000000Z-new"]
-    assert index.select([parse_condition("dtype=fp8")])[0].seconds_per_step == 9.0
+    assert index.select([parse_condition("dtype=fp8")])[0].metrics.seconds_per_step == 9.0
     assert index.read_anew == 2
 
 
@@ -77,7 +77,7 @@ def test_a_folder_that_was_changed_just_now_is_looked_at_again(opened: Opened, r
     opened()
     text = (path / RESULT).read_text().replace('"median": 1.5', '"median": 2.5')
     (path / RESULT).write_text(text)  # in place: the folder's time stays
-    assert opened().select([parse_condition("run=new")])[0].seconds_per_step == 2.5
+    assert opened().select([parse_condition("run=new")])[0].metrics.seconds_per_step == 2.5
 
 
 def test_runs_one_level_deeper(opened: Opened, results: Path) -> None:
@@ -230,7 +230,7 @@ def test_runs_that_end_while_others_open_the_index_are_all_there(tmp_path: Path,
     index = Index(results, database)
     entries = index.select()
     assert len(entries) == 100
-    assert sorted({entry.seconds_per_step for entry in entries}) == [1.5 + number for number in range(25)]
+    assert sorted({entry.metrics.seconds_per_step for entry in entries}) == [1.5 + number for number in range(25)]
     assert index.problems() == []
     assert all(notes == [] for _, notes, _ in seen)  # no reader was thrown back on its own memory
     assert {reason for _, _, reasons in seen for reason in reasons} <= {"a damaged run: benchmark.json is missing"}

@@ -29,23 +29,24 @@ def test_a_row_says_what_the_files_say(tmp_path: Path) -> None:
     entry = entry_of(folder.path)
     assert entry.run_id == folder.run_id == entry.path
     assert entry.started == "2026-11-22T03:45:11Z"
-    assert (entry.status, entry.model, entry.dtype, entry.gpus) == ("valid", "llama2_tiny", "bf16", 1)
-    assert entry.seconds_per_step == result.seconds_per_step.median
-    assert (entry.seconds_low, entry.seconds_high) == tuple(result.seconds_per_step.ci95 or (None, None))
-    assert (entry.counted, entry.settled, entry.window) == (result.window.counted, result.window.settled, "steady")
-    assert entry.tokens_per_second == result.tokens_per_second
-    assert entry.last_loss == result.loss.last
-    assert entry.global_batch_size == benchmark.global_batch_size
-    assert (entry.version, entry.commit, entry.host) == ("0.12.0", "a1" * 20, "here")
-    assert entry.parallelism == "one device"
-    assert entry.mfu_percent is None
+    work, metrics = entry.benchmark, entry.metrics
+    assert (entry.status, work.model, work.dtype, work.gpus) == ("valid", "llama2_tiny", "bf16", 1)
+    assert metrics.seconds_per_step == result.seconds_per_step.median
+    assert [metrics.seconds_low, metrics.seconds_high] == result.seconds_per_step.ci95
+    assert (entry.window.counted, entry.window.settled) == (result.window.counted, result.window.settled)
+    assert metrics.tokens_per_second == result.tokens_per_second
+    assert metrics.last_loss == result.loss.last
+    assert (work.window, work.global_batch_size) == ("steady", benchmark.global_batch_size)
+    assert (entry.origin.version, entry.origin.commit, entry.origin.host) == ("0.12.0", "a1" * 20, "here")
+    assert entry.benchmark.parallelism == "one device"
+    assert entry.mfu.percent is None
 
 
 def test_a_run_without_a_result_is_running(tmp_path: Path) -> None:
     path = quick_run(tmp_path, "20261122T034511Z-x", nightly=NIGHTLY)
     (path / RESULT).unlink()
     entry = entry_of(path)
-    assert (entry.status, entry.seconds_per_step, entry.suite) == ("running", None, "smoke")
+    assert (entry.status, entry.metrics.seconds_per_step, entry.labels.suite) == ("running", None, "smoke")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_other_work_is_another_benchmark_and_nothing_else_is(
 ) -> None:
     one, two = quick_run(tmp_path, "one"), quick_run(tmp_path, "two")
     changed(two, BENCHMARK, change)
-    assert (entry_of(one).identity["benchmark"] != entry_of(two).identity["benchmark"]) == other
+    assert (entry_of(one).origin.identity["benchmark"] != entry_of(two).origin.identity["benchmark"]) == other
 
 
 def test_another_lock_file_image_or_variable_of_the_site_is_another_environment(tmp_path: Path) -> None:
@@ -121,21 +122,21 @@ def test_another_lock_file_image_or_variable_of_the_site_is_another_environment(
     image = {"name": "nemo", "image": "nvcr.io/nvidia/nemo:25.04", "file_bytes": "7", "file_written": "2026-01-01"}
     changed(two, PROVENANCE, {"environment": image})
     first = entry_of(two)
-    assert "nemo:25.04 (7 bytes of 2026-01-01)" in first.identity_text["environment"]
+    assert "nemo:25.04 (7 bytes of 2026-01-01)" in first.origin.identity_text["environment"]
     changed(two, PROVENANCE, {"environment": image | {"file_bytes": "8"}})
-    assert entry_of(two).identity["environment"] != first.identity["environment"]
+    assert entry_of(two).origin.identity["environment"] != first.origin.identity["environment"]
     known = image | {"image_digest": "ends-sha256:0123456789ab" + "0" * 52}
     changed(two, PROVENANCE, {"environment": known})
     first = entry_of(two)
-    assert first.identity_text["environment"].startswith("nvcr.io/nvidia/nemo:25.04 (0123456")
+    assert first.origin.identity_text["environment"].startswith("nvcr.io/nvidia/nemo:25.04 (0123456")
     changed(two, PROVENANCE, {"environment": known | {"file_written": "2026-02-02"}})  # the same file, copied
-    assert entry_of(two).identity["environment"] == first.identity["environment"]
+    assert entry_of(two).origin.identity["environment"] == first.origin.identity["environment"]
     changed(two, PROVENANCE, {"environment": known | {"image_digest": "ends-sha256:" + "f" * 64}})
-    assert entry_of(two).identity["environment"] != first.identity["environment"]
+    assert entry_of(two).origin.identity["environment"] != first.origin.identity["environment"]
     site = to_builtins(RunFolder(one).benchmark().site) | {"environment": {"NCCL_IB_HCA": "mlx5"}}
     changed(one, BENCHMARK, {"site": site})
-    assert entry_of(one).identity["environment"] != before.identity["environment"]
-    assert entry_of(one).identity["benchmark"] == before.identity["benchmark"]
+    assert entry_of(one).origin.identity["environment"] != before.origin.identity["environment"]
+    assert entry_of(one).origin.identity["benchmark"] == before.origin.identity["benchmark"]
 
 
 def test_a_machine_is_this_host_here_and_the_site_on_a_cluster(tmp_path: Path) -> None:
@@ -146,8 +147,8 @@ def test_a_machine_is_this_host_here_and_the_site_on_a_cluster(tmp_path: Path) -
     for path in (one, two):
         changed(path, BENCHMARK, {"site": cluster})
     changed(two, RESULT, {"attempts": [{"nodes": "n[3-4]"}]})
-    assert entry_of(one).identity["machine"] == entry_of(two).identity["machine"]
-    assert (entry_of(one).host, entry_of(two).host) == (None, "n3")
-    assert "processor" not in entry_of(one).identity_text["machine"]
+    assert entry_of(one).origin.identity["machine"] == entry_of(two).origin.identity["machine"]
+    assert (entry_of(one).origin.host, entry_of(two).origin.host) == (None, "n3")
+    assert "processor" not in entry_of(one).origin.identity_text["machine"]
     changed(two, PROVENANCE, {"worker": [{"rank": 0, "device_kind": "NVIDIA H200"}]})
-    assert entry_of(one).identity["machine"] != entry_of(two).identity["machine"]
+    assert entry_of(one).origin.identity["machine"] != entry_of(two).origin.identity["machine"]

@@ -7,6 +7,7 @@ from benchmarks.nightly.night import Memory, control_moves, exit_code, grant, ju
 from benchmarks.nightly.report_text import could_not_see, night_notes
 from benchmarks.nightly.suites import METRICS, Watched
 from benchmarks.nightly.values import MetricJudgement, Suspicion
+from benchmarks.runs.finished_run import changed
 from benchmarks.verdict import Verdict
 from tests.benchmarks.nightly.nights_made import (
     CELL,
@@ -186,7 +187,7 @@ def test_what_could_not_be_seen_is_said_of_every_cell_that_has_a_baseline() -> N
 
 
 def settling(state: str, baseline: str, off: float | None, tonight_off: float = 1.5) -> MetricJudgement:
-    past = [replace(one, settling=baseline, median_off_percent=off) for one in history()]
+    past = [changed(one, settling=baseline, median_off_percent=off) for one in history()]
     now = tonight(1.02, past, settling=state, median_off_percent=tonight_off)
     runs = [replace(now.entry, run_id=f"rerun-{n}") for n in range(3)]
     return judge_cell(now._replace(reruns=runs), GATED, NO_MEMORY)[0].judgements[0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.compare.intervals import of_pairs, percent
-from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.sweeps import gain
 from benchmarks.sweeps.gain import Gain
 from benchmarks.sweeps.scaling import CellRuns
@@ -17,7 +17,7 @@ from tests.benchmarks.sweeps.test_scaling import result, scale
 
 
 def run(name: str, seconds: float | None, **changes: Any) -> FinishedRun:
-    return msgspec.structs.replace(result(scale(1), seconds), run_id=name, **changes)
+    return changed(result(scale(1), seconds), run_id=name, **changes)
 
 
 def off(*seconds: float | None, **changes: Any) -> CellRuns:

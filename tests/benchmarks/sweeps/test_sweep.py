@@ -10,7 +10,7 @@ from benchmarks.compare.admission import interleaved
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, UnknownName
 from benchmarks.request.resolve import Request, requests_of, resolve
-from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark
@@ -41,7 +41,7 @@ def with_runs(of: Sweep, *runs: tuple[str, int, int]) -> Sweep:
 
 
 def outcome(status: str) -> FinishedRun:
-    return msgspec.structs.replace(result(scale(1), 0.1), status=status, reasons=[] if status == "valid" else ["why"])
+    return changed(result(scale(1), 0.1), status=status, reasons=[] if status == "valid" else ["why"])
 
 
 # --- cells --------------------------------------------------------------------------------------

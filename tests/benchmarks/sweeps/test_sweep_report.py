@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Checked, Sweep, SweepRun
 from benchmarks.sweeps.sweep_report import report_of, table_text
@@ -24,7 +24,7 @@ def ran(of: Sweep, **changes: Any) -> tuple[Sweep, dict[str, FinishedRun | None]
         name = f"{slot.cell}-{slot.repeat}"
         runs.append(SweepRun(run_id=name, cell=slot.cell, repeat=slot.repeat, started=float(place)))
         seconds = TO_DO[way] * (1 + slot.repeat / 10)
-        results[name] = msgspec.structs.replace(
+        results[name] = changed(
             result(scale(1), seconds), run_id=name, pgle_applied=None if way == "off" else True, **changes
         )
     return msgspec.structs.replace(of, runs=runs), results
