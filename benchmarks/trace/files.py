@@ -11,7 +11,7 @@ from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 
 XPLANE, REPORT, SQLITE = ".xplane.pb", ".nsys-rep", ".sqlite"
 NCCL_LOG = re.compile(r"nccl-.*\.log")
-TRACE = re.compile(r".*\.(?:xplane\.pb|nsys-rep|sqlite)|nccl-.*\.log")
+TRACE = re.compile(rf".*\.(?:xplane\.pb|nsys-rep|sqlite)|{NCCL_LOG.pattern}")
 ATTEMPT = re.compile(r"attempt-(\d+)")
 RANK = re.compile(r"rank-(\d+)")
 # As benchmarks/request/profiling.py names a rank's report: ..._JOB_NODE_LOCAL, or ..._JOB_nodeN_rankR
@@ -23,7 +23,6 @@ NO_CALLS = (
     "container or on the nodes, or the run did not come so far"
 )
 SUMMARISE = "python launch/report.py trace"
-EXAMPLE = f"{SUMMARISE} results/RUN"
 PROFILED_RUN = "python launch/run.py --backend=jax --model=llama2_tiny --profile=xplane"
 
 
@@ -58,11 +57,20 @@ class Found(NamedTuple):
 def find_traces(place: Path) -> Found:
     """Of several attempts the last whose measured phase has traces, of several profiles in it the last."""
     if not place.exists():
-        raise RequestError("there is no such file or folder", where=str(place), next_command=EXAMPLE)
+        example = f"{SUMMARISE} results/RUN"
+        raise RequestError("there is no such file or folder", where=str(place), next_command=example)
     paths = [place] if place.is_file() else sorted(place.rglob("*"))
     spots = {path: _spot_of(path) for path in paths if TRACE.fullmatch(path.name) and path.is_file()}
     named = _spot_of(place)
-    run = _the_run({spot.run for spot in (*spots.values(), named) if spot.run}, place)
+    runs = {spot.run for spot in (*spots.values(), named) if spot.run}
+    if len(runs) > 1:
+        raise RequestError(
+            f"{len(runs)} runs below this folder have traces",
+            where=str(place),
+            why="one at a time is summarised",
+            next_command=f"{SUMMARISE} {shlex.quote(str(max(runs)))}",
+        )
+    run = next((RunFolder(path) for path in runs), None)
     if not spots:
         raise _no_trace(place, run)
     measured = None
@@ -100,17 +108,6 @@ def find_traces(place: Path) -> Found:
     )
 
 
-def _the_run(runs: set[Path], place: Path) -> RunFolder | None:
-    if len(runs) > 1:
-        raise RequestError(
-            f"{len(runs)} runs below this folder have traces",
-            where=str(place),
-            why="one at a time is summarised",
-            next_command=f"{SUMMARISE} {shlex.quote(str(max(runs)))}",
-        )
-    return next((RunFolder(path) for path in runs), None)
-
-
 def _spot_of(path: Path) -> Spot:
     """Through a link, where the file it leads to lies."""
     whole = path.resolve()
@@ -141,18 +138,11 @@ def labels(found: Found, tasks_per_node: int | None) -> dict[Path, str]:
 
 
 def _no_trace(place: Path, run: RunFolder | None) -> RequestError:
-    why = f"no *{XPLANE}, *{REPORT}, *{SQLITE} or nccl-*.log"
-    with contextlib.suppress(StepmarkError):
-        profile = run.benchmark().profile if run else ""
-        if profile:
-            why = f"it ran with --profile={profile}, and may have ended before the profiler wrote anything"
-        if profile == "none":
-            why = "no profiler ran with it (--profile=none)"
-        if profile == "nccl":
-            why = NO_CALLS
-    return RequestError(
-        "there is no trace here" if run is None else "the run has no trace",
-        where=str(place),
-        why=why,
-        next_command=PROFILED_RUN,
-    )
+    what, why = "there is no trace here", f"no *{XPLANE}, *{REPORT}, *{SQLITE} or nccl-*.log"
+    if run is not None:
+        what = "the run has no trace"
+        with contextlib.suppress(StepmarkError):
+            profile = run.benchmark().profile
+            ended_early = f"it ran with --profile={profile}, and may have ended before the profiler wrote anything"
+            why = {"none": "no profiler ran with it (--profile=none)", "nccl": NO_CALLS}.get(profile, ended_early)
+    return RequestError(what, where=str(place), why=why, next_command=PROFILED_RUN)

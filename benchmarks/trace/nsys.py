@@ -10,14 +10,14 @@ none by itself, and then the whole capture is taken.
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
 from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import Operation
-from benchmarks.trace.trace import Collected, Trace, dropped_notes
+from benchmarks.trace.trace import Collector, Trace
 
 KERNELS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -26,8 +26,11 @@ GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"  # a whole CUDA graph, where its kern
 RANGES = "NVTX_EVENTS"
 STRINGS = "StringIds"
 HOST = "TARGET_INFO_SYSTEM_ENV"
+PLACE = ("start", "end", "deviceId")
 MODULE = re.compile(r"(?:TSL:)?XlaModule:#(?:[^#]*,)?hlo_module=([^,#]+)")
 PICOSECONDS = 1000  # in a nanosecond
+
+Row = tuple[object, ...]
 
 
 def read_nsys(path: Path) -> Trace:
@@ -35,7 +38,7 @@ def read_nsys(path: Path) -> Trace:
     try:
         uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"  # no lock, no journal beside it
         with closing(sqlite3.connect(uri, uri=True)) as database:
-            return _Reading(database, path).trace()
+            return _trace(database, path)
     except (sqlite3.DatabaseError, OverflowError) as error:  # a damaged number may be no time
         raise RequestError(
             f"{path.name} cannot be read as an export of Nsight Systems: {error}",
@@ -45,85 +48,68 @@ def read_nsys(path: Path) -> Trace:
         ) from None
 
 
-class _Reading:
-    """One database while it is read."""
-
-    def __init__(self, database: sqlite3.Connection, path: Path) -> None:
-        self._database = database
-        self._path = path
-        tables = database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-        self._tables = {str(name) for (name,) in tables}
-        self._strings: dict[int, str] = {}
-        self._operations: dict[Operation, int] = {}
-        self._devices: dict[str, Collected] = {}
-        self.notes: list[str] = []
-
-    def trace(self) -> Trace:
-        if not self._tables & {STRINGS, RANGES, MEMCPY, *KERNELS}:
-            raise sqlite3.DatabaseError("it has none of its tables")
-        self._strings = {_whole(number): str(value) for number, value in self._rows(STRINGS, ("id", "value"))}
-        module, launches = self._training_module()
-        self._read_devices(module)
-        if not any(device.begins for device in self._devices.values()):
-            self.notes.append("nothing was recorded on a GPU")
-        host = {str(name): str(value) for name, value in self._rows(HOST, ("name", "value"))}
-        return Trace(
-            host=host.get("Hostname", self._path.stem),
-            operations=list(self._operations),
-            instructions=[None] * len(self._operations),
-            devices=[
-                self._devices[name].device(name) for name in sorted(self._devices) if self._devices[name].begins
-            ],
-            marks=[],
-            notes=[*self.notes, *dropped_notes(self._devices.values())],
-            launches=launches,
+def _trace(database: sqlite3.Connection, path: Path) -> Trace:
+    if not any(_columns(database, table) for table in (STRINGS, RANGES, MEMCPY, *KERNELS)):
+        raise sqlite3.DatabaseError("it has none of its tables")
+    strings = {_whole(number): str(value) for number, value in _rows(database, STRINGS, "id", "value")}
+    ranges = _rows(database, RANGES, "start", "end", "text", "textId", "globalTid")
+    module, launches = _training_module(ranges, strings)
+    found, notes = Collector(), []
+    for table in KERNELS:
+        for start, end, device, *names in _rows(database, table, *PLACE, "demangledName", "shortName"):
+            name = next(filter(None, (strings.get(_whole(number)) for number in names)), "unnamed kernel")
+            _add(found, (start, end, device), Operation(name, module=module))
+    graph = Operation("CUDA graph", module=module)
+    for table, operation in (
+        (MEMCPY, Operation("[CUDA memcpy]")),
+        (MEMSET, Operation("[CUDA memset]")),
+        (GRAPHS, graph),
+    ):
+        for place in _rows(database, table, *PLACE):
+            _add(found, place, operation)
+    if graphs := len(list(_rows(database, GRAPHS, *PLACE))):
+        notes.append(
+            f"{graphs} CUDA graphs are known as a whole only, and count as other compute "
+            "(nsys --cuda-graph-trace=node records their kernels)"
         )
+    if not found.has_rows:
+        notes.append("nothing was recorded on a GPU")
+    hosts = (str(value) for name, value in _rows(database, HOST, "name", "value") if name == "Hostname")
+    return found.trace(next(hosts, path.stem), notes, launches=launches)
 
-    def _rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[object, ...]]:
-        """The rows of a table; None for a column it does not have, nothing where there is no such table."""
-        if table not in self._tables:
-            return iter(())
-        there = {str(row[1]) for row in self._database.execute(f'PRAGMA table_info("{table}")')}
-        chosen = ", ".join(f'"{column}"' if column in there else "NULL" for column in columns)
-        return self._database.execute(f'SELECT {chosen} FROM "{table}"')
 
-    def _training_module(self) -> tuple[str, int]:
-        """The program whose launches take longest, and how often one thread launched it; without XLA, none."""
-        seconds: Counter[str] = Counter()
-        launches: Counter[tuple[str, object]] = Counter()
-        for start, end, text, number, thread in self._rows(RANGES, ("start", "end", "text", "textId", "globalTid")):
-            match = MODULE.search(str(text) if text is not None else self._strings.get(_whole(number), ""))
-            if match and end is not None:
-                seconds[match[1]] += _whole(end) - _whole(start)
-                launches[match[1], thread] += 1
-        if not seconds:
-            return "", 0
-        module = seconds.most_common(1)[0][0]
-        return module, max(count for (name, _), count in launches.items() if name == module)
+def _columns(database: sqlite3.Connection, table: str) -> set[str]:
+    """Return the columns that a table has; none where there is no such table."""
+    return {str(row[1]) for row in database.execute(f'PRAGMA table_info("{table}")')}
 
-    def _read_devices(self, module: str) -> None:
-        columns = ("start", "end", "deviceId", "demangledName", "shortName")
-        for table in KERNELS:
-            for start, end, device, long_name, short_name in self._rows(table, columns):
-                name = self._strings.get(_whole(long_name)) or self._strings.get(_whole(short_name), "unnamed kernel")
-                self._add(start, end, device, Operation(kernel=name, module=module))
-        for start, end, device in self._rows(MEMCPY, ("start", "end", "deviceId")):
-            self._add(start, end, device, Operation("[CUDA memcpy]"))
-        for start, end, device in self._rows(MEMSET, ("start", "end", "deviceId")):
-            self._add(start, end, device, Operation("[CUDA memset]"))
-        graphs = list(self._rows(GRAPHS, ("start", "end", "deviceId")))
-        for start, end, device in graphs:
-            self._add(start, end, device, Operation(kernel="CUDA graph", module=module))
-        if graphs:
-            self.notes.append(
-                f"{len(graphs)} CUDA graphs are known as a whole only, and count as other compute "
-                "(nsys --cuda-graph-trace=node records their kernels)"
-            )
 
-    def _add(self, start: object, end: object, device: object, operation: Operation) -> None:
-        number = self._operations.setdefault(operation, len(self._operations))
-        row = self._devices.setdefault(f"GPU {_whole(device)}", Collected())
-        row.add(_whole(start) * PICOSECONDS, _whole(end) * PICOSECONDS, number)
+def _rows(database: sqlite3.Connection, table: str, *columns: str) -> Iterator[Row]:
+    """Return the rows of a table; None for a column it does not have, nothing where there is no such table."""
+    there = _columns(database, table)
+    if not there:
+        return iter(())
+    chosen = ", ".join(f'"{column}"' if column in there else "NULL" for column in columns)
+    return database.execute(f'SELECT {chosen} FROM "{table}"')
+
+
+def _training_module(ranges: Iterable[Row], strings: dict[int, str]) -> tuple[str, int]:
+    """The program whose launches take longest, and how often one thread launched it; without XLA, none."""
+    seconds: Counter[str] = Counter()
+    launches: Counter[tuple[str, object]] = Counter()
+    for start, end, text, number, thread in ranges:
+        match = MODULE.search(str(text) if text is not None else strings.get(_whole(number), ""))
+        if match and end is not None:
+            seconds[match[1]] += _whole(end) - _whole(start)
+            launches[match[1], thread] += 1
+    if not seconds:
+        return "", 0
+    module = seconds.most_common(1)[0][0]
+    return module, max(count for (name, _), count in launches.items() if name == module)
+
+
+def _add(found: Collector, place: Row, operation: Operation) -> None:
+    start, end, device = map(_whole, place)
+    found.add(f"GPU {device}", start * PICOSECONDS, end * PICOSECONDS, operation)
 
 
 def _whole(value: object) -> int:

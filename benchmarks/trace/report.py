@@ -5,7 +5,7 @@ The place is a run folder, a profiler's file, or any folder that holds some. Not
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from benchmarks.trace.files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find
 from benchmarks.trace.kinds import read_kinds
 from benchmarks.trace.nccl import NcclCalls, read_calls
 from benchmarks.trace.nsys import read_nsys
-from benchmarks.trace.summary import DeviceTimes, HostSummary, StepWindow, mean_times, summarise
+from benchmarks.trace.summary import DeviceTimes, HostSummary, mean_times, summarise
 from benchmarks.trace.xplane import read_xplane
 from benchmarks.values import PROFILER, Benchmark, Step, Value
 
@@ -86,7 +86,8 @@ def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
     run = _read_run(found.run, found.attempt or 1, notes) if found.run else None
     files = list(_read_files(found, run, export))
     nccl = read_calls((path.stem, _lines(path)) for path in found.nccl_logs) if found.nccl_logs else None
-    mean = mean_of(files)
+    means = [file.summary.mean for file in files if file.summary is not None]
+    mean = mean_times(means, "all") if means else None
     if not found.of(REPORT) and mean is None and (nccl is None or not nccl.rows):
         first = files[0] if files else None
         raise RequestError(
@@ -111,28 +112,19 @@ def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
     )
 
 
-def mean_of(files: Sequence[TraceFile]) -> DeviceTimes | None:
-    means = [file.summary.mean for file in files if file.summary is not None]
-    return mean_times(means, "all") if means else None
-
-
 def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
     """`steps` as steps.jsonl has them, of the rank that was profiled; None where no step can be compared."""
     window = summary.window
-    clock = _clock_seconds(window, steps)
+    timed = {step.step: step.seconds for step in steps if step.seconds is not None}
+    first, last = window.first_step, window.last_step
+    same = [seconds for number, seconds in timed.items() if first and last and first <= number <= last]
+    profiled = [step.seconds for step in steps if step.seconds is not None and step.excluded_because == PROFILER]
+    # The mean over the same steps; without their numbers, the median of those that were profiled.
+    clock = statistics.mean(same) if same else statistics.median(profiled)
     if window.is_whole_trace or not clock:
         return None
     theirs = summary.mean.seconds_per_step
     return Comparison(trace_seconds_per_step=theirs, clock_seconds_per_step=clock, difference=theirs / clock - 1)
-
-
-def _clock_seconds(window: StepWindow, steps: Iterable[Step]) -> float | None:
-    """The mean over the same steps; without their numbers, the median of those that were profiled."""
-    timed = [step for step in steps if step.seconds is not None]
-    first, last = window.first_step, window.last_step
-    same = [step.seconds or 0.0 for step in timed if first and last and first <= step.step <= last]
-    profiled = [step.seconds or 0.0 for step in timed if step.excluded_because == PROFILER]
-    return sum(same) / len(same) if same else statistics.median(profiled)
 
 
 # --- reading ------------------------------------------------------------------------------------

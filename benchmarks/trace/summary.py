@@ -6,17 +6,20 @@ up to the step time. Collectives that have a moment for themselves are exposed c
 long each kind was at work in all, whatever ran beside it. A collective's time holds the wait for the slowest device.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import COLLECTIVE, IDLE, KINDS, Kind, Kinds
-from benchmarks.trace.steps import common_steps, find_steps
-from benchmarks.trace.trace import Device, Intervals, Trace, shares, union, within
+from benchmarks.trace.trace import Device, Mark, Numbers, Trace
 from benchmarks.values import Profiling, Value
 
 PICOSECONDS = 1e12
+NOT_WHOLE, DISTURBED = "not whole in the trace", "the profiler's start or stop is in them"
 
 
 class StepWindow(Value, frozen=True):
@@ -99,20 +102,16 @@ def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindo
             is_whole_trace=profiling is None,
         )
         return window, [(int(one.begins.min()), int(one.ends.max())) for one in trace.devices]
-    numbers = common_steps(found)
+    numbers = found.common()
     if not numbers:
-        steps = min(len(ends.ends) for ends in found.by_device) - 1
-        left_out = {"not whole in the trace": 1}
-        window = StepWindow(how=found.how, first_step=None, last_step=None, steps=steps, left_out=left_out)
-        return window, [(ends.ends[0], ends.ends[steps]) for ends in found.by_device]
+        steps = min(map(len, found.ends)) - 1
+        window = StepWindow(how=found.how, first_step=None, last_step=None, steps=steps, left_out={NOT_WHOLE: 1})
+        return window, [(ends[0], ends[steps]) for ends in found.ends]
     # The profiler's start and stop take time: they fall into the first step and the last two.
     undisturbed = range(profiling.start_step + 1, profiling.stop_step - 1) if profiling else []
     used = [step for step in numbers if step in undisturbed] or numbers
-    recorded = {step for ends in found.by_device for step in ends.steps} | {mark.step for mark in trace.marks}
-    left_out = {
-        "not whole in the trace": len(recorded - set(numbers)),
-        "the profiler's start or stop is in them": len(numbers) - len(used),
-    }
+    recorded = {*itertools.chain(*found.numbers), *(mark.step for mark in trace.marks)}
+    left_out = {NOT_WHOLE: len(recorded - {*numbers}), DISTURBED: len(numbers) - len(used)}
     window = StepWindow(
         how=found.how,
         first_step=used[0],
@@ -120,34 +119,43 @@ def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindo
         steps=len(used),
         left_out={why: count for why, count in left_out.items() if count},
     )
-    first_and_last = [(ends.steps.index(used[0]), ends.steps.index(used[-1])) for ends in found.by_device]
     return window, [
-        (ends.ends[first - 1], ends.ends[last])
-        for ends, (first, last) in zip(found.by_device, first_and_last, strict=True)
+        (ends[steps.index(used[0]) - 1], ends[steps.index(used[-1])])
+        for steps, ends in zip(found.numbers, found.ends, strict=True)
     ]
 
 
 def _device_times(host: str, device: Device, span: Span, steps: int, kind_of: Sequence[Kind]) -> DeviceTimes:
     place = {kind: number for number, kind in enumerate(KINDS)}
-    numbers = np.array([place.get(kind, -1) for kind in kind_of])[device.operation]
-    work = [
-        union([within(Intervals(device.begins[rows], device.ends[rows]), *span)])
-        for rows in (numbers == number for number in range(len(KINDS)))
-    ]
+    kinds = np.array([place.get(kind, -1) for kind in kind_of])[device.operation]
+    wall, work = _picoseconds_by_kind(np.clip(device.begins, *span), np.clip(device.ends, *span), kinds, span)
     of_a_step = PICOSECONDS * steps
     wall_seconds: dict[str, float] = {
-        kind: share / of_a_step for kind, share in zip(KINDS, shares(work), strict=True)
+        kind: float(n) / of_a_step for kind, n in zip((*KINDS, IDLE), wall, strict=True)
     }
-    window_seconds = (span[1] - span[0]) / of_a_step
     return DeviceTimes(
         host=host,
         device=device.name,
         devices=1,
-        seconds_per_step=window_seconds,
-        wall_seconds={**wall_seconds, IDLE: window_seconds - sum(wall_seconds.values())},
-        work_seconds={kind: moments.total() / of_a_step for kind, moments in zip(KINDS, work, strict=True)},
+        seconds_per_step=(span[1] - span[0]) / of_a_step,
+        wall_seconds=wall_seconds,
+        work_seconds={kind: float(n) / of_a_step for kind, n in zip(KINDS, work, strict=True)},
         exposed_communication_seconds=wall_seconds[COLLECTIVE],
     )
+
+
+def _picoseconds_by_kind(begins: Numbers, ends: Numbers, kinds: Numbers, span: Span) -> tuple[Numbers, Numbers]:
+    """Return the time of each kind and of idling, each moment for one of them; and the time of each kind in all."""
+    edges = np.unique(np.concatenate([begins, ends, span]))
+    lengths = np.diff(edges)
+    at_work = []
+    for kind in range(len(KINDS)):
+        begun, ended = (np.searchsorted(edges, moments[kinds == kind]) for moments in (begins, ends))
+        running = np.bincount(begun, minlength=len(edges)) - np.bincount(ended, minlength=len(edges))
+        at_work.append(np.cumsum(running)[:-1] > 0)
+    first = np.argmax([*at_work, np.ones(len(lengths), dtype=bool)], axis=0)
+    wall = np.bincount(first, weights=lengths, minlength=len(KINDS) + 1)
+    return wall, np.array([lengths[moments].sum() for moments in at_work])
 
 
 def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
@@ -166,3 +174,76 @@ def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
         work_seconds={kind: mean([row.work_seconds[kind] for row in rows]) for kind in KINDS},
         exposed_communication_seconds=mean([row.exposed_communication_seconds for row in rows]),
     )
+
+
+# --- where steps end ------------------------------------------------------------------------------
+#
+# A step ends on a device when the training program's last operation that occurs once a step has ended. Our own clock
+# sees that too: it waits for the step's loss. So step k is the time from that end in the execution before to the one
+# in its own. The host's marks in an xplane say how many steps there are; with Nsight Systems, the launches do.
+#
+# The numbers come from the host's marks in order. An execution that was under way when the profiler began has no
+# mark. If there are more executions than marks, the first ones are such.
+
+
+class Steps(NamedTuple):
+    """When steps ended on each device, in order. The first has no beginning in the trace, so it is not whole."""
+
+    how: str
+    numbers: list[list[int | None]]  # None: the trace does not number them
+    ends: list[list[int]]
+
+    def common(self) -> list[int]:
+        """The numbers of the steps that are whole on every device."""
+        whole = [{step for step in steps[1:] if step is not None} for steps in self.numbers]
+        return sorted(set.intersection(*whole)) if whole else []
+
+
+def find_steps(trace: Trace) -> Steps | None:
+    """None: nothing in the trace tells one step from another."""
+    module = _training_module(trace)
+    if module is None:
+        return None
+    expected = len(trace.marks) or trace.launches
+    found = [_ends(trace, device, module, expected) for device in trace.devices]
+    if any(len(ends) < 2 for ends in found):
+        return None
+    numbers = [_numbers(trace.marks, ends) for ends in found]
+    return Steps(f"between the ends of {module} on the device", numbers, found)
+
+
+def _training_module(trace: Trace) -> str | None:
+    """The program that takes most of the devices' time."""
+    seconds: Counter[str] = Counter()
+    for device in trace.devices:
+        spent = np.bincount(device.operation, device.ends - device.begins, minlength=len(trace.operations))
+        for operation, picoseconds in zip(trace.operations, spent, strict=True):
+            seconds[operation.module] += int(picoseconds)
+    del seconds[""]
+    return seconds.most_common(1)[0][0] if seconds else None
+
+
+def _ends(trace: Trace, device: Device, module: str, expected: int) -> list[int]:
+    """The ends of one operation that occurs as often as there are steps, give or take one that was cut."""
+    within = np.array([operation.module == module for operation in trace.operations])
+    rows = within[device.operation]
+    numbers, ends = device.operation[rows], device.ends[rows]
+    counts = np.bincount(numbers, minlength=len(trace.operations))
+    for wanted in (expected, expected - 1, expected + 1):
+        if wanted >= 2 and (counts == wanted).any():
+            once = counts[numbers] == wanted
+            last = numbers[once][np.argmax(ends[once])]
+            return sorted(int(end) for end in ends[numbers == last])
+    return []
+
+
+def _numbers(marks: Sequence[Mark], ends: Sequence[int]) -> list[int | None]:
+    """The step that each end belongs to."""
+    if not marks:
+        return [None] * len(ends)
+    unmarked = max(0, len(ends) - len(marks))
+    while any(end < mark.begin for end, mark in zip(ends[unmarked:], marks, strict=False)):
+        unmarked += 1  # nothing ends before it was begun
+    first = marks[0].step
+    numbers = [first - unmarked + place for place in range(min(unmarked, len(ends)))]
+    return [*numbers, *(mark.step for mark in marks[: len(ends) - unmarked])]

@@ -1,9 +1,9 @@
 """A trace as values, whichever profiler wrote it: what each device did when, and the marks of the steps. Pure."""
 
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,52 +12,7 @@ import numpy.typing as npt
 from benchmarks.trace.kinds import Instruction, Operation
 
 Numbers = npt.NDArray[np.int64]
-Indices = npt.NDArray[np.int32]
-
-
-# --- intervals: sets of moments, in whole picoseconds ---------------------------------------------
-
-
-class Intervals(NamedTuple):
-    """From each beginning to its end. Sorted and without overlap where `union` made them."""
-
-    begins: Numbers
-    ends: Numbers
-
-    def total(self) -> int:
-        return int((self.ends - self.begins).sum())
-
-
-NOTHING = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-
-
-def union(pieces: Sequence[Intervals]) -> Intervals:
-    """The moments that lie in any of them."""
-    begins = np.concatenate([NOTHING.begins, *(piece.begins for piece in pieces)])
-    ends = np.concatenate([NOTHING.ends, *(piece.ends for piece in pieces)])
-    if not len(begins):
-        return NOTHING
-    order = np.argsort(begins, kind="stable")
-    begins, ends = begins[order], np.maximum.accumulate(ends[order])
-    first = np.concatenate([[True], begins[1:] > ends[:-1]])  # begins after all before it have ended
-    last = np.concatenate([first[1:], [True]])
-    return Intervals(begins[first], ends[last])
-
-
-def within(moments: Intervals, begin: int, end: int) -> Intervals:
-    """The part between two moments."""
-    begins, ends = np.maximum(moments.begins, begin), np.minimum(moments.ends, end)
-    kept = ends > begins
-    return Intervals(begins[kept], ends[kept])
-
-
-def shares(ranked: Sequence[Intervals]) -> list[int]:
-    """How much each set has for itself where every moment belongs to the first set that holds it."""
-    totals = [union(ranked[:count]).total() for count in range(len(ranked) + 1)]
-    return [after - before for before, after in pairwise(totals)]
-
-
-# --- the trace --------------------------------------------------------------------------------------
+Programs = Mapping[str, Mapping[str, Instruction]]  # module -> instruction's name -> what its HLO says of it
 
 
 class Mark(NamedTuple):
@@ -67,14 +22,13 @@ class Mark(NamedTuple):
     begin: int
 
 
-@dataclass(frozen=True)
-class Device:
-    """The operations of one device: row i of every array is one of them."""
+class Device(NamedTuple):
+    """The operations of one device: row i of every column is one of them."""
 
     name: str
     begins: Numbers  # picoseconds of the trace
     ends: Numbers
-    operation: Indices  # in Trace.operations
+    operation: Numbers  # its number in Trace.operations
 
 
 @dataclass(frozen=True)
@@ -85,37 +39,51 @@ class Trace:
     operations: list[Operation]
     instructions: list[Instruction | None]  # of each operation, where the trace holds its program
     devices: list[Device]
-    marks: list[Mark]
-    launches: int = 0  # of the training program, where the host marks no steps
-    notes: list[str] = field(default_factory=list)
+    marks: Sequence[Mark]
+    launches: int  # of the training program, where the host marks no steps
+    notes: list[str]
 
 
-class Collected:
-    """The rows of one device while a trace is read."""
+class Collector:
+    """The table of a trace while it is read: the rows of each device."""
 
     def __init__(self) -> None:
-        self.begins, self.ends = array("q"), array("q")  # a list of numbers would take five times the room
-        self.operation = array("i")
-        self.dropped = 0
+        self._operations: dict[Operation, int] = {}
+        # begin, end and operation of each row; a list of numbers would take five times the room
+        self._rows: dict[str, array[int]] = defaultdict(lambda: array("q"))
+        self._dropped = 0
 
-    def add(self, begin: int, end: int, operation: int) -> None:
-        """An operation that ends before it begins is only counted."""
+    @property
+    def has_rows(self) -> bool:
+        return bool(self._rows)
+
+    def add(self, device: str, begin: int, end: int, operation: Operation) -> None:
+        """Add a row; an operation that ends before it begins is only counted."""
         if end < begin:
-            self.dropped += 1
+            self._dropped += 1
             return
-        self.begins.append(begin)
-        self.ends.append(end)
-        self.operation.append(operation)
+        self._rows[device].extend((begin, end, self._operations.setdefault(operation, len(self._operations))))
 
-    def device(self, name: str) -> Device:
-        return Device(
-            name,
-            np.array(self.begins, dtype=np.int64),
-            np.array(self.ends, dtype=np.int64),
-            np.array(self.operation, dtype=np.int32),
+    def trace(
+        self,
+        host: str,
+        notes: list[str],
+        marks: Sequence[Mark] = (),
+        launches: int = 0,
+        programs: Programs | None = None,
+    ) -> Trace:
+        """All that was added; the devices are in the order of their numbers."""
+        known = programs or {}
+        dropped = f"{self._dropped} operations that end before they begin are left out"
+        by_number = sorted(self._rows, key=lambda name: (name.split()[0], int(name.split()[1])))
+        return Trace(
+            host=host,
+            operations=list(self._operations),
+            instructions=[known.get(one.module, {}).get(one.hlo_op) for one in self._operations],
+            devices=[
+                Device(name, *np.array(self._rows[name], dtype=np.int64).reshape(-1, 3).T) for name in by_number
+            ],
+            marks=marks,
+            launches=launches,
+            notes=[*notes, *([dropped] if self._dropped else [])],
         )
-
-
-def dropped_notes(collected: Iterable[Collected]) -> list[str]:
-    dropped = sum(one.dropped for one in collected)
-    return [f"{dropped} operations that end before they begin are left out"] if dropped else []

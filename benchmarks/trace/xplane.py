@@ -14,9 +14,12 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
 from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import UNCOUNTED, Instruction, Operation
-from benchmarks.trace.trace import Collected, Mark, Trace, dropped_notes
+from benchmarks.trace.trace import Collector, Mark, Trace
 
 DEVICE_PLANE = re.compile(r"/device:([A-Z]+):(\d+)")
 HOST_PLANE = "/host:CPU"
@@ -38,13 +41,8 @@ Program = Mapping[str, Instruction]  # by the instruction's name
 
 def read_xplane(data: bytes, path: PurePath) -> Trace:
     """The trace of one host; `path` says where it is from, in messages."""
-    from google.protobuf.message import DecodeError
-
     try:
-        reading = _Reading(messages()["XSpace"].FromString(data), path)
-        if not reading.planes:
-            raise DecodeError("it holds none of a profiler's planes")
-        return reading.trace()
+        return _Reading(messages()["XSpace"].FromString(data), path).trace()
     except (DecodeError, OverflowError):  # lines are parsed as they are read; a damaged number may be no time
         raise RequestError(
             f"{path.name} cannot be read as an xplane trace",
@@ -87,44 +85,32 @@ class _Reading:
     """One file while it is read."""
 
     def __init__(self, space: Any, path: PurePath) -> None:
-        self._hosts = list(space.hostnames) or [path.name.removesuffix(".xplane.pb")]
-        self.notes = [f"the profiler says: {text}" for text in (*space.errors, *space.warnings)]
-        self.planes: list[_Plane] = []
+        self._host = next(iter(space.hostnames), path.name.removesuffix(".xplane.pb"))
+        self._notes = [f"the profiler says: {text}" for text in (*space.errors, *space.warnings)]
+        self._planes: dict[str, list[_Plane]] = {}
         while space.planes:  # each is let go of as soon as it is parsed
             plane = _Plane(messages()["XPlane"].FromString(space.planes.pop(0)))
             if plane.name in (HOST_PLANE, PROGRAMS_PLANE, TIMES_PLANE) or DEVICE_PLANE.fullmatch(plane.name):
-                self.planes.append(plane)
-        self._operations: dict[Operation, int] = {}
-        self._devices: dict[str, Collected] = {}
+                self._planes.setdefault(plane.name, []).append(plane)
+        if not self._planes:
+            raise DecodeError("it holds none of a profiler's planes")
+        self._found = Collector()
         self._marks: dict[str, list[Mark]] = {}
-        self._start_ns = 0
+        times = self._planes.get(TIMES_PLANE, [])
+        self._start_ns = max((plane.number(b"profile_start_time") for plane in times), default=0)
 
     def trace(self) -> Trace:
-        for plane in self.planes:
-            if plane.name == TIMES_PLANE:
-                self._start_ns = plane.number(b"profile_start_time")
-        for plane in self.planes:
-            match = DEVICE_PLANE.fullmatch(plane.name)
-            if match:
-                self._read_device(plane, self._devices.setdefault(f"{match[1]} {match[2]}", Collected()))
-        on_host = not any(collected.begins for collected in self._devices.values())
-        for plane in self.planes:
-            if plane.name == HOST_PLANE:
-                self._read_host(plane, on_host)
+        for name, planes in self._planes.items():
+            if match := DEVICE_PLANE.fullmatch(name):
+                for plane in planes:
+                    self._read_device(plane, f"{match[1]} {match[2]}")
+        on_host = not self._found.has_rows
+        for plane in self._planes.get(HOST_PLANE, []):
+            self._read_host(plane, on_host)
         programs = self._programs()
         marks = max(self._marks.values(), key=len, default=[])
-        return Trace(
-            host=self._hosts[0],
-            operations=list(self._operations),
-            instructions=[programs.get(one.module, {}).get(one.hlo_op) for one in self._operations],
-            devices=[
-                self._devices[device].device(device)
-                for device in sorted(self._devices, key=_natural)
-                if self._devices[device].begins
-            ],
-            marks=sorted(marks, key=lambda mark: mark.begin),
-            notes=[*self.notes, *dropped_notes(self._devices.values())],
-        )
+        by_time = sorted(marks, key=lambda mark: mark.begin)
+        return self._found.trace(self._host, self._notes, marks=by_time, programs=programs)
 
     def _line_begin(self, line: Any) -> int:
         """In picoseconds of the trace."""
@@ -133,17 +119,16 @@ class _Reading:
 
     def _programs(self) -> dict[str, Program]:
         """By the module's name; of programs of one name, the one with the most instructions (the others are tiny)."""
-        from google.protobuf.message import DecodeError
-
         found: dict[str, Program] = {}
-        for plane in self.planes:
-            wanted = plane.stat_ids.get(b"Hlo Proto")
-            entries = plane.event_metadata if plane.name == PROGRAMS_PLANE and wanted is not None else []
-            for data in (s.bytes_value for e in entries for s in e.value.stats if s.metadata_id == wanted):
+        for plane in self._planes.get(PROGRAMS_PLANE, []):
+            wanted = plane.stat_ids.get(b"Hlo Proto", -1)
+            for data in (
+                s.bytes_value for e in plane.event_metadata for s in e.value.stats if s.metadata_id == wanted
+            ):
                 try:
                     module, program = read_program(data)
                 except DecodeError:
-                    self.notes.append(
+                    self._notes.append(
                         "a program in the trace cannot be read: its fusions are classified by their names"
                     )
                     continue
@@ -151,42 +136,31 @@ class _Reading:
                     found[module] = program
         return found
 
-    # --- devices with planes of their own ---
-
-    def _read_device(self, plane: _Plane, device: Collected) -> None:
+    def _read_device(self, plane: _Plane, device: str) -> None:
+        """A device with a plane: its streams, or its lines of operations."""
         lines = list(plane.lines())
         streams = [line for line in lines if line.name.startswith(STREAM)]
-        for line in streams or [line for line in lines if line.name in OPERATION_LINES]:
-            self._read_stream(plane, line, device)
-
-    def _read_stream(self, plane: _Plane, line: Any, device: Collected) -> None:
         op_id, module_id = plane.stat_ids.get(b"hlo_op", -1), plane.stat_ids.get(b"hlo_module", -1)
-        on_stream = line.name.startswith(STREAM)
-        start = self._line_begin(line)
-        for event in line.events:
-            kernel = plane.event_names.get(event.metadata_id, b"").decode(errors="replace")
-            hlo_op = module = ""
-            for stat in event.stats:
-                if stat.metadata_id == op_id:
-                    hlo_op = plane.text(stat)
-                elif stat.metadata_id == module_id:
-                    module = plane.text(stat)
-            if not on_stream:
-                hlo_op = kernel = hlo_op or kernel
-            begin = start + event.offset_ps
-            device.add(begin, begin + event.duration_ps, self._operation(Operation(kernel, hlo_op, module)))
-
-    def _operation(self, operation: Operation) -> int:
-        return self._operations.setdefault(operation, len(self._operations))
-
-    # --- the host: the marks of the steps, and the operations of a CPU ---
+        for line in streams or [line for line in lines if line.name in OPERATION_LINES]:
+            start = self._line_begin(line)
+            for event in line.events:
+                kernel = plane.event_names.get(event.metadata_id, b"").decode(errors="replace")
+                known = {s.metadata_id: plane.text(s) for s in event.stats if s.metadata_id in (op_id, module_id)}
+                hlo_op, module = known.get(op_id, ""), known.get(module_id, "")
+                if not streams:
+                    hlo_op = kernel = hlo_op or kernel
+                begin = start + event.offset_ps
+                self._found.add(device, begin, begin + event.duration_ps, Operation(kernel, hlo_op, module))
 
     def _read_host(self, plane: _Plane, with_operations: bool) -> None:
-        """An operation of a CPU lasts until its end event, also where its thread had let go of it long before."""
+        """The marks of the steps, and the operations of a CPU.
+
+        An operation of a CPU lasts until its end event, also where its thread had let go of it long before.
+        """
         op, module, ordinal, producer, consumer, step = (plane.stat_ids.get(name, -1) for name in HOST_STATS)
         ordinary = {key for key, name in plane.event_names.items() if name.startswith(PYTHON)}
         ending = {key for key, name in plane.event_names.items() if name.startswith(END)}
-        rows: list[tuple[int, int, int, int, int]] = []  # begin, end, operation, device, producer
+        rows: list[tuple[str, int, int, Operation, int]] = []  # device, begin, end, operation, producer
         ends: dict[int, int] = {}
         for line in plane.lines():
             start = self._line_begin(line)
@@ -200,20 +174,13 @@ class _Reading:
                         ends[_number(stats[consumer])] = begin
                 elif with_operations and op in stats:
                     name, of = plane.text(stats[op]), plane.text(stats[module]) if module in stats else ""
-                    operation = self._operation(Operation(name, name, of))
-                    place = _number(stats.get(ordinal)), _number(stats.get(producer), -1)
-                    rows.append((begin, begin + event.duration_ps, operation, *place))
+                    device, begun_by = f"CPU {_number(stats.get(ordinal))}", _number(stats.get(producer), -1)
+                    rows.append((device, begin, begin + event.duration_ps, Operation(name, name, of), begun_by))
                 elif step in stats:
                     name = plane.event_names[event.metadata_id].decode(errors="replace")
                     self._marks.setdefault(name, []).append(Mark(_number(stats[step]), begin))
-        for begin, end, operation, device, begun_by in rows:
-            collected = self._devices.setdefault(f"CPU {device}", Collected())
-            collected.add(begin, max(end, ends.get(begun_by, end)), operation)
-
-
-def _natural(name: str) -> tuple[str, int]:
-    kind, _, number = name.rpartition(" ")
-    return kind, int(number)
+        for device, begin, end, operation, begun_by in rows:
+            self._found.add(device, begin, max(end, ends.get(begun_by, end)), operation)
 
 
 # --- the programs inside a trace: of every HLO instruction, what tells its kind --------------------
@@ -240,27 +207,23 @@ class _Inside:
     """The opcodes that a computation holds, those of what it calls included."""
 
     def __init__(self, module: Any) -> None:
-        self._computations = {computation.id: computation for computation in module.computations}
+        self._instructions = {computation.id: computation.instructions for computation in module.computations}
         self._known: dict[int, frozenset[str]] = {}
 
     def of(self, instruction: Any) -> frozenset[str]:
-        called = [self._of_computation(number) for number in instruction.called_computation_ids]
-        return frozenset().union(*called)
+        return frozenset().union(*map(self._of_computation, instruction.called_computation_ids))
 
     def _of_computation(self, number: int) -> frozenset[str]:
         if number not in self._known:
             self._known[number] = frozenset()  # HLO does not call itself; a damaged one shall not hang
-            computation = self._computations.get(number)
-            instructions = computation.instructions if computation is not None else []
-            own = {instruction.opcode for instruction in instructions if _is_work(instruction)}
-            self._known[number] = frozenset(own).union(*map(self.of, instructions))
+            found: set[str] = set()
+            for one in self._instructions.get(number, []):
+                scalar = not one.shape.dimensions and not one.shape.tuple_shapes
+                if one.opcode not in UNCOUNTED and (not scalar or one.opcode in REDUCING):
+                    found.add(one.opcode)
+                found |= self.of(one)
+            self._known[number] = frozenset(found)
         return self._known[number]
-
-
-def _is_work(instruction: Any) -> bool:
-    shape = instruction.shape
-    scalar = not shape.dimensions and not shape.tuple_shapes
-    return instruction.opcode not in UNCOUNTED and (not scalar or instruction.opcode in REDUCING)
 
 
 # --- the format -----------------------------------------------------------------------------------
@@ -303,8 +266,6 @@ _PACKAGE = "stepmark.trace"
 @cache
 def messages() -> dict[str, Any]:
     """Every message class by its name."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
     file = descriptor_pb2.FileDescriptorProto(name="stepmark/trace.proto", package=_PACKAGE, syntax="proto3")
     for message, fields in _FIELDS.items():
         described = file.message_type.add(name=message)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.configs import DEFAULT_ROOT
-from benchmarks.trace.kinds import Instruction, Kinds, Operation, read_kinds
-from benchmarks.trace.trace import Collected, Mark, Trace
+from benchmarks.trace.kinds import Kinds, Operation, read_kinds
+from benchmarks.trace.trace import Collector, Mark, Trace
 from benchmarks.trace.xplane import messages
 
 SAMPLES = Path(__file__).with_name("samples")
@@ -30,27 +30,16 @@ def kinds() -> Kinds:
 def trace_of(
     *devices: Sequence[Row],
     marks: Mapping[int, float] | None = None,
-    instructions: Mapping[str, Instruction] | None = None,
     module: str = TRAIN,
-    **fields: Any,
+    launches: int = 0,
 ) -> Trace:
     """Devices of (begin, end, name) in milliseconds."""
-    operations: dict[Operation, int] = {}
-    made = []
+    found = Collector()
     for number, rows in enumerate(devices):
-        collected = Collected()
         for begin, end, name in rows:
-            operation = operations.setdefault(Operation(name, name, module), len(operations))
-            collected.add(round(begin * MS), round(end * MS), operation)
-        made.append(collected.device(f"GPU {number}"))
-    return Trace(
-        host="n1",
-        operations=list(operations),
-        instructions=[(instructions or {}).get(one.hlo_op) for one in operations],
-        devices=made,
-        marks=[Mark(step, round(begin * MS)) for step, begin in (marks or {}).items()],
-        **fields,
-    )
+            found.add(f"GPU {number}", round(begin * MS), round(end * MS), Operation(name, name, module))
+    begins = [Mark(step, round(begin * MS)) for step, begin in (marks or {}).items()]
+    return found.trace("n1", [], marks=begins, launches=launches)
 
 
 def steps_of(count: int, *parts: tuple[float, float, str], period: float = 10) -> list[Row]:

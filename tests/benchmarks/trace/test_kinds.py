@@ -1,6 +1,8 @@
 """What kind of work an operation is: every rule knows its samples, HLO goes before names, a loop is no work."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,17 +69,10 @@ def test_kinds_in_particular(operation: Operation, instruction: Instruction | No
     assert KINDS.of(operation, instruction) == kind
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("kind: matmul\n    of: kernel\n    pattern: '('", "'(' is no pattern"),
-        ("kind: matmull\n    of: kernel\n    pattern: x", "did you mean 'matmul'"),
-        ("kind: matmul\n    of: kernal\n    pattern: x", "did you mean 'kernel'"),
-    ],
-)
-def test_a_mistake_in_the_table_is_named(tmp_path: Path, text: str, said: str) -> None:
-    rest = "samples: []\n    why: ''\n    source: ''\n"
-    (tmp_path / FILE_NAME).write_text(f"date: '2026-11-21'\nrules:\n  - {text}\n    {rest}")
+@pytest.mark.parametrize(("pattern", "said"), [("'('", "'(' is no pattern"), ("x\n    colour: red", "colour")])
+def test_a_mistake_in_the_table_is_named(tmp_path: Path, pattern: str, said: str) -> None:
+    rule = f"kind: matmul\n    of: kernel\n    pattern: {pattern}\n    samples: []\n    why: ''\n    source: ''\n"
+    (tmp_path / FILE_NAME).write_text(f"date: '2026-11-21'\nrules:\n  - {rule}")
     with pytest.raises(RequestError) as caught:
         read_kinds(tmp_path)
     assert said in str(caught.value)
@@ -86,45 +81,36 @@ def test_a_mistake_in_the_table_is_named(tmp_path: Path, text: str, said: str) -
 # --- HLO ----------------------------------------------------------------------------------------
 
 
-def hlo(*computations: tuple[int, list[tuple[str, str, list[int], list[int]]]]) -> bytes:
-    """Computations of (name, opcode, dimensions, called)."""
+def hlo(*computations: Mapping[str, tuple[Any, ...]]) -> bytes:
+    """Computations, numbered from 1, of name -> (opcode, dimensions, numbers of what it calls)."""
     program = messages()["HloProto"]()
     program.hlo_module.name = "jit_f"
-    for number, instructions in computations:
+    for number, instructions in enumerate(computations, 1):
         computation = program.hlo_module.computations.add(id=number)
-        for name, opcode, dimensions, called in instructions:
+        for name, (opcode, dimensions, *called) in instructions.items():
             made = computation.instructions.add(name=name, opcode=opcode, called_computation_ids=called)
             made.shape.dimensions.extend(dimensions)
     return bytes(program.SerializeToString())
 
 
+INNER = {"p": ("parameter", [4]), "d": ("dot", [4])}
+OUTER = {"inner": ("call", [4], 1), "add": ("add", [4])}
+INDEX = {"i": ("add", []), "c": ("compare", []), "u": ("dynamic-update-slice", [8, 4])}
+
+
 @pytest.mark.parametrize(
     ("computations", "holds"),
     [
-        # a fusion holds what its computations hold, all the way down
-        (
-            [
-                (1, [("p", "parameter", [4], []), ("d", "dot", [4], [])]),
-                (2, [("inner", "call", [4], [1]), ("add", "add", [4], [])]),
-                (3, [("fusion.1", "fusion", [4], [2])]),
-            ],
-            {"call", "dot", "add"},
+        pytest.param([INNER, OUTER, {"fusion.1": ("fusion", [4], 2)}], {"call", "dot", "add"}, id="all the way down"),
+        pytest.param(
+            [INDEX, {"fusion.1": ("fusion", [8, 4], 1)}], {"dynamic-update-slice"}, id="no index arithmetic"
         ),
-        # arithmetic on an index is no work, but a sum is
-        (
-            [
-                (1, [("i", "add", [], []), ("c", "compare", [], []), ("u", "dynamic-update-slice", [8, 4], [])]),
-                (2, [("fusion.1", "fusion", [8, 4], [1])]),
-            ],
-            {"dynamic-update-slice"},
+        pytest.param([{"s": ("reduce", [])}, {"fusion.1": ("fusion", [], 1)}], {"reduce"}, id="but a sum"),
+        pytest.param(
+            [{"f": ("fusion", [1], 1)}, {"fusion.1": ("fusion", [1], 1, 99)}], {"fusion"}, id="one that ends"
         ),
-        ([(1, [("s", "reduce", [], [])]), (2, [("fusion.1", "fusion", [], [1])])], {"reduce"}),
-        # a program that calls itself ends
-        ([(1, [("f", "fusion", [1], [1])]), (2, [("fusion.1", "fusion", [1], [1, 99])])], {"fusion"}),
     ],
 )
-def test_what_a_fusion_holds(
-    computations: list[tuple[int, list[tuple[str, str, list[int], list[int]]]]], holds: set[str]
-) -> None:
+def test_what_a_fusion_holds(computations: list[dict[str, tuple[Any, ...]]], holds: set[str]) -> None:
     name, program = read_program(hlo(*computations))
     assert (name, program["fusion.1"].holds) == ("jit_f", holds)

@@ -3,9 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.trace.nccl import CallRow, NcclCalls
-from benchmarks.trace.report import Comparison, TraceFile, TraceReport, mean_of
-from benchmarks.trace.summary import HostSummary, summarise
+from benchmarks.trace.report import Comparison, TraceFile, TraceReport
+from benchmarks.trace.summary import HostSummary, mean_times, summarise
 from benchmarks.trace.tables import report_text
 from benchmarks.trace.xplane import read_xplane
 from tests.benchmarks.trace.made import kinds, sample, steps_of, trace_of
@@ -22,8 +21,9 @@ def report_of(*summaries: HostSummary, **fields: object) -> TraceReport:
         TraceFile(path=f"/runs/r/{one.host}.xplane.pb", format="xplane", bytes=2_000_000, summary=one)
         for one in summaries
     ]
+    mean = mean_times([one.mean for one in summaries], "all") if summaries else None
     whole: dict[str, object] = {
-        "place": "/runs/r", "title": "llama", "attempt": 1, "phase": "perf", "files": files, "mean": mean_of(files),
+        "place": "/runs/r", "title": "llama", "attempt": 1, "phase": "perf", "files": files, "mean": mean,
         "comparison": None, "nccl": None, "notes": [],
     }  # fmt: skip
     return TraceReport(**{**whole, **fields})  # type: ignore[arg-type]
@@ -47,36 +47,13 @@ def test_of_many_hosts_some_are_shown_and_the_rest_counted() -> None:
         assert words in text
 
 
-COMPARED = Comparison(trace_seconds_per_step=0.010, clock_seconds_per_step=0.0101, difference=-0.0099)
-CALLS = CallRow(
-    collective="AllReduce", datatype="bfloat16", ranks=16, bytes_per_call=2_000_000, calls=32, calls_per_rank=2,
-    total_bytes=4_000_000,
-)  # fmt: skip
-UNREAD = TraceFile(path="/runs/r/a.nsys-rep", format="nsys", bytes=10, summary=None, why_not="no nsys on PATH")
-
-
-@pytest.mark.parametrize(
-    ("fields", "there"),
-    [
-        (
-            {"nccl": NcclCalls(rows=[CALLS], writers=16, calls=32, unreadable_lines=3)},
-            "AllReduce   bfloat16     16  2.00 MB             2       4.00 MB",
-        ),
-        ({"notes": ["bad \x1b[2J\r name"]}, "bad \\x1b[2J\\r name"),
-        ({"files": [UNREAD]}, "a.nsys-rep (0.0 kB): no nsys on PATH"),
-    ],
-)
-def test_what_else_is_known_has_a_row(fields: dict[str, object], there: str) -> None:
-    assert there in report_text(report_of(**fields))
+def test_notes_and_files_without_a_summary_have_a_row() -> None:
+    unread = TraceFile(path="/runs/r/a.nsys-rep", format="nsys", bytes=10, summary=None, why_not="no nsys on PATH")
+    text = report_text(report_of(files=[unread], notes=["bad \x1b[2J\r name"]))
+    assert "bad \\x1b[2J\\r name" in text
+    assert "a.nsys-rep (0.0 kB): no nsys on PATH" in text
 
 
 def test_the_step_time_is_compared_with_our_clock(summary: HostSummary) -> None:
-    assert "in the trace, 10.1 ms by our own clock (-0.99%)" in report_text(report_of(summary, comparison=COMPARED))
-
-
-def test_a_trace_without_steps_is_not_called_a_step() -> None:
-    one = summarise(trace_of([(0, 5000, "dot.1")], module=""), kinds())
-    text = report_text(report_of(one))
-    assert "where the time of the whole trace goes (ms)" in text
-    assert "in all  5 s, which is no step's time" in text
-    assert "ms a step" not in text
+    compared = Comparison(trace_seconds_per_step=0.010, clock_seconds_per_step=0.0101, difference=-0.0099)
+    assert "10.1 ms by our own clock (-0.99%)" in report_text(report_of(summary, comparison=compared))
