@@ -16,8 +16,8 @@ if not __package__:  # run as a script: in the checkout's environment
 
 import numpy as np
 
-from tests.auditing.table import markdown
 from tests.simulation import comparisons, rates
+from tests.simulation.table import markdown
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from benchmarks.compare.intervals import Interval, noise_of, of_few, of_pairs, of_sets, verdict_of
 from benchmarks.verdict import Verdict
-from tests.auditing.table import Lines, Random, at_least, at_most, share
+from tests.simulation.table import Lines, Random, at_least, at_most, share
 
 PART = "comparison"
 NOISE = 0.003  # of run medians, as logarithms

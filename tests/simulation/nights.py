@@ -12,7 +12,7 @@ from benchmarks.nightly.nights import PastNight, divide
 from benchmarks.nightly.rule import CONFIRMATIONS, judge, screen_distance
 from benchmarks.nightly.values import Suspicion
 from benchmarks.verdict import Verdict
-from tests.auditing.table import Array, Random
+from tests.simulation.table import Array, Random
 
 NOISE = 0.005  # of one run's median, all parts together
 MONTH = 30.0

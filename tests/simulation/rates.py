@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks.verdict import Verdict
-from tests.auditing.table import Lines, Random, at_least, at_most, share
 from tests.simulation.nights import NIGHTS_THAT_CHANGE, WORLDS, World, draw, verdicts
+from tests.simulation.table import Lines, Random, at_least, at_most, share
 
 SEED = 20261124
 PART = "nightly rule"
