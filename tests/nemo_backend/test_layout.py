@@ -1,8 +1,6 @@
 """Megatron's parallel sizes in common words, wherever an engine keeps them; and LoRA in NeMo's words."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.flops import ADAPTED_MATRICES
-from benchmarks.values import Benchmark, Lora, Parallelism, Scalar
+from benchmarks.values import Lora, Parallelism, Scalar
 from nemo_backend import BACKEND
 from nemo_backend.layout import PLACES, SETTINGS, SIZES, parallelism
 from nemo_backend.lora import LORA_TARGETS
@@ -19,7 +17,6 @@ from nemo_backend.mlperf_planning import LAYOUT_SETTINGS
 
 CONFIGS = Configs()
 H100, CPU = CONFIGS.hardware("h100"), CONFIGS.hardware("cpu")
-Resolve = Callable[..., Benchmark]
 
 
 @pytest.mark.parametrize("engine", PLACES)
@@ -128,21 +125,3 @@ def test_an_adapter_that_is_not_stated_whole_is_refused(missing: str) -> None:
     with pytest.raises(RequestError, match=f"{missing} is not stated") as caught:
         BACKEND.lora({name: value for name, value in ADAPTERS.items() if name != missing})
     assert caught.value.next_command.startswith(f"--set={missing}=")
-
-
-BRIDGE = {"engine": "bridge", "hardware": "h100", "model": "llama3_70b"}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "chosen", "what"),
-    [
-        ({}, {"lora_targets": "q,v", "peft.a2a_experimental": "false"}, "no effect on separate adapters"),
-        ({}, {"lora_alpha": "2.5"}, r"alpha as a whole number, not 2\.5"),
-        (BRIDGE, {"checkpoint.pretrained_checkpoint": "/w", "lora_targets": "q,k,v,o"}, "fused matrices alone"),
-    ],
-)
-def test_adapters_that_an_engine_has_not_are_refused(
-    resolved: Resolve, wanted: dict[str, Any], chosen: dict[str, str], what: str
-) -> None:
-    with pytest.raises(RequestError, match=what):
-        resolved(task="lora", chosen=chosen, **wanted)

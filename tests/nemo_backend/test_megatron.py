@@ -16,7 +16,6 @@ from tests.megatron_dataset import write_dataset
 Resolve = Callable[..., Benchmark]
 
 TENSOR = "trainer.strategy.tensor_model_parallel_size"
-PIPELINE = "trainer.strategy.pipeline_model_parallel_size"
 VIRTUAL = "trainer.strategy.virtual_pipeline_model_parallel_size"
 GROUP = "trainer.strategy.microbatch_group_size_per_vp_stage"
 SEQUENCE_PARALLEL = "trainer.strategy.sequence_parallel"
@@ -49,46 +48,12 @@ def test_what_megatron_can_schedule(resolved: Resolve, chosen: dict[str, Any]) -
     assert benchmark.gradient_accumulation == chosen.get(ACCUMULATION, benchmark.gradient_accumulation)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "what", "next_command"),
-    [
-        *(
-            ({ACCUMULATION: number}, f"gradient accumulation ({number}) does not fill", "with N a multiple of 4")
-            for number in (1, 2, 3, 5, 6, 7, 63, 65)
-        ),
-        *(
-            ({GROUP: group, ACCUMULATION: 64}, "does not fill the interleaved pipeline", "gradient_accumulation=N")
-            for group in (7, 3, 65, 0)  # 64 = 9 x 7 + 1; a group is no smaller than the pipeline
-        ),
-        *(({VIRTUAL: number}, f"layers (80) not divisible by pipeline x virtual pipeline ({4 * number})", "")
-          for number in (3, 6, 40)),
-        *(({"sequence_length": number}, f"sequence length ({number}) not divisible", "") for number in (8190, 8191)),
-        ({TENSOR: 1}, "sequence parallelism needs tensor parallelism", f"--set={SEQUENCE_PARALLEL}=false"),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_megatron_cannot_schedule_is_refused(
-    resolved: Resolve, chosen: dict[str, Any], what: str, next_command: str
-) -> None:
-    with pytest.raises(RequestError) as caught:
-        resolved("llama31_70b", chosen)
-    assert what in str(caught.value)
-    assert next_command in str(caught.value)
-
-
 def test_the_vocabulary_is_shared_out_evenly(resolved: Resolve) -> None:
     benchmark = resolved("llama31_70b")
     for tensor, what in ((8, []), (5, ["vocabulary (128256) not divisible by tensor (5)"])):
         share = msgspec.structs.replace(benchmark.parallelism, tensor=tensor)
         found = BACKEND.refusals(msgspec.structs.replace(benchmark, parallelism=share))
         assert [error.what for error in found] == what
-
-
-def test_interleaving_needs_a_pipeline(resolved: Resolve) -> None:
-    with pytest.raises(RequestError, match="a virtual pipeline of 2 needs a pipeline") as caught:
-        resolved("llama31_8b", {VIRTUAL: 2})
-    assert f"--set={VIRTUAL}=1" in caught.value.next_command
-    assert f"--set={PIPELINE}=N" in caught.value.next_command
 
 
 @pytest.mark.parametrize(

@@ -105,26 +105,6 @@ def test_nemo_is_told_nothing_unknown_and_what_stepmark_fills_cannot_be_set(
     assert told - benchmark.knobs.keys() - ON_A_CPU.keys() <= RESERVED.keys() | {PIPELINED}
 
 
-@pytest.mark.parametrize(
-    ("key", "instead"),
-    [
-        ("trainer.max_steps", "--steps"),
-        ("trainer.plugins.precision", "--dtype"),
-        ("data.seq_length", "--set=sequence_length=N"),
-        ("data.rampup_batch_size", "FLOPs are not counted"),
-        ("model.config.num_layers", "configs/models"),
-        ("model.config.tensor_model_parallel_size", "--set=trainer.strategy"),
-        ("trainer.strategy.ddp.use_megatron_fsdp", "--engine=bridge"),
-        ("env.MASTER_ADDR", "past the plan"),
-    ],
-)
-def test_a_reserved_setting_says_what_to_use(resolved: Resolve, key: str, instead: str) -> None:
-    error = refusal(resolved, chosen={key: "true" if key.endswith("fsdp") else "1"})
-    assert error.what.endswith("is not set directly")
-    assert error.where == f"--set={key}"
-    assert instead in error.why
-
-
 # --- the backend and its engines --------------------------------------------------------------------------
 
 
@@ -139,21 +119,6 @@ def test_a_setting_of_both_engines_is_of_one_type_and_neither_reserves_the_other
     assert {name: of_nemo[name] for name in shared} == {name: of_bridge[name] for name in shared}
     assert not bridge_planning.RESERVED.keys() & of_nemo.keys()
     assert not RESERVED.keys() & of_bridge.keys()
-
-
-@pytest.mark.parametrize(
-    ("engine", "key", "value", "other"),
-    [
-        ("nemo", "model.recompute_num_layers", "4", "--engine=bridge"),
-        ("bridge", "optim.config.lr", "0.5", "--engine=nemo"),
-    ],
-)
-def test_a_setting_of_the_other_engine_is_refused_by_its_name(
-    resolved: Resolve, engine: str, key: str, value: str, other: str
-) -> None:
-    error = refusal(resolved, "llama31_70b", engine=engine, chosen={key: value})
-    assert f"engine {engine} has no setting '{key}'" in error.what
-    assert error.next_command.startswith(other)
 
 
 @pytest.mark.parametrize(("engine", "runs_on"), [("nemo", {"cuda", "cpu"}), ("bridge", {"cuda"})])
@@ -192,29 +157,6 @@ def test_fine_tuning_reads_questions_answers_and_their_tokenizer(resolved: Resol
     assert "513 tokens" in refusal(resolved, task="lora", data=str(tmp_path)).what
     tokenizer.write_text('{"model": {"vocab": {"a": 511}}, "added_tokens": []}')
     assert resolved(task="lora", data=str(tmp_path)).data == str(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "key", "value", "words"),
-    [
-        ({}, "peft.dim", 8, "peft.dim has no effect on task pretrain"),
-        ({}, "trainer.plugins.fp8_recipe", "delayed", "has no effect on fp32"),
-        ({}, "optim.config.optimizer", "adan", "did you mean 'adam'?"),
-        ({}, "model.config.recompute_granularity", "fully", "did you mean 'full'?"),
-        ({}, "model.config.recompute_granularity", "full", "recomputation needs a GPU"),
-        ({}, "data.num_workers", 3, "on a CPU"),
-        ({}, "trainer.strategy.sequence_parallel", "true", "on a CPU"),
-        ({"gpus": 2}, "trainer.strategy.context_parallel_size", 2, "context parallelism needs a GPU"),
-        ({"task": "lora"}, "peft.dropout", 0.1, "dropout needs a GPU"),
-        ({"task": "lora"}, "peft.dim", 0, "peft.dim is 0: it must be 1 or more"),
-        ({"model": "llama31_70b", "dtype": "fp8"}, "trainer.plugins.fp8_recipe", "mxfp8", "called 'mxfp8'"),
-        ({"model": "llama31_70b", "dtype": "fp8"}, "trainer.plugins.fp8_recipe", "bananas", "called 'bananas'"),
-    ],
-)
-def test_what_would_do_nothing_or_end_a_started_job_is_refused(
-    resolved: Resolve, wanted: dict[str, Any], key: str, value: object, words: str
-) -> None:
-    assert words in refusal(resolved, chosen={key: value}, **wanted).what
 
 
 # --- what a virtual environment has not -----------------------------------------------------------------

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.errors import RequestError
 from benchmarks.request.profiling import nccl_trace_environment
 from benchmarks.values import Benchmark, Phase
 from nemo_backend import BACKEND, bridge_planning
-from nemo_backend.inside import worker
 
 Resolve = Callable[..., Benchmark]
 LORA = {"model": "llama3_70b", "task": "lora", "hardware": "gb200", "gpus": 8, "dtype": "bf16"}
@@ -51,17 +49,6 @@ def test_a_recorded_run_is_the_same_program_under_nsys_with_the_recipes_name(
     assert phase.environment == bare.environment
 
 
-@pytest.mark.parametrize(
-    ("request_", "told"), [(LORA, ("45-49", "44-50", "0-7")), (PRETRAIN, ("20-30", "19-31", "0-5,7-15"))]
-)
-def test_the_worker_is_told_the_steps_and_reads_them(
-    resolved: Resolve, request_: dict[str, Any], told: tuple[str, str, str]
-) -> None:
-    words = words_of(phase_of(resolved(**request_, profile="nsys")))
-    options = worker.parse(words[words.index("{repository}/nemo_backend/inside/worker.py") + 1 :])
-    assert (options.recorded_steps, options.disturbed_steps, options.recorded_ranks) == told
-
-
 def test_megatron_bridge_is_told_in_its_own_settings(resolved: Resolve) -> None:
     words = words_of(phase_of(resolved(**BRIDGE_LORA, profile="nsys")))
     found = [word for word in words if word.startswith("profiling.")]
@@ -80,24 +67,6 @@ def test_a_trace_of_nccl_is_variables_alone(resolved: Resolve, request_: dict[st
     assert (phase.command, phase.programs) == (bare.command, [])
     assert phase.environment == {**bare.environment, **nccl_trace_environment()}
     assert not nccl_trace_environment().keys() & bare.environment.keys()
-
-
-RANGES = {"profiling.nvtx_ranges": "true"}  # they write into a report of nsys
-
-
-@pytest.mark.parametrize(
-    ("request_", "what"),
-    [
-        ({**PRETRAIN, "profile": "xplane"}, "xplane"),
-        ({**BRIDGE, "profile": "nsys,nccl"}, "nsys,nccl"),
-        ({"model": "llama3_tiny", "profile": "nccl"}, "no NCCL"),
-        ({**BRIDGE, "chosen": RANGES, "profile": "none"}, "but the time it takes"),
-        ({**BRIDGE, "chosen": RANGES, "profile": "nccl"}, "but the time it takes"),
-    ],
-)
-def test_what_cannot_be_recorded_is_refused(resolved: Resolve, request_: dict[str, Any], what: str) -> None:
-    with pytest.raises(RequestError, match=what):
-        resolved(**request_)
 
 
 # --- the steps ----------------------------------------------------------------------------------
