@@ -40,24 +40,19 @@ SCALES = [
 ]
 
 
-class OneRecipe(Configs):
-    """The configs with one recipe, so that which is chosen is no question here."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._recipe = CONFIGS.recipe(name)
-
-    def recipes(self, *_asked: Any, **_by_name: Any) -> list[Recipe]:
-        return [self._recipe]
-
-
 def resolved(recipe: str = TUNED, **wanted: Any) -> Benchmark:
     row = CONFIGS.recipe(recipe)
     settings = {PRETRAINED: "/checkpoints/llama3_70b"} if row.task == "lora" else {}
     request = Request(
-        backend="nemo", engine="bridge", model=row.models[0], task=row.task, settings=settings, **wanted
+        backend="nemo",
+        engine="bridge",
+        recipe=recipe,
+        model=row.models[0],
+        task=row.task,
+        settings=settings,
+        **wanted,
     )
-    return resolve(request, OneRecipe(recipe), BACKEND)
+    return resolve(request, CONFIGS, BACKEND)
 
 
 def changed(benchmark: Benchmark, knobs: dict[str, Scalar] | None = None, **fields: Any) -> Benchmark:

@@ -1,9 +1,12 @@
 """Memory of one device as Megatron stores it: by hand for the published layouts, which must all fit their GPUs."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
 
 from benchmarks.configs import Configs
 from benchmarks.model.capacity import activation_widths, layer_working_bytes, memory_by_part, total_bytes
@@ -124,74 +127,15 @@ def test_attention_without_transformer_engine_writes_its_scores(parts: Parts) ->
     assert scores(site="example_pyxis") == 0
 
 
-@pytest.mark.parametrize(
-    ("model", "chosen", "dtype", "gradient_bytes"),
-    [
-        ("llama31_70b", {}, "bf16", 2),
-        ("llama31_70b", {"trainer.plugins.grad_reduce_in_fp32": "true"}, "bf16", 4),
-        ("llama3_tiny", {}, "bf16", 4),
-        ("llama3_tiny", {"trainer.plugins.grad_reduce_in_fp32": "false"}, "fp32", 4),
-    ],
-)
-def test_gradients_are_summed_in_float32_unless_a_recipe_says_otherwise(
-    stored: Stored, model: str, chosen: dict[str, str], dtype: str, gradient_bytes: int
-) -> None:
-    assert stored(model, chosen, dtype=dtype).gradient_bytes == gradient_bytes
+STORED: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("storage.yml").read_text())
 
 
-def test_only_a_distributed_optimizer_is_shared_out(stored: Stored) -> None:
-    for shared, replicas in (("true", 4), ("false", 1)):
-        chosen = {"optim.config.use_distributed_optimizer": shared}
-        assert stored("llama31_70b", chosen, gpus=64).optimizer_replicas == replicas
-    assert stored(gpus=8).optimizer_replicas == 1
-
-
-@pytest.mark.parametrize(
-    ("chosen", "size"),
-    [
-        ({}, 12),
-        ({"optimizer": "sgd"}, 8),
-        ({"use_precision_aware_optimizer": True}, 10),  # half of the master weight is the weight itself
-        ({"use_precision_aware_optimizer": True, "store_param_remainders": False}, 12),
-        ({"use_precision_aware_optimizer": True, "exp_avg_dtype": "bfloat16"}, 8),
-        ({"use_precision_aware_optimizer": True, "main_params_dtype": "torch.float16"}, 10),
-    ],
-)
-def test_what_the_optimizer_holds_of_a_weight(stored: Stored, chosen: dict[str, object], size: int) -> None:
-    settings = {f"optim.config.{name}": value for name, value in chosen.items()}
-    assert stored("llama31_70b", settings, gpus=64, dtype="bf16").optimizer_bytes == size
-
-
-@pytest.mark.parametrize(
-    ("hardware", "dtype", "size"), [("h100", "fp8", 12), ("gb200", "bf16", 12), ("h100", "bf16", 10)]
-)
-def test_megatron_keeps_whole_master_weights_of_fp8_weights_and_under_fsdp(
-    stored: Stored, hardware: str, dtype: str, size: int
-) -> None:
-    aware = {"optimizer.use_precision_aware_optimizer": True}
-    found = stored("llama3_70b", aware, engine="bridge", hardware=hardware, dtype=dtype, gpus=64)
-    assert found.optimizer_bytes == size
-
-
-def test_transformer_engines_loss_writes_over_the_logits(stored: Stored) -> None:
-    bridge = stored("llama3_70b", engine="bridge", hardware="gb200", gpus=64)  # as all its benchmark recipes have it
-    assert bridge.logit_number_bytes == 2
-    te = {"model.config.cross_entropy_loss_fusion": True, "model.config.cross_entropy_fusion_impl": "te"}
-    for chosen, size in (({}, 8), (te, 2), (te | {"model.config.cross_entropy_loss_fusion": False}, 8)):
-        assert stored("llama31_70b", chosen, gpus=64).logit_number_bytes == size
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("model.config.cpu_offloading_weights", "true"),
-        ("optim.config.optimizer_cpu_offload", "true"),
-        ("optim.config.exp_avg_dtype", "float4"),
-    ],
-)
-def test_what_changes_memory_and_is_not_known_is_named(stored: Stored, name: str, value: str) -> None:
-    assert stored("llama31_70b", gpus=64).uncounted == ()
-    assert stored("llama31_70b", {name: value}, gpus=64).uncounted == (f"{name}={value}",)
+@pytest.mark.parametrize("row", STORED, ids=lambda row: str(row["stored"]))
+def test_what_is_stored_in_how_many_bytes(stored: Stored, row: dict[str, Any]) -> None:
+    request = {name: value for name, value in row.items() if name not in ("set", "stored")}
+    found = msgspec.structs.asdict(stored(chosen=row.get("set"), **request))
+    found["uncounted"] = list(found["uncounted"])
+    assert {name: found[name] for name in row["stored"]} == row["stored"]
 
 
 # --- what is computed again, and not kept --------------------------------------------------------
