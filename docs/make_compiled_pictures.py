@@ -15,14 +15,15 @@ sys.path.insert(0, str(REPOSITORY))
 from benchmarks.backend import find_backend  # noqa: E402
 from benchmarks.compilation.compiled import Compiled  # noqa: E402
 from benchmarks.compilation.program import Program  # noqa: E402
-from benchmarks.pages.layer_schedule import schedule_plot  # noqa: E402
-from benchmarks.pages.timeline import standalone  # noqa: E402
+from benchmarks.pages.page import HERE  # noqa: E402
+from benchmarks.pages.schedule_picture import schedule_plot  # noqa: E402
 from benchmarks.request.resolve import Request, resolve  # noqa: E402
 from launch.checks.compiling import compile_steps  # noqa: E402
 from launch.terminal import places  # noqa: E402
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 DTYPES = ("bf16", "fp8")
+MARGIN = 16
 
 
 def main() -> None:
@@ -37,8 +38,21 @@ def main() -> None:
         program = Program(benchmarks[dtype], backend.storage(benchmarks[dtype]), outcome)
         (plot,) = schedule_plot(program.benchmark, outcome.schedule, program.breakdown.loops, "schedule")
         path = PICTURES / f"schedule-llama2-70b-{dtype}.svg"
-        path.write_text(standalone(plot.svg), encoding="utf-8")
+        path.write_text(standalone(str(plot.svg)), encoding="utf-8")
         print(f"{path.relative_to(REPOSITORY)}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def standalone(drawing: str) -> str:
+    """Return a file of its own, with its colours for light and dark on paper."""
+    css = (HERE / "page.css").read_text(encoding="utf-8")
+    palette = css[css.index(":root {") : css.index("*, *::before")]
+    width, height = (float(number) for number in drawing.split('viewBox="0 0 ')[1].split('"', maxsplit=1)[0].split())
+    box = f"{-MARGIN} {-MARGIN} {width + 2 * MARGIN:g} {height + 2 * MARGIN:g}"
+    paper = f'<rect x="{-MARGIN}" y="{-MARGIN}" width="100%" height="100%" rx="8" style="fill:var(--paper)"/>'
+    style = f"<style>{palette}text {{ font-family: var(--sans); }}</style>"
+    opened = drawing.replace('<svg class="drawing"', '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    head, rest = opened.replace(f"0 0 {width:g} {height:g}", box, 1).split("</desc>", 1)
+    return f"{head}</desc>{style}{paper}{rest}\n"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from benchmarks.compilation import variants
 from benchmarks.compilation.program import Kind, Program
 from benchmarks.errors import StepmarkError
 from benchmarks.pages.drawing import BLUE, INK, MUTED, Margins, plot
-from benchmarks.pages.layer_schedule import schedule_plot
 from benchmarks.pages.page import (
     Block,
     Box,
@@ -30,6 +29,7 @@ from benchmarks.pages.page import (
     Words,
 )
 from benchmarks.pages.run import described
+from benchmarks.pages.schedule_picture import schedule_plot
 from benchmarks.text import Grid, bytes_text, title
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from markupsafe import Markup, escape
+
 from benchmarks.pages.page import Key, Plot, Tone, change_text
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from matplotlib.axes import Axes
 
 # Stand-in -> the variable it becomes. No other colour may be in a plot.
@@ -114,19 +115,22 @@ _ID = re.compile(r'(\bid="|url\(#|href="#)')
 _COLOUR = re.compile("|".join(VARIABLES))
 
 
-def _inline(svg: str, name: str, heading: str, shows: str, height: int) -> "Markup":
-    """The drawing alone, under a root of our own: it scales with the page and says what it is."""
-    from markupsafe import Markup, escape
-
+def _inline(svg: str, name: str, heading: str, shows: str, height: int) -> Markup:
+    """Return the drawing under our own root."""
     root = _ROOT.search(svg)
     body = svg[root.end() if root else 0 : svg.rindex("</svg>")]
     body = _TAG.sub(lambda match: _tag(match[0], name), _STYLE.sub("", body))
+    return svg_root(name, heading, shows, WIDTH, height, re.sub(r">\s+<", "><", body.strip()))
+
+
+def svg_root(name: str, heading: str, shows: str, width: float, height: float, body: str) -> Markup:
+    """Return a drawing that scales with the page, and whose title and description a screen reader can read."""
     head = (
-        f'<svg class="drawing" role="img" viewBox="0 0 {WIDTH} {height}" '
+        f'<svg class="drawing" role="img" viewBox="0 0 {width:g} {height:g}" '
         f'aria-labelledby="{name}-title {name}-desc">'
         f'<title id="{name}-title">{escape(heading)}</title><desc id="{name}-desc">{escape(shows)}</desc>'
     )
-    return Markup(head + re.sub(r">\s+<", "><", body.strip()) + "</svg>")
+    return Markup(f"{head}{body}</svg>")
 
 
 def _tag(tag: str, name: str) -> str:

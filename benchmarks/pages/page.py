@@ -10,13 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from markupsafe import Markup
+
 from benchmarks import VERSION
 from benchmarks.text import count_text, seconds_text
 from benchmarks.verdict import Verdict
 
 if TYPE_CHECKING:
     from jinja2 import Template
-    from markupsafe import Markup
 
 Tone = Literal["", "good", "bad", "warm", "muted"]
 UNKNOWN = "-"
@@ -102,7 +103,7 @@ class Plot(NamedTuple):
     heading: str
     says: str
     keys: list[Key]
-    svg: "Markup"
+    svg: Markup
     wide: bool = False  # across the whole column; on a phone it can be scrolled sideways
 
 

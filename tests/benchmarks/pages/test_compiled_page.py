@@ -13,7 +13,7 @@ from benchmarks.pages.compiled import compiled_parts
 from benchmarks.pages.page import page
 from benchmarks.text import Grid
 from jax_backend import BACKEND
-from tests.benchmarks.pages.test_layer_schedule import BACKWARD, SCHEDULE
+from tests.benchmarks.pages.test_schedule_picture import BACKWARD, SCHEDULE
 from tests.benchmarks.planned import changed, recipe
 
 GATHER: dict[str, Any] = {"what": "collective", "kind": "all-gather", "axes": ["fsdp"], "part": "forward"}

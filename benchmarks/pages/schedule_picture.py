@@ -1,18 +1,21 @@
-"""The schedule of loops as a timeline: compute above, communication below, the exposed part in red. Pure.
+"""The schedule of a layer, forward and backward: compute above, collectives below, the exposed part in red. Pure.
 
-All loops have one time scale. A loop that is longer than the drawing is wide goes on in the next row, like a line of
-text. Colours are variables of page.css; `standalone` brings them along for a file of its own.
+Both loops over layers have one time scale. A trip that is longer than the drawing is wide continues in the next row,
+like a line of text. Colours are variables of page.css.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from benchmarks.pages.page import HERE
-from benchmarks.text import seconds_text
+from markupsafe import Markup, escape
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
+from benchmarks.compilation.breakdown import Span
+from benchmarks.compilation.schedule import Operation, Schedule
+from benchmarks.pages.drawing import svg_root
+from benchmarks.pages.page import Plot
+from benchmarks.text import bytes_text, plural, seconds_text
+from benchmarks.values import Benchmark
 
 Lane = Literal["compute", "communication", "copies"]
 Look = Literal["matmul", "attention", "memory", "hidden", "exposed", "copy"]
@@ -54,7 +57,6 @@ LOOKS: dict[Look, tuple[str, str]] = {
     "exposed": ("--bad", "collective, exposed"),
     "copy": ("--muted", "copy"),
 }
-RECOMPUTED = "recomputed"
 LIGHTER = 0.3  # of the colour
 
 WIDTH, LEFT, RIGHT = 1000.0, 122.0, 16.0
@@ -72,39 +74,127 @@ TICKS = 110.0  # at least so far apart
 SLACK = 0.02  # of a row: so much longer is not worth another one
 NARROW = 6.0  # without a label
 
+TITLE = "The schedule of a layer, forward and backward"
+SHOWS = "Along modelled time: the compute stream above, collectives below it, the exposed part of each in red."
+MODELLED = "Times are modelled from the program and the rates of configs/hardware, and not measured."
+SHORT = {
+    "all-gather": "AG", "reduce-scatter": "RS", "all-reduce": "AR", "all-to-all": "A2A", "collective-permute": "CP",
+}  # fmt: skip
+Loops = Mapping[str, Sequence[Span]]  # body -> the spans of one trip
+LANE_OF: dict[str, Lane] = {"compute": "compute", "communication": "communication", "side": "copies"}
+LOOK_OF: dict[str, Look] = {"matmul": "matmul", "attention": "attention", "collective": "hidden"}
+LAST_WORDS, LONGEST = 3, 90  # of the path of an operation
+QUERY, OUTPUT = "Attention.query_projection", "Attention.out_projection"
+MERGED = ("q, k, v projections", "q, k, v", "qkv")
+# The framework's layer -> what its matmuls are called, the longest name first.
+LAYERS = {
+    QUERY: ("q projection", "q"),
+    "Attention.kv_projection": ("k, v projection", "k, v"),
+    OUTPUT: ("output projection", "output", "out"),
+    "MlpBlock": ("MLP",),
+}
 
-def timeline(name: str, heading: str, shows: str, trips: Sequence[Trip], row_seconds: float) -> "Markup":
-    """`name` is its own on the page, `shows` what is to be seen; a row is `row_seconds` long."""
-    from markupsafe import Markup, escape
 
+def schedule_plot(benchmark: Benchmark, schedule: Schedule, loops: Loops, name: str) -> list[Plot]:
+    """Return the picture; none if the program has no loop over layers."""
+    trips = layer_trips(benchmark, schedule, loops)
+    if not trips:
+        return []
+    svg = draw_trips(name, trips, max(trip.seconds / trip.layers for trip in trips))
+    labels = {label for trip in trips for bar in trip.bars for label in bar.labels}
+    short_names = ", ".join(f"{short}: {kind}" for kind, short in SHORT.items() if short in labels)
+    return [Plot(TITLE, f"{MODELLED} {short_names}", [], svg, wide=True)]
+
+
+def layer_trips(benchmark: Benchmark, schedule: Schedule, loops: Loops) -> list[Trip]:
+    """A trip of the loop over layers forward, and of the one backward."""
+    found = []
+    for heading, parts in (("Forward", {"forward"}), ("Backward", {"backward", "recomputed"})):
+        loop = _loop(schedule, loops, parts)
+        if loop is None:
+            continue
+        spans = loops[loop.body]
+        seconds = max(span.start_seconds + span.seconds for span in spans if span.stream != "side")
+        waits = sum(span.exposed_seconds for span in spans)
+        layers = max(1, round(benchmark.model.layers / benchmark.parallelism.pipeline / loop.trips))
+        exposed = f"{seconds_text(waits)} of it exposed communication" if waits else "all communication hidden"
+        under = f"{seconds_text(seconds)} modelled, {exposed}; {plural(loop.trips, 'trip')} a step"
+        bars = _bars(spans)
+        found.append(Trip(f"{heading}: {plural(layers, 'layer')}", under, seconds, layers, bars))
+    return found
+
+
+def _loop(schedule: Schedule, loops: Loops, parts: set[str]) -> Operation | None:
+    """The innermost loop in which these parts take the longest."""
+    known = [one for lines in schedule.computations.values() for one in lines if one.body in loops]
+    inner = [one for one in known if all(inside.what != "loop" for inside in schedule.computations[one.body])]
+    taken = {
+        one.body: one.trips
+        * sum(s.seconds for s in loops[one.body] if s.stream == "compute" and s.operation.part in parts)
+        for one in inner
+    }
+    longest = max(inner, key=lambda one: taken[one.body], default=None)
+    return longest if longest is not None and taken[longest.body] > 0 else None
+
+
+def _bars(spans: Sequence[Span]) -> list[Bar]:
+    output = max((span.operation.flops for span in spans if span.operation.layer == OUTPUT), default=0.0)
+    return [
+        Bar(
+            lane=LANE_OF[span.stream],
+            look="copy" if span.stream == "side" else LOOK_OF.get(span.operation.what, "memory"),
+            start_seconds=span.start_seconds,
+            seconds=span.seconds,
+            labels=_labels(span.operation, output),
+            details=_details(span, output),
+            exposed_seconds=span.exposed_seconds,
+            recomputed=span.operation.part == "recomputed" and span.operation.what in ("matmul", "attention"),
+        )
+        for span in spans
+    ]
+
+
+def _labels(operation: Operation, output_flops: float) -> Sequence[str]:
+    """The longest first. `output_flops` tell whether q stands alone, or k and v are multiplied with it."""
+    if operation.what == "attention":
+        return ("attention",)
+    if operation.what == "collective":
+        number, unit = bytes_text(operation.bytes).split()
+        size, short = f"{float(number):.3g} {unit}", SHORT.get(operation.kind, operation.kind)
+        return (f"{operation.kind} {size}", f"{short} {size}", short)
+    if operation.what == "matmul":
+        merged = operation.layer == QUERY and operation.flops > 1.01 * output_flops > 0
+        return MERGED if merged else LAYERS.get(operation.layer, ())
+    return ()
+
+
+def _details(span: Span, output_flops: float) -> str:
+    """What is shown where a pointer rests."""
+    operation = span.operation
+    path = "/".join(operation.op.split("/")[-LAST_WORDS:])[-LONGEST:]
+    name = (*_labels(operation, output_flops), operation.layer, operation.what)[0]
+    along = f" along {' and '.join(operation.axes)}" if operation.axes else ""
+    exposed = f", {seconds_text(span.exposed_seconds)} of it exposed" if span.exposed_seconds else ""
+    amounts = [
+        f"{seconds_text(span.seconds)} modelled{exposed}",
+        *([f"{operation.flops:.3g} FLOPs in {operation.dtype}"] if operation.flops else []),
+        *([bytes_text(operation.bytes)] if operation.bytes else []),
+    ]
+    title = f"{name or operation.what}{along} ({operation.part})"
+    return "\n".join([title, ", ".join(amounts), operation.name, path]).strip()
+
+
+# --- the drawing ----------------------------------------------------------------------------------
+
+
+def draw_trips(name: str, trips: Sequence[Trip], row_seconds: float) -> Markup:
+    """Return the picture; `name` is unique on the page, and a row is `row_seconds` long."""
     scale = (WIDTH - LEFT - RIGHT) / (row_seconds * (1 + SLACK))
     lines: list[str] = []
     y = _legend(lines, [bar for trip in trips for bar in trip.bars])
     for trip in trips:
         y = _trip(lines, trip, row_seconds, scale, y)
-    y -= BETWEEN
-    head = (
-        f'<svg class="drawing" role="img" viewBox="0 0 {WIDTH:g} {y:g}" aria-labelledby="{name}-title {name}-desc">'
-        f'<title id="{name}-title">{escape(heading)}</title><desc id="{name}-desc">{escape(shows)}</desc>'
-    )
-    return Markup(head + "".join(lines) + "</svg>")
-
-
-def standalone(drawing: "Markup", margin: float = 16.0) -> str:
-    """A file of its own: it brings its colours for light and dark, and paper to lie on."""
-    svg = str(drawing)
-    css = (HERE / "page.css").read_text(encoding="utf-8")
-    palette = css[css.index(":root {") : css.index("*, *::before")]
-    width, height = (float(number) for number in svg.split('viewBox="0 0 ')[1].split('"', maxsplit=1)[0].split())
-    box = f"{-margin:g} {-margin:g} {width + 2 * margin:g} {height + 2 * margin:g}"
-    paper = f'<rect x="{-margin:g}" y="{-margin:g}" width="100%" height="100%" rx="8" style="fill:var(--paper)"/>'
-    style = f"<style>{palette}text {{ font-family: var(--sans); }}</style>"
-    opened = svg.replace('<svg class="drawing"', '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-    head, rest = opened.replace(f"0 0 {width:g} {height:g}", box, 1).split("</desc>", 1)
-    return f"{head}</desc>{style}{paper}{rest}\n"
-
-
-# --- parts of the drawing -------------------------------------------------------------------------
+    return svg_root(name, TITLE, SHOWS, WIDTH, y - BETWEEN, "".join(lines))
 
 
 def _legend(lines: list[str], bars: Sequence[Bar]) -> float:
@@ -113,7 +203,7 @@ def _legend(lines: list[str], bars: Sequence[Bar]) -> float:
     drawn |= {"exposed" for bar in bars if bar.exposed_seconds > 0}
     keys = [(look, text, False) for look, (_, text) in LOOKS.items() if look in drawn]
     if any(bar.recomputed for bar in bars):
-        keys.insert(1, ("matmul", RECOMPUTED, True))
+        keys.insert(1, ("matmul", "recomputed", True))
     x, y = 0.0, 14.0
     for look, text, recomputed in keys:
         wide = 20 + _wide(text) + 26
@@ -189,12 +279,13 @@ def _bar(bar: Bar, window: Window, y: float, room: float, above: list[Label]) ->
     top, tall = LANES[bar.lane]
     times = (bar.start_seconds, bar.end_seconds - bar.exposed_seconds, bar.end_seconds)
     left, waits, right = (window.x(seconds) for seconds in times)
-    yield f"<g>{_title(bar.details)}"
+    yield f"<g><title>{escape(bar.details)}</title>"
     if waits > left or not bar.exposed_seconds:
         yield _rect(left, y + top, max(waits - left, 0.6), tall, bar.look, bar.recomputed)
     if right > waits:
         yield _rect(waits, y + top, right - waits, tall, "exposed")
-        yield _wash(waits, y, right - waits, LANES["compute"][1])
+        waiting = f'x="{waits:.1f}" y="{y:.1f}" width="{right - waits:.1f}" height="{LANES["compute"][1]:g}"'
+        yield f'<rect {waiting} style="fill:var(--bad);fill-opacity:.25"/>'
         if right - waits >= bar.exposed_seconds * window.scale / 2:  # once, where more of it is seen
             above.append(Label((waits + right) / 2, f"waits {seconds_text(bar.exposed_seconds)}", "--bad", 0))
     yield "</g>"
@@ -256,27 +347,13 @@ def _rect(x: float, y: float, wide: float, tall: float, look: Look, lighter: boo
     return f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:g}" style="{style}"/>'
 
 
-def _wash(x: float, y: float, wide: float, tall: float) -> str:
-    """While compute waits."""
-    style = "fill:var(--bad);fill-opacity:.25"
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:g}" style="{style}"/>'
-
-
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" style="stroke:var({colour})"/>'
 
 
 def _text(x: float, y: float, text: str, colour: str, style: str = "") -> str:
-    from markupsafe import escape
-
     look = f"font-size:{SIZE:g}px;fill:var({colour})" + (f";{style}" if style else "")
     return f'<text x="{x:.1f}" y="{y:.1f}" style="{look}">{escape(text)}</text>'
-
-
-def _title(text: str) -> str:
-    from markupsafe import escape
-
-    return f"<title>{escape(text)}</title>"
 
 
 def _wide(text: str) -> float:
