@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from benchmarks import files
-from benchmarks.backend import Backend, find_backend
+from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError
 from benchmarks.measuring.summary import Result
-from benchmarks.model.bounds import Bound, bound
+from benchmarks.model.bounds import bound
 from benchmarks.model.published_rows import read_references
 from benchmarks.nightly.values import NightReport
 from benchmarks.pages.night import night_part
@@ -26,7 +26,7 @@ from benchmarks.references import nearest_reference
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
 from benchmarks.secret_rules import REDACTED, Known, hidden_in_log, is_secret_name, shell_secrets
 from benchmarks.sweeps.sweep_report import SweepReport
-from benchmarks.values import Benchmark, Step
+from benchmarks.values import Step
 
 Read = TypeVar("Read")
 
@@ -120,17 +120,19 @@ def material_of(folder: RunFolder) -> RunMaterial:
             next_command=f"python launch/status.py {folder.path}",
         )
     benchmark, result = folder.benchmark(), folder.stored_result()
-    backend = find_backend(benchmark.backend)
     missing: list[str] = []
+    lower_bound = None
+    with contextlib.suppress(RequestError):  # an installed backend may refuse to say what it stores
+        lower_bound = bound(benchmark, find_backend(benchmark.backend).storage(benchmark))
     steps: list[Step] = _or_missing(folder.stored_steps, [], missing)
     provenance: dict[str, Any] = _or_missing(folder.provenance, {}, missing)
     return RunMaterial(
         benchmark=benchmark,
-        result=scrubbed_result(result),
+        result=msgspec.convert(scrubbed(msgspec.to_builtins(result)), Result),  # it quotes logs
         steps=steps,
         provenance=scrubbed(provenance),
         place=str(folder.path),
-        bound=_bound(benchmark, backend),
+        bound=lower_bound,
         nearest=nearest_reference.nearest_of_result(result, read_references(Configs().root)),
         logs=[] if result.status == "valid" else list(log_tails(folder, result)),
         diagnosis=_diagnosis(folder, missing) if result.status == "failed" else [],
@@ -155,13 +157,6 @@ def _diagnosis(folder: RunFolder, missing: list[str]) -> list[tuple[str, str]]:
     return [] if found is None else [(label, cleaned(text)) for label, text in rows(found)]
 
 
-def _bound(benchmark: Benchmark, backend: Backend) -> Bound | None:
-    """A backend that is not ours may refuse to say what it stores of a benchmark."""
-    with contextlib.suppress(RequestError):
-        return bound(benchmark, backend.storage(benchmark))
-    return None
-
-
 # --- what a page may hold -----------------------------------------------------------------------
 
 
@@ -180,11 +175,6 @@ def scrubbed(value: Any, known: Known | None = None) -> Any:
     return value
 
 
-def scrubbed_result(result: Result) -> Result:
-    """A result quotes logs in its reasons and notes."""
-    return msgspec.convert(scrubbed(msgspec.to_builtins(result)), Result)
-
-
 def cleaned(text: str, known: Known | None = None) -> str:
     """A line or several, without secrets and without what moves a cursor."""
     hidden = hidden_in_log(text.encode(errors="backslashreplace"), known).decode(errors="backslashreplace")
@@ -199,16 +189,9 @@ def log_tails(folder: RunFolder, result: Result) -> Iterator[LogTail]:
     last = max(folder.attempts(), default=0)
     named = result.attempts[-1].rank if result.attempts else None  # its log says most
     logs = folder.attempt_dir(last).glob("*/rank-*.log") if last else ()
-    chosen = sorted(logs, key=lambda path: (_rank(path) != named, not _failed(folder, path, last), _rank(path)))[:1]
+    chosen = sorted(logs, key=lambda path: (_rank(path) != named, _rank(path)))[:1]
     for path in [*chosen, *folder.job_output()[-1:]]:
         yield _tail(path, str(path.relative_to(folder.path)))
-
-
-def _failed(folder: RunFolder, path: Path, attempt: int) -> bool:
-    with contextlib.suppress(RequestError, OSError):
-        codes = {one.rank: one.exit_code for one in folder.ended(path.parent.name, attempt)}
-        return codes.get(_rank(path)) != 0
-    return False
 
 
 def _rank(path: Path) -> int:

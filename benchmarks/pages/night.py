@@ -26,7 +26,6 @@ from benchmarks.pages.page import (
     Tone,
     Words,
     change_text,
-    interval_text,
 )
 from benchmarks.text import plural, reasons_text
 from benchmarks.verdict import Verdict
@@ -110,7 +109,7 @@ def _overview(report: NightReport, key: str) -> Table:
         row = [Cell(cell.title, link=f"{key}-cell-{number}"), Cell(cell.verdict, STYLES[cell.verdict].tone)]
         rows.append([*row, *(_judged(found.get(name)) for name in titles)])
     heads = ["cell", "verdict", *(f"#{title}" for title in titles.values())]
-    return Table("Each cell, and how far its latest night is from the baseline", heads, rows)
+    return Table("Each cell: how far its latest night is from the baseline, and both values", heads, rows)
 
 
 def _judged(one: MetricJudgement | None) -> Cell:
@@ -118,7 +117,8 @@ def _judged(one: MetricJudgement | None) -> Cell:
         return Cell(UNKNOWN, "muted")
     tone = STYLES[one.verdict].tone if one.gates or one.verdict is not Verdict.WORSE else "warm"
     effect = change_text(one.effect_percent) if one.effect_percent is not None else one.verdict
-    return Cell(f"{STYLES[one.verdict].sign} {effect}", tone, "" if one.gates else "watched")
+    values = f"{value_text(one.metric, one.now)}, baseline {value_text(one.metric, one.baseline)}"
+    return Cell(f"{STYLES[one.verdict].sign} {effect}", tone, values if one.gates else f"{values} (watched)")
 
 
 # --- one cell -----------------------------------------------------------------------------------
@@ -130,51 +130,10 @@ def _cell(cell: CellReport, key: str, many: bool) -> Section | Fold:
     confirmed = [("confirmation runs", "\n".join(cell.rerun_ids))] if cell.rerun_ids else []
     blocks: list[Block] = [
         Plots([one for drawn in plots for one in drawn]),
-        _figures(cell),
         Facts([*details(cell), *confirmed]),
     ]
     section = Section(cell.title, blocks, key, f"Cell {cell.cell}", cell.verdict, STYLES[cell.verdict].tone)
     return Fold(f"{cell.title}: {cell.verdict}", [section]) if many and cell.verdict in QUIET else section
-
-
-def _figures(cell: CellReport) -> Table:
-    rows = [
-        [
-            Cell(one.metric.title + ("" if one.gates else " (watched)")),
-            _value(one, one.now, _first(one)),
-            _value(one, one.baseline, plural(one.baseline_nights, "night")),
-            Cell(
-                change_text(one.effect_percent),
-                detail="" if one.low_percent is None else interval_text(one.low_percent, one.high_percent),
-            ),
-            Cell(f"{one.p:.2g}" if one.p is not None else UNKNOWN),
-            Cell(change_text(one.noise_percent).removeprefix("+")),
-            Cell(change_text(one.smallest_detectable_percent).removeprefix("+")),
-        ]
-        for one in cell.judgements
-    ]
-    titles = [
-        "metric",
-        "#now",
-        "#baseline",
-        "#effect, 90% interval",
-        "#p",
-        "#noise, night to night",
-        "#smallest effect seen",
-    ]
-    return Table("The latest night against the baseline", titles, rows)
-
-
-def _first(one: MetricJudgement) -> str:
-    """The value of the latest run, if the change is that of its re-runs or of several nights."""
-    first = value_text(one.metric, one.latest)
-    return "" if first == value_text(one.metric, one.now) else f"first run {first}"
-
-
-def _value(one: MetricJudgement, value: float | None, detail: str = "") -> Cell:
-    if value is None:
-        return Cell("none", "muted", detail=detail)
-    return Cell(value_text(one.metric, value), detail=detail)
 
 
 # --- the history of a metric ----------------------------------------------------------------------
