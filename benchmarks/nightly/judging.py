@@ -101,15 +101,13 @@ class Judge:
         self, runs: Mapping[str, CellReport], budget: Budget, finished: str | None, *notes: str
     ) -> NightReport:
         cells, _ = self.judge(runs, final=True)
-        every_note = [*notes, *self._notes, *(note for index in self._indexes for note in _notes_of(index))]
+        every_note = [*notes, *self._notes]
+        for index in self._indexes:
+            problems = first_problems([f"{problem.folder}: {problem.reason}" for problem in index.problems()])
+            every_note += [*index.notes, *(f"{index.output_dir}: left out: {text}" for text in problems)]
         places = [str(index.output_dir) for index in self._indexes]
         frame = replace(self._frame, history=places, notes=every_note)
         return report_of(frame, cells, budget, finished)
-
-
-def _notes_of(index: Index) -> list[str]:
-    problems = first_problems([f"{problem.folder}: {problem.reason}" for problem in index.problems()])
-    return [*index.notes, *(f"{index.output_dir}: left out: {text}" for text in problems)]
 
 
 def _gone(run_id: str | None) -> str:

@@ -7,9 +7,8 @@ from msgspec.structs import asdict, replace
 
 from benchmarks import statistics
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
-from benchmarks.nightly.nights import Division, PastNight, divide
 from benchmarks.nightly.rule import judge, screen_distance
-from benchmarks.nightly.series import MOST_SHOWN, Series, left_out_points
+from benchmarks.nightly.series import MOST_SHOWN, Division, PastNight, Series, divide, left_out_points
 from benchmarks.nightly.suites import CONTROLLED, Cell, Watched, value_of
 from benchmarks.nightly.values import (
     CellReport,
@@ -191,17 +190,14 @@ def judge_cell(
         return replace(report, reasons=[*entry.reasons, *entry.not_comparable]), None
     judged = [judge_metric(cell_runs, one, memory, {} if cell.is_control else control or {}) for one in watched]
     gating = [judgement for judgement, _ in judged if judgement.gates]
+    unconfirmed = any(one.suspicion is Suspicion.OPEN for one in gating)
     report = replace(
         report,
         judgements=[judgement for judgement, _ in judged],
         verdict=worst([one.verdict for one in gating]),
-        failed_reruns=[one.run_id for one in failed] if any(map(_is_unconfirmed, gating)) else [],
+        failed_reruns=[one.run_id for one in failed] if unconfirmed else [],
     )
     return report, min((urgency for _, urgency in judged if urgency), default=None)
-
-
-def _is_unconfirmed(one: MetricJudgement) -> bool:
-    return one.suspicion is Suspicion.OPEN
 
 
 def unjudged(cell: Cell, run_id: str | None, status: str, reasons: Sequence[str]) -> CellReport:

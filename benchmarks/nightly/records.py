@@ -4,6 +4,7 @@
 and after each end, so that it can resume a night after it was killed.
 """
 
+import contextlib
 import fcntl
 import getpass
 import os
@@ -93,7 +94,10 @@ class Records:
     # --- what people have decided ---
 
     def accept(self, cell: str, night: str, because: str) -> Acceptance:
-        said = Acceptance(cell=cell, night=night, because=because, said=now(), by=_user())
+        user = "unknown"
+        with contextlib.suppress(KeyError, OSError):
+            user = getpass.getuser()
+        said = Acceptance(cell=cell, night=night, because=because, said=now(), by=user)
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / DECISIONS).open("ab") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
@@ -117,13 +121,6 @@ class Records:
 
 def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
 
 
 def first_problems(problems: Sequence[str]) -> list[str]:

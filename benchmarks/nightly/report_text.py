@@ -115,20 +115,16 @@ def details(cell: CellReport) -> Rows:
         if _waits(cell) and is_short(one):
             continue  # first_verdicts has it for all figures at once
         since = [f"since night {one.since}"] if one.since else []
-        rows += _under(one.metric.title, [one.why, *since, *_runs_text(one)])
+        first, *again = (value_text(one.metric, value) for value in (one.latest, *one.confirmations))
+        runs = [f"first run: {first}; re-runs: {', '.join(again)}"] if again else []
+        if not again and first != value_text(one.metric, one.now):
+            runs = [f"latest run: {first}"]
+        rows += _under(one.metric.title, [one.why, *since, *runs])
     left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
     more = len(left_out) - SHOWN_LEFT_OUT
     earlier = [f"{more} earlier ones, in the night's record"] if more > 0 else []
     rows += _under("left out", [*earlier, *left_out[-SHOWN_LEFT_OUT:]])
     return rows + _under("note", cell.notes)
-
-
-def _runs_text(one: MetricJudgement) -> list[str]:
-    """Return the figure of each run if the change is not that of the latest run."""
-    first, *again = (value_text(one.metric, value) for value in (one.latest, *one.confirmations))
-    if again:
-        return [f"first run: {first}; re-runs: {', '.join(again)}"]
-    return [] if first == value_text(one.metric, one.now) else [f"latest run: {first}"]
 
 
 def end(report: NightReport) -> Rows:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.nightly.nights import PastNight, divide
 from benchmarks.nightly.rule import CONFIRMATIONS, judge, screen_distance
+from benchmarks.nightly.series import PastNight, divide
 from benchmarks.nightly.values import Suspicion
 from benchmarks.verdict import Verdict
 from tests.simulation.table import Array, Random

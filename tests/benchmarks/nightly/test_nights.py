@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.nightly.nights import DURING, OLDER, OLDER_LEVEL, UNCONFIRMED, PastNight, divide
 from benchmarks.nightly.rule import BASELINE_NIGHTS
+from benchmarks.nightly.series import DURING, OLDER, OLDER_LEVEL, UNCONFIRMED, PastNight, divide
 from benchmarks.nightly.values import Suspicion
 from benchmarks.verdict import Verdict
 
