@@ -39,7 +39,7 @@ class StepScalars(Value, frozen=True):
     """What turns the steps of one run into scalars."""
 
     place: str = PERF
-    gpus: int | None = None  # None: not known, and no figure is given of one device
+    gpus: int = 1
     mfu: list[Mfu] = []  # what a step of one second would reach, against each peak; in a step of two it is half
 
     def of(self, step: Step) -> dict[str, float]:
@@ -59,8 +59,7 @@ class StepScalars(Value, frozen=True):
         found = {}
         if step.tokens:
             found[f"{place}/tokens_per_second"] = step.tokens / seconds
-            if self.gpus is not None:
-                found[f"{place}/tokens_per_second_per_gpu"] = step.tokens / seconds / self.gpus
+            found[f"{place}/tokens_per_second_per_gpu"] = step.tokens / seconds / self.gpus
         return found | {mfu_tag(place, one): one.percent / seconds for one in self.mfu}
 
     def descriptions(self) -> dict[str, str]:
@@ -86,7 +85,10 @@ _WHAT = {
 
 
 def step_scalars(benchmark: Benchmark) -> StepScalars:
-    return StepScalars(place=place_of(benchmark), gpus=benchmark.gpus, mfu=_mfu_of_one_second(benchmark))
+    """Return what a run's steps become; an emulated precision has no MFU."""
+    entries = [] if benchmark.dtype in benchmark.hardware.emulated else mfu(workload_of(benchmark), 1.0, {}) or []
+    recipe = [one for one in entries if one.counted_by == entries[0].counted_by]  # against every peak that applies
+    return StepScalars(place=place_of(benchmark), gpus=benchmark.gpus, mfu=recipe)
 
 
 def place_of(benchmark: Benchmark) -> str:
@@ -104,14 +106,6 @@ def mfu_tag(place: str, one: Mfu) -> str:
 def plain(text: str) -> str:
     """As part of a tag or of a folder's name: letters, digits and a few signs."""
     return re.sub(r"[^A-Za-z0-9.=+-]+", "_", text).strip("_.") or "_"
-
-
-def _mfu_of_one_second(benchmark: Benchmark) -> list[Mfu]:
-    """By the recipe's convention, against every peak that applies. None of an emulated precision."""
-    if benchmark.dtype in benchmark.hardware.emulated:
-        return []
-    entries = mfu(workload_of(benchmark), 1.0, {}) or []
-    return [one for one in entries if one.counted_by == entries[0].counted_by]
 
 
 # --- one run --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import files
-from benchmarks.dashboard import nights, series
+from benchmarks.dashboard import charts
 from benchmarks.dashboard.events import EVENT_FILES, plain
 from benchmarks.dashboard.folders import ROOT, alone, keep
 from benchmarks.dashboard.points import Board, Row, Table
@@ -23,7 +23,6 @@ from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.text import Rows, plural
 
 NEWEST, RUNS = "newest", "runs"
-NIGHTS = "nights"  # <output_dir>/nights/<suite>/<night>.json
 
 
 def update(
@@ -38,13 +37,13 @@ def update(
 
     `filtered`: there are others that do not fit.
     """
-    drawn, left_out = series.drawn(entries)
+    drawn, left_out = charts.drawn(entries)
     shown = list(entries[-newest:]) if newest else []
     notes: list[str] = []
     with alone(logdir):
-        boards = series.boards(drawn)
-        reports = [] if filtered else _reports(output_dir / NIGHTS, notes)
-        of_nights = nights.boards(reports)
+        boards = charts.boards_of_runs(drawn)
+        reports = [] if filtered else _reports(output_dir / charts.NIGHTS, notes)
+        of_nights = charts.boards_of_nights(reports)
         of_runs = _boards_of_runs(output_dir, shown, notes)
         root = Board(name=ROOT, table=Table(rows=[row_of(one) for one in shown]))
         coloured = [

@@ -1,6 +1,6 @@
 """Nights of a suite as lines: values, levels, changes."""
 
-from benchmarks.dashboard import nights
+from benchmarks.dashboard.charts import boards_of_nights
 from benchmarks.dashboard.points import Board
 from benchmarks.nightly.values import NightReport
 from tests.benchmarks.dashboard.made import judgement, report
@@ -15,11 +15,11 @@ def line(board: Board, tag: str) -> dict[int, float]:
 
 
 def lines(*reports: NightReport) -> dict[str, dict[int, float]]:
-    return {board.name: line(board, TAG) for board in nights.boards(reports)}
+    return {board.name: line(board, TAG) for board in boards_of_nights(reports)}
 
 
 def test_one_report_tells_of_all_its_nights() -> None:
-    board, _ = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]})])
+    board, _ = boards_of_nights([report("2026-11-04", {"tiny": [judgement(VALUES)]})])
     assert board.name == "nights/smoke"
     assert line(board, TAG) == {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4}
     assert [point.unix_seconds - 1793494800.0 for point in board.points] == [0, 86400, 2 * 86400, 3 * 86400]
@@ -43,7 +43,7 @@ def test_what_the_newest_report_says_of_a_night_counts() -> None:
 
 def test_suites_and_cells_have_lines_of_their_own() -> None:
     one = {"tiny": [judgement(VALUES)], "small": [judgement(VALUES)]}
-    found = nights.boards([report("2026-11-04", one), report("2026-11-04", one, suite="large")])
+    found = boards_of_nights([report("2026-11-04", one), report("2026-11-04", one, suite="large")])
     assert [board.name for board in found] == [
         "nights/large", "nights/large level", "nights/smoke", "nights/smoke level",
     ]  # fmt: skip
@@ -57,6 +57,6 @@ def test_a_night_that_goes_on_hides_nothing_of_those_before() -> None:
 
 
 def test_what_is_watched_comes_after_what_gates() -> None:
-    (board, _) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES, gates=False)]})])
+    (board, _) = boards_of_nights([report("2026-11-04", {"tiny": [judgement(VALUES, gates=False)]})])
     (tag,) = board.points[0].scalars
     assert tag == "7 nights of smoke: seconds_per_step (watched)/tiny"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.dashboard import series
+from benchmarks.dashboard import charts
 from benchmarks.dashboard.runs import (
     FIRST_COLUMNS,
     newest,
@@ -16,12 +16,12 @@ from tests.benchmarks.dashboard.made import entry
 
 
 def boards_of(entries: list[FinishedRun]) -> dict[str, list[dict[str, float]]]:
-    return {board.name: [point.scalars for point in board.points] for board in series.boards(entries)}
+    return {board.name: [point.scalars for point in board.points] for board in charts.boards_of_runs(entries)}
 
 
 def test_the_runs_of_a_series_are_numbered_in_the_order_of_time() -> None:
-    found, left_out = series.drawn([entry(2), entry(0), entry(1)])
-    (board,) = series.boards(found)
+    found, left_out = charts.drawn([entry(2), entry(0), entry(1)])
+    (board,) = charts.boards_of_runs(found)
     assert [point.step for point in board.points] == [0, 1, 2]
     assert [point.unix_seconds for point in board.points] == [1793491200.0 + day * 86400 for day in range(3)]
     assert left_out == {}
@@ -64,14 +64,14 @@ def test_what_is_another_benchmark_is_another_line(changes: dict[str, object]) -
     ],
 )
 def test_what_is_comparable_with_nothing_is_no_point_and_is_counted(changes: dict[str, object], why: str) -> None:
-    found, left_out = series.drawn([entry(0), entry(1, **changes)])
+    found, left_out = charts.drawn([entry(0), entry(1, **changes)])
     assert ([one.run_id for one in found], left_out) == ([entry(0).run_id], {why: 1})
 
 
 def test_every_scalar_is_drawn() -> None:
     full = entry(0, memory_bytes=2e9, mfu_percent=40.0, mfu_convention="recipe, measured", mfu_precision="bf16",
                  mfu_peak_tflops=989.4)  # fmt: skip
-    (board,) = series.boards([full])
+    (board,) = charts.boards_of_runs([full])
     (point,) = board.points
     assert point.scalars == {
         "1 seconds per step/llama2_tiny bf16": 0.01,
@@ -112,7 +112,7 @@ def test_times_are_utc(text: str, unix: float | None) -> None:
 def test_the_name_of_a_series_is_one_folder() -> None:
     run = entry(0, suite="a/b", host="a/host", parallelism="data 2", window="last")
     other = entry(1, suite="a/b", model="b/c", host="there", task="lora", sequence_length=4, global_batch_size=8)
-    assert series.lines_of([run, other]) == [
+    assert charts.lines_of([run, other]) == [
         "series/llama2_tiny bf16 a_b jax-maxtext 1xcpu host-a_host pretrain seq128 batch2 data_2 window-last",
         "series/b_c bf16 a_b jax-maxtext 1xcpu host-there lora seq4 batch8 one_device",
     ]
@@ -121,7 +121,7 @@ def test_the_name_of_a_series_is_one_folder() -> None:
 def test_the_lines_of_a_chart_stand_together_so_their_colours_differ() -> None:
     """TensorBoard gives its seven colours in turn."""
     runs = [entry(n, gpus=2 ** (n % 3), model=("b", "a")[n % 2]) for n in range(6)]
-    works = [board.name.split()[0] for board in series.boards(series.drawn(runs)[0])]
+    works = [board.name.split()[0] for board in charts.boards_of_runs(charts.drawn(runs)[0])]
     assert works == ["series/a"] * 3 + ["series/b"] * 3
 
 
@@ -141,7 +141,7 @@ NAME = "series/llama2_tiny bf16 jax-maxtext 1xcpu"  # all else is the same for a
     ],
 )
 def test_a_line_is_named_by_digests_only_where_words_are_not_enough(runs: list[FinishedRun], ends: list[str]) -> None:
-    assert series.lines_of(runs) == [NAME + end for end in ends]
+    assert charts.lines_of(runs) == [NAME + end for end in ends]
 
 
 # --- the rows of the table of runs ----------------------------------------------------------------
