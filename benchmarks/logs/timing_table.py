@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 import msgspec
 
@@ -70,10 +71,16 @@ class Timings(Value, frozen=True):
 # --- files -> rows ----------------------------------------------------------------------------
 
 
-def find_logs(places: Sequence[Path]) -> tuple[list[Path], int]:
-    """The logs at these places, without those in run folders of Stepmark; and how many such folders there are."""
+class FoundLogs(NamedTuple):
+    paths: list[Path]  # without those in run folders of Stepmark
+    run_folders: int
+    unlisted: list[Row]  # folders that can't be listed
+
+
+def find_logs(places: Sequence[Path]) -> FoundLogs:
     found: dict[Path, Path] = {}  # by what links lead to
     runs = set()
+    errors: list[OSError] = []
     for place in places:
         if not place.exists():
             raise RequestError(
@@ -81,14 +88,16 @@ def find_logs(places: Sequence[Path]) -> tuple[list[Path], int]:
                 where=f"the folder of logs, from {Path.cwd()}",
                 next_command="python launch/report.py timing --window=35-44 DIR",
             )
-        for path in log_files(place):
+        for path in log_files(place, errors.append):
             inside = [folder for folder in path.parents if folder.is_relative_to(place)]
             run = next((folder for folder in inside if (folder / BENCHMARK).is_file()), None)
             if run is None:
                 found.setdefault(path.resolve(), path)
             else:
                 runs.add(run)
-    return sorted(found.values()), len(runs)
+    why = "the folder can't be listed: {}".format
+    unlisted = [Row(printable(str(error.filename)), Status.UNREADABLE, why(error.strerror)) for error in errors]
+    return FoundLogs(sorted(found.values()), len(runs), unlisted)
 
 
 def row_of(path: Path, rule: str, formats: Sequence[LogFormat]) -> Row:
@@ -101,6 +110,9 @@ def row_of(path: Path, rule: str, formats: Sequence[LogFormat]) -> Row:
             log, _ = read_log(stream, log_format)
     except UNREADABLE_ERRORS as error:
         return Row(name, Status.UNREADABLE, getattr(error, "strerror", None) or str(error))
+    except Exception as error:  # an installed package's reader: one log costs no other its row
+        why = f"its reader failed: {type(error).__name__}: {error}"
+        return Row(name, Status.UNREADABLE, printable(why))
     return row_of_log(name, log_format.name, log, rule, log_format.no_seconds)
 
 

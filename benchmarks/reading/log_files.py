@@ -32,11 +32,12 @@ HEAD_BYTES = 8
 UNREADABLE_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
-def log_files(place: Path) -> list[Path]:
-    """A file whatever its name; of a folder those that are called as logs are."""
+def log_files(place: Path, on_error: Callable[[OSError], None] | None = None) -> list[Path]:
+    """A file whatever its name; of a folder those that are called as logs are. `on_error`: it can't be listed."""
     if not place.is_dir():
         return [place]
-    found = (Path(folder, name) for folder, _, names in os.walk(place) for name in names if LOG_NAME.fullmatch(name))
+    walk = os.walk(place, onerror=on_error)
+    found = (Path(folder, name) for folder, _, names in walk for name in names if LOG_NAME.fullmatch(name))
     return sorted(file for file in found if file.is_file())
 
 

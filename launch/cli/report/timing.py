@@ -30,9 +30,9 @@ FORMAT = flags.DEFINE_enum("format", "table", list(timing_table.FORMATS), "The s
 
 def main(argv: list[str]) -> int:
     window_rule.check_rule(WINDOW.value)
-    logs, runs = timing_table.find_logs([Path(name) for name in argv[1:] or [DEFAULT_FOLDER]])
-    formats = all_log_formats()
-    rows = [timing_table.row_of(path, WINDOW.value, formats) for path in tracked(logs, "reading logs", len(logs))]
-    timings = timing_table.as_data(rows, WINDOW.value, runs)
+    found = timing_table.find_logs([Path(name) for name in argv[1:] or [DEFAULT_FOLDER]])
+    paths, formats = tracked(found.paths, "reading logs", len(found.paths)), all_log_formats()
+    rows = [timing_table.row_of(path, WINDOW.value, formats) for path in paths]
+    timings = timing_table.as_data([*rows, *found.unlisted], WINDOW.value, found.run_folders)
     answer(timings, lambda: timing_table.FORMATS[FORMAT.value](timings))
     return EXIT_VALID

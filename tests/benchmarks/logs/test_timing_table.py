@@ -4,14 +4,17 @@ import csv
 import io
 import json
 import math
+import os
 import statistics
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
 from benchmarks.backend import LogEvent, SkippedLine
-from benchmarks.logs.timing_table import Row, Status, as_csv, as_data, as_table, row_of_log
+from benchmarks.logs.templates import FormatFacts, TemplateFormat
+from benchmarks.logs.timing_table import Row, Status, as_csv, as_data, as_table, find_logs, row_of, row_of_log
 from benchmarks.reading.read_log import ReadLog
 from benchmarks.values import Step, json_text
 
@@ -93,6 +96,35 @@ def test_excluded_steps_and_unreadable_lines_are_named_and_do_not_count() -> Non
     text = as_table(as_data([made], "35-44"))
     assert "skipped iteration: 36; nan: 40-41" in text
     assert "2 lines of steps" in text
+
+
+class BrokenFormat(TemplateFormat):
+    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:  # noqa: ARG002
+        raise KeyError("a reader of an installed package")
+
+
+def test_a_log_whose_reader_fails_and_a_folder_that_can_not_be_listed_are_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shut").mkdir()
+    log = tmp_path / "a.log"
+    log.write_text("step 1 in 2s\n")
+    pattern = FormatFacts(title="", source="", date="", line="step {step} in {seconds}s")
+    made = row_of(log, "last", [BrokenFormat("broken", pattern)])
+    assert made.status == Status.UNREADABLE
+    assert made.reason is not None
+    assert "KeyError" in made.reason
+    scandir = os.scandir
+
+    def refusing(place: Any) -> Any:
+        if Path(place).name == "shut":
+            raise PermissionError(13, "Permission denied", str(place))
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    found = find_logs([tmp_path])
+    assert found.paths == [log]
+    assert [(one.path, one.status) for one in found.unlisted] == [(str(tmp_path / "shut"), Status.UNREADABLE)]
 
 
 def test_the_ranks_of_a_log_are_one_series() -> None:
