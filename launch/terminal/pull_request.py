@@ -1,6 +1,6 @@
 """Posts Markdown on the pull request that a GitHub job checks: one comment, which each push replaces.
 
-action.yml runs it as a module, in the job's environment: python -m launch.reports.pull_request FILE TITLE. If it
+action.yml runs it as a module, in the job's environment: python -m launch.terminal.pull_request FILE TITLE. If it
 can't post the comment, the job gets a warning and does not fail: its summary has the same text.
 """
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.reports import pull_request
+from launch.terminal import pull_request
 from tests.launch.test_compare import run_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]

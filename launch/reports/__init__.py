@@ -1,1 +1,0 @@
-"""Runs, logs and traces of a folder, read for reports."""
