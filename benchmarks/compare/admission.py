@@ -127,7 +127,7 @@ def cautions(a: Runs, b: Runs) -> list[Caution]:
         one, other = (" or ".join(f"{first} to {last}" for first, last in sorted(span, key=str)) for span in spans)
         found.append(Caution(kind="other steps", text=f"the counted steps differ: A {one}, B {other}"))
     for settling, what in NOT_SETTLED.items():
-        counts = [sum(run.settling == settling for run in runs) for runs in (a, b)]
+        counts = [sum(run.result.window.settling == settling for run in runs) for runs in (a, b)]
         if any(counts):
             text = f"{settling}: {counts[0]} of {len(a)} runs of A, {counts[1]} of {len(b)} of B: {what}"
             found.append(Caution(kind=settling, text=text))

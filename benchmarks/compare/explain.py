@@ -8,16 +8,16 @@ a number that did not move the way the step times did. A weight is an order, not
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from benchmarks import statistics
-from benchmarks.compare.facts import facts_of, numbers_of
-from benchmarks.compare.runs import Runs
+from benchmarks.compare.facts import facts_of, load_per_processor
+from benchmarks.compare.runs import ComparedRun, Runs
 from benchmarks.compare.values import Cause
-from benchmarks.telemetry.gpu import THROTTLE_BITS
+from benchmarks.telemetry.gpu import THROTTLE_BITS, GpuTelemetry
 
 DOUBT = 0.5
 FRAMEWORK_WEIGHT = 20.0  # of a kind that two frameworks do not share
@@ -48,10 +48,6 @@ KINDS: dict[str, tuple[str, float, str]] = {
 # Names that weigh more or less than the rest of their kind.
 SPECIAL: tuple[tuple[str, str, float, str], ...] = (
     ("request", r"backend|engine", 112, "another framework"),
-    ("request", r"hardware", 110, "another device"),
-    ("request", r"dtype|model|task|lora", 108, "other arithmetic in every step"),
-    ("request", r"gpus|nodes|parallelism", 106, "devices share the work differently"),
-    ("request", r"pgle", 96, "it schedules computation and communication in every step"),
     ("request", r"data", 62, "other data is read differently, and gives another loss"),
     ("request", r"site", 55, "another place, with its own network and settings"),
     ("request", r"window|steps", 48, "other steps count: step times settle over time"),
@@ -80,7 +76,7 @@ OF_A_FRAMEWORK = ("setting", "argument", "version", "layout", "image", "XLA flag
 
 
 class Measure(NamedTuple):
-    """A number that each run has its own of; name and value are in facts.py."""
+    """A number that each run has its own of."""
 
     name: str
     unit: str
@@ -88,24 +84,36 @@ class Measure(NamedTuple):
     relative: bool
     faster: int  # 1: more of it is faster; -1: slower
     weight: float
+    read: Callable[[ComparedRun], float | None]
     kind: str = "clock"
+
+
+def _of_gpus(read: Callable[[GpuTelemetry], float | None]) -> Callable[[ComparedRun], float | None]:
+    return lambda run: read(run.gpu) if run.gpu else None
+
+
+def _throttled(reason: str) -> Measure:
+    def share(gpu: GpuTelemetry) -> float | None:
+        return None if gpu.throttled is None else 100 * gpu.throttled.get(reason, 0.0)
+
+    return Measure(f"throttled: {reason.replace('_', ' ')}", "% of samples", 2, False, -1, 97, _of_gpus(share))
 
 
 LOAD = "load"
 LOAD_BESIDE_GPUS = 40.0  # a machine that trains on GPUs hardly notices other programs
 MEASURES = (
-    Measure("SM clock, median", "MHz", 0.005, True, 1, 99),
-    *(
-        Measure(f"throttled: {reason.replace('_', ' ')}", "% of samples", 2, False, -1, 97)
-        for reason in THROTTLE_BITS
+    Measure("SM clock, median", "MHz", 0.005, True, 1, 99, _of_gpus(lambda gpu: gpu.sm_clock_mhz_median)),
+    *map(_throttled, THROTTLE_BITS),
+    Measure("power limit", "W", 0.01, True, 1, 95, _of_gpus(lambda gpu: gpu.power_limit_watts)),
+    Measure(
+        "SM clock of the slowest GPU", "MHz", 0.02, True, 1, 92,
+        _of_gpus(lambda gpu: gpu.slowest.sm_clock_mhz if gpu.slowest else None),
     ),
-    Measure("power limit", "W", 0.01, True, 1, 95),
-    Measure("SM clock of the slowest GPU", "MHz", 0.02, True, 1, 92),
-    Measure("uncorrected ECC errors", "", 0.5, False, -1, 62),
-    Measure("PCIe replays", "", 0.5, False, -1, 61),
-    Measure("highest temperature", "C", 5, False, -1, 46),
-    Measure("at the start, per processor", "", 0.25, False, -1, 88, LOAD),
-)
+    Measure("uncorrected ECC errors", "", 0.5, False, -1, 62, _of_gpus(lambda gpu: gpu.ecc_uncorrected)),
+    Measure("PCIe replays", "", 0.5, False, -1, 61, _of_gpus(lambda gpu: gpu.pcie_replays)),
+    Measure("highest temperature", "C", 5, False, -1, 46, _of_gpus(lambda gpu: gpu.temperature_c_max)),
+    Measure("at the start, per processor", "", 0.25, False, -1, 88, load_per_processor, LOAD),
+)  # fmt: skip
 
 
 class Explained(NamedTuple):
@@ -183,10 +191,9 @@ def _values(values: Sequence[str | None]) -> str | None:
 
 def _moved(a: Runs, b: Runs, slower: float | None) -> Iterator[Cause]:
     """Numbers of the machines that differ: clocks, power, errors, load."""
-    numbers = [[numbers_of(run) for run in runs] for runs in (a, b)]
     on_cpu = all(run.benchmark.hardware.kind == "cpu" for run in (*a, *b))
     for measure in MEASURES:
-        one, other = ([value for found in side if (value := found.get(measure.name)) is not None] for side in numbers)
+        one, other = ([value for run in runs if (value := measure.read(run)) is not None] for runs in (a, b))
         weight = LOAD_BESIDE_GPUS if measure.kind == LOAD and not on_cpu else measure.weight
         if one and other and (cause := _moved_by(measure, weight, one, other, slower)):
             yield cause

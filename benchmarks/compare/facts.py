@@ -1,4 +1,4 @@
-"""A run's provenance as named facts by kind, and its machines' numbers, for explain.py to compare. Pure.
+"""A run's provenance as named facts by kind, for explain.py to compare. Pure.
 
 A kind that a run does not record is absent; one that it records as empty is empty. The program's arguments and
 variables are the plan's, whose paths are placeholders; what else differs between any two runs (when they ran, which
@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.compare.admission import OF_THE_WORK, shown
 from benchmarks.compare.metrics import NO_DIMENSIONS
 from benchmarks.compare.runs import ComparedRun
-from benchmarks.telemetry.gpu import THROTTLE_BITS, GpuTelemetry
+from benchmarks.telemetry.gpu import GpuTelemetry
 from benchmarks.telemetry.samples import NodeFacts
 
 Facts = dict[str, dict[str, str]]  # kind -> name -> value
@@ -37,7 +37,9 @@ OF_ONE_RUN: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def facts_of(run: ComparedRun) -> Facts:
-    benchmark, about, worker = run.benchmark, run.provenance, _worker(run)
+    benchmark, about = run.benchmark, run.provenance
+    ranks = [fact for fact in about.get("worker") or [] if isinstance(fact, dict) and fact.get("rank") == 0]
+    worker: dict[str, Any] = ranks[-1] if ranks else {}  # of several phases and attempts the measured one
     image, git = _texts(about.get("environment")), _texts(about.get("git"))
     places: list[NodeFacts | GpuTelemetry] = [*run.nodes, *([run.gpu] if run.gpu else [])]
     drivers = {
@@ -73,26 +75,8 @@ def facts_of(run: ComparedRun) -> Facts:
     return {kind: facts for kind, facts in found.items() if facts is not None}
 
 
-def numbers_of(run: ComparedRun) -> dict[str, float | None]:
-    """By the names of explain.MEASURES; None, or absent: not sampled."""
-    found: dict[str, float | None] = {"at the start, per processor": _load(run)}
-    if gpu := run.gpu:
-        found |= {
-            "SM clock, median": gpu.sm_clock_mhz_median,
-            "power limit": gpu.power_limit_watts,
-            "SM clock of the slowest GPU": gpu.slowest.sm_clock_mhz if gpu.slowest else None,
-            "uncorrected ECC errors": gpu.ecc_uncorrected,
-            "PCIe replays": gpu.pcie_replays,
-            "highest temperature": gpu.temperature_c_max,
-        }
-        if gpu.throttled is not None:
-            shares = {reason: gpu.throttled.get(reason, 0.0) for reason in THROTTLE_BITS}
-            found |= {f"throttled: {reason.replace('_', ' ')}": 100 * share for reason, share in shares.items()}
-    return found
-
-
-def _load(run: ComparedRun) -> float | None:
-    """Per processor, before the run itself loads the machine: of the job's nodes, or of this machine."""
+def load_per_processor(run: ComparedRun) -> float | None:
+    """The load before the run itself loads the machine: of the job's nodes, or of this machine."""
     if not _is_local(run):
         cpus = max((node.cpus for node in run.nodes if node.cpus), default=None)
         return run.load / cpus if run.load is not None and cpus else None
@@ -155,13 +139,6 @@ def _environment(run: ComparedRun) -> dict[str, str] | None:
 
 def _is_local(run: ComparedRun) -> bool:
     return run.benchmark.site.kind == "local"
-
-
-def _worker(run: ComparedRun) -> Mapping[str, Any]:
-    """What rank 0 saw; of several phases and attempts the last, which is the measured one."""
-    facts = run.provenance.get("worker") or []
-    of_rank_0 = [fact for fact in facts if isinstance(fact, dict) and fact.get("rank") == 0]
-    return of_rank_0[-1] if of_rank_0 else {}
 
 
 def _layout(worker: Mapping[str, Any]) -> dict[str, str] | None:

@@ -35,6 +35,9 @@ def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
     other_batch = _unequal("global batch", *(run.benchmark.global_batch_size for run in (a[0], b[0])))
     batch = f"they differ in {other_batch}" if other_batch else None
     step = f"{batch}: a step holds more tokens on one side; see tokens/s" if batch else None
+    ends = sorted({run.benchmark.steps for run in (*a, *b)})
+    other_end = f"the last steps differ: {', '.join(map(str, ends))}" if len(ends) > 1 else None
+    other_data = _unequal("data", a[0].benchmark.data, b[0].benchmark.data)
     return [
         ComparedMetric(
             "seconds/step", "s", "lower", lambda run: run.result.seconds_per_step.median, work or step, step_time=1
@@ -52,7 +55,7 @@ def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
             "effective tokens/s", "tokens/s", "higher", lambda run: run.result.tokens_per_second_effective, work
         ),
         ComparedMetric(
-            "last loss", "", "same", lambda run: run.result.loss.last, work or batch or _other_loss(a, b),
+            "last loss", "", "same", lambda run: run.result.loss.last, work or batch or other_end or other_data,
             flagged=True,
         ),
         _memory(a, b, work),
@@ -93,14 +96,6 @@ def other_dimensions(a: Model, b: Model) -> str | None:
     names = [name for name in a.__struct_fields__ if name not in NO_DIMENSIONS]
     pairs = [(name, getattr(a, name), getattr(b, name)) for name in names] if a.name == b.name else []
     return ", ".join(f"{name} {one} and {other}" for name, one, other in pairs if one != other) or None
-
-
-def _other_loss(a: Runs, b: Runs) -> str | None:
-    """Why the last losses are of other moments, or of other texts."""
-    ends = sorted({run.benchmark.steps for run in (*a, *b)})
-    if len(ends) > 1:
-        return f"the last steps differ: {', '.join(map(str, ends))}"
-    return _unequal("data", a[0].benchmark.data, b[0].benchmark.data)
 
 
 def _unequal(name: str, one: object, other: object) -> str | None:

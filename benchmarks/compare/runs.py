@@ -50,12 +50,6 @@ class ComparedRun(NamedTuple):
             return None
 
     @property
-    def settling(self) -> str:
-        """Results of older versions record only that a run had not settled."""
-        window = self.result.window
-        return "too short" if window.settling == "not judged" and not window.settled else window.settling
-
-    @property
     def gpu(self) -> GpuTelemetry | None:
         return self.result.telemetry.gpu if self.result.telemetry else None
 
