@@ -112,27 +112,6 @@ def test_a_mixture_is_refused(runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["only-one"], "two sides are expected, 1 given"),
-        (["a", "b", "c"], "two sides are expected, 3 given"),
-        (["nonsense", "0001"], "'nonsense' is no run"),
-        (["0000", "0000"], "on both sides: 0000"),
-        (["tag=before", "date>=2026"], "on both sides: 0000"),
-        (["modle=x", "tag=after"], "runs are not looked for by 'modle'"),
-        (["gpus>many", "tag=after"], "gpus is a number"),
-        (["tag=before", "tag=after", "--margin=-1"], "margin"),
-    ],
-)
-def test_wrong_requests_end_with_2_and_no_traceback(runs: Path, words: list[str], said: str) -> None:
-    done = compare(*words, place=runs)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-
-
-@pytest.mark.parametrize(
     ("typed", "nearest"),
     [("tag=befor", "tag=before"), ("gpus=1,dtype=bf17", "dtype=bf17; the nearest is bf16"), ("tag=xyz", None)],
 )
@@ -142,12 +121,6 @@ def test_a_side_without_runs_is_answered_with_the_nearest_value(typed: str, near
     assert done.stderr.endswith(f"next:  python launch/report.py runs {runs}\n")
     assert ("the nearest is" in done.stderr) == (nearest is not None)
     assert nearest is None or nearest.rpartition("=")[2].rpartition(" ")[2] in done.stderr
-
-
-def test_a_mistyped_key_or_run_is_refused_with_the_nearest(runs: Path) -> None:
-    for typed, nearest in (("taq=before", "tag"), ("0000,0802,0004", "0002")):
-        done = compare(typed, "tag=after", place=runs)
-        assert (done.returncode, nearest in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("not_comparable", 0), ("worse", 3)])

@@ -62,25 +62,6 @@ def test_this_machine(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("nodes", "--site=nowhere"), "unknown site 'nowhere'"),
-        (("nodes", "--partition=batch"), "--partition: site 'local' has no Slurm"),
-        (("nodes", "--nodes=2"), "site local has no Slurm"),
-        (("nodes", "--site=example_venv", "--nodes=0"), "flag --nodes=0"),
-        (("node1",), "there is no 'node1'"),
-        (("logs",), "which logs?"),
-        (("--nodez=2",), "unknown flag --nodez"),
-    ],
-)
-def test_refusals(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    done = doctor(*flags, cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stdout == ""
-
-
 def in_state(**states: str) -> list[Node]:
     return [Node(name=name, state=state, gpus=0) for name, state in states.items()]
 

@@ -5,7 +5,6 @@ convention the TFLOP/s are, and which published figure is nearest.
 import gzip
 import json
 import lzma
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -377,46 +376,3 @@ def test_a_pipe_of_the_shell_is_read(log: Log) -> None:
 
 
 # --- refusals ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ([], "no log given"),
-        (["--log=/no/such/file"], "No such file"),
-        ([f"--log={REPOSITORY}"], "Is a directory"),
-        (["--log=/dev/null"], "no file but a pipe, socket or device"),
-        (["--log=named pipe"], "next:  cat 'named pipe' | python launch/ingest.py --log=-"),
-        (["--log=empty.log"], "the log is empty"),
-        (["--log=cut.log.gz"], "can't read the log"),
-        (["--log=-"], "empty"),
-        (["--log=a.log", "--log=b.log"], "cat a.log b.log | python launch/ingest.py --log=-"),
-        ([f"--log={REPOSITORY / 'setup.cfg'}"], "known formats: mllog, maxtext"),
-        ([str(REAL_LOG)], f"next:  python launch/ingest.py --log={REAL_LOG}"),
-        (["none.log"], "next:  python launch/ingest.py --log=PATH"),
-        (["79f0"], "next:  python launch/verify.py results/run-79f0"),
-        (["--log=results/run-79f0"], "next:  python launch/verify.py results/run-79f0"),
-        ([f"--log={REAL_LOG}", "--gpu=3"], "gpus"),
-        ([f"--log={REAL_LOG}", "--gpus=0"], "gpus"),
-        ([f"--log={REAL_LOG}", "--window=last"], "--model"),
-        ([f"--log={REAL_LOG}", "--task=lora"], "--model"),
-        ([f"--log={REAL_LOG}", *BENCHMARK, "--task=sft"], "task"),
-        ([f"--log={REAL_LOG}", *BENCHMARK, "--window=first"], "window"),
-        ([f"--log={REAL_LOG}", *BENCHMARK, "--model=llama9"], "llama9"),
-        # half a benchmark
-        *(
-            ([f"--log={REAL_LOG}", *(flag for flag in BENCHMARK if flag != missing)], missing.split("=")[0])
-            for missing in BENCHMARK
-        ),
-    ],
-)
-def test_refusals(arguments: list[str], says: str, tmp_path: Path) -> None:
-    (tmp_path / "results/run-79f0").mkdir(parents=True)
-    (tmp_path / "results/run-79f0/benchmark.json").write_text("{}")
-    os.mkfifo(tmp_path / "named pipe")
-    for name, content in {"empty.log": b"", "cut.log.gz": b"\x1f\x8b\x08"}.items():
-        (tmp_path / name).write_bytes(content)
-    done = run("--json", *arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert says in done.stderr.decode()
-    assert json.loads(done.stdout).keys() == {"error", "exit_code"}

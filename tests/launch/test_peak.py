@@ -278,31 +278,6 @@ def workers(folder: Path | None = None) -> list[str]:
     return found
 
 
-REFUSED: dict[str, tuple[list[str], str]] = {
-    "backend": (["--backend=toyy"], "unknown backend 'toyy'"),
-    "model": (["--model=lama2_70b"], "unknown model"),
-    "hardware": (["--hardware=h1000"], "did you mean 'h100'?"),
-    "a GPU that is not here": (["--hardware=mi300x"], "this machine has no AMD"),
-    "precision": (["--dtype=bf61"], "unknown precision 'bf61': did you mean 'bf16'?"),
-    "no precision": (["--dtype="], "--dtype= names nothing"),
-    "fp8 on a CPU": ([CPU, "--dtype=bf16,fp8"], "fp8 is emulated on this machine's CPU"),
-    "tokens": (["--tokens=0"], "flag --tokens=0"),
-    "seconds": (["--seconds=0"], "flag --seconds=0"),
-    "one file for all": (["--backend=all", "--out=x"], "--out belongs to one framework"),
-    "no such Python": (["--python=pythonn"], "there is no program 'pythonn'"),
-    "one Python for all": (["--backend=all", f"--python={sys.executable}"], "--python belongs to one framework"),
-    "a word": (["hello"], "unexpected argument 'hello'"),
-}
-
-
-@pytest.mark.parametrize(("flags", "words"), REFUSED.values(), ids=list(REFUSED))
-def test_refused_before_anything_starts(one_machine: Machine, flags: list[str], words: str) -> None:
-    done = one_machine.peak(*flags)
-    assert done.returncode == 2, done.stderr
-    assert words in done.stderr
-    assert (done.stdout, one_machine.peaks()) == ("", [])
-
-
 # --- a run --------------------------------------------------------------------------------------
 
 

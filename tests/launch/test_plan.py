@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -88,31 +86,3 @@ def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:
     dry = shown(*RECIPE, "--dry_run", script="run", cwd=tmp_path)
     start, end = plan.index("bound (the least"), plan.index("\nscaling")
     assert plan[start:end].strip() in dry
-
-
-@pytest.mark.parametrize(
-    ("flags", "what"),
-    [
-        (("--model=llama2_70b",), "--backend is missing"),
-        (("--backend=jax",), "--model is missing"),
-        ((*RECIPE, "surplus"), "unexpected argument 'surplus'"),
-        ((*RECIPE[:-1], "--gpus=64,128"), "2 benchmarks are named"),
-        ((*RECIPE, "--scale=64,many"), "'many' is no whole number"),
-        ((*RECIPE, "--scale=0"), "1 or more GPUs are needed"),
-        ((*RECIPE, "--tokens=lots"), "a number of tokens is expected"),
-        ((*RECIPE, "--price=0"), "--price=0: it must be above 0"),
-        ((*RECIPE, "--price=nan"), "--price=nan: it must be above 0"),
-        (("layouts", *RECIPE, "--top=0"), "flag --top=0"),
-        (("compile", *RECIPE, "--tokens=1T"), "unknown flag --tokens"),
-        (("compile", *RECIPE, "--html=."), "this is a folder"),
-        (("layouts", *RECIPE[:-1], "--gpus=100"), "llama2_70b cannot be shared among 100 devices"),
-        ((*RECIPE, "--price_=2"), "unknown flag --price_: did you mean 'price'?"),
-        (("--backend=jax", "--model=llama9"), "unknown model 'llama9'"),
-    ],
-)
-def test_bad_input_is_one_message(tmp_path: Path, flags: tuple[str, ...], what: str) -> None:
-    done = run(*flags, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert what in done.stderr
-    assert list(tmp_path.iterdir()) == []

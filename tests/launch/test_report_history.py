@@ -84,32 +84,6 @@ def test_where_nothing_fits_what_there_is_is_said(run: Any, results: Path) -> No
     assert ": 8, 16, 24" in run("runs", results, "--where=gpus=7").stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["runs", "--where=modl=x"], "did you mean 'model'?"),
-        (["runs", "--where="], "--where= names nothing"),
-        (["runs", ""], "empty"),
-        (["runs", "nowhere"], "no such folder of runs"),
-        (["runs", "results", "more"], "unexpected argument 'more'"),
-        (["runs", "--newest=0"], "newest"),
-        (["--format=markdown", "results"], "format"),
-        (["archive", "x.tar.gz"], "which runs?"),
-        (["archive", "x.tar.gz", "--where=dtype=bf16", "a"], "not both"),
-        (["archive", "x.zip", "--where=dtype=bf16"], "NAME.tar.gz"),
-        (["archive", "x.tar.gz", "--where=dtype=fp4"], "no run fits"),
-        (["archive", "x.tar.gz", "nothing"], "'nothing'"),
-        (["verify_archive", "nowhere.tar.gz"], "no such file"),
-        (["verify_archive", ""], "an argument is missing"),
-        (["html", "x.html"], "which runs?"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(run: Any, results: Path, arguments: list[str], said: str) -> None:
-    done = run(*arguments, code=2)
-    assert said in done.stderr
-    assert not (results.parent / "x.tar.gz").exists()
-
-
 # --- archives -------------------------------------------------------------------------------------
 
 RUN = "20261122T034511Z-jax-llama2_tiny-pretrain-bf16-1xcpu-eeab"

@@ -189,26 +189,6 @@ def test_real_logs() -> None:
 # --- refusals ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["/no/such/folder"], "/no/such/folder"),
-        ([REAL_LOGS, "/no/such/folder"], "/no/such/folder"),
-        ([], "experiments"),
-        ([REAL_LOGS, "--window=44-35"], "holds no step\n  where: --window\n"),
-        ([REAL_LOGS, "--window=first"], "unknown window rule 'first': valid: last, steady\n  where: --window\n"),
-        ([REAL_LOGS, "--format=xml"], "format"),
-        ([REAL_LOGS, "--windov=1-2"], "window"),
-    ],
-)
-def test_refusals(arguments: list[str | Path], says: str, tmp_path: Path) -> None:
-    done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert says in done.stderr.decode()
-    assert b"next:" in done.stderr
-    assert done.stdout == b""
-
-
 def test_published_rows_are_recomputed_and_their_slips_named() -> None:
     table = run("references").stdout.decode()
     assert "206 rows, " in table

@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 import zipfile
 import zlib
@@ -24,7 +23,6 @@ from benchmarks.inside.work_kit import Arrays
 from benchmarks.model import flops
 from launch.checks import equivalence
 from launch.terminal import output
-from tests import forked
 from tests.benchmarks.equivalence.test_work import SHAPES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -181,31 +179,6 @@ def test_a_large_model_is_refused_before_anything_starts() -> None:
 
 
 # --- the script ---------------------------------------------------------------------------------
-
-
-def verify(*flags: str) -> "subprocess.CompletedProcess[str]":
-    return forked.run(REPOSITORY / "launch/verify.py", *flags)
-
-
-REFUSED = {
-    "unknown model": (["--equivalence", "--model=lama2_tiny"], "unknown model 'lama2_tiny': did you mean"),
-    "a run": (["--equivalence", "results/x"], "--equivalence compares backends: it takes no run"),
-    "repair": (["--equivalence", "--repair"], "it takes no --repair"),
-    "adapters in bf16": (["--equivalence", "--task=lora", "--dtype=bf16"], "adapters are compared in fp32 alone"),
-    "a GPU that is not here": (["--equivalence", "--hardware=gb300"], "this machine has no 1 x NVIDIA GB300"),
-    "a task alone": (["--task=lora", "results/x"], "--task means something with --equivalence alone"),
-    "no model": (["--equivalence", "--model="], "--model= names nothing"),
-    "no folder": (["--equivalence", "--output_dir="], "--output_dir= names nothing"),
-    "nothing": ([], "which run?"),
-}
-
-
-@pytest.mark.parametrize(("flags", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_wrong_request_is_one_message_and_exit_2(flags: list[str], message: str) -> None:
-    done = verify(*flags)
-    assert done.returncode == 2, done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 class Opened:

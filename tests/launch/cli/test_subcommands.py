@@ -1,6 +1,5 @@
 """Commands with several jobs: which module answers, what --help lists, and what a typo gets."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -40,18 +39,3 @@ def test_the_help_lists_each_subcommand_and_each_shows_its_own_flags(command: Su
 )
 def test_what_answers_where_no_subcommand_is_named(command: object, words: list[str], name: str) -> None:
     assert command.SUBCOMMANDS.default(words) == name  # type: ignore[attr-defined]
-
-
-def test_an_unknown_flag_names_the_nearest_of_its_subcommand(tmp_path: Path) -> None:
-    done = forked.run(REPOSITORY / "launch/report.py", "runs", "--newst=1", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "did you mean 'newest'?" in done.stderr
-    assert "report.py runs --help" in done.stderr
-
-
-def test_a_misspelt_subcommand_is_no_file_of_the_default_one() -> None:
-    done = forked.run(REPOSITORY / "launch/report.py", "rns", "a b")
-    assert done.returncode == 2
-    assert "did you mean 'runs'?" in done.stderr
-    as_json = forked.run(REPOSITORY / "launch/report.py", "rns", "--json")
-    assert json.loads(as_json.stdout)["error"]["next"].endswith("report.py --help")
