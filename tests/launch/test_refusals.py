@@ -17,7 +17,11 @@ REPOSITORY = HERE.parents[1]
 LOG = REPOSITORY / "tests" / "jax_backend" / "logs" / "maxtext-0.2.5.log"
 WORDS = {"PYTHON": sys.executable, "REPOSITORY": str(REPOSITORY), "LOG": str(LOG)}
 TABLE = yaml.safe_load((HERE / "refusals.yml").read_text())
-CASES = [(command, typed, says) for command, rows in TABLE.items() for typed, says in rows.items()]
+CASES = [
+    pytest.param(command, typed, says, id=f"{command} {typed}")
+    for command, rows in TABLE.items()
+    for typed, says in rows.items()
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize(
-    ("command", "typed", "says"), CASES, ids=[f"{command} {typed}" for command, typed, _ in CASES]
-)
+@pytest.mark.parametrize(("command", "typed", "says"), CASES)
 def test_refused(command: str, typed: str, says: str, place: Path, tmp_path: Path) -> None:
     before = sorted(place.rglob("*"))
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
