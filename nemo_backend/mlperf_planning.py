@@ -19,15 +19,16 @@ from benchmarks.assets import read_needs
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.configuration import configuration_of, system_name
 from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.submission import (
     CLOSED,
     DIVISION,
     OF_THE_JOB,
     Submission,
+    configuration_of,
     read_submission,
     setting_types,
+    system_name,
     variables,
 )
 from benchmarks.request.resolve import command_of, request_of

@@ -12,8 +12,7 @@ import msgspec
 
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.log_format import MLLOG
-from benchmarks.mlperf.records import read_records
-from benchmarks.mlperf.run_log import LoggedRun, read_runs
+from benchmarks.mlperf.run_log import LoggedRun, read_records, read_runs
 from benchmarks.mlperf.submission import CLOSED, DIVISION, Submission
 from benchmarks.mlperf.time_to_train import PARTS, take_apart
 from benchmarks.preflight.nccl_tests import parse

@@ -8,10 +8,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from benchmarks.mlperf.configuration import Configuration
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, steps_apart, wall_minutes
 from benchmarks.mlperf.reference_points import ReferencePoint, expected
-from benchmarks.mlperf.submission import CLOSED, DIVISION, OPEN, Submission
+from benchmarks.mlperf.submission import CLOSED, DIVISION, OPEN, Configuration, Submission
 from benchmarks.text import Rows
 from benchmarks.values import Value
 

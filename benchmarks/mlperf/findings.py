@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
-from benchmarks.mlperf.records import MINGLED, number, whole
-from benchmarks.mlperf.run_log import LoggedRun
+from benchmarks.mlperf.run_log import MINGLED, LoggedRun, number, whole
 from benchmarks.text import some
 from benchmarks.values import Value
 

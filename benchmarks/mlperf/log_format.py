@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from benchmarks.backend import LogEvent, SkippedLine
-from benchmarks.mlperf.records import BEGIN, Record, read_records, whole
-from benchmarks.mlperf.run_log import tracked
+from benchmarks.mlperf.run_log import BEGIN, Record, read_records, tracked, whole
 from benchmarks.reading.read_log import AttemptTracker
 from benchmarks.values import Step
 

@@ -1,24 +1,59 @@
-"""The installed mlperf-logging: its rulesets, its rules and its reference points. It is found, not imported,
-because that brings pandas and scipy. launch/mlperf/checkers.py runs its checkers.
+"""The installed mlperf-logging: its rulesets, its rules and its reference points; and which round a log is of, by its
+date, its benchmark and its lines. The package is found, not imported, because that brings pandas and scipy.
+launch/mlperf/judging.py runs its checkers.
 """
 
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from benchmarks import files
+from benchmarks.configs import read_yaml
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.reference_points import ReferencePoint, read_points
-from benchmarks.mlperf.rounds import Rules
+from benchmarks.mlperf.run_log import LoggedRun
+from benchmarks.values import Value
 
 PACKAGE = "mlperf_logging"
 COMMON = ("common.yaml", "closed_common.yaml")
 RULESET = re.compile(r"\d+\.\d+\.\d+")
+ROUNDS_FILE = Path("references") / "mlperf_rounds.yml"
+
+
+class Round(Value, frozen=True):
+    """When the results of a round were published."""
+
+    ruleset: str
+    published: date
+
+
+class Rounds(Value, frozen=True):
+    """configs/references/mlperf_rounds.yml"""
+
+    date: str
+    source: str
+    rounds: list[Round]
+
+
+class Rules(Value, frozen=True):
+    """What tells one ruleset of the installed package from another."""
+
+    name: str
+    benchmarks: frozenset[str]
+    required: frozenset[str]  # keys that every log must have
+
+
+class Ruleset(Value, frozen=True):
+    """The ruleset that a set of logs is judged by, and why by that."""
+
+    name: str
+    because: str
 
 
 def folder() -> Path:
@@ -79,3 +114,47 @@ def runs_of_a_submission(benchmark: str) -> int | None:
 
 def has_reference_points(benchmark: str, ruleset: str) -> bool:
     return (folder() / "rcp_checker" / f"training_{ruleset}" / f"rcps_{benchmark}.json").is_file()
+
+
+# --- the round of a log ------------------------------------------------------------------------
+
+
+def read_rounds(root: Path) -> list[Round]:
+    return read_yaml(root / ROUNDS_FILE, Rounds).rounds
+
+
+def find_ruleset(runs: Sequence[LoggedRun], rules: Sequence[Rules], rounds: Sequence[Round]) -> Ruleset:
+    """The round that was open when the last of the runs was made; `rules` and `rounds` are oldest first.
+
+    A benchmark that the round lacks moves it to the next one that has it. A round whose new required keys are all
+    absent gives way to the one before it: the code that ran was written for that.
+    """
+    made, name = _made(runs), runs[0].benchmark
+    known = [one for one in rules if name in one.benchmarks] or list(rules)
+    opened = next((one.ruleset for one in rounds if made is not None and made <= one.published), rules[-1].name)
+    order = [one.name for one in rules]
+    place = next((n for n, one in enumerate(known) if order.index(one.name) >= order.index(opened)), len(known) - 1)
+    because = f"the logs are of {made}" if made else "the logs have no date"
+    if known[place].name != opened:
+        because += f", and {name} is not in {opened}"
+    keys = {record.key for run in runs for record in run.records}
+    while place > 0 and (new := known[place].required - known[place - 1].required) and not new & keys:
+        because += f", and have none of the lines that are new in {known[place].name}"
+        place -= 1
+    return Ruleset(known[place].name, because)
+
+
+def of_one_round(own: Ruleset, newest: str, benchmark: str | None, rules: Sequence[Rules]) -> Ruleset:
+    """A submission is of one round: older logs that it submits again are judged with its newest ones."""
+    if own.name == newest or not any(one.name == newest and benchmark in one.benchmarks for one in rules):
+        return own
+    return Ruleset(newest, f"{own.because}, but others of this submission are later")
+
+
+def _made(runs: Sequence[LoggedRun]) -> date | None:
+    """The day of the last run, in UTC."""
+    times = [run.start_ms for run in runs if run.start_ms] or [r.time_ms for run in runs for r in run.records]
+    try:
+        return datetime.fromtimestamp(max(times) / 1000, UTC).date()
+    except (ValueError, OverflowError, OSError):
+        return None

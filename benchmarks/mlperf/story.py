@@ -7,9 +7,8 @@ from benchmarks.configs import Configs
 from benchmarks.mlperf import package
 from benchmarks.mlperf.definitions import MlperfBenchmark, read_definition
 from benchmarks.mlperf.findings import Finding, find
-from benchmarks.mlperf.records import number
 from benchmarks.mlperf.reference_points import Expected, expected
-from benchmarks.mlperf.run_log import LoggedRun, runs_of
+from benchmarks.mlperf.run_log import LoggedRun, number, runs_of
 from benchmarks.mlperf.time_to_train import Convergence, TimeToTrain, compare_convergence, take_apart
 from benchmarks.statistics import median
 from benchmarks.values import MlperfEvaluation, Value

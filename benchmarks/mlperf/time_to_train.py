@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
-from benchmarks.mlperf.records import Record
 from benchmarks.mlperf.reference_points import Expected
-from benchmarks.mlperf.run_log import LoggedRun
+from benchmarks.mlperf.run_log import LoggedRun, Record
 from benchmarks.values import Value
 
 Word = Literal["as the reference", "slower than the reference", "faster than the reference"]

@@ -7,7 +7,7 @@ import msgspec
 
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.findings import Finding
-from benchmarks.mlperf.rounds import Ruleset
+from benchmarks.mlperf.package import Ruleset
 from benchmarks.mlperf.story import Story, lines
 from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.reading.shown_lines import printable

@@ -10,9 +10,8 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf import package
 from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, refused, rule_lines
-from benchmarks.mlperf.configuration import Configuration, configuration_of
 from benchmarks.mlperf.definitions import read_definition, wall_minutes
-from benchmarks.mlperf.submission import read_submission, variables
+from benchmarks.mlperf.submission import Configuration, configuration_of, read_submission, variables
 from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
 from benchmarks.text import aligned, title
 from benchmarks.values import Benchmark, JobOptions, Plan

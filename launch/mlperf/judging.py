@@ -3,28 +3,41 @@ ORG/systems/SYSTEM.json, ORG/results/SYSTEM/BENCHMARK/result_N.txt and
 ORG/benchmarks/BENCHMARK/implementations/SYSTEM/.
 """
 
+import json
 import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, nearest
 from benchmarks.mlperf import package
-from benchmarks.mlperf.checkers import CheckerResult
+from benchmarks.mlperf.checkers import Checker, CheckerResult, read_text
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import find_across
-from benchmarks.mlperf.rounds import Rules, Ruleset, find_ruleset, of_one_round, read_rounds
+from benchmarks.mlperf.package import Rules, Ruleset, find_ruleset, of_one_round, read_rounds
 from benchmarks.mlperf.story import definition_of, expected_of, tell
 from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict, judged, text
 from benchmarks.text import some
-from launch.mlperf.checkers import Task, ask
 from launch.mlperf.staging import Judged, staged_runs
 from launch.terminal.output import answer
 
+LONGEST_SECONDS = 600  # of a checker
+PROGRAM = Path(__file__).with_name("checker_process.py")
+NEEDS_SCIPY = ("rcp_checker", "package_checker")
 FOLDERS_OF_A_PACKAGE = ("results", "systems")
 TRAINING = "training"  # of MLPerf's benchmarks, as its checkers ask
+
+
+class Task(NamedTuple):
+    """One question to one checker."""
+
+    checker: Checker
+    arguments: tuple[str, ...]
 
 
 class Prepared(NamedTuple):
@@ -189,6 +202,41 @@ def _no_convergence(judged: list[Judged], ruleset: str) -> str:
     if count < FEWEST:
         return f"of {count} run{'s' if count != 1 else ''} it computes no number (nan), and fails"
     return ""
+
+
+# --- the checkers -------------------------------------------------------------------------------
+# They run in processes of their own and in a folder of their own: they write logs where they are started, and one of
+# them into what it judges.
+
+
+def ask(tasks: Sequence[Task]) -> dict[Task, CheckerResult]:
+    """What the checkers say. Those that need scipy run beside the others: its import takes longer than the checks."""
+    package.folder()  # says what to install where there is none
+    heavy = [task for task in tasks if task.checker in NEEDS_SCIPY]
+    light = [task for task in tasks if task.checker not in NEEDS_SCIPY]
+    with ThreadPoolExecutor(2) as lanes:
+        return {task: result for answers in lanes.map(_ask, (heavy, light)) for task, result in answers.items()}
+
+
+def _ask(tasks: Sequence[Task]) -> dict[Task, CheckerResult]:
+    """In one process; a task that it does not live to answer is one without a verdict."""
+    if not tasks:
+        return {}
+    asked = [{**task._asdict(), "longest_seconds": LONGEST_SECONDS} for task in tasks]
+    with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
+        done = subprocess.run(
+            [sys.executable, "-P", str(PROGRAM)],
+            cwd=scratch,
+            input=json.dumps(asked),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    told += [""] * (len(tasks) - len(told))
+    return {task: read_text(task.checker, text) for task, text in zip(tasks, told, strict=True)}
 
 
 # --- the verdict on them -----------------------------------------------------------------------

@@ -23,8 +23,7 @@ from benchmarks.backend import SkippedLine
 from benchmarks.errors import RequestError
 from benchmarks.files import opened, read_json
 from benchmarks.mlperf.log_format import MLLOG
-from benchmarks.mlperf.records import TOKEN
-from benchmarks.mlperf.run_log import LoggedRun, runs_in
+from benchmarks.mlperf.run_log import TOKEN, LoggedRun, runs_in
 from benchmarks.reading.log_files import HEAD_BYTES, UNPACKERS
 from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.runfolder import BENCHMARK

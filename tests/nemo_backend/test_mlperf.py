@@ -14,10 +14,9 @@ from benchmarks.errors import RequestError
 from benchmarks.job_record import Ended
 from benchmarks.measuring.summary import RunEvidence, summarise
 from benchmarks.mlperf.admission import broken_rules
-from benchmarks.mlperf.configuration import configuration_of
 from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.package import reference_points
-from benchmarks.mlperf.submission import read_submission, variables
+from benchmarks.mlperf.submission import configuration_of, read_submission, variables
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.first_check import SAID, is_ok
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Site

@@ -29,8 +29,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.mlperf.log_format import MLLOG
-from benchmarks.mlperf.records import Record, read_records
-from benchmarks.mlperf.run_log import LOSS_KEYS, LoggedRun, read_runs
+from benchmarks.mlperf.run_log import LOSS_KEYS, LoggedRun, Record, read_records, read_runs
 from tests.public_runs import FILE as STEPS
 from tests.public_runs.histories import FILE as SETS
 

@@ -9,8 +9,7 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, read_definition
-from benchmarks.mlperf.records import Record
-from benchmarks.mlperf.run_log import LoggedRun, read_runs
+from benchmarks.mlperf.run_log import LoggedRun, Record, read_runs
 from benchmarks.values import Step, Value
 
 CONFIGS = Configs()

@@ -4,10 +4,9 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.mlperf.admission import BrokenRule, broken_rules, refused
-from benchmarks.mlperf.configuration import configuration_of
 from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.package import reference_points
-from benchmarks.mlperf.submission import read_submission
+from benchmarks.mlperf.submission import configuration_of, read_submission
 
 CONFIGS = Configs()
 LORA, EIGHT, FLUX = "llama2_70b_lora", "llama31_8b", "flux1"

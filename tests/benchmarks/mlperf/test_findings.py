@@ -7,8 +7,7 @@ import pytest
 
 from benchmarks.backend import SkippedLine
 from benchmarks.mlperf.findings import find, find_across
-from benchmarks.mlperf.records import MINGLED, Record
-from benchmarks.mlperf.run_log import LoggedRun, read_runs
+from benchmarks.mlperf.run_log import MINGLED, LoggedRun, Record, read_runs
 from tests.benchmarks.mlperf.made_runs import LORA, WrittenRun, logged, made_run, replace
 
 

@@ -4,7 +4,7 @@ import io
 
 from benchmarks.backend import LogEvent
 from benchmarks.mlperf.log_format import MLLOG
-from benchmarks.mlperf.records import LONGEST_LINE, Record, read_records
+from benchmarks.mlperf.run_log import LONGEST_LINE, Record, read_records
 from benchmarks.values import Step
 from tests.benchmarks.mlperf.test_run_log import line, run_lines
 

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.mlperf.package import rules, rulesets
-from benchmarks.mlperf.rounds import Ruleset, find_ruleset, of_one_round, read_rounds
+from benchmarks.mlperf.package import Ruleset, find_ruleset, of_one_round, read_rounds, rules, rulesets
 from tests.benchmarks.mlperf.made_runs import logged, made_run, replace
 
 ROUNDS = read_rounds(Configs().root)

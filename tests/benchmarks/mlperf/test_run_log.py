@@ -16,9 +16,8 @@ from benchmarks.backend import SkippedLine
 from benchmarks.configs import Configs
 from benchmarks.mlperf import story
 from benchmarks.mlperf.definitions import read_definition
-from benchmarks.mlperf.records import Record, read_records
 from benchmarks.mlperf.reference_points import ReferencePoint, expected
-from benchmarks.mlperf.run_log import LoggedRun, read_runs
+from benchmarks.mlperf.run_log import LoggedRun, Record, read_records, read_runs
 from benchmarks.mlperf.story import tell
 
 LORA = read_definition(Configs(), "llama2_70b_lora")

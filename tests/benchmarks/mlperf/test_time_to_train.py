@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.mlperf.records import Record
 from benchmarks.mlperf.reference_points import Expected
-from benchmarks.mlperf.run_log import LoggedRun, read_runs
+from benchmarks.mlperf.run_log import LoggedRun, Record, read_runs
 from benchmarks.mlperf.time_to_train import TimeToTrain, compare_convergence, olympic_mean, take_apart
 from benchmarks.values import Step
 from tests.benchmarks.mlperf.made_runs import LORA, logged, made_run, replace
