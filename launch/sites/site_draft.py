@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from benchmarks.values import Hardware, Site, Value, to_builtins
+from launch.slurm.parsing import clock_text
 from launch.terminal.documents import SiteLine
 
 # File systems that are mounted from elsewhere: under the same path, they are the same folder everywhere.
@@ -177,10 +178,10 @@ def options(slurm: SlurmFacts, partition: PartitionFacts, devices: Sequence[Hard
     """The options of every job of the site, less those that a person decides."""
     found, limit = {}, partition.max_seconds
     if limit is not None and limit < USUAL_SECONDS:
-        found["time"] = Fact(_clock(limit), "the partition gives a job no more")
+        found["time"] = Fact(clock_text(limit), "the partition gives a job no more")
     else:
-        most = f"gives a job {_clock(limit)} at most" if limit else "has no limit"
-        found["time"] = Fact(_clock(USUAL_SECONDS), f"enough for most runs; the partition {most}")
+        most = f"gives a job {clock_text(limit)} at most" if limit else "has no limit"
+        found["time"] = Fact(clock_text(USUAL_SECONDS), f"enough for most runs; the partition {most}")
     if any(device.kind != "cpu" for device in devices):
         none = "sinfo shows no GPUs as a resource (gres)"
         found["gpus"] = Fact("gres", _gres_text(partition)) if partition.gpus else Fact("none", none)
@@ -195,12 +196,6 @@ def options(slurm: SlurmFacts, partition: PartitionFacts, devices: Sequence[Hard
 def _gres_text(partition: PartitionFacts) -> str:
     kinds = [f"gpu:{kind}:{partition.gpus}" for kind in partition.gpu_types] or [f"gpu:{partition.gpus}"]
     return f"sinfo: {', '.join(kinds)}"
-
-
-def _clock(seconds: int) -> str:
-    days, rest = divmod(seconds, 86_400)
-    clock = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
-    return f"{days}-{clock}" if days else clock
 
 
 # --- the file -----------------------------------------------------------------------------------------

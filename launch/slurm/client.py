@@ -54,7 +54,13 @@ class Slurm:
                 lambda error: self.find(script.parent.name) if PERHAPS_TAKEN.search(error.words) else None,
             )
         except Failed as error:
-            raise self._refused(error.words) from None
+            there = "sinfo -s and sacctmgr show associations user=$USER say what there is; --dry_run shows the job"
+            raise RequestError(
+                "Slurm refused the job",
+                where=f"site '{self._site.name}'; the run's folder was removed",
+                why=error.words,
+                next_command="--segment=none" if "--segment" in error.words else there,
+            ) from None
 
     def queue(self, job_ids: Sequence[str]) -> dict[str, QueueState]:
         """The jobs that are in the queue still; those that have left it are absent."""
@@ -72,13 +78,20 @@ class Slurm:
         found, note = self._accounted(job_ids)
         # Why a job was taken out of the queue before it started, the accounting does not say.
         asked = [job for job in job_ids if not _all_ended(found.get(job, [])) or _never_ran(found[job])]
-        controlled = self._controlled(asked) if asked else {}
+        controlled: dict[str, SchedulerEnd] = {}
+        if asked:  # the controller shows one job, or all that it remembers
+            which = asked if len(asked) == 1 else []
+            text = self._commands.ask_about_jobs(["scontrol", "show", "job", "-o", *which])
+            controlled = parsing.controlled_ends(text)
         for job in asked:
             found[job] = _joined(job, found.get(job, []), controlled.get(job), note)
-        return {job: [self._with_lost_nodes(_with_name(end)) for end in found[job]] for job in job_ids}
+        return {job: [self._with_names(end) for end in found[job]] for job in job_ids}
 
-    def _with_lost_nodes(self, end: SchedulerEnd) -> SchedulerEnd:
-        """Which of its nodes are down: where the node died that the job's script ran on, nothing else says so."""
+    def _with_names(self, end: SchedulerEnd) -> SchedulerEnd:
+        """With the name of who cancelled, and which of its nodes are down, if nothing else says so."""
+        by = end.cancelled_by
+        if by and by.isdecimal():
+            end = msgspec.structs.replace(end, cancelled_by=name_of(int(by)))
         if end.state != "NODE_FAIL" or not end.nodes or end.reason:
             return end
         mine = set(parsing.node_names(end.nodes))
@@ -188,17 +201,6 @@ class Slurm:
             raise Failed(command, f"it printed no job number but: {text.strip()[:WORDS_SHOWN]}")
         return str(numbers[-1])
 
-    def _refused(self, words: str) -> RequestError:
-        what_there_is = (
-            "sinfo -s and sacctmgr show associations user=$USER say what there is; --dry_run shows the job"
-        )
-        return RequestError(
-            "Slurm refused the job",
-            where=f"site '{self._site.name}'; the run's folder was removed",
-            why=words,
-            next_command="--segment=none" if "--segment" in words else what_there_is,
-        )
-
     # --- ends ---
 
     def _accounted(self, job_ids: Sequence[str]) -> tuple[dict[str, list[SchedulerEnd]], str]:
@@ -210,12 +212,6 @@ class Slurm:
             off = NO_ACCOUNTING.search(error.why)
             return {}, "accounting is off" if off else f"the accounting cannot be asked: {error.why.splitlines()[-1]}"
         return parsing.accounted_ends(text), "the accounting has no record of it"
-
-    def _controlled(self, job_ids: Sequence[str]) -> dict[str, SchedulerEnd]:
-        """What the controller remembers; it shows one job, or all."""
-        which = [job_ids[0]] if len(job_ids) == 1 else []
-        text = self._commands.ask_about_jobs(["scontrol", "show", "job", "-o", *which])
-        return parsing.controlled_ends(text)
 
 
 def slurm_of(
@@ -259,7 +255,10 @@ def _joined(
         reason = controlled.reason if controlled else None
         return [*accounted[:-1], msgspec.structs.replace(accounted[-1], reason=reason)]
     if controlled is not None:
-        earlier = accounted if not accounted or _is_earlier(accounted[-1], controlled) else accounted[:-1]
+        last = accounted[-1] if accounted else None
+        # A row of an attempt before the one that the controller has in mind stays.
+        is_earlier = last is None or (last.state not in parsing.NOT_ENDED and last.started != controlled.started)
+        earlier = accounted if is_earlier else accounted[:-1]
         why = None if accounted else f"from the controller: {note}; earlier attempts are not known"
         return [*earlier, msgspec.structs.replace(controlled, note=why)]
     if accounted:
@@ -267,14 +266,3 @@ def _joined(
         return [*accounted[:-1], msgspec.structs.replace(accounted[-1], note=gone)]
     why = f"{note}, and the controller has forgotten it"
     return [SchedulerEnd(job_id=job_id, state="UNKNOWN", source="nobody", note=why)]
-
-
-def _is_earlier(accounted: SchedulerEnd, controlled: SchedulerEnd) -> bool:
-    """Whether the row is of an attempt before the one that the controller has in mind."""
-    return accounted.state not in parsing.NOT_ENDED and accounted.started != controlled.started
-
-
-def _with_name(end: SchedulerEnd) -> SchedulerEnd:
-    """Who cancelled, by name where this machine knows it."""
-    by = end.cancelled_by
-    return msgspec.structs.replace(end, cancelled_by=name_of(int(by))) if by and by.isdecimal() else end

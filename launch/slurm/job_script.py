@@ -58,7 +58,10 @@ def render(
     secrets: Known = MappingProxyType({}),
 ) -> str:
     """The job script of a run; RequestError where it would hold one of the `secrets` of the submitting shell."""
-    _refuse_unsayable(plan, place, options)
+    refuse_paths(place.repository, place.run, place.image)
+    for text in (place.python, place.sampler_python or ""):
+        one_line(text)
+    _refuse_shared_nodes(plan, options)
     phases = [_phase(phase, benchmark, place, options) for phase in plan.phases]
     hang = max(1, math.ceil(hang_timeout)) if hang_timeout is not None else None
     # nsys makes its report after the last step: that is no hang.
@@ -70,6 +73,9 @@ def render(
             why="all that train run under nsys, which is busy with its report long after the last step",
             next_command="leave --hang_timeout out; the time limit (--time) ends the job",
         )
+    commands = [f"run_phase {phase.name}" for phase in plan.phases]
+    if place.sampler_python is not None:  # from where all nodes are used and have their container
+        commands.insert(sum(phase.name in BEFORE_THE_RUN for phase in plan.phases), "start_sampling")
     text = fill(
         Path(__file__).with_name("job.sbatch.j2"),
         title=one_line(title(benchmark)),
@@ -93,7 +99,7 @@ def render(
         container=_container(benchmark, place, '"$run"'),
         nodes=benchmark.nodes,
         phases=phases,
-        commands=_in_order(plan, place),
+        commands=" && ".join(commands),
     )
     refuse_secrets(text, JOB_SCRIPT, secrets)
     return text
@@ -117,15 +123,6 @@ def fill(template: Path, **values: Any) -> str:
     return text
 
 
-def _in_order(plan: Plan, place: JobPlace) -> str:
-    """The job's last command: its phases, and the samplers from where all nodes are used and have their container."""
-    words = [f"run_phase {phase.name}" for phase in plan.phases]
-    if place.sampler_python is not None:
-        before = sum(phase.name in BEFORE_THE_RUN for phase in plan.phases)
-        words.insert(before, "start_sampling")
-    return " && ".join(words)
-
-
 # --- the plan of a job ---------------------------------------------------------------------------
 
 
@@ -135,23 +132,19 @@ def prepared(benchmark: Benchmark, backend: Backend, options: JobOptions, *, con
     check = backend.check_phase(benchmark) if options.check and isinstance(backend, Checks) else None
     before = [check] if check is not None else []
     if container and (benchmark.nodes > 1 or check is None):
-        before.append(_unpack(benchmark))
+        # Pyxis unpacks the image on the nodes that have no container of the job's name yet. The phases and samplers
+        # only join it: two that made it at once on one node would be in each other's way.
+        unpack = Phase(
+            name=UNPACK,
+            command=["true"],
+            environment={},
+            nodes=benchmark.nodes,
+            tasks_per_node=1,
+            devices_per_task=0,
+            writes_steps=False,
+        )
+        before.append(unpack)
     return msgspec.structs.replace(plan, phases=[*before, *plan.phases])
-
-
-def _unpack(benchmark: Benchmark) -> Phase:
-    """Pyxis unpacks the image on the nodes that have no container of the job's name yet. The phases and the sampler
-    only join it: two that made it at once on one node would be in each other's way.
-    """
-    return Phase(
-        name=UNPACK,
-        command=["true"],
-        environment={},
-        nodes=benchmark.nodes,
-        tasks_per_node=1,
-        devices_per_task=0,
-        writes_steps=False,
-    )
 
 
 # --- what sbatch reads --------------------------------------------------------------------------
@@ -160,18 +153,21 @@ def _unpack(benchmark: Benchmark) -> Phase:
 def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOptions) -> list[str]:
     """The `#SBATCH` lines: what the benchmark needs, what the person asked for, and last the arguments."""
     arguments = {key_of(argument): argument for argument in options.arguments}
-    dependency = _dependency(options, arguments.pop("dependency", ""))
+    dependency = arguments.pop("dependency", "").partition("=")[2]
+    if options.singleton and "singleton" not in dependency.split(","):
+        dependency = f"singleton,{dependency}".removesuffix(",")
     on_gpus = benchmark.hardware.kind == "gpu"  # virtual devices of a CPU are none
     own: dict[str, object] = {
         "job-name": JOB_NAME,
         "nodes": benchmark.nodes,
         "ntasks-per-node": max(phase.tasks_per_node for phase in plan.phases),
-        "dependency": dependency,
+        "dependency": dependency or None,
         "kill-on-invalid-dep": "yes" if dependency else None,
         "segment": _segment(benchmark, options),
         "comment": " ".join(filter(None, [f"stepmark:{place.run_id}", options.comment])),
         "output": f"{place.run}/slurm-%j.out",
-        "signal": f"B:USR1@{_warn_seconds(options)}",
+        # A short job is not warned before it has begun.
+        "signal": f"B:USR1@{min(options.warn_seconds, seconds_of(options.time) // 4)}",
         "requeue" if options.requeue else "no-requeue": True,
     }
     gpus = benchmark.gpus // benchmark.nodes if on_gpus else 0
@@ -202,37 +198,24 @@ def directive_lines(options: JobOptions, own: Mapping[str, object], gpus: int) -
         "open-mode": "append",
         **own,
     }
-    found = [_directive(name, value) for name, value in said.items() if value is not None and value is not False]
-    return found + [_argument(argument) for argument in options.arguments]
-
-
-def _directive(name: str, value: object) -> str:
-    return f"--{name}" if value is True else f"--{name}={directive_word(str(value))}"
-
-
-def _argument(argument: str) -> str:
-    name, equals, value = argument.partition("=")
-    return f"{name}={directive_word(value)}" if equals else name
+    found = [
+        f"--{name}" if value is True else f"--{name}={directive_word(str(value))}"
+        for name, value in said.items()
+        if value is not None and value is not False
+    ]
+    split = [argument.partition("=") for argument in options.arguments]
+    return found + [f"{name}={directive_word(value)}" if equals else name for name, equals, value in split]
 
 
 def directive_word(text: str) -> str:
     """A value as sbatch reads it: in double quotes a backslash keeps the next character, and nothing is expanded."""
     text = one_line(text)
-    if _PLAIN.fullmatch(text):
-        return text
-    return f'"{directive_text(text)}"'
+    return text if _PLAIN.fullmatch(text) else f'"{directive_text(text)}"'
 
 
 def directive_text(text: str) -> str:
     """What stands between sbatch's quotes."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _dependency(options: JobOptions, argument: str) -> str | None:
-    asked = argument.partition("=")[2]
-    if options.singleton and "singleton" not in asked.split(","):
-        return f"singleton,{asked}".removesuffix(",")
-    return asked or None
 
 
 def _segment(benchmark: Benchmark, options: JobOptions) -> int | None:
@@ -245,17 +228,14 @@ def _segment(benchmark: Benchmark, options: JobOptions) -> int | None:
     return max(size for size in range(1, domain.nodes + 1) if benchmark.nodes % size == 0)
 
 
-def _warn_seconds(options: JobOptions) -> int:
-    """A short job is not warned before it has begun."""
-    return min(options.warn_seconds, seconds_of(options.time) // 4)
-
-
 # --- one phase ----------------------------------------------------------------------------------
 
 
 def _phase(phase: Phase, benchmark: Benchmark, place: JobPlace, options: JobOptions) -> Mapping[str, object]:
     tasks, devices = plural(phase.tasks_per_node, "task"), plural(phase.devices_per_task, "device")
     own_gpu = benchmark.hardware.platform == "cuda" and phase.devices_per_task == 1
+    in_container = place.image is not None and not phase.on_host
+    where = _container(benchmark, place, '"$phase_dir"', phase) if in_container else ['--chdir="$phase_dir"']
     folders = [folder for mount in phase.mounts if (folder := mount.partition(":")[0]).startswith(f"{PHASE_DIR}/")]
     return {
         "name": phase.name,
@@ -263,7 +243,7 @@ def _phase(phase: Phase, benchmark: Benchmark, place: JobPlace, options: JobOpti
         "nodes": phase.nodes,
         "tasks": phase.nodes * phase.tasks_per_node,
         "tasks_per_node": phase.tasks_per_node,
-        "options": [*_srun_options(benchmark, options), *_where_it_runs(benchmark, place, phase)],
+        "options": [*_srun_options(benchmark, options), *where],
         "folders": [shell_word(folder) for folder in folders],  # they must be there before the container starts
         "environment": [
             *(["STEPMARK_BIND=gpu"] if own_gpu else []),
@@ -281,12 +261,6 @@ def _srun_options(benchmark: Benchmark, options: JobOptions) -> list[str]:
     if options.mpi:
         found.append(f"--mpi={shlex.quote(one_line(options.mpi))}")
     return [*found, '--output="$phase_dir/rank-%t.log"']
-
-
-def _where_it_runs(benchmark: Benchmark, place: JobPlace, phase: Phase) -> list[str]:
-    if place.image is None or phase.on_host:
-        return ['--chdir="$phase_dir"']
-    return _container(benchmark, place, '"$phase_dir"', phase)
 
 
 def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase | None = None) -> list[str]:
@@ -355,15 +329,12 @@ def refuse_paths(repository: Path, run: Path, image: str | Path | None) -> None:
         if image is not None:
             _refuse_characters(what, str(path), ":,")  # which separate a container's mounts
         if not path.is_absolute():
-            raise RequestError(f"{title} must be an absolute path in a job", where=str(path))
+            raise RequestError(f"{what} must be an absolute path in a job", where=str(path))
     for text in (str(run), str(repository), str(image or "")):
         one_line(text)
 
 
-def _refuse_unsayable(plan: Plan, place: JobPlace, options: JobOptions) -> None:
-    refuse_paths(place.repository, place.run, place.image)
-    for text in (place.python, place.sampler_python or ""):
-        one_line(text)
+def _refuse_shared_nodes(plan: Plan, options: JobOptions) -> None:
     alone = [phase.name for phase in plan.phases if phase.alone]
     if alone and not options.exclusive:
         raise RequestError(
@@ -374,13 +345,13 @@ def _refuse_unsayable(plan: Plan, place: JobPlace, options: JobOptions) -> None:
         )
 
 
-def _refuse_characters(title: str, path: str, characters: str) -> None:
+def _refuse_characters(what: str, path: str, characters: str) -> None:
     found = [character for character in characters if character in path]
     if found:
         raise RequestError(
-            f"{title} has a '{found[0]}' in its name, which a Slurm job cannot say",
+            f"{what} has a '{found[0]}' in its name, which a Slurm job cannot say",
             where=path,
-            next_command="--output_dir=DIR with a plainer name" if "run" in title else "",
+            next_command="--output_dir=DIR with a plainer name" if "run" in what else "",
         )
 
 
@@ -389,26 +360,18 @@ def _refuse_characters(title: str, path: str, characters: str) -> None:
 
 def refuse_secrets(text: str, script: str, secrets: Known) -> None:
     """A file outlives its run, and others may read it. The refusal says where the secret is, and never what."""
-    written = {form: name for value, name in secrets.items() for form in _as_written(value)}
+    written: dict[str, str] = {}
+    for value, name in secrets.items():  # as it is, and as the shell and sbatch need it quoted
+        written |= dict.fromkeys((value, shlex.quote(value).strip("'"), directive_text(value)), name)
     for number, line in enumerate(text.splitlines(), start=1):
         why = why_secret(line, written)
         if why:
+            place = f"line {number} of {script}"
+            # The option or variable that the line sets; a word without a value may be the secret itself.
+            sets = re.match(r"(?:#SBATCH )?\s*(?:export )?(--[a-z-]+|[A-Za-z_][A-Za-z0-9_.]*)=", line)
             raise RequestError(
                 "a secret must not be written into a job script",
-                where=_whose_line(line, f"line {number} of {script}", written),
+                where=place if sets is None or why_secret(sets[1], written) else f"{sets[1]} ({place})",
                 why=f"{why}; in a file it would outlive its run",
                 next_command="take it out there: the job has the variables of the shell that submits it",
             )
-
-
-def _as_written(secret: str) -> set[str]:
-    """As it is, and as the shell and sbatch need it quoted."""
-    return {secret, shlex.quote(secret).strip("'"), directive_text(secret)}
-
-
-def _whose_line(line: str, place: str, written: Known) -> str:
-    """The option or variable that a line of the script sets; a word without a value may be the secret itself."""
-    found = re.match(r"(?:#SBATCH )?\s*(?:export )?(--[a-z-]+|[A-Za-z_][A-Za-z0-9_.]*)=", line)
-    if found is None or why_secret(found[1], written):
-        return place
-    return f"{found[1]} ({place})"

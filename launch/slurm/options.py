@@ -24,9 +24,10 @@ SHELL_VARIABLES = {
     "SBATCH_TIMELIMIT": "time",
     "SBATCH_RESERVATION": "reservation",
     "SBATCH_CONSTRAINT": "constraint",
-    "SBATCH_GPUS_PER_NODE": "gpus",  # says how GPUs are asked for; how many is the benchmark's
+    "SBATCH_GPUS_PER_NODE": "gpus",
     "SBATCH_EXCLUSIVE": "exclusive",
 }
+ADOPTED_AS = {"gpus": "gpus_per_node", "exclusive": True}  # how GPUs are asked for; how many is the benchmark's
 # Beginnings of the variables that sbatch and srun obey over the script they are given.
 STEERING_PREFIXES = ("SBATCH_", "SALLOC_", "SRUN_", "SLURM_")
 KEPT_VARIABLES = ("SLURM_CONF",)  # which cluster is asked: no option of a job
@@ -63,11 +64,15 @@ def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> Jo
         msgspec.structs.replace(options, arguments=[]), options.arguments, f"site {site.name}: arguments"
     )
     seconds_of(options.time, f"site {site.name}: slurm.options")
-    options = _replaced(options, _from_shell(shell), "the shell's SBATCH_* variables")
+    adopted: dict[str, Any] = {field: shell[name] for name, field in SHELL_VARIABLES.items() if shell.get(name)}
+    adopted |= {field: value for field, value in ADOPTED_AS.items() if field in adopted}
+    options = _replaced(options, adopted, "the shell's SBATCH_* variables")
     options = _with_arguments(options, shell.get(ADDITIONAL, "").split(";"), ADDITIONAL)
     flags = {name: value for name, value in typed.items() if name != "slurm_arg"}
     options = _replaced(_with_arguments(options, typed.get("slurm_arg", []), "--slurm_arg"), flags, "the flags")
-    if options.exclude is not None and names_nobody(options.exclude):  # a preflight without a failing node
+    file = Path(options.exclude) if options.exclude and "/" in options.exclude else None
+    if file is not None and file.is_file() and not file.read_bytes().split():
+        # A preflight without a failing node: Slurm would refuse an empty file.
         return msgspec.structs.replace(options, exclude=None)
     return options
 
@@ -110,15 +115,6 @@ def kept_from_job(name: str) -> bool:
 def not_adopted(shell: Mapping[str, str]) -> list[str]:
     """Those of them whose meaning is lost, since no option was taken from them; for a note."""
     return sorted(name for name in shell if kept_from_job(name) and name not in SHELL_VARIABLES)
-
-
-def _from_shell(shell: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {field: shell[name] for name, field in SHELL_VARIABLES.items() if shell.get(name)}
-    if "gpus" in found:
-        found["gpus"] = "gpus_per_node"
-    if "exclusive" in found:
-        found["exclusive"] = True
-    return found
 
 
 # --- arguments as sbatch takes them -------------------------------------------------------------
@@ -222,9 +218,3 @@ def named(text: str | None) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError("the list of nodes cannot be read", where=text, why=str(error)) from None
     return [name for word in words for name in node_names(word)]
-
-
-def names_nobody(text: str) -> bool:
-    """Whether it is an empty file, which Slurm would refuse. One that cannot be read is not."""
-    path = Path(text)
-    return "/" in text and path.is_file() and not path.read_bytes().split()

@@ -98,6 +98,13 @@ def duration_seconds(text: str) -> int | None:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
+def clock_text(seconds: int) -> str:
+    """A time limit as Slurm writes it: HH:MM:SS or D-HH:MM:SS."""
+    days, rest = divmod(seconds, 86_400)
+    clock = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock
+
+
 def gpu_count(gres: str) -> int:
     """The GPUs among a node's generic resources: "gpu:h100:8(S:0-1),tpu:4" -> 8."""
     without_sockets = re.sub(r"\([^)]*\)", "", gres)
@@ -142,32 +149,24 @@ def accounted_ends(text: str) -> dict[str, list[SchedulerEnd]]:
     """sacct -D: a row an attempt; a requeued job has several, in the order in which they were started."""
     found: dict[str, list[SchedulerEnd]] = {}
     for job_id, state, exit_code, reason, nodes, start, end in rows(text, 7):
-        word, by = _state(state)
+        cancelled = CANCELLED_BY.match(state)
         ran_on = said(nodes)
         found.setdefault(job_id, []).append(
             SchedulerEnd(
                 job_id=job_id,
-                state=word,
+                state="CANCELLED" if cancelled else state.rstrip("+"),
                 source="sacct",
                 exit_code=exit_code or None,
                 reason=said(reason),
                 nodes=ran_on,
                 started=unix_time(start) if ran_on else None,  # one that never ran "starts" when it is cancelled
                 ended=unix_time(end),
-                cancelled_by=by,
+                cancelled_by=cancelled[1] if cancelled else None,
             )
         )
-    return {job_id: sorted(ends, key=_when) for job_id, ends in found.items()}
-
-
-def _when(end: SchedulerEnd) -> float:
-    """Without a start it is yet to come; one cancelled while it waited stands where it ended."""
-    return end.started or end.ended or float("inf")
-
-
-def _state(text: str) -> tuple[str, str | None]:
-    cancelled = CANCELLED_BY.match(text)
-    return ("CANCELLED", cancelled[1]) if cancelled else (text.rstrip("+"), None)
+    for ends in found.values():  # without a start it is yet to come; one cancelled while it waited is where it ended
+        ends.sort(key=lambda end: end.started or end.ended or float("inf"))
+    return found
 
 
 # Names and comments are a user's own: only what stands between fields that Slurm writes in this order is believed.

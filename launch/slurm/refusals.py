@@ -18,7 +18,7 @@ from launch.environments import venvs
 from launch.machine.processes import REPOSITORY
 from launch.slurm.client import Slurm
 from launch.slurm.options import named, seconds_of
-from launch.slurm.parsing import Node, Partition
+from launch.slurm.parsing import Node, Partition, clock_text
 
 WAITS_FOR_EVER = "Slurm would take the job and never start it"
 
@@ -43,7 +43,13 @@ def of_the_cluster(
         yield error
         return
     if without_pyxis:
-        yield _without_pyxis(benchmark)
+        yield RequestError(
+            f"the Slurm of site '{benchmark.site.name}' starts no containers: its srun has no --container-image",
+            where=f"runtime: container of site '{benchmark.site.name}'",
+            why="pyxis is not installed there, or not in its plugstack.conf",
+            next_command="install pyxis, or --site with a cluster that has it; or `runtime: python` (or venv) in the "
+            f"site's file, unless '{benchmark.engine}' exists only in its image",
+        )
     # Slurm takes the first of several partitions that can run the job.
     refused = [[*refused_by(benchmark, options, one, nodes.get(one.name, []), notes)] for one in partitions]
     if all(refused):
@@ -88,16 +94,6 @@ def _refuse_lists(options: JobOptions) -> None:
         )
 
 
-def _without_pyxis(benchmark: Benchmark) -> RequestError:
-    return RequestError(
-        f"the Slurm of site '{benchmark.site.name}' starts no containers: its srun has no --container-image",
-        where=f"runtime: container of site '{benchmark.site.name}'",
-        why="pyxis is not installed there, or not in its plugstack.conf",
-        next_command="install pyxis, or --site with a cluster that has it; or `runtime: python` (or venv) in the "
-        f"site's file, unless '{benchmark.engine}' exists only in its image",
-    )
-
-
 def refused_by(
     benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node], notes: list[str]
 ) -> Iterator[RequestError]:
@@ -110,10 +106,10 @@ def refused_by(
     if at_most is not None and seconds_of(options.time) > at_most:
         good = False
         yield RequestError(
-            f"the job asks for {options.time}, the partition gives a job {_duration(at_most)} at most",
+            f"the job asks for {options.time}, the partition gives a job {clock_text(at_most)} at most",
             where=where,
             why=WAITS_FOR_EVER,
-            next_command=f"--time={_duration(at_most)}",
+            next_command=f"--time={clock_text(at_most)}",
         )
     excluded = set(named(options.exclude))
     usable = [node for node in nodes if node.name not in excluded]
@@ -163,9 +159,3 @@ def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: in
 
 def _asked(count: int, what: str = "") -> str:
     return f"{plural(count, 'node')}{what} {'is' if count == 1 else 'are'} asked for"
-
-
-def _duration(seconds: int) -> str:
-    days, rest = divmod(seconds, 86_400)
-    clock = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
-    return f"{days}-{clock}" if days else clock

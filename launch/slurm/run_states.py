@@ -144,7 +144,13 @@ def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd])
         row.state = "not submitted"
         row.detail = f"the launcher ended before Slurm had its job: sbatch {row.folder.path}/job.sbatch"
     elif in_queue is None:
-        _collect(row, ends)
+        try:
+            backend = find_backend(row.folder.benchmark().backend)
+            _take_result(row, collect(row.folder, backend, ends))
+            row.just_collected = True
+        except (StepmarkError, OSError) as error:
+            row.state, row.detail = "not collected", _words(error)
+            row.problems.append(str(error))
     else:
         row.state = in_queue.state.lower()
         row.detail = explain(in_queue.state, in_queue.reason)
@@ -155,16 +161,6 @@ def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd])
 def _hangs(row: RunState, what: str) -> str:
     quiet = row.quiet_seconds or 0.0
     return f"no step for {duration_text(quiet)}: {what}" if quiet > quiet_limit(row.seconds_per_step) else ""
-
-
-def _collect(row: RunState, ends: list[SchedulerEnd]) -> None:
-    try:
-        backend = find_backend(row.folder.benchmark().backend)
-        _take_result(row, collect(row.folder, backend, ends))
-        row.just_collected = True
-    except (StepmarkError, OSError) as error:
-        row.state, row.detail = "not collected", _words(error)
-        row.problems.append(str(error))
 
 
 def _words(error: Exception) -> str:
