@@ -1,7 +1,7 @@
 """The checks of a preflight that need no GPU: each node by itself, and versions, ports and clocks of all. Pure."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from benchmarks.preflight.gpus import gpu_versions
 from benchmarks.preflight.values import Answer, Command, Finding, Problem, Wanted, finding, outliers
@@ -20,12 +20,37 @@ CLOCK_FAILED_SECONDS = 1.0
 
 def findings(answers: Sequence[Answer], wanted: Wanted) -> list[Finding]:
     found = [*_same_versions(answers, wanted), *_ports(answers), *_clocks(answers)]
-    return found + [
-        finding(name, answer, check(answer, wanted)) for name, check in CHECKS.items() for answer in answers
-    ]
+    of_nodes = [(answer, _problems(answer, wanted)) for answer in answers]
+    names = of_nodes[0][1] if of_nodes else {}
+    return found + [finding(name, answer, problems[name]) for name in names for answer, problems in of_nodes]
 
 
 # --- one node ---------------------------------------------------------------------------------------
+
+
+def _problems(answer: Answer, wanted: Wanted) -> dict[str, Problem | None]:
+    """Every check that needs no other node -> what is wrong; in the order of the report."""
+    free = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} wanted"
+    stale = "its node_check.py differs from the launcher's: a stale or second checkout"
+    memlock, files = answer.limits.memlock_bytes, answer.limits.open_files
+    is_low = files is not None and files < OPEN_FILES
+    pinned = f"{(memlock or 0) / 2**20:.0f} MiB, unlimited wanted: RDMA pins what it sends"
+    down = [f"{port} {state}" for port, state in answer.infiniband.items() if "ACTIVE" not in state]
+    ports: Problem | None = ("warning", ", ".join(down)) if down else None
+    # Without the figure, so that nodes in the same state share a line; it is in the node's answer.
+    load = f"load average above {LOAD_A_CORE:.0%} of its {answer.cores} cores: something else is running"
+    return {
+        "shared folder": _shared_folder(answer, wanted),
+        "free space": ("warning", free) if answer.free_bytes < FREE_BYTES else None,
+        "checkout": ("failed", stale) if answer.program != wanted.program else None,
+        "environments": _environments(answer, wanted),
+        "/dev/shm": _shm(answer, wanted),
+        "memlock": ("warning", pinned) if memlock is not None else None,
+        "open files": ("warning", f"{files}, {OPEN_FILES} wanted") if is_low else None,
+        "container runtime": _container_runtime(answer, wanted),
+        "InfiniBand": ports if answer.infiniband else ("not_checked", "the node has no adapter"),
+        "idle": ("warning", load) if answer.load > LOAD_A_CORE * answer.cores else None,
+    }
 
 
 def _shared_folder(answer: Answer, wanted: Wanted) -> Problem | None:
@@ -37,16 +62,6 @@ def _shared_folder(answer: Answer, wanted: Wanted) -> Problem | None:
         return "failed", f"does not see {', '.join(missing)}"
     read_only = [path for path, access in answer.folders.items() if access == "readable"]
     return ("warning", f"cannot write in {', '.join(read_only)}") if read_only else None
-
-
-def _free_space(answer: Answer, _wanted: Wanted) -> Problem | None:
-    text = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} wanted"
-    return ("warning", text) if answer.free_bytes < FREE_BYTES else None
-
-
-def _checkout(answer: Answer, wanted: Wanted) -> Problem | None:
-    text = "its node_check.py differs from the launcher's: a stale or second checkout"
-    return ("failed", text) if answer.program != wanted.program else None
 
 
 def _environments(answer: Answer, wanted: Wanted) -> Problem | None:
@@ -66,18 +81,6 @@ def _shm(answer: Answer, wanted: Wanted) -> Problem | None:
     return ("warning", text) if answer.shm_bytes < least else None
 
 
-def _memlock(answer: Answer, _wanted: Wanted) -> Problem | None:
-    limit = answer.limits.memlock_bytes
-    return (
-        None if limit is None else ("warning", f"{limit / 2**20:.0f} MiB, unlimited wanted: RDMA pins what it sends")
-    )
-
-
-def _open_files(answer: Answer, _wanted: Wanted) -> Problem | None:
-    limit = answer.limits.open_files
-    return ("warning", f"{limit}, {OPEN_FILES} wanted") if limit is not None and limit < OPEN_FILES else None
-
-
 def _container_runtime(answer: Answer, wanted: Wanted) -> Problem | None:
     if not wanted.asked.container:
         return "not_checked", "the site has no containers"
@@ -85,33 +88,6 @@ def _container_runtime(answer: Answer, wanted: Wanted) -> Problem | None:
         return "failed", "srun has no --container-image: pyxis is missing"
     enroot = answer.commands.get("enroot", Command(exit_code=None, output="enroot was not asked for"))
     return ("failed", enroot.output.strip()) if enroot.exit_code != 0 else None
-
-
-def _infiniband(answer: Answer, _wanted: Wanted) -> Problem | None:
-    if not answer.infiniband:
-        return "not_checked", "the node has no adapter"
-    down = [f"{port} {state}" for port, state in answer.infiniband.items() if "ACTIVE" not in state]
-    return ("warning", ", ".join(down)) if down else None
-
-
-def _idle(answer: Answer, _wanted: Wanted) -> Problem | None:
-    # Without the figure, so that nodes in the same state share a line; it is in the node's answer.
-    text = f"load average above {LOAD_A_CORE:.0%} of its {answer.cores} cores: something else is running"
-    return ("warning", text) if answer.load > LOAD_A_CORE * answer.cores else None
-
-
-CHECKS: dict[str, Callable[[Answer, Wanted], Problem | None]] = {
-    "shared folder": _shared_folder,
-    "free space": _free_space,
-    "checkout": _checkout,
-    "environments": _environments,
-    "/dev/shm": _shm,
-    "memlock": _memlock,
-    "open files": _open_files,
-    "container runtime": _container_runtime,
-    "InfiniBand": _infiniband,
-    "idle": _idle,
-}
 
 
 # --- the nodes beside each other --------------------------------------------------------------------

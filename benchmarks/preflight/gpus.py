@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.preflight.values import Answer, Command, Finding, Problem, Wanted, finding, outliers
 from benchmarks.values import Hardware
@@ -15,6 +15,8 @@ from benchmarks.values import Hardware
 NO_GPU = "no GPU was seen"
 IDLE_MIB = 1024  # ours: the driver itself holds up to some hundreds
 IDLE_PERCENT = 5
+CHECKS = ("GPUs idle", "GPU memory errors", "GPU throttling", "GPU persistence", "NVLink")
+CLOCKS = "GPU clocks"
 
 # Bits of clocks_event_reasons.active (once clocks_throttle_reasons) that mean a slower GPU, as nvml.h names them;
 # that a GPU is idle (0x1) is none.
@@ -46,9 +48,16 @@ def gpu_versions(commands: Commands) -> dict[str, str]:
 
 def findings(answers: Sequence[Answer], wanted: Wanted) -> list[Finding]:
     """Every check of every node's GPUs."""
-    why = _not_here(wanted.hardware)
-    if why is not None:
-        return [finding(name, answer, ("not_checked", why)) for name in NAMES for answer in answers]
+    why = ""
+    if all(device.kind == "cpu" for device in wanted.hardware):
+        why = "the site's hardware is cpu"
+    elif not any(device.platform == "cuda" for device in wanted.hardware):
+        names = ", ".join(device.name for device in wanted.hardware)
+        why = f"the site's hardware is {names}: only nvidia-smi is asked"
+    if why:
+        return [
+            finding(name, answer, ("not_checked", why)) for name in ("GPUs", *CHECKS, CLOCKS) for answer in answers
+        ]
     found = []
     for answer in answers:
         problems = {"GPUs": _present(answer.commands, wanted.hardware), **problems_of(answer.commands)}
@@ -56,19 +65,21 @@ def findings(answers: Sequence[Answer], wanted: Wanted) -> list[Finding]:
     return found + _same_clocks(answers)
 
 
-def _not_here(hardware: Sequence[Hardware]) -> str | None:
-    if all(device.kind == "cpu" for device in hardware):
-        return "the site's hardware is cpu"
-    if not any(device.platform == "cuda" for device in hardware):
-        return f"the site's hardware is {', '.join(device.name for device in hardware)}: only nvidia-smi is asked"
-    return None
-
-
 def problems_of(commands: Commands) -> dict[str, Problem | None]:
-    """Every check of GPUs that needs no other node."""
+    """Every check of GPUs that needs no other node; in the order of the report."""
     rows = gpu_rows(commands)
-    none: Problem = ("not_checked", NO_GPU)
-    return {name: check(commands, rows) if rows else none for name, check in CHECKS.items()}
+    if not rows:
+        return dict.fromkeys(CHECKS, ("not_checked", NO_GPU))
+    off = [row["index"] for row in rows if row.get("persistence_mode") != "Enabled"]
+    text = f"off on GPU {', '.join(off)}: the driver is loaded anew for each job, and counts ECC errors from there"
+    found: tuple[Problem | None, ...] = (
+        _idle(commands, rows),
+        _memory_errors(commands, rows),
+        _throttling(rows),
+        ("warning", text) if off else None,
+        _nvlink(_output(commands, "nvlink")),
+    )
+    return dict(zip(CHECKS, found, strict=True))
 
 
 def _present(commands: Commands, hardware: Sequence[Hardware]) -> Problem | None:
@@ -122,7 +133,7 @@ def _memory_errors(commands: Commands, rows: list[Row]) -> Problem | None:
     return ("not_checked", "the driver counts no ECC errors") if None in counts.values() else None
 
 
-def _throttling(_commands: Commands, rows: list[Row]) -> Problem | None:
+def _throttling(rows: list[Row]) -> Problem | None:
     failed: list[tuple[str, str]] = []
     limited: list[tuple[str, str]] = []
     for row in rows:
@@ -137,14 +148,15 @@ def _throttling(_commands: Commands, rows: list[Row]) -> Problem | None:
     return ("warning", _by_gpu(limited)) if limited else None
 
 
-def _persistence(_commands: Commands, rows: list[Row]) -> Problem | None:
-    off = [row["index"] for row in rows if row.get("persistence_mode") != "Enabled"]
-    text = f"off on GPU {', '.join(off)}: the driver is loaded anew for each job, and counts ECC errors from there"
-    return ("warning", text) if off else None
-
-
-def _nvlink(commands: Commands, _rows: list[Row]) -> Problem | None:
-    links = nvlinks(_output(commands, "nvlink"))
+def _nvlink(text: str) -> Problem | None:
+    """`nvidia-smi nvlink --status`: which links of each GPU are active."""
+    links: dict[int, dict[int, bool]] = {}
+    of_gpu: dict[int, bool] = {}
+    for line in text.splitlines():
+        if head := re.match(r"GPU (\d+):", line):
+            of_gpu = links.setdefault(int(head[1]), {})
+        elif link := re.match(r"\s+Link (\d+): (.*)", line):
+            of_gpu[int(link[1])] = "inactive" not in link[2].casefold()
     most = max((len(of_gpu) for of_gpu in links.values()), default=0)
     if not most:
         return "not_checked", "no NVLink is shown"
@@ -158,41 +170,18 @@ def _nvlink(commands: Commands, _rows: list[Row]) -> Problem | None:
     return ("failed", "; ".join(problems)) if problems else None
 
 
-def nvlinks(text: str) -> dict[int, dict[int, bool]]:
-    """`nvidia-smi nvlink --status`: GPU -> link -> whether it is active."""
-    found: dict[int, dict[int, bool]] = {}
-    gpu: dict[int, bool] = {}
-    for line in text.splitlines():
-        if head := re.match(r"GPU (\d+):", line):
-            gpu = found.setdefault(int(head[1]), {})
-        elif link := re.match(r"\s+Link (\d+): (.*)", line):
-            gpu[int(link[1])] = "inactive" not in link[2].casefold()
-    return found
-
-
-CHECKS: dict[str, Callable[[Commands, list[Row]], Problem | None]] = {
-    "GPUs idle": _idle,
-    "GPU memory errors": _memory_errors,
-    "GPU throttling": _throttling,
-    "GPU persistence": _persistence,
-    "NVLink": _nvlink,
-}
-CLOCKS = "GPU clocks"
-NAMES = ("GPUs", *CHECKS, CLOCKS)
-
-
 def _same_clocks(answers: Sequence[Answer]) -> list[Finding]:
     """The highest clock of each GPU: one that is set lower slows all down."""
     highest = {a.node: sorted({row.get("clocks.max.sm", "unknown") for row in gpu_rows(a.commands)}) for a in answers}
     different = outliers({node: ", ".join(clocks) + " MHz" for node, clocks in highest.items() if clocks})
-    return [finding(CLOCKS, a, _clocks_of(highest[a.node], different.get(a.node))) for a in answers]
-
-
-def _clocks_of(clocks: list[str], different: str | None) -> Problem | None:
-    if not clocks:
-        return "not_checked", "no GPU was seen"
-    uneven = f"{' and '.join(clocks)} MHz on one node" if len(clocks) > 1 else different
-    return ("warning", uneven) if uneven else None
+    found = []
+    for answer in answers:
+        clocks, uneven = highest[answer.node], different.get(answer.node)
+        if len(clocks) > 1:
+            uneven = f"{' and '.join(clocks)} MHz on one node"
+        problem: Problem | None = ("warning", uneven) if uneven else None
+        found.append(finding(CLOCKS, answer, problem if clocks else ("not_checked", NO_GPU)))
+    return found
 
 
 # --- reading ----------------------------------------------------------------------------------------
