@@ -9,12 +9,11 @@ from benchmarks.assets import Needs
 from benchmarks.errors import EXIT_FAILED, RequestError
 from benchmarks.mlperf.submission import PrepareStep, Submission
 from benchmarks.request import images
-from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import JobOptions, Site
 from launch.assets.needed import look_for, report
 from launch.slurm import helper_job
-from launch.slurm.client import Slurm
-from launch.slurm.waiting import Came, Limits, Progress, wait
+from launch.slurm.refusals import refuse_unseen
+from launch.slurm.waiting import Limits, run_parts
 
 QUIET_SECONDS = 7200.0  # a download of terabytes grows all the while
 QUEUE_SECONDS = 3600.0
@@ -78,14 +77,7 @@ def _refuse(work: Preparation) -> None:
             why=f"the scripts that make the data of {work.submission.name} are in it",
             next_command=f"python launch/setup.py --site={site.name} --model={work.submission.name}",
         )
-    shared = [Path(folder).resolve() for folder in site.slurm.shared_folders] if site.slurm else []
-    if not any(work.out.resolve().is_relative_to(folder) for folder in shared):
-        raise RequestError(
-            f"the folder cannot be seen by the nodes of site '{site.name}'",
-            where=f"--out={work.out}",
-            why=f"what every node sees: {', '.join(map(str, shared)) or 'nothing is named'}",
-            next_command="--out=DIR in a folder that every node sees",
-        )
+    refuse_unseen(site, "the folder", work.out, "--out=DIR in a folder that every node sees")
 
 
 # --- the job ----------------------------------------------------------------------------------------
@@ -122,35 +114,22 @@ def render(work: Preparation, steps: list[PrepareStep], folder: Path) -> str:
 def _run(work: Preparation, steps: list[PrepareStep]) -> str:
     """Why a step failed; empty where all went well."""
     folder = _folder(work)
-    text = render(work, steps, folder)
-    folder.mkdir(parents=True)
-    write_atomically(folder / SCRIPT, text.encode())
-    slurm = Slurm(work.site)
-    job_id = slurm.submit(folder / SCRIPT, helper_job.job_environment())
     ends = [folder / f"{step.name}.end" for step in steps]
+
+    def written(_job_id: str) -> int:
+        logs = sum(path.stat().st_size for path in folder.glob("*.log"))
+        return logs + sum(look_for(asset, work.out).bytes for asset in work.needs.assets)
+
+    def said(done: int, _size: int) -> str:
+        now = f", now {steps[done].name}" if done < len(steps) else ""
+        return f"{done} of {len(steps)} steps are done{now}"
+
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
-    # A file that was just made holds its word a moment later.
-    ended = wait(
-        slurm,
-        job_id,
-        _progress(work, steps, folder),
-        lambda: all(end.is_file() and end.stat().st_size > 0 for end in ends),
-        limits,
-    )
+    script = render(work, steps, folder)
+    _, ended = run_parts(work.site, folder / SCRIPT, script, ends, written, said, limits)
     for step, end in zip(steps, ends, strict=True):
         code = end.read_text().strip() if end.exists() else ""
         if code != "0":
             how = f"exit code {code}" if code else f"the job ended: {ended.state}" if ended else "nothing came"
             return f"{step.name}: {how} ({folder / f'{step.name}.log'})"
     return ""
-
-
-def _progress(work: Preparation, steps: list[PrepareStep], folder: Path) -> Progress:
-    def progress() -> Came:
-        done = sum((folder / f"{step.name}.end").exists() for step in steps)
-        written = sum(look_for(asset, work.out).bytes for asset in work.needs.assets)
-        written += sum(path.stat().st_size for path in folder.glob("*.log"))
-        now = f", now {steps[done].name}" if done < len(steps) else ""
-        return Came(done * 10**15 + written, f"{done} of {len(steps)} steps are done{now}", done, len(steps))
-
-    return progress

@@ -23,23 +23,42 @@ from benchmarks.preflight.report import FAILING, PASSING, REPORT, Report, counts
 from benchmarks.preflight.values import Answer, Asked, Finding, Wanted
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import plural
-from benchmarks.values import Hardware, JobOptions, Site, json_text
+from benchmarks.values import Hardware, JobOptions, Site, Value, json_text
 from launch.environments import venvs
 from launch.environments.wanted import specs, wanted_images
-from launch.preflight.job import PreflightJob, render_preflight
 from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
-from launch.slurm.helper_job import REPOSITORY, job_environment, new_folder
+from launch.slurm.helper_job import REPOSITORY, directives, job_environment, new_folder, render, shell_word
 from launch.slurm.options import named
 from launch.slurm.parsing import Node
+from launch.slurm.refusals import refuse_unseen
 from launch.slurm.waiting import Came, Limits, wait
 from launch.terminal import places
 
+TEMPLATE = Path(__file__).with_name("preflight.sbatch.j2")
+MOST_ASKED_AGAIN = 16  # more nodes without an answer have a cause in common, which asking again does not mend
+AGAIN_SECONDS = 30
+JOB_NAME = "stepmark-preflight"
+NCCL_PROGRAM = "all_reduce_perf"
+# From a size at which the network is busy throughout, so that the average over all sizes means something.
+NCCL_ARGUMENTS = "-b 1G -e 8G -f 2 -g 1"
 CLOCK_SECONDS = 30
 NCCL_MINUTES = 15
 NCCL_QUIET_SECONDS = 600.0  # one program over thousands of GPUs takes minutes, its start included
 # In the folder of the preflight, written by the job:
 ANSWERS, NODES, CHECKED, MEASURED = "answers", "nodes", "checked", "measured"
+
+
+class PreflightJob(Value, frozen=True):
+    """What the script of a preflight says."""
+
+    site: Site
+    options: JobOptions
+    folder: Path
+    nodes: int
+    minutes: int
+    hardware: Hardware | None  # the GPUs that NCCL is measured over; None: it is not measured
+    image: Path | None = None  # that nccl-tests are run in
 
 
 @dataclass(frozen=True)
@@ -65,9 +84,11 @@ def prepare(
     """Everything but the submission. Writes nothing."""
     slurm = Slurm(site)
     planned = sketch(site, options, nodes, output_dir, limit_seconds, configs)
-    refuse_unseen(site, planned.folder)
+    way_on = "--output_dir=DIR and a checkout in folders that every node sees"
+    refuse_unseen(site, "--output_dir", planned.folder, way_on)
+    refuse_unseen(site, "the checkout", REPOSITORY, way_on)
     partition = slurm.partition(options.partition)
-    facts = _node_facts(site, partition.name)
+    facts = _slurmds(site, partition.name)
     hardware = _hardware(site, configs)
     found, options = with_gpus(slurm.nodes(partition.name), options, hardware)
     options, count, down = choose(found, options, nodes)
@@ -132,19 +153,6 @@ def _hardware(site: Site, configs: Configs) -> list[Hardware]:
     return [configs.hardware(name) for name in site.slurm.hardware] if site.slurm else []
 
 
-def refuse_unseen(site: Site, folder: Path) -> None:
-    """The nodes must see the folder and the checkout under the same path."""
-    shared = [Path(path).resolve() for path in site.slurm.shared_folders] if site.slurm else []
-    for path, what in ((folder, "--output_dir"), (REPOSITORY, "the checkout")):
-        if not any(path.resolve().is_relative_to(parent) for parent in shared):
-            raise RequestError(
-                f"the nodes of {site.name} do not see {what}",
-                where=str(path),
-                why=f"the site shares {', '.join(str(parent) for parent in shared) or 'no folder'}",
-                next_command="--output_dir=<a folder inside one of them>, and a checkout there",
-            )
-
-
 def as_counted(hardware: Hardware, gpus: int) -> Hardware:
     """With as many GPUs a node as Slurm has there; 0: it does not say."""
     if hardware.kind != "gpu" or gpus not in range(1, hardware.devices_per_node):
@@ -207,12 +215,42 @@ def _written_folders(site: Site, output_dir: Path) -> list[str]:
     return [str(output_dir), *([str(more)] if more.is_dir() else [])]
 
 
-def _node_facts(site: Site, partition: str) -> dict[str, tuple[str, str]]:
+def _slurmds(site: Site, partition: str) -> dict[str, tuple[str, str]]:
     """Node -> the version of its slurmd, and why it is down in the administrator's words."""
     commands = Commands(site, PATIENCE_SECONDS, lambda _text: None)
     text = commands.ask(["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%v|%E"])
     rows = (line.strip().split("|", 2) for line in text.splitlines())
     return {row[0]: (row[1], "" if row[2] == "none" else row[2]) for row in rows if len(row) == 3}
+
+
+# --- the job -----------------------------------------------------------------------------------------
+
+
+def render_preflight(job: PreflightJob) -> str:
+    gpus = job.hardware.devices_per_node if job.hardware else 0
+    lines = directives(job.options, JOB_NAME, job.nodes, job.minutes, job.folder, gpus)
+    nccl_options = [f"--mpi={shell_word(job.options.mpi)}"] if job.options.mpi else []
+    container = job.site.container
+    if job.image is not None and container is not None:
+        nccl_options.append(f"--container-image={shell_word(str(job.image))}")
+        nccl_options.append(f"--{'' if container.mount_home else 'no-'}container-mount-home")
+        if container.mounts:
+            nccl_options.append(f"--container-mounts={shell_word(','.join(container.mounts))}")
+    return render(
+        TEMPLATE,
+        job.folder,
+        site=job.site.name,
+        nodes=plural(job.nodes, "node", "nodes"),
+        directives=[*lines, "--no-kill"],
+        most_asked_again=MOST_ASKED_AGAIN,
+        again_seconds=AGAIN_SECONDS,
+        nccl=job.hardware is not None,
+        gpus=gpus,
+        environment=[(name, shell_word(value)) for name, value in job.site.environment.items()],
+        nccl_program=NCCL_PROGRAM,
+        nccl_arguments=NCCL_ARGUMENTS,
+        nccl_options=nccl_options,
+    )
 
 
 # --- while it runs ----------------------------------------------------------------------------------
@@ -222,12 +260,12 @@ def run(preflight: Preflight, slurm: Slurm, limits: Limits) -> Report:
     """Until every node has answered or has had its time; the report is written, too."""
     started, folder = time.time(), preflight.folder
 
-    def all_asked() -> bool:
-        all_came = preflight.job.hardware is None and _progress(preflight).news >= preflight.job.nodes
-        return all_came or (folder / CHECKED).exists()
+    def is_asked() -> bool:
+        is_last = preflight.job.hardware is None and _progress(preflight).news >= preflight.job.nodes
+        return is_last or (folder / CHECKED).exists()
 
     job_id = slurm.submit(_write(preflight), job_environment())
-    ended = wait(slurm, job_id, lambda: _progress(preflight), all_asked, limits)
+    ended = wait(slurm, job_id, lambda: _progress(preflight), is_asked, limits)
     asked = " ".join(_lines(folder / NODES)).split()
     if not asked or (ended is not None and ended.state not in ("COMPLETED", "NODE_FAIL")):
         raise _failed(folder, job_id, ended)
@@ -286,7 +324,10 @@ def _report(preflight: Preflight, job_id: str, asked: list[str], started: float,
         try:
             answers.append(files.read_json(preflight.folder / ANSWERS / f"{node}.json", Answer))
         except FileNotFoundError:
-            silent[node] = why_silent(output, node, number, limits.quiet_seconds)
+            # What the job's output says of it: lines with its name, or of its task.
+            own = re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w.-])|^\s*0*{number}: ")
+            words = list(dict.fromkeys(line.strip() for line in output if own.search(line)))[-3:]
+            silent[node] = "; ".join(words) or f"it did not answer within {limits.quiet_seconds:g} s"
         except (ValueError, OSError) as error:
             silent[node] = f"its answer could not be read: {error}"
     findings = judge(answers, preflight.down | silent, preflight.wanted)
@@ -304,13 +345,6 @@ def _report(preflight: Preflight, job_id: str, asked: list[str], started: float,
         findings=[finding for finding in findings if finding.status != "ok"],
         nccl=_nccl(preflight, findings),
     )
-
-
-def why_silent(output: list[str], node: str, number: int, seconds: float) -> str:
-    """What the job's output says of a node that wrote no answer: lines with its name, or of its task."""
-    own = re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w.-])|^\s*0*{number}: ")
-    words = list(dict.fromkeys(line.strip() for line in output if own.search(line)))[-3:]
-    return "; ".join(words) or f"it did not answer within {seconds:g} s"
 
 
 def _nccl(preflight: Preflight, findings: list[Finding]) -> NcclResult:

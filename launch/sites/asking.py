@@ -179,15 +179,11 @@ def read_node_facts(text: str, left: Mapping[str, str]) -> NodeFacts:
 def mounts(text: str) -> list[Mount]:
     """/proc/self/mounts, in which blanks are written as octal numbers."""
     rows = (line.split(" ") for line in text.splitlines())
-    return [Mount(source=row[0], folder=_unescaped(row[1]), kind=row[2]) for row in rows if len(row) >= 4]
-
-
-def mounts_here() -> list[Mount]:
-    return mounts(OWN_MOUNTS.read_text(errors="replace"))
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+    return [
+        Mount(source=row[0], folder=re.sub(r"\\([0-7]{3})", lambda one: chr(int(one[1], 8)), row[1]), kind=row[2])
+        for row in rows
+        if len(row) >= 4
+    ]
 
 
 @contextlib.contextmanager

@@ -3,19 +3,18 @@
 A job, because login nodes seldom have the room for it.
 """
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.request import images
-from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import bytes_text
 from launch.environments import image_files
 from launch.environments.python_report import PROGRAM
 from launch.environments.wanted import WantedImage, Work, wanted_images
 from launch.slurm import helper_job
-from launch.slurm.client import Slurm
-from launch.slurm.waiting import Came, Limits, Progress, wait
+from launch.slurm.waiting import Limits, run_parts
 
 MINUTES_AN_IMAGE = 60  # 20 GB from a registry, then packed anew
 QUIET_SECONDS = 1800.0
@@ -60,20 +59,32 @@ def run(planned: ImportJob) -> dict[str, Failure]:
     """Submit it and wait for its end; image -> why it could not be imported."""
     if not planned.images:
         return {}
-    script, text = planned.folder / SCRIPT, render(planned)
-    planned.folder.mkdir(parents=True)
-    write_atomically(script, text.encode())
-    slurm = Slurm(planned.work.site)
-    job_id = slurm.submit(script, helper_job.job_environment())
-    limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
-    ends = [planned.folder / f"{_key(image)}.end" for image in planned.images]
-    ended = wait(slurm, job_id, _progress(planned, job_id), lambda: all(end.exists() for end in ends), limits)
+    logs = [planned.folder / f"{_key(image)}.log" for image in planned.images]
+
+    def written(job_id: str) -> int:
+        parts = [image.path.with_name(f"{image.path.name}.part-{job_id}") for image in planned.images]
+        return sum(image_files.size_of(path) for path in (*logs, *parts))
+
+    job_id, ended = run_parts(
+        planned.work.site,
+        planned.folder / SCRIPT,
+        render(planned),
+        [log.with_suffix(".end") for log in logs],
+        written,
+        lambda done, size: f"{done} of {len(logs)} images are done, {bytes_text(size)}",
+        Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS),
+    )
     state = f"the job ended: {ended.state}" if ended else f"nothing came for {QUIET_SECONDS:.0f} s: job cancelled"
     found = {image.image: _why(planned.folder, image, job_id, state) for image in planned.to_import}
     failures = {image: why for image, why in found.items() if why}
     for image in planned.images:
-        if image.image not in failures:
-            _keep_answer(planned.folder, image)
+        if image.image in failures:
+            continue
+        # Nothing is kept where no container could be started on the node: that says nothing of the image.
+        with contextlib.suppress(OSError, ValueError):
+            code = int((planned.folder / f"{_key(image)}.checked").read_text())
+            answer = (planned.folder / f"{_key(image)}.check").read_text(errors="replace")
+            image_files.keep(image.path, answer, code)
     return failures
 
 
@@ -102,29 +113,6 @@ def render(planned: ImportJob) -> str:
 def _key(image: WantedImage) -> str:
     """The name of its log: an image's file name holds nothing that a shell would read."""
     return image.path.stem
-
-
-def _progress(planned: ImportJob, job_id: str) -> Progress:
-    def progress() -> Came:
-        done = sum((planned.folder / f"{_key(image)}.end").exists() for image in planned.images)
-        parts = [planned.folder / f"{_key(image)}.log" for image in planned.images]
-        parts += [image.path.with_name(f"{image.path.name}.part-{job_id}") for image in planned.images]
-        written = sum(image_files.size_of(path) for path in parts)
-        # Bytes count as progress too: one image may take longer than a silent job is waited for.
-        images = len(planned.images)
-        text = f"{done} of {images} images are done, {bytes_text(written)}"
-        return Came(done * 10**15 + written, text, done, images)
-
-    return progress
-
-
-def _keep_answer(folder: Path, image: WantedImage) -> None:
-    """Nothing is kept where no container could be started on the node: that says nothing of the image."""
-    try:
-        code = int((folder / f"{_key(image)}.checked").read_text())
-        image_files.keep(image.path, (folder / f"{_key(image)}.check").read_text(errors="replace"), code)
-    except (OSError, ValueError):
-        return
 
 
 def _why(folder: Path, image: WantedImage, job_id: str, state: str) -> Failure | None:

@@ -95,11 +95,12 @@ def make(wanted: NewSite, configs: Configs) -> int:
 
 def _refuse_name(wanted: NewSite, configs: Configs, path: Path) -> None:
     if not NAME.fullmatch(wanted.name):
+        plain = re.sub(r"[^a-z0-9_-]+", "_", wanted.name.lower()).lstrip("_-0123456789")[:31].rstrip("_-")
         raise RequestError(
             f"'{wanted.name}' cannot be the name of a site",
             where=f"--new_site={wanted.name}",
             why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
-            next_command=f"--new_site={_nearest_name(wanted.name)}",
+            next_command=f"--new_site={plain or 'NAME'}",
         )
     if not path.exists() and wanted.name in configs.names("sites"):
         raise RequestError(
@@ -107,10 +108,6 @@ def _refuse_name(wanted: NewSite, configs: Configs, path: Path) -> None:
             where=str(configs.path("sites", wanted.name)),
             next_command="--new_site with another name",
         )
-
-
-def _nearest_name(name: str) -> str:
-    return re.sub(r"[^a-z0-9_-]+", "_", name.lower()).lstrip("_-0123456789")[:31].rstrip("_-") or "NAME"
 
 
 def _refuse_without_slurm() -> None:
@@ -209,9 +206,9 @@ def _draft(
     if facts.pyxis:
         enroot = f"; enroot {node.enroot} on {node.name}" if node and node.enroot else ""
         runtime = Fact("container", f"srun --help has --container-image (pyxis){enroot}")
-    shared = site_draft.shared_folders(asking.mounts_here(), node)
+    shared = site_draft.shared_folders(asking.mounts(asking.OWN_MOUNTS.read_text(errors="replace")), node)
     if node is not None:
-        _refuse_unseen(_needed(wanted, runtime), node, shared)
+        _refuse_unseen(_needed(wanted, runtime.value), node, shared)
     shared = shared or {"/": "no node was asked: a dry run"}
     devices = _devices(wanted, configs, partition, node)
     rows = [configs.hardware(name) for name in devices.value]
@@ -283,18 +280,18 @@ def _devices(wanted: NewSite, configs: Configs, partition: PartitionFacts, node:
 
 
 def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: PartitionFacts) -> NodeFacts:
-    folders = dict.fromkeys(_needed(wanted, Fact("venv", "")).values())
+    folders = dict.fromkeys(_needed(wanted, "venv").values())
     # An interrupt takes its job out of the queue, and leaves no file of ours.
     with interrupted_once(), shown() as show:
         show(f"a node of partition {partition.name} is asked what it sees", 0, 0, "by srun; Ctrl-C gives up")
         return asking.node_facts(slurm, options, partition.gpus > 0, list(folders))
 
 
-def _needed(wanted: NewSite, runtime: Fact) -> dict[str, Path]:
+def _needed(wanted: NewSite, runtime: str) -> dict[str, Path]:
     """What every node must see."""
     found = {"the checkout of Stepmark": REPOSITORY.resolve(), "the folder of the results": _existing(wanted.out)}
     environments = {"the environments' folder (STEPMARK_HOME)": _existing(places.stepmark_home())}
-    return found | (environments if runtime.value == "venv" else {})
+    return found | (environments if runtime == "venv" else {})
 
 
 def _existing(folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """Drafts the file of a new site from what Slurm, a node and a person said; each line has its source. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -116,30 +116,21 @@ def about_account(slurm: SlurmFacts, partition: PartitionFacts | None) -> Questi
 
 def shared_folders(here: Sequence[Mount], node: NodeFacts | None) -> dict[str, str]:
     """Folder -> why every node is believed to see it: a node saw a file there, or has the same network mount."""
-    name = node.name if node else ""
+    name, there = (node.name, node.mounts) if node else ("", [])
     found: dict[str, str] = {}
     for folder in node.seen if node else []:
-        mounts = [_around(folder, mounts) for mounts in (here, node.mounts if node else [])]
-        deepest = max(mounts, key=lambda mount: len(mount.folder))
+        around = [mount for mount in (*here, *there) if PurePosixPath(folder).is_relative_to(mount.folder)]
+        deepest = max(around, key=lambda mount: len(mount.folder), default=Mount(source="", folder="/", kind=""))
         words = f"{name} sees what was written here in {folder}"
         found[deepest.folder] = f"{found[deepest.folder]}, {folder}" if deepest.folder in found else words
-    there = {(mount.source, mount.folder, mount.kind) for mount in node.mounts} if node else None
+    of_node = {(mount.source, mount.folder, mount.kind) for mount in node.mounts} if node else None
     for mount in here:
         key = (mount.source, mount.folder, mount.kind)
-        if mount.kind in NETWORK and (there is None or key in there):
+        if mount.kind in NETWORK and (of_node is None or key in of_node):
             where = f"here and on {name}" if node else "here; no node was asked"
             found.setdefault(mount.folder, f"the same {mount.kind} is mounted {where}")
-    return {folder: why for folder, why in found.items() if not _is_inside_another(folder, found)}
-
-
-def _around(folder: str, mounts: Sequence[Mount]) -> Mount:
-    """The mount that a folder lies in."""
-    around = [mount for mount in mounts if PurePosixPath(folder).is_relative_to(mount.folder)]
-    return max(around, key=lambda mount: len(mount.folder), default=Mount(source="", folder="/", kind=""))
-
-
-def _is_inside_another(folder: str, folders: Iterable[str]) -> bool:
-    return any(folder != other and PurePosixPath(folder).is_relative_to(other) for other in folders)
+    inside = {one for one in found for other in found if one != other and PurePosixPath(one).is_relative_to(other)}
+    return {folder: why for folder, why in found.items() if folder not in inside}
 
 
 def hardware(partition: PartitionFacts, node: NodeFacts | None, rows: Sequence[Hardware]) -> Fact:

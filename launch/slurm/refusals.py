@@ -6,6 +6,7 @@ A job that asks for more nodes than there are is accepted by Slurm, and waits fo
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from benchmarks.backend import find_backend
@@ -13,7 +14,7 @@ from benchmarks.errors import RequestError, StepmarkError, raised
 from benchmarks.request import images
 from benchmarks.request.resolve import over_nodes
 from benchmarks.text import plural, some
-from benchmarks.values import Benchmark, JobOptions
+from benchmarks.values import Benchmark, JobOptions, Site
 from launch.environments import venvs
 from launch.machine.processes import REPOSITORY
 from launch.slurm.client import Slurm
@@ -56,7 +57,7 @@ def of_the_cluster(
         yield from refused[0]
 
 
-def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -> Iterator[RequestError]:
+def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -> Iterator[StepmarkError]:
     """What the nodes must see under the same path as this machine, and do not."""
     seen = "in a folder that every node sees"
     needed = [
@@ -69,16 +70,21 @@ def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -
         needed.append(("the environments' folder", venvs.environments_root(), f"export STEPMARK_HOME=DIR, {seen}"))
     if benchmark.data.startswith("/"):
         needed.append(("the dataset", Path(benchmark.data), f"--data=DIR {seen}"))
-    shared = benchmark.site.slurm.shared_folders if benchmark.site.slurm else []
     for what, path, further in needed:
-        real = path.absolute().resolve()
-        if not any(real.is_relative_to(Path(folder).resolve()) for folder in shared):
-            yield RequestError(
-                f"{what} cannot be seen by the nodes of site '{benchmark.site.name}'",
-                where=str(real),
-                why=f"what every node sees: {', '.join(shared) or 'nothing is named'} (shared_folders of the site)",
-                next_command=further,
-            )
+        yield from raised(partial(refuse_unseen, benchmark.site, what, path, further))
+
+
+def refuse_unseen(site: Site, what: str, path: Path, way_on: str) -> None:
+    """RequestError if the nodes of a site do not see a path of this machine."""
+    shared = site.slurm.shared_folders if site.slurm else []
+    real = path.absolute().resolve()
+    if not any(real.is_relative_to(Path(folder).resolve()) for folder in shared):
+        raise RequestError(
+            f"{what} cannot be seen by the nodes of site '{site.name}'",
+            where=str(real),
+            why=f"what every node sees: {', '.join(shared) or 'nothing is named'} (shared_folders of the site)",
+            next_command=way_on,
+        )
 
 
 def _refuse_lists(options: JobOptions) -> None:

@@ -4,13 +4,17 @@ The shared folder is looked at often, the queue seldom: a look costs Slurm nothi
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.errors import RunError
 from benchmarks.job_record import SchedulerEnd
+from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import duration_text
+from benchmarks.values import Site
 from launch.slurm.client import Slurm, final_ends
+from launch.slurm.helper_job import job_environment
 from launch.slurm.parsing import NOT_ENDED, explain, never
 from launch.terminal.progress import Show, shown
 
@@ -36,6 +40,35 @@ class Came(NamedTuple):
 
 Progress = Callable[[], Came]
 Done = Callable[[], bool]
+
+
+def run_parts(
+    site: Site,
+    script: Path,
+    text: str,
+    ends: Sequence[Path],
+    written: Callable[[str], int],
+    said: Callable[[int, int], str],
+    limits: Limits,
+) -> tuple[str, SchedulerEnd | None]:
+    """Submit a job whose parts each leave a file at their end, and wait; its number, and its end as `wait` has it.
+
+    `written` are the bytes that a job has written so far: one part may take longer than a silent job is waited for.
+    `said` makes the text of the parts that are done and those bytes.
+    """
+    script.parent.mkdir(parents=True)
+    write_atomically(script, text.encode())
+    slurm = Slurm(site)
+    job_id = slurm.submit(script, job_environment())
+
+    def done() -> int:
+        return sum(end.is_file() and end.stat().st_size > 0 for end in ends)  # it holds its word a moment later
+
+    def progress() -> Came:
+        parts, size = done(), written(job_id)
+        return Came(parts * 10**15 + size, said(parts, size), parts, len(ends))
+
+    return job_id, wait(slurm, job_id, progress, lambda: done() == len(ends), limits)
 
 
 def wait(slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limits) -> SchedulerEnd | None:

@@ -18,7 +18,7 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.job_record import SchedulerEnd
 from benchmarks.values import Container, JobOptions, Site
 from benchmarks.values import Slurm as SlurmSite
-from launch.preflight import job, nodes
+from launch.preflight import nodes
 from launch.slurm import waiting
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, QueueState
@@ -106,7 +106,7 @@ def test_a_dry_run_needs_no_slurm_no_image_and_no_shared_folder(
 
 
 def script(folder: Path, **changes: Any) -> str:
-    made = job.PreflightJob(
+    made = nodes.PreflightJob(
         site=SITE,
         options=JobOptions(partition="batch", comment="a b", mpi="pmix"),
         folder=folder,
@@ -114,7 +114,7 @@ def script(folder: Path, **changes: Any) -> str:
         minutes=20,
         hardware=Configs().hardware("h100"),
     )
-    return job.render_preflight(msgspec.structs.replace(made, **changes))
+    return nodes.render_preflight(msgspec.structs.replace(made, **changes))
 
 
 def checked_by_bash(text: str) -> None:

@@ -17,7 +17,6 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.preflight.report import report_text
 from launch.cli.command import refuse_more
 from launch.preflight import nodes as preflights
-from launch.preflight.job import render_preflight
 from launch.slurm import job_flags
 from launch.slurm.client import Slurm
 from launch.slurm.options import choose, refuse_without_slurm
@@ -57,7 +56,7 @@ def main(argv: list[str]) -> int:
         planned = preflights.sketch(site, options, NODES.value, output_dir, LIMIT.value, configs)
         if NODES.value is None and not options.nodelist:
             say("1 node stands for all that are up: a dry run does not ask Slurm (--nodes=N shows another number)")
-        script = render_preflight(planned)
+        script = preflights.render_preflight(planned)
         text_alone(script)
         return EXIT_VALID
     preflight = preflights.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
