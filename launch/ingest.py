@@ -47,7 +47,7 @@ from launch.cli.command import run_main
 from launch.terminal.output import answer
 
 if TYPE_CHECKING:
-    from benchmarks.mlperf.story import Story
+    from benchmarks.mlperf.run_report import RunReport
 
 COMMAND = "python launch/ingest.py"
 STDIN = "-"
@@ -113,13 +113,13 @@ def _no_step(name: str, log_format: LogFormat, log: read_log.ReadLog) -> NoStepE
     return NoStepError("no step was read", where=f"--log={name}", why=why, next_command=next_command)
 
 
-def _stories(log_format: LogFormat, stream: BinaryIO) -> "list[Story] | None":
+def _stories(log_format: LogFormat, stream: BinaryIO) -> "list[RunReport] | None":
     """The runs of an MLLOG; None of every other format."""
     if log_format.name != MLLOG.name:
         return None
-    from benchmarks.mlperf.story import stories
+    from benchmarks.mlperf.run_report import report_runs
 
-    return stories(stream, Configs())
+    return report_runs(stream, Configs())
 
 
 # --- the request ------------------------------------------------------------------------------

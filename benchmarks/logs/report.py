@@ -15,7 +15,7 @@ from benchmarks.logs.known_formats import backend_of_format
 from benchmarks.logs.templates import TemplateFormat
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.measuring.window import choose_window
-from benchmarks.mlperf.story import Story
+from benchmarks.mlperf.run_report import RunReport
 from benchmarks.reading.read_log import ReadLog, gaps, one_series, stride
 from benchmarks.references.nearest_reference import Nearest, NearestRow
 from benchmarks.text import Rows, aligned, columns, digits, some, spans_text
@@ -92,7 +92,7 @@ class Ingested(Value, frozen=True):
     other_formats: list[str]
     seconds_are: str | None
     seconds_null_because: str | None
-    mlperf: list[Story] | UnsetType = UNSET  # of an MLLOG
+    mlperf: list[RunReport] | UnsetType = UNSET  # of an MLLOG
     # With the flags of a benchmark:
     result: ForeignResult | UnsetType = UNSET
     reference: NearestRow | UnsetType | None = UNSET
@@ -104,7 +104,7 @@ class Report(NamedTuple):
     log: ReadLog
     other_formats: list[str]
     outcome: Outcome | None  # None: no benchmark was given
-    stories: list[Story] | None  # of an MLLOG
+    stories: list[RunReport] | None  # of an MLLOG
     window: str  # the rule that chooses the steps that count
 
     def data(self) -> Ingested:
@@ -147,9 +147,9 @@ class Report(NamedTuple):
             names = ", ".join(self.other_formats)
             lines.append(f"other formats: {names} (a part of the log is theirs, and was not read)")
         for number, story in enumerate(self.stories or [], start=1):
-            from benchmarks.mlperf import story as mlperf_story
+            from benchmarks.mlperf.run_report import report_lines
 
-            lines.append("\n  ".join([f"run {number}:", *mlperf_story.lines(story)]))
+            lines.append("\n  ".join([f"run {number}:", *report_lines(story)]))
         return "\n".join([*lines, *self._result_lines()])
 
     def _result_lines(self) -> list[str]:

@@ -8,7 +8,7 @@ import msgspec
 from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.findings import Finding
 from benchmarks.mlperf.package import Ruleset
-from benchmarks.mlperf.story import Story, lines
+from benchmarks.mlperf.run_report import RunReport, report_lines
 from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.reading.shown_lines import printable
 from benchmarks.text import some
@@ -23,7 +23,7 @@ class RunVerdict(Value, frozen=True):
 
     name: str
     compliance: CheckerResult
-    story: Story
+    story: RunReport
 
     @property
     def errors(self) -> list[Finding]:
@@ -227,7 +227,7 @@ def _set_lines(one: SetVerdict) -> list[str]:
 def _run_lines(run: RunVerdict, worst: bool, said: list[str]) -> list[str]:
     word = "passes" if run.passes else ("did not converge, left out as the worst" if worst else "fails")
     checked = f"compliance_checker: {run.compliance.text()}"
-    return [f"{run.name}: {word}", *(f"  {line}" for line in (checked, *lines(run.story, said)))]
+    return [f"{run.name}: {word}", *(f"  {line}" for line in (checked, *report_lines(run.story, said)))]
 
 
 def _olympic(one: SetVerdict) -> str:

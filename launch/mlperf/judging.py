@@ -20,7 +20,7 @@ from benchmarks.mlperf.checkers import Checker, CheckerResult, read_text
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import find_across
 from benchmarks.mlperf.package import Rules, Ruleset, find_ruleset, of_one_round, read_rounds
-from benchmarks.mlperf.story import definition_of, expected_of, tell
+from benchmarks.mlperf.run_report import definition_of, expected_of, report_run
 from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict, judged, text
 from benchmarks.text import some
 from launch.mlperf.staging import Judged, staged_runs
@@ -248,7 +248,7 @@ def _judge_set(one: Prepared, said: Mapping[Task, CheckerResult]) -> SetVerdict:
         RunVerdict(
             name=run.name,
             compliance=said[task],
-            story=tell(run.log, one.definition, expected_of(run.log, one.definition, one.ruleset.name)),
+            story=report_run(run.log, one.definition, expected_of(run.log, one.definition, one.ruleset.name)),
         )
         for run, task in zip(one.judged, one.compliance, strict=True)
     ]

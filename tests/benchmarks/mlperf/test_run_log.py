@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from benchmarks.backend import SkippedLine
 from benchmarks.configs import Configs
-from benchmarks.mlperf import story
 from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.reference_points import ReferencePoint, expected
 from benchmarks.mlperf.run_log import LoggedRun, Record, read_records, read_runs
-from benchmarks.mlperf.story import tell
+from benchmarks.mlperf.run_report import report_lines, report_run
 
 LORA = read_definition(Configs(), "llama2_70b_lora")
 POINT = ReferencePoint(batch=8, samples=3178.0, stdev=300.0)
@@ -173,8 +172,8 @@ CUT = st.builds(lambda text, at: text[:at], WORDS, st.integers(0, 120))
 @given(st.lists(WORDS | STRANGE | CUT | st.text(max_size=20), max_size=30))
 def test_whatever_a_log_holds_it_is_told(lines: list[str]) -> None:
     for run in read([text.replace("\n", " ") for text in lines]):
-        told = tell(run, LORA, expected([POINT, POINT16], run.batch or 8))
-        assert story.lines(told) and isinstance(msgspec.json.encode(told), bytes)
+        told = report_run(run, LORA, expected([POINT, POINT16], run.batch or 8))
+        assert report_lines(told) and isinstance(msgspec.json.encode(told), bytes)
         if told.apart is not None:
             parts = told.apart
             summed = (

@@ -16,7 +16,7 @@ from benchmarks.values import MlperfEvaluation, Value
 SHOWN_EVALUATIONS = 8
 
 
-class Story(Value, frozen=True):
+class RunReport(Value, frozen=True):
     """What an MLLOG says of one run. A figure that it does not give is None."""
 
     benchmark: str | None
@@ -38,14 +38,14 @@ class Story(Value, frozen=True):
     findings: list[Finding]
 
 
-def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Expected | None = None) -> Story:
+def report_run(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expected | None) -> RunReport:
     apart = take_apart(run)
     convergence = None
     if apart is not None and benchmark is not None and expected is not None:
         convergence = compare_convergence(run, apart, benchmark, expected)
     target = benchmark.target.at_most if benchmark else number(run.settings.get("target_accuracy"))
     values = [one.value for one in run.evaluations if one.value is not None]
-    return Story(
+    return RunReport(
         benchmark=run.benchmark,
         platform=run.platform,
         status=run.status,
@@ -78,10 +78,10 @@ def expected_of(run: LoggedRun, benchmark: MlperfBenchmark | None, ruleset: str 
     return expected(package.reference_points(benchmark, ruleset or benchmark.rulesets[-1]), run.batch)
 
 
-def stories(stream: BinaryIO, configs: Configs) -> list[Story]:
+def report_runs(stream: BinaryIO, configs: Configs) -> list[RunReport]:
     """Every run of a log, told with the reference points of the newest ruleset that has its benchmark."""
     told = ((run, definition_of(run, configs)) for run in runs_of(stream))
-    return [tell(run, benchmark, expected_of(run, benchmark)) for run, benchmark in told]
+    return [report_run(run, benchmark, expected_of(run, benchmark)) for run, benchmark in told]
 
 
 def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expected | None) -> str:
@@ -100,38 +100,38 @@ def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expect
 # --- text -------------------------------------------------------------------------------------
 
 
-def lines(story: Story, said: Sequence[str] = ()) -> list[str]:
-    """The story for people, without findings that were said of all runs."""
-    name = " on ".join(part for part in (story.benchmark or "unknown benchmark", story.platform) if part)
-    ended = story.status if story.status != "unknown" else (story.status_text or "no run_stop")
-    if story.time_to_train_minutes is not None:
-        what = "time to train" if story.status == "success" else "ended after"
-        ended += f", {what} {story.time_to_train_minutes:.3f} min"
+def report_lines(report: RunReport, said: Sequence[str] = ()) -> list[str]:
+    """The report of a run for people, without findings that were said of all runs."""
+    name = " on ".join(part for part in (report.benchmark or "unknown benchmark", report.platform) if part)
+    ended = report.status if report.status != "unknown" else (report.status_text or "no run_stop")
+    if report.time_to_train_minutes is not None:
+        what = "time to train" if report.status == "success" else "ended after"
+        ended += f", {what} {report.time_to_train_minutes:.3f} min"
     figures = {
-        "{} samples": story.samples,
-        "global batch {}": story.global_batch_size,
-        "{:.4g} samples/s while training": story.samples_per_second,
-        "{:.4g} samples/s as the run printed it": story.samples_per_second_printed,
-        "init {:.1f} s before it": story.init_seconds,
+        "{} samples": report.samples,
+        "global batch {}": report.global_batch_size,
+        "{:.4g} samples/s while training": report.samples_per_second,
+        "{:.4g} samples/s as the run printed it": report.samples_per_second_printed,
+        "init {:.1f} s before it": report.init_seconds,
     }
     known = [words.format(figure) for words, figure in figures.items() if figure is not None]
     found = [f"{name}: {ended}", ", ".join(known) or "samples and global batch unknown"]
-    if story.evaluations:
-        found.append(_evaluations(story))
-    if story.apart is not None:
-        found += _apart_lines(story.apart)
-    if story.convergence is not None:
-        found += _convergence_lines(story.convergence)
-    elif story.no_convergence_because:
-        found.append(f"convergence: not judged, {story.no_convergence_because}")
-    return [*found, *(finding.text() for finding in story.findings if finding.what not in said)]
+    if report.evaluations:
+        found.append(_evaluations(report))
+    if report.apart is not None:
+        found += _apart_lines(report.apart)
+    if report.convergence is not None:
+        found += _convergence_lines(report.convergence)
+    elif report.no_convergence_because:
+        found.append(f"convergence: not judged, {report.no_convergence_because}")
+    return [*found, *(finding.text() for finding in report.findings if finding.what not in said)]
 
 
-def _evaluations(story: Story) -> str:
-    shown, count = story.evaluations[-SHOWN_EVALUATIONS:], len(story.evaluations)
+def _evaluations(report: RunReport) -> str:
+    shown, count = report.evaluations[-SHOWN_EVALUATIONS:], len(report.evaluations)
     text = ", ".join(f"{_loss(one.value)} at {one.samples}" for one in shown)
     which = f"the last {len(shown)} of {count} evaluations" if len(shown) < count else "evaluations"
-    target = f"; target {story.target:g}" if story.target is not None else ""
+    target = f"; target {report.target:g}" if report.target is not None else ""
     return f"{which}: {text} samples{target}"
 
 
