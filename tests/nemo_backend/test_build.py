@@ -16,7 +16,7 @@ from benchmarks.values import Benchmark
 from launch.environments import venvs
 from nemo_backend import BACKEND
 from nemo_backend.inside import build
-from nemo_backend.planning import MODEL_CLASS, nemo_settings, settings, worker_command
+from nemo_backend.planning import MODEL_CLASS, settings
 from tests.nemo_backend.conftest import HERE
 
 RECIPES = [recipe for recipe in Configs().recipes() if (recipe.backend, recipe.engine) == ("nemo", "nemo")]
@@ -27,13 +27,6 @@ PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
 class Dtype(enum.Enum):
     float32 = "float32"
     bfloat16 = "bfloat16"
-
-
-class Anything:
-    """A module that has every name."""
-
-    def __getattr__(self, name: str) -> str:
-        return f"the buffers {name}"
 
 
 @pytest.fixture
@@ -81,45 +74,6 @@ def test_the_longest_group_takes_a_setting() -> None:
         "model.config": {"num_layers": 2},
         MODEL_CLASS: "Llama3Config",
         "data": {"dataset_kwargs": "a=b"},
-    }
-
-
-def inside_nemo(name: str, value: object) -> object:
-    """What a setting of the plan has become."""
-    if value == "none":
-        return None
-    if name.endswith("dtype"):
-        return Dtype(value)
-    if name == "peft.target_modules":
-        return str(value).split(",")
-    if name == "comm_overlap.tp_comm_overlap_cfg":
-        return f"the buffers {value}"
-    return 32 if (name, value) == ("trainer.plugins.precision", "32") else value  # NeMo takes either
-
-
-@pytest.mark.usefixtures("torch")
-@pytest.mark.parametrize(
-    ("recipe", "dtype"),
-    [
-        pytest.param(row, dtype, id=f"{row.name}-{dtype}")
-        for row in RECIPES
-        for dtype in next(iter(row.dtypes.values()))
-    ],
-)
-def test_what_a_plan_writes_down_is_what_nemo_gets(
-    resolved: Resolve, monkeypatch: pytest.MonkeyPatch, recipe: Any, dtype: str
-) -> None:
-    monkeypatch.setattr(build.importlib, "import_module", lambda _path: Anything())
-    wanted = {"task": recipe.task, "hardware": recipe.defaults.hardware, "recipe": recipe.name}
-    benchmark = resolved(recipe.models[0], dtype=dtype, **wanted)
-    command = worker_command(benchmark)
-    found = build.grouped(command[command.index("--") + 1 :])
-    flat = {f"{group}.{name}": value for group in build.GROUPS for name, value in found[group].items()}
-    stated = nemo_settings(benchmark)
-    assert found[MODEL_CLASS] == stated.pop(MODEL_CLASS)
-    expected = {name: inside_nemo(name, value) for name, value in stated.items()}
-    assert {name: (type(value), value) for name, value in flat.items()} == {
-        name: (type(value), value) for name, value in expected.items()
     }
 
 

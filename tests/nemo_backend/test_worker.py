@@ -5,7 +5,6 @@ is in end_to_end/.
 """
 
 import hashlib
-import platform
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,7 +22,6 @@ from nemo_backend.planning import worker_command
 from tests.megatron_dataset import write_dataset
 
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
-RECORDED = {"recorded_steps": "3-4", "disturbed_steps": "2-5", "recorded_ranks": "0"}
 
 
 def options(**changes: Any) -> Any:
@@ -31,14 +29,6 @@ def options(**changes: Any) -> Any:
     found = worker.parse([*words, "--vocabulary_size=512", "--tokens_per_step=512", "trainer.default_root_dir=/run"])
     vars(found).update(changes)
     return found
-
-
-class Events:
-    def __init__(self) -> None:
-        self.written: list[dict[str, Any]] = []
-
-    def write(self, event: str, **fields: Any) -> None:
-        self.written.append({"event": event, **fields})
 
 
 # --- files and arguments ------------------------------------------------------------------------------
@@ -164,40 +154,16 @@ class Gpt:
             self.hook(self, args, kwargs)
 
 
-def megatron(put_modules: PutModules, tensor_rank: int = 0, **sizes: int) -> None:
+def megatron(put_modules: PutModules, **sizes: int) -> None:
     state: dict[str, Callable[[], Any]] = {
         f"get_{axis}_parallel_world_size": partial(sizes.get, axis.split("_")[0], 1)
         for axis in ("tensor_model", "pipeline_model", "context", "data")
     }
-    state["get_tensor_model_parallel_rank"] = lambda: tensor_rank
-    state["get_model_parallel_group"] = lambda: "the model's group"
     put_modules({"megatron.core.parallel_state": state, "megatron.core.models.gpt": {"GPTModel": Gpt}})
 
 
 def ids(count: int) -> SimpleNamespace:
     return SimpleNamespace(numel=lambda: count)
-
-
-@pytest.mark.parametrize(("tensor_rank", "counted"), [(0, (111, 11)), (1, (110, 10))])
-def test_what_a_tensor_group_repeats_is_counted_once(
-    put_modules: PutModules, tensor_rank: int, counted: tuple[int, int]
-) -> None:
-    """A frozen share of 100, adapters of which 10 are shared out and 1 is repeated."""
-    megatron(put_modules, tensor_rank=tensor_rank)
-    groups: list[str] = []
-    torch = {
-        "tensor": lambda counts, dtype, device: np.array(counts),  # noqa: ARG005
-        "int64": "int64",
-        "cuda": SimpleNamespace(current_device=lambda: "here"),
-        "distributed": SimpleNamespace(all_reduce=lambda _counts, group: groups.append(group)),
-    }
-    put_modules({"torch": torch})
-    parameters = [
-        SimpleNamespace(numel=lambda count=count: count, requires_grad=trained, tensor_model_parallel=shared_out)
-        for count, trained, shared_out in ((100, False, True), (10, True, True), (1, True, False))
-    ]
-    assert worker.parameter_counts(SimpleNamespace(parameters=lambda: parameters)) == counted
-    assert groups == ["the model's group"]
 
 
 def test_the_tokens_of_a_step_are_those_of_every_micro_step_and_replica(put_modules: PutModules) -> None:
@@ -283,65 +249,22 @@ def test_a_step_ends_when_the_device_has_done_it(put_modules: PutModules, on_gpu
 # --- a whole training ---------------------------------------------------------------------------------
 
 
-class Weight:
-    def __init__(self, trained: bool, bits: int = 7) -> None:
-        self.requires_grad, self.bits, self.grad = trained, bits, None
+def model_of(part: Gpt, **bits: int) -> SimpleNamespace:
+    """A frozen weight and an adapter, each by the number that stands for its bits."""
+    weights = {name: SimpleNamespace(requires_grad=name == "a", bits=n, grad=None) for name, n in bits.items()}
+    return SimpleNamespace(modules=lambda: [part], named_parameters=weights.items)
 
 
-def measured(loss: float = 6.0, norm: float = 1.5, **more: float) -> dict[str, float]:
-    return {"reduced_train_loss": loss, "grad_norm": norm, **more}
-
-
-def named(**weights: Weight) -> SimpleNamespace:
-    return SimpleNamespace(named_parameters=weights.items)
-
-
-def begun(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[Any, Any, Any]:
-    """A Work before its first step, the model's first part, and the events."""
+def test_all_that_was_broken_is_told_at_the_end(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch) -> None:
     megatron(put_modules)
     put_modules({"torch.distributed": {"get_world_size": lambda: 1}})
     monkeypatch.setattr(worker, "facts", lambda _options, _model, notes: {"rank": 0, "notes": notes})
     monkeypatch.setattr(worker, "look_at", lambda weight: worker.kit.Look(weight.bits, 1.0))
-    events, part = Events(), Gpt()
-    work = worker.Work(options(**changes), events)
-    weights = {"w": Weight(False), "a": Weight(True)}
-    work.begin(SimpleNamespace(modules=lambda: [part], named_parameters=weights.items))
-    return work, part, events.written
-
-
-def test_a_sound_training_has_no_failures(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch) -> None:
-    work, part, written = begun(put_modules, monkeypatch)
-    for step in range(5):
-        part.forward(ids(512))
-        work.end_of_step(step, time.perf_counter(), measured(6.0 - step, **{"train_step_timing in s": 0.1}))
-    work.finish(named())
-    facts, started, *steps = written
-    assert (facts["event"], started["event"]) == ("facts", "started")
-    assert abs(started["unix_seconds"] - time.time()) < 60
-    assert started["host"] == platform.node()
-    assert [(event["event"], event["step"]) for event in steps] == [("step", step) for step in range(5)]
-    assert steps[1]["loss"] == 5.0
-    assert (steps[1]["framework_seconds"], steps[1]["framework_tflops_per_device"]) == (0.1, None)
-    assert (work.failures(), work.notes()) == ([], [])
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_the_steps_that_a_profiler_disturbs_are_marked_and_the_first_rank_has_the_loss(
-    put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, rank: int
-) -> None:
-    work, _, written = begun(put_modules, monkeypatch, rank=rank, **RECORDED)
-    for step in range(7):
-        work.end_of_step(step, time.perf_counter(), measured(6.0 - step))
-    steps = written[2:]
-    assert [event.get("excluded_because") for event in steps] == [None] * 2 + ["profiler"] * 4 + [None]
-    assert {event["loss"] is None for event in steps} == {rank == 1}
-
-
-def test_all_that_was_broken_is_told_at_the_end(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch) -> None:
-    work, part, _ = begun(put_modules, monkeypatch, task="lora")
+    work, part = worker.Work(options(task="lora"), Mock()), Gpt()
+    work.begin(model_of(part, w=7, a=7))
     part.forward(ids(1))
-    work.end_of_step(0, time.perf_counter(), measured(norm=0.0))
-    work.finish(named(w=Weight(False, bits=8), a=Weight(True)))
+    work.end_of_step(0, time.perf_counter(), {"reduced_train_loss": 6.0, "grad_norm": 0.0})
+    work.finish(model_of(part, w=8, a=7))
     assert work.failures() == [
         "every gradient is zero: nothing was trained",
         "a step trained 1 tokens, the benchmark has 512",

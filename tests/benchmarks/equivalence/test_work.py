@@ -15,7 +15,6 @@ from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkStep, tens
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.model import flops
-from tests.planted_faults import OF_TASK, planted
 
 MODEL = Configs().model("llama2_tiny")
 H, F, V, A, G, D = 64, 128, 256, 4, 2, 16
@@ -230,20 +229,6 @@ def test_the_table_shows_what_differs_and_what_is_computed_again() -> None:
     (line,) = [line for line in text.splitlines() if "DIFFERS" in line]
     assert line.split() == ["loss", "6", "7", "1.7e-01", "1e-06", "DIFFERS"]
     assert f"other: {FLOPS + 1000:,} FLOPs counted, 1,000 of them computed again" in text
-
-
-# --- what is planted ----------------------------------------------------------------------------
-
-
-def given() -> Arrays:
-    return {**equivalence.batches(MODEL), **work_kit.under(work_kit.WEIGHT, random_tensors(1))}
-
-
-def test_the_order_of_heads_is_planted_across_groups() -> None:
-    before = given()
-    _, after = planted(OF_TASK["pretrain"]["head_order"], equivalence.case(), before, MODEL)
-    query, moved = before["weight/layers.0.query"], after["weight/layers.0.query"]
-    assert [int(np.argmax([np.array_equal(head, old) for old in query])) for head in moved] == [0, 2, 1, 3]
 
 
 # --- inside the frameworks ----------------------------------------------------------------------
