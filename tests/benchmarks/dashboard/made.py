@@ -2,9 +2,15 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
+from benchmarks.nightly.night import unjudged
+from benchmarks.nightly.suites import METRICS
 from benchmarks.nightly.values import MetricJudgement, NightPoint, NightReport
 from benchmarks.runs.finished_run import FinishedRun, changed, finished_run
-from tests.benchmarks.pages import samples
+from benchmarks.verdict import Verdict
+from tests.benchmarks.nightly import nights_made
+from tests.benchmarks.nightly.nights_made import CELL
 
 PLAIN = finished_run({
     "run_id": "", "path": "", "started": "", "status": "valid", "backend": "jax", "engine": "maxtext",
@@ -23,25 +29,31 @@ def entry(number: int = 0, **changes: Any) -> FinishedRun:
     return changed(PLAIN, **{"run_id": name, "path": name, "started": started, **changes})
 
 
-def judgement(values: dict[str, float], since: str | None = None, **others: Any) -> MetricJudgement:
-    """Of the last of the nights, the others being its baseline."""
+def judgement(values: dict[str, float], since: str | None = None, gates: bool = True) -> MetricJudgement:
+    """Judge the last of these nights; the others are its baseline."""
     *_, latest = values
-    known = {
-        "latest": values[latest],
-        "effect_percent": 1.0,
-        "low_percent": -1.0,
-        "high_percent": 3.0,
-        "points": [
-            NightPoint(night=night, run_id=f"{night.replace('-', '')}T010000Z-jax-{n:04x}", value=value,
-                       used_as="latest" if night == latest else "baseline")
-            for n, (night, value) in enumerate(values.items())
-        ],
-        "since": since,
-    }  # fmt: skip
-    return samples.judgement(**{**known, **others})
+    points = [
+        NightPoint(
+            night=night,
+            run_id=f"{night.replace('-', '')}T010000Z-jax-{number:04x}",
+            value=value,
+            used_as="latest" if night == latest else "baseline",
+        )
+        for number, (night, value) in enumerate(values.items())
+    ]
+    return MetricJudgement(
+        metric=METRICS["seconds_per_step"],
+        gates=gates,
+        verdict=Verdict.SAME,
+        why="",
+        latest=values[latest],
+        points=points,
+        since=since,
+    )
 
 
 def report(night: str, judgements: dict[str, list[MetricJudgement]], suite: str = "smoke") -> NightReport:
     """One night: the judgements of each cell."""
-    cells = [samples.cell(cell, judgements=found) for cell, found in judgements.items()]
-    return samples.night(suite=suite, night=night, started=f"{night}T01:00:00Z", cells=cells)
+    valid = unjudged(CELL, "", "valid", [])
+    cells = [replace(valid, cell=cell, judgements=found) for cell, found in judgements.items()]
+    return nights_made.report(cells, suite=suite, night=night, started=f"{night}T01:00:00Z")

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import random
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -97,18 +96,6 @@ def test_tar_and_sha256sum_can_check_it_too(packed: Path, tmp_path: Path) -> Non
     place.mkdir()
     subprocess.run(["tar", "xzf", packed], cwd=place, check=True)
     subprocess.run(["sha256sum", "--quiet", "--strict", "-c", SUMS], cwd=place, check=True)
-
-
-def test_any_flipped_bit_of_the_content_is_caught(packed: Path, tmp_path: Path) -> None:
-    data = packed.read_bytes()
-    chance = random.Random(3)
-    spoilt = tmp_path / "spoilt.tar.gz"
-    for place in [*(chance.randrange(10, len(data) - 9) for _ in range(40)), *range(len(data) - 8, len(data))]:
-        changed = bytearray(data)
-        changed[place] ^= 1 << chance.randrange(8)
-        spoilt.write_bytes(changed)
-        # Deflate has a few bits that mean nothing.
-        assert differences(spoilt, tmp_path) or gzip.decompress(changed) == gzip.decompress(data), place
 
 
 @pytest.mark.parametrize("keep", [0, 5, 10, 300, -9000, -9, -1])

@@ -1,7 +1,6 @@
 """Folders and records on disk -> one HTML file: what is read, what is refused, and that no secret gets there."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import RequestError
 from benchmarks.job_record import AttemptEnd
 from benchmarks.pages.html_pages import LAST_LINES, OUR_PAGE, material_of, write_html
 from benchmarks.runs.recompute import recompute
@@ -194,22 +193,3 @@ def test_a_secret_that_is_longer_than_what_is_read_is_not_shown(
     page = written(tmp_path, failed_run.path)
     assert "hunter2" not in page
     assert "has no line to show" in page
-
-
-def test_a_page_is_replaced_whole(
-    whole_run: RunFolder,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    old = tmp_path / "page.html"
-    old.write_text(OLD)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        with pytest.raises(RunError):
-            write_html([str(whole_run.path)], old, report_of_file)
-    assert old.read_text() == OLD
-    assert [path.name for path in tmp_path.glob(".page*")] == []

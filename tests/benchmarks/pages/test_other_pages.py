@@ -104,7 +104,7 @@ def test_a_night_says_every_sentence_of_every_cell() -> None:
     made = samples.night()
     read = Reader(page(night_part(made)))
     unsaid = {text for text in texts(to_builtins(made)) if text not in read.text}
-    assert unsaid == {"slowed on purpose", "no history: 1 of 8 nights"}  # of a point in a plot; and of a new cell
+    assert unsaid == {"3 nights in the baseline: a verdict needs 10"}  # of the new cell: said once
     assert "the first verdict comes 7 nights from now, on 2026-11-27" in read.text
     effects = [one.effect_percent for cell in made.cells for one in cell.judgements if one.effect_percent is not None]
     assert all(f"{effect:+.2f}%" in read.text for effect in effects)
@@ -123,7 +123,7 @@ def test_a_regression_stands_first_and_the_table_leads_to_it() -> None:
 
 @pytest.mark.parametrize(("quiet", "folded"), [(3, 0), (4, 4)])
 def test_of_many_cells_those_that_ask_for_nothing_are_folded(quiet: int, folded: int) -> None:
-    cells = [samples.cell("slow"), *(samples.quiet_cell() for _ in range(quiet))]
+    cells = [samples.slow_cell(), *(samples.quiet_cell() for _ in range(quiet))]
     tags = [tag for tag, _ in Reader(page(night_part(samples.night(cells=cells)))).tags]
     assert tags.count("details") == folded
 
@@ -141,10 +141,9 @@ def test_the_axis_of_a_history_has_dates(nights: list[str], ticks: list[str], be
 
 
 def test_a_slowed_night_and_runs_that_no_metric_may_use_are_said() -> None:
-    cell = samples.cell(judgements=[], left_out=[samples.points()[5]])
-    text = Reader(page(night_part(samples.night(slowed_by=0.5, cells=[cell])))).text
-    assert "slowed on purpose by 50%" in text
-    assert "2026-11-06: slowed on purpose" in text
+    text = Reader(page(night_part(samples.night(slowed_by=0.5, cells=[samples.slow_cell()])))).text
+    assert "slowed on purpose by 50%: a trial" in text
+    assert "20261106T023000Z: slowed on purpose by 50%" in text
 
 
 # --- a sweep ------------------------------------------------------------------------------------

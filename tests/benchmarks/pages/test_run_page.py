@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from benchmarks.pages.page import LogTail, page
 from benchmarks.pages.run import RunMaterial, run_part
@@ -172,14 +170,6 @@ def test_markup_in_what_is_quoted_stays_text(where: str) -> None:
     read = Reader(run_page(material))
     assert "script" not in {tag for tag, _ in read.tags}
     assert EVIL in read.text or EVIL.replace('"', '\\"') in read.text  # as JSON has it
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.text(max_size=40), st.text(max_size=40))
-def test_whatever_a_note_says_the_tags_of_the_page_are_the_same(note: str, reason: str) -> None:
-    plain = Reader(run_page(changed(status="invalid", notes=["x"], reasons=["y"])))
-    odd = Reader(run_page(changed(status="invalid", notes=[note], reasons=[reason])))
-    assert odd.tags == plain.tags
 
 
 def test_it_is_one_file_without_script_and_without_another_address() -> None:

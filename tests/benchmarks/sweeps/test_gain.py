@@ -53,26 +53,6 @@ def test_it_is_the_paired_comparison_of_compare() -> None:
     assert found.verdict == Verdict.BETTER
 
 
-@pytest.mark.parametrize(
-    ("seconds", "verdict"),
-    [
-        ((0.98, 0.981, 0.979), Verdict.BETTER),
-        ((1.02, 1.021, 1.019), Verdict.WORSE),
-        ((0.98, 1.02, 1.0), Verdict.INCONCLUSIVE),
-        ((1.0, 1.0, 1.0 + 1e-16), Verdict.SAME),  # the last digit of a float is no gain
-    ],
-)
-def test_a_verdict_follows_the_interval(seconds: tuple[float, ...], verdict: Verdict) -> None:
-    assert gained(off(1.0, 1.0, 1.0), auto(*seconds)).verdict == verdict
-
-
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_fewer_than_three_pairs_have_no_interval(count: int) -> None:
-    found = gained(off(*[1.0] * count), auto(*[0.5] * count), 6)
-    assert (found.verdict, found.low) == (Verdict.INCONCLUSIVE, None)
-    assert found.percent == (pytest.approx(-50) if count else None)
-
-
 @pytest.mark.parametrize(("applied", "why"), [(False, "every trace was empty"), (None, "does not say that it was")])
 def test_one_run_without_the_profile_is_enough_for_no_test(applied: bool | None, why: str) -> None:
     arm = auto(0.5, 0.5, 0.501)
@@ -84,13 +64,6 @@ def test_one_run_without_the_profile_is_enough_for_no_test(applied: bool | None,
 
 
 # --- which pairs count --------------------------------------------------------------------------
-
-
-def test_a_pair_that_lacks_a_run_is_left_out_and_named() -> None:
-    base = off(1.0, None, 1.0, 1.0)._replace(others=[(2, "off-2 failed: no device")])
-    found = gained(base, auto(0.5, 0.5, None, 0.5), 4)
-    assert [pair.repeat for pair in found.pairs] == [1, 4]
-    assert found.left_out == ["repeat 2: off: off-2 failed: no device", "repeat 3: auto: not started"]
 
 
 def test_a_run_that_has_no_speed_makes_no_pair() -> None:

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Checked, Sweep, SweepRun
-from benchmarks.sweeps.sweep_report import report_of, table_text
+from benchmarks.sweeps.sweep_report import report_of
 from benchmarks.verdict import Verdict
 from tests.benchmarks.sweeps.test_scaling import result, scale
 from tests.benchmarks.sweeps.test_sweep import a_sweep, cells, outcome, resolved, with_runs
@@ -44,14 +44,6 @@ def test_only_valid_runs_make_figures_and_each_other_one_is_named() -> None:
     ]
     assert second.left_out == ["--gpus=2, repeat 1: five goes on", "--gpus=2: 1 of 2 runs not started"]
     assert second.valid == 0
-
-
-def test_a_run_that_could_not_be_started_says_why() -> None:
-    of = with_runs(a_sweep(repeats=1), ("one", 0, 1), ("two", 1, 1))
-    refused = msgspec.structs.replace(of.runs[0], trouble="no such partition")
-    points = report_of(msgspec.structs.replace(of, runs=[refused, of.runs[1]]), {}).series[0].points
-    assert points[0].left_out == ["--gpus=1, repeat 1: one could not be started: no such partition"]
-    assert "left no result" in points[1].left_out[0]
 
 
 def test_refused_cells_are_in_the_report() -> None:
@@ -123,15 +115,3 @@ def test_of_a_pair_that_is_left_out_the_reason_is_that_of_its_run() -> None:
         "repeat 4: auto: 1-4 goes on",
     ]
     assert only.verdict == Verdict.INCONCLUSIVE
-
-
-def test_off_and_auto_are_two_series() -> None:
-    of, results = ran(a_sweep(repeats=3, gpus="1,2", pgle="off,auto"))
-    found = report_of(of, results)
-    assert [(series.pgle, [point.gpus for point in series.points]) for series in found.series] == [
-        ("off", [1, 2]), ("auto", [1, 2]),
-    ]  # fmt: skip
-    text = table_text(found)
-    assert "1 x" not in text.splitlines()[0]
-    assert text.count("· PGLE off ·") == text.count("· PGLE auto ·") == 1
-    assert text.index("PGLE, in pairs of runs") > text.index("Efficiency")

@@ -110,16 +110,6 @@ def test_nothing_is_started_after_two_failed_starts_in_a_row(told: Callable[...,
     assert seen.ended == {"run0": None, "run1": "sbatch said no", "run2": "sbatch said no"}
 
 
-def test_runs_of_an_earlier_launcher_are_followed_and_count(told: Callable[..., Told]) -> None:
-    site = Site()
-    site.asked = {"old": 0}
-    seen = told(site)
-    seen.scheduler.follow([Work("old", "old", site, PLAIN, PLAIN, "old")])  # type: ignore[arg-type]
-    assert seen.run(1).ended == {"old": None, "run0": None}
-    assert seen.started == ["run0"]
-    assert site.most == 1
-
-
 def test_a_site_that_is_silent_for_a_while_is_asked_again(
     told: Callable[..., Told], capsys: pytest.CaptureFixture[str]
 ) -> None:
