@@ -75,7 +75,10 @@ def main(argv: list[str]) -> int:
     _refuse((HARDWARE,), "is for --new_site")
     if SITE.value:
         return site()
-    _refuse_about_sites()
+    _refuse(ABOUT_SITES, "is for --site")
+    typed = [f"--{options.flag_of(name)}" for name in job_flags.typed()]
+    if typed:
+        raise RequestError(f"{', '.join(typed)}: options of a job are for --site", where=typed[0])
     if DOWNLOAD.value:
         return download_assets()
     if ASSET.value:
@@ -141,8 +144,7 @@ def site() -> int:
         named=any(flag.value for flag in (BACKEND, ENGINE, MODEL, IMAGE)),
     )
     if DRY_RUN.value:
-        text = site_setup.preview(work).rstrip()
-        text_alone(text)
+        text_alone(site_setup.preview(work).rstrip())
         return EXIT_VALID
     return site_setup.set_up(work)
 
@@ -181,8 +183,7 @@ def mlperf_data() -> int:
         force=bool(FORCE.value),
     )
     if DRY_RUN.value:
-        text = preview(work).rstrip()
-        text_alone(text)
+        text_alone(preview(work).rstrip())
         return EXIT_VALID
     return prepare(work)
 
@@ -213,13 +214,6 @@ def _needs() -> assets.Needs:
     configs = places.configs()
     model = configs.model(_given(MODEL)).name
     return assets.choose(assets.read_all_needs(configs), model, _given(TASK), BACKEND.value)
-
-
-def _refuse_about_sites() -> None:
-    _refuse(ABOUT_SITES, "is for --site")
-    typed = [f"--{options.flag_of(name)}" for name in job_flags.typed()]
-    if typed:
-        raise RequestError(f"{', '.join(typed)}: options of a job are for --site", where=typed[0])
 
 
 def _given(flag: "flags.FlagHolder[str | None]") -> str:

@@ -48,6 +48,8 @@ from launch.slurm.watch import ends_of, require_job, wait_for
 from launch.terminal.documents import State
 from launch.terminal.output import answer, document
 
+BETTER_FIRST = [EXIT_VALID, EXIT_INVALID, EXIT_FAILED, EXIT_INTERRUPTED]
+
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 flags.DEFINE_boolean("follow", False, "Follow a run until it has ended.")
@@ -68,13 +70,9 @@ def main(argv: list[str]) -> int:
         )
     folders = [find_run(name, output_dir) for name in argv[1:]]
     act = {"follow": follow, "cancel": cancel, "collect": collect_again}[chosen[0]]
-    code = max((act(folder) for folder in folders), key=_badness)
+    code = max((act(folder) for folder in folders), key=BETTER_FIRST.index)
     document(runs_document(folders))
     return code
-
-
-def _badness(code: int) -> int:
-    return [EXIT_VALID, EXIT_INVALID, EXIT_FAILED, EXIT_INTERRUPTED].index(code)
 
 
 # --- the list -----------------------------------------------------------------------------------

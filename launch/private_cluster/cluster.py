@@ -5,7 +5,7 @@ from typing import Literal
 
 from benchmarks import files
 from benchmarks.errors import RequestError
-from benchmarks.values import Value, json_text
+from benchmarks.values import Value
 from launch.terminal import places
 
 MOST_NODES = 256  # node addresses and ports are laid out for so many; each slurmd takes about 8 MB
@@ -102,22 +102,14 @@ def site_file(name: str) -> Path:
     return places.sites_folder() / f"{name}.yml"
 
 
-def _record(name: str) -> Path:
+def record_of(name: str) -> Path:
     return folder_of(name) / "cluster.json"
-
-
-def remember(cluster: Cluster) -> None:
-    _record(cluster.name).write_text(json_text(cluster), encoding="utf-8")
-
-
-def forget(name: str) -> None:
-    _record(name).unlink(missing_ok=True)
 
 
 def recall(name: str) -> Cluster | None:
     """The cluster as it was started; None where there is none, or its record was cut off by a crash."""
     try:
-        return files.read_json(_record(name), Cluster)
+        return files.read_json(record_of(name), Cluster)
     except (FileNotFoundError, ValueError):
         return None
 

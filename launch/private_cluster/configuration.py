@@ -11,6 +11,9 @@ from launch.slurm.job_script import fill
 NODES_OF_A_SMALL_CLUSTER = 32
 DATABASE_NAME = "slurm_acct_db"
 DATABASE_USER = "slurm"
+CGROUP_CONF = (
+    "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainRAMSpace=yes\nConstrainSwapSpace=no\n"
+)
 
 
 class Timeouts(NamedTuple):
@@ -28,11 +31,13 @@ def texts(cluster: Cluster, machine_hosts: str, password: str) -> dict[Path, str
     files = cluster.files
     # Kept from a person's srun, whose host name may be no loopback address: steps could not call it back.
     listen = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n" if cluster.listens_on_loopback else ""
+    # The number in a device's name becomes the number in CUDA_VISIBLE_DEVICES.
+    devices = f"Name=gpu Type=h100 File={files.devices}/nvidia[0-{cluster.gpus_per_node - 1}]\n"
     return {
         files.slurm_conf: slurm_conf(cluster),
         files.daemons_conf: f"include {files.slurm_conf}\n{listen}",
-        files.settings / "gres.conf": gres_conf(cluster),
-        files.settings / "cgroup.conf": cgroup_conf(cluster),
+        files.settings / "gres.conf": "AutoDetect=off\n" + (devices if cluster.gpus_per_node else ""),
+        files.settings / "cgroup.conf": CGROUP_CONF if cluster.memory_limit == "kernel" else "",
         files.settings / "slurmdbd.conf": _filled("slurmdbd.conf.j2", cluster, password=password),
         files.settings / "plugstack.conf": "",  # else the one in /etc would be read
         files.hosts: hosts(cluster, machine_hosts),
@@ -47,18 +52,6 @@ def slurm_conf(cluster: Cluster) -> str:
 def _filled(template: str, cluster: Cluster, **values: Any) -> str:
     database = {"database_name": DATABASE_NAME, "database_user": DATABASE_USER}
     return fill(Path(__file__).with_name(template), cluster=cluster, files=cluster.files, **database, **values)
-
-
-def gres_conf(cluster: Cluster) -> str:
-    """The number in a device's name becomes the number in CUDA_VISIBLE_DEVICES."""
-    devices = f"{cluster.files.devices}/nvidia[0-{cluster.gpus_per_node - 1}]"
-    return "AutoDetect=off\n" + (f"Name=gpu Type=h100 File={devices}\n" if cluster.gpus_per_node else "")
-
-
-def cgroup_conf(cluster: Cluster) -> str:
-    if cluster.memory_limit != "kernel":
-        return ""
-    return "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainRAMSpace=yes\nConstrainSwapSpace=no\n"
 
 
 def database_sql(system_tables: str, password: str) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, UnknownName
 from benchmarks.text import plural
+from benchmarks.values import json_text
 from launch.machine.processes import interrupted_once
 from launch.machine.this_machine import host_memory_bytes, name_of
 from launch.private_cluster import configuration, daemons, machine, processes
@@ -27,10 +28,9 @@ from launch.private_cluster.cluster import (
     Cluster,
     Files,
     folder_of,
-    forget,
     known,
     recall,
-    remember,
+    record_of,
     site_file,
 )
 
@@ -219,7 +219,7 @@ def _write_files(cluster: Cluster) -> None:
     shutil.rmtree(files.logs, ignore_errors=True)  # those of an earlier cluster of this name
     for folder in (files.settings, files.logs, files.state, files.devices, files.pids, files.database, files.spool):
         make_own(folder)
-    remember(cluster)
+    record_of(cluster.name).write_text(json_text(cluster), encoding="utf-8")
     (files.folder / SOCKETS).symlink_to(files.sockets)  # so that they are found where the record was lost
     for name in cluster.node_names:
         (files.spool / name).mkdir()
@@ -282,7 +282,7 @@ def _stop(name: str, say: Say) -> int:
     for folder in gone:
         shutil.rmtree(folder, ignore_errors=True)
     (files.folder / SOCKETS).unlink(missing_ok=True)
-    forget(name)
+    record_of(name).unlink(missing_ok=True)
     return len(found)
 
 

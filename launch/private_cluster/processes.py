@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -49,11 +49,12 @@ def running(folder: Path, daemons_conf: Path) -> list[Process]:
     seen = [process for entry in PROC.iterdir() if (process := _read(entry, folder, daemons_conf))]
     found = {process.pid: process for process in seen if process.owner}
     unclaimed = [process for process in seen if not process.owner]
-    while unclaimed:  # children of a step daemon or of a task are tasks, whatever their environment says
-        claimed = [process for process in unclaimed if _is_step_or_task(found.get(process.parent))]
+    while True:  # children of a step daemon or of a task are tasks, whatever their environment says
+        parents = {pid: process.owner for pid, process in found.items() if process.kind != "daemon"}
+        claimed = [replace(one, kind="task", owner=parents[one.parent]) for one in unclaimed if one.parent in parents]
         if not claimed:
             break
-        found |= {child.pid: _task_of(child, found[child.parent]) for child in claimed}
+        found |= {process.pid: process for process in claimed}
         unclaimed = [process for process in unclaimed if process.pid not in found]
     found.pop(os.getpid(), None)
     return list(found.values())
@@ -64,9 +65,10 @@ def _read(entry: Path, folder: Path, daemons_conf: Path) -> Process | None:
         return None
     try:
         stat = (entry / "stat").read_text(errors="replace")
-        variables = _environment_of(entry)
+        text = (entry / "environ").read_bytes().decode(errors="replace")
     except OSError:  # it has just ended, or belongs to somebody else
         return None
+    variables = {name: value for name, _, value in (item.partition("=") for item in text.split("\0"))}
     program, _, rest = stat.partition("(")[2].rpartition(")")
     fields = rest.split()
     if fields[0] == "Z":
@@ -79,19 +81,6 @@ def _read(entry: Path, folder: Path, daemons_conf: Path) -> Process | None:
     elif variables.get("SLURM_CONF") == str(daemons_conf):
         owner = variables.get("SLURMD_NODENAME", "")  # only on a node: a person's shell has none
     return Process(int(entry.name), int(fields[1]), int(fields[19]), program, kind, owner)
-
-
-def _environment_of(entry: Path) -> dict[str, str]:
-    text = (entry / "environ").read_bytes().decode(errors="replace")
-    return {name: value for name, _, value in (item.partition("=") for item in text.split("\0"))}
-
-
-def _is_step_or_task(process: Process | None) -> bool:
-    return process is not None and process.kind != "daemon"
-
-
-def _task_of(child: Process, parent: Process) -> Process:
-    return Process(child.pid, child.parent, child.started, child.program, "task", parent.owner)
 
 
 # --- ending them ---------------------------------------------------------------------------------
