@@ -100,14 +100,17 @@ def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
     from benchmarks.preflight.gpus import IDLE_MIB
 
     processes: list[Any] = said([], pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
-    seen = tuple(Busy(pid=one.pid, name=_name_of(one.pid), bytes=one.usedGpuMemory) for one in processes)
+    seen = tuple(
+        Busy(
+            pid=one.pid,
+            name=str(said("unknown", pynvml.nvmlSystemGetProcessName, one.pid)),
+            bytes=one.usedGpuMemory,
+        )
+        for one in processes
+    )
     if seen or used <= IDLE_MIB * 2**20:
         return seen
     return (Busy(pid=None, name="a process that cannot be seen from here", bytes=used),)
-
-
-def _name_of(pid: int) -> str:
-    return str(said("unknown", pynvml.nvmlSystemGetProcessName, pid))
 
 
 def said(otherwise: T, ask: Callable[..., T], *arguments: Any, **named: Any) -> T:

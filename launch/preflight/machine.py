@@ -4,7 +4,6 @@ import os
 import platform
 import runpy
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec
@@ -38,13 +37,15 @@ class MachineCheck(Value, frozen=True, kw_only=False):
 def report() -> tuple[list[MachineCheck], str, int]:
     """As data, as text, and the exit code."""
     memory = f"{host_memory_bytes() / 1e9:.0f} GB, {os.cpu_count()} cores"
+    containers = [_container(name, known) for name, known in programs.installed_programs()]
+    no_program = MachineCheck("containers", "not_checked", f"none of {', '.join(programs.NAMES)} is on PATH")
     checks = [
         MachineCheck("launcher", "ok", f"Python {platform.python_version()}"),
         MachineCheck("memory", "ok", memory),
         *_gpus(),
         _disk(),
         *_environments(),
-        *_containers(),
+        *(containers or [no_program]),
         _slurm(),
     ]
     code = EXIT_INVALID if any(check.status == "failed" for check in checks) else EXIT_VALID
@@ -73,14 +74,12 @@ def _gpus() -> list[MachineCheck]:
     rows = gpu_rows(commands)
     if not rows:
         found.append(MachineCheck("nvidia-smi", "failed", commands["gpus"].output.strip()))
-    found += [MachineCheck(f"GPU {row['index']}", "ok", _gpu_text(row)) for row in rows]
+    for gpu in rows:
+        memory = f"{gpu.get('memory.used')} of {gpu.get('memory.total')} MiB in use"
+        clock = f"{gpu.get('clocks.current.sm')} of {gpu.get('clocks.max.sm')} MHz"
+        text = f"{gpu.get('name')}, {memory}, {gpu.get('temperature.gpu')} C, {clock}"
+        found.append(MachineCheck(f"GPU {gpu['index']}", "ok", text))
     return found + [MachineCheck(name, *(problem or ("ok", ""))) for name, problem in problems_of(commands).items()]
-
-
-def _gpu_text(row: Mapping[str, str]) -> str:
-    memory = f"{row.get('memory.used')} of {row.get('memory.total')} MiB in use"
-    clock = f"{row.get('clocks.current.sm')} of {row.get('clocks.max.sm')} MHz"
-    return f"{row.get('name')}, {memory}, {row.get('temperature.gpu')} C, {clock}"
 
 
 def _disk() -> MachineCheck:
@@ -111,14 +110,8 @@ def _environment(spec: EnvironmentSpec) -> MachineCheck:
     return MachineCheck(check, "ok" if python else "not_checked", text)
 
 
-def _containers() -> list[MachineCheck]:
-    """The container programs, and whether each could start a run."""
-    found = [_container(name, known) for name, known in programs.installed_programs()]
-    none = f"none of {', '.join(programs.NAMES)} is on PATH"
-    return found or [MachineCheck("containers", "not_checked", none)]
-
-
 def _container(name: str, known: Program | RequestError) -> MachineCheck:
+    """A container program, and whether it could start a run."""
     try:
         if isinstance(known, RequestError):
             raise known

@@ -100,15 +100,7 @@ def prepare(
     job = msgspec.structs.replace(planned, options=options, nodes=count, minutes=minutes, hardware=of_all)
     if planned.image is not None and not planned.image.is_file():
         job = msgspec.structs.replace(job, image=None, hardware=None)
-    asked = Asked(
-        token=secrets.token_hex(8),
-        shared_folders=list(site.slurm.shared_folders) if site.slurm else [],
-        environments=[] if site.runtime == "container" else [str(path) for path in _pythons_of(site, configs)],
-        gpus=planned.hardware is not None,
-        container=site.runtime == "container",
-        clock_seconds=CLOCK_SECONDS,
-        written_folders=_written_folders(site, planned.folder.parent),
-    )
+    asked = _asked(site, planned, configs)
     wanted = Wanted(
         asked=asked,
         hardware=[as_counted(device, max(there, default=0)) for device in hardware],
@@ -200,19 +192,26 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tup
     return options, count or len(up), {} if count else down
 
 
-def _pythons_of(site: Site, configs: Configs) -> list[Path]:
-    """What every node must be able to start: the site's own Pythons, or those of Stepmark's environments."""
-    if site.python is not None:
-        return [Path(path) for path in ([site.python] if isinstance(site.python, str) else site.python.values())]
-    found = [venvs.python_of(spec) for spec in specs(configs, ("cpu", "cuda")).values() if spec.locks]
-    return list(dict.fromkeys(path for path in found if path is not None))
-
-
-def _written_folders(site: Site, output_dir: Path) -> list[str]:
-    """Where jobs write: the results, and the folder of images or environments once it is there."""
+def _asked(site: Site, planned: PreflightJob, configs: Configs) -> Asked:
+    """What the nodes are to look at."""
+    pythons: list[Path] = []
+    if site.python is not None:  # the site's own, or those of Stepmark's environments
+        pythons = [Path(path) for path in ([site.python] if isinstance(site.python, str) else site.python.values())]
+    elif site.runtime != "container":
+        found = [venvs.python_of(spec) for spec in specs(configs, ("cpu", "cuda")).values() if spec.locks]
+        pythons = list(dict.fromkeys(path for path in found if path is not None))
+    # Where jobs write: the results, and the folder of images or environments once it is there.
     images = site.container.images if site.runtime == "container" and site.container else None
     more = Path(images) if images else places.stepmark_home()
-    return [str(output_dir), *([str(more)] if more.is_dir() else [])]
+    return Asked(
+        token=secrets.token_hex(8),
+        shared_folders=list(site.slurm.shared_folders) if site.slurm else [],
+        environments=[] if site.runtime == "container" else [str(path) for path in pythons],
+        gpus=planned.hardware is not None,
+        container=site.runtime == "container",
+        clock_seconds=CLOCK_SECONDS,
+        written_folders=[str(planned.folder.parent), *([str(more)] if more.is_dir() else [])],
+    )
 
 
 def _slurmds(site: Site, partition: str) -> dict[str, tuple[str, str]]:

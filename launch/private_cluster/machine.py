@@ -1,5 +1,6 @@
 """What this machine has for a private cluster: Slurm's programs, free ports, namespaces, control groups."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -102,15 +103,12 @@ PROBE_SECONDS = 10
 def best_naming() -> Naming:
     """The first way that works for this user on this machine."""
     with tempfile.NamedTemporaryFile() as hosts:
-        return next((naming for naming in UNSHARE if _works(naming, Path(hosts.name))), "addresses")
-
-
-def _works(naming: Naming, hosts: Path) -> bool:
-    command = in_node(naming, "node1", hosts, ["true"])
-    try:
-        return subprocess.run(command, capture_output=True, check=False, timeout=PROBE_SECONDS).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+        for naming in UNSHARE:
+            command = in_node(naming, "node1", Path(hosts.name), ["true"])
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(command, capture_output=True, check=True, timeout=PROBE_SECONDS)
+                return naming
+    return "addresses"
 
 
 def in_node(naming: Naming, node: str, hosts: Path, command: list[str]) -> list[str]:

@@ -146,22 +146,7 @@ def node_facts(slurm: Slurm, options: JobOptions, gpus: bool, folders: Sequence[
     """What a node says that a job with such options gets. `folders` are those in which it looks for files of ours."""
     with _files_in(folders) as left:
         program = ["sh", "-c", NODE_PROGRAM.read_text(), "sh", *left]
-        return read_node_facts(slurm.on_a_node(node_arguments(options, gpus), program, QUEUE_SECONDS), left)
-
-
-def node_arguments(options: JobOptions, gpus: bool) -> list[str]:
-    """Of the srun that asks a node: as small as can be, so that it starts soon."""
-    kept = {
-        name: getattr(options, name) for name in ("partition", "account", "qos", "reservation", "constraint", "mpi")
-    }
-    kept |= {"exclude": options.exclude, "nodelist": next(iter(named(options.nodelist)), None)}
-    words = [f"--{name}={value}" for name, value in kept.items() if value]
-    one_gpu = ["--gpus-per-node=1" if options.gpus == "gpus_per_node" else "--gres=gpu:1"] if gpus else []
-    return [f"--time={NODE_MINUTES}", *words, *one_gpu, *options.arguments]
-
-
-def read_node_facts(text: str, left: Mapping[str, str]) -> NodeFacts:
-    """What the program printed; `left`: a path that it looked for -> the folder of which that says something."""
+        text = slurm.on_a_node(node_arguments(options, gpus), program, QUEUE_SECONDS)
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         kind, _, words = line.strip().partition(" ")
@@ -174,6 +159,17 @@ def read_node_facts(text: str, left: Mapping[str, str]) -> NodeFacts:
         mounts=mounts("\n".join(found.get("mount", []))),
         seen=[left[path] for path in found.get("seen", []) if path in left],
     )
+
+
+def node_arguments(options: JobOptions, gpus: bool) -> list[str]:
+    """Of the srun that asks a node: as small as can be, so that it starts soon."""
+    kept = {
+        name: getattr(options, name) for name in ("partition", "account", "qos", "reservation", "constraint", "mpi")
+    }
+    kept |= {"exclude": options.exclude, "nodelist": next(iter(named(options.nodelist)), None)}
+    words = [f"--{name}={value}" for name, value in kept.items() if value]
+    one_gpu = ["--gpus-per-node=1" if options.gpus == "gpus_per_node" else "--gres=gpu:1"] if gpus else []
+    return [f"--time={NODE_MINUTES}", *words, *one_gpu, *options.arguments]
 
 
 def mounts(text: str) -> list[Mount]:

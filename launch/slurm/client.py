@@ -77,7 +77,11 @@ class Slurm:
             return {}
         found, note = self._accounted(job_ids)
         # Why a job was taken out of the queue before it started, the accounting does not say.
-        asked = [job for job in job_ids if not _all_ended(found.get(job, [])) or _never_ran(found[job])]
+        lasts = {job: ends[-1] for job, ends in found.items()}
+        never_ran = {
+            job for job, end in lasts.items() if (end.state, end.started, end.reason) == ("CANCELLED", None, None)
+        }
+        asked = [job for job in job_ids if not _all_ended(found.get(job, [])) or job in never_ran]
         controlled: dict[str, SchedulerEnd] = {}
         if asked:  # the controller shows one job, or all that it remembers
             which = asked if len(asked) == 1 else []
@@ -241,10 +245,6 @@ def final_ends(slurm: Slurm, job_ids: Sequence[str], seconds: float) -> dict[str
         if all(_all_ended(ends[job]) for job in job_ids) or time.monotonic() > deadline:
             return ends
         time.sleep(ASK_AGAIN_SECONDS)
-
-
-def _never_ran(ends: Sequence[SchedulerEnd]) -> bool:
-    return ends[-1].state == "CANCELLED" and ends[-1].started is None and ends[-1].reason is None
 
 
 def _joined(
