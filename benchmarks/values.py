@@ -309,8 +309,41 @@ class RecipeReference(Value, frozen=True):
 SUBMISSION_ENGINE = "mlperf_"  # and its name: an engine in which NVIDIA's own program runs, and no worker of Stepmark
 
 
+class Batch(Value, frozen=True):
+    """How many tokens a step trains, and how they are shared out."""
+
+    sequence_length: int
+    micro_batch_size: Positive
+    gradient_accumulation: Positive
+    global_batch_size: Positive
+
+    def short(self) -> str:
+        """The sizes in the letters that recipes use: MBS2 GBS64 GA4."""
+        return f"MBS{self.micro_batch_size} GBS{self.global_batch_size} GA{self.gradient_accumulation}"
+
+
+class RunSettings(Value, frozen=True):
+    """How the framework is set up."""
+
+    knobs: dict[str, Scalar]  # the backend's own settings
+    environment: dict[str, str]
+    xla_flags: dict[str, str]
+    overrides: dict[str, str]  # what --set changed, as typed
+    image: str = ""  # the container image it runs in, or its file; empty: no container, or no image is known
+
+
+class Instruments(Value, frozen=True):
+    """What records, guides or slows the training steps."""
+
+    profile: str = "none"
+    profiling: Profiling | None = None  # None: no profiler runs (a trace of NCCL's calls is none)
+    pgle: str = "off"
+    pgle_profile: str = ""  # the key of an earlier run's profile in the run's folder; empty: none
+    inject_slowdown: float = 0.0  # every step takes this much longer, 0.5: by half
+
+
 class Benchmark(Value, frozen=True):
-    """One fully resolved request; no default is left open."""
+    """One fully resolved request; no default is left open. benchmark.json holds it without the groups."""
 
     backend: str
     engine: str
@@ -323,25 +356,14 @@ class Benchmark(Value, frozen=True):
     nodes: Positive
     parallelism: Parallelism
     lora: Lora | None  # None: every parameter is trained
-    sequence_length: int
-    micro_batch_size: Positive
-    gradient_accumulation: Positive
-    global_batch_size: Positive
+    batch: Batch
     steps: Positive
     window: str
-    profile: str
-    pgle: str
     data: str  # what the recipe names (mock, synthetic), or the folder given by --data
-    knobs: dict[str, Scalar]  # the backend's own settings
-    environment: dict[str, str]
-    xla_flags: dict[str, str]
+    settings: RunSettings
     recipe: RecipeReference
-    overrides: dict[str, str]  # what --set changed, as typed
-    profiling: Profiling | None = None  # None: no profiler runs (a trace of NCCL's calls is none)
-    pgle_profile: str = ""  # the key of a profile that was made before and lies in the run's folder; empty: none
+    instruments: Instruments = Instruments()
     measured_peaks: dict[str, Peak] = {}  # precision -> what launch/peak.py measured on this device
-    inject_slowdown: float = 0.0  # every step is made to take this much longer, 0.5: half as much again
-    image: str = ""  # the container image it runs in, or its file; empty: no container, or no image is known
 
     @property
     def trains(self) -> str:
@@ -351,9 +373,9 @@ class Benchmark(Value, frozen=True):
     def departures(self) -> list[str]:
         """Where it is not its recipe's though nobody may have meant it: another layout changes the batch."""
         own = self.recipe.global_batch_size
-        if own in (None, self.global_batch_size):
+        if own in (None, self.batch.global_batch_size):
             return []
-        return [f"global batch {self.global_batch_size}: the recipe's for {self.gpus} devices is {own}"]
+        return [f"global batch {self.batch.global_batch_size}: the recipe's for {self.gpus} devices is {own}"]
 
     @property
     def is_submission(self) -> bool:
@@ -362,7 +384,35 @@ class Benchmark(Value, frozen=True):
 
     @property
     def tokens_per_step(self) -> int:
-        return self.sequence_length * self.global_batch_size
+        return self.batch.sequence_length * self.batch.global_batch_size
+
+
+_GROUPS: dict[str, type[Value]] = {"batch": Batch, "settings": RunSettings, "instruments": Instruments}
+_GROUP_OF = {name: group for group, kind in _GROUPS.items() for name in kind.__struct_fields__}
+
+
+def benchmark_fields(benchmark: Benchmark) -> dict[str, Any]:
+    """Return the fields of a benchmark by their names, those of its groups among them."""
+    fields = msgspec.structs.asdict(benchmark)
+    for group in _GROUPS:
+        fields |= msgspec.structs.asdict(fields.pop(group))
+    return fields
+
+
+def benchmark_from(fields: Mapping[str, Any]) -> Benchmark:
+    """Make a benchmark from its fields by their names. msgspec.ValidationError if one does not fit."""
+    nested: dict[str, Any] = {group: {} for group in _GROUPS}
+    for name, value in fields.items():
+        (nested[_GROUP_OF[name]] if name in _GROUP_OF else nested)[name] = value
+    return msgspec.convert(nested, Benchmark)
+
+
+def changed_benchmark(benchmark: Benchmark, **fields: Any) -> Benchmark:
+    """Return the benchmark with other values of some fields, by their names."""
+    for group in {_GROUP_OF[name] for name in fields if name in _GROUP_OF}:
+        own = {name: fields.pop(name) for name in list(fields) if _GROUP_OF.get(name) == group}
+        fields[group] = msgspec.structs.replace(getattr(benchmark, group), **own)
+    return msgspec.structs.replace(benchmark, **fields)
 
 
 class BenchmarkName(Value, frozen=True):
@@ -382,8 +432,11 @@ class BenchmarkName(Value, frozen=True):
 
 def name_words(benchmark: Benchmark) -> dict[str, Any]:
     """The fields of its BenchmarkName."""
-    words = {name: getattr(benchmark, name) for name in BenchmarkName.__struct_fields__}
-    return words | {"model": benchmark.model.name, "hardware": benchmark.hardware.name}
+    fields = benchmark_fields(benchmark)
+    return {name: fields[name] for name in BenchmarkName.__struct_fields__} | {
+        "model": benchmark.model.name,
+        "hardware": benchmark.hardware.name,
+    }
 
 
 class Nightly(Value, frozen=True):

@@ -92,7 +92,7 @@ class MaxTextBackend:
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         adapters: Iterator[RequestError] = iter(())
-        if benchmark.lora is not None or any(name.startswith("lora") for name in benchmark.overrides):
+        if benchmark.lora is not None or any(name.startswith("lora") for name in benchmark.settings.overrides):
             from jax_backend import lora
 
             adapters = lora.refusals(benchmark)
@@ -110,7 +110,7 @@ class MaxTextBackend:
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         record = worker_events.read_phase(phase_dir, attempt)
-        if benchmark.pgle == "off":
+        if benchmark.instruments.pgle == "off":
             return record
         from jax_backend import pgle_evidence
 

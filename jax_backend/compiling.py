@@ -43,7 +43,7 @@ def sources() -> list[Path]:
 
 
 def job(name: str, benchmark: Benchmark) -> Job:
-    if benchmark.parallelism.context > 1 and benchmark.knobs.get("attention") in (NEEDS_A_DRIVER, STANDS_IN):
+    if benchmark.parallelism.context > 1 and benchmark.settings.knobs.get("attention") in (NEEDS_A_DRIVER, STANDS_IN):
         raise RequestError(
             "a context axis cannot be compiled without a GPU",
             where="--set=ici_context_parallelism, dcn_context_parallelism",
@@ -55,7 +55,7 @@ def job(name: str, benchmark: Benchmark) -> Job:
     return Job(
         name=name,
         settings=[word.replace("{phase_dir}", ".") for word in planning.maxtext_argv(benchmark, changed)],
-        flags=planning.xla_flags_text(benchmark.xla_flags),
+        flags=planning.xla_flags_text(benchmark.settings.xla_flags),
         target=target(benchmark.hardware),
         devices=benchmark.gpus,
         nodes=benchmark.nodes,  # as slices: to XLA all GPUs of a slice are of one NVLink domain
@@ -66,7 +66,7 @@ def job(name: str, benchmark: Benchmark) -> Job:
 
 def settings(benchmark: Benchmark) -> dict[str, Scalar]:
     """What is compiled otherwise than it is run, for want of the hardware."""
-    return {"attention": STANDS_IN} if benchmark.knobs.get("attention") == NEEDS_A_DRIVER else {}
+    return {"attention": STANDS_IN} if benchmark.settings.knobs.get("attention") == NEEDS_A_DRIVER else {}
 
 
 # --- a GPU that is not here -----------------------------------------------------------------------

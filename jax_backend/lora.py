@@ -108,10 +108,10 @@ def told(benchmark: Benchmark) -> dict[str, Scalar]:
 
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
-    task, knobs = benchmark.task, benchmark.knobs
+    task, knobs = benchmark.task, benchmark.settings.knobs
     if benchmark.lora is None:
         for name in SETTINGS:
-            if name in benchmark.overrides:
+            if name in benchmark.settings.overrides:
                 yield without_effect(name, f"task {task}", "--task=lora")
         return
     # An adapter has its weight's type, and its product is added to the layer's: both must be one.
@@ -123,17 +123,17 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             why="MaxText adds an adapter's product as it is: all that follows is float32, and scanned layers fail",
             next_command=f"--set=weight_dtype={compute}",
         )
-    if "lora_targets" in benchmark.overrides and pattern(benchmark.lora.targets) != knobs[PATHS]:
+    if "lora_targets" in benchmark.settings.overrides and pattern(benchmark.lora.targets) != knobs[PATHS]:
         yield RequestError(
-            f"not all of {benchmark.overrides['lora_targets']} are matrices of this model",
+            f"not all of {benchmark.settings.overrides['lora_targets']} are matrices of this model",
             where="--set=lora_targets",
             why=f"with {_fusions(knobs)} there is no {', '.join(_missing(knobs))}",
             next_command="targets that are there, or the other --set=fused_qkv and --set=fused_mlp",
         )
-    if benchmark.gradient_accumulation > 1:
+    if benchmark.batch.gradient_accumulation > 1:
         yield RequestError(
             "MaxText accumulates the gradients of frozen weights too",
-            where=f"gradient accumulation {benchmark.gradient_accumulation}, --task={task}",
+            where=f"gradient accumulation {benchmark.batch.gradient_accumulation}, --task={task}",
             why="half as much work again as LoRA's, and gradients are clipped by a norm that is not the adapters'",
             next_command="--set=gradient_accumulation=1, and --set=micro_batch_size=N for the batch",
         )

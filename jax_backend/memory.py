@@ -16,7 +16,7 @@ EXCHANGES, WITH_SOME_AGAIN, WITH_ALL_AGAIN = 14.0, 18.0, 21.0
 
 
 def storage(benchmark: Benchmark) -> Storage:
-    on_the_device, _ = kept(benchmark.knobs)
+    on_the_device, _ = kept(benchmark.settings.knobs)
     again = recompute(benchmark)
     weight = _bytes_of(benchmark, "weight_dtype")
     loop = layer_loop(benchmark)
@@ -27,7 +27,7 @@ def storage(benchmark: Benchmark) -> Storage:
         optimizer_bytes=_optimizer_bytes(benchmark, weight),
         optimizer_replicas=1,
         gathers_layers=True,
-        writes_attention_scores=benchmark.knobs.get("attention") == "dot_product",
+        writes_attention_scores=benchmark.settings.knobs.get("attention") == "dot_product",
         usable_fraction=usable_fraction(benchmark),
         weights_over_context=True,
         whole_states=True,
@@ -48,7 +48,7 @@ DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
 
 def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
     """As XLA compiles MaxText's scan over layers for a GPU; for other devices it was not looked into."""
-    knobs, model, share = benchmark.knobs, benchmark.model, benchmark.parallelism
+    knobs, model, share = benchmark.settings.knobs, benchmark.model, benchmark.parallelism
     if benchmark.hardware.kind != "gpu" or not knobs.get("scan_layers", True):
         return None
     trains_all, sharded = benchmark.lora is None, share.fsdp * share.context > 1
@@ -75,7 +75,7 @@ def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
 
 
 def _flag(benchmark: Benchmark, name: str) -> bool:
-    return benchmark.xla_flags.get(name) == "true"
+    return benchmark.settings.xla_flags.get(name) == "true"
 
 
 def _is_blackwell(benchmark: Benchmark) -> bool:
@@ -85,7 +85,7 @@ def _is_blackwell(benchmark: Benchmark) -> bool:
 
 def _head_number_bytes(benchmark: Benchmark) -> int:
     """XLA makes the loss of logits as they come, and their gradient so too."""
-    return FLOAT32_BYTES if benchmark.knobs.get("logits_dot_in_fp32", False) else compute_bytes(benchmark)
+    return FLOAT32_BYTES if benchmark.settings.knobs.get("logits_dot_in_fp32", False) else compute_bytes(benchmark)
 
 
 def _logit_number_bytes(benchmark: Benchmark) -> int:
@@ -124,33 +124,33 @@ def uncounted(benchmark: Benchmark) -> tuple[str, ...]:
     Two micro-steps become one where XLA unrolls their loop too, and its scheduler mixes them: the 70B's program held
     42% more than is counted here.
     """
-    knobs = benchmark.knobs
+    knobs = benchmark.settings.knobs
     found = [name for name, usual in NOT_COUNTED.items() if knobs.get(name, usual) != usual]
     if knobs.get("opt_type") == MUON:
         found.append("opt_type")
     words = [f"{name}={str(knobs[name]).lower()}" for name in found]
-    if benchmark.gradient_accumulation > 1 and _flag(benchmark, DOUBLE_BUFFERING):
+    if benchmark.batch.gradient_accumulation > 1 and _flag(benchmark, DOUBLE_BUFFERING):
         words.append(f"{DOUBLE_BUFFERING} of micro-steps")
     return tuple(words)
 
 
 def _gradient_bytes(benchmark: Benchmark, weight: int) -> int:
     """They come in the weights' type, and are made smaller once all of a step are summed."""
-    return weight if benchmark.gradient_accumulation > 1 else min(weight, _bytes_of(benchmark, "grad_dtype"))
+    return weight if benchmark.batch.gradient_accumulation > 1 else min(weight, _bytes_of(benchmark, "grad_dtype"))
 
 
 def _optimizer_bytes(benchmark: Benchmark, weight: int) -> int:
     """Moments have the weights' type; AdamW's first may have its own. MaxText's SGD has none."""
-    optimizer = benchmark.knobs.get("opt_type", ADAMW)
+    optimizer = benchmark.settings.knobs.get("opt_type", ADAMW)
     if optimizer == SGD:
         return 0
-    own = bool(benchmark.knobs.get("mu_dtype")) and optimizer == ADAMW
+    own = bool(benchmark.settings.knobs.get("mu_dtype")) and optimizer == ADAMW
     return weight + (_bytes_of(benchmark, "mu_dtype") if own else weight)
 
 
 def _bytes_of(benchmark: Benchmark, name: str) -> int:
     """Float32 where nothing is said; what MaxText does not know is refused."""
-    return DTYPE_BYTES.get(str(benchmark.knobs.get(name, "float32")), 4)
+    return DTYPE_BYTES.get(str(benchmark.settings.knobs.get(name, "float32")), 4)
 
 
 def _exchanges(again: Recompute) -> float:
@@ -161,7 +161,7 @@ def _exchanges(again: Recompute) -> float:
 
 def usable_fraction(benchmark: Benchmark) -> float:
     """XLA reserves this share of a GPU's memory for itself."""
-    text = benchmark.environment.get(MEMORY_FRACTION, XLA_DEFAULT_FRACTION)
+    text = benchmark.settings.environment.get(MEMORY_FRACTION, XLA_DEFAULT_FRACTION)
     try:
         fraction = float(text)
     except ValueError:
@@ -231,11 +231,11 @@ def recompute(benchmark: Benchmark) -> Recompute:
 
     As counted in XLA's program for these policies, with fused projections and without (docs/figures.md).
     """
-    on_the_device, offloaded = kept(benchmark.knobs)
+    on_the_device, offloaded = kept(benchmark.settings.knobs)
     names = on_the_device | offloaded
     if not _names_its_context(benchmark):
         names -= {"context"}
-    return Recompute(matmuls=_made_again(names, benchmark.knobs) - _NEVER_READ)
+    return Recompute(matmuls=_made_again(names, benchmark.settings.knobs) - _NEVER_READ)
 
 
 def _made_again(kept: frozenset[str], knobs: dict[str, Scalar]) -> frozenset[str]:
@@ -255,5 +255,5 @@ def _names_its_context(benchmark: Benchmark) -> bool:
     The kernels of Transformer Engine and of TPUs give it one where it counts. Plain attention gives it none, and
     `cudnn_flash_jax` names a copy behind the kernel, which itself is then run again.
     """
-    kernel = benchmark.knobs.get("attention", "autoselected")
+    kernel = benchmark.settings.knobs.get("attention", "autoselected")
     return kernel == "cudnn_flash_te" or (benchmark.hardware.kind == "tpu" and kernel in ("flash", "autoselected"))

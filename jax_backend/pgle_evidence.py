@@ -27,10 +27,10 @@ SHOWN = 5
 
 def seen(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen | None:
     """None for a phase that has nothing to show: where it is off, and before the measured one."""
-    if phase_dir.name != phases.MEASURED or benchmark.pgle == "off" or not record.steps:
+    if phase_dir.name != phases.MEASURED or benchmark.instruments.pgle == "off" or not record.steps:
         return None
     logs = [phase_dir / f"rank-{rank}.log" for rank in range(benchmark.nodes * planning.tasks_per_node(benchmark))]
-    if benchmark.pgle == "nsys":
+    if benchmark.instruments.pgle == "nsys":
         return _of_profile(benchmark, phase_dir, logs)
     return _watched(benchmark, record, logs)
 

@@ -64,7 +64,7 @@ class WorkerOptions(NamedTuple):
 
 
 def plan(benchmark: Benchmark) -> Plan:
-    profiles = benchmark.pgle == "nsys" and not benchmark.pgle_profile
+    profiles = benchmark.instruments.pgle == "nsys" and not benchmark.instruments.pgle_profile
     before = [_profile(benchmark), _convert(benchmark)] if profiles else []
     phases = [*before, _measured(benchmark)]
     return Plan(backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=phases)
@@ -92,7 +92,7 @@ def _flag_group(name: str) -> FlagGroup:
 
 
 def profile_folder(benchmark: Benchmark) -> str:
-    return MADE_BEFORE if benchmark.pgle_profile else MADE_HERE
+    return MADE_BEFORE if benchmark.instruments.pgle_profile else MADE_HERE
 
 
 def _profile(benchmark: Benchmark) -> Phase:
@@ -121,9 +121,13 @@ def _convert(benchmark: Benchmark) -> Phase:
 
 
 def _measured(benchmark: Benchmark) -> Phase:
-    recorded = _of_processes(benchmark) if benchmark.profile == "nsys" else None
+    recorded = _of_processes(benchmark) if benchmark.instruments.profile == "nsys" else None
     return _training(
-        benchmark, MEASURED, _measured_options(benchmark), recorded, "-perf" if benchmark.pgle != "off" else ""
+        benchmark,
+        MEASURED,
+        _measured_options(benchmark),
+        recorded,
+        "-perf" if benchmark.instruments.pgle != "off" else "",
     )
 
 
@@ -138,8 +142,8 @@ def _measured_options(benchmark: Benchmark) -> WorkerOptions:
         disturbed = disturbed_steps(profiling)
         options.append(f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}")
         options.append(f"--recorded_ranks={spans_text(profiling.ranks)}")
-        changed = changed | _recording(profiling, benchmark.profile)
-    if benchmark.profile == "nccl":
+        changed = changed | _recording(profiling, benchmark.instruments.profile)
+    if benchmark.instruments.profile == "nccl":
         from benchmarks.request.profiling import nccl_trace_environment
 
         variables = variables | nccl_trace_environment()
@@ -147,11 +151,11 @@ def _measured_options(benchmark: Benchmark) -> WorkerOptions:
 
 
 def _with_pgle(benchmark: Benchmark) -> WorkerOptions:
-    if benchmark.pgle == "nsys":
+    if benchmark.instruments.pgle == "nsys":
         group, folder = _flag_group("pgle_perf"), profile_folder(benchmark)
         options = [f"--pgle_profile={folder}/profile.json", "--hlo_dir={phase_dir}/hlo"]
         return WorkerOptions(options, {}, group.flags | {PGLE_PROFILE: f"{folder}/{PROFILE_FILE}"}, group.environment)
-    if benchmark.pgle == "auto":
+    if benchmark.instruments.pgle == "auto":
         group = _flag_group("pgle_auto")
         options = [f"--pgle_runs={PROFILING_RUNS}", f"--pgle_settling={SETTLING_STEPS}"]
         return WorkerOptions(
@@ -162,11 +166,11 @@ def _with_pgle(benchmark: Benchmark) -> WorkerOptions:
 
 def _of_processes(benchmark: Benchmark) -> Profiling | None:
     """What is recorded, of the processes that exist: on a CPU one holds many devices."""
-    if benchmark.profiling is None:
+    if benchmark.instruments.profiling is None:
         return None
     processes = benchmark.nodes * planning.tasks_per_node(benchmark)
-    ranks = [rank for rank in benchmark.profiling.ranks if rank < processes]
-    return msgspec.structs.replace(benchmark.profiling, ranks=ranks)
+    ranks = [rank for rank in benchmark.instruments.profiling.ranks if rank < processes]
+    return msgspec.structs.replace(benchmark.instruments.profiling, ranks=ranks)
 
 
 def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
@@ -206,10 +210,10 @@ def _training(
 
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
-    if benchmark.xla_flags:
+    if benchmark.settings.xla_flags:
         from jax_backend import xla_flags
 
-        yield from xla_flags.refusals(benchmark.xla_flags, benchmark.hardware)
+        yield from xla_flags.refusals(benchmark.settings.xla_flags, benchmark.hardware)
     recorded = _of_processes(benchmark)
     if recorded is not None and not recorded.ranks:
         yield RequestError(
@@ -220,14 +224,17 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         )
     yield from _missing_machinery(benchmark)
     yield from _set_past_pgle(benchmark)
-    if benchmark.pgle == "auto":
+    if benchmark.instruments.pgle == "auto":
         yield from _beside_auto(benchmark)
 
 
 def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
     """Nsight Systems is NVIDIA's, and XLA's profile is one of GPUs; a CPU goes through the motions."""
     there = benchmark.hardware.platform in ("cuda", "cpu")
-    for flag, value, needs in (("pgle", benchmark.pgle, ("nsys", "auto")), ("profile", benchmark.profile, ("nsys",))):
+    for flag, value, needs in (
+        ("pgle", benchmark.instruments.pgle, ("nsys", "auto")),
+        ("profile", benchmark.instruments.profile, ("nsys",)),
+    ):
         if value in needs and not there:
             yield RequestError(
                 f"--{flag}={value} is not to be had on {benchmark.hardware.title}",
@@ -239,15 +246,15 @@ def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
 
 def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
     """What --set says of a flag or variable that the phases fill themselves would be lost in one of them."""
-    if benchmark.pgle == "off":
+    if benchmark.instruments.pgle == "off":
         return
-    groups = [_flag_group(name) for name in GROUPS[benchmark.pgle]]
+    groups = [_flag_group(name) for name in GROUPS[benchmark.instruments.pgle]]
     filled = {name: value for group in groups for name, value in group.flags.items()}  # the measured phase's last
     variables = {f"env.{name}" for group in groups for name in group.environment} | {"env.TF_CPP_MIN_LOG_LEVEL"}
-    for name, value in benchmark.overrides.items():
+    for name, value in benchmark.settings.overrides.items():
         if name.startswith("xla_dump_") or name in variables or filled.get(name, value) != value:
             yield RequestError(
-                f"{name} is filled by --pgle={benchmark.pgle}",
+                f"{name} is filled by --pgle={benchmark.instruments.pgle}",
                 where=f"--set={name}={value}",
                 why="its phases have values of their own, and prove from XLA's own words that the profile is read",
                 next_command=f"leave --set={name} out, or --pgle=off",
@@ -270,8 +277,8 @@ def _beside_auto(benchmark: Benchmark) -> Iterator[RequestError]:
             why=f"its first one is step {first}: jax compiles again in step {PROFILING_RUNS}",
             next_command=f"--window={first}-{max(first, benchmark.steps - 1)}, or --window=steady",
         )
-    profiling = benchmark.profiling
-    if benchmark.profile == "nsys":
+    profiling = benchmark.instruments.profiling
+    if benchmark.instruments.profile == "nsys":
         yield RequestError(
             "--pgle=auto and --profile=nsys cannot run at once: both take the GPU's profiling interface",
             where="--pgle=auto --profile=nsys",
@@ -291,7 +298,7 @@ def _beside_auto(benchmark: Benchmark) -> Iterator[RequestError]:
 
 def profile_key(benchmark: Benchmark) -> str | None:
     """Equal keys, equal programs: what a profile is of, as far as it is known before any of it runs."""
-    if benchmark.pgle != "nsys":
+    if benchmark.instruments.pgle != "nsys":
         return None
     lock = CUDA_LOCK if benchmark.hardware.platform == "cuda" else LOCK
     import hashlib
@@ -299,14 +306,14 @@ def profile_key(benchmark: Benchmark) -> str | None:
     from jax_backend.inside.profile_identity import identity
 
     own = str(benchmark.site.python or "") or hashlib.sha256(lock.read_bytes()).hexdigest()
-    runs_in = benchmark.image if benchmark.site.runtime == "container" else own
+    runs_in = benchmark.settings.image if benchmark.site.runtime == "container" else own
     program = identity(
         planning.maxtext_argv(benchmark),
         {"runs in": runs_in},
         dict(benchmark.parallelism.words()),
         benchmark.hardware.name,
         benchmark.gpus,
-        planning.xla_flags_text(benchmark.xla_flags),
+        planning.xla_flags_text(benchmark.settings.xla_flags),
     )
-    said = msgspec.json.encode([program, benchmark.nodes, benchmark.environment], order="sorted")
+    said = msgspec.json.encode([program, benchmark.nodes, benchmark.settings.environment], order="sorted")
     return hashlib.sha256(said).hexdigest()[:32]

@@ -102,7 +102,7 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
     `changed` is what a phase has otherwise than the benchmark.
     """
     share = benchmark.parallelism
-    batch = benchmark.micro_batch_size * share.data * share.fsdp / benchmark.gpus
+    batch = benchmark.batch.micro_batch_size * share.data * share.fsdp / benchmark.gpus
     adapters: dict[str, Scalar] = {}
     if benchmark.lora is not None:
         from jax_backend import lora
@@ -113,12 +113,12 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
         "hardware": MAXTEXT_HARDWARE[benchmark.hardware.kind],
         **model_settings(benchmark.model),
         "steps": benchmark.steps,
-        "max_target_length": benchmark.sequence_length,
+        "max_target_length": benchmark.batch.sequence_length,
         "per_device_batch_size": int(batch) if batch == int(batch) else batch,
-        "gradient_accumulation_steps": benchmark.gradient_accumulation,
-        **benchmark.knobs,
-        **stated_layout(benchmark.knobs),
-        **{name: value for name, value in adapters.items() if name not in benchmark.knobs},
+        "gradient_accumulation_steps": benchmark.batch.gradient_accumulation,
+        **benchmark.settings.knobs,
+        **stated_layout(benchmark.settings.knobs),
+        **{name: value for name, value in adapters.items() if name not in benchmark.settings.knobs},
         **(changed or {}),
     }
     return words_of(settings)
@@ -168,7 +168,7 @@ def environment(
     benchmark: Benchmark, flags: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The variables of a phase that trains; `flags` and `variables` are its own, beside the benchmark's."""
-    all_flags = {**benchmark.xla_flags, **(flags or {})}
+    all_flags = {**benchmark.settings.xla_flags, **(flags or {})}
     hidden = {}
     if benchmark.hardware.kind == "cpu":
         all_flags["xla_force_host_platform_device_count"] = str(benchmark.gpus // benchmark.nodes)
@@ -180,7 +180,7 @@ def environment(
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",
         **(variables or {}),
-        **benchmark.environment,
+        **benchmark.settings.environment,
         "XLA_FLAGS": xla_flags_text(all_flags),
     }
 
@@ -205,10 +205,10 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
     """As MaxText 0.2.5 imports it. Its own fp8 (quantization=fp8) needs none."""
     found = {}
-    if benchmark.knobs.get("attention") == "cudnn_flash_te":
+    if benchmark.settings.knobs.get("attention") == "cudnn_flash_te":
         found["attention=cudnn_flash_te"] = "--set=attention=cudnn_flash_jax"
-    if str(benchmark.knobs.get("quantization", "")).startswith("te_"):
-        found[f"quantization={benchmark.knobs['quantization']}"] = "--dtype=bf16"
+    if str(benchmark.settings.knobs.get("quantization", "")).startswith("te_"):
+        found[f"quantization={benchmark.settings.knobs['quantization']}"] = "--dtype=bf16"
     if benchmark.parallelism.context > 1:
         found["context parallelism"] = "--set=ici_context_parallelism=1 --set=dcn_context_parallelism=1"
     return found
@@ -216,7 +216,10 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     yield from model_without_settings(benchmark)
-    shared, nodes = between_nodes(benchmark.knobs), 1 if benchmark.hardware.kind == "cpu" else benchmark.nodes
+    shared, nodes = (
+        between_nodes(benchmark.settings.knobs),
+        1 if benchmark.hardware.kind == "cpu" else benchmark.nodes,
+    )
     if shared != nodes:
         yield RequestError(
             f"dcn_* settings share the work among {shared} nodes, MaxText sees {nodes}",
@@ -232,7 +235,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             next_command="leave --data out, or --backend=nemo",
         )
     yield from unknown_values(benchmark, CHOICES)
-    attention = str(benchmark.knobs.get("attention", "autoselected"))
+    attention = str(benchmark.settings.knobs.get("attention", "autoselected"))
     if benchmark.hardware.kind == "cpu" and attention != "dot_product":
         yield RequestError(
             f"attention={attention} does not run on a CPU",

@@ -38,7 +38,7 @@ from benchmarks.nightly import suites
 from benchmarks.nightly.values import Suite
 from benchmarks.secret_rules import hidden
 from benchmarks.text import aligned, plural
-from benchmarks.values import Labels, Site
+from benchmarks.values import Labels, Site, benchmark_fields
 from benchmarks.verdict import Verdict
 from launch.cli.command import refuse_more, run_main
 from launch.slurm import job_flags
@@ -202,7 +202,10 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
     runner = runner_of(site, configs, Path(FLAGS.output_dir), Job(job_flags.typed(), None, True))
     budget = suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns
     text = plan_text(suite, cells, suites.watched(suite), runner.resolve_offline, site.name, budget)
-    planned = [PlannedCell(name=cell.name, benchmark=runner.resolve_offline(cell.request)) for cell in cells]
+    planned = [
+        PlannedCell(name=cell.name, benchmark=benchmark_fields(runner.resolve_offline(cell.request)))
+        for cell in cells
+    ]
     answer(NightPlan(suite=suite.name, site=site.name, rerun_budget=budget, cells=planned), text)
     return EXIT_VALID
 

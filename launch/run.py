@@ -196,10 +196,12 @@ def _dry_run_of(benchmark: "Benchmark", runner: "Runner") -> _DryRun:
 
 
 def _document_of(dry_run: _DryRun) -> "DryRun":
+    from benchmarks.values import benchmark_fields
     from launch.terminal.documents import DryRun, Why
 
     why = [Why(**one.words()) for one in dry_run.refusals]
-    return DryRun(benchmark=dry_run.benchmark, plan=dry_run.plan, beside=dry_run.preview, refusals=why)
+    fields = benchmark_fields(dry_run.benchmark)
+    return DryRun(benchmark=fields, plan=dry_run.plan, beside=dry_run.preview, refusals=why)
 
 
 def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:

@@ -98,7 +98,7 @@ def recipes() -> frozenset[str]:
 
 
 def is_benchmark_recipe(benchmark: Benchmark) -> bool:
-    return benchmark.knobs.get("recipe") in frozenset(_listed()["benchmark_recipes"])
+    return benchmark.settings.knobs.get("recipe") in frozenset(_listed()["benchmark_recipes"])
 
 
 # What a recipe reads of a model, however small: its configuration first; adapters' mock data take the tokenizer too.
@@ -129,10 +129,10 @@ def plan(benchmark: Benchmark) -> Plan:
         "PYTHONUNBUFFERED": "1",
         "HF_HUB_OFFLINE": "1",
         **({"HF_HOME": str(cache)} if cache else {}),
-        **benchmark.environment,
+        **benchmark.settings.environment,
     }
     perf = profiles.perf_phase(benchmark, command(benchmark), variables, [f"{cache}:{cache}"] if cache else [])
-    return Plan(backend=benchmark.backend, environment_name=benchmark.image or CONTAINER, phases=[perf])
+    return Plan(backend=benchmark.backend, environment_name=benchmark.settings.image or CONTAINER, phases=[perf])
 
 
 def command(benchmark: Benchmark) -> list[str]:
@@ -143,7 +143,7 @@ def command(benchmark: Benchmark) -> list[str]:
     return [
         "{python}",
         SCRIPT,
-        f"--recipe={benchmark.knobs['recipe']}",
+        f"--recipe={benchmark.settings.knobs['recipe']}",
         f"--mode={mode}",
         *([] if is_benchmark_recipe(benchmark) else [f"--dataset={preset}"]),
         *(f"{key}={value}" for key, value in overrides(benchmark).items()),
@@ -189,15 +189,19 @@ def overrides(benchmark: Benchmark) -> dict[str, str]:
         **{key: text_of(value) for key, value in dimensions(benchmark.model, PLACE).items()},
         "train.train_iters": str(benchmark.steps),
         "scheduler.lr_decay_iters": str(benchmark.steps),
-        "train.global_batch_size": str(benchmark.global_batch_size),
-        "train.micro_batch_size": str(benchmark.micro_batch_size),
-        "model.seq_length": str(benchmark.sequence_length),
-        "dataset.seq_length": str(benchmark.sequence_length),
+        "train.global_batch_size": str(benchmark.batch.global_batch_size),
+        "train.micro_batch_size": str(benchmark.batch.micro_batch_size),
+        "model.seq_length": str(benchmark.batch.sequence_length),
+        "dataset.seq_length": str(benchmark.batch.sequence_length),
         **_data(benchmark),
         **_precision(benchmark),
-        **{key: hydra_text(key, value) for key, value in benchmark.knobs.items() if key not in stated_otherwise},
+        **{
+            key: hydra_text(key, value)
+            for key, value in benchmark.settings.knobs.items()
+            if key not in stated_otherwise
+        },
         **_layout(benchmark),
-        **profiles.bridge_settings(benchmark.profiling),
+        **profiles.bridge_settings(benchmark.instruments.profiling),
     }
 
 
@@ -206,7 +210,7 @@ def _layout(benchmark: Benchmark) -> dict[str, str]:
     sizes = {f"{PLACE}.{size}": str(getattr(share, axis)) for axis, size in layout.SIZES.items()}
     if share.virtual_pipeline == 1:
         sizes[f"{PLACE}.{layout.SIZES['virtual_pipeline']}"] = "null"
-    return {**sizes, SEQUENCE_PARALLEL: text_of(benchmark.knobs.get(SEQUENCE_PARALLEL, share.tensor > 1))}
+    return {**sizes, SEQUENCE_PARALLEL: text_of(benchmark.settings.knobs.get(SEQUENCE_PARALLEL, share.tensor > 1))}
 
 
 def _precision(benchmark: Benchmark) -> dict[str, str]:
@@ -215,7 +219,7 @@ def _precision(benchmark: Benchmark) -> dict[str, str]:
         return {"mixed_precision.bf16": "true", **({FP8: "null"} if benchmark.dtype == "bf16" else {})}
     if benchmark.dtype == "bf16":
         return {"mixed_precision": "bf16_mixed"}
-    _, name = FP8_SCALINGS[str(benchmark.knobs[FP8_RECIPE])]
+    _, name = FP8_SCALINGS[str(benchmark.settings.knobs[FP8_RECIPE])]
     return {"mixed_precision": name}
 
 
@@ -294,10 +298,10 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
             next_command="--task=pretrain",
         )
     for key in ("profiling.nvtx_ranges", "profiling.record_shapes"):  # they write into a report of nsys
-        if key in benchmark.overrides and benchmark.profile != profiles.NSYS:
-            none = f"--profile={benchmark.profile} but the time it takes"
+        if key in benchmark.settings.overrides and benchmark.instruments.profile != profiles.NSYS:
+            none = f"--profile={benchmark.instruments.profile} but the time it takes"
             yield without_effect(key, none, f"--profile={profiles.NSYS}")
-    for key in benchmark.knobs:
+    for key in benchmark.settings.knobs:
         if key not in settings():
             yield RequestError(
                 f"engine bridge has no setting '{key}': {nearest(key, settings())}",
@@ -308,7 +312,7 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _refuse_precision(benchmark: Benchmark) -> Iterator[RequestError]:
-    given = [key for key in (FP8, FP8_RECIPE) if key in benchmark.knobs]
+    given = [key for key in (FP8, FP8_RECIPE) if key in benchmark.settings.knobs]
     if benchmark.dtype == "fp8":
         yield from fp8_scaling_refusals(benchmark, FP8_RECIPE)
     elif benchmark.dtype != "bf16" or given:
@@ -323,8 +327,8 @@ def _refuse_precision(benchmark: Benchmark) -> Iterator[RequestError]:
 def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
     """A recipe's name begins with the model, in Stepmark's words too, names the task, and may name the precision."""
     _, task = TASKS[benchmark.task]
-    precision, _ = FP8_SCALINGS.get(str(benchmark.knobs.get(FP8_RECIPE)), ("bf16", ""))
-    name = str(benchmark.knobs.get("recipe", ""))
+    precision, _ = FP8_SCALINGS.get(str(benchmark.settings.knobs.get(FP8_RECIPE)), ("bf16", ""))
+    name = str(benchmark.settings.knobs.get("recipe", ""))
     known = [one for one in recipes() if one.startswith(f"{benchmark.model.name}_") and f"_{task}_" in one]
     said = {one: PRECISION_IN_NAME.search(one) for one in known}
     fitting = sorted(one for one, found in said.items() if found is None or found[1] == precision)
@@ -339,7 +343,7 @@ def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _refuse_adapters(benchmark: Benchmark) -> Iterator[RequestError]:
-    if benchmark.task == "lora" and PRETRAINED not in benchmark.knobs:
+    if benchmark.task == "lora" and PRETRAINED not in benchmark.settings.knobs:
         yield RequestError(
             "Megatron-Bridge trains adapters only beside weights that it has read",
             where=f"--set={PRETRAINED}",
@@ -363,7 +367,7 @@ def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.task == "lora" and made_up != tuned:
         only = "its own mock data" if tuned else "real text"
         yield RequestError(
-            f"recipe {benchmark.knobs['recipe']} trains adapters on {only} only",
+            f"recipe {benchmark.settings.knobs['recipe']} trains adapters on {only} only",
             where=f"--data={benchmark.data}",
             why="run_recipe.py has mock data for benchmark recipes alone, and gives them no other",
             next_command=f"no --data, or --set=recipe={benchmark.model.name}_peft_config"

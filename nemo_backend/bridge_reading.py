@@ -56,7 +56,7 @@ def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord
     return RunRecord(
         attempt=attempt,
         facts=_facts(texts, len(logs)),
-        steps=profiles.marked(steps, benchmark.profiling),
+        steps=profiles.marked(steps, benchmark.instruments.profiling),
         ends=_ends(texts, steps),
         unreadable=unreadable,
     )
@@ -65,7 +65,7 @@ def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord
 def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
     """New steps at each call, each once."""
     news = follow_log(phase_dir / f"rank-{benchmark.gpus - 1}.log", attempt)
-    return lambda: profiles.marked(_ours(news()), benchmark.profiling)
+    return lambda: profiles.marked(_ours(news()), benchmark.instruments.profiling)
 
 
 def _rank(log: Path) -> str:

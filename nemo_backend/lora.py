@@ -91,13 +91,13 @@ def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     """Settings of adapters where none are; and what NeMo's CanonicalLoRA cannot, which its LoRA can."""
     if benchmark.lora is None:
-        for name in benchmark.overrides:
+        for name in benchmark.settings.overrides:
             if name.startswith("peft."):
                 yield without_effect(name, f"task {benchmark.task}", "--task=lora")
         return
     if not set(benchmark.lora.targets) & set(SEPARATE_TARGETS.values()):
         return
-    for name in benchmark.knobs.keys() & ONLY_OF_FUSED:
+    for name in benchmark.settings.knobs.keys() & ONLY_OF_FUSED:
         yield without_effect(name, "separate adapters: NeMo's CanonicalLoRA has no such setting", f"no --set={name}")
     model = benchmark.model
     if "query" in benchmark.lora.targets and model.attention_heads * model.head_dim != model.hidden_size:

@@ -54,7 +54,7 @@ def reserved(engine: str) -> dict[str, str]:
 
 
 def fp8_scaling_refusals(benchmark: Benchmark, setting: str) -> Iterator[RequestError]:
-    scaling = str(benchmark.knobs.get(setting, ""))
+    scaling = str(benchmark.settings.knobs.get(setting, ""))
     possible = [name for name, known in FP8_SCALING_HARDWARE.items() if benchmark.hardware.name in known]
     if scaling not in possible:
         yield RequestError(
@@ -73,14 +73,14 @@ def schedule_refusals(benchmark: Benchmark, place: str) -> Iterator[RequestError
     share = benchmark.parallelism
     if share.virtual_pipeline > 1:
         yield from _interleaving(benchmark, place)
-    if share.context > 1 and benchmark.sequence_length % (2 * share.context):
+    if share.context > 1 and benchmark.batch.sequence_length % (2 * share.context):
         yield RequestError(
-            f"sequence length ({benchmark.sequence_length}) not divisible by 2 x context ({2 * share.context})",
+            f"sequence length ({benchmark.batch.sequence_length}) not divisible by 2 x context ({2 * share.context})",
             where="--set=sequence_length",
             why="each of the context shares gets a piece from the front and one from the back",
             next_command=f"--set=sequence_length=N with N a multiple of {2 * share.context}",
         )
-    if benchmark.knobs.get(f"{place}.sequence_parallel") and share.tensor == 1:
+    if benchmark.settings.knobs.get(f"{place}.sequence_parallel") and share.tensor == 1:
         yield RequestError(
             "sequence parallelism needs tensor parallelism",
             where=f"--set={place}.sequence_parallel",
@@ -97,7 +97,7 @@ def schedule_refusals(benchmark: Benchmark, place: str) -> Iterator[RequestError
 
 
 def _interleaving(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
-    share, micro_steps = benchmark.parallelism, benchmark.gradient_accumulation
+    share, micro_steps = benchmark.parallelism, benchmark.batch.gradient_accumulation
     if share.pipeline == 1:
         yield RequestError(
             f"a virtual pipeline of {share.virtual_pipeline} needs a pipeline",
@@ -107,7 +107,7 @@ def _interleaving(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
             f"--set={place}.pipeline_model_parallel_size=N with N over 1",
         )
         return
-    group = int(benchmark.knobs.get(f"{place}.microbatch_group_size_per_vp_stage", share.pipeline))
+    group = int(benchmark.settings.knobs.get(f"{place}.microbatch_group_size_per_vp_stage", share.pipeline))
     rest = micro_steps % group if group else 0
     if not share.pipeline <= group <= micro_steps or 0 < rest < share.pipeline:
         yield RequestError(

@@ -32,7 +32,7 @@ Settings = Mapping[str, Scalar]  # of the model, or of the optimizer, in Megatro
 
 
 def storage(benchmark: Benchmark) -> Storage:
-    engine, share, knobs = benchmark.engine, benchmark.parallelism, benchmark.knobs
+    engine, share, knobs = benchmark.engine, benchmark.parallelism, benchmark.settings.knobs
     model, optimizer = (_below(place, knobs) for place in PLACES[engine])
     on_bridge, whole = engine == "bridge", benchmark.dtype == "fp32"
     # A pretraining recipe of Megatron-Bridge has it without saying so.
@@ -92,7 +92,7 @@ def _optimizer_bytes(benchmark: Benchmark, optimizer: Settings) -> int:
         # Of a float32 master weight it keeps the half that a bfloat16 weight does not hold; where weights are fp8, or
         # Megatron FSDP shares them out, Megatron keeps whole ones itself.
         halves = optimizer.get("store_param_remainders", True) and master == FLOAT32_BYTES
-        kept_by_megatron = benchmark.dtype == "fp8" or benchmark.knobs.get(FSDP, False)
+        kept_by_megatron = benchmark.dtype == "fp8" or benchmark.settings.knobs.get(FSDP, False)
         moments = sum(_number_bytes(optimizer.get(name)) for name in MOMENTS)
         return moments + (2 if halves and not kept_by_megatron else master)
     moment_bytes = 4 if optimizer.get("optimizer") == "sgd" else 8
@@ -114,7 +114,7 @@ NOT_COUNTED = ("cpu_offloading_weights", "distribute_saved_activations", "fine_g
 
 def _uncounted(benchmark: Benchmark, modules: set[str]) -> tuple[str, ...]:
     """What is asked for and is not counted, as it was typed."""
-    knobs = benchmark.knobs
+    knobs = benchmark.settings.knobs
     model, optimizer = PLACES[benchmark.engine]
     switches = [*(f"{model}.{name}" for name in NOT_COUNTED), f"{optimizer}.optimizer_cpu_offload"]
     found = [name for name in switches if knobs.get(name, False)]

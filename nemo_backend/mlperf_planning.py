@@ -124,7 +124,7 @@ def plan(benchmark: Benchmark) -> Plan:
     submission = submission_of(benchmark.model.name)
     return Plan(
         backend=benchmark.backend,
-        environment_name=benchmark.image or benchmark.engine,
+        environment_name=benchmark.settings.image or benchmark.engine,
         phases=[*_before(benchmark), _train(benchmark, submission)],
     )
 
@@ -144,13 +144,13 @@ def _phase(benchmark: Benchmark, name: str, script: str, *words: str, environmen
 
 
 def _before(benchmark: Benchmark) -> Iterator[Phase]:
-    clears, boost = _clears(benchmark), int(benchmark.knobs.get("VBOOST_VALUE", 0))
+    clears, boost = _clears(benchmark), int(benchmark.settings.knobs.get("VBOOST_VALUE", 0))
     if clears or boost:  # on every node itself, for everybody there
         found = _phase(benchmark, CLEAR, "mlperf_clear.sh", str(int(clears)), str(boost), environment={})
         once = {"tasks_per_node": 1, "devices_per_task": found.tasks_per_node}
         yield msgspec.structs.replace(found, **once, as_root=False, on_host=True, alone=True)
-    if benchmark.gpus > 1 and benchmark.knobs.get("NCCL_TEST", True):
-        own, words = dict(benchmark.environment), NCCL_ARGUMENTS.split()
+    if benchmark.gpus > 1 and benchmark.settings.knobs.get("NCCL_TEST", True):
+        own, words = dict(benchmark.settings.environment), NCCL_ARGUMENTS.split()
         yield _phase(benchmark, NCCL, "mlperf_nccl.sh", *words, environment=own)
 
 
@@ -171,7 +171,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
 
 
 def _clears(benchmark: Benchmark) -> bool:
-    return bool(benchmark.knobs.get("CLEAR_CACHES", True))
+    return bool(benchmark.settings.knobs.get("CLEAR_CACHES", True))
 
 
 def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:
@@ -243,7 +243,7 @@ def _refuse_place(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(what, where=f"--task={benchmark.task}", next_command="--task=mlperf")
     if benchmark.site.runtime != "container" or benchmark.site.slurm is None:
         sites = configs().clusters_with(benchmark.hardware.name, "container")  # examples, which a dry run takes
-        asked = request_of(benchmark, benchmark.overrides)
+        asked = request_of(benchmark, benchmark.settings.overrides)
         moved = command_of(msgspec.structs.replace(asked, site=next(iter(sites), "NAME")), "run.py")
         data = benchmark.data if benchmark.data.startswith("/") else DATA_OF_EXAMPLES
         yield RequestError(
@@ -257,8 +257,8 @@ def _refuse_place(benchmark: Benchmark) -> Iterator[RequestError]:
 def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
     submission = submission_of(benchmark.model.name)
     known = setting_types(submission)
-    for key in benchmark.knobs:
-        if key.startswith("peft.") and key not in benchmark.overrides:
+    for key in benchmark.settings.knobs:
+        if key.startswith("peft.") and key not in benchmark.settings.overrides:
             continue
         if key not in known:
             yield RequestError(
@@ -268,21 +268,24 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
                 next_command="leave it out; --set=env.NAME=VALUE sets any other variable of the container",
             )
     for key in (submission.knobs.learning_rate, "WALLTIME_RUNANDTIME"):
-        if key not in benchmark.knobs:
+        if key not in benchmark.settings.knobs:
             yield RequestError(
                 f"{key} is not stated for {benchmark.gpus} GPUs",
                 where=f"recipe {benchmark.recipe.name}",
                 why="it goes with the batch and the layout, and the recipe has none for this one",
                 next_command=f"--set={key}=VALUE, or --gpus with a layout of the recipe",
             )
-    if submission.knobs.max_steps is None and benchmark.gradient_accumulation > 1:
+    if submission.knobs.max_steps is None and benchmark.batch.gradient_accumulation > 1:
         yield RequestError(
             f"the submission of {submission.name} accumulates no gradients",
             where="--set=gradient_accumulation",
             why="its batch is the micro batch times the replicas",
             next_command="--set=micro_batch_size=N",
         )
-    for flag, given in (("--profile", benchmark.profile != "none"), ("--inject_slowdown", benchmark.inject_slowdown)):
+    for flag, given in (
+        ("--profile", benchmark.instruments.profile != "none"),
+        ("--inject_slowdown", benchmark.instruments.inject_slowdown),
+    ):
         if given:
             what = f"{flag} is not to be had with a submission: its steps are not Stepmark's"
             yield RequestError(what, where=flag, next_command=f"no {flag}")
@@ -290,10 +293,11 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
 
 def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
     if not benchmark.data.startswith("/"):
+        division = benchmark.settings.knobs.get(DIVISION, CLOSED)
         yield RequestError(
             f"where the data of {benchmark.model.name} lies is not said",
             where="--data",
-            why=f"a run in the {benchmark.knobs.get(DIVISION, CLOSED)} division trains on the benchmark's own data",
+            why=f"a run in the {division} division trains on the benchmark's own data",
             next_command=f"--data=DIR; python launch/setup.py --site={benchmark.site.name}"
             f" --model={benchmark.model.name} --task=mlperf --out=DIR makes it",
         )

@@ -86,7 +86,7 @@ def _outcome(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) 
 
 
 def _division(benchmark: Benchmark) -> str:
-    return str(benchmark.knobs.get(DIVISION, CLOSED))
+    return str(benchmark.settings.knobs.get(DIVISION, CLOSED))
 
 
 def _reached(definition: MlperfBenchmark, run: LoggedRun) -> bool:
@@ -132,10 +132,10 @@ def _other_than_asked(
 ) -> Iterator[str]:
     if run.benchmark not in (None, definition.name):
         yield f"its log is of {run.benchmark}, and {definition.name} was asked for"
-    if run.batch not in (None, benchmark.global_batch_size):
-        yield f"its log says a global batch of {run.batch}, and {benchmark.global_batch_size} was asked for"
+    if run.batch not in (None, benchmark.batch.global_batch_size):
+        yield f"its log says a global batch of {run.batch}, and {benchmark.batch.global_batch_size} was asked for"
     rate = run.settings.get("opt_base_learning_rate")
-    asked = benchmark.knobs.get(submission.knobs.learning_rate)
+    asked = benchmark.settings.knobs.get(submission.knobs.learning_rate)
     if isinstance(rate, int | float) and isinstance(asked, int | float) and abs(rate - asked) > SPREAD:
         yield f"its log says a learning rate of {rate:g}, and {asked:g} was asked for"
 

@@ -137,15 +137,15 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         **PRECISIONS[benchmark.dtype],
         MODEL_CLASS: benchmark.model.backend_settings["nemo"][MODEL_CLASS],
         **dimensions(benchmark.model, MODEL),
-        "model.config.seq_length": benchmark.sequence_length,
-        "data.seq_length": benchmark.sequence_length,
-        "data.micro_batch_size": benchmark.micro_batch_size,
-        "data.global_batch_size": benchmark.global_batch_size,
-        **benchmark.knobs,
+        "model.config.seq_length": benchmark.batch.sequence_length,
+        "data.seq_length": benchmark.batch.sequence_length,
+        "data.micro_batch_size": benchmark.batch.micro_batch_size,
+        "data.global_batch_size": benchmark.batch.global_batch_size,
+        **benchmark.settings.knobs,
         **(ON_A_CPU if benchmark.hardware.kind == "cpu" else {}),
     }
     if benchmark.lora:
-        told["peft.target_modules"] = ",".join(lora.target_names(benchmark.knobs))
+        told["peft.target_modules"] = ",".join(lora.target_names(benchmark.settings.knobs))
     if benchmark.parallelism.virtual_pipeline == 1:
         told[f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"] = NONE  # Megatron takes 1 for an interleaved schedule
     return told
@@ -211,7 +211,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         f"--vocabulary_size={benchmark.model.vocabulary_size}",
         f"--tasks_per_node={benchmark.gpus // benchmark.nodes}",
         f"--tokens_per_step={benchmark.tokens_per_step}",
-        *profiles.worker_options(benchmark.profiling),
+        *profiles.worker_options(benchmark.instruments.profiling),
         *slowdown_option(benchmark),
         "--",
         *words_of(nemo_settings(benchmark)),
@@ -225,7 +225,7 @@ def variables(benchmark: Benchmark) -> dict[str, str]:
         "NEMO_HOME": "{phase_dir}/nemo",
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        **benchmark.environment,
+        **benchmark.settings.environment,
     }
 
 
@@ -278,7 +278,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
 
 def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
     """Those of the other engine, without effect, or not for this GPU."""
-    for name in benchmark.knobs:
+    for name in benchmark.settings.knobs:
         if name not in settings():
             yield RequestError(
                 f"engine nemo has no setting '{name}': {nearest(name, settings())}",
@@ -286,16 +286,16 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
                 why="it is a field of Megatron-Bridge's configuration",
                 next_command="--engine=bridge, or the setting's name in NeMo",
             )
-    for name in benchmark.overrides:
+    for name in benchmark.settings.overrides:
         if name.startswith("trainer.plugins.fp8") and benchmark.dtype != "fp8":
             yield without_effect(name, benchmark.dtype, "--dtype=fp8")
-    if FP8_RECIPE in benchmark.knobs:
+    if FP8_RECIPE in benchmark.settings.knobs:
         yield from fp8_scaling_refusals(benchmark, FP8_RECIPE)
 
 
 def _on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
-    for name in benchmark.overrides:
-        if name in ON_A_CPU and benchmark.knobs[name] != ON_A_CPU[name]:
+    for name in benchmark.settings.overrides:
+        if name in ON_A_CPU and benchmark.settings.knobs[name] != ON_A_CPU[name]:
             yield RequestError(
                 f"{name} is {text_of(ON_A_CPU[name])} on a CPU",
                 where=f"--set={name}",
@@ -304,7 +304,12 @@ def _on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
             )
     dropout = benchmark.lora is not None and benchmark.lora.dropout > 0
     for asked, what, setting, why in (
-        (RECOMPUTE in benchmark.knobs, "recomputation", RECOMPUTE, "Megatron keeps CUDA's random state for it"),
+        (
+            RECOMPUTE in benchmark.settings.knobs,
+            "recomputation",
+            RECOMPUTE,
+            "Megatron keeps CUDA's random state for it",
+        ),
         (benchmark.parallelism.context > 1, "context parallelism", CONTEXT, "Transformer Engine shares a sequence"),
         (dropout, "dropout", "peft.dropout", "Megatron draws from CUDA's random state"),
     ):
@@ -331,7 +336,7 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
     if benchmark.parallelism.context > 1:
         found["context parallelism"] = f"--set={CONTEXT}=1"
     for name, usual in FALSE_WITHOUT_TRANSFORMER_ENGINE.items():
-        if benchmark.knobs.get(name, usual):
+        if benchmark.settings.knobs.get(name, usual):
             found[f"{name}=true"] = f"--set={name}=false"
     return found
 

@@ -24,11 +24,13 @@ def perf_phase(
     benchmark: Benchmark, command: list[str], environment: Mapping[str, str], mounts: Sequence[str] = ()
 ) -> Phase:
     """A process a GPU, under nsys where the benchmark is recorded. On a CPU each device is a process too."""
-    profiling = benchmark.profiling
+    profiling = benchmark.instruments.profiling
     if profiling is not None:
         report = f"{{phase_dir}}/{report_name(benchmark)}"
         command = under_nsys(profiling, report, command, on_gpu=benchmark.hardware.kind == "gpu")
-    traced = nccl_trace_environment() if benchmark.profile == NCCL else {}  # nothing that a site says undoes them
+    traced = (
+        nccl_trace_environment() if benchmark.instruments.profile == NCCL else {}
+    )  # nothing that a site says undoes them
     return Phase(
         name="perf",
         command=command,

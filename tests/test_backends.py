@@ -24,7 +24,16 @@ from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.model import capacity, flops
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.request.settings import sort_settings
-from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Plan, Recipe, RunRecord, Step, json_text
+from benchmarks.values import (
+    SUBMISSION_ENGINE,
+    Benchmark,
+    Plan,
+    Recipe,
+    RunRecord,
+    Step,
+    changed_benchmark,
+    json_text,
+)
 from launch.environments import venvs
 from tests.benchmarks.conftest import events_of, write_events
 from tests.toy_backend import install, make_environment
@@ -172,7 +181,7 @@ def test_a_size_below_one_is_refused(backend: Backend) -> None:
 def test_adapters_are_said_in_common_words_or_refused(engine: Engine) -> None:
     backend, benchmark = BACKENDS[engine.backend], sound(engine)
     if engine.task == "lora" or benchmark.lora:  # some of MLPerf's benchmarks train adapters
-        assert benchmark.lora == backend.lora(benchmark.knobs)
+        assert benchmark.lora == backend.lora(benchmark.settings.knobs)
         assert benchmark.lora is not None
         assert benchmark.lora.targets
         assert set(benchmark.lora.targets) <= set(flops.ADAPTED_MATRICES)
@@ -231,7 +240,9 @@ def test_a_plan_reads_back_and_names_no_place_of_this_machine(engine: Engine) ->
 @each_engine
 def test_one_phase_writes_the_steps_with_all_devices_and_all_that_was_asked(engine: Engine) -> None:
     benchmark = sound(engine)
-    benchmark = replace(benchmark, environment={**benchmark.environment, "NCCL_DEBUG": "INFO"}, steps=4321)
+    benchmark = changed_benchmark(
+        benchmark, environment={**benchmark.settings.environment, "NCCL_DEBUG": "INFO"}, steps=4321
+    )
     phases = BACKENDS[engine.backend].plan(benchmark).phases
     (measured,) = [phase for phase in phases if phase.writes_steps]
     assert len({phase.name for phase in phases}) == len(phases)
@@ -241,7 +252,7 @@ def test_one_phase_writes_the_steps_with_all_devices_and_all_that_was_asked(engi
     keys = [word.lstrip("-").partition("=")[0] for word in measured.command if "=" in word]
     keys = [key for key in keys if key != "device_name"]  # a device goes by several
     assert len(keys) == len(set(keys))
-    assert benchmark.knobs.keys() <= set(keys)
+    assert benchmark.settings.knobs.keys() <= set(keys)
     assert any(word.endswith("=4321") for word in measured.command)
 
 
@@ -456,7 +467,7 @@ def script(name: str, *flags: str) -> "subprocess.CompletedProcess[str]":
 def test_a_third_backend_resolves_and_plans(toy: Configs) -> None:
     backend = find_backend("toy")
     benchmark = resolve(Request(backend="toy", model="llama2_tiny", gpus=2), toy, backend)
-    assert (benchmark.engine, benchmark.parallelism.data, benchmark.global_batch_size) == ("nap", 2, 4)
+    assert (benchmark.engine, benchmark.parallelism.data, benchmark.batch.global_batch_size) == ("nap", 2, 4)
     (phase,) = backend.plan(benchmark).phases
     assert "nap=0.01" in phase.command
     for settings, said in (

@@ -15,6 +15,7 @@ from benchmarks.compare.runs import Chosen, ComparedRun, Runs
 from benchmarks.compare.values import Caution, Side
 from benchmarks.request.resolve import LISTED
 from benchmarks.text import plural, reasons_text
+from benchmarks.values import benchmark_fields
 
 # What all runs of a side share; else its figures would be those of a mixture.
 OF_THE_WORK = (
@@ -79,7 +80,7 @@ def mixed(runs: Runs) -> list[str]:
     """In what of the work the runs of one side differ."""
     found = []
     for field in OF_THE_WORK:
-        values = [shown(getattr(run.benchmark, field)) for run in runs]
+        values = [shown(benchmark_fields(run.benchmark)[field]) for run in runs]
         if field == "model":
             others = [other_dimensions(runs[0].benchmark.model, run.benchmark.model) for run in runs]
             values = [f"{name} ({other})" if other else name for name, other in zip(values, others, strict=True)]
@@ -90,12 +91,13 @@ def mixed(runs: Runs) -> list[str]:
 
 
 def _unproven_pgle(a: Runs, b: Runs) -> list[str]:
-    if a[0].benchmark.pgle == b[0].benchmark.pgle:
+    if a[0].benchmark.instruments.pgle == b[0].benchmark.instruments.pgle:
         return []
     for run in (*a, *b):
-        if run.benchmark.pgle != "off" and not (run.result.pgle and run.result.pgle.seen.applied):
+        if run.benchmark.instruments.pgle != "off" and not (run.result.pgle and run.result.pgle.seen.applied):
             seen = run.result.pgle.seen.reason if run.result.pgle else "the result does not say that it was"
-            return [f"--pgle={run.benchmark.pgle} of {run.short} was not applied, so it can gain nothing: {seen}"]
+            asked = run.benchmark.instruments.pgle
+            return [f"--pgle={asked} of {run.short} was not applied, so it can gain nothing: {seen}"]
     return []
 
 
@@ -145,13 +147,14 @@ def interleaved(a: Runs, b: Runs) -> bool:
 def interleaving_command(a: Runs, b: Runs) -> str | None:
     """The sweep that runs both sides in turns; None: they differ in something that no list of run.py can name."""
     one, other = (runs[0].benchmark for runs in (a, b))
-    values = {name: list(dict.fromkeys(shown(getattr(side, name)) for side in (one, other))) for name in LISTED}
+    fields = [benchmark_fields(side) for side in (one, other)]
+    values = {name: list(dict.fromkeys(shown(side[name]) for side in fields)) for name in LISTED}
     values = {name: found for name, found in values.items() if len(found) > 1 or name in ("backend", "model")}
     if all(len(found) == 1 for found in values.values()):
         return None
     words = [f"--{name}={','.join(found)}" for name, found in values.items()]
     words += [f"--steps={one.steps}"] if one.steps == other.steps else []
-    same = {name: text for name, text in one.overrides.items() if other.overrides.get(name) == text}
+    same = {name: text for name, text in one.settings.overrides.items() if other.settings.overrides.get(name) == text}
     words += [f"--set={name}={text}" for name, text in same.items()]
     return f"python launch/run.py {shlex.join(words)} --repeats={FEWEST_RUNS}"
 

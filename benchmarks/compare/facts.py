@@ -14,6 +14,7 @@ from benchmarks.compare.metrics import NO_DIMENSIONS
 from benchmarks.compare.runs import ComparedRun
 from benchmarks.telemetry.gpu import GpuTelemetry
 from benchmarks.telemetry.samples import NodeFacts
+from benchmarks.values import benchmark_fields
 
 Facts = dict[str, dict[str, str]]  # kind -> name -> value
 SHOWN_DIGEST = 12  # digits
@@ -49,7 +50,7 @@ def facts_of(run: ComparedRun) -> Facts:
     found: dict[str, dict[str, str] | None] = {
         "slowdown": {"inject_slowdown": f"{run.result.slowed_by:.0%}"},
         "request": _request(run),
-        "setting": _texts(benchmark.knobs),
+        "setting": _texts(benchmark.settings.knobs),
         "profile for PGLE": _pgle(run),
         "XLA flag": _xla_flags(run, worker),
         "version": _known({**_texts(worker.get("versions")), **drivers}),
@@ -92,10 +93,10 @@ def load_per_processor(run: ComparedRun) -> float | None:
 
 
 def _request(run: ComparedRun) -> dict[str, str]:
-    model = run.benchmark.model
+    model, asked = run.benchmark.model, benchmark_fields(run.benchmark)
     dimensions = [name for name in model.__struct_fields__ if name not in NO_DIMENSIONS]
     return {
-        **{name.replace("_", " "): shown(getattr(run.benchmark, name)) for name in REQUESTED},
+        **{name.replace("_", " "): shown(asked[name]) for name in REQUESTED},
         **{f"model {name.replace('_', ' ')}": str(getattr(model, name)) for name in dimensions},
         "site": run.benchmark.site.name,
     }
@@ -103,7 +104,7 @@ def _request(run: ComparedRun) -> dict[str, str]:
 
 def _pgle(run: ComparedRun) -> dict[str, str]:
     seen = run.result.pgle.seen if run.result.pgle else None
-    found = {"key": run.benchmark.pgle_profile} if run.benchmark.pgle_profile else {}
+    found = {"key": run.benchmark.instruments.pgle_profile} if run.benchmark.instruments.pgle_profile else {}
     if seen is not None:
         found["applied"] = "yes" if seen.applied else "no"
         if seen.profile is not None:
@@ -123,7 +124,7 @@ def _xla_flags(run: ComparedRun, worker: Mapping[str, Any]) -> dict[str, str] | 
     variables = run.measured.environment if run.measured else {}
     texts = [*(variables.get(name, "") for name in FLAG_VARIABLES), str(worker.get("xla_flags") or "")]
     flags = _named_words(" ".join(texts).split())
-    return {**run.benchmark.xla_flags, **{name.lstrip("-"): value for name, value in flags.items()}}
+    return {**run.benchmark.settings.xla_flags, **{name.lstrip("-"): value for name, value in flags.items()}}
 
 
 def _environment(run: ComparedRun) -> dict[str, str] | None:

@@ -32,7 +32,7 @@ class ComparedMetric(NamedTuple):
 def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
     """Every metric of these two sides, in the order in which they are shown."""
     work = _other_work(a[0], b[0])
-    other_batch = _unequal("global batch", *(run.benchmark.global_batch_size for run in (a[0], b[0])))
+    other_batch = _unequal("global batch", *(run.benchmark.batch.global_batch_size for run in (a[0], b[0])))
     batch = f"they differ in {other_batch}" if other_batch else None
     step = f"{batch}: a step holds more tokens on one side; see tokens/s" if batch else None
     ends = sorted({run.benchmark.steps for run in (*a, *b)})

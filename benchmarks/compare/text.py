@@ -196,8 +196,8 @@ WORDS: dict[str, Callable[[Benchmark], str]] = {
     "model": lambda benchmark: benchmark.model.name,
     "task": lambda benchmark: benchmark.task,
     "dtype": lambda benchmark: benchmark.dtype,
-    "PGLE": lambda benchmark: f"pgle={benchmark.pgle}",
-    "slowdown": lambda benchmark: f"slowed by {benchmark.inject_slowdown:.0%}",
+    "PGLE": lambda benchmark: f"pgle={benchmark.instruments.pgle}",
+    "slowdown": lambda benchmark: f"slowed by {benchmark.instruments.inject_slowdown:.0%}",
     "devices": _devices,
 }
 

@@ -92,7 +92,7 @@ def step_scalars(benchmark: Benchmark) -> StepScalars:
 
 
 def place_of(benchmark: Benchmark) -> str:
-    if benchmark.inject_slowdown and benchmark.profile == "none":
+    if benchmark.instruments.inject_slowdown and benchmark.instruments.profile == "none":
         return SLOWED
     return PROFILED if not_comparable(benchmark) else PERF
 

@@ -91,7 +91,7 @@ def of_memory(benchmark: Benchmark, configs: Configs, backend: Backend) -> Reque
     if usable is None or needed <= usable:
         return None
     # The global batch gives way to what fits.
-    kept = {name: text for name, text in benchmark.overrides.items() if name != "global_batch_size"}
+    kept = {name: text for name, text in benchmark.settings.overrides.items() if name != "global_batch_size"}
     asked = request_of(benchmark, kept)
 
     def first_that_fits(requests: Mapping[str, Request]) -> list[str]:
@@ -109,8 +109,8 @@ def of_memory(benchmark: Benchmark, configs: Configs, backend: Backend) -> Reque
     settings = {name: text for name, text in asked.settings.items() if name not in backend.layout_settings}
     ways = [
         *first_that_fits(
-            smaller("micro_batch_size", benchmark.micro_batch_size, 1)
-            | smaller("sequence_length", benchmark.sequence_length, SHORTEST_SEQUENCE)
+            smaller("micro_batch_size", benchmark.batch.micro_batch_size, 1)
+            | smaller("sequence_length", benchmark.batch.sequence_length, SHORTEST_SEQUENCE)
         ),
         *first_that_fits(
             {f"--gpus={gpus}": msgspec.structs.replace(asked, gpus=gpus, settings=settings) for gpus in more}

@@ -174,7 +174,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
         pgle=pgle,
         not_comparable=not_comparable(benchmark),
         hfu=figures.hfu,
-        slowed_by=benchmark.inject_slowdown,
+        slowed_by=benchmark.instruments.inject_slowdown,
         mlperf=record.mlperf,
     )
     result = _with_machines(result, benchmark, record, evidence.sampled, marked)
@@ -218,17 +218,17 @@ def _with_machines(
 
 def not_comparable(benchmark: Benchmark) -> list[str]:
     """A profiler takes time from the steps, also from those it does not record."""
-    if benchmark.profile == "none":
+    if benchmark.instruments.profile == "none":
         return []
-    return [f"profiled (--profile={benchmark.profile}): recording changes what it measures"]
+    return [f"profiled (--profile={benchmark.instruments.profile}): recording changes what it measures"]
 
 
 def _pgle(benchmark: Benchmark, record: RunRecord, failures: Sequence[str]) -> Pgle | None:
-    if benchmark.pgle == "off":
+    if benchmark.instruments.pgle == "off":
         return None
     why = f"the run failed: {failures[0]}" if failures else "the run left nothing that would show it"
     unseen = PgleSeen(applied=False, reason=why)
-    return Pgle(way=benchmark.pgle, seen=record.pgle or unseen)
+    return Pgle(way=benchmark.instruments.pgle, seen=record.pgle or unseen)
 
 
 def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> list[str]:
@@ -253,7 +253,7 @@ def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:
 
 
 def _slowed(benchmark: Benchmark) -> list[str]:
-    slowed = benchmark.inject_slowdown
+    slowed = benchmark.instruments.inject_slowdown
     return [f"slowed on purpose: every step by {slowed:.0%} (--inject_slowdown={slowed:g})"] if slowed else []
 
 

@@ -64,8 +64,8 @@ def workload_of(benchmark: Benchmark, recompute: Recompute | None = None) -> Wor
         task=benchmark.trains,
         dtype=benchmark.dtype,
         gpus=benchmark.gpus,
-        sequence_length=benchmark.sequence_length,
-        global_batch_size=benchmark.global_batch_size,
+        sequence_length=benchmark.batch.sequence_length,
+        global_batch_size=benchmark.batch.global_batch_size,
         measured_peaks=benchmark.measured_peaks,
         recompute=recompute,
     )

@@ -134,16 +134,16 @@ def variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
     sizes = {
         "DGXNNODES": benchmark.nodes,
         "DGXNGPU": benchmark.gpus // benchmark.nodes,
-        knobs.micro_batch: benchmark.micro_batch_size,
-        knobs.minibatch: benchmark.micro_batch_size * benchmark.gradient_accumulation,
-        knobs.global_batch: benchmark.global_batch_size,
+        knobs.micro_batch: benchmark.batch.micro_batch_size,
+        knobs.minibatch: benchmark.batch.micro_batch_size * benchmark.batch.gradient_accumulation,
+        knobs.global_batch: benchmark.batch.global_batch_size,
         knobs.max_steps: benchmark.steps,
     }
     return {
         **submission.variables,
-        **{name: _text(value, types[name]) for name, value in benchmark.knobs.items() if name in types},
+        **{name: _text(value, types[name]) for name, value in benchmark.settings.knobs.items() if name in types},
         **{name: str(size) for name, size in sizes.items() if name is not None},
-        **benchmark.environment,
+        **benchmark.settings.environment,
     }
 
 

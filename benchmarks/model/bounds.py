@@ -114,7 +114,7 @@ def _computed_twice(benchmark: Benchmark, storage: Storage) -> list[str]:
     if again is None:
         return []
     where = "" if again.layers in (None, benchmark.model.layers) else f" of {again.layers} layers"
-    return [name + where for name in recomputed_by_part(benchmark.model, benchmark.sequence_length, again)]
+    return [name + where for name in recomputed_by_part(benchmark.model, benchmark.batch.sequence_length, again)]
 
 
 def _total(seconds: Sequence[float | None]) -> float | None:
@@ -136,14 +136,14 @@ def _work(benchmark: Benchmark, storage: Storage) -> Iterator[_Work]:
     yield _Work("linear", weights * in_layers, linear, f"{passes} x weights of the layers x tokens")
     # Plain attention computes the half of the square that the mask throws away, too.
     square, words = (1.0, "the whole square") if storage.writes_attention_scores else (0.5, "causal")
-    core = square * attention_core_flops_per_token(model, benchmark.sequence_length)
+    core = square * attention_core_flops_per_token(model, benchmark.batch.sequence_length)
     yield _Work("attention", core * in_layers, other, f"{12 * square:g} L a d s x tokens, {words}")
     head = passes * embedding_parameters(model) * tokens_per_step(benchmark) / share.tensor
     yield _Work("head", head, other, f"{passes} V h x tokens, whole on one stage", bubbles=False)
     if storage.recompute is None:
         return
     convention = "recipe" if storage.writes_attention_scores else "causal"
-    again = recomputed_by_part(model, benchmark.sequence_length, storage.recompute, convention)
+    again = recomputed_by_part(model, benchmark.batch.sequence_length, storage.recompute, convention)
     core_again = again.pop(ATTENTION_CORE, 0.0)
     if again:
         words = f"{FORWARD} x weights of {', '.join(again)} x tokens"
@@ -184,7 +184,7 @@ def _bubble(benchmark: Benchmark, storage: Storage, layers: float | None) -> lis
     share = benchmark.parallelism
     if share.pipeline == 1:
         return []
-    batches = benchmark.gradient_accumulation
+    batches = benchmark.batch.gradient_accumulation
     formula = f"({share.pipeline} - 1) / ({share.virtual_pipeline} x {batches}) of the layers"
     if layers is None:
         return [_unknown("bubble", formula, "it is a share of the matmuls, which are not known")]

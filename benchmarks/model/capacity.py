@@ -114,7 +114,7 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
 
 def _accumulated_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """The sums over micro-steps, beside the gradients of the one at work."""
-    several = benchmark.gradient_accumulation > 1
+    several = benchmark.batch.gradient_accumulation > 1
     return storage.gradient_bytes * trained_parameters(benchmark, storage) if several else 0.0
 
 
@@ -207,7 +207,7 @@ def passes_under_way(benchmark: Benchmark) -> float:
     One for each stage, as far as a step has so many. With interleaved stages, part of a further one for each other
     stage (Narayanan et al. 2021).
     """
-    share, micro_batches = benchmark.parallelism, benchmark.gradient_accumulation
+    share, micro_batches = benchmark.parallelism, benchmark.batch.gradient_accumulation
     extra = (share.pipeline - 1) / share.virtual_pipeline if share.virtual_pipeline > 1 else 0.0
     return min(share.pipeline + extra, micro_batches) / share.pipeline
 
@@ -265,7 +265,7 @@ def activation_widths(model: Model) -> dict[str, int]:
 def attention_score_bytes(benchmark: Benchmark) -> float:
     """One layer's scores, where attention writes them out."""
     heads = benchmark.model.attention_heads / benchmark.parallelism.tensor
-    scores = heads * tokens_per_device(benchmark) * benchmark.sequence_length
+    scores = heads * tokens_per_device(benchmark) * benchmark.batch.sequence_length
     return SCORE_COPIES * FLOAT32_BYTES * scores
 
 
@@ -279,9 +279,9 @@ def tokens_per_device(benchmark: Benchmark) -> float:
     From the global batch, because frameworks differ in what a device's own batch counts.
     """
     parallelism = benchmark.parallelism
-    sequences = benchmark.global_batch_size / benchmark.gradient_accumulation
+    sequences = benchmark.batch.global_batch_size / benchmark.batch.gradient_accumulation
     sequences_of_a_group = sequences / (parallelism.data * parallelism.fsdp)
-    return sequences_of_a_group * benchmark.sequence_length / parallelism.context
+    return sequences_of_a_group * benchmark.batch.sequence_length / parallelism.context
 
 
 def compute_bytes(benchmark: Benchmark) -> int:

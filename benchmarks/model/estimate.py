@@ -19,7 +19,7 @@ from benchmarks.model.bounds import Bound, bound
 from benchmarks.model.flops import parameter_count
 from benchmarks.model.published_rows import Reference, read_references
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Model, Parallelism, Recipe, Value
+from benchmarks.values import Batch, Benchmark, Model, Parallelism, Recipe, Value, changed_benchmark
 
 FILE = "estimate_errors.yml"
 SCALE, SERIES, MODEL, GPU, FRAMEWORK, PRECISION = "scale", "series", "model", "GPU", "framework", "precision"
@@ -128,7 +128,7 @@ def _error_of(kinds: Sequence[str], errors: Sequence[EstimateError]) -> Estimate
 def _other_settings(asked: Benchmark) -> set[str]:
     """Settings that make another program than the recipe's; layout and batch are compared as such."""
     needed = SETTINGS.get((asked.engine, asked.task), {})
-    return set(asked.overrides) - {*BATCH, *needed, *find_backend(asked.backend).layout_settings}
+    return set(asked.settings.overrides) - {*BATCH, *needed, *find_backend(asked.backend).layout_settings}
 
 
 # --- the nearest row ----------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def _traits(asked: Benchmark) -> Traits:
         f"{asked.engine} {asked.task}",
         asked.hardware.name,
         _size(asked.model),
-        _series(asked, asked.parallelism, asked.gpus),
+        _series(asked.batch, asked.parallelism, asked.gpus),
     )
 
 
@@ -174,12 +174,11 @@ def _size(model: Model) -> str:
     return model.name if model.uncounted else f"{parameter_count(model) / 1e9:.1f}B"
 
 
-def _series(one: Benchmark | Reference, share: Parallelism, gpus: int) -> str:
+def _series(batch: Batch | Reference, share: Parallelism, gpus: int) -> str:
     """The number of replicas, and whether they share their weights, grows with the scale."""
     layout = msgspec.structs.replace(share, data=1, fsdp=1).short().removesuffix(" DP1")
-    return (
-        f"{layout} MBS{one.micro_batch_size} {one.sequence_length} x {one.global_batch_size / gpus:.6g} tokens a GPU"
-    )
+    a_gpu = batch.global_batch_size / gpus
+    return f"{layout} MBS{batch.micro_batch_size} {batch.sequence_length} x {a_gpu:.6g} tokens a GPU"
 
 
 def _version(row: Reference) -> tuple[tuple[int, ...], bool]:
@@ -199,7 +198,7 @@ def as_benchmark(row: Reference, configs: Configs, backend: Backend) -> Benchmar
     """
     model, hardware = configs.model(row.model), configs.hardware(row.hardware)
     benchmark = resolve(_request(row, configs), configs, backend)
-    return msgspec.structs.replace(
+    return changed_benchmark(
         benchmark,
         model=model,
         hardware=hardware,

@@ -128,8 +128,8 @@ def plan_report(
         benchmark=Planned(
             **name_words(benchmark),
             parallelism=benchmark.parallelism,
-            micro_batch_size=benchmark.micro_batch_size,
-            gradient_accumulation=benchmark.gradient_accumulation,
+            micro_batch_size=benchmark.batch.micro_batch_size,
+            gradient_accumulation=benchmark.batch.gradient_accumulation,
             recipe=benchmark.recipe.name,
         ),
         scaling=scaling(
@@ -191,7 +191,7 @@ def scaling(
                 gpus=gpus,
                 layout=benchmark.parallelism.short(),
                 of_recipe=benchmark.recipe.global_batch_size is not None,
-                global_batch_size=benchmark.global_batch_size,
+                global_batch_size=benchmark.batch.global_batch_size,
                 fits=found.memory.fits,
                 bound_seconds=found.bound.seconds,
                 estimate_seconds=found.estimate.seconds,

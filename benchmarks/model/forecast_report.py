@@ -38,9 +38,9 @@ def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
 
 def _what(benchmark: Benchmark, other_recipes: Sequence[str]) -> Rows:
     share = benchmark.parallelism.short()
-    batch = f"MBS{benchmark.micro_batch_size} GBS{benchmark.global_batch_size} GA{benchmark.gradient_accumulation}"
+    batch = benchmark.batch.short()
     return [
-        ("layout", f"{share} {batch}, {benchmark.sequence_length} tokens a sequence"),
+        ("layout", f"{share} {batch}, {benchmark.batch.sequence_length} tokens a sequence"),
         ("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})"),
         *([("others", f"{', '.join(other_recipes)}: --recipe")] if other_recipes else []),
     ]
@@ -166,7 +166,7 @@ def _spread(hours: float, error: EstimateError | None) -> str:
 
 def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]:
     counted = f"{ranking.tried} tried, {ranking.refused} refused, {ranking.too_large} too large"
-    lines = [f"layouts by {ranking.by}, of the same global batch {benchmark.global_batch_size} ({counted})"]
+    lines = [f"layouts by {ranking.by}, of the same global batch {benchmark.batch.global_batch_size} ({counted})"]
     if not ranking.layouts:
         return [*lines, "  none fits: more GPUs (--gpus), or a smaller batch (--set=global_batch_size)"]
     if ranking.by == "bound":

@@ -16,7 +16,7 @@ from benchmarks.model.bounds import bound
 from benchmarks.model.capacity import fits, total_bytes
 from benchmarks.model.estimate import BATCH
 from benchmarks.request.resolve import NoLayoutError, Request, resolve
-from benchmarks.values import Benchmark, Parallelism, Value
+from benchmarks.values import Benchmark, Parallelism, Value, changed_benchmark
 
 MICRO_BATCHES = (1, 2, 4)
 CLOSE = 0.1  # bounds that differ by less are ranked by traffic; chosen on the published layouts
@@ -78,13 +78,13 @@ def rank(request: Request, configs: Configs, backend: Backend) -> Ranking:
                 rank=number,
                 layout=benchmark.parallelism.short(),
                 parallelism=benchmark.parallelism,
-                micro_batch_size=benchmark.micro_batch_size,
-                gradient_accumulation=benchmark.gradient_accumulation,
+                micro_batch_size=benchmark.batch.micro_batch_size,
+                gradient_accumulation=benchmark.batch.gradient_accumulation,
                 bytes_needed=needed,
                 bound_seconds=least.seconds,
                 really_seconds=least.really_seconds,
                 traffic_seconds=least.traffic_seconds(),
-                settings=benchmark.overrides,
+                settings=benchmark.settings.overrides,
             )
             for number, (_, benchmark, least, needed) in enumerate(found, start=1)
         ],
@@ -94,9 +94,9 @@ def rank(request: Request, configs: Configs, backend: Backend) -> Ranking:
     )
 
 
-def alike(one: Benchmark | RankedLayout, other: Benchmark) -> bool:
+def alike(one: RankedLayout, other: Benchmark) -> bool:
     """The same layout, worked through in the same steps."""
-    return (one.parallelism, one.micro_batch_size) == (other.parallelism, other.micro_batch_size)
+    return (one.parallelism, one.micro_batch_size) == (other.parallelism, other.batch.micro_batch_size)
 
 
 def _rounded(seconds: float) -> float:
@@ -113,7 +113,9 @@ def layouts(
     for share in shares(asked, asked.gpus):
         settings = backend.layout_settings_for(asked.engine, share, asked.gpus, asked.hardware)
         for micro in micro_batches(asked, share) if settings is not None else ():
-            typed = settings_of(request, asked.global_batch_size, {**(settings or {}), "micro_batch_size": micro})
+            typed = settings_of(
+                request, asked.batch.global_batch_size, {**(settings or {}), "micro_batch_size": micro}
+            )
             try:
                 benchmark = resolve(msgspec.structs.replace(request, settings=typed), configs, backend)
             except RequestError as error:
@@ -135,7 +137,7 @@ def shares(asked: Benchmark, gpus: int) -> Iterator[Parallelism]:
             if model.layers % pipeline:
                 continue
             for context in _divisors(gpus // tensor // pipeline):
-                if asked.sequence_length % context:
+                if asked.batch.sequence_length % context:
                     continue
                 replicas = gpus // tensor // pipeline // context
                 for data in _divisors(replicas):
@@ -156,11 +158,11 @@ def _divisors(number: int) -> list[int]:
 
 def micro_batches(asked: Benchmark, share: Parallelism) -> list[int]:
     """Batches of a micro-step that divide what a replica gets of the global batch."""
-    sequences, rest = divmod(asked.global_batch_size, share.data * share.fsdp)
+    sequences, rest = divmod(asked.batch.global_batch_size, share.data * share.fsdp)
     if rest:
         return []
-    wanted = {asked.micro_batch_size, *MICRO_BATCHES}
-    if asked.gradient_accumulation == 1:
+    wanted = {asked.batch.micro_batch_size, *MICRO_BATCHES}
+    if asked.batch.gradient_accumulation == 1:
         wanted.add(sequences)  # as the request has it: a whole batch at once
     return sorted(micro for micro in wanted if sequences % micro == 0)
 
@@ -192,8 +194,8 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
     settings = {name: text for name, text in request.settings.items() if name != "global_batch_size"}
     near = resolve(msgspec.structs.replace(request, gpus=scale, nodes=None, settings=settings), configs, backend)
     typed = request.settings.get("global_batch_size")
-    batch = int(typed) if typed else max(1, round(near.global_batch_size * gpus / scale))
-    like = msgspec.structs.replace(near, gpus=gpus, global_batch_size=batch)
+    batch = int(typed) if typed else max(1, round(near.batch.global_batch_size * gpus / scale))
+    like = changed_benchmark(near, gpus=gpus, global_batch_size=batch)
     request = msgspec.structs.replace(request, gpus=gpus)
     tried = list(layouts(request, like, configs, backend))
     ordered = sorted((one for one in tried if isinstance(one, Benchmark)), key=lambda one: _unlike(one, like))
@@ -210,7 +212,7 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
             next_command="--gpus with whole nodes, and a number that the model's sizes divide by",
         ) from missing
     chosen = next((one for one in found if fits(one, backend.storage(one))), found[0])
-    return msgspec.structs.replace(request, settings=chosen.overrides)
+    return msgspec.structs.replace(request, settings=chosen.settings.overrides)
 
 
 def _unlike(one: Benchmark, like: Benchmark) -> tuple[float, ...]:
@@ -221,5 +223,5 @@ def _unlike(one: Benchmark, like: Benchmark) -> tuple[float, ...]:
     ]
     apart = sum(max(mine, theirs) / min(mine, theirs) for mine, theirs in inner)
     replicas = share.data if other.fsdp > 1 else share.fsdp
-    micro = one.micro_batch_size != like.micro_batch_size
-    return sum(mine != theirs for mine, theirs in inner), apart, replicas, micro, one.micro_batch_size
+    micro = one.batch.micro_batch_size != like.batch.micro_batch_size
+    return sum(mine != theirs for mine, theirs in inner), apart, replicas, micro, one.batch.micro_batch_size

@@ -30,7 +30,7 @@ def _runs_in(benchmark: Benchmark, plan: Plan) -> str:
     """The image, else the Python that the site names, else Stepmark's own environment."""
     pythons = benchmark.site.python
     python = pythons.get(benchmark.engine) if isinstance(pythons, dict) else pythons
-    return benchmark.image or python or plan.environment_name
+    return benchmark.settings.image or python or plan.environment_name
 
 
 def _notes(plan: Plan) -> Rows:
@@ -71,20 +71,17 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
             f"{b.gpus} x {b.hardware.name} ({b.hardware.title}) on {plural(b.nodes, 'node')}; site {b.site.name}",
         ),
         ("layout", layout_text(b.parallelism)),
-        (
-            "in short",
-            f"{b.parallelism.short()} MBS{b.micro_batch_size} GBS{b.global_batch_size} GA{b.gradient_accumulation}",
-        ),
+        ("in short", f"{b.parallelism.short()} {b.batch.short()}"),
         *_lora_rows(b),
         (
             "batch",
-            f"{b.global_batch_size} sequences of {b.sequence_length} tokens "
-            f"({b.micro_batch_size} a device group x {b.gradient_accumulation} accumulation); "
+            f"{b.batch.global_batch_size} sequences of {b.batch.sequence_length} tokens "
+            f"({b.batch.micro_batch_size} a device group x {b.batch.gradient_accumulation} accumulation); "
             f"{b.tokens_per_step:,} tokens a step; data {b.data}",
         ),
         ("steps", f"{b.steps}; window {b.window}: {describe_rule(b.window)}"),
         ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *b.departures()])),
-        ("overrides", ", ".join(f"{k}={v}" for k, v in b.overrides.items()) or "none"),
+        ("overrides", ", ".join(f"{k}={v}" for k, v in b.settings.overrides.items()) or "none"),
     ]
 
 
@@ -106,7 +103,7 @@ def flops_rows(benchmark: Benchmark) -> Rows:
         rows.append(
             (
                 convention,
-                f"{step / benchmark.global_batch_size:.5g} a sequence, "
+                f"{step / benchmark.batch.global_batch_size:.5g} a sequence, "
                 f"{step / benchmark.tokens_per_step:.5g} a token, "
                 f"{step / benchmark.gpus:.4g} a device and step",
             )
@@ -115,7 +112,7 @@ def flops_rows(benchmark: Benchmark) -> Rows:
 
 
 def _flops_per_token(benchmark: Benchmark, convention: str) -> float:
-    return flops.flops_per_token(benchmark.model, benchmark.sequence_length, convention)
+    return flops.flops_per_token(benchmark.model, benchmark.batch.sequence_length, convention)
 
 
 def _stated_rows(benchmark: Benchmark) -> Rows:
@@ -124,7 +121,7 @@ def _stated_rows(benchmark: Benchmark) -> Rows:
     if stated is None:
         return []
     first = flops.conventions_for(benchmark.trains)[0]
-    counted = benchmark.sequence_length * _flops_per_token(benchmark, first)
+    counted = benchmark.batch.sequence_length * _flops_per_token(benchmark, first)
     return [("stated", f"{stated:.5g} a sequence by the recipe's source ({stated / counted - 1:+.2%} of {first})")]
 
 
@@ -133,8 +130,8 @@ def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
     if recompute is None:
         return [("recomputed", "unknown: the backend does not say what it computes twice")]
     first = ledger.hardware_conventions(benchmark.trains)[0]
-    work = (benchmark.model, benchmark.sequence_length, recompute, first)
-    length = benchmark.sequence_length
+    work = (benchmark.model, benchmark.batch.sequence_length, recompute, first)
+    length = benchmark.batch.sequence_length
     parts = [f"{cost * length:.5g} {part}" for part, cost in ledger.recomputed_by_part(*work).items()]
     if not parts:
         return [("recomputed", "nothing: HFU is MFU")]

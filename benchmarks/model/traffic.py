@@ -98,7 +98,7 @@ def _fsdp(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
         return
     held = parameter_count(benchmark.model) / (share.tensor * share.pipeline)
     trained = trainable_parameter_count(benchmark.model, benchmark.lora) / (share.tensor * share.pipeline)
-    passes = 2 * benchmark.gradient_accumulation
+    passes = 2 * benchmark.batch.gradient_accumulation
     each = compute_bytes(benchmark)
     small = storage.matrix_bytes or each
     matrices = benchmark.model.layers * layer_matmul_weights(benchmark.model) / (share.tensor * share.pipeline)
@@ -179,7 +179,7 @@ def _data(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
 
 def tokens_per_step(benchmark: Benchmark) -> float:
     """Tokens of a whole step that pass through one device."""
-    return tokens_per_device(benchmark) * benchmark.gradient_accumulation
+    return tokens_per_device(benchmark) * benchmark.batch.gradient_accumulation
 
 
 def _activation_bytes(benchmark: Benchmark) -> float:

@@ -123,7 +123,7 @@ def described(benchmark: Benchmark) -> str:
     return (
         f"{benchmark.backend} ({benchmark.engine}) on {benchmark.gpus} x {benchmark.hardware.title}{nodes} · "
         f"{layout_text(benchmark.parallelism)} · "
-        f"{benchmark.global_batch_size} sequences of {benchmark.sequence_length} tokens per step"
+        f"{benchmark.batch.global_batch_size} sequences of {benchmark.batch.sequence_length} tokens per step"
     )
 
 

@@ -33,7 +33,11 @@ def slowdown_option(benchmark: Benchmark) -> list[str]:
 
     How a worker slows its steps is in worker_kit.py.
     """
-    return [f"--inject_slowdown={benchmark.inject_slowdown:g}"] if benchmark.inject_slowdown else []
+    return (
+        [f"--inject_slowdown={benchmark.instruments.inject_slowdown:g}"]
+        if benchmark.instruments.inject_slowdown
+        else []
+    )
 
 
 # --- refusals -----------------------------------------------------------------------------------------
@@ -50,7 +54,7 @@ def model_without_settings(benchmark: Benchmark, setting: str = "") -> Iterator[
 def unknown_values(benchmark: Benchmark, choices: Mapping[str, Iterable[str]]) -> Iterator[RequestError]:
     """Texts of which the framework knows only some: a job would end over another after it has started."""
     for name, known in choices.items():
-        value = benchmark.knobs.get(name)
+        value = benchmark.settings.knobs.get(name)
         if value is not None and str(value) not in known:
             why = f"known: {', '.join(filter(None, known))}"
             yield RequestError(f"{name}={value}: {nearest(str(value), known)}", where=f"--set={name}", why=why)

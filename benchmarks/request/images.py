@@ -86,9 +86,9 @@ def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
     site = benchmark.site
     if site.runtime != "container":
         return None
-    if not benchmark.image:
+    if not benchmark.settings.image:
         raise none_known(benchmark.engine, own, benchmark.hardware, site)
-    return file_of(benchmark.image, site)
+    return file_of(benchmark.settings.image, site)
 
 
 def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> RequestError:

@@ -103,16 +103,17 @@ LEFT_BY = {"nsys": "*.nsys-rep", "xplane": "*.xplane.pb", "nccl": "nccl-*.log"}
 
 def not_recorded(benchmark: Benchmark, measured: Phase, phase_dir: Path) -> list[str]:
     """Why a run that was to be profiled is none: a profiler that never began says nothing, and the run goes on."""
-    pattern = LEFT_BY.get(benchmark.profile)
+    kind, profiling = benchmark.instruments.profile, benchmark.instruments.profiling
+    pattern = LEFT_BY.get(kind)
     if pattern is None:
         return []
     found = [path for path in phase_dir.rglob(pattern) if path.is_file() and path.stat().st_size]
-    ranks = benchmark.profiling.ranks if benchmark.profiling else []
-    wanted = sum(rank < measured.tasks for rank in ranks) if benchmark.profile == "nsys" else 1
+    ranks = profiling.ranks if profiling else []
+    wanted = sum(rank < measured.tasks for rank in ranks) if kind == "nsys" else 1
     if len(found) >= wanted:
         return []
     return [
-        f"--profile={benchmark.profile}: {len(found)} of {wanted} {pattern} in {phase_dir.name}: the profiler did "
+        f"--profile={kind}: {len(found)} of {wanted} {pattern} in {phase_dir.name}: the profiler did "
         "not record what it was to; the log of such a rank says why"
     ]
 

@@ -43,15 +43,21 @@ def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterat
 
 
 def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
-    if "," in benchmark.profile:
+    profile = benchmark.instruments.profile
+    if "," in profile:
         raise RequestError(
-            f"--profile={benchmark.profile}: profilers exclude each other",
+            f"--profile={profile}: profilers exclude each other",
             where="--profile",
-            next_command=f"--profile={benchmark.profile.partition(',')[0]}, and a second run for the other",
+            next_command=f"--profile={profile.partition(',')[0]}, and a second run for the other",
         )
     for flag, value, off, known in (
-        ("pgle", benchmark.pgle, "off", backend.pgle_ways if isinstance(backend, GuidedByProfiles) else ()),
-        ("profile", benchmark.profile, "none", backend.profiles if isinstance(backend, Profiles) else ()),
+        (
+            "pgle",
+            benchmark.instruments.pgle,
+            "off",
+            backend.pgle_ways if isinstance(backend, GuidedByProfiles) else (),
+        ),
+        ("profile", benchmark.instruments.profile, "none", backend.profiles if isinstance(backend, Profiles) else ()),
     ):
         if value not in (off, *known):
             raise UnknownName(
@@ -63,7 +69,7 @@ def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
                 why=f"it has: {', '.join([off, *sorted(known)])}",
                 next_command=f"--{flag}={off}",
             )
-    if benchmark.profile == "nccl" and benchmark.hardware.kind != "gpu":
+    if benchmark.instruments.profile == "nccl" and benchmark.hardware.kind != "gpu":
         what, cure = f"{benchmark.hardware.title} has no NCCL to trace", "--profile=none, or a GPU by --hardware"
         raise RequestError(what, where="--profile=nccl", next_command=cure)
 
@@ -89,7 +95,7 @@ def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
     layout, model = benchmark.parallelism, benchmark.model
     if layout.devices != benchmark.gpus:
         words = " x ".join(f"{size} {word}" for word, size in layout.words())
-        axes = " ".join(f"--set={k}={v}" for k, v in benchmark.knobs.items() if k in backend.layout_settings)
+        axes = " ".join(f"--set={k}={v}" for k, v in benchmark.settings.knobs.items() if k in backend.layout_settings)
         raise OtherGpus(
             f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
             where="--gpus and --set",
@@ -105,7 +111,7 @@ def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
         ("ffn size", model.ffn_hidden_size, "tensor", layout.tensor),
         ("hidden size", model.hidden_size, "fsdp x tensor", layout.fsdp * layout.tensor),
         ("layers", model.layers, "pipeline x virtual pipeline", stages),
-        ("sequence length", benchmark.sequence_length, "context", layout.context),
+        ("sequence length", benchmark.batch.sequence_length, "context", layout.context),
     ]
     for what, size, axis, share in divisions:
         if size % share:
@@ -115,9 +121,10 @@ def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
                 why="each device must get the same share",
                 next_command=f"a layout whose {axis} divides {size}",
             )
-    if benchmark.sequence_length > model.max_sequence_length:
+    length = benchmark.batch.sequence_length
+    if length > model.max_sequence_length:
         raise RequestError(
-            f"sequence length {benchmark.sequence_length} is over the {model.max_sequence_length} of {model.name}",
+            f"sequence length {length} is over the {model.max_sequence_length} of {model.name}",
             where="--set=sequence_length",
             next_command=f"--set=sequence_length={model.max_sequence_length}",
         )
@@ -125,10 +132,10 @@ def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
 
 def _refuse_slowdown(benchmark: Benchmark, backend: Backend) -> None:
     """After all other refusals: it asks the backend for its plan."""
-    if not benchmark.inject_slowdown:
+    if not benchmark.instruments.inject_slowdown:
         return
-    asked, leave_out = f"--inject_slowdown={benchmark.inject_slowdown:g}", "leave --inject_slowdown out"
-    if not 0 <= benchmark.inject_slowdown <= MOST_SLOWED:  # nor is what is no number
+    asked, leave_out = f"--inject_slowdown={benchmark.instruments.inject_slowdown:g}", "leave --inject_slowdown out"
+    if not 0 <= benchmark.instruments.inject_slowdown <= MOST_SLOWED:  # nor is what is no number
         why = "it is the part of its own time by which every step is made longer: 0.5 for half as much again"
         raise RequestError(
             f"{asked}: it must be from 0 to {MOST_SLOWED:g}",
@@ -137,8 +144,8 @@ def _refuse_slowdown(benchmark: Benchmark, backend: Backend) -> None:
             next_command="--inject_slowdown=0.5",
         )
     for flag, value, off, why in (
-        ("--profile", benchmark.profile, "none", "the figures of a profiled run are never compared"),
-        ("--pgle", benchmark.pgle, "off", "a slowed step hides what PGLE gains"),
+        ("--profile", benchmark.instruments.profile, "none", "the figures of a profiled run are never compared"),
+        ("--pgle", benchmark.instruments.pgle, "off", "a slowed step hides what PGLE gains"),
     ):
         if value != off:
             what, typed = f"--inject_slowdown does not go with {flag}={value}", f"{asked} {flag}={value}"

@@ -27,8 +27,10 @@ from benchmarks.secret_rules import refuse_secrets, secrets_here
 from benchmarks.text import some
 from benchmarks.values import (
     SUBMISSION_ENGINE,
+    Batch,
     Benchmark,
     Hardware,
+    Instruments,
     Layout,
     MeasuredPeak,
     Overlay,
@@ -37,10 +39,12 @@ from benchmarks.values import (
     Profiling,
     Recipe,
     RecipeReference,
+    RunSettings,
     Scalar,
     Site,
     Value,
     When,
+    changed_benchmark,
     to_builtins,
 )
 
@@ -152,8 +156,8 @@ def over_nodes(benchmark: Benchmark, nodes: int, backend: Backend) -> str:
     layout = backend.layout_settings_for(benchmark.engine, benchmark.parallelism, benchmark.gpus, on_each)
     if layout is None:
         return ""
-    kept = {name: text for name, text in benchmark.overrides.items() if name not in backend.layout_settings}
-    moved = {name: str(value) for name, value in layout.items() if benchmark.knobs.get(name, 1) != value}
+    kept = {name: text for name, text in benchmark.settings.overrides.items() if name not in backend.layout_settings}
+    moved = {name: str(value) for name, value in layout.items() if benchmark.settings.knobs.get(name, 1) != value}
     asked = request_of(benchmark, {**kept, **moved})
     return command_of(msgspec.structs.replace(asked, nodes=nodes), "run.py")
 
@@ -238,35 +242,41 @@ def resolve(
         nodes=nodes,
         parallelism=parallelism,
         lora=_adapting(backend).lora(knobs) if _adapts(request.task, knobs) else None,
-        sequence_length=sequence_length,
-        micro_batch_size=micro_batch,
-        gradient_accumulation=accumulation,
-        global_batch_size=global_batch,
+        batch=Batch(
+            sequence_length=sequence_length,
+            micro_batch_size=micro_batch,
+            gradient_accumulation=accumulation,
+            global_batch_size=global_batch,
+        ),
         steps=steps,
         window=request.window or recipe.window,
-        profile=request.profile,
-        pgle=request.pgle,
         data=request.data or recipe.data,
-        knobs=knobs,
-        environment={
-            **(domain.environment if domain and not recipe.engine.startswith(SUBMISSION_ENGINE) else {}),
-            **_merged(overlays, "environment"),
-            **group.environment,
-            **site.environment,
-            **environment_set,
-        },
-        xla_flags={**_merged(overlays, "xla_flags"), **group.flags, **xla_set},
+        settings=RunSettings(
+            knobs=knobs,
+            environment={
+                **(domain.environment if domain and not recipe.engine.startswith(SUBMISSION_ENGINE) else {}),
+                **_merged(overlays, "environment"),
+                **group.environment,
+                **site.environment,
+                **environment_set,
+            },
+            xla_flags={**_merged(overlays, "xla_flags"), **group.flags, **xla_set},
+            overrides=request.settings,
+            image=_image(request, site, recipe.engine, hardware, backend),
+        ),
         recipe=_reference(recipe, sequence_length, gpus, hardware, backend),
-        overrides=request.settings,
-        profiling=_profiling(request, configs, gpus, steps),
+        instruments=Instruments(
+            profile=request.profile,
+            profiling=_profiling(request, configs, gpus, steps),
+            pgle=request.pgle,
+            inject_slowdown=request.inject_slowdown,
+        ),
         measured_peaks=peaks_of_devices(request.measured_peak, hardware, site, dtype, gpus, nodes),
-        inject_slowdown=request.inject_slowdown,
-        image=_image(request, site, recipe.engine, hardware, backend),
     )
     refuse_what_cannot_work(benchmark, backend)
-    if benchmark.pgle == "off":
+    if benchmark.instruments.pgle == "off":
         return benchmark
-    return msgspec.structs.replace(benchmark, pgle_profile=kept_profile(benchmark))
+    return changed_benchmark(benchmark, pgle_profile=kept_profile(benchmark))
 
 
 def _refuse_secrets(request: Request) -> None:

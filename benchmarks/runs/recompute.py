@@ -54,7 +54,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
             interrupted=interrupted,
         )
     )
-    if benchmark.profile != "none":
+    if benchmark.instruments.profile != "none":
         from benchmarks.request.profiling import not_recorded
 
         result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))

@@ -32,7 +32,7 @@ from benchmarks.job_record import (
     SchedulerEnd,
     Submitted,
 )
-from benchmarks.values import Benchmark, Phase, Plan, Step, json_text
+from benchmarks.values import Benchmark, Phase, Plan, Step, benchmark_fields, benchmark_from, json_text
 
 if TYPE_CHECKING:
     from benchmarks.measuring.summary import Result
@@ -101,6 +101,7 @@ class RunFolder:
     # --- writing ---
 
     def write(self, name: str, value: object) -> None:
+        value = benchmark_fields(value) if isinstance(value, Benchmark) else value
         write_atomically(self.path / name, json_text(value).encode())
 
     def write_steps(self, steps: Iterable[Step]) -> None:
@@ -109,7 +110,11 @@ class RunFolder:
     # --- reading ---
 
     def benchmark(self) -> Benchmark:
-        return self._read(BENCHMARK, Benchmark)
+        fields = self._read(BENCHMARK, dict[str, Any])
+        try:
+            return benchmark_from(fields)
+        except msgspec.ValidationError as error:
+            raise self._unreadable(BENCHMARK, error) from None
 
     def plan(self) -> Plan:
         return self._read(PLAN, Plan)
@@ -271,13 +276,16 @@ class RunFolder:
                 refused.next_command = f"move it away, then: {remake_command(self.path)}"
             raise refused from None
         except files.NOT_JSON as error:
-            other = _another_version(self.path / PROVENANCE) if isinstance(error, msgspec.ValidationError) else None
-            raise RequestError(
-                f"{name} cannot be read: {error}",
-                where=str(path),
-                why=f"{other}, or it was changed by hand" if other else "it was cut off, or changed by hand",
-                next_command=f"python launch/status.py --collect {self.path}" if name.endswith(SCHEDULER) else "",
-            ) from None
+            raise self._unreadable(name, error) from None
+
+    def _unreadable(self, name: str, error: Exception) -> RequestError:
+        other = _another_version(self.path / PROVENANCE) if isinstance(error, msgspec.ValidationError) else None
+        return RequestError(
+            f"{name} cannot be read: {error}",
+            where=str(self.path / name),
+            why=f"{other}, or it was changed by hand" if other else "it was cut off, or changed by hand",
+            next_command=f"python launch/status.py --collect {self.path}" if name.endswith(SCHEDULER) else "",
+        )
 
 
 def _another_version(provenance: Path) -> str | None:

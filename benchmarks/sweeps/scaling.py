@@ -41,7 +41,7 @@ def scale_of(benchmark: Benchmark) -> Scale:
         **name_words(benchmark),
         layout=benchmark.parallelism.short(),
         virtual_devices=benchmark.hardware.kind == "cpu",
-        pgle=benchmark.pgle,
+        pgle=benchmark.instruments.pgle,
     )
 
 

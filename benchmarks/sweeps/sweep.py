@@ -17,7 +17,7 @@ from benchmarks.runs.campaign_record import SCHEMA_VERSION
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.scaling import Scale, scale_of, scale_text
 from benchmarks.text import aligned, plural
-from benchmarks.values import Benchmark, Value, to_builtins
+from benchmarks.values import Benchmark, Value, benchmark_fields, to_builtins
 
 DEFAULT_PAIRS = 6  # of an A/B: three have a wide interval
 SHOWN_CELLS = 20  # of a refusal
@@ -146,7 +146,7 @@ def digest(benchmark: Benchmark) -> str:
     It leaves out how a site's jobs are asked for, since another time limit makes no other figure, and a kept PGLE
     profile, which the sweep itself may have made.
     """
-    data = {**to_builtins(benchmark), "site": benchmark.site.name, "pgle_profile": ""}
+    data = {**to_builtins(benchmark_fields(benchmark)), "site": benchmark.site.name, "pgle_profile": ""}
     return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()
 
 

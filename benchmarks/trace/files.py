@@ -142,7 +142,7 @@ def _no_trace(place: Path, run: RunFolder | None) -> RequestError:
     if run is not None:
         what = "the run has no trace"
         with contextlib.suppress(StepmarkError):
-            profile = run.benchmark().profile
+            profile = run.benchmark().instruments.profile
             ended_early = f"it ran with --profile={profile}, and may have ended before the profiler wrote anything"
             why = {"none": "no profiler ran with it (--profile=none)", "nccl": NO_CALLS}.get(profile, ended_early)
     return RequestError(what, where=str(place), why=why, next_command=PROFILED_RUN)

@@ -159,7 +159,7 @@ def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun 
 def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], Path]) -> Iterator[TraceFile]:
     """The summary of each file; of a report of Nsight Systems through an export, where none is there already."""
     known, kinds = labels(found, run.tasks_per_node if run else None), read_kinds(Configs().root)
-    asked = run.benchmark.profiling if run and found.is_measured else None
+    asked = run.benchmark.instruments.profiling if run and found.is_measured else None
     on_gpu = run is not None and run.benchmark.hardware.kind == "gpu"
     exported = {path.with_suffix("") for path in found.of(SQLITE)}
     reports = [path for path in found.of(REPORT) if path.with_suffix("") not in exported]

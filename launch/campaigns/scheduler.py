@@ -98,7 +98,7 @@ class Scheduler:
         return bool(ended)
 
     def _start(self, work: Work) -> None:
-        if work.benchmark.pgle != "off":  # an earlier run may have left a profile
+        if work.benchmark.instruments.pgle != "off":  # an earlier run may have left a profile
             work = work._replace(benchmark=work.runner.resolve_offline(work.request))
         while (self._output_dir / (run_id := new_run_id(work.benchmark))).exists():
             pass  # names of one second differ in four digits of chance

@@ -121,7 +121,7 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
 
     A dry run needs no environment, and says nothing where there is none.
     """
-    own = _words(f"--{name}={value}" for name, value in benchmark.xla_flags.items())
+    own = _words(f"--{name}={value}" for name, value in benchmark.settings.xla_flags.items())
     flags = [*own, *(word for word in _of_the_phases(benchmark, backend) if word not in own)]
     if not flags or not isinstance(backend, CompilerFlags):
         return
@@ -138,7 +138,7 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
     elif answer is None:
         said = "" if dry_run else f"the XLA flags were not checked: environment '{spec.name}' is not made yet"
     elif answer.refused:
-        raise _refusal(answer, check.facts, spec, own, f"--pgle={benchmark.pgle}")
+        raise _refusal(answer, check.facts, spec, own, f"--pgle={benchmark.instruments.pgle}")
     else:
         said = f"the XLA flags were not checked: {answer.broken}" if answer.broken else ""
     if said:

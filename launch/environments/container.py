@@ -46,7 +46,7 @@ class MachineContainer(Runtime):
 
     def refuse(self) -> None:
         """As far as it is known without pulling."""
-        benchmark, site, image = self.benchmark, self.benchmark.site, self.benchmark.image
+        benchmark, site, image = self.benchmark, self.benchmark.site, self.benchmark.settings.image
         program = select_program(site)
         if not image:
             raise images.none_known(benchmark.engine, self.spec.image, benchmark.hardware, site)
@@ -68,11 +68,11 @@ class MachineContainer(Runtime):
 
     def prepare(self) -> tuple[str, Origin]:
         gpus = _gpus_of(self.benchmark)
-        return self.spec.image_python, make_ready(self.benchmark.site, self.benchmark.image, self.spec, gpus)
+        return self.spec.image_python, make_ready(self.benchmark.site, self.benchmark.settings.image, self.spec, gpus)
 
     def identity(self) -> str | None:
         program = select_program(self.benchmark.site)
-        return _digest_of(program, image_argument(program, self.benchmark.site, self.benchmark.image))
+        return _digest_of(program, image_argument(program, self.benchmark.site, self.benchmark.settings.image))
 
     def installed_python(self) -> Path | None:
         """Return that of Stepmark's own environment, which may answer differently from the image's."""
@@ -89,7 +89,7 @@ class MachineContainer(Runtime):
         benchmark = self.benchmark
         folders = [benchmark.data] if benchmark.data.startswith("/") else []
         # The run's folder last: it may lie in the checkout, which is not written into.
-        return _options(benchmark.site, benchmark.image, [*folders, str(run.resolve())], _gpus_of(benchmark))
+        return _options(benchmark.site, benchmark.settings.image, [*folders, str(run.resolve())], _gpus_of(benchmark))
 
 
 def _gpus_of(benchmark: Benchmark) -> list[str] | None:

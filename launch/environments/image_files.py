@@ -41,7 +41,7 @@ class ClusterContainer(Runtime):
         return self.spec.image_python
 
     def prepare(self) -> tuple[str, Origin]:
-        return self.spec.image_python, about(self._image(), self.benchmark.image, self.spec.name)
+        return self.spec.image_python, about(self._image(), self.benchmark.settings.image, self.spec.name)
 
     def identity(self) -> str | None:
         return digest_of_ends(self._image()) if self._image().is_file() else None
@@ -62,8 +62,8 @@ class ClusterContainer(Runtime):
 def refuse(image: Path, benchmark: Benchmark, module: str) -> None:
     """RequestError where the image is known to be no good."""
     site = benchmark.site.name
-    of_setup = f"python launch/setup.py --site={site} --engine={benchmark.engine} --image={benchmark.image}"
-    is_file = images.is_file(benchmark.image)  # somebody's own, which set-up does not import
+    of_setup = f"python launch/setup.py --site={site} --engine={benchmark.engine} --image={benchmark.settings.image}"
+    is_file = images.is_file(benchmark.settings.image)  # somebody's own, which set-up does not import
     if not image.is_file():
         raise RequestError(
             "the container image is not there",

@@ -65,7 +65,7 @@ def _refuse_shared_nodes(config: Configuration, options: JobOptions) -> None:
 
 def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> JobOptions:
     """NVIDIA's WALLTIME for one experiment is the job's limit, unless a person typed another."""
-    one = benchmark.knobs.get("WALLTIME_RUNANDTIME")
+    one = benchmark.settings.knobs.get("WALLTIME_RUNANDTIME")
     if typed or not one:
         return options
     return msgspec.structs.replace(options, time=str(wall_minutes(1, int(one))))
@@ -102,7 +102,7 @@ def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs) -> str:
         *configuration_rows(config, definition, submission, points),
         ("data", benchmark.data),
         ("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})"),
-        ("overrides", ", ".join(f"{key}={value}" for key, value in benchmark.overrides.items()) or "none"),
+        ("overrides", ", ".join(f"{key}={value}" for key, value in benchmark.settings.overrides.items()) or "none"),
         ("runs in", plan.environment_name),
     ]
     return "\n".join([title(benchmark), "", *aligned(rows), *phase_lines(plan), "", NOTHING_STARTED])

@@ -78,7 +78,7 @@ def begin(
 ) -> None:
     """Write down what is to be run before anything starts."""
     _refuse_blanks(folder, plan)
-    if benchmark.pgle_profile:
+    if benchmark.instruments.pgle_profile:
         from launch.running import kept_profiles
 
         kept_profiles.take(folder, benchmark, origin)
@@ -174,7 +174,7 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
     about["files"] = folder.raw_digests()
     folder.write(PROVENANCE, about)
     result = store_result(folder, backend)
-    if benchmark.pgle != "off":
+    if benchmark.instruments.pgle != "off":
         from launch.running import kept_profiles
 
         kept_profiles.keep(folder, result)

@@ -50,7 +50,7 @@ def find(benchmark: Benchmark, backend: Backend, output_dir: Path) -> str:
 
 def take(folder: RunFolder, benchmark: Benchmark, origin: Mapping[str, str | None]) -> None:
     """Copy the kept profile into the run's folder, before the run starts."""
-    place = _place_of(folder.path.parent, benchmark.pgle_profile, _identity_in(origin))
+    place = _place_of(folder.path.parent, benchmark.instruments.pgle_profile, _identity_in(origin))
     try:
         shutil.copytree(place, folder.path / KEPT_PROFILE)
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def _place_of(output_dir: Path, key: str, identity: str) -> Path:
 def keep(folder: RunFolder, result: Result) -> None:
     """The profile that a run has made and proven, or none that a worker has refused. Called when a run has ended."""
     identity = _identity_in(folder.provenance().get("environment", {}))
-    key = folder.benchmark().pgle_profile
+    key = folder.benchmark().instruments.pgle_profile
     if key and any(REFUSED in reason for reason in result.reasons):
         place = _place_of(folder.path.parent, key, identity)
         shutil.rmtree(place, ignore_errors=True)

@@ -63,7 +63,9 @@ class Runner(ABC):
         return kept_profiles.find(benchmark, find_backend(benchmark.backend), self._output_dir.absolute())
 
     def _check_flags(self, benchmark: Benchmark, *, dry_run: bool = False) -> None:
-        if benchmark.xla_flags or benchmark.pgle != "off":  # otherwise all of the plan's flags are Stepmark's own
+        if (
+            benchmark.settings.xla_flags or benchmark.instruments.pgle != "off"
+        ):  # otherwise all of the plan's flags are Stepmark's own
             self._refuse_flags(benchmark, find_backend(benchmark.backend), dry_run=dry_run)
 
     @abstractmethod

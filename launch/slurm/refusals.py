@@ -64,7 +64,7 @@ def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -
         ("the output folder", run_parent, f"--output_dir=DIR {seen}"),
         ("the checkout of Stepmark", REPOSITORY, f"git clone {REPOSITORY} DIR, {seen}, and run it from there"),
     ]
-    if image is not None and images.is_file(benchmark.image):
+    if image is not None and images.is_file(benchmark.settings.image):
         needed.insert(0, ("the container image", image, f"--image=FILE {seen}"))
     if benchmark.site.runtime == "venv":
         needed.append(("the environments' folder", venvs.environments_root(), f"export STEPMARK_HOME=DIR, {seen}"))

@@ -6,7 +6,7 @@ from benchmarks.assets import Found, Needs
 from benchmarks.measuring.summary import Result
 from benchmarks.nightly.values import CellReport
 from benchmarks.preflight.report import Report
-from benchmarks.values import Benchmark, Plan, Value
+from benchmarks.values import Plan, Value
 
 
 class Why(Value, frozen=True):
@@ -52,7 +52,7 @@ class Runs(Value, frozen=True):
 
 
 class DryRun(Value, frozen=True):
-    benchmark: Benchmark
+    benchmark: dict[str, Any]  # as in benchmark.json
     plan: Plan
     beside: str  # a job script, or what is pulled first
     refusals: list[Why]  # would be refused now
@@ -132,7 +132,7 @@ class Dashboard(Value, frozen=True):
 
 class PlannedCell(Value, frozen=True):
     name: str
-    benchmark: Benchmark
+    benchmark: dict[str, Any]  # as in benchmark.json
 
 
 class NightPlan(Value, frozen=True):

@@ -8,7 +8,7 @@ from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.model.bounds import Bound, bound
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Hardware, Parallelism, Rate, Storage, Value
+from benchmarks.values import Benchmark, Hardware, Parallelism, Rate, Storage, Value, changed_benchmark
 
 CONFIGS = Configs()
 AnyValue = TypeVar("AnyValue", bound=Value)
@@ -19,6 +19,8 @@ def recipe(backend: str = "jax", model: str = "llama2_70b", **asked: Any) -> Ben
 
 
 def changed(value: AnyValue, **fields: Any) -> AnyValue:
+    if isinstance(value, Benchmark):
+        return changed_benchmark(value, **fields)
     return msgspec.structs.replace(value, **fields)
 
 

@@ -16,7 +16,7 @@ def test_a_gpu_s_program_has_the_plan_s_settings_and_flags_but_for_transformer_e
     planned = settings_of(["--", *planning.maxtext_argv(asked)])
     compiled = settings_of(["--", *job.settings])
     assert compiled == {**planned, "attention": "cudnn_flash_jax", "base_output_directory": "./maxtext"}
-    assert job.flags == planning.xla_flags_text(asked.xla_flags)
+    assert job.flags == planning.xla_flags_text(asked.settings.xla_flags)
     assert (job.devices, job.nodes) == (512, 64)
     assert "cudnn_flash_te" in job.replaced["attention"]
 

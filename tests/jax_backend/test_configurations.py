@@ -102,7 +102,10 @@ def all_asked() -> list[Asked]:
             continue
         phases = [phase for phase in BACKEND.plan(benchmark).phases if phase.writes_steps]
         found += [Asked(f"{name} phase {phase.name}", benchmark, phase) for phase in phases]
-    assert {(one.benchmark.pgle, one.benchmark.profile) for one in found} == {("off", "none"), *PGLE}
+    assert {(one.benchmark.instruments.pgle, one.benchmark.instruments.profile) for one in found} == {
+        ("off", "none"),
+        *PGLE,
+    }
     return found
 
 
@@ -151,7 +154,7 @@ def test_what_covers_all_choices_is_accepted_as_the_benchmark_says(answers: Answ
         answer, settings = answers[1][one.name], settings_of(one.phase)
         said = {
             "problem": None,
-            "global_batch_size": one.benchmark.global_batch_size,
+            "global_batch_size": one.benchmark.batch.global_batch_size,
             "hardware": settings["hardware"],
             "attention": settings["attention"],
             "quantization": settings.get("quantization", ""),

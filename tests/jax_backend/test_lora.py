@@ -25,7 +25,7 @@ def test_a_pattern_names_what_it_was_made_for(targets: list[str]) -> None:
 
 
 def test_the_recipes_pattern_and_maxtexts_own_mean_what_they_match() -> None:
-    assert resolved(task="lora").knobs[lora.PATHS] == lora.pattern(ALL)
+    assert resolved(task="lora").settings.knobs[lora.PATHS] == lora.pattern(ALL)
     assert BACKEND.lora({**KNOBS, lora.PATHS: MAXTEXTS_OWN}).targets == ALL
 
 
@@ -42,7 +42,7 @@ def test_fused_matrices_have_one_adapter_and_no_parts() -> None:
     found = resolved(chosen=fused, task="lora")
     assert found.lora is not None
     assert found.lora.targets == ["query_key_value", "attention_output", "mlp_input", "mlp_output"]
-    assert "qkv_proj" in str(found.knobs[lora.PATHS])
+    assert "qkv_proj" in str(found.settings.knobs[lora.PATHS])
 
 
 @pytest.mark.parametrize("model", ["llama2_tiny", "llama3_tiny"])

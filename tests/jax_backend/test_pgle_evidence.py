@@ -3,10 +3,9 @@
 import hashlib
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord, Step, json_text
+from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord, Step, changed_benchmark, json_text
 from jax_backend.pgle_evidence import seen
 from tests.jax_backend.asked import resolved
 
@@ -118,7 +117,7 @@ def lay_in_the_runs_folder(phase_dir: Path) -> Path:
 
 def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
     lay_in_the_runs_folder(phase_dir)
-    benchmark = msgspec.structs.replace(benchmark_of(pgle="nsys"), pgle_profile="k" * 32)
+    benchmark = changed_benchmark(benchmark_of(pgle="nsys"), pgle_profile="k" * 32)
     found = seen(benchmark, phase_dir, record())
     assert found is not None
     assert found.applied

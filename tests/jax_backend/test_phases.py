@@ -6,10 +6,9 @@ Whole jobs are in tests/launch/slurm/golden_jobs (pgle_*); here stands what the 
 import re
 from typing import Any
 
-import msgspec
 import pytest
 
-from benchmarks.values import Phase
+from benchmarks.values import Phase, changed_benchmark
 from jax_backend import BACKEND
 from jax_backend.phases import PGLE_PROFILE
 from tests.jax_backend.asked import flags_of, phases, refusal, resolved, settings_of
@@ -131,10 +130,10 @@ def test_what_cannot_work_is_refused(wanted: dict[str, Any], cure: str) -> None:
 def test_a_group_of_flags_goes_between_the_recipe_and_single_flags() -> None:
     settings = {"xla_group": "hopper_baseline", "xla_gpu_enable_pipelined_all_reduce": "false"}
     found = resolved("llama2_70b", settings, dtype="bf16", gpus=64)
-    assert found.xla_flags["xla_gpu_reduce_scatter_combine_threshold_bytes"] == "134217728"
-    assert found.xla_flags["xla_gpu_enable_pipelined_all_reduce"] == "false"
-    assert found.environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.90"
-    assert "xla_group" not in found.xla_flags
+    assert found.settings.xla_flags["xla_gpu_reduce_scatter_combine_threshold_bytes"] == "134217728"
+    assert found.settings.xla_flags["xla_gpu_enable_pipelined_all_reduce"] == "false"
+    assert found.settings.environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.90"
+    assert "xla_group" not in found.settings.xla_flags
 
 
 # --- keys -------------------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ def test_whatever_changes_the_program_changes_the_key() -> None:
 
 
 def test_a_kept_profile_saves_two_phases() -> None:
-    benchmark = msgspec.structs.replace(resolved("llama2_70b", gpus=64, pgle="nsys"), pgle_profile="0" * 32)
+    benchmark = changed_benchmark(resolved("llama2_70b", gpus=64, pgle="nsys"), pgle_profile="0" * 32)
     found = {phase.name: phase for phase in BACKEND.plan(benchmark).phases}
     assert list(found) == ["perf"]
     assert flags_of(found["perf"])[PGLE_PROFILE] == "{phase_dir}/../../pgle/profile.pbtxt"

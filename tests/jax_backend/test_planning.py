@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from benchmarks.errors import RequestError
 from benchmarks.model.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
-from benchmarks.values import Benchmark, Site, Slurm
+from benchmarks.values import Benchmark, Site, Slurm, changed_benchmark
 from jax_backend import BACKEND
 from jax_backend.planning import RESERVED, environment, refusals
 from tests.jax_backend import asked
@@ -87,7 +87,7 @@ def test_devices_of_a_tensor_group_share_a_batch() -> None:
         gpus=4, chosen={"ici_fsdp_parallelism": "2", "ici_tensor_parallelism": "2", "micro_batch_size": "1"}
     )
     assert settings_of(benchmark)["per_device_batch_size"] == "0.5"
-    assert global_batch_of_maxtext(settings_of(benchmark), 4) == benchmark.global_batch_size == 2
+    assert global_batch_of_maxtext(settings_of(benchmark), 4) == benchmark.batch.global_batch_size == 2
 
 
 @settings(max_examples=300, deadline=None)
@@ -116,8 +116,8 @@ def test_maxtext_trains_on_the_global_batch_of_the_benchmark(
         benchmark = resolved(model, chosen, gpus=gpus)
     except RequestError:
         return  # not divisible
-    assert benchmark.global_batch_size == micro * accumulation * fsdp * data
-    assert global_batch_of_maxtext(settings_of(benchmark), gpus) == benchmark.global_batch_size
+    assert benchmark.batch.global_batch_size == micro * accumulation * fsdp * data
+    assert global_batch_of_maxtext(settings_of(benchmark), gpus) == benchmark.batch.global_batch_size
 
 
 # --- environment --------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_a_gpu_run_has_a_process_a_gpu_and_never_falls_back_to_the_cpu() -> None
     flags = phase.environment["XLA_FLAGS"].split()
     assert "--xla_gpu_enable_command_buffer=" in flags
     assert not any("host_platform_device_count" in flag for flag in flags)
-    assert len(flags) == len(benchmark.xla_flags)
+    assert len(flags) == len(benchmark.settings.xla_flags)
 
 
 # --- rematerialisation --------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_micro_steps_that_xla_unrolls_are_named() -> None:
 )
 def test_what_maxtext_would_refuse_is_refused(changed: dict[str, Any], words: str) -> None:
     benchmark = resolved(gpus=2)
-    (error,) = refusals(msgspec.structs.replace(benchmark, knobs={**benchmark.knobs, **changed}))
+    (error,) = refusals(changed_benchmark(benchmark, knobs={**benchmark.settings.knobs, **changed}))
     assert words in error.what
 
 
@@ -301,10 +301,10 @@ def test_what_needs_transformer_engine_is_refused_where_it_cannot_be() -> None:
     assert "no Transformer Engine" in found.what
     assert found.next_command.endswith("--set=attention=cudnn_flash_jax")
     assert "runtime: container" in found.next_command
-    without = msgspec.structs.replace(asked, knobs={**asked.knobs, "attention": "cudnn_flash_jax"})
+    without = changed_benchmark(asked, knobs={**asked.settings.knobs, "attention": "cudnn_flash_jax"})
     assert not [*without_transformer_engine(without, BACKEND)]
-    quantized = msgspec.structs.replace(
-        without, knobs={**without.knobs, "quantization": "te_fp8_delayedscaling"}, site=CONFIGS.site("local")
+    quantized = changed_benchmark(
+        without, knobs={**without.settings.knobs, "quantization": "te_fp8_delayedscaling"}, site=CONFIGS.site("local")
     )
     (found,) = without_transformer_engine(quantized, BACKEND)
     assert "quantization=te_fp8_delayedscaling" in found.why

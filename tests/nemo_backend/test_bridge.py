@@ -13,13 +13,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from benchmarks.configs import Configs, parse_yaml
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Recipe, Scalar
+from benchmarks.values import Benchmark, Recipe, Scalar, changed_benchmark
 from nemo_backend import BACKEND, bridge_planning
 from nemo_backend.bridge_planning import PRETRAINED, hydra_text, overrides
 from nemo_backend.inside import bridge_check as check
@@ -56,7 +55,7 @@ def resolved(recipe: str = TUNED, **wanted: Any) -> Benchmark:
 
 
 def changed(benchmark: Benchmark, knobs: dict[str, Scalar] | None = None, **fields: Any) -> Benchmark:
-    return msgspec.structs.replace(benchmark, knobs={**benchmark.knobs, **(knobs or {})}, **fields)
+    return changed_benchmark(benchmark, knobs={**benchmark.settings.knobs, **(knobs or {})}, **fields)
 
 
 def refused(benchmark: Benchmark) -> RequestError:
@@ -107,7 +106,7 @@ def test_every_word_of_every_command_is_known_to_the_tag(recipe: Recipe, dtype: 
     for layout in recipe.layouts:
         benchmark = resolved(recipe.name, dtype=dtype, hardware=hardware, gpus=layout.gpus)
         assert refused_words(command(benchmark)) == []
-        assert bridge_planning.is_benchmark_recipe(benchmark) is ("gpu_" in str(benchmark.knobs["recipe"]))
+        assert bridge_planning.is_benchmark_recipe(benchmark) is ("gpu_" in str(benchmark.settings.knobs["recipe"]))
         assert BACKEND.hub_repository("bridge", benchmark.model.name) is not None
     unknown = ["{python}", "run_recipe.py", "--recipe=llama9_config", "--mode=rlhf", "--steps=3", "model.no_field=1"]
     assert refused_words(unknown) == unknown[2:]
@@ -203,8 +202,8 @@ def test_what_megatron_bridge_cannot_run_is_refused(
 
 def test_lora_without_weights_is_refused() -> None:
     benchmark = resolved(LORA)
-    knobs = {key: value for key, value in benchmark.knobs.items() if key != PRETRAINED}
-    error = refused(msgspec.structs.replace(benchmark, knobs=knobs))
+    knobs = {key: value for key, value in benchmark.settings.knobs.items() if key != PRETRAINED}
+    error = refused(changed_benchmark(benchmark, knobs=knobs))
     assert error.next_command.startswith(f"--set={PRETRAINED}=DIR")
 
 

@@ -156,7 +156,7 @@ def said(benchmark: Benchmark) -> dict[str, Any]:
     share = benchmark.parallelism
     separate = benchmark.lora and {"query", "gate"} & set(benchmark.lora.targets)
     return {
-        "gradient_accumulation": benchmark.gradient_accumulation,
+        "gradient_accumulation": benchmark.batch.gradient_accumulation,
         "tensor": share.tensor,
         "pipeline": share.pipeline,
         "context": share.context,

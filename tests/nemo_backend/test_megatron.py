@@ -45,7 +45,7 @@ def test_every_dimension_is_a_setting_of_both_engines_and_reserved_in_both() -> 
 )
 def test_what_megatron_can_schedule(resolved: Resolve, chosen: dict[str, Any]) -> None:
     benchmark = resolved("llama31_70b", chosen)
-    assert benchmark.gradient_accumulation == chosen.get(ACCUMULATION, benchmark.gradient_accumulation)
+    assert benchmark.batch.gradient_accumulation == chosen.get(ACCUMULATION, benchmark.batch.gradient_accumulation)
 
 
 def test_the_vocabulary_is_shared_out_evenly(resolved: Resolve) -> None:

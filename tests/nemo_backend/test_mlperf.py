@@ -62,7 +62,7 @@ def test_every_recipe_is_admitted_in_its_division(recipe: str, hardware: str, gp
     config = configuration_of(variables(benchmark, submission), submission)
     found = broken_rules(config, definition, submission, reference_points(definition, submission.ruleset))
     assert [one.what for one in found if one.refuses(config.division)] == []
-    assert config.batch == benchmark.global_batch_size
+    assert config.batch == benchmark.batch.global_batch_size
     assert config.division == ("open" if recipe.endswith("_guide") else "closed")
 
 

@@ -102,7 +102,7 @@ def test_nemo_is_told_nothing_unknown_and_what_stepmark_fills_cannot_be_set(
     benchmark = resolved(model, **wanted)
     told = nemo_settings(benchmark).keys()
     assert told - settings().keys() <= {"trainer.strategy.process_group_backend"}
-    assert told - benchmark.knobs.keys() - ON_A_CPU.keys() <= RESERVED.keys() | {PIPELINED}
+    assert told - benchmark.settings.knobs.keys() - ON_A_CPU.keys() <= RESERVED.keys() | {PIPELINED}
 
 
 # --- the backend and its engines --------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def test_both_backends_train_two_sequences_a_gpu_at_every_scale(model: str, task
         for gpus in (1, 2, 4, 8):
             request = Request(backend=backend.name, model=model, task=task, hardware="h200", gpus=gpus)
             benchmark = resolve(request, CONFIGS, backend)
-            assert (benchmark.global_batch_size, benchmark.sequence_length) == (2 * gpus, 4096)
+            assert (benchmark.batch.global_batch_size, benchmark.batch.sequence_length) == (2 * gpus, 4096)
 
 
 @pytest.mark.parametrize("hardware", ["gb200", "gb300"])

@@ -56,7 +56,7 @@ def test_the_worker_understands_the_plans_command(
     assert (found.processes, found.devices, found.rank) == (benchmark.gpus, benchmark.gpus, 3)
     assert found.tasks_per_node == benchmark.gpus // benchmark.nodes
     assert (found.task, found.data, found.vocabulary_size) == (benchmark.task, "mock", 128256)
-    assert found.tokens_per_step == benchmark.global_batch_size * benchmark.sequence_length
+    assert found.tokens_per_step == benchmark.batch.global_batch_size * benchmark.batch.sequence_length
     assert (found.coordinator, found.device_name) == ("127.0.0.1:1234", benchmark.hardware.device_names)
     assert found.settings == command[command.index("--") + 1 :]
     assert (found.recorded_steps, found.disturbed_steps, found.recorded_ranks) == recording

@@ -55,7 +55,7 @@ class Toy:
         return {"replicas": parallelism.data} if parallelism.data == gpus else None
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
-        too_deep = float(benchmark.knobs["nap_seconds"]) > 1
+        too_deep = float(benchmark.settings.knobs["nap_seconds"]) > 1
         return [RequestError("too deep a sleep", where="--set=nap_seconds")] if too_deep else []
 
     def storage(self, benchmark: Benchmark) -> Storage:  # noqa: ARG002
@@ -76,7 +76,7 @@ class Toy:
         return EnvironmentSpec(name="toy", locks=(lock,), import_check="json", image="registry.example/toy:1.0")
 
     def _command(self, benchmark: Benchmark) -> list[str]:
-        knobs, tasks = benchmark.knobs, self._tasks(benchmark)
+        knobs, tasks = benchmark.settings.knobs, self._tasks(benchmark)
         return [
             "{python}",
             str(HERE / "toy_worker.py"),
@@ -97,7 +97,7 @@ class Toy:
         return max(1, benchmark.gpus // benchmark.nodes)
 
     def plan(self, benchmark: Benchmark) -> Plan:
-        knobs = benchmark.knobs
+        knobs = benchmark.settings.knobs
         measured = self._measured(benchmark)
         before = [
             self._phase(f"nap{number}", ["{python}", "-c", "import time; time.sleep(0.2)"], benchmark, 1)

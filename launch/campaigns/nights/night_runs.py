@@ -14,7 +14,7 @@ from benchmarks.nightly.suites import Cell
 from benchmarks.nightly.values import NightReport
 from benchmarks.runs.identity import of_benchmark
 from benchmarks.runs.runfolder import RunFolder
-from benchmarks.values import Benchmark
+from benchmarks.values import Benchmark, benchmark_fields
 
 REPLACED = 2  # times that re-runs which failed are made again, as far as the budget goes
 
@@ -31,7 +31,7 @@ def another_suite(
         with contextlib.suppress(StepmarkError, OSError):  # what left no file is run again in any case
             if run_id and name in benchmarks:
                 kinds = (RunFolder(output_dir / run_id).benchmark(), benchmarks[name])
-                if len({of_benchmark(msgspec.to_builtins(benchmark)) for benchmark in kinds}) > 1:
+                if len({of_benchmark(msgspec.to_builtins(benchmark_fields(benchmark))) for benchmark in kinds}) > 1:
                     return f"{name} is another benchmark than run {run_id}"
     return None
 

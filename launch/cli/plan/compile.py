@@ -92,10 +92,11 @@ def _resolved(asked: Mapping[str, Request], configs: Configs, backend: Backend) 
 
 def _refuse_pgle(benchmarks: Mapping[str, Benchmark]) -> None:
     for benchmark in benchmarks.values():
-        if benchmark.pgle != "off":
+        pgle = benchmark.instruments.pgle
+        if pgle != "off":
             raise RequestError(
-                f"--pgle={benchmark.pgle} records its profile on a GPU; without one the program would be another",
-                where=f"--pgle={benchmark.pgle}",
+                f"--pgle={pgle} records its profile on a GPU; without one the program would be another",
+                where=f"--pgle={pgle}",
                 next_command="--pgle=off",
             )
 

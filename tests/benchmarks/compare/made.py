@@ -15,6 +15,7 @@ from benchmarks.measuring.utilisation import Mfu
 from benchmarks.runs.finished_run import FinishedRun, changed, read_finished_run
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
 from benchmarks.telemetry.gpu import GpuTelemetry, SlowGpu
+from benchmarks.values import changed_benchmark
 
 REAL = Path(__file__).with_name("real_run")
 Document = dict[str, Any]
@@ -60,7 +61,7 @@ def run(name: str = "run", seconds: float | None = None, **changes: Any) -> Comp
             tokens_per_second_per_gpu=(result.tokens_per_second_per_gpu or 0) / ratio,
             tokens_per_second_effective=(result.tokens_per_second_effective or 0) / ratio,
         )
-    benchmark = msgspec.structs.replace(REAL_RUN.benchmark, **in_benchmark)
+    benchmark = changed_benchmark(REAL_RUN.benchmark, **in_benchmark)
     shown = {name: value for name, value in in_benchmark.items() if hasattr(result.benchmark, name)}
     plain = {name: getattr(value, "name", value) for name, value in shown.items() if name != "parallelism"}
     result = msgspec.structs.replace(result, benchmark=msgspec.structs.replace(result.benchmark, **plain))

@@ -9,14 +9,14 @@ CORE = "attention core"  # in kernels: no matmul of the program
 def _core(benchmark: Benchmark) -> float:
     """FLOPs of attention's two matmuls forward, of a device and step, nothing masked."""
     model, tokens = benchmark.model, benchmark.tokens_per_step / benchmark.gpus
-    return ledger.forward_flops(model, benchmark.sequence_length)["context"] * model.layers * tokens
+    return ledger.forward_flops(model, benchmark.batch.sequence_length)["context"] * model.layers * tokens
 
 
 def matmul_flops(benchmark: Benchmark, storage: Storage) -> float:
     """Of a device and step: the model's, those computed again, and the embedding if it is multiplied."""
-    model, length = benchmark.model, benchmark.sequence_length
+    model, length = benchmark.model, benchmark.batch.sequence_length
     again = ledger.recomputed_by_part(model, length, storage.recompute) if storage.recompute else {}
-    lookup = 4.0 * flops.embedding_parameters(model) if benchmark.knobs.get("use_iota_embed") else 0.0
+    lookup = 4.0 * flops.embedding_parameters(model) if benchmark.settings.knobs.get("use_iota_embed") else 0.0
     of_a_token = flops.flops_per_token(model, length, "recipe") + lookup
     of_a_token += sum(amount for part, amount in again.items() if part != CORE)
     return of_a_token * benchmark.tokens_per_step / benchmark.gpus - 3 * _core(benchmark)

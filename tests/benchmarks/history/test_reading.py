@@ -36,7 +36,7 @@ def test_a_row_says_what_the_files_say(tmp_path: Path) -> None:
     assert (entry.window.counted, entry.window.settled) == (result.window.counted, result.window.settled)
     assert metrics.tokens_per_second == result.tokens_per_second
     assert metrics.last_loss == result.loss.last
-    assert (work.window, work.global_batch_size) == ("steady", benchmark.global_batch_size)
+    assert (work.window, work.global_batch_size) == ("steady", benchmark.batch.global_batch_size)
     assert (entry.origin.version, entry.origin.commit, entry.origin.host) == ("0.12.0", "a1" * 20, "here")
     assert entry.benchmark.parallelism == "one device"
     assert entry.mfu.percent is None

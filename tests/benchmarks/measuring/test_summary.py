@@ -23,6 +23,7 @@ from benchmarks.values import (
     Step,
     WorkerEnd,
     WorkerFacts,
+    changed_benchmark,
     json_text,
     to_builtins,
 )
@@ -434,7 +435,7 @@ def test_a_foreign_log_of_one_loss_has_trained_nothing(losses: list[float], trai
 
 
 def with_pgle(way: str, seen: PgleSeen | None, hardware: str = "h100") -> Result:
-    benchmark = msgspec.structs.replace(benchmark_of(hardware=hardware), pgle=way)
+    benchmark = changed_benchmark(benchmark_of(hardware=hardware), pgle=way)
     return result_of(msgspec.structs.replace(record_of(steps_of()), pgle=seen), DONE, benchmark=benchmark)
 
 
@@ -476,7 +477,7 @@ def test_without_pgle_there_is_none_and_the_result_says_why() -> None:
 
 @pytest.mark.parametrize("kind", ["nsys", "xplane", "nccl"])
 def test_a_profiled_run_may_never_be_compared(kind: str) -> None:
-    benchmark = msgspec.structs.replace(benchmark_of(hardware="h100"), profile=kind)
+    benchmark = changed_benchmark(benchmark_of(hardware="h100"), profile=kind)
     result = result_of(record_of(steps_of()), DONE, benchmark=benchmark)
     assert result.status == "valid"
     assert result.not_comparable == [f"profiled (--profile={kind}): recording changes what it measures"]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from benchmarks.model.capacity import memory_by_part, total_bytes
-from benchmarks.values import Benchmark, LayerLoop, Lora, Parallelism, Storage
+from benchmarks.values import Benchmark, LayerLoop, Lora, Parallelism, Storage, changed_benchmark
 from tests.benchmarks.planned import changed, recipe
 
 GB = 1e9
@@ -178,10 +178,8 @@ def saved(run: Benchmark, storage: Storage) -> float:
 
 def accumulated(run: Benchmark, micro_batches: int) -> Benchmark:
     """As many more micro-batches of the same size."""
-    sequences = run.global_batch_size // run.gradient_accumulation
-    return msgspec.structs.replace(
-        run, gradient_accumulation=micro_batches, global_batch_size=sequences * micro_batches
-    )
+    sequences = run.batch.global_batch_size // run.batch.gradient_accumulation
+    return changed_benchmark(run, gradient_accumulation=micro_batches, global_batch_size=sequences * micro_batches)
 
 
 def test_interleaved_stages_keep_part_of_a_further_micro_batch() -> None:

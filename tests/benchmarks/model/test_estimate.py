@@ -178,10 +178,13 @@ def test_a_row_keeps_its_figures_is_slower_than_its_bound_and_fits(row: Referenc
     found = benchmark_of(row)
     assert (found.model.name, found.hardware.name, found.dtype) == (row.model, row.hardware, row.dtype)
     assert (found.gpus, found.parallelism) == (row.gpus, row.parallelism)
-    assert (found.sequence_length, found.global_batch_size) == (row.sequence_length, row.global_batch_size)
+    assert (found.batch.sequence_length, found.batch.global_batch_size) == (
+        row.sequence_length,
+        row.global_batch_size,
+    )
     assert found.engine == row.engine
     replicas = row.data * row.fsdp
-    assert found.micro_batch_size * found.gradient_accumulation * replicas == row.global_batch_size
+    assert found.batch.micro_batch_size * found.batch.gradient_accumulation * replicas == row.global_batch_size
     assert found.nodes == max(1, row.gpus // found.hardware.devices_per_node)
     storage = find_backend(row.backend).storage(found)
     least = bound(found, storage)

@@ -71,8 +71,8 @@ def test_every_layout_does_the_same_work_and_resolves_to_itself() -> None:
             )
             benchmark = resolve(request, CONFIGS, find_backend(backend))
             assert benchmark.parallelism == one.parallelism
-            assert benchmark.global_batch_size == 128
-            assert (benchmark.micro_batch_size, benchmark.gradient_accumulation) == (
+            assert benchmark.batch.global_batch_size == 128
+            assert (benchmark.batch.micro_batch_size, benchmark.batch.gradient_accumulation) == (
                 one.micro_batch_size,
                 one.gradient_accumulation,
             )
@@ -127,15 +127,15 @@ def test_a_request_that_has_a_layout_stays_as_it_is() -> None:
 def test_a_replica_stays_as_the_recipe_has_it_and_there_are_more_of_them(gpus: int) -> None:
     found = seeded(request(gpus))
     assert found.parallelism == Parallelism(tensor=4, pipeline=4, context=2, virtual_pipeline=5, data=gpus // 32)
-    assert found.global_batch_size == 2 * gpus
-    assert found.micro_batch_size == 1
+    assert found.batch.global_batch_size == 2 * gpus
+    assert found.batch.micro_batch_size == 1
 
 
 def test_where_the_recipes_own_kind_does_not_fit_another_does() -> None:
     found = seeded(request(32, "jax", "llama2_70b"))
     assert fits(found, find_backend("jax").storage(found))
     assert found.parallelism.fsdp < 32
-    assert found.global_batch_size == 64
+    assert found.batch.global_batch_size == 64
 
 
 def test_what_cannot_be_shared_says_why() -> None:

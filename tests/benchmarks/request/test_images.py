@@ -11,7 +11,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request import images
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Site, json_text
+from benchmarks.values import Benchmark, Site, changed_benchmark, json_text
 
 CONFIGS = Configs()
 PYXIS, VENV = CONFIGS.site("example_pyxis"), CONFIGS.site("example_venv")
@@ -125,13 +125,13 @@ def lora(hardware: str, site: Site, **wanted: Any) -> Benchmark:
 )
 def test_a_submission_runs_in_the_image_for_its_nodes(hardware: str, gpus: int, image: str) -> None:
     benchmark = lora(hardware, PYXIS, gpus=gpus)
-    assert benchmark.image == image
+    assert benchmark.settings.image == image
     assert f'"image": "{image}"' in json_text(benchmark)  # benchmark.json says it
     assert nemo_backend.BACKEND.plan(benchmark).environment_name == image
 
 
 def test_an_architecture_without_an_image_is_refused_with_the_way_out() -> None:
-    benchmark = msgspec.structs.replace(lora("gb200", PYXIS, gpus=72), image="")
+    benchmark = changed_benchmark(lora("gb200", PYXIS, gpus=72), image="")
     with pytest.raises(RequestError, match="no container image of 'mlperf_llama2_70b_lora' for arm64") as refusal:
         images.image_of(benchmark, {"amd64": "nvcr.io/own:amd"})
     assert "is for amd64" in refusal.value.why
@@ -147,7 +147,7 @@ def test_where_an_image_lies() -> None:
     assert images.image_of(own, OWN) == Path("/lustre/my own.sqsh")
     assert images.image_of(msgspec.structs.replace(benchmark, site=VENV), OWN) is None
     for broken, words in (
-        (msgspec.structs.replace(benchmark, image=""), "no container image of"),
+        (changed_benchmark(benchmark, image=""), "no container image of"),
         (
             msgspec.structs.replace(benchmark, site=msgspec.structs.replace(PYXIS, container=None)),
             "does not say where",

@@ -17,7 +17,7 @@ from benchmarks.request.profiling import (
     report_name,
 )
 from benchmarks.text import spans_text
-from benchmarks.values import Benchmark, Phase, Profiling
+from benchmarks.values import Benchmark, Phase, Profiling, changed_benchmark
 
 DEFAULTS = ProfileDefaults(ranks="0-5,7-15", start_step=20, stop_step=30, source="s", date="d")
 
@@ -116,7 +116,7 @@ def measured(tasks: int = 4) -> Phase:
 
 def profiled(benchmark: Benchmark, kind: str, ranks: list[int]) -> Benchmark:
     recorded = Profiling(ranks=ranks, start_step=20, stop_step=30) if kind != "nccl" else None
-    return msgspec.structs.replace(benchmark, profile=kind, profiling=recorded)
+    return changed_benchmark(benchmark, profile=kind, profiling=recorded)
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ def test_a_device_that_a_site_has_not_is_refused() -> None:
 def test_a_model_alone_is_enough() -> None:
     benchmark = resolved()
     assert (benchmark.hardware.name, benchmark.dtype, benchmark.gpus, benchmark.nodes) == ("cpu", "bf16", 1, 1)
-    assert (benchmark.sequence_length, benchmark.global_batch_size, benchmark.steps) == (128, 2, 50)
-    assert (benchmark.window, benchmark.profile, benchmark.pgle, benchmark.site.name) == (
+    assert (benchmark.batch.sequence_length, benchmark.batch.global_batch_size, benchmark.steps) == (128, 2, 50)
+    assert (benchmark.window, benchmark.instruments.profile, benchmark.instruments.pgle, benchmark.site.name) == (
         "steady",
         "none",
         "off",
@@ -82,8 +82,12 @@ def test_the_layouts_of_a_70b_at_every_scale(gpus: int, dtype: str) -> None:
     fsdp = gpus if gpus <= 256 else 128
     assert (benchmark.parallelism.fsdp, benchmark.parallelism.data) == (fsdp, gpus // fsdp)
     assert benchmark.nodes == gpus // 8
-    assert benchmark.global_batch_size == 2 * gpus
-    assert (benchmark.sequence_length, benchmark.micro_batch_size, benchmark.gradient_accumulation) == (4096, 2, 1)
+    assert benchmark.batch.global_batch_size == 2 * gpus
+    assert (
+        benchmark.batch.sequence_length,
+        benchmark.batch.micro_batch_size,
+        benchmark.batch.gradient_accumulation,
+    ) == (4096, 2, 1)
     assert benchmark.hardware.name == "h100"
 
 
@@ -96,10 +100,13 @@ def test_settings_go_where_they_belong_and_win() -> None:
         remat_policy="full",
         learning_rate=1e-4,
     )
-    assert (benchmark.environment["NCCL_DEBUG"], benchmark.environment["NVTE_FUSED_ATTN"]) == ("INFO", "0")
-    assert benchmark.xla_flags["xla_gpu_enable_triton_gemm"] == "true"
-    assert benchmark.sequence_length == 2048
-    assert (benchmark.knobs["remat_policy"], benchmark.knobs["learning_rate"]) == ("full", 1e-4)
+    assert (benchmark.settings.environment["NCCL_DEBUG"], benchmark.settings.environment["NVTE_FUSED_ATTN"]) == (
+        "INFO",
+        "0",
+    )
+    assert benchmark.settings.xla_flags["xla_gpu_enable_triton_gemm"] == "true"
+    assert benchmark.batch.sequence_length == 2048
+    assert (benchmark.settings.knobs["remat_policy"], benchmark.settings.knobs["learning_rate"]) == ("full", 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +125,11 @@ def test_batch_sizes_follow_from_each_other(
     chosen: dict[str, int], micro: int, accumulation: int, global_batch: int
 ) -> None:
     benchmark = with_settings(gpus=8, **chosen)
-    found = (benchmark.micro_batch_size, benchmark.gradient_accumulation, benchmark.global_batch_size)
+    found = (
+        benchmark.batch.micro_batch_size,
+        benchmark.batch.gradient_accumulation,
+        benchmark.batch.global_batch_size,
+    )
     assert found == (micro, accumulation, global_batch)
 
 
@@ -128,10 +139,10 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
         benchmark.steps = 3  # type: ignore[misc]
     assert msgspec.json.decode(json_text(benchmark), type=Benchmark) == benchmark
     assert benchmark.lora is None  # which is an answer: everything is trained
-    assert benchmark.profiling is None  # and this too: no profiler runs
+    assert benchmark.instruments.profiling is None  # and this too: no profiler runs
     for name in set(Benchmark.__struct_fields__) - {"lora", "profiling"}:
         assert getattr(benchmark, name) is not None, f"{name} is left open"
-    assert -1 not in benchmark.knobs.values()
+    assert -1 not in benchmark.settings.knobs.values()
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -331,8 +342,8 @@ def test_any_request_is_a_sound_benchmark_or_one_refusal(
     layout, shape = benchmark.parallelism, benchmark.model
     assert layout.devices == benchmark.gpus
     replicas = layout.data * layout.fsdp
-    micro_steps = benchmark.micro_batch_size * benchmark.gradient_accumulation
-    assert benchmark.global_batch_size == micro_steps * replicas > 0
+    micro_steps = benchmark.batch.micro_batch_size * benchmark.batch.gradient_accumulation
+    assert benchmark.batch.global_batch_size == micro_steps * replicas > 0
     assert benchmark.gpus % benchmark.nodes == 0
     assert (
         benchmark.hardware.kind == "cpu" or benchmark.gpus // benchmark.nodes <= benchmark.hardware.devices_per_node
@@ -340,8 +351,8 @@ def test_any_request_is_a_sound_benchmark_or_one_refusal(
     for size in (shape.attention_heads, shape.query_groups, shape.ffn_hidden_size):
         assert size % layout.tensor == 0
     assert shape.layers % layout.pipeline == 0
-    assert benchmark.sequence_length % layout.context == 0
-    assert benchmark.sequence_length <= shape.max_sequence_length
+    assert benchmark.batch.sequence_length % layout.context == 0
+    assert benchmark.batch.sequence_length <= shape.max_sequence_length
     assert gpus in (None, benchmark.gpus)
     assert dtype in (None, benchmark.dtype)
     assert msgspec.json.decode(json_text(benchmark), type=Benchmark) == benchmark

@@ -34,7 +34,7 @@ def test_the_worker_is_told_before_the_frameworks_own_settings(
     backend: str, gpus: int, fraction: float, word: str
 ) -> None:
     benchmark = resolved(backend, gpus=gpus, inject_slowdown=fraction)
-    assert benchmark.inject_slowdown == fraction
+    assert benchmark.instruments.inject_slowdown == fraction
     assert told(benchmark) == [f"--inject_slowdown={word}"]
     command = BACKENDS[backend].plan(benchmark).phases[-1].command
     assert command.index(f"--inject_slowdown={word}") < command.index("--")
@@ -61,7 +61,7 @@ def test_what_a_slowed_run_says_nothing_of_is_refused(wanted: dict[str, Any], sa
         resolved(**wanted)
     assert refused.value.where.startswith("--inject_slowdown=0.5 --")
     assert refused.value.next_command == f"leave --inject_slowdown or {leave_out} out"
-    assert resolved(**wanted, inject_slowdown=0.0).inject_slowdown == 0
+    assert resolved(**wanted, inject_slowdown=0.0).instruments.inject_slowdown == 0
 
 
 def test_a_program_that_nothing_of_ours_runs_in_is_refused() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from benchmarks.errors import RequestError, RunError
+from benchmarks.values import Instruments
 from launch.campaigns import scheduler
 from launch.campaigns.scheduler import Scheduler, Work
 
-PLAIN: Any = SimpleNamespace(pgle="off")
-GUIDED: Any = SimpleNamespace(pgle="nsys")
+PLAIN: Any = SimpleNamespace(instruments=Instruments(pgle="off"))
+GUIDED: Any = SimpleNamespace(instruments=Instruments(pgle="nsys"))
 
 
 class Site:
@@ -28,7 +29,7 @@ class Site:
         self.questions: list[list[str]] = []
 
     def resolve_offline(self, request: Any) -> Any:
-        return SimpleNamespace(pgle="nsys", request=request, runs_before=len(self.asked))
+        return SimpleNamespace(instruments=Instruments(pgle="nsys"), request=request, runs_before=len(self.asked))
 
     def start(self, benchmark: Any, run_id: str) -> None:
         self.benchmarks.append(benchmark)

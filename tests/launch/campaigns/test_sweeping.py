@@ -65,15 +65,19 @@ class Queue:
         self.point()
         ending = self.endings.get(len(self.started), "valid")
         self.started.append(benchmark.gpus)
-        self.ways.append(benchmark.pgle)
+        self.ways.append(benchmark.instruments.pgle)
         if ending == "refused":
             (self.output_dir / run_id).rmdir()
             raise RequestError("sbatch said no")
         if ending == "unsubmitted":
             raise RunError("sbatch was not answered")
-        self._write(run_id, {"ending": ending, "asked": 0, "gpus": benchmark.gpus, "pgle": benchmark.pgle})
+        self._write(
+            run_id, {"ending": ending, "asked": 0, "gpus": benchmark.gpus, "pgle": benchmark.instruments.pgle}
+        )
         if ending == "unanswered":
-            self._write(run_id, {"ending": "valid", "asked": 0, "gpus": benchmark.gpus, "pgle": benchmark.pgle})
+            self._write(
+                run_id, {"ending": "valid", "asked": 0, "gpus": benchmark.gpus, "pgle": benchmark.instruments.pgle}
+            )
             raise RunError("sbatch was not answered")
         self.point()
 

@@ -14,7 +14,7 @@ from benchmarks.compilation.compiled import Compiled
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark
+from benchmarks.values import Benchmark, changed_benchmark
 from jax_backend import BACKEND
 from launch.checks import compiling
 from launch.machine import this_machine
@@ -65,7 +65,7 @@ def test_a_program_that_was_compiled_before_is_read(benchmark: Benchmark, compil
     first = compiling.compile_step(benchmark, BACKEND)
     compiler[0] = fails(CRASHED)
     assert compiling.compile_step(benchmark, BACKEND) == first
-    flags = msgspec.structs.replace(benchmark, xla_flags={**benchmark.xla_flags, "xla_gpu_autotune_level": "0"})
+    flags = changed_benchmark(benchmark, xla_flags={**benchmark.settings.xla_flags, "xla_gpu_autotune_level": "0"})
     with pytest.raises(RunError):
         compiling.compile_step(flags, BACKEND)
 
@@ -117,7 +117,7 @@ def test_a_failure_is_one_message_and_nothing_is_kept(
 def test_one_variant_that_fails_leaves_the_others(benchmark: Benchmark, compiler: list[Compiler]) -> None:
     well = compiler[0]
     compiler[0] = lambda folder, name: (fails(ABORTED) if name == "wrong" else well)(folder, name)
-    other = msgspec.structs.replace(benchmark, xla_flags={"xla_gpu_nonsense": "1"})
+    other = changed_benchmark(benchmark, xla_flags={"xla_gpu_nonsense": "1"})
     found = compiling.compile_steps({"as planned": benchmark, "wrong": other}, BACKEND)
     assert [type(outcome) for outcome in found.values()] == [Compiled, RequestError]
 
@@ -137,7 +137,7 @@ def test_an_interrupt_keeps_what_is_compiled_by_then(benchmark: Benchmark, compi
         well(folder, name)
 
     compiler[0] = interrupted
-    other = msgspec.structs.replace(benchmark, xla_flags={})
+    other = changed_benchmark(benchmark, xla_flags={})
     with pytest.raises(KeyboardInterrupt):
         compiling.compile_steps({"first": benchmark, "second": other}, BACKEND)
     compiler[0] = fails(CRASHED)
@@ -202,7 +202,9 @@ def test_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_compiler_is_asked_about_the_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     """How it is asked, and what becomes of its answer, is in test_flags_check.py."""
     asked = []
-    monkeypatch.setattr(compiling, "refuse_unknown_flags", lambda benchmark, _: asked.append(benchmark.xla_flags))
+    monkeypatch.setattr(
+        compiling, "refuse_unknown_flags", lambda benchmark, _: asked.append(benchmark.settings.xla_flags)
+    )
     assert refusal("xla_gpu_nonsense=1", make_environment=True) is None
     assert asked[0]["xla_gpu_nonsense"] == "1"
 

@@ -16,7 +16,7 @@ from benchmarks.backend import Backend, FlagFact, FlagGroup, FlagsCheck, find_ba
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Container, Hardware, Plan, Site
+from benchmarks.values import Benchmark, Container, Hardware, Plan, Site, changed_benchmark
 from launch.checks import flags_check
 from launch.environments import venvs
 from launch.terminal import progress
@@ -83,7 +83,7 @@ def here(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 -
 
 def benchmark(**changes: Any) -> Benchmark:
     request = Request(backend="jax", model="llama2_tiny", steps=10, settings={})
-    return msgspec.structs.replace(
+    return changed_benchmark(
         resolve(request, Configs(), find_backend("jax")), xla_flags=changes.pop("flags", SETTINGS), **changes
     )
 

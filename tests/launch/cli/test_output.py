@@ -91,7 +91,7 @@ def test_a_dry_run_of_a_sweep_has_every_cell_and_what_is_refused(results: Path) 
     typed = "run --backend=nemo --model=llama2_tiny --dtype=bf16,fp8 --dry_run --skip_refused"
     sweep = msgspec.convert(answered(*typed.split(), cwd=results)[0], SCHEMAS.DOCUMENTS["run --dry_run (sweep)"])
     (cell,), (refused,) = sweep.cells, sweep.refused
-    assert (cell.name, cell.benchmark.dtype, refused.name) == ("--dtype=bf16", "bf16", "--dtype=fp8")
+    assert (cell.name, cell.benchmark["dtype"], refused.name) == ("--dtype=bf16", "bf16", "--dtype=fp8")
     assert cell.plan.phases and "has no fp8" in refused.reason
 
 

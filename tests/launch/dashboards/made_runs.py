@@ -4,13 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from benchmarks.configs import Configs
 from benchmarks.dashboard.events import write_ended
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
-from benchmarks.values import Benchmark, Peak
+from benchmarks.values import Benchmark, Peak, changed_benchmark
 from jax_backend import BACKEND
 from launch.running.execute import store_result
 from tests.benchmarks.conftest import FACTS, write_events, write_exits
@@ -21,7 +19,7 @@ MEASURED = {"bf16": Peak(tflops=0.1, source="measured: by a test")}
 
 def benchmark(**changes: Any) -> Benchmark:
     plain = resolve(Request(backend="jax", model="llama2_tiny"), Configs(), BACKEND)
-    return msgspec.structs.replace(plain, **changes)
+    return changed_benchmark(plain, **changes)
 
 
 def begun(root: Path, run_id: str, **changes: Any) -> RunFolder:

@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, RequestError
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark
+from benchmarks.values import Benchmark, changed_benchmark
 from jax_backend import BACKEND
 from launch.environments import image_files
 
@@ -26,7 +25,7 @@ def image(tmp_path: Path) -> Path:
 
 def benchmark(**changes: Any) -> Benchmark:
     base = resolve(Request(backend="jax", model="llama2_70b", site="example_pyxis"), Configs(), BACKEND)
-    return msgspec.structs.replace(base, **changes)
+    return changed_benchmark(base, **changes)
 
 
 def answer(**changes: Any) -> str:
@@ -55,7 +54,7 @@ def test_what_is_no_image_is_imported_by_setup(image: Path, content: bytes | Non
     image.unlink()
     if content is not None:
         image.write_bytes(content)
-    error, name = refusal(image, benchmark()), benchmark().image
+    error, name = refusal(image, benchmark()), benchmark().settings.image
     assert words in error.what
     setup = f"python launch/setup.py --site=example_pyxis --engine=maxtext --image={name}{further}"
     assert error.next_command == setup

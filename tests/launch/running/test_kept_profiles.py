@@ -10,7 +10,7 @@ from benchmarks.configs import Configs
 from benchmarks.measuring.summary import Pgle, Result
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.runfolder import RunFolder
-from benchmarks.values import Benchmark, PgleProfile, PgleSeen, json_text
+from benchmarks.values import Benchmark, PgleProfile, PgleSeen, changed_benchmark, json_text
 from jax_backend import BACKEND
 from launch.running.kept_profiles import FOLDER, find, keep, take
 from tests.benchmarks.measuring.test_summary import DONE, record_of, result_of, steps_of
@@ -60,7 +60,7 @@ def test_a_kept_profile_is_taken_into_the_runs_folder(benchmark: Benchmark, tmp_
     write(tmp_path / FOLDER / key, profile_of(key))
     assert find(benchmark, BACKEND, tmp_path) == key
     found = resolve(REQUEST, Configs(), BACKEND, lambda one: find(one, BACKEND, tmp_path))
-    assert found == msgspec.structs.replace(benchmark, pgle_profile=key)
+    assert found == changed_benchmark(benchmark, pgle_profile=key)
     folder = RunFolder.create(tmp_path, "run")
     take(folder, found, {})
     assert (folder.path / "pgle/profile.pbtxt").read_text() == COSTS
@@ -113,7 +113,7 @@ def test_a_kept_profile_that_a_worker_has_refused_is_removed(benchmark: Benchmar
     key = key_of(benchmark)
     place = tmp_path / FOLDER / key
     write(place, profile_of(key))
-    folder = ended(tmp_path, msgspec.structs.replace(benchmark, pgle_profile=key))
+    folder = ended(tmp_path, changed_benchmark(benchmark, pgle_profile=key))
     said = f"rank 0 failed (stepmark worker: {place} is of another program: jaxlib is 0.12, the profile's is 0.7)"
     result = msgspec.structs.replace(result_with(None, applied=False), status="failed", reasons=[said])
     keep(folder, result)

@@ -11,7 +11,7 @@ from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, RequestError
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Hardware, JobOptions, Site
+from benchmarks.values import Benchmark, Hardware, JobOptions, Site, changed_benchmark
 from benchmarks.values import Slurm as SlurmSite
 from jax_backend import BACKEND
 from launch.machine.processes import REPOSITORY
@@ -39,7 +39,7 @@ def benchmark_of(nodes: int = 4, gpus: int | None = None, hardware: str = "cpu",
     base = resolve(Request(backend="jax", model="llama2_tiny", steps=3), Configs(), BACKEND)
     device: Hardware = Configs().hardware(hardware)
     changes = {"site": site_of("/"), "nodes": nodes, "gpus": gpus or nodes, "hardware": device, **changes}
-    return msgspec.structs.replace(base, **changes)
+    return changed_benchmark(base, **changes)
 
 
 class Cluster(Slurm):
