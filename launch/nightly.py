@@ -24,20 +24,24 @@ started; 2 the request was wrong and nothing was started; 3 a regression, or an 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import contextlib
+import io
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_VALID, RequestError, RunError
 from benchmarks.nightly import suites
 from benchmarks.nightly.values import Suite
+from benchmarks.request.resolve import command_of
 from benchmarks.secret_rules import hidden
-from benchmarks.text import aligned, plural
+from benchmarks.text import aligned, plural, reasons_text
 from benchmarks.values import Labels, Site, benchmark_fields
 from benchmarks.verdict import Verdict
 from launch.cli.command import refuse_more, run_main
@@ -45,6 +49,10 @@ from launch.slurm import job_flags
 from launch.terminal import places
 from launch.terminal.documents import NightPlan, PlannedCell, Rehearsal, RehearsedNight
 from launch.terminal.output import answer, document
+from launch.terminal.progress import say
+
+if TYPE_CHECKING:
+    from benchmarks.nightly.rehearsal import Real
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("suite", None, "A suite of configs/suites, such as smoke, or of your own.")
@@ -69,6 +77,9 @@ flags.adopt_module_key_flags(job_flags)
 
 MODES = ("list", "accept", "replay", "dry_run", "rehearse")
 LEVELS = {Verdict.WORSE, Verdict.BETTER}
+ON_A_CPU = (
+    "python launch/nightly.py --suite=smoke --rehearse     (on this machine), or the same after the first night"
+)
 NOT_REHEARSED = ("inject_slowdown", "junit", "markdown", "html", "history")
 
 
@@ -211,17 +222,52 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
 
 
 def _rehearse(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
-    from launch.campaigns.nights.rehearsing import rehearse
-    from launch.cli.runners import runner_of
-    from launch.running.runners import Job, Runner
+    from benchmarks.nightly import rehearsal
 
-    def runner_in(folder: Path) -> Runner:
-        return runner_of(site, configs, folder, Job(job_flags.typed(), None, True))
-
-    played, text = rehearse(suite, cells, site, Path(FLAGS.output_dir), runner_in)
+    times = rehearsal.gated_times(suites.watched(suite), suite.name)
+    real = rehearsal.newest_real(suite.name, cells, Path(FLAGS.output_dir)) or _real_now(
+        suite, cells[0], site, configs
+    )
+    played = rehearsal.play(real, suite.name, times)
     nights = [RehearsedNight(what=one.act.what, cell=one.cell, exit_code=one.exit_code) for one in played]
-    answer(Rehearsal(suite=suite.name, nights=nights), text)
+    answer(Rehearsal(suite=suite.name, nights=nights), rehearsal.rehearsal_text(suite.name, real, played))
     return EXIT_VALID
+
+
+def _real_now(suite: Suite, cell: suites.Cell, site: Site, configs: Configs) -> "Real":
+    """Run a cell on this machine, in a temporary folder."""
+    from benchmarks.nightly.rehearsal import Real, can_be_scaled
+    from benchmarks.runs.campaign_record import result_of
+    from benchmarks.runs.runfolder import new_run_id
+    from launch.cli.runners import runner_of
+    from launch.machine.processes import interrupted_once
+    from launch.running.runners import Job
+
+    if site.slurm is not None:
+        raise RequestError(
+            f"suite {suite.name} has no night yet, so no run of site {site.name} to rehearse with",
+            where=f"--site={site.name}",
+            why="a rehearsal submits no job",
+            next_command=ON_A_CPU,
+        )
+    with tempfile.TemporaryDirectory(prefix="stepmark-rehearsal-") as folder:
+        runner = runner_of(site, configs, Path(folder), Job(job_flags.typed(), None, True))
+        try:
+            benchmark = runner.resolve(cell.request)
+        except RequestError as error:
+            raise RequestError(error.what, where=error.where, why=error.why, next_command=ON_A_CPU) from None
+        run_id = new_run_id(benchmark)
+        say(f"{cell.name}: one real run, in a temporary folder")
+        with interrupted_once(), contextlib.redirect_stdout(io.StringIO()):
+            runner.start(benchmark, run_id)
+        run = result_of(Path(folder) / run_id)
+    if run is None or not can_be_scaled(run):
+        reasons = [*run.reasons, *run.not_comparable] if run else []
+        raise RunError(
+            f"the run of {cell.name} cannot be rehearsed with: {reasons_text(reasons) or 'it left no result'}",
+            next_command=command_of(cell.request, "run.py"),
+        )
+    return Real(cell, run, "(made just now)")
 
 
 # --- beside the nights ----------------------------------------------------------------------------

@@ -1,18 +1,21 @@
-"""A rehearsal: a simulated history of one cell, made from one real run and judged night by night by the rule. Pure.
+"""A rehearsal: a simulated history of one cell, made from one real run and judged night by night by the rule.
 
 It shows every verdict before a suite has enough nights. The real run's step time is scaled into that of each night.
 These runs have no folder, so no history can hold them.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.errors import RequestError
 from benchmarks.nightly import night as gate
 from benchmarks.nightly import series
+from benchmarks.nightly.records import Records
 from benchmarks.nightly.report_text import NO_VERDICT, change_text, value_text, verdict_text
 from benchmarks.nightly.suites import CONTROLLED, Cell, Watched
 from benchmarks.nightly.values import CellReport, NightReport
+from benchmarks.runs.campaign_record import result_of
 from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.text import columns
 
@@ -46,6 +49,14 @@ ACTS = (
 )
 
 
+class Real(NamedTuple):
+    """The run that the simulated nights are scaled from."""
+
+    cell: Cell
+    run: FinishedRun
+    source: str
+
+
 class Played(NamedTuple):
     act: Act
     cell: CellReport
@@ -64,18 +75,35 @@ def gated_times(watched: Sequence[Watched], suite: str) -> list[Watched]:
     return times
 
 
-def play(real: FinishedRun, suite: str, cell: Cell, times: Sequence[Watched]) -> list[Played]:
+def newest_real(suite: str, cells: Sequence[Cell], output_dir: Path) -> Real | None:
+    """Return a run of the newest night that has one."""
+    by_name = {cell.name: cell for cell in cells}
+    reports, _ = Records(output_dir, suite).read_newest()
+    for report in reversed(reports):
+        for one in report.cells:
+            run = result_of(output_dir / one.run_id) if one.run_id and one.cell in by_name else None
+            if run and can_be_scaled(run):
+                return Real(by_name[one.cell], run, f"(night {report.night})")
+    return None
+
+
+def can_be_scaled(run: FinishedRun) -> bool:
+    comparable = run.status == "valid" and not run.not_comparable and not run.slowed_by
+    return comparable and run.metrics.seconds_per_step is not None
+
+
+def play(real: Real, suite: str, times: Sequence[Watched]) -> list[Played]:
     """Return every act, each night judged with the verdicts of those before."""
-    cell = cell._replace(is_control=False)
+    cell = real.cell._replace(is_control=False)
     past: list[FinishedRun] = []
     reports: list[NightReport] = []
     played = []
     for number, act in enumerate(ACTS, start=1):
         night = f"{MARK}-{number:02d}"
         named = {"suite": suite, "cell": cell.name, "night": night}
-        run = _scaled(real, act.percent, **named, run_id=night, status=act.status)
+        run = _scaled(real.run, act.percent, **named, run_id=night, status=act.status)
         reruns = [
-            _scaled(real, percent, **named, run_id=f"{night}-rerun-{n}") for n, percent in enumerate(act.reruns)
+            _scaled(real.run, percent, **named, run_id=f"{night}-rerun-{n}") for n, percent in enumerate(act.reruns)
         ]
         cell_runs = gate.CellRuns(cell, night, run, series.series(run, suite, cell.name, past, (), ()), None)
         memory = gate.memory_of(reports, (), night)
@@ -90,7 +118,7 @@ def play(real: FinishedRun, suite: str, cell: Cell, times: Sequence[Watched]) ->
     return played
 
 
-def rehearsal_text(suite: str, real: FinishedRun, whence: str, played: Sequence[Played]) -> str:
+def rehearsal_text(suite: str, real: Real, played: Sequence[Played]) -> str:
     """Return a table and the reasons. Every line with a figure shows that it is rehearsed."""
     rows = [
         ("NIGHT", "NOW", "CHANGE (90% INTERVAL)", "VERDICT", "EXIT CODE"),
@@ -107,7 +135,7 @@ def rehearsal_text(suite: str, real: FinishedRun, whence: str, played: Sequence[
     return "\n".join(
         [
             f"rehearsal of suite {suite}: no night was run, and nothing enters the history",
-            f"{len(played)} nights made of one real run, {real.run_id} {whence}, by scaling its steps;",
+            f"{len(played)} nights made of one real run, {real.run.run_id} {real.source}, by scaling its steps;",
             "the verdicts are those of the nightly rule",
             "",
             *columns(rows),

@@ -10,12 +10,12 @@ from benchmarks.nightly.rule import FEWEST_BASELINE_NIGHTS
 from benchmarks.nightly.suites import METRICS, Watched
 from tests.benchmarks.nightly.nights_made import CELL, GATED, entry
 
-REAL = entry(1, 0.0681, tokens_per_second_per_gpu=1000.0)
+REAL = rehearsal.Real(CELL, entry(1, 0.0681, tokens_per_second_per_gpu=1000.0), "(made just now)")
 
 
 @pytest.mark.parametrize("name", ["seconds_per_step", "tokens_per_second_per_gpu"])
 def test_every_verdict_and_exit_code_is_shown(name: str) -> None:
-    played = rehearsal.play(REAL, "smoke", CELL, [Watched(METRICS[name], True)])
+    played = rehearsal.play(REAL, "smoke", [Watched(METRICS[name], True)])
     assert [(one.cell.verdict, one.cell.status, one.exit_code) for one in played[FEWEST_BASELINE_NIGHTS:]] == [
         ("same", "valid", 0),
         ("same", "valid", 0),
@@ -32,9 +32,9 @@ def test_every_verdict_and_exit_code_is_shown(name: str) -> None:
 
 
 def test_every_line_with_a_figure_is_marked_as_rehearsed() -> None:
-    played = rehearsal.play(REAL, "smoke", CELL, rehearsal.gated_times(GATED, "smoke"))
-    top, table, reasons, _ = rehearsal.rehearsal_text("smoke", REAL, "(made just now)", played).split("\n\n")
-    assert REAL.run_id in top
+    played = rehearsal.play(REAL, "smoke", rehearsal.gated_times(GATED, "smoke"))
+    top, table, reasons, _ = rehearsal.rehearsal_text("smoke", REAL, played).split("\n\n")
+    assert REAL.run.run_id in top
     assert not re.search(r"\d(%| ms)", top)
     _, *rows = table.splitlines()
     assert all(line.startswith("  rehearsed 1") for line in [*rows, *reasons.splitlines()])
