@@ -1,21 +1,23 @@
-"""Makes the pictures of docs/reports.md: real runs on this machine's CPU, and their pages as Chromium shows them.
+"""Makes the pictures of docs/reports.md and docs/nightly.md: real runs on this machine's CPU, as Chromium shows them.
 
 .venv/bin/python docs/make_report_pictures.py [DIR]
 
-Needs Linux, MaxText's environment (made by the first run), Chromium, and the packages of the extra `dev`. Training
-takes some ten minutes; with DIR, the runs are kept there, and taken from there the next time. DIR may be that of
-make_dashboard_pictures.py, too: then the newest of its nights and the page of its runs are shown, which this script
-does not run.
+Needs Linux, both backends' environments (made by the first runs), Chromium, and the packages of the extra `dev`.
+Training takes some twenty minutes; with DIR, the runs are kept there, and only missing ones are made the next time.
+The first night is copied to ten earlier days with slightly other step times; the last night is slowed on purpose.
 """
 
 import contextlib
 import io
 import json
 import os
+import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,59 +25,93 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from tests.browser import DESK, browser, page_of  # noqa: E402
+from tests.launch.campaigns.nights.earlier_nights import copy_to_earlier_days  # noqa: E402
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 RUN = "launch/run.py --backend=jax --model=llama2_tiny"
-COMMANDS = (
-    "launch/peak.py --backend=jax --model=llama2_tiny --dtype=bf16 --out=peak.json",
-    f"{RUN} --steps=300 --dtype=bf16 --set=micro_batch_size=16 --measured_peak=peak.json --output_dir=one",
-    f"{RUN} --steps=40 --dtype=bf16 --gpus=1,2,4 --repeats=3 --output_dir=several",
-    f"{RUN} --steps=60 --dtype=bf16,fp32 --repeats=4 --set=micro_batch_size=16 --output_dir=compared",
-)
-KILLED = f"{RUN} --steps=4000 --dtype=bf16 --output_dir=killed"
-COMPARED = "launch/compare.py dtype=bf16 dtype=fp32 --output_dir=compared --explain --html=comparison.html"
-NIGHTS = "results/nights/*/*.json"
-MANY = 18  # runs on a page
-STEPS_BEFORE_KILLED = 100
-
-
-SHOTS = {  # the page -> the height of its upper part that is shown
-    "run": 1720,
-    "failed": 1250,
-    "sweep": 1450,
-    "comparison": 1600,
-    "night": 1900,
-    "many": 1250,
+PEAK = "launch/peak.py --backend=jax --model=llama2_tiny"
+LARGE = "--set=micro_batch_size=16"
+NIGHT = "launch/nightly.py --suite=smoke"
+MADE = {  # what a command makes -> the command, as a reader types it
+    "peak-bf16.json": f"{PEAK} --dtype=bf16 --out=peak-bf16.json",
+    "peak-fp32.json": f"{PEAK} --dtype=fp32 --out=peak-fp32.json",
+    "one": f"{RUN} --steps=300 --dtype=bf16 {LARGE} --measured_peak=peak-bf16.json --output_dir=one",
+    "several": f"{RUN} --steps=40 --dtype=bf16 --gpus=1,2,4 --repeats=3 --output_dir=several",
+    "compared": f"{RUN} --steps=60 --dtype=bf16,fp32 --repeats=4 {LARGE} --output_dir=compared",
 }
+COMPARED = "launch/compare.py dtype=bf16 dtype=fp32 --output_dir=compared --explain --html=comparison.html"
+KILLED = f"{RUN} --steps=4000 --dtype=bf16 --output_dir=killed"
+STEPS_BEFORE_KILLED = 100
+REPEATS, EARLIER_NIGHTS = 3, 10
+MANY = 18  # runs on a page
+PAGES = {"run": 1720, "failed": 1250, "sweep": 1450, "comparison": 1600, "night": 1900, "many": 1250}  # pixels shown
+LAPTOP = 1440  # pixels wide
+TABS = (  # the picture of a tab of the dashboard, what is there once it is drawn, its height
+    ("dashboard-landing", "", "card-view", 1000),
+    ("dashboard-table", "#hparams", "tf-hparams-table-view vaadin-grid", 800),
+)
+SETTLE_MILLISECONDS = 8000  # for the last lines of a chart, which are drawn one by one
 
 
 def main() -> None:
     with contextlib.ExitStack() as stack:
         place = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         place.mkdir(parents=True, exist_ok=True)
-        if not (place / "launch").exists():  # commands as a reader types them; pages quote them
+        if not (place / "launch").exists():  # pages quote commands
             (place / "launch").symlink_to(REPOSITORY / "launch")
-        if not (place / "killed").is_dir():
-            train(place)
-        pages(place)
+        train(place)
         started = stack.enter_context(browser())
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        for name, height in SHOTS.items():
-            if (place / f"{name}.html").exists():
-                take(started, place / f"{name}.html", height)
+        for name, path in pages(place).items():
+            with page_of(started, path.resolve().as_uri()) as page:
+                height = min(PAGES[name], int(page.evaluate("document.documentElement.scrollHeight")))
+                page.set_viewport_size({"width": DESK, "height": height})
+                save(page, f"report-{name}")
+        address = stack.enter_context(served(place))
+        for name, tab, found, height in TABS:
+            with opened(started, f"{address}/{tab}", found, height) as page:
+                save(page, name)
+        nights = "smoothing=0&runFilter=%5Enights%2F&tagFilter=%5E2%20nights"
+        longest = f"runFilter={longest_run(place)}&tagFilter=perf%2F%7Ctelemetry%7Closs&smoothing=0"
+        for name, query, height in (("dashboard-nights", nights, 620), ("dashboard-run", longest, 1000)):
+            with opened(started, f"{address}/", "card-view", height) as page:  # it sets what TensorBoard shows
+                page.goto(f"{address}/?{query}#timeseries")
+                page.locator("card-view").first.wait_for()
+                save(page, name)
+
+
+# --- runs -----------------------------------------------------------------------------------------
 
 
 def train(place: Path) -> None:
-    for command in COMMANDS:
-        called(place, command)
-    killed(place)
+    for made, command in MADE.items():
+        if not (place / made).exists():
+            call(place, command)
+    if not (place / "killed").is_dir():
+        train_and_kill(place)
+    if not (place / "results").is_dir():
+        train_results(place)
 
 
-def killed(place: Path) -> None:
-    """A run whose worker is killed while it trains, as a machine without memory does it."""
+def train_results(place: Path) -> None:
+    """Series of runs, a long run, and nights of a suite."""
+    for _ in range(REPEATS):
+        for dtype in ("bf16", "fp32"):
+            for gpus in (1, 2, 4):
+                flags = f"--dtype={dtype} --gpus={gpus} --measured_peak=peak-{dtype}.json"
+                call(place, f"{RUN} --steps=60 --set=micro_batch_size=4 {flags}")
+    call(place, NIGHT)
+    chance = random.Random(21)
+    factors = [(chance.gauss(1, 0.015), chance.gauss(1, 0.003)) for _ in range(EARLIER_NIGHTS)]
+    copy_to_earlier_days(place / "results", "smoke", factors)
+    call(place, f"{NIGHT} --inject_slowdown=0.5")
+    call(place, f"{RUN} --steps=100 {LARGE} --dtype=bf16 --measured_peak=peak-bf16.json")
+
+
+def train_and_kill(place: Path) -> None:
+    """Kill the worker of a run while it trains, as a machine without memory does."""
     print(f"$ python {KILLED}", flush=True)
     launcher = subprocess.Popen([sys.executable, *KILLED.split()], cwd=place)
     while launcher.poll() is None:
@@ -89,7 +125,7 @@ def killed(place: Path) -> None:
 
 
 def worker_of(launcher: int) -> int:
-    """The process below the launcher that trains: the one that was told where to write its events."""
+    """Return the process below the launcher that trains."""
     waiting = [launcher]
     while waiting:
         process = waiting.pop()
@@ -99,43 +135,82 @@ def worker_of(launcher: int) -> int:
     raise SystemExit(f"process {launcher} has no worker")
 
 
-def called(place: Path, command: str) -> None:
+def call(place: Path, command: str) -> None:
+    """An exit code other than 0 is a result too: the slowed night has 3."""
     print(f"$ python {command}", flush=True)
     subprocess.run([sys.executable, *command.split()], cwd=place, check=False)
 
 
-def pages(place: Path) -> None:
-    (run,) = (path.parent.relative_to(place) for path in place.glob("one/*/result.json"))
-    (failed,) = (path.parent.relative_to(place) for path in place.glob("killed/*/result.json"))
-    sweep = min(path.relative_to(place) for path in place.glob("several/sweep-*.json"))
-    for page, shown in (("run", run), ("failed", failed), ("sweep", sweep)):
-        called(place, f"launch/report.py html {page}.html {shown}")
-    called(place, COMPARED)
-    nights = sorted(place.glob(NIGHTS))
-    if nights:
-        called(place, f"launch/report.py html night.html {nights[-1].relative_to(place)}")
-        runs = sorted(path.parent for path in place.glob("results/2*/provenance.json") if not of_a_night(path))[
-            -MANY:
-        ]
-        shown = [str(path.relative_to(place)) for path in [nights[-1], *reversed(runs)]]
-        called(place, f"launch/report.py html many.html {failed} {' '.join(shown)}")
+# --- pages and the dashboard ------------------------------------------------------------------------
+
+
+def pages(place: Path) -> dict[str, Path]:
+    (run,) = place.glob("one/*/result.json")
+    (failed,) = place.glob("killed/*/result.json")
+    night = max(place.glob("results/nights/*/*.json"))
+    others = [path.parent for path in sorted(place.glob("results/2*/provenance.json")) if not of_a_night(path)]
+    shown = {
+        "run": [run.parent],
+        "failed": [failed.parent],
+        "sweep": [min(place.glob("several/sweep-*.json"))],
+        "night": [night],
+        "many": [failed.parent, night, *reversed(others[-MANY:])],
+    }
+    for name, paths in shown.items():
+        call(place, f"launch/report.py html {name}.html {' '.join(str(path.relative_to(place)) for path in paths)}")
+    call(place, COMPARED)
+    return {name: place / f"{name}.html" for name in PAGES}
 
 
 def of_a_night(provenance: Path) -> bool:
     return json.loads(provenance.read_text())["labels"]["nightly"] is not None
 
 
-def take(started: "Browser", path: Path, most: int) -> None:
-    """The upper part of a page."""
+@contextlib.contextmanager
+def served(place: Path) -> Iterator[str]:
+    command = [sys.executable, "launch/dashboard.py", "--serve", "--port=0", "--refresh_seconds=0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=place, start_new_session=True)
+    try:
+        assert server.stdout is not None
+        found = ""
+        for line in server.stdout:
+            found = found or "".join(re.findall(r"http://localhost:\d+", line)[:1])
+            if line.startswith("Ctrl-C"):
+                break
+        yield found
+    finally:
+        os.kill(server.pid, signal.SIGINT)
+        server.wait()
+
+
+@contextlib.contextmanager
+def opened(started: "Browser", url: str, found: str, height: int) -> "Iterator[Page]":
+    """A page of the dashboard once `found` is there."""
+    context = started.new_context(viewport={"width": LAPTOP, "height": height})
+    page = context.new_page()
+    page.goto(url)
+    page.locator(found).first.wait_for()
+    try:
+        yield page
+    finally:
+        context.close()
+
+
+def longest_run(place: Path) -> str:
+    """Return what the dashboard calls the longest run."""
+    benchmarks = (place / "results").glob("*/benchmark.json")
+    _, name = max((json.loads(path.read_text())["steps"], path.parent.name) for path in benchmarks)
+    return name.rpartition("-")[2]
+
+
+def save(page: "Page", name: str) -> None:
     from PIL import Image
 
-    with page_of(started, path.resolve().as_uri()) as page:
-        height = min(most, int(page.evaluate("document.documentElement.scrollHeight")))
-        page.set_viewport_size({"width": DESK, "height": height})
-        picture = Image.open(io.BytesIO(page.screenshot()))
-    target = PICTURES / f"report-{path.stem}.png"
+    page.wait_for_timeout(SETTLE_MILLISECONDS if name.startswith("dashboard") else 0)
+    picture = Image.open(io.BytesIO(page.screenshot()))
+    target = PICTURES / f"{name}.png"
     picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(target, optimize=True)
-    print(f"docs/pictures/{target.name}: {target.stat().st_size // 1024} kB", flush=True)
+    print(f"docs/pictures/{target.name}: {target.stat().st_size // 1000} kB", flush=True)
 
 
 if __name__ == "__main__":
