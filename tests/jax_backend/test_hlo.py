@@ -72,12 +72,10 @@ def test_the_forms_of_a_gpus_dump() -> None:
         ("[2,2]<=[4]", True),  # in a way that is not known
     ],
 )
-@pytest.mark.parametrize("opcode", ["collective-permute", "collective-permute-start"])
-def test_a_permute_must_be_known_where_it_moves_data_of_the_first_device(
-    opcode: str, pairs: str, always: bool
-) -> None:
-    module = parsed(f"ROOT %p.1 = f32[8]{{0}} {opcode}(%x), channel_id=1, source_target_pairs={pairs}")
-    assert [one.always for one in module.collectives()] == [always]
+def test_a_permute_must_be_known_where_it_moves_data_of_the_first_device(pairs: str, always: bool) -> None:
+    for opcode in ("collective-permute", "collective-permute-start"):
+        module = parsed(f"ROOT %p.1 = f32[8]{{0}} {opcode}(%x), channel_id=1, source_target_pairs={pairs}")
+        assert [one.always for one in module.collectives()] == [always]
 
 
 def test_no_groups_on_one_device_are_that_device() -> None:
@@ -117,11 +115,11 @@ def test_a_text_that_is_no_hlo_holds_nothing_and_is_not_whole() -> None:
 
 def test_dumps_are_the_final_programs_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     ours = ["module_0007.jit_f.cpu_after_optimizations.txt", "module_0010.jit_g.sm_9.0_gpu_after_optimizations.txt"]
-    others = [
-        "module_0007.jit_f.cpu_after_optimizations-buffer-assignment.txt",
-        "module_0007.jit_f.before_optimizations.txt",
-    ]
-    for name in [*reversed(ours), *others]:
+    for name in [
+        *reversed(ours),
+        ours[0].replace(".txt", "-buffer-assignment.txt"),
+        ours[0].replace("after", "before"),
+    ]:
         (tmp_path / name).touch()
     assert [path.name for path in hlo.dumps(tmp_path)] == ours
     assert [hlo.program_id(path) for path in hlo.dumps(tmp_path)] == [7, 10]
@@ -129,21 +127,6 @@ def test_dumps_are_the_final_programs_in_the_order_of_their_numbers(tmp_path: Pa
 
 
 # --- loops and groups -------------------------------------------------------------------------------
-
-LOOP = """\
-HloModule jit_train_step, num_partitions=8
-
-%condition (state: (s32[], bf16[4])) -> pred[] {
-  %state = (s32[], bf16[4]{0}) parameter(0)
-  %limit = s32[] constant(5)
-  ROOT %go_on = pred[] compare(%state#0, %limit), direction=LT
-}
-
-ENTRY %main (weights: bf16[4]) -> bf16[4] {
-  %weights = bf16[4]{0} parameter(0)
-  ROOT %layers = (s32[], bf16[4]{0}) while(%weights), condition=%condition, body=%body
-}
-"""
 
 
 @pytest.mark.parametrize(
@@ -156,7 +139,7 @@ ENTRY %main (weights: bf16[4]) -> bf16[4] {
     ],
 )
 def test_a_loop_runs_as_often_as_its_condition_says(old: str, new: str, trips: int | None) -> None:
-    module = hlo.parse(LOOP.replace(old, new).splitlines())
+    module = hlo.parse((SAMPLES / "loop.txt").read_text().replace(old, new).splitlines())
     assert module.trips(module.computations["main"]["layers"]) == trips
 
 
@@ -193,77 +176,17 @@ def test_a_group_lies_along_the_axes_in_which_its_devices_differ() -> None:
     assert axes_along((3,), mesh) == []
 
 
-FRAMES = """HloModule jit_train_step
-FileNames
-1 "layers/linears.py"
-
-FunctionNames
-1 "NNXDecoder.__call__"
-2 "MlpBlock.__call__"
-3 "DenseGeneral.__call__"
-4 "train_step.<locals>.diff_wrapper"
-5 "Attention.query_projection"
-6 "NNXDecoder._apply_layers_sequentially"
-7 "ToNNX.__call__"
-8 "Fp8DirectDotGeneralOp.__call__"
-
-FileLocations
-1 {file_name_id=1 function_name_id=1 line=1 end_line=1 column=1 end_column=1}
-2 {file_name_id=1 function_name_id=2 line=2 end_line=2 column=1 end_column=1}
-3 {file_name_id=1 function_name_id=3 line=3 end_line=3 column=1 end_column=1}
-4 {file_name_id=1 function_name_id=4 line=4 end_line=4 column=1 end_column=1}
-5 {file_name_id=1 function_name_id=5 line=5 end_line=5 column=1 end_column=1}
-6 {file_name_id=1 function_name_id=6 line=6 end_line=6 column=1 end_column=1}
-7 {file_name_id=1 function_name_id=7 line=7 end_line=7 column=1 end_column=1}
-8 {file_name_id=1 function_name_id=8 line=8 end_line=8 column=1 end_column=1}
-
-StackFrames
-1 {file_location_id=1 parent_frame_id=1}
-2 {file_location_id=6 parent_frame_id=2}
-3 {file_location_id=2 parent_frame_id=3}
-4 {file_location_id=3 parent_frame_id=4}
-5 {file_location_id=5 parent_frame_id=3}
-6 {file_location_id=4 parent_frame_id=1}
-7 {file_location_id=7 parent_frame_id=6}
-8 {file_location_id=8 parent_frame_id=8}
-
-ENTRY %main () -> f32[] {
-  ROOT %a = f32[] constant(1), metadata={op_name="dot" stack_frame_id=4}
-}
-"""
-
-
 def test_an_instruction_is_of_the_innermost_layer_that_says_something() -> None:
-    layers = hlo.layers(FRAMES)
-    query = "Attention.query_projection"
+    text = (SAMPLES / "stack_frames.txt").read_text()
+    layers, query = hlo.layers(text), "Attention.query_projection"
     assert layers == {0: "", 1: "", 2: "", 3: "MlpBlock", 4: "MlpBlock", 5: query, 6: "", 7: query, 8: query}
-    (line,) = hlo.parse(FRAMES.splitlines()).computations["main"].values()
+    (line,) = hlo.parse(text.splitlines()).computations["main"].values()
     assert layers[line.frame] == "MlpBlock"
-
-
-KEEPING = """HloModule m
-
-%update (p0: f32[80,4], p1: f32[4]) -> f32[80,4] {
-  %p0 = f32[80,4]{1,0} parameter(0)
-  %p1 = f32[4]{0} parameter(1)
-  ROOT %stacked = f32[80,4]{1,0} fusion(%p1, %p0), calls=%x, metadata={op_name="body/dynamic_update_slice"}
-}
-
-ENTRY %main (a: f32[80,4]) -> f32[80,4] {
-  %a = f32[80,4]{1,0} parameter(0)
-  %at = s32[] constant(79)
-  %loop = (s32[], f32[4]{0}, f32[80,4]{1,0}) while(%a), condition=%c, body=%b
-  %product = f32[4]{0} dot(%loop#1, %loop#1), metadata={op_name="body/dot_general"}
-  %beside = ((f32[80,4]{1,0}, f32[4]{0}), f32[80,4]{1,0}) async-start(%loop#2, %product), calls=%update
-  %input = f32[80,4]{1,0} fusion(%loop#2, %at, %loop#1), calls=%y, metadata={op_name="body/dynamic_update_slice"}
-  ROOT %sum = f32[80,4]{1,0} fusion(%a, %product), calls=%z, metadata={op_name="body/add"}
-}
-"""
 
 
 @pytest.mark.parametrize(
     ("name", "writes"), [("stacked", "product"), ("input", "loop"), ("sum", None), ("gone", None)]
 )
 def test_what_is_kept_of_each_layer_is_known_by_what_writes_it(name: str, writes: str | None) -> None:
-    found = hlo.kept(hlo.parse(KEEPING.splitlines()), name)
+    found = hlo.kept(hlo.read_module(SAMPLES / "kept_layers.txt"), name)
     assert (found.name if found else None) == writes
