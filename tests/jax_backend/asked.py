@@ -1,16 +1,25 @@
-"""Benchmarks of the JAX backend, and what their phases are told."""
+"""Benchmarks of the JAX backend, what their phases are told, and the tables of cases.yml."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.configs import Configs
+from benchmarks.configs import Configs, parse_yaml
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Phase
 from jax_backend import BACKEND
 
 CONFIGS = Configs()
+CASES: Any = parse_yaml(Path(__file__).with_name("cases.yml"))
+
+
+def each(table: str, *columns: str) -> Any:
+    """The rows of a table of cases.yml as a test's parameters."""
+    return pytest.mark.parametrize(
+        columns, [tuple(row[column] for column in columns) for row in CASES[table]], ids=str
+    )
 
 
 def resolved(model: str = "llama2_tiny", chosen: dict[str, str] | None = None, **wanted: Any) -> Benchmark:

@@ -6,22 +6,24 @@ The golden plans are what a dry run shows. After a change that is meant, record 
 """
 
 import os
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
 from benchmarks.model.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
-from benchmarks.values import Benchmark, Site, Slurm, changed_benchmark
+from benchmarks.values import Benchmark, Parallelism, Site, Slurm, changed_benchmark
 from jax_backend import BACKEND
-from jax_backend.planning import RESERVED, environment, refusals
+from jax_backend.planning import AXES, RESERVED, between_nodes, environment, parallelism, refusals, stated_layout
 from tests.jax_backend import asked
-from tests.jax_backend.asked import CONFIGS, refusal, resolved
+from tests.jax_backend.asked import CONFIGS, each, refusal, resolved
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -90,7 +92,7 @@ def test_devices_of_a_tensor_group_share_a_batch() -> None:
     assert global_batch_of_maxtext(settings_of(benchmark), 4) == benchmark.batch.global_batch_size == 2
 
 
-@settings(max_examples=300, deadline=None)
+@examples(max_examples=300, deadline=None)
 @given(
     model=st.sampled_from(["llama2_tiny", "llama2_13b", "llama2_7b"]),
     fsdp=st.sampled_from([1, 2, 4, 8, 5, 16]),
@@ -118,6 +120,59 @@ def test_maxtext_trains_on_the_global_batch_of_the_benchmark(
         return  # not divisible
     assert benchmark.batch.global_batch_size == micro * accumulation * fsdp * data
     assert global_batch_of_maxtext(settings_of(benchmark), gpus) == benchmark.batch.global_batch_size
+
+
+# --- the mesh -----------------------------------------------------------------------------------------
+
+
+def test_axes_within_and_between_nodes_multiply() -> None:
+    knobs = {"ici_fsdp_parallelism": 8, "dcn_fsdp_parallelism": 16, "dcn_data_parallelism": 4}
+    assert parallelism(knobs) == Parallelism(fsdp=128, data=4)
+    assert between_nodes(knobs) == 64
+
+
+def test_every_axis_is_a_setting_of_maxtext_and_every_other_axis_is_reserved() -> None:
+    of_maxtext = {name for name in BACKEND.settings() if name.startswith(("ici_", "dcn_")) and "_parallelism" in name}
+    assert set(AXES) <= of_maxtext
+    assert of_maxtext - set(AXES) <= BACKEND.reserved_settings.keys()
+
+
+def test_what_maxtext_would_choose_itself_is_written_out() -> None:
+    assert stated_layout({}) == {"ici_fsdp_parallelism": 1, "dcn_data_parallelism": 1}
+    assert stated_layout({"ici_fsdp_parallelism": 8, "steps": 3}) == {
+        "ici_fsdp_parallelism": 8,
+        "dcn_data_parallelism": 1,
+    }
+
+
+@given(st.dictionaries(st.sampled_from(AXES), st.integers(1, 64)))
+def test_no_device_is_lost(knobs: dict[str, int]) -> None:
+    assert parallelism(dict(knobs)).devices == prod(knobs.values())
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        Parallelism(fsdp=64),
+        Parallelism(fsdp=16, data=4),
+        Parallelism(tensor=8, fsdp=8),
+        Parallelism(tensor=2, context=2, fsdp=16),
+        Parallelism(data=64),
+    ],
+)
+def test_settings_make_the_layout_that_was_meant(share: Parallelism) -> None:
+    settings = BACKEND.layout_settings_for("maxtext", share, 64, CONFIGS.hardware("h100"))
+    assert settings is not None
+    assert BACKEND.parallelism(settings, 64) == share
+    assert between_nodes(settings) == 8
+
+
+@each("layouts", "share", "gpus", "hardware", "settings")
+def test_settings_of_a_layout_are_none_where_it_has_none(
+    share: dict[str, int], gpus: int, hardware: str, settings: dict[str, int] | None
+) -> None:
+    found = BACKEND.layout_settings_for("maxtext", Parallelism(**share), gpus, CONFIGS.hardware(hardware))
+    assert found == settings
 
 
 # --- environment --------------------------------------------------------------------------------------
@@ -149,46 +204,9 @@ def test_a_gpu_run_has_a_process_a_gpu_and_never_falls_back_to_the_cpu() -> None
 # --- rematerialisation --------------------------------------------------------------------------------
 
 
-def test_what_a_policy_keeps() -> None:
-    def saves(**knobs: str) -> frozenset[str]:
-        return BACKEND.storage(resolved(chosen=knobs)).saved_activations
-
-    assert saves(remat_policy="full") == frozenset()
-    assert "mlpwo" not in saves(remat_policy="minimal")  # no backward pass reads it: XLA keeps nothing
-    assert "context" not in saves(remat_policy="minimal")
-    assert "context" in saves(remat_policy="minimal_flash")
-    assert saves(remat_policy="none") == frozenset()  # MaxText wraps its layers all the same
-    assert saves(remat_policy="minimal_offloaded") == frozenset()
-    assert saves(remat_policy="custom", mlpwo="device", query_proj="device", out_proj="offload") == {"query_proj"}
-
-
-PROJECTED = {"query_proj", "key_proj", "value_proj", "out_proj"}
-GATE_AND_UP = {"mlpwi_0", "mlpwi_1"}
-ALL_AGAIN = PROJECTED | GATE_AND_UP | {"context"}
-# Each row was counted in the dots of MaxText's compiled program, with plain attention.
-COUNTED = [
-    ({"remat_policy": "none"}, ALL_AGAIN),
-    ({"remat_policy": "full"}, ALL_AGAIN),
-    ({"remat_policy": "minimal"}, {"context"}),
-    ({"remat_policy": "minimal_with_context"}, {"context"}),
-    ({"remat_policy": "save_out_proj"}, ALL_AGAIN - {"out_proj"}),
-    ({"remat_policy": "save_qkv_proj"}, {"context", "out_proj"} | GATE_AND_UP),
-    ({"remat_policy": "custom", "query_proj": "device"}, ALL_AGAIN - {"query_proj"}),
-    ({"remat_policy": "custom", "context": "device"}, ALL_AGAIN),
-    ({"remat_policy": "custom", "mlpwi": "device"}, ALL_AGAIN),
-    ({"remat_policy": "custom", "mlpwi_0": "device"}, ALL_AGAIN - {"mlpwi_0"}),
-    ({"remat_policy": "custom", "mlpwi": "device", "fused_mlp": "true"}, ALL_AGAIN - GATE_AND_UP),
-    ({"remat_policy": "custom", "mlpwi_0": "device", "mlpwi_1": "device", "fused_mlp": "true"}, ALL_AGAIN),
-    ({"remat_policy": "custom", "qkv_proj": "device", "fused_qkv": "true"}, {"context", "out_proj"} | GATE_AND_UP),
-    ({"remat_policy": "custom", "query_proj": "device", "fused_qkv": "true"}, ALL_AGAIN),
-    # What waits in the host's memory is not computed again.
-    ({"remat_policy": "minimal_offloaded"}, {"context"}),
-    ({"remat_policy": "qkv_proj_offloaded"}, {"context", "out_proj"} | GATE_AND_UP),
-    ({"remat_policy": "custom", "out_proj": "offload"}, ALL_AGAIN - {"out_proj"}),
-]
-
-
-GPU = {"model": "llama2_70b", "hardware": "h100"}
+@each("saved", "set", "kept")
+def test_what_a_policy_keeps(set: dict[str, str], kept: list[str]) -> None:
+    assert BACKEND.storage(resolved(chosen=set)).saved_activations == {*kept}
 
 
 def made_again(chosen: dict[str, str], **wanted: Any) -> frozenset[str] | None:
@@ -197,20 +215,20 @@ def made_again(chosen: dict[str, str], **wanted: Any) -> frozenset[str] | None:
     return found.matmuls if found else None
 
 
-@pytest.mark.parametrize(
-    ("chosen", "again"), COUNTED, ids=[",".join(map("=".join, row[0].items())) for row in COUNTED]
-)
-def test_what_a_policy_computes_again(chosen: dict[str, str], again: set[str]) -> None:
-    assert made_again(chosen) == again
+@each("recomputed", "set", "again")
+def test_what_a_policy_computes_again(set: dict[str, str], again: list[str]) -> None:
+    assert made_again(set) == {*again}
 
 
 def test_only_a_kernel_that_names_its_result_can_keep_it() -> None:
-    chosen = {"remat_policy": "minimal_with_context"}
-    assert made_again(chosen, **GPU) == set()  # Transformer Engine's
-    assert made_again(chosen | {"attention": "cudnn_flash_jax"}, **GPU) == {"context"}
-    assert made_again({"remat_policy": "minimal"}, **GPU) == {"context"}
+    chosen, gpu = {"remat_policy": "minimal_with_context"}, {"model": "llama2_70b", "hardware": "h100"}
+    assert made_again(chosen, **gpu) == set()  # Transformer Engine's
+    assert made_again(chosen | {"attention": "cudnn_flash_jax"}, **gpu) == {"context"}
+    assert made_again({"remat_policy": "minimal"}, **gpu) == {"context"}
     # The recipes' own: the output of a layer is kept by the bf16 one alone, but nobody reads it again.
-    assert made_again({}, dtype="bf16", **GPU) == made_again({}, dtype="fp8", **GPU) == GATE_AND_UP | {"context"}
+    assert (
+        made_again({}, dtype="bf16", **gpu) == made_again({}, dtype="fp8", **gpu) == {"mlpwi_0", "mlpwi_1", "context"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,25 +249,10 @@ def test_a_text_that_maxtext_does_not_know_is_refused(name: str, value: str, hin
 # --- types, and the optimizer -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("chosen", "weight", "gradient", "optimizer"),
-    [
-        ({}, 4, 4, 8),
-        ({"weight_dtype": "bfloat16"}, 2, 2, 4),  # moments have the weights' type
-        ({"weight_dtype": "bfloat16", "mu_dtype": "float32"}, 2, 2, 6),
-        ({"mu_dtype": "bfloat16"}, 4, 4, 6),
-        ({"mu_dtype": "bfloat16", "opt_type": "adam_pax"}, 4, 4, 8),  # which has no such setting
-        ({"grad_dtype": "bfloat16"}, 4, 2, 8),
-        ({"grad_dtype": "bfloat16", "gradient_accumulation": "2"}, 4, 4, 8),  # summed as they come
-        ({"opt_type": "sgd"}, 4, 4, 0),
-    ],
-    ids=str,
-)
-def test_bytes_of_a_weight_and_what_goes_with_it(
-    chosen: dict[str, str], weight: int, gradient: int, optimizer: int
-) -> None:
-    found = BACKEND.storage(resolved("llama2_70b", chosen))
-    assert (found.weight_bytes, found.gradient_bytes, found.optimizer_bytes) == (weight, gradient, optimizer)
+@each("bytes_of_a_weight", "set", "bytes")
+def test_bytes_of_a_weight_and_what_goes_with_it(set: dict[str, str], bytes: list[int]) -> None:
+    found = BACKEND.storage(resolved("llama2_70b", set))
+    assert [found.weight_bytes, found.gradient_bytes, found.optimizer_bytes] == bytes
     assert found.reduced_bytes == 2
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jax_backend.inside.profile_identity import check, differences, identity
+from tests.jax_backend.asked import each
 
 SETTINGS = ["base_emb_dim=64", "remat_policy=minimal", "steps=15", "run_name=stepmark", "profiler=nsys"]
 VERSIONS = {"python": "3.12.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1", "maxtext": "0.2.5", "numpy": "2.5.5"}
@@ -28,14 +29,11 @@ def made(**changed: Any) -> dict[str, Any]:
 
 def test_the_phases_of_one_run_are_the_same_program() -> None:
     """What differs between them differs on purpose."""
-    settings = ["base_emb_dim=64", "remat_policy=minimal", "steps=50", "run_name=other", "log_period=1"]
-    settings += [
-        "profiler=",
-        "profiler_steps=3",
-        "skip_first_n_steps_for_profiler=9",
-        "upload_all_profiler_results=true",
-    ]
-    settings += ["base_output_directory=/b", "jax_cache_dir=/c"]
+    settings = [
+        "base_emb_dim=64", "remat_policy=minimal", "steps=50", "run_name=other", "log_period=1", "profiler=",
+        "profiler_steps=3", "skip_first_n_steps_for_profiler=9", "upload_all_profiler_results=true",
+        "base_output_directory=/b", "jax_cache_dir=/c",
+    ]  # fmt: skip
     flags = (
         "--xla_gpu_enable_triton_gemm=false --xla_gpu_enable_latency_hiding_scheduler=true --xla_dump_hlo_as_text "
         "--xla_gpu_pgle_profile_file_or_directory_path=/x/profile.pbtxt --xla_gpu_disable_async_collectives=ALLREDUCE"
@@ -44,24 +42,7 @@ def test_the_phases_of_one_run_are_the_same_program() -> None:
     assert differences(made(), now) == []
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"argv": ["base_emb_dim=128", "remat_policy=minimal"]}, "base_emb_dim is '128', the profile's is '64'"),
-        ({"argv": ["base_emb_dim=64"]}, "remat_policy is None, the profile's is 'minimal'"),
-        ({"argv": [*SETTINGS, "quantization=fp8"]}, "quantization is 'fp8', the profile's is None"),
-        ({"argv": [*SETTINGS, "remat_policy="]}, "remat_policy is '', the profile's is 'minimal'"),
-        ({"versions": {**VERSIONS, "jaxlib": "0.13"}}, "jaxlib is '0.13', the profile's is '0.12.0.1'"),
-        ({"versions": {**VERSIONS, "jax-cuda13-pjrt": "1"}}, "jax-cuda13-pjrt is '1', the profile's is None"),
-        ({"mesh": {"fsdp": 4, "data": 2}}, "the mesh's data is 2, the profile's is None"),
-        ({"device_kind": "NVIDIA A100-SXM4-80GB"}, "the device is 'NVIDIA A100-SXM4-80GB'"),
-        ({"devices": 128}, "the number of devices is 128, the profile's is 64"),
-        ({"xla_flags": FLAGS + " --xla_gpu_enable_triton_gemm=true"}, "XLA's flag xla_gpu_enable_triton_gemm is"),
-        ({"xla_flags": FLAGS + " --xla_a"}, "XLA's flag xla_a is 'true', the profile's is None"),
-        ({"xla_flags": FLAGS + " --xla_a='b c' --xla_d=1=2"}, "XLA's flag xla_a is 'b c'"),
-        ({"xla_flags": FLAGS + " --xla_a='b"}, "XLA's flag xla_a is \"'b\""),
-    ],
-)
+@each("differences_of_programs", "changed", "words")
 def test_each_difference_is_told_in_words(profile: Path, changed: dict[str, Any], words: str) -> None:
     assert any(line.startswith(words) for line in differences(made(), made(**changed)))
     assert differences(made(**changed), made(**changed)) == []

@@ -12,6 +12,7 @@ from benchmarks.values import Hardware
 from jax_backend import BACKEND, xla_flags
 from jax_backend.inside import check_request
 from launch.environments import venvs
+from tests.jax_backend.asked import each
 
 CONFIGS = Configs()
 H100, B200, CPU = (CONFIGS.hardware(name) for name in ("h100", "b200", "cpu"))
@@ -39,14 +40,10 @@ def test_every_flag_of_every_recipe_and_group_is_known_to_the_pinned_jaxlib() ->
 
 def test_every_row_says_what_for_and_whence() -> None:
     for name, row in TABLE.flags.items():
-        assert row.reason, name
-        assert row.source, name
-        assert row.hardware, name
+        assert row.reason and row.source and row.hardware, name
         assert row.versions == [asked for asked in TABLE.versions if asked in row.versions], f"{name}: in order"
     for name, group in TABLE.groups.items():
-        assert group.reason, name
-        assert group.source, name
-        assert group.flags or group.environment, name
+        assert group.reason and group.source and (group.flags or group.environment), name
 
 
 def test_the_families_are_gpus_of_the_configs() -> None:
@@ -72,25 +69,10 @@ def test_what_is_gone_without_a_successor_says_why_it_may_go() -> None:
 # --- refusals -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "instead"),
-    [
-        ("xla_gpu_graph_level", "0", "--set=xla_gpu_enable_command_buffer="),
-        ("xla_gpu_graph_level", "2", "--set=xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUSTOM_CALL"),
-        ("xla_gpu_enable_async_all_gather", "false", "--set=xla_gpu_disable_async_collectives=ALLGATHER"),
-        ("xla_gpu_enable_async_all_gather", "False", "--set=xla_gpu_disable_async_collectives=ALLGATHER"),
-        ("xla_gpu_enable_async_all_gather", "true", "leave out xla_gpu_enable_async_all_gather"),
-        (
-            "xla_gpu_enable_pgle_accuracy_checker",
-            "true",
-            "--set=xla_gpu_pgle_accuracy_checker=PGLE_STRICTNESS_LEVEL_ERROR",
-        ),
-        ("xla_gpu_enable_triton_softmax_fusion", "false", "leave out xla_gpu_enable_triton_softmax_fusion"),
-    ],
-)
-def test_what_to_use_instead_is_the_next_command(name: str, value: str, instead: str) -> None:
-    (refusal,) = xla_flags.refusals({name: value}, H100)
-    assert refusal.next_command == instead
+@each("flags_that_are_gone", "flag", "next")
+def test_what_to_use_instead_is_the_next_command(flag: str, next: str) -> None:
+    (refusal,) = xla_flags.refusals(dict([flag.split("=")]), H100)
+    assert refusal.next_command == next
 
 
 def test_all_that_is_gone_is_in_one_refusal_and_one_next_command() -> None:
@@ -109,26 +91,13 @@ def test_all_that_is_gone_is_in_one_refusal_and_one_next_command() -> None:
 
 def test_an_empty_value_is_a_value() -> None:
     assert xla_flags.refusals({"xla_gpu_enable_command_buffer": ""}, H100) == []
+    assert xla_flags.refusals({"xla_gpu_not_in_the_table": "1"}, H100) == [], "left to the compiler"
     assert xla_flags.split("--xla_gpu_enable_command_buffer=") == ("xla_gpu_enable_command_buffer", "")
     (refusal,) = xla_flags.refusals({"xla_gpu_graph_level": ""}, H100)
     assert refusal.where == "--set=xla_gpu_graph_level="
 
 
-def test_a_flag_that_is_not_listed_is_left_to_the_compiler() -> None:
-    assert xla_flags.refusals({"xla_gpu_not_in_the_table": "1"}, H100) == []
-
-
-@pytest.mark.parametrize(
-    ("flag", "status", "successor", "words"),
-    [
-        ("--xla_gpu_enable_command_buffer=", "known", "", ""),
-        ("--xla_gpu_pipeline_all_gather=on", "known", "", "known to jaxlib 0.12.0.1"),
-        ("--xla_gpu_graph_level=0", "unknown", "--xla_gpu_enable_command_buffer=", "CUDA graphs"),
-        ("--xla_gpu_graph_level=0", "unknown", "--xla_gpu_enable_command_buffer=", "known to jaxlib 0.4.35"),
-        ("--xla_gpu_no_such=1", "not listed", "", "not in the table"),
-        ("--xla_gpu_enable_triton_gem=false", "not listed", "", "did you mean xla_gpu_enable_triton_gemm?"),
-    ],
-)
+@each("facts_of_flags", "flag", "status", "successor", "words")
 def test_facts_say_what_for_who_knows_it_and_what_to_use_instead(
     flag: str, status: str, successor: str, words: str
 ) -> None:
