@@ -98,13 +98,15 @@ def target(hardware: Hardware) -> str:
     if facts is None:
         raise _no_target(hardware)
     name = hardware.device_names[0]
-    cudnn = dict(zip(("major", "minor", "patch"), map(int, _locked("nvidia-cudnn-cu12")), strict=True))
+    cudnn = _locked("nvidia-cudnn-cu12")
+    cuda = ".".join([*_locked("nvidia-cuda-runtime-cu12")[:2], "0"])
+    versions = {"runtime_version": cuda, "compile_time_toolkit_version": cuda, "dnn_version": ".".join(cudnn)}
     return "\n".join(
         _lines(
             {
-                "gpu_device_info": {**EVERY_GPU, **_versions(), **_device(facts), "name": name},
+                "gpu_device_info": {**EVERY_GPU, **versions, **_device(facts), "name": name},
                 "platform_name": "CUDA",
-                "dnn_version_info": cudnn,
+                "dnn_version_info": dict(zip(("major", "minor", "patch"), map(int, cudnn), strict=True)),
                 "device_description_str": name,
             }
         )
@@ -137,13 +139,6 @@ def _device(facts: CompileTarget) -> dict[str, Any]:
         "cuda_compute_capability": {"major": major, "minor": minor, "feature_extension": features},
         "device_interconnect_info": {"active_links": facts.nvlinks},
     }
-
-
-def _versions() -> dict[str, str]:
-    major, minor, _ = _locked("nvidia-cuda-runtime-cu12")
-    cuda = f"{major}.{minor}.0"
-    cudnn = ".".join(_locked("nvidia-cudnn-cu12"))
-    return {"runtime_version": cuda, "compile_time_toolkit_version": cuda, "dnn_version": cudnn}
 
 
 @cache

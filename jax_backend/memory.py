@@ -19,11 +19,15 @@ def storage(benchmark: Benchmark) -> Storage:
     on_the_device, _ = kept(benchmark.settings.knobs)
     again = recompute(benchmark)
     weight = _bytes_of(benchmark, "weight_dtype")
+    gradient = _bytes_of(benchmark, "grad_dtype")  # in the weights' type until all of a step are summed
     loop = layer_loop(benchmark)
+    exchanges = WITH_SOME_AGAIN if again.matmuls else EXCHANGES
+    if "query_proj" in again.matmuls:
+        exchanges = WITH_ALL_AGAIN
     return Storage(
         saved_activations=on_the_device - _NEVER_READ,
         weight_bytes=weight,
-        gradient_bytes=_gradient_bytes(benchmark, weight),
+        gradient_bytes=weight if benchmark.batch.gradient_accumulation > 1 else min(weight, gradient),
         optimizer_bytes=_optimizer_bytes(benchmark, weight),
         optimizer_replicas=1,
         gathers_layers=True,
@@ -33,7 +37,7 @@ def storage(benchmark: Benchmark) -> Storage:
         whole_states=True,
         recompute=again,
         matrix_bytes=1 if benchmark.dtype == "fp8" else None,
-        tensor_exchanges=_exchanges(again),
+        tensor_exchanges=exchanges,
         reduced_bytes=min(weight, compute_bytes(benchmark)),
         norm_axes=norm_axes(benchmark),
         whole_adapters=True,
@@ -134,11 +138,6 @@ def uncounted(benchmark: Benchmark) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _gradient_bytes(benchmark: Benchmark, weight: int) -> int:
-    """They come in the weights' type, and are made smaller once all of a step are summed."""
-    return weight if benchmark.batch.gradient_accumulation > 1 else min(weight, _bytes_of(benchmark, "grad_dtype"))
-
-
 def _optimizer_bytes(benchmark: Benchmark, weight: int) -> int:
     """Moments have the weights' type; AdamW's first may have its own. MaxText's SGD has none."""
     optimizer = benchmark.settings.knobs.get("opt_type", ADAMW)
@@ -151,12 +150,6 @@ def _optimizer_bytes(benchmark: Benchmark, weight: int) -> int:
 def _bytes_of(benchmark: Benchmark, name: str) -> int:
     """Float32 where nothing is said; what MaxText does not know is refused."""
     return DTYPE_BYTES.get(str(benchmark.settings.knobs.get(name, "float32")), 4)
-
-
-def _exchanges(again: Recompute) -> float:
-    if "query_proj" in again.matmuls:
-        return WITH_ALL_AGAIN
-    return WITH_SOME_AGAIN if again.matmuls else EXCHANGES
 
 
 def usable_fraction(benchmark: Benchmark) -> float:
@@ -233,7 +226,10 @@ def recompute(benchmark: Benchmark) -> Recompute:
     """
     on_the_device, offloaded = kept(benchmark.settings.knobs)
     names = on_the_device | offloaded
-    if not _names_its_context(benchmark):
+    # The kernels of Transformer Engine and of TPUs name attention's own result where it counts. Plain attention gives
+    # it no name, and `cudnn_flash_jax` names a copy behind the kernel, which itself is then run again.
+    kernel, on_tpu = benchmark.settings.knobs.get("attention", "autoselected"), benchmark.hardware.kind == "tpu"
+    if kernel != "cudnn_flash_te" and not (on_tpu and kernel in ("flash", "autoselected")):
         names -= {"context"}
     return Recompute(matmuls=_made_again(names, benchmark.settings.knobs) - _NEVER_READ)
 
@@ -247,13 +243,3 @@ def _made_again(kept: frozenset[str], knobs: dict[str, Scalar]) -> frozenset[str
     if knobs.get("fused_qkv", False) and again & _SPLIT_QKV:
         again = again - _SPLIT_QKV if "qkv_proj" in kept else again | _SPLIT_QKV
     return again
-
-
-def _names_its_context(benchmark: Benchmark) -> bool:
-    """Whether attention's own result can be kept by its name.
-
-    The kernels of Transformer Engine and of TPUs give it one where it counts. Plain attention gives it none, and
-    `cudnn_flash_jax` names a copy behind the kernel, which itself is then run again.
-    """
-    kernel = benchmark.settings.knobs.get("attention", "autoselected")
-    return kernel == "cudnn_flash_te" or (benchmark.hardware.kind == "tpu" and kernel in ("flash", "autoselected"))

@@ -7,7 +7,7 @@ there shows nothing.
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,13 +16,13 @@ from benchmarks import files
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord
 from jax_backend import phases, planning
 from jax_backend.inside import hlo
+from jax_backend.inside.profile_identity import some
 
 # XLA says the first for every module that it schedules by a profile, and then the second.
 READ = re.compile(r"Using PGLE profile from (\S+)")
 SCHEDULED = re.compile(r"Using PGLE profile from|Found profile, using profile guided latency estimator")
 COST = re.compile(r'costs \{ name: "([^"]+)"')
 ENOUGH_COVERED = 0.9  # of the measured program's collectives: the scheduler may make some of its own
-SHOWN = 5
 
 
 def seen(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen | None:
@@ -51,7 +51,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
         problem = f"{phases.PROFILE_FILE} is not what profile.json says of it"
     elif silent or benchmark.hardware.kind == "cpu":
         why = "a CPU's compiler uses none" if benchmark.hardware.kind == "cpu" else "XLA goes on without in silence"
-        where = f" in {_some(silent)}" if silent else ""
+        where = f" in {some(silent)}" if silent else ""
         problem = f"no word of XLA that it has read the profile{where} ({why})"
     elif not dumps:
         problem = "the program that was measured was not written down, so its collectives cannot be compared"
@@ -62,7 +62,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
     without = [one.name for one in demanded if not one.known_in(costs)]
     covered = len(demanded) - len(without)
     share = f"{covered} of {len(demanded)} collectives of the measured program have a cost"
-    share += f" (not {_some(without)})" if without else ""
+    share += f" (not {some(without)})" if without else ""
     applied = covered >= ENOUGH_COVERED * len(demanded)
     made = f"recorded in {profile.made_in or 'this run'}"
     words = f"every rank has read the profile of {len(costs)} instructions (key {profile.key[:12]}, {made}); {share}"
@@ -79,14 +79,14 @@ def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleS
     """jax's own: it decides in each process, so every worker must have seen it, and on a GPU XLA must say so too."""
     missing = [str(rank) for rank in range(len(logs)) if rank not in record.watched]
     if missing:
-        return PgleSeen(applied=False, reason=f"the workers of these ranks say nothing of it: {_some(missing)}")
+        return PgleSeen(applied=False, reason=f"the workers of these ranks say nothing of it: {some(missing)}")
     first = record.watched[0]
     for rank, one in sorted(record.watched.items()):
         if not one.applied:
             return msgspec.structs.replace(one, reason=f"rank {rank}: {one.reason}" if rank else one.reason)
     silent = [] if benchmark.hardware.kind == "cpu" else _silent(logs, lambda line: bool(SCHEDULED.search(line)))
     if silent:
-        why = f"{first.reason}; but XLA does not say in {_some(silent)} that it schedules by a profile"
+        why = f"{first.reason}; but XLA does not say in {some(silent)} that it schedules by a profile"
         return msgspec.structs.replace(first, applied=False, reason=why)
     return first
 
@@ -100,8 +100,3 @@ def _silent(logs: list[Path], says: Callable[[str], bool]) -> list[str]:
                 continue
         found.append(log.name)
     return found
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more

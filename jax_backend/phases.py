@@ -64,10 +64,16 @@ class WorkerOptions(NamedTuple):
 
 
 def plan(benchmark: Benchmark) -> Plan:
-    profiles = benchmark.instruments.pgle == "nsys" and not benchmark.instruments.pgle_profile
-    before = [_profile(benchmark), _convert(benchmark)] if profiles else []
-    phases = [*before, _measured(benchmark)]
-    return Plan(backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=phases)
+    before = []
+    if benchmark.instruments.pgle == "nsys" and not benchmark.instruments.pgle_profile:
+        group = _flag_group("pgle_profile")
+        changed = _recording(RECORDED, "nsys") | {"steps": PROFILED_STEPS}
+        extra = WorkerOptions(["--hlo_dir={phase_dir}/hlo"], changed, group.flags, group.environment)
+        before = [_training(benchmark, PROFILE, extra, RECORDED, "-prof"), _convert(benchmark)]
+    recorded = _of_processes(benchmark) if benchmark.instruments.profile == "nsys" else None
+    suffix = "-perf" if benchmark.instruments.pgle != "off" else ""
+    measured = _training(benchmark, MEASURED, _measured_options(benchmark), recorded, suffix)
+    return Plan(backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=[*before, measured])
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
@@ -95,13 +101,6 @@ def profile_folder(benchmark: Benchmark) -> str:
     return MADE_BEFORE if benchmark.instruments.pgle_profile else MADE_HERE
 
 
-def _profile(benchmark: Benchmark) -> Phase:
-    group = _flag_group("pgle_profile")
-    changed = _recording(RECORDED, "nsys") | {"steps": PROFILED_STEPS}
-    extra = WorkerOptions(["--hlo_dir={phase_dir}/hlo"], changed, group.flags, group.environment)
-    return _training(benchmark, PROFILE, extra, RECORDED, "-prof")
-
-
 def _convert(benchmark: Benchmark) -> Phase:
     return Phase(
         name=CONVERT,
@@ -117,17 +116,6 @@ def _convert(benchmark: Benchmark) -> Phase:
         devices_per_task=0,
         writes_steps=False,
         programs=["nsys"],
-    )
-
-
-def _measured(benchmark: Benchmark) -> Phase:
-    recorded = _of_processes(benchmark) if benchmark.instruments.profile == "nsys" else None
-    return _training(
-        benchmark,
-        MEASURED,
-        _measured_options(benchmark),
-        recorded,
-        "-perf" if benchmark.instruments.pgle != "off" else "",
     )
 
 

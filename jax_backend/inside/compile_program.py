@@ -1,7 +1,8 @@
 """Lowers and compiles MaxText's training step for GPUs that are not here, and writes down what is in the program.
 
 Runs by path inside MaxText's environment, on the standard library and MaxText alone:
-`python -P compile_program.py --folder=DIR --jobs=FILE`. The file lists the jobs (`Job`): JAX's plugin for CUDA
+`python -P compile_program.py --folder=DIR --jobs=FILE`. The file lists the jobs (`Job` of
+benchmarks/compilation/compiled.py): JAX's plugin for CUDA
 compiles each for its GPUs, with its XLA flags, and DIR/NUMBER/report.json says what came of it. Nothing is trained,
 and no weight is made: a compiler needs shapes alone, so a model of 70 billion parameters takes a gigabyte here.
 
@@ -22,7 +23,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 FINISHED = "*gpu_after_optimizations"  # -buffer-assignment.txt and others
 TRAINS_ADAPTERS = "lora.enable_lora=true"
@@ -37,19 +38,6 @@ buffers = kit.load(HERE / "buffers.py")
 scheduled = kit.load(HERE / "schedule.py")
 digests = kit.load(HERE / "program_digest.py")
 PACKAGES = ["maxtext", "jax", "jaxlib", "jax-cuda12-plugin", "nvidia-cudnn-cu12", "flax", "optax", "qwix", "aqtp"]
-
-
-class Job(NamedTuple):
-    """One program to compile."""
-
-    name: str
-    settings: list  # MaxText's own key=value settings
-    flags: str  # XLA_FLAGS
-    target: str  # the GPU: a GpuTargetConfigProto as text
-    devices: int
-    nodes: int  # that the GPUs are spread over
-    words: dict  # an axis of MaxText's mesh -> Stepmark's word for it
-    replaced: dict  # a setting -> what stands in for it
 
 
 class Clock:
@@ -282,7 +270,7 @@ def in_a_fork(job, folder):
 def main(options):
     import maxtext.trainers.pre_train.train_compile  # noqa: F401  (before the forks, which then need no 10 s for it)
 
-    jobs = [Job(**job) for job in json.loads(Path(options.jobs).read_bytes())]
+    jobs = [SimpleNamespace(**job) for job in json.loads(Path(options.jobs).read_bytes())]
     for number, job in enumerate(jobs):
         folder = Path(options.folder) / str(number)
         folder.mkdir(parents=True)

@@ -28,10 +28,10 @@ import worker_kit as kit  # noqa: E402
 
 hlo = kit.load(HERE / "hlo.py")
 profile_identity = kit.load(HERE / "profile_identity.py")
+some = profile_identity.some
 
 PROFILE, ABOUT = "profile.pbtxt", "profile.json"
 NSYS_SECONDS = 1800  # that nsys may take over one report
-SHOWN = 5  # names in one message
 # A worker dumps the training step alone, and other programs run beside it: so many of the profile's instructions may
 # be theirs.
 UNKNOWN_SHARE = 0.5
@@ -39,12 +39,6 @@ UNKNOWN_SHARE = 0.5
 
 class Failure(Exception):
     """Why there is no profile: what is wrong, and where to look."""
-
-
-def some(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return ", ".join(listed[:SHOWN]) + more
 
 
 # --- nsys's table of kernels by NVTX range ------------------------------------------------------
@@ -161,8 +155,10 @@ def program_of(folder: Path, table: Table) -> tuple[Path, Any]:
         raise Failure(f"there is no {hlo.DUMPS} in {folder}: phase profile needs {flags}")
     ran = [path for path, module in read.items() if module.name in table.ran or not table.ran]
     if not ran:
-        held = some({module.name for module in read.values()})
-        raise Failure(f"the dump is of another program: nsys saw {some(table.ran)} run, and {folder} holds {held}")
+        held = some(sorted({module.name for module in read.values()}))
+        raise Failure(
+            f"the dump is of another program: nsys saw {some(sorted(table.ran))} run, and {folder} holds {held}"
+        )
 
     def likeness(path: Path) -> tuple[bool, int]:
         numbers = table.ran.get(read[path].name, set())
@@ -182,23 +178,16 @@ def refuse_another_program(path: Path, collectives: list[Any], known: set[str], 
     foreign = f"{len(unknown)} of the profile's {len(costs)} instructions are not in {path}"
     if len(unknown) > UNKNOWN_SHARE * len(costs) or (demanded and len(missing) == len(demanded)):
         covered = f"it has a cost for {len(demanded) - len(missing)} of the {len(demanded)} collectives of {path}"
-        raise Failure(f"the profile is of another program: {covered}, and {foreign}: {some(unknown)}")
+        raise Failure(f"the profile is of another program: {covered}, and {foreign}: {some(sorted(unknown))}")
     if missing:
         raise Failure(
             f"the profile has no cost for {len(missing)} of the {len(demanded)} collectives of {path}: "
-            f"{some(missing)}; XLA would guess what they take"
+            f"{some(sorted(missing))}; XLA would guess what they take"
         )
-    return [f"{foreign}: {some(unknown)}"] if unknown else []
+    return [f"{foreign}: {some(sorted(unknown))}"] if unknown else []
 
 
 # --- the profile --------------------------------------------------------------------------------
-
-
-def profile_text(costs: dict[str, float]) -> str:
-    """XLA's ProfiledInstructionsProto as text: what xla_gpu_pgle_profile_file_or_directory_path names."""
-    return "".join(
-        f'costs {{ name: "{name}" cost_us: {round(cost, 6)!r} }}\n' for name, cost in sorted(costs.items())
-    )
 
 
 def convert(options: argparse.Namespace, notes: list[str]) -> None:
@@ -216,7 +205,9 @@ def convert(options: argparse.Namespace, notes: list[str]) -> None:
     notes += refuse_another_program(path, collectives, known, table.costs)
     if not collectives:
         notes.append(f"{path.name} has no collective: there is nothing for a profile to hide")
-    text = profile_text({name: cost for name, cost in table.costs.items() if name in known})
+    # XLA's ProfiledInstructionsProto as text: what xla_gpu_pgle_profile_file_or_directory_path names.
+    costs = sorted((name, cost) for name, cost in table.costs.items() if name in known)
+    text = "".join(f'costs {{ name: "{name}" cost_us: {round(cost, 6)!r} }}\n' for name, cost in costs)
     profile = {
         "key": options.key,
         "sha256": hashlib.sha256(text.encode()).hexdigest(),

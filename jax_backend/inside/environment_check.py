@@ -42,11 +42,12 @@ MORE_HOOKS = {
 BROKEN_TRANSFORMER_ENGINES = ("2.12", "2.13")
 
 
-def look(options, argv_of, packages, kit):
-    """{versions, devices}, or the first thing that is wrong."""
+def look(options, worker):
+    """{versions, devices}, or the first thing that is wrong; `worker` is the module worker.py."""
+    kit = worker.kit
     refuse_unknown_flags(kit)
     settings = dict(word.split("=", 1) for word in options.settings)
-    versions = kit.installed_versions(packages)
+    versions = kit.installed_versions(worker.PACKAGES)
     import_hooks(hooks(settings, options.task), kit)
     for name, version in versions.items():
         print(f"{name} {version}", flush=True)
@@ -56,7 +57,7 @@ def look(options, argv_of, packages, kit):
         raise kit.CheckFailure(f"Transformer Engine {engine} is here", why, WITH_TRANSFORMER_ENGINE)
     on_a_node = options.devices * options.tasks_per_node // options.processes
     devices = devices_here(on_a_node, options.tasks_per_node == 1, options.device_name, kit)
-    configuration(argv_of(options.settings), options.devices, options.processes, on_a_node, kit)
+    configuration(options.settings, options.devices, options.processes, on_a_node, worker)
     return {"versions": versions, "devices": devices}
 
 
@@ -116,14 +117,14 @@ def devices_here(expected, alone, names, kit):
 # --- the configuration --------------------------------------------------------------------------
 
 
-def configuration(argv, devices, processes, on_a_node, kit):
+def configuration(settings, devices, processes, on_a_node, worker):
     """MaxText's configuration from a run's own arguments, and its mesh, as if all devices of the job were here."""
     import jax
     from maxtext.configs import pyconfig
     from maxtext.utils import maxtext_utils, train_utils
 
     # What MaxText asks of a device; those that NVLink joins are in one slice.
-    in_a_slice = devices if "hardware=cpu" in argv else on_a_node
+    in_a_slice = devices if "hardware=cpu" in settings else on_a_node
     every = [
         SimpleNamespace(id=i, slice_index=i // in_a_slice, process_index=i, platform="gpu", device_kind="virtual")
         for i in range(devices)
@@ -135,11 +136,10 @@ def configuration(argv, devices, processes, on_a_node, kit):
     }  # fmt: skip
     with mock.patch.multiple(jax, **{name: (lambda *_, value=value: value) for name, value in seen.items()}):
         try:
-            config = pyconfig.initialize(argv)
+            config = pyconfig.initialize(worker.argv_of(settings))
             train_utils.validate_train_config(config)
             maxtext_utils.create_device_mesh(config, every)
         except (Exception, SystemExit) as error:
-            errors = kit.load(HERE / "maxtext_errors.py")
-            reason = errors.words_of(errors.reason_of(error))
-            raise kit.CheckFailure("MaxText refuses the configuration", reason, ANOTHER_SETTING) from error
+            reason = worker.words_of(worker.reason_of(error))
+            raise worker.kit.CheckFailure("MaxText refuses the configuration", reason, ANOTHER_SETTING) from error
     return config

@@ -8,7 +8,7 @@ before the program that uses it trains. Pure standard library, and loadable by p
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,13 @@ OTHER_FLAGS = (
 )  # fmt: skip
 
 SHOWN = 3  # differences in one message
+NAMES_SHOWN = 5
+
+
+def some(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 def identity(

@@ -69,11 +69,8 @@ class Reader:
                 continue
             operation = self._done(line, operations) if line.opcode.endswith("-done") else self._begun(line, lines)
             if operation:
-                operations.append(self._where(line) | operation)
-
-    def _where(self, line):
-        layer = self._layers.get(line.frame, "")
-        return {"name": line.name, "op": line.op_name, "layer": layer, "part": hlo.part_of(line.op_name)}
+                layer, part = self._layers.get(line.frame, ""), hlo.part_of(line.op_name)
+                operations.append({"name": line.name, "op": line.op_name, "layer": layer, "part": part} | operation)
 
     # --- asynchronous pairs -----------------------------------------------------------------------
 
@@ -118,7 +115,10 @@ class Reader:
         if ATTENTION.fullmatch(line.target):
             return self._attention(line, lines)
         if line.opcode == "dot":
-            return triton_matmul(line, lines, touched(line, lines))
+            left = hlo.shapes_named(line.operands[0], lines)[0]
+            summed = prod(left.sizes[axis] for axis in line.dims("lhs_contracting_dims"))
+            flops = 2.0 * prod(line.shapes[0].sizes) * summed
+            return {"what": "matmul", "flops": flops, "dtype": dtype_of(left), "bytes": touched(line, lines)}
         return None
 
     def _loop(self, line):
@@ -201,13 +201,6 @@ def matmul(line, lines):
         "dtype": dtype_of(left),
         "bytes": left.bytes + right.bytes + result.bytes + added,
     }
-
-
-def triton_matmul(line, lines, moved):
-    left = hlo.shapes_named(line.operands[0], lines)[0]
-    summed = prod(left.sizes[axis] for axis in line.dims("lhs_contracting_dims"))
-    flops = 2.0 * prod(line.shapes[0].sizes) * summed
-    return {"what": "matmul", "flops": flops, "dtype": dtype_of(left), "bytes": moved}
 
 
 def direction(line):

@@ -110,14 +110,6 @@ def facts(options, device_state, program, adapters=None):
     }
 
 
-def show_framework_log():
-    """MaxText logs through absl, which shows nothing below a warning outside absl's own app.run."""
-    from absl import logging
-
-    logging.use_absl_handler()
-    logging.set_verbosity(logging.INFO)
-
-
 def join_processes(options):
     """MaxText's own CPU rendezvous has one fixed port, so the processes are joined before it starts."""
     import jax
@@ -213,7 +205,11 @@ def hook_step(device_state, clock, slowdown, watch):
 
 
 def train_under_clock(options, clock, events, watch, slowdown, program, adapters=None):
-    show_framework_log()
+    from absl import logging
+
+    # MaxText logs through absl, which shows nothing below a warning outside absl's own app.run.
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
     join_processes(options)
     assert_devices(options)
     from maxtext.trainers.pre_train import train
@@ -248,11 +244,50 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
             events.write("pgle", **watch.seen())
 
 
+def with_reason(train):
+    """The same function, which ends with the error that was there first.
+
+    Where MaxText refuses its configuration it ends the process by a number; its context for Transformer Engine, which
+    every run on GPUs is in, replaces an error from inside by one of its own.
+    """
+
+    def train_with_reason():
+        try:
+            train()
+        except (RuntimeError, SystemExit) as error:
+            reason = reason_of(error)
+            if reason is error:
+                raise
+            if isinstance(error, SystemExit):
+                raise SystemExit(f"stepmark worker: MaxText refuses: {words_of(reason)}") from error
+            raise reason from None
+
+    return train_with_reason
+
+
+def reason_of(error):
+    """The error that was there first."""
+    while error.__context__ is not None and (
+        (isinstance(error, SystemExit) and isinstance(error.code, int))
+        or (isinstance(error, RuntimeError) and "generator didn't stop" in str(error))
+    ):
+        error = error.__context__
+    return error
+
+
+def words_of(error):
+    """In one line; the words of pydantic's errors would have the whole configuration in them."""
+    problems = getattr(error, "errors", None)
+    if callable(problems):
+        return "; ".join(str(found["msg"]).removeprefix("Value error, ") for found in problems())
+    return f"{type(error).__name__}: {error}"
+
+
 def main(options):
     events = kit.events_of(options)
     if options.check:
         check = kit.load(HERE / "environment_check.py")
-        return kit.run_check(lambda: check.look(options, argv_of, PACKAGES, kit), events)
+        return kit.run_check(lambda: check.look(options, sys.modules[__name__]), events)
     watch, reasons = None, [kit.reason_against_disturbed(options)]
     if options.pgle_runs:
         watch = kit.load(HERE / "loop_hooks.py").PgleWatch(options.pgle_runs, options.pgle_settling)
@@ -279,8 +314,7 @@ def main(options):
         digest = program.notes() if clock.started else []
         return (adapters.proof.notes if adapters else []) + digest + slowdown.notes()
 
-    errors = kit.load(HERE / "maxtext_errors.py")
-    return kit.run(options, errors.in_words(train), failures, events, notes)
+    return kit.run(options, with_reason(train), failures, events, notes)
 
 
 def parse(argv):

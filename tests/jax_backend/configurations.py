@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 BACKEND = Path(__file__).resolve().parents[2] / "jax_backend" / "inside"
+ARGUMENTS = ("settings", "devices", "processes", "on_a_node")
 SAME = ("hardware", "attention", "quantization")
 
 
@@ -32,10 +33,9 @@ worker, check = loaded("worker"), loaded("environment_check")
 
 
 def built(plan: dict[str, Any]) -> dict[str, Any]:
-    argv = worker.argv_of(plan["settings"])
     try:
         with mock.patch.dict(os.environ, plan["environment"]), contextlib.redirect_stdout(sys.stderr):
-            config = check.configuration(argv, plan["devices"], plan["processes"], plan["on_a_node"], worker.kit)
+            config = check.configuration(*(plan[name] for name in ARGUMENTS), worker)
     except worker.kit.CheckFailure as error:
         return {"problem": str(error)}
     return {
