@@ -49,7 +49,9 @@ class Breakdown(NamedTuple):
 
 def breakdown(schedule: Schedule, hardware: Hardware) -> Breakdown:
     """Without shares, and with the reason, if a rate of the device is not known."""
-    missing = [*_missing_rates(hardware)]
+    missing = [f"rates.{kind}" for kind in ("memory", "node", "network") if kind not in hardware.rates]
+    if not hardware.achievable or "bf16" not in hardware.peaks:
+        missing.insert(0, "achievable")
     if missing:
         note = f"the schedule of {hardware.title} has no times: configs/hardware/{hardware.name}.yml lacks"
         return Breakdown({}, {}, [f"{note} {', '.join(missing)}"])
@@ -81,12 +83,6 @@ class Rates(NamedTuple):
     memory_bytes: float
     node_bytes: float
     network_bytes: float
-
-
-def _missing_rates(hardware: Hardware) -> Iterator[str]:
-    if not hardware.achievable or "bf16" not in hardware.peaks:
-        yield "achievable"
-    yield from (f"rates.{kind}" for kind in ("memory", "node", "network") if kind not in hardware.rates)
 
 
 def rates_of(hardware: Hardware) -> Rates:

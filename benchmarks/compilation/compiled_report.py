@@ -53,7 +53,7 @@ def as_data(name: str, program: Program) -> Variant:
 
 
 def text(program: Program) -> str:
-    benchmark, compiled = program.benchmark, program.compiled
+    benchmark, compiled, times = program.benchmark, program.compiled, program.breakdown
     parts = [
         f"{title(benchmark)} · compiled here for {compiled.devices} {compiled.target}",
         *aligned(rows(compiled)),
@@ -64,7 +64,8 @@ def text(program: Program) -> str:
         "",
         *_lines(collectives_grid(compiled.schedule)),
         "",
-        *_time(program.breakdown),
+        *(_lines(time_grid(times)) if times.shares else []),
+        *(f"  {note}" for note in times.notes),
     ]
     return "\n".join(parts)
 
@@ -116,8 +117,7 @@ def memory_grid(program: Program) -> Grid:
 
 def held_text(program: Program) -> str:
     compiled = program.compiled
-    arguments, temporaries = bytes_text(compiled.argument_bytes), bytes_text(compiled.temporary_bytes)
-    return f"arguments {arguments}, temporaries {temporaries}"
+    return f"arguments {bytes_text(compiled.argument_bytes)}, temporaries {bytes_text(compiled.temporary_bytes)}"
 
 
 def buffers_grid(program: Program) -> Grid:
@@ -176,10 +176,6 @@ def _between(group: Sequence[Overlap]) -> str:
     words = (("matmul", "matmuls"), ("attention", "attentions"), ("fusion", "fusions"))
     means = {word: sum(getattr(one, field) for one in group) / len(group) for word, field in words}
     return ", ".join(f"{mean:.1f} {word}" for word, mean in means.items() if mean) or "nothing"
-
-
-def _time(times: Breakdown) -> list[str]:
-    return [*(_lines(time_grid(times)) if times.shares else []), *(f"  {note}" for note in times.notes)]
 
 
 def time_grid(times: Breakdown) -> Grid:

@@ -1,7 +1,7 @@
 """Times matmuls in turns inside a framework's environment: the part that all backends' peak programs share.
 
-Loaded by its path, on the standard library alone. A program brings a `Framework`, which makes matmuls and times
-calls of them; here is how often each is called, what is written down, and what a person sees meanwhile.
+Loaded by its path, on the standard library alone. A program brings a `Device`, which makes matmuls and times calls of
+them; here is how often each is called, what is written down, and what a person sees meanwhile.
 
 All matmuls of a precision take turns, so that what slows the machine for a while slows each of them.
 """
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 PROGRESS = "progress: "  # the lines of the log that are for people
 OVERRUN = 2.0  # times the seconds asked for; then a slow shape gets the fewest turns
@@ -30,32 +30,12 @@ Timed = Callable[[int], float]  # calls -> the seconds they took, all done
 Shape = dict[str, Any]  # a peaks.MatmulShape
 
 
-class Framework(Protocol):
-    """What a backend's program knows: its device, and how to multiply on it."""
-
-    def facts(self) -> dict[str, Any]:
-        """device_kind, platform, versions and what else a peaks.PeakReport has, but the rates."""
-        ...
-
-    def refuses(self, dtype: str) -> str | None:
-        """Why a precision cannot be measured on this device."""
-        ...
-
-    def matmul(self, dtype: str, shape: Shape) -> Timed:
-        """A matmul whose matrices are there. A RuntimeError where the framework cannot do it."""
-        ...
-
-    def notes(self) -> list[str]:
-        """What is to be known beside the rates; asked at the end."""
-        ...
-
-
 TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 FIRST_WITH_FP8 = (8, 9)  # compute capability of CUDA
 
 
 class Device:
-    """What the frameworks have in common: which precisions a device has, and notes."""
+    """What a backend's program knows: its device, and how to multiply on it."""
 
     emulated = ""  # why fp8 on a CPU says nothing
 
@@ -64,14 +44,24 @@ class Device:
         self.on_cpu = platform == "cpu"
         self._notes: list[str] = []
 
-    def notes(self) -> list[str]:
-        return list(dict.fromkeys(self._notes))
+    def facts(self) -> dict[str, Any]:
+        """Return device_kind, platform, versions and all that a peaks.PeakReport has, except the rates."""
+        raise NotImplementedError
+
+    def matmul(self, dtype: str, shape: Shape) -> Timed:
+        """Return a matmul whose matrices are there; a RuntimeError if the framework cannot do it."""
+        raise NotImplementedError
 
     def capability(self) -> tuple[int, int] | None:
         """Of CUDA."""
         raise NotImplementedError
 
+    def notes(self) -> list[str]:
+        """Return what is to be known about the rates; asked at the end."""
+        return list(dict.fromkeys(self._notes))
+
     def refuses(self, dtype: str) -> str | None:
+        """Return why a precision cannot be measured on this device."""
         if dtype not in TYPES:
             return f"this program knows {', '.join(TYPES)}"
         if dtype != "fp8" or self.on_cpu:
@@ -83,47 +73,47 @@ class Device:
         return None
 
 
-def main(framework_on: Callable[[str], Framework], argv: list[str]) -> None:
+def main(device_on: Callable[[str], Device], argv: list[str]) -> None:
     """`--platform=cuda FOLDER`: its request.json -> its report.json, whole."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--platform", required=True)
     parser.add_argument("folder", type=Path)
     options = parser.parse_args(argv)
-    folder, framework = options.folder, framework_on(options.platform)
+    folder, device = options.folder, device_on(options.platform)
     die_with_parent()
     request = json.loads((folder / "request.json").read_text())
-    rates, refused = measure(request, framework, say)
-    report = {**framework.facts(), "rates": rates, "refused": refused, "notes": framework.notes()}
+    rates, refused = measure(request, device, lambda text: print(PROGRESS + text, flush=True))
+    report = {**device.facts(), "rates": rates, "refused": refused, "notes": device.notes()}
     unfinished = folder / ".report.json"
     unfinished.write_text(json.dumps(report))
     unfinished.replace(folder / "report.json")
 
 
 def measure(
-    request: dict[str, Any], framework: Framework, tell: Callable[[str], None]
+    request: dict[str, Any], device: Device, tell: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The rates of every shape and precision, and the precisions that have none, each with its reason."""
     rates: list[dict[str, Any]] = []
     refused: dict[str, str] = {}
     for dtype in request["dtypes"]:
-        reason = framework.refuses(dtype)
+        reason = device.refuses(dtype)
         if reason:
             refused[dtype] = reason
             continue
         try:
-            rates += _rates_of(dtype, request, framework, tell)
+            rates += _rates_of(dtype, request, device, tell)
         except RuntimeError as error:  # out of memory, no such kernel: what both frameworks raise
             refused[dtype] = f"{type(error).__name__}: {first_line(error)}"
     return rates, refused
 
 
 def _rates_of(
-    dtype: str, request: dict[str, Any], framework: Framework, tell: Callable[[str], None]
+    dtype: str, request: dict[str, Any], device: Device, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     matmuls = []
     for number, shape in enumerate(request["shapes"], 1):
         tell(f"{dtype}: matmul {number} of {len(request['shapes'])}, {shape['name']}, its first call")
-        matmuls.append(Matmul(shape, framework.matmul(dtype, shape), request))
+        matmuls.append(Matmul(shape, device.matmul(dtype, shape), request))
     for turn in range(1, request["turns"] + 1):
         tell(f"{dtype}: turn {turn} of {request['turns']}")
         for matmul in matmuls:
@@ -166,10 +156,6 @@ class Matmul:
         if not (math.isfinite(seconds) and seconds >= 0):
             raise RuntimeError(f"{calls} calls of {self.shape['name']} took {seconds} s: the clock does not work")
         return seconds
-
-
-def say(text: str) -> None:
-    print(PROGRESS + text, flush=True)
 
 
 def first_line(error: BaseException) -> str:

@@ -44,7 +44,11 @@ def main(argv: list[str]) -> NoReturn:
             why="Nsight Systems is no part of the environment or container that this phase runs in",
             next_command="install it (nsight-systems-cli) or put its folder in PATH; or --profile=none",
         )
-    live_as_long_as_parent()
+    # A worker asks the kernel to end with its parent, which under nsys is a thread of nsys: nsys asks instead.
+    if os.environ.pop(DIE_WITH_PARENT, None):
+        set_parent_death_signal = 1
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
     place = Place(rank)
     become([nsys, "profile", *nsys_options(options, place, nsys), *options.program])
 
@@ -99,10 +103,6 @@ class Place:
             r"%q\{(\w+)\}", lambda found: self._known.get(found[1]) or os.environ.get(found[1], ""), template
         )
 
-    def is_first_of_node(self, ranks: set[int]) -> bool:
-        """Tasks are numbered node by node."""
-        return self.rank == min(rank for rank in ranks if rank >= self.rank - self.local)
-
 
 # --- what nsys is told --------------------------------------------------------------------------
 
@@ -116,8 +116,9 @@ def nsys_options(options: argparse.Namespace, place: Place, nsys: str) -> list[s
     else:
         found += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
         found += ["-t", "cuda,nvtx", "--cuda-graph-trace=node"]
-    # A GPU's counters have one reader: the first recorded task of a node reads those of all.
-    if options.gpu_metrics and place.is_first_of_node(options.ranks):
+    # The first recorded task of a node reads the counters of all its GPUs. Tasks are numbered node by node.
+    first = min(rank for rank in options.ranks if rank >= place.rank - place.local)
+    if options.gpu_metrics and place.rank == first:
         found.append(f"{gpu_metrics_option(nsys)}=all")
     return found
 
@@ -130,14 +131,6 @@ def gpu_metrics_option(nsys: str) -> str:
 
 
 # --- becoming it --------------------------------------------------------------------------------
-
-
-def live_as_long_as_parent() -> None:
-    """A worker asks the kernel to end with its parent, which under nsys is a thread of nsys: nsys asks instead."""
-    if os.environ.pop(DIE_WITH_PARENT, None):
-        set_parent_death_signal = 1
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def become(words: list[str]) -> NoReturn:

@@ -84,7 +84,10 @@ class StepRecorder:
         seconds, self._last_end = end - self._last_end, end
         self.steps += 1
         if loss is not None:
-            self._look_at_loss(step, loss)
+            if len(self._losses) < 2:
+                self._losses.add(loss)
+            if not math.isfinite(loss):
+                self.broken_losses.append(step)
         if not math.isfinite(gradient_norm):
             self.broken_gradients.append(step)
         self.largest_gradient_norm = max(self.largest_gradient_norm, gradient_norm)
@@ -98,12 +101,6 @@ class StepRecorder:
             **({"excluded_because": excluded_because} if excluded_because else {}),
             **{name: finite_or_none(value) for name, value in framework.items()},
         )
-
-    def _look_at_loss(self, step, loss):
-        if len(self._losses) < 2:
-            self._losses.add(loss)
-        if not math.isfinite(loss):
-            self.broken_losses.append(step)
 
     def failures(self):
         """Broken assertions: the run went through, and its figures prove nothing."""
