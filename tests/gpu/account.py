@@ -1,11 +1,10 @@
 """The account of `make gpu`: a line for each check, a table of them, and the folder that holds all they left."""
 
-import datetime
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from benchmarks import VERSION
 from benchmarks.values import Value, json_text
@@ -28,28 +27,20 @@ class Row(Value, frozen=True):
     seconds: float
 
 
-def folder_of(results: Path, now: datetime.datetime) -> Path:
-    return results / f"gpu-check-{now:%Y%m%dT%H%M%SZ}"
-
-
-def table(rows: Iterable[Row], title: str) -> str:
+def table(rows: Sequence[Row], title: str) -> str:
     """What holds and what does not, for people: figures and reasons below each check."""
-    rows = list(rows)
     width = max((len(row.name) for row in rows), default=0)
     lines = [title, ""]
     for row in rows:
         lines.append(f"{row.name.ljust(width)}  {row.outcome:13}  {row.seconds:6.0f} s")
         lines += [f"    {text}" for text in (*row.figures, *([row.why] if row.why else []))]
-    counts = {
-        outcome: sum(row.outcome == outcome for row in rows) for outcome in ("holds", "does not hold", "not tried")
-    }
-    lines += ["", ", ".join(f"{count} {outcome}" for outcome, count in counts.items())]
+    counts = [f"{sum(row.outcome == outcome for row in rows)} {outcome}" for outcome in get_args(Outcome)]
+    lines += ["", ", ".join(counts)]
     return "\n".join(lines) + "\n"
 
 
-def write(folder: Path, rows: Iterable[Row], title: str) -> str:
+def write(folder: Path, rows: Sequence[Row], title: str) -> str:
     """Into the folder of the runs; the table, to be shown."""
-    rows = list(rows)
     folder.mkdir(parents=True, exist_ok=True)
     text = table(rows, title)
     (folder / TABLE).write_text(text)

@@ -73,7 +73,7 @@ def here() -> Here:
 
 @pytest.fixture(scope="session")
 def commands(request: pytest.FixtureRequest) -> Commands:
-    folder = account.folder_of(RESULTS.absolute(), datetime.datetime.now(datetime.UTC))
+    folder = RESULTS.absolute() / f"gpu-check-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
     folder.mkdir(parents=True)
     request.config.stash[FOLDER] = folder
     return Commands(folder, shlex.split(os.environ.get("STEPMARK_GPU_FLAGS", "")))
@@ -126,12 +126,15 @@ def say(item: pytest.Item, text: str) -> None:
 
 
 def row_of(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> Row:
+    """Why a check does not hold or was not tried is one line; all of it is in the logs of the commands."""
+    outcomes: dict[str, Outcome] = {"skipped": "not tried", "passed": "holds"}
+    error = call.excinfo.value if call.excinfo is not None and report.outcome != "passed" else ""
     return Row(
         name=name_of(item),
         needs=needs_of(item),
-        outcome=outcome_of(report),
+        outcome=outcomes.get(report.outcome, "does not hold"),
         figures=item.stash.get(FIGURES, []),
-        why=why_of(report, call),
+        why=str(getattr(error, "msg", None) or error).strip().partition("\n")[0],
         seconds=report.duration,
     )
 
@@ -143,19 +146,6 @@ def name_of(item: pytest.Item) -> str:
 def needs_of(item: pytest.Item) -> str:
     mark = item.get_closest_marker("gpu")
     return str(mark.kwargs.get("needs", "a GPU")) if mark else ""
-
-
-def outcome_of(report: pytest.TestReport) -> Outcome:
-    if report.outcome == "skipped":
-        return "not tried"
-    return "holds" if report.outcome == "passed" else "does not hold"
-
-
-def why_of(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
-    """In one line; all of it is in the logs of the commands."""
-    if call.excinfo is None or report.outcome == "passed":
-        return ""
-    return str(getattr(call.excinfo.value, "msg", None) or call.excinfo.value).strip().partition("\n")[0]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

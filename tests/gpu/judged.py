@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import statistics
-from benchmarks.text import bytes_text, seconds_text
+from benchmarks.text import seconds_text
 
 # Percent of the datasheet's dense peak. Published runs of LLMs on these GPUs lie between 25 and 60 in bf16 and less
 # in fp8; no matmul exceeds some 80. A clock, a count or a peak that is wrong is wrong by a factor of 2 or more.
@@ -22,6 +22,14 @@ SAMPLED = (
     "energy_joules", "joules_per_token", "power_watts_mean", "power_limit_watts", "sm_clock_mhz_median", "throttled",
     "temperature_c_max", "memory_bytes_max",
 )  # fmt: skip
+TELEMETRY_WORDS = {
+    "energy_joules": "{:,.0f} J",
+    "joules_per_token": "{:.3g} J a token",
+    "power_watts_mean": "{:.0f} W a GPU",
+    "sm_clock_mhz_median": "SM clock {:.0f} MHz",
+    "temperature_c_max": "at most {} C",
+    "memory_bytes_max": "{:,} bytes of memory",
+}
 RATIO = re.compile(r"ratio (?P<mean>[0-9.]+), 95% interval (?P<low>[0-9.]+) to (?P<high>[0-9.]+)")
 
 
@@ -38,13 +46,15 @@ def trained(result: Mapping[str, Any], losses: Sequence[float | None], *, sane_m
     seconds, rate = result["seconds_per_step"]["median"], result["tokens_per_second_per_gpu"]
     known = bool(seconds and rate)
     speed = f"{seconds_text(seconds)} a step, {rate:,.0f} tokens/s/GPU" if known else "no step time"
-    problems = (
-        [] if result["status"] == "valid" else [f"the run is {result['status']}: {'; '.join(result['reasons'])}"]
-    )
     utilisation, loss = mfu(result, sane=sane_mfu), loss_falls(losses)
     return Judged(
-        ", ".join([speed, utilisation.figures, loss.figures]), [*problems, *utilisation.problems, *loss.problems]
+        ", ".join([speed, utilisation.figures, loss.figures]),
+        [*invalid(result), *utilisation.problems, *loss.problems],
     )
+
+
+def invalid(result: Mapping[str, Any]) -> list[str]:
+    return [] if result["status"] == "valid" else [f"the run is {result['status']}: {'; '.join(result['reasons'])}"]
 
 
 def mfu(result: Mapping[str, Any], *, sane: bool = True) -> Judged:
@@ -88,34 +98,17 @@ def telemetry_known(result: Mapping[str, Any]) -> Judged:
     clock, highest = gpu["sm_clock_mhz_median"], gpu["sm_clock_mhz_highest"]
     if clock is not None and highest is not None and not 0 < clock <= highest:
         problems.append(f"a median SM clock of {clock:.0f} MHz, the highest is {highest} MHz")
-    return Judged(_telemetry_text(gpu), problems)
-
-
-def _telemetry_text(gpu: Mapping[str, Any]) -> str:
-    words = [
-        _said(gpu["energy_joules"], "{:,.0f} J"),
-        _said(gpu["joules_per_token"], "{:.3g} J a token"),
-        _said(gpu["power_watts_mean"], "{:.0f} W a GPU"),
-        _said(gpu["sm_clock_mhz_median"], "SM clock {:.0f} MHz"),
-        _said(gpu["temperature_c_max"], "at most {} C"),
-        "" if gpu["memory_bytes_max"] is None else f"{bytes_text(gpu['memory_bytes_max'])} of memory",
-    ]
+    words = [text.format(gpu[name]) for name, text in TELEMETRY_WORDS.items() if gpu[name] is not None]
     held = [f"{reason} {share:.0%}" for reason, share in (gpu["throttled"] or {}).items() if share]
-    return ", ".join([*filter(None, words), f"throttled: {', '.join(held) or 'never'}"])
-
-
-def _said(value: float | None, text: str) -> str:
-    return "" if value is None else text.format(value)
+    return Judged(", ".join([*words, f"throttled: {', '.join(held) or 'never'}"]), problems)
 
 
 def pgle_applied(result: Mapping[str, Any]) -> Judged:
     if result["pgle"] is None:
         return Judged("no PGLE", ["the result does not say whether PGLE was applied"])
     seen = result["pgle"]["seen"]
-    invalid = (
-        [] if result["status"] == "valid" else [f"the run is {result['status']}: {'; '.join(result['reasons'])}"]
-    )
-    return Judged(seen["reason"], invalid if seen["applied"] else [f"not applied: {seen['reason']}", *invalid])
+    not_applied = [] if seen["applied"] else [f"not applied: {seen['reason']}"]
+    return Judged(seen["reason"], [*not_applied, *invalid(result)])
 
 
 # --- a trace, a clock, a peak, the same work ----------------------------------------------------
