@@ -1,7 +1,9 @@
 """The program that asks jaxlib whether it knows flags: on words that jaxlib said, a played one, and the real one."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,48 +45,36 @@ def make_cpu_client():
 """
 
 
-class Played:
-    """check_request.py as it is run in a job, beside a played jaxlib."""
+Asks = Callable[..., tuple[int, list[str]]]
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.trace = place, place / "trace"
-        for name, text in {
-            "jaxlib/__init__.py": "",
-            "jaxlib/xla_client.py": PLAYED,
-            "jaxlib-9.9.dist-info/METADATA": "Metadata-Version: 2.1\nName: jaxlib\nVersion: 9.9\n",
-        }.items():
-            path = place / "packages" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
 
-    def run(self, *options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        environment = {
-            "PYTHONPATH": str(self.place / "packages"),
-            "PLAYED_TRACE": str(self.trace),
-            "PATH": "/usr/bin:/bin",
-        }
-        return subprocess.run(
-            [sys.executable, "-P", str(PROGRAM), *options],
-            env=environment | variables,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-
-    def clients(self) -> list[str]:
-        """The flags of every client that was made."""
-        return self.trace.read_text().splitlines() if self.trace.exists() else []
+def ask(text: str, python: str = sys.executable, **variables: str) -> tuple[int, list[str]]:
+    """The exit code and the lines of the program, asked about one XLA_FLAGS."""
+    done = subprocess.run(
+        [python, "-P", str(PROGRAM), f"--flags={text}"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    return done.returncode, done.stdout.splitlines()
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Played:
-    return Played(tmp_path)
-
-
-def lines(done: "subprocess.CompletedProcess[str]") -> list[str]:
-    assert "Traceback" not in done.stdout + done.stderr, done.stderr
-    return done.stdout.splitlines()
+def played(tmp_path: Path) -> Asks:
+    """Asks the played jaxlib, which leaves the flags of every client that was made in a file `trace`."""
+    for name, text in {
+        "jaxlib/__init__.py": "",
+        "jaxlib/xla_client.py": PLAYED,
+        "jaxlib-9.9.dist-info/METADATA": "Metadata-Version: 2.1\nName: jaxlib\nVersion: 9.9\n",
+    }.items():
+        path = tmp_path / "packages" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    variables = {"PYTHONPATH": str(tmp_path / "packages"), "PLAYED_TRACE": str(tmp_path / "trace")}
+    return lambda text, **more: ask(text, **variables | more)
 
 
 @pytest.mark.parametrize(
@@ -119,14 +109,12 @@ def lines(done: "subprocess.CompletedProcess[str]") -> list[str]:
     ],
 )
 def test_each_wrong_flag_has_a_line(
-    played: Played, flags: str, code: int, said: list[str], clients: int | None
+    played: Asks, tmp_path: Path, flags: str, code: int, said: list[str], clients: int | None
 ) -> None:
-    done = played.run(f"--flags={flags}")
-    assert done.returncode == code
-    found = lines(done)
-    assert len(found) == len(said)
-    assert all(words in line for words, line in zip(said, found, strict=True)), found
-    assert clients is None or len(played.clients()) == clients
+    found, lines = played(flags)
+    assert (found, len(lines)) == (code, len(said))
+    assert all(words in line for words, line in zip(said, lines, strict=True)), lines
+    assert clients is None or len((tmp_path / "trace").read_text().splitlines()) == clients
 
 
 def test_a_value_in_quotes_is_one_word() -> None:
@@ -134,13 +122,11 @@ def test_a_value_in_quotes_is_one_word() -> None:
     assert found == ['--xla_a="b c"', "--xla_d='e f'", '--xla_g=h"i', "j", "-k"]
 
 
-def test_a_jaxlib_that_gives_no_answer_is_no_verdict(played: Played) -> None:
-    done = played.run("--flags=--xla_switch=true", PLAYED_BROKEN="1")
-    assert done.returncode == 1
-    assert lines(done) == ["jaxlib 9.9 could not be asked: RuntimeError: no client today"]
-    done = played.run("--flags=--xla_switch=true", PYTHONPATH="")
-    assert done.returncode == 1
-    assert "No module named 'jaxlib'" in done.stdout
+def test_a_jaxlib_that_gives_no_answer_is_no_verdict(played: Asks) -> None:
+    no_client = ["jaxlib 9.9 could not be asked: RuntimeError: no client today"]
+    assert played("--xla_switch=true", PLAYED_BROKEN="1") == (1, no_client)
+    code, (line,) = played("--xla_switch=true", PYTHONPATH="")
+    assert (code, "No module named 'jaxlib'" in line) == (1, True)
 
 
 # --- the real one ---------------------------------------------------------------------------------------
@@ -154,10 +140,9 @@ def test_the_real_jaxlib() -> None:
         "--xla_gpu_disable_async_collectives=ALLREDUCE,FOO --xla_gpu_enable_libnvptxcompiler=true "
         "--xla_gpu_enable_command_buffer --xla_gpu_enable_pipelined_all_gather=true"
     )
-    command = [str(python), "-P", str(PROGRAM), f"--flags={text}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 2, done.stderr
-    assert set(lines(done)) == {
+    code, lines = ask(text, str(python))
+    assert code == 2
+    assert set(lines) == {
         "--xla_gpu_graph_level=0: unknown to jaxlib 0.12.0.1",
         "--xla_gpu_enable_triton_gemm=maybe: its value cannot be read by jaxlib 0.12.0.1",
         "--xla_gpu_disable_async_collectives=ALLREDUCE,FOO: its value is refused by jaxlib 0.12.0.1",

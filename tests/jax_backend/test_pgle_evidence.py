@@ -107,28 +107,17 @@ def test_on_a_cpu_no_log_makes_it_true(phase_dir: Path) -> None:
     assert_unproven(seen(on_cpu, phase_dir, record()), "a CPU's compiler uses none")
 
 
-def lay_in_the_runs_folder(phase_dir: Path) -> Path:
-    place = phase_dir.parents[1] / "pgle"
-    (phase_dir / "../convert/profile.json").resolve().parent.rename(place)
+def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
+    (phase_dir / "../convert").resolve().rename(phase_dir.parents[1] / "pgle")
     for rank in range(RANKS):
         (phase_dir / f"rank-{rank}.log").write_text(READ.replace("attempt-1/convert", "attempt-1/perf/../../pgle"))
-    return place
-
-
-def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
-    lay_in_the_runs_folder(phase_dir)
-    benchmark = changed_benchmark(benchmark_of(pgle="nsys"), pgle_profile="k" * 32)
-    found = seen(benchmark, phase_dir, record())
+    found = seen(changed_benchmark(benchmark_of(pgle="nsys"), pgle_profile="k" * 32), phase_dir, record())
     assert found is not None
     assert found.applied
 
 
 OWN = PgleSeen(applied=True, reason="jax profiled 3 steps", recompile_step=3)
 EMPTY = PgleSeen(applied=False, reason="every trace was empty", recompile_step=3, empty_traces=3)
-
-
-def test_alone_jaxs_own_way_is_what_every_worker_saw_and_xla_says(phase_dir: Path) -> None:
-    assert seen(benchmark_of(pgle="auto"), phase_dir, record(OWN, OWN)) == OWN
 
 
 @pytest.mark.parametrize(
@@ -143,6 +132,7 @@ def test_alone_jaxs_own_way_is_what_every_worker_saw_and_xla_says(phase_dir: Pat
 def test_one_rank_that_schedules_otherwise_is_enough_against_it(
     phase_dir: Path, watched: tuple[PgleSeen, ...], words: str
 ) -> None:
+    assert seen(benchmark_of(pgle="auto"), phase_dir, record(OWN, OWN)) == OWN
     (phase_dir / "rank-0.log").write_text("Found profile, using profile guided latency estimator\n")
     (phase_dir / "rank-1.log").write_text("nothing\n")
     assert_unproven(seen(benchmark_of(pgle="auto"), phase_dir, record(*watched)), words)

@@ -101,14 +101,8 @@ def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(ki
         ({"profile": "nsys", "profile_ranks": "3", "gpus": 4}, "--profile_ranks=0"),
         ({"pgle": "auto", "window": "1-4"}, "--window=8-49, or --window=steady"),
         *(
-            (
-                {"pgle": way, "model": "llama2_70b", "chosen": {name: "3"}},
-                f"leave --set={name} out, or --pgle=off",
-            )
-            for way, name in (
-                ("nsys", "xla_dump_to"),
-                ("auto", "env.TF_CPP_MIN_LOG_LEVEL"),
-            )
+            ({"pgle": way, "model": "llama2_70b", "chosen": {name: "3"}}, f"leave --set={name} out, or --pgle=off")
+            for way, name in (("nsys", "xla_dump_to"), ("auto", "env.TF_CPP_MIN_LOG_LEVEL"))
         ),
         ({"model": "llama2_70b", "chosen": {"xla_group": "pgle_perf"}}, "--pgle=nsys|auto"),
         ({"model": "llama2_70b", "chosen": {PGLE_PROFILE: "x.pbtxt"}}, ""),
@@ -151,17 +145,12 @@ def test_a_key_is_of_the_program_and_not_of_how_long_it_runs() -> None:
 
 
 def test_whatever_changes_the_program_changes_the_key() -> None:
-    others = [
-        key(dtype="fp8"),
-        key(gpus=128),
-        key(chosen={"sequence_length": "2048"}),
-        key(chosen={"remat_policy": "full"}),
-        key(chosen={"xla_gpu_enable_triton_gemm": "true"}),
-        key(chosen={"env.NVTE_FUSED_ATTN": "0"}),
-        key(chosen={"micro_batch_size": "1"}),
-        key(site="example_pyxis"),
-        key("llama2_tiny", gpus=8),
-    ]
+    settings = [
+        {"sequence_length": "2048"}, {"remat_policy": "full"}, {"xla_gpu_enable_triton_gemm": "true"},
+        {"env.NVTE_FUSED_ATTN": "0"}, {"micro_batch_size": "1"},
+    ]  # fmt: skip
+    others = [key(dtype="fp8"), key(gpus=128), key(site="example_pyxis"), key("llama2_tiny", gpus=8)]
+    others += [key(chosen=chosen) for chosen in settings]
     assert len({key(), *others}) == len(others) + 1
 
 

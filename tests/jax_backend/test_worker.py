@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.runs.worker_events import read_phase
 from jax_backend.inside import worker
+from tests.benchmarks.inside.events import Events
 
 TOLERANCE = 0.08  # for a process to wake up on a busy machine
 
@@ -40,27 +41,13 @@ def metrics_of(loss: float = 5.0, norm: float = 1.5, ready_at: float = 0.0, **mo
     return {"scalar": {"learning/loss": Pending(loss, ready_at), "learning/raw_grad_norm": Pending(norm), **more}}
 
 
-class Recorder:
-    """Stands for the event file."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
-    def write(self, event: str, **fields: Any) -> None:
-        self.events.append({"event": event, **fields})
-
-    def all(self, name: str) -> list[Any]:
-        """A field of every step."""
-        return [event[name] for event in self.events if event["event"] == "step"]
-
-
 def silent(_metrics: dict[str, Any], _step: int, _metric_type: str = "train") -> None:
     """MaxText's own metric writer, with nothing to say."""
 
 
-def begun(write_metrics: Any = silent) -> tuple[Any, Any, Recorder]:
+def begun(write_metrics: Any = silent) -> tuple[Any, Any, Events]:
     """A clock that was just started, MaxText's writer as it sees it, and what is written down."""
-    events = Recorder()
+    events = Events()
     clock = worker.StepClock(events)
     clock.start()
     return clock, clock.around(write_metrics), events
@@ -154,8 +141,8 @@ class Loop:
         self._flush()
 
 
-def hooked(loop: Loop, on_first_step: Any) -> tuple[Any, Recorder]:
-    events = Recorder()
+def hooked(loop: Loop, on_first_step: Any) -> tuple[Any, Events]:
+    events = Events()
     clock = worker.StepClock(events)
     worker.hook_training_loop(loop, clock, on_first_step)
     return clock, events
@@ -194,7 +181,7 @@ def test_a_slowed_loop_is_timed_by_when_its_steps_were_over() -> None:
 def test_the_step_is_waited_for_only_where_it_is_slowed(monkeypatch: pytest.MonkeyPatch, fraction: float) -> None:
     waited: list[Any] = []
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(block_until_ready=waited.append))
-    clock, state = worker.StepClock(Recorder()), {"p_train_step": lambda *_: "made"}
+    clock, state = worker.StepClock(Events()), {"p_train_step": lambda *_: "made"}
     worker.hook_step(state, clock, worker.kit.Slowdown(fraction), None)
     assert [state["p_train_step"]("state", "batch") for _ in range(2)] == ["made"] * 2
     assert waited == (["made"] if fraction else [])
@@ -211,9 +198,9 @@ def test_the_start_is_written_when_the_first_step_begins() -> None:
 
     loop = Loop([0.01, 0.01])
     clock, events = hooked(loop, on_first_step)
-    assert (clock.started, events.events) == (False, [])
+    assert (clock.started, events.written) == (False, [])
     loop.run()
-    assert [event["event"] for event in events.events] == ["facts", "started", "step", "step"]
+    assert [event["event"] for event in events.written] == ["facts", "started", "step", "step"]
     assert events.all("elapsed_seconds")[0] < 0.15
 
 

@@ -16,20 +16,10 @@ import pytest
 
 from benchmarks.inside import worker_kit as kit
 from benchmarks.runs.worker_events import read_phase
+from tests.benchmarks.inside.events import Events
 
 KIT = Path(kit.__file__)
 LOAD_KIT = f"import os, sys, time\nsys.path.insert(0, {str(KIT.parent)!r})\nimport worker_kit as kit\n"
-
-
-class Events:
-    def __init__(self) -> None:
-        self.written: list[dict[str, Any]] = []
-
-    def write(self, event: str, **fields: Any) -> None:
-        self.written.append({"event": event, **fields})
-
-    def all(self, name: str) -> list[Any]:
-        return [event[name] for event in self.written if event["event"] == "step"]
 
 
 # --- proof that adapters train and nothing else does ----------------------------------------------------
@@ -38,22 +28,23 @@ class Events:
 Looks = dict[str, tuple[int, float]]
 
 
-def proof_of(before: tuple[Looks, Looks], after: tuple[Looks, Looks], **more: Any) -> Any:
-    proof = kit.AdapterProof(Events(), rank=3)
+def proof_of(before: tuple[Looks, Looks], after: tuple[Looks, Looks]) -> tuple[Any, list[dict[str, Any]]]:
+    events = Events()
+    proof = kit.AdapterProof(events, rank=3)
     look = [{name: kit.Look(*found) for name, found in looks.items()} for looks in (*before, *after)]
     proof.begin(*look[:2])
-    proof.finish(*look[2:], **more)
-    return proof
+    proof.finish(*look[2:])
+    return proof, events.written
 
 
 BEFORE: tuple[Looks, Looks] = ({"a": (1, 9.0), "b": (2, 0.0)}, {"w": (7, 16.0)})
 
 
 def test_adapters_changed_and_nothing_else_did() -> None:
-    proof = proof_of(BEFORE, ({"a": (3, 16.0), "b": (4, 9.0)}, {"w": (7, 16.0)}))
+    proof, written = proof_of(BEFORE, ({"a": (3, 16.0), "b": (4, 9.0)}, {"w": (7, 16.0)}))
     assert proof.failures == []
     assert proof.notes == ["adapters on rank 3: 2 of 2 tensors changed; 0 of 1 frozen tensors changed"]
-    (event,) = proof._events.written
+    (event,) = written
     assert (event["adapters"], event["adapters_changed"], event["frozen"], event["frozen_changed"]) == (2, 2, 1, 0)
     assert event["norms"] == {"adapters": [3.0, 5.0], "frozen": [4.0, 4.0]}
     before, after = event["digests"]["adapters"]
@@ -71,7 +62,7 @@ def test_adapters_changed_and_nothing_else_did() -> None:
     ],
 )
 def test_whatever_else_happened_is_a_failure(after: tuple[Looks, Looks], failure: str) -> None:
-    assert proof_of(BEFORE, after).failures == [failure]
+    assert proof_of(BEFORE, after)[0].failures == [failure]
 
 
 # --- the event file -------------------------------------------------------------------------------------
@@ -160,14 +151,12 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.late = 0.0  # a sleeper is woken
 
     def perf_counter(self) -> float:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        assert seconds >= 0
-        self.now += seconds + self.late
+        self.now += seconds
 
 
 def slowed_seconds(monkeypatch: pytest.MonkeyPatch, fraction: float, works: list[float]) -> tuple[list[float], Any]:
@@ -200,23 +189,11 @@ def test_what_became_of_the_steps_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_of_ranks_that_wait_for_one_another_the_first_sleeps() -> None:
-    assert [kit.slowdown(SimpleNamespace(inject_slowdown=0.5, rank=rank)).fraction for rank in (0, 1, 7)] == [
-        0.5,
-        0,
-        0,
-    ]
-
-
-# --- options and versions -------------------------------------------------------------------------------
+    asked = [SimpleNamespace(inject_slowdown=0.5, rank=rank) for rank in (0, 1, 7)]
+    assert [kit.slowdown(options).fraction for options in asked] == [0.5, 0, 0]
 
 
 # --- the end --------------------------------------------------------------------------------------------
-
-
-def silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kit takes no signal of the tests' own process."""
-    monkeypatch.setattr(kit.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(kit.faulthandler, "register", lambda *_args, **_named: None)
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> tuple[int, dict[str, Any]]:
@@ -226,7 +203,8 @@ def ended(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> tuple
             raise error
 
     told: list[str] = []
-    silence(monkeypatch)
+    monkeypatch.setattr(kit.signal, "signal", lambda *_: None)  # the kit takes no signal of the tests' own process
+    monkeypatch.setattr(kit.faulthandler, "register", lambda *_args, **_named: None)
     monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
     events = Events()
     code = kit.run(SimpleNamespace(rank=2), train, lambda: list(told), events, lambda: ["a note"])
@@ -251,14 +229,8 @@ def test_however_a_worker_ends_it_says_so(
     """What failed and what is to be said is asked at the end, after the training."""
     found, event = ended(monkeypatch, error)
     assert found == code
-    assert event == {
-        "event": "end",
-        "rank": 2,
-        "status": status,
-        "message": message,
-        "failures": ["a failure"],
-        "notes": ["a note"],
-    }
+    assert (event["event"], event["rank"], event["status"], event["message"]) == ("end", 2, status, message)
+    assert (event["failures"], event["notes"]) == (["a failure"], ["a note"])
 
 
 def test_a_check_that_fails_itself_says_so_in_its_last_line(capsys: pytest.CaptureFixture[str]) -> None:
