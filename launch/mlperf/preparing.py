@@ -117,16 +117,16 @@ def _run(work: Preparation, steps: list[PrepareStep]) -> str:
     ends = [folder / f"{step.name}.end" for step in steps]
 
     def written(_job_id: str) -> int:
-        logs = sum(path.stat().st_size for path in folder.glob("*.log"))
-        return logs + sum(look_for(asset, work.out).bytes for asset in work.needs.assets)
+        assets = sum(look_for(asset, work.out).bytes for asset in work.needs.assets)
+        return assets + sum(path.stat().st_size for path in folder.glob("*.log"))
 
-    def said(done: int, _size: int) -> str:
+    def progress_text(done: int, _size: int) -> str:
         now = f", now {steps[done].name}" if done < len(steps) else ""
         return f"{done} of {len(steps)} steps are done{now}"
 
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
-    script = render(work, steps, folder)
-    _, ended = run_parts(work.site, folder / SCRIPT, script, ends, written, said, limits)
+    text = render(work, steps, folder)
+    _, ended = run_parts(work.site, folder / SCRIPT, text, ends, written, progress_text, limits)
     for step, end in zip(steps, ends, strict=True):
         code = end.read_text().strip() if end.exists() else ""
         if code != "0":
