@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks.configs import Configs, parse_yaml
 from benchmarks.errors import RequestError
@@ -171,33 +172,15 @@ def test_questions_and_answers_need_a_library_recipe(tmp_path: Path) -> None:
 
 # --- refusals -----------------------------------------------------------------------------------------
 
-FP8_KEY = "mixed_precision.fp8_recipe"
+REFUSALS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("refusals_bridge.yml").read_text())
 
 
-@pytest.mark.parametrize(
-    ("recipe", "knobs", "fields", "what"),
-    [
-        (TUNED, {}, {"hardware": "cpu"}, "does not run on"),
-        (TUNED, {}, {"hardware": "mi300x"}, "does not run on"),
-        (TUNED, {"trainer.max_steps": 1}, {}, "no setting 'trainer.max_steps'"),
-        (TUNED, {"peft.no_such": 1}, {}, "no setting 'peft.no_such'"),
-        (TUNED, {"recipe": "llama3_70b_pretrain_64gpu_h100_bf61_config"}, {}, "did you mean"),
-        (TUNED, {"recipe": "llama3_8b_pretrain_8gpu_h100_bf16_config"}, {}, "for bf16 pretrain of llama3_70b"),
-        (TUNED, {"recipe": "llama3_70b_peft_8gpu_h100_bf16_config"}, {}, "for bf16 pretrain of llama3_70b"),
-        (TUNED, {"recipe": "llama3_70b_pretrain_64gpu_h100_fp8cs_config"}, {}, "for bf16 pretrain of llama3_70b"),
-        (LIBRARY, {FP8_KEY: "mxfp8"}, {"dtype": "fp8"}, "no scaling of fp8 called 'mxfp8'"),
-        (LIBRARY, {FP8_KEY: "blockwise"}, {"dtype": "fp8", "hardware": "b200"}, "called 'blockwise'"),
-        (LIBRARY, {FP8_KEY: "none"}, {"dtype": "fp8"}, "called 'none'"),
-        (LIBRARY, {}, {"dtype": "fp32"}, "has no fp32"),
-        (LIBRARY, {"mixed_precision.fp8": "hybrid"}, {}, "has no bf16 with mixed_precision.fp8"),
-    ],
-)
-def test_what_megatron_bridge_cannot_run_is_refused(
-    recipe: str, knobs: dict[str, Scalar], fields: dict[str, Any], what: str
-) -> None:
+@pytest.mark.parametrize("row", REFUSALS, ids=lambda row: row["what"])
+def test_what_megatron_bridge_cannot_run_is_refused(row: dict[str, Any]) -> None:
+    fields = dict(row.get("fields", {}))
     if "hardware" in fields:
-        fields = {**fields, "hardware": CONFIGS.hardware(fields["hardware"])}
-    assert what in refused(changed(resolved(recipe), knobs, **fields)).what
+        fields["hardware"] = CONFIGS.hardware(fields["hardware"])
+    assert row["what"] in refused(changed(resolved(row["recipe"]), row.get("knobs"), **fields)).what
 
 
 def test_lora_without_weights_is_refused() -> None:
