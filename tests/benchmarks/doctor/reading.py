@@ -1,11 +1,16 @@
 """Logs as texts, read by the doctor, for its tests."""
 
+from pathlib import Path
+
+import yaml
+
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.doctor.evidence import LogEvidence, Scanner
 from benchmarks.doctor.lines import Clock, rank_of_file
 from benchmarks.doctor.order import NOTHING, Diagnosis, Known, diagnose
 from benchmarks.doctor.symptoms import read_symptoms
 
+LINES: dict[str, list[str]] = yaml.safe_load(Path(__file__).with_name("lines.yml").read_text())
 SYMPTOMS = read_symptoms(DEFAULT_ROOT)
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
 STEP = "completed step: {}, seconds: 0.010, TFLOP/s/device: 0.1, Tokens/s/device: 91.0, loss: 5.9\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.doctor.evidence import AHEAD_BYTES
 from benchmarks.doctor.lines import Clock, rank_in, rank_of_file
 from benchmarks.doctor.picking import LinePicker
-from tests.benchmarks.doctor.reading import SYMPTOMS, TRACE, evidence, steps
+from tests.benchmarks.doctor.reading import LINES, SYMPTOMS, TRACE, evidence, steps
 
 
 @pytest.mark.parametrize("piece", [1, 7, 4096])
@@ -122,16 +122,7 @@ def test_a_stamp_without_a_year_has_that_of_the_log() -> None:
 # --- many ranks say the same ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "Error rate: 0.01",
-        "Errors: 0",
-        "error: 0.0012 (relative)",
-        "+ srun bash -c 'echo \"CUDA out of memory\"'",
-        "++ trap 'echo CANCELLED DUE TO TIME LIMIT' TERM",
-    ],
-)
+@pytest.mark.parametrize("line", LINES["no_failure"])
 def test_a_measure_of_error_and_a_command_that_is_traced_tell_of_no_failure(line: str) -> None:
     assert evidence(f"{line}\n").findings == []
 
@@ -230,18 +221,7 @@ def test_of_chained_errors_the_first_to_be_raised_is_named() -> None:
     assert (finding.text, finding.line) == ("KeyError: 'x', then ValueError: no such model", 4)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "2025-12-03 08:05:18.241212: F external/xla/a.cc:1136] Check failed: x == y",
-        "F1121 13:51:57.310937 1400 pjrt_client.cc:591] Check failed: client != nullptr",
-        "  what():  a bad number of heads",
-        "Fatal Python error: init_fs_encoding: failed to get the Python codec",
-        "python: a.cpp:12: void f(): Assertion `n > 0' failed.",
-        "c000001: RuntimeError: something new",
-        "thread 'main' panicked at src/main.rs:4:5:",
-    ],
-)
+@pytest.mark.parametrize("line", LINES["program_end"])
 def test_the_end_of_a_program_in_any_language(line: str) -> None:
     assert [one.id for one in evidence(f"a line\n{line}\n").findings] == ["unknown"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.doctor.symptoms import Kind, Symptoms, SymptomTable
 from benchmarks.errors import RequestError
-from tests.benchmarks.doctor.reading import SYMPTOMS, diagnosis, ids, steps
+from tests.benchmarks.doctor.reading import LINES, SYMPTOMS, diagnosis, ids, steps
 
 TESTS = Path(__file__).resolve().parents[2]
 SAMPLES = [(one.id, sample) for one in SYMPTOMS.table.symptoms for sample in one.samples]
@@ -48,47 +48,7 @@ def test_a_log_that_was_cut_off_stops_early(name: str) -> None:
     assert found.entries[0].first.text.endswith(CUT_OFF[name])
 
 
-HARMLESS = [
-    "I1121 13:51:57.101093 140090981755776 pyconfig.py:591] Config param note: CUDA out of memory. Tried to allocate",
-    "Config param on_failure: No space left on device",
-    "  exit_on_missing_checkpoint ...................... Address already in use",
-    "export NCCL_NOTE='NCCL Error 2: unhandled system error'",
-    "HF_HUB_OFFLINE=1",
-    "INFO: no errors, 0 failed, nothing was killed",
-    "2026-11-22 10:00:00,123 INFO root: the last job had: RuntimeError: CUDA out of memory",
-    "[NeMo I 2026-11-22 10:00:00 exp:1] retrying after: Connection reset by peer",
-    "n1:1234:1234 [0] NCCL INFO Failed to open libibverbs.so[.1]",
-    "n1:1234:1240 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>",
-    "n1:1234:1240 [3] NCCL INFO misc/socket.cc:47 -> Connection closed by remote peer n2<40000>",
-    "n1:1234:1240 [0] NCCL INFO Channel 00/16 : 0 1 2 3 4 5 6 7",
-    "E1121 13:51:57.310937 1400 cuda_dnn.cc:8310] Unable to register cuDNN factory: Attempting to register factory",
-    "W1121 13:51:57.310937 1400 dot_merger.cc:3] a fatal-looking warning without any error",
-    "UserWarning: None of the inputs have requires_grad=True. Gradients will be None",
-    "FutureWarning: You are using `torch.load` with `weights_only=False`",
-    "WARNING: eval_accuracy is logged as NaN-safe value",
-    "number of skipped iterations:   0 | number of nan iterations:   0 |",
-    "loss scale: 1.0 | grad norm: inf | params norm: 12.0",
-    "no module named 'nan'",
-    "srun: Step created for StepId=12.0",
-    "srun: error: n1: task 0: Exited with exit code 0",
-    "srun: job 7 has been allocated resources",
-    "rm: cannot remove '/usr/local/cuda/compat/lib': Read-only file system",
-    "n1:1:1 [0] NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : cannot open shared object file",
-    '    raise ValueError("No dot product attention support for the provided inputs!")',
-    "echo 'error: Address already in use'",
-    "Cannot import zarr, support for zarr-based checkpoints is not available. ModuleNotFoundError: No module named z",
-    "# slurmstepd: error: *** JOB 7 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***",
-    "slurmstepd: error: couldn't chdir to `/home/me': No such file or directory: going to /tmp instead",
-    "enabled oom killer protection",
-    "I think the process will be Killed",
-    "Timeout(ms)=1800000 is the watchdog's timeout",
-    ':::MLLOG {"key": "run_stop", "value": null, "metadata": {"status": "success"}}',
-    '{"rank":0,"exit_code":0,"time":1763733117.1,"host":"node1"}',
-    '  "state": "COMPLETED",',
-]
-
-
-@pytest.mark.parametrize("line", HARMLESS)
+@pytest.mark.parametrize("line", LINES["harmless"])
 def test_a_line_that_only_sounds_like_a_failure(line: str) -> None:
     for text in (f"loss: 2.5\n{line}\ntraining finished\n", f"loss: 2.5\ntraining finished\n{line}\n"):
         found = diagnosis(a_log=text)
