@@ -28,17 +28,15 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))  # run by its path, it is beside the packages and not among them
-
 
 from benchmarks.configs import DEFAULT_ROOT  # noqa: E402
 from benchmarks.doctor import symptoms  # noqa: E402
@@ -216,14 +214,10 @@ def main() -> int:
             print(f"--- {one.command}: {one.seconds:.2f} s, exit {one.code} {one.faults or ''}")
             print(one.output.decode(errors="backslashreplace"), flush=True)
         return 0
-    began, ended = time.time(), list[Ended]()
     counts = {"runs": options.runs, "logs": options.logs}
     work = [(k, range(n, min(n + CHUNK, count))) for k, count in counts.items() for n in range(0, count, CHUNK)]
     with ProcessPoolExecutor(options.workers, multiprocessing.get_context("fork")) as pool:
-        waiting = [pool.submit(fuzz, *one) for one in work]
-        for number, done in enumerate(as_completed(waiting), start=1):
-            ended += done.result()
-            print(f"{number} of {len(work)} parts, {time.time() - began:.0f} s", file=sys.stderr, flush=True)
+        ended = [one for part in pool.map(fuzz, *zip(*work, strict=True)) for one in part]
     print("\n".join(summary(ended)))
     faults = sum(len(one.faults) for one in ended)
     print(f"{faults} faults in {options.logs} logs and {options.runs} run folders")
@@ -231,11 +225,10 @@ def main() -> int:
 
 
 def summary(ended: Sequence[Ended]) -> Iterator[str]:
-    for kind, name in dict.fromkeys((one.kind, one.command) for one in ended):
-        same = [one for one in ended if (one.kind, one.command) == (kind, name)]
-        codes = Counter(one.code for one in same)
-        exits = ", ".join(f"{code} {codes[code]}" for code in range(4))
-        yield f"{kind}  {name:16} {len(same):6} times: worst {max(one.seconds for one in same):5.2f} s; exit {exits}"
+    for command in dict.fromkeys((one.kind, one.command) for one in ended):
+        same = [one for one in ended if (one.kind, one.command) == command]
+        codes = sorted(Counter(str(one.code) for one in same).items())
+        yield f"{command}: {len(same)} times, at most {max(one.seconds for one in same):.2f} s, exit codes {codes}"
     found: dict[tuple[str, ...], list[int]] = {}
     for one in ended:
         for fault, words in one.faults.items():
