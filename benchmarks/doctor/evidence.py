@@ -224,7 +224,7 @@ class Scanner:
         for found in LINES.finditer(text, min(early, start)):
             line = without_colours(found[0])
             bare = line[writer_end(line) :][:LONGEST_MARK]
-            if known.ends_badly(bare):
+            if known.bad_ends.search(bare):
                 means_it = found.start() >= start and not (known.tells_nothing(bare) or went_on(line))
                 if means_it and not any(first <= found.start() < end for first, end in ignored):
                     bad = bad or found
@@ -289,7 +289,7 @@ class Scanner:
             return
         if not words.isdisjoint(self._symptoms.progress_reader.words):
             self._lasts.update(self._symptoms.progress_reader.lasts(bare))
-        candidates = {one.id: one for word in sorted(words) for one in self._symptoms.found_by(word)}
+        candidates = {one.id: one for word in sorted(words) for one in self._symptoms.found_by.get(word, [])}
         shown = list(self._symptoms.shown_by(bare, candidates.values())) if candidates else []
         if shown and (self._is_source(start, line) or self._is_ignored(start)):
             return

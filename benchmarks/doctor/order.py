@@ -283,7 +283,8 @@ class _Case:
             if said := next(own, None):
                 first = msgspec.structs.replace(said, time=said.time or first.time)
         symptom = self._symptoms.by_id.get(first.id)
-        family = self._symptoms.family_of(first.text) if first.id == Kind.UNKNOWN else None
+        families = self._symptoms.families if first.id == Kind.UNKNOWN else []
+        family = next((one for pattern, one in families if pattern.search(first.text.encode())), None)
         title = "an error that is not known" if first.id == Kind.UNKNOWN else "a line marked as an error"
         unknown = "No known symptom: this is the first error that the logs show."
         return Entry(

@@ -39,10 +39,11 @@ class LinePicker:
     def __init__(self, words: Sequence[bytes]) -> None:
         self._found_by: dict[bytes, list[tuple[bytes, int]]] = {}  # four bytes -> words, and where they are in each
         for word in words:
-            group = min(_groups(word), key=_usualness)
+            groups = [word[start : start + WIDTH] for start in range(len(word) - WIDTH + 1)]
+            group = min(groups, key=lambda one: (one in ORDINARY, sum(USUALNESS[byte] for byte in one)))
             self._found_by.setdefault(group, []).append((word, word.find(group)))
-        groups = [int.from_bytes(group, "little") for group in self._found_by]
-        self._groups = np.sort(np.array(groups, dtype=np.uint32))
+        numbers = [int.from_bytes(group, "little") for group in self._found_by]
+        self._groups = np.sort(np.array(numbers, dtype=np.uint32))
         self._table = np.zeros(1 << TABLE_BITS, dtype=bool)
         self._table[_hashed(self._groups)] = True
 
@@ -52,7 +53,8 @@ class LinePicker:
         picked: Picked | None = None
         line_feed = 0  # the next one, or the end of the text
         for position in self._positions(lower):
-            words = self._words_at(lower, position)
+            found = self._found_by[lower[position : position + WIDTH]]
+            words = [word for word, at in found if position >= at and lower.startswith(word, position - at)]
             if picked is not None and position < picked.end:
                 picked.words.update(words)
                 continue
@@ -62,14 +64,12 @@ class LinePicker:
                 yield picked
             if position >= line_feed:
                 line_feed = lower.find(b"\n", position) % (len(lower) + 1)  # -1 is the end
-            begin, end = _line_at(lower, position, 0 if picked is None else picked.end, line_feed)
-            picked = Picked(begin, end, position, set(words))
+            after = 0 if picked is None else picked.end
+            begin = max(lower.rfind(b"\n", after, position), lower.rfind(b"\r", after, position)) + 1 or after
+            back = lower.find(b"\r", position, line_feed)  # a line may end with a carriage return only
+            picked = Picked(begin, line_feed if back < 0 else back, position, set(words))
         if picked is not None:
             yield picked
-
-    def _words_at(self, lower: bytes, position: int) -> list[bytes]:
-        found = self._found_by[lower[position : position + WIDTH]]
-        return [word for word, into in found if position >= into and lower.startswith(word, position - into)]
 
     def _positions(self, lower: bytes) -> list[int]:
         found = []
@@ -88,21 +88,5 @@ def _hashed(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return (values * MULTIPLIER) >> np.uint32(32 - TABLE_BITS)
 
 
-def _groups(word: bytes) -> list[bytes]:
-    return [word[start : start + WIDTH] for start in range(len(word) - WIDTH + 1)]
-
-
 # Of each byte: large for digits and blanks, which are everywhere.
 USUALNESS = [1 << max(0, 12 - USUAL.find(byte) // 3) if byte in USUAL else 0 for byte in range(256)]
-
-
-def _usualness(group: bytes) -> int:
-    """Small for a group that is seldom in a log."""
-    return (1 << 20 if group in ORDINARY else 0) + sum(map(USUALNESS.__getitem__, group))
-
-
-def _line_at(text: bytes, position: int, after: int, line_feed: int) -> tuple[int, int]:
-    """Where the line begins, after the end of the last, and ends. One may end with a carriage return alone."""
-    begin = max(text.rfind(b"\n", after, position), text.rfind(b"\r", after, position)) + 1 or after
-    back = text.find(b"\r", position, line_feed)
-    return begin, line_feed if back < 0 else back

@@ -52,18 +52,16 @@ class ProgressReader:
         """By the end of a log; None: its format is not known, or prints no last step."""
         for one, step, _ in self._rows:
             numbers = list(step.finditer(end))
-            if numbers and one.of == BARS and _is_of_another(end, numbers[-1]):
-                return None
+            if numbers and one.of == BARS and numbers[-1][1] == numbers[-1][2]:
+                # A bar that came to its end may be that of an epoch or of loading, and not the training's.
+                found = numbers[-1].start()
+                begin = max(end.rfind(b"\n", 0, found), end.rfind(b"\r", 0, found)) + 1
+                if OF_ANOTHER.search(end, begin, found):
+                    return None
             last = lasts.get(one.of) if one.last else numbers[-1][2] if numbers else None
             if numbers and last:
                 return _progress(one, [found[1] for found in numbers], _number(last) - (one.counted_from == 0))
         return None
-
-
-def _is_of_another(text: bytes, found: re.Match[bytes]) -> bool:
-    """Whether a bar that came to its end is that of an epoch, of loading or the like: it is not the training's."""
-    begin = max(text.rfind(b"\n", 0, found.start()), text.rfind(b"\r", 0, found.start())) + 1
-    return found[1] == found[2] and OF_ANOTHER.search(text, begin, found.start()) is not None
 
 
 def _progress(one: StepNumbers, printed: list[bytes], last: float) -> Progress:

@@ -116,9 +116,10 @@ class Symptoms:
         self._trained = _compiled(table.trained, f"{where}: trained")
         self._done = _compiled(table.done, f"{where}: done")
         self._no_end = _compiled([table.no_end], f"{where}: no_end")
-        self._bad_ends = _compiled(table.bad_ends, f"{where}: bad_ends")
+        # What says so of a bad end in the words of any program, scheduler or shell.
+        self.bad_ends = _compiled(table.bad_ends, f"{where}: bad_ends")
         self._patterns: dict[str, _Patterns] = {}
-        self._found_by: dict[bytes, list[Symptom]] = {}
+        self.found_by: dict[bytes, list[Symptom]] = {}  # a word -> what a line with it may show
         for one in table.symptoms:
             if not one.pattern or not one.words:
                 raise RequestError(f"'{one.id}' has no pattern, or no words", where=where)
@@ -130,12 +131,12 @@ class Symptoms:
                 names=_compiled([one.names], at) if one.names else None,
             )
             for word in one.words:
-                self._found_by.setdefault(word.lower().encode(), []).append(one)
+                self.found_by.setdefault(word.lower().encode(), []).append(one)
         # One by one: many together are tried at every byte of a line.
         self._quoting = [_compiled([one], f"{where}: no_evidence") for one in table.no_evidence]
         self._info = [_compiled([one], f"{where}: info") for one in table.info]
         self._harmless = [_compiled([one], f"{where}: harmless") for one in table.harmless]
-        self._families = [(_compiled([one.pattern], f"{where}: errors"), one) for one in table.errors]
+        self.families = [(_compiled([one.pattern], f"{where}: errors"), one) for one in table.errors]
 
     @cached_property
     def picker(self) -> "LinePicker":
@@ -146,11 +147,7 @@ class Symptoms:
 
     def words(self) -> list[bytes]:
         of_training = {row[0] for row in (*self._begins, *self._success)} | self.progress_reader.words
-        return sorted({*self._found_by, *of_training, *ERROR_WORDS})
-
-    def found_by(self, word: bytes) -> list[Symptom]:
-        """The symptoms that a line with this word may show."""
-        return self._found_by.get(word, [])
+        return sorted({*self.found_by, *of_training, *ERROR_WORDS})
 
     def shown_by(self, line: bytes, candidates: Iterable[Symptom] | None = None) -> Iterator[Symptom]:
         """The symptoms that a line shows. What it quotes, or says at level INFO, shows none."""
@@ -165,9 +162,6 @@ class Symptoms:
                 informs = self.informs(line)
             if one.info or not informs:
                 yield one
-
-    def family_of(self, error: str) -> ErrorFamily | None:
-        return next((one for pattern, one in self._families if pattern.search(error.encode())), None)
 
     def where_in(self, line: bytes, name: str) -> tuple[int, int]:
         """From where to where in a line a symptom shows."""
@@ -228,10 +222,6 @@ class Symptoms:
     def is_done(self, line: bytes) -> bool:
         """Whether it says that a process or the job ended well."""
         return self._done.search(line) is not None and not self._no_end.search(line)
-
-    def ends_badly(self, line: bytes) -> bool:
-        """Whether a line, one of the last, says so in the words of whatever program, scheduler or shell."""
-        return self._bad_ends.search(line) is not None
 
 
 def read_symptoms(configs_root: Path) -> Symptoms:

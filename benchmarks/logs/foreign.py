@@ -67,15 +67,23 @@ def summarise_foreign(
 ) -> ForeignResult:
     """The same figures from a log that Stepmark did not write; its step times are the framework's own, or follow from
     a rate that it printed and the flags."""
-    steps, of_times = _timed([_with_a_finite_loss(step) for step in one_series(steps)], workload)
+    finite = [
+        step if step.loss is None or math.isfinite(step.loss) else msgspec.structs.replace(step, loss=None)
+        for step in one_series(steps)
+    ]  # JSON has no nan: what is not finite is null, and is said to be
+    steps, of_times = _timed(finite, workload)
     figures, marked = measure(workload, steps, window, seconds_resolution)
     complaints = [
         *figures.complaints,
         *_other_batch_than_the_log(workload, marked),
         *_other_than_the_log(workload, marked),
         *_not_finite(steps, prints_loss=prints_loss),
-        *_nothing_trained(steps),
     ]
+    losses = [step.loss for step in steps if step.loss is not None]
+    if len(losses) >= ENOUGH_TO_SEE_TRAINING and len(set(losses)) == 1:
+        complaints.append(
+            f"the loss is the same to the last printed digit in all {len(losses)} steps: nothing was trained"
+        )
     loss, reported = loss_of(marked), {**reported_of(marked), **_rates_of(marked)}
     measured = msgspec.structs.asdict(figures)
     del measured["complaints"]  # they are among the reasons
@@ -204,13 +212,6 @@ def _half_a_digit(value: float, resolution: Resolution) -> float:
     return resolution(value) / 2 / abs(value)
 
 
-def _with_a_finite_loss(step: Step) -> Step:
-    """JSON has no nan: what is not finite is null, and is said to be."""
-    if step.loss is None or math.isfinite(step.loss):
-        return step
-    return msgspec.structs.replace(step, loss=None)
-
-
 def _stride_notes(steps: Sequence[Step]) -> list[str]:
     every = stride([step.step for step in steps])
     if every == 1:
@@ -231,10 +232,3 @@ def _not_finite(steps: Sequence[Step], *, prints_loss: bool) -> list[str]:
         for what, broken in (("loss", losses), ("gradient norm", gradients))
         if broken
     ]
-
-
-def _nothing_trained(steps: Sequence[Step]) -> list[str]:
-    losses = [step.loss for step in steps if step.loss is not None]
-    if len(losses) < ENOUGH_TO_SEE_TRAINING or len(set(losses)) > 1:
-        return []
-    return [f"the loss is the same to the last printed digit in all {len(losses)} steps: nothing was trained"]

@@ -161,13 +161,8 @@ class ReadLog:
         """The steps of the last attempt that has steps with seconds, or else with a rate that they follow from: the
         one a result is about."""
         timed = (steps for steps in reversed(self.attempts) if any(step.seconds is not None for step in steps))
-        rated = (steps for steps in reversed(self.attempts) if any(_has_rate(step) for step in steps))
+        rated = (steps for steps in reversed(self.attempts) if any(_pace(step) is not None for step in steps))
         return next(timed, None) or next(rated, [])
-
-
-def _has_rate(step: Step) -> bool:
-    rates = step.framework_rates or {}
-    return bool(step.framework_tokens_per_second_per_device or rates.keys() & {TOKENS_RATE, SAMPLES_RATE})
 
 
 def without_pauses(steps: list[Step], pauses: Mapping[int, str]) -> list[Step]:
@@ -191,7 +186,8 @@ def _pace(step: Step) -> float | None:
     """A measure of how long a step took: where no time is printed, the inverse of a rate."""
     if step.seconds is not None:
         return step.seconds
-    rate = step.framework_tokens_per_second_per_device or (step.framework_rates or {}).get(SAMPLES_RATE)
+    rates = step.framework_rates or {}
+    rate = step.framework_tokens_per_second_per_device or rates.get(TOKENS_RATE) or rates.get(SAMPLES_RATE)
     return 1 / rate if rate else None
 
 

@@ -122,11 +122,16 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
     A dry run needs no environment, and says nothing where there is none.
     """
     own = _words(f"--{name}={value}" for name, value in benchmark.settings.xla_flags.items())
-    flags = [*own, *(word for word in _of_the_phases(benchmark, backend) if word not in own)]
+    of_phases = _words(phase.environment.get("XLA_FLAGS", "") for phase in backend.plan(benchmark).phases)
+    # A placeholder cannot be asked about before the run has its folder.
+    flags = [*own, *(word for word in of_phases if word not in own and "{" not in word)]
     if not flags or not isinstance(backend, CompilerFlags):
         return
     check = backend.flags_check(flags)
-    spec, python = _compiler_here(benchmark, backend)
+    # The environment for the run's devices, if it is made; otherwise a CPU's, whose compiler has the same version.
+    runtimes = [runtime_of(benchmark, backend, platform) for platform in (benchmark.hardware.platform, "cpu")]
+    found = [(one.spec, one.installed_python()) for one in runtimes]
+    spec, python = next((one for one in found if one[1]), found[0])
     # The packages of a Python that the site names may change under the same path: it is asked each time.
     kept = benchmark.site.runtime != "python"
     answer = None if python is None else answer_kept(check, spec, python) if kept else ask(check, python)
@@ -145,22 +150,9 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
         note(said)
 
 
-def _compiler_here(benchmark: Benchmark, backend: Backend) -> tuple[EnvironmentSpec, Path | None]:
-    """The environment for the run's devices where it is made; else a CPU's, whose compiler has the same version."""
-    runtimes = [runtime_of(benchmark, backend, platform) for platform in (benchmark.hardware.platform, "cpu")]
-    found = [(one.spec, one.installed_python()) for one in runtimes]
-    return next((one for one in found if one[1]), found[0])
-
-
 def _words(flags: Iterable[str]) -> list[str]:
     """As XLA splits them: a value with a blank is more than one."""
     return list(dict.fromkeys(word for flag in flags for word in flag.split()))
-
-
-def _of_the_phases(benchmark: Benchmark, backend: Backend) -> list[str]:
-    """What --pgle brings. A placeholder cannot be asked about before the run has its folder."""
-    texts = [phase.environment.get("XLA_FLAGS", "") for phase in backend.plan(benchmark).phases]
-    return [word for word in _words(texts) if "{" not in word]
 
 
 def _refusal(

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks.backend import Backend, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.model import flops
+from benchmarks.model.flops import parameter_count
 from benchmarks.request.resolve import ANY, like, scales
 from benchmarks.text import Rows, aligned
-from benchmarks.values import Hardware, Model, Recipe
+from benchmarks.values import Hardware, Recipe
 from launch.environments import venvs
 
 
@@ -21,8 +21,12 @@ def listing(
     hardware: str | None = None,
     gpus: int | None = None,
 ) -> dict[str, Rows]:
-    _refuse_unknown_names(configs, backend, model, hardware)
-    row = configs.hardware(hardware) if hardware else None
+    # A typing error must not look like an empty list.
+    if backend is not None:
+        find_backend(backend)
+    if model is not None:
+        configs.model(model)
+    row = None if hardware is None else configs.hardware(hardware)
     device = like(row, configs, configs.site("local")) if row else None
     keeps: list[Callable[[Recipe], bool]] = [
         lambda r: backend in (None, r.backend),
@@ -37,9 +41,13 @@ def listing(
     rows = [configs.hardware(name) for name in configs.names("hardware") if _named(name, recipes, "hardware")]
     shown = {name: found for name, found in backends().items() if backend in (None, name)}
     return {
-        "models": _model_rows([m for m in models if model in (None, m.name)]),
+        "models": [
+            (m.name, m.uncounted or f"{parameter_count(m):,} parameters, {m.layers} layers, hidden {m.hidden_size}")
+            for m in models
+            if model in (None, m.name)
+        ],
         "tasks": [(name, "") for name in sorted({recipe.task for recipe in recipes})],
-        "hardware": _hardware_rows([configs.hardware(hardware)] if hardware else rows),
+        "hardware": _hardware_rows([row] if row else rows),
         "recipes": _recipe_rows(recipes),
         "backends": [(name, found.title) for name, found in shown.items()],
         "sites": [(name, _site_text(configs, name)) for name in configs.names("sites")],
@@ -55,16 +63,6 @@ def _site_text(configs: Configs, name: str) -> str:
         return f"cannot be read: {error.what}"
 
 
-def _refuse_unknown_names(configs: Configs, backend: str | None, model: str | None, hardware: str | None) -> None:
-    """A typing error must not look like an empty list."""
-    if backend is not None:
-        find_backend(backend)
-    if model is not None:
-        configs.model(model)
-    if hardware is not None:
-        configs.hardware(hardware)
-
-
 def _dtypes(recipe: Recipe, hardware: str | None) -> list[str]:
     if hardware is None:
         return [dtype for kinds in recipe.dtypes.values() for dtype in kinds]
@@ -73,13 +71,6 @@ def _dtypes(recipe: Recipe, hardware: str | None) -> list[str]:
 
 def _named(name: str, recipes: list[Recipe], part: str) -> bool:
     return any(name in getattr(recipe, part) or ANY in getattr(recipe, part) for recipe in recipes)
-
-
-def _model_rows(models: list[Model]) -> Rows:
-    return [
-        (m.name, m.uncounted or f"{flops.parameter_count(m):,} parameters, {m.layers} layers, hidden {m.hidden_size}")
-        for m in models
-    ]
 
 
 def _hardware_rows(rows: list[Hardware]) -> Rows:

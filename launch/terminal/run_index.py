@@ -20,18 +20,13 @@ MOST_SHOWN = 20
 Folder = TypeVar("Folder")
 
 
-def index_file(output_dir: Path) -> Path:
-    """A file of this user's own, by the folder's place: never in a folder that many machines share."""
-    place = os.path.realpath(output_dir).encode(errors="surrogateescape")
-    return stepmark_home() / "index" / f"{hashlib.sha256(place).hexdigest()[:16]}.sqlite"
-
-
 def open_index(output_dir: Path, rebuild: bool = False) -> "Index":
     """The runs of a folder as they are now; `rebuild` forgets what was known of them."""
     from benchmarks.history.index import Index
 
-    try:
-        file = index_file(output_dir)
+    place = os.path.realpath(output_dir).encode(errors="surrogateescape")
+    try:  # a file of this user's own: never in a folder that many machines share
+        file = stepmark_home() / "index" / f"{hashlib.sha256(place).hexdigest()[:16]}.sqlite"
     except RequestError:  # a user without a home
         file = None
     return Index(output_dir, file, _tracked, rebuild=rebuild)
