@@ -1,9 +1,11 @@
 """What nodes answered -> findings, node lists and text. nvidia-smi's words have the format of its --format=csv."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from benchmarks.configs import Configs
 from benchmarks.preflight.nccl_tests import NcclResult
@@ -11,6 +13,7 @@ from benchmarks.preflight.report import Report, counts, failing, judge, node_lis
 from benchmarks.preflight.values import Answer, Asked, Clock, Command, Finding, Limits, Wanted
 from benchmarks.values import Hardware
 
+WRONG = yaml.safe_load(Path(__file__).with_name("wrong.yml").read_text())
 CPU, H100, MI300X = (Configs().hardware(name) for name in ("cpu", "h100", "mi300x"))
 
 GPU_HEADER = (
@@ -175,30 +178,11 @@ def test_every_node_calls_the_first(clocks: list[Clock], statuses: list[str]) ->
 # --- one node ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("check", "status", "words", "changes"),
-    [
-        ("shared folder", "failed", "another folder of the same name", {"token": "old"}),
-        ("shared folder", "failed", "does not see /shared", {"folders": {"/shared": "missing"}}),
-        ("shared folder", "warning", "cannot write in /shared", {"folders": {"/shared": "readable"}}),
-        ("free space", "warning", "1.0 GiB free, 10 wanted", {"free_bytes": 2**30}),
-        ("checkout", "failed", "differs from the launcher's", {"program": "def"}),
-        ("/dev/shm", "warning", "0.06 GiB, 8 wanted", {"shm_bytes": 2**26}),
-        ("/dev/shm", "failed", "there is none", {"shm_bytes": None}),
-        ("memlock", "warning", "8 MiB, unlimited wanted", {"limits": Limits(memlock_bytes=2**23, open_files=9999)}),
-        ("open files", "warning", "1024, 4096 wanted", {"limits": Limits(memlock_bytes=None, open_files=1024)}),
-        ("idle", "warning", "load average above 50% of its 64 cores", {"load": 33.0}),
-        ("InfiniBand", "warning", "mlx5_0:1 1: DOWN", {"infiniband": {"mlx5_0:1": "1: DOWN"}}),
-        (
-            "container runtime", "failed", "enroot: No such file or directory",
-            {"commands": with_output("enroot", "enroot: No such file or directory", None)},
-        ),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_with_a_node(check: str, status: str, words: str, changes: dict[str, Any]) -> None:
-    (result,) = found(check, answer(**changes))
-    assert result[0] == status
-    assert words in result[1]
+@pytest.mark.parametrize("case", WRONG["nodes"])
+def test_what_is_wrong_with_a_node(case: dict[str, Any]) -> None:
+    (result,) = found(case["check"], msgspec.convert({**msgspec.to_builtins(answer()), **case["changes"]}, Answer))
+    assert result[0] == case["status"]
+    assert case["words"] in result[1]
 
 
 @pytest.mark.parametrize(
@@ -220,47 +204,16 @@ def test_what_the_site_asks_of_a_node(check: str, status: str, of_site: Wanted) 
 # --- GPUs -------------------------------------------------------------------------------------------
 
 
-def changed_row(index: int, old: str, new: str) -> dict[str, Command]:
-    row = GPU_ROW.format(index=index)
-    assert old in row
-    return with_output("gpus", GPUS.replace(row, row.replace(old, new)))
-
-
-NO_DRIVER = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver"
-BUSY = PROCESSES + "GPU-1, 77, python, 4 MiB\n"
-SEVEN = GPUS.replace(GPU_ROW.format(index=3), "")
-PENDING = REMAPPED.replace("GPU-4, No", "GPU-4, Yes")
-INACTIVE = NVLINK.replace("Link 3: 26.562 GB/s", "Link 3: <inactive>", 1)
-
-
-def reasons(bits: str) -> dict[str, Command]:
-    return changed_row(7, "0x0000000000000001", bits)
-
-
-@pytest.mark.parametrize(
-    ("check", "status", "words", "commands"),
-    [
-        ("GPUs", "failed", "7 x NVIDIA H100 80GB HBM3; 8 x", with_output("gpus", SEVEN)),
-        ("GPUs", "failed", "MIG mode", changed_row(2, "Disabled", "Enabled")),
-        ("GPUs", "failed", "couldn't communicate", with_output("gpus", NO_DRIVER, 9)),
-        ("GPUs idle", "failed", "GPU 5: 30000 MiB in use", changed_row(5, " 4, 0", " 30000, 0")),
-        ("GPUs idle", "failed", "process 77 (python)", with_output("processes", BUSY)),
-        ("GPU memory errors", "failed", "GPU 6: 3 uncorrected ECC errors", changed_row(6, "4, 0, 0,", "4, 0, 3,")),
-        ("GPU memory errors", "not_checked", "counts no ECC", changed_row(6, "4, 0, 0,", "4, 0, [N/A],")),
-        ("GPU memory errors", "failed", "GPU 4: remapped rows are pending", with_output("remapped_rows", PENDING)),
-        ("GPU throttling", "failed", "GPU 7: hardware thermal", reasons("0x41")),
-        ("GPU throttling", "warning", "GPU 7: application clocks", reasons("0x2")),
-        ("GPU throttling", "not_checked", "no reasons", reasons("[N/A]")),
-        ("GPU persistence", "warning", "off on GPU 1", changed_row(1, "550.54.15, Enabled", "550.54.15, Disabled")),
-        ("NVLink", "failed", "GPU 0: link 3 inactive", with_output("nvlink", INACTIVE)),
-        ("NVLink", "not_checked", "no NVLink", with_output("nvlink", "", 0)),
-        ("GPU clocks", "warning", "1755 and 1980 MHz on one node", changed_row(1, "1980", "1755")),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_with_gpus(check: str, status: str, words: str, commands: dict[str, Command]) -> None:
-    (result,) = found(check, answer(commands=commands))
-    assert result[0] == status, result
-    assert words in result[1]
+@pytest.mark.parametrize("case", WRONG["gpus"])
+def test_what_is_wrong_with_gpus(case: dict[str, Any]) -> None:
+    text = answer().commands[case["output"]].output
+    part = GPU_ROW.format(index=case["row"]) if "row" in case else text
+    changed = part.replace(*case["replace"], 1) if "replace" in case else case.get("text", "")
+    assert changed != part
+    commands = with_output(case["output"], text.replace(part, changed), case.get("exit_code", 0))
+    (result,) = found(case["check"], answer(commands=commands))
+    assert result[0] == case["status"], result
+    assert case["words"] in result[1]
 
 
 # --- the report -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
@@ -23,8 +24,8 @@ from tests import forked
 BATCH = Partition(name="batch", state="UP", nodes=4, max_seconds=3600, default=True)
 
 
-def nodes_of(*states: str, gpus: int = 8) -> list[Node]:
-    return [Node(name=f"node{number}", state=state, gpus=gpus) for number, state in enumerate(states, start=1)]
+def nodes_of(*states: str) -> list[Node]:
+    return [Node(name=f"node{number}", state=state, gpus=8) for number, state in enumerate(states, start=1)]
 
 
 FOUR = nodes_of(*["idle"] * 4)
@@ -80,54 +81,21 @@ def checked(
 
 # --- the partition ------------------------------------------------------------------------------------
 
-H100: dict[str, Any] = {"hardware": "h100"}
-MIXED_GPUS = [*nodes_of("idle", "idle"), *nodes_of("idle", "idle", gpus=4)]
-LEFT = "4 nodes are asked for, the partition has 3 that --exclude leaves"
-# Of the benchmark, of the cluster, the options -> what is refused; empty: nothing.
-PARTITIONS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
-    ({"nodes": 4}, {}, {}, ""),
-    ({"nodes": 4, "gpus": 32, **H100}, {}, {}, ""),
-    ({"nodes": 2}, {}, {"time": "60", "nodelist": "node[1-2]", "exclude": "node4"}, ""),
-    *(({}, {"state": state}, {}, f"the partition is {state}") for state in ("DOWN", "DRAIN", "INACTIVE")),
-    ({"nodes": 9}, {}, {}, "9 nodes are asked for, the partition has 4"),
-    ({"nodes": 3}, {"max_nodes": 2}, {}, "3 nodes are asked for, the partition gives a job 2 at most"),
-    ({"nodes": 4}, {}, {"exclude": "node2,elsewhere"}, LEFT),
-    ({"nodes": 4}, {}, {"constraint": "ib"}, ""),  # what Slurm alone can judge is left to it
-    (
-        {"nodes": 2},
-        {},
-        {"nodelist": "node[1-3]"},
-        "2 nodes are asked for, --nodelist names 3, all of which a job would get",
-    ),
-    ({"nodes": 4}, {}, {"nodelist": "node[1-3]"}, ""),  # Slurm adds the fourth
-    ({}, {}, {"time": "61"}, "the job asks for 61, the partition gives a job 1:00:00 at most"),
-    ({}, {}, {"time": "1-0"}, "the job asks for 1-0, the partition gives a job 1:00:00 at most"),
-    (
-        {"nodes": 4, "gpus": 32, **H100},
-        {"nodes": MIXED_GPUS},
-        {},
-        "4 nodes with 8 GPUs each are asked for, 2 of them are there",
-    ),
-    ({"nodes": 2, "gpus": 16, **H100}, {"nodes": MIXED_GPUS}, {}, ""),
-    ({"nodes": 4, "gpus": 16, **H100}, {"nodes": MIXED_GPUS}, {}, ""),
-    ({"nodes": 4, "gpus": 32}, {"nodes": MIXED_GPUS}, {}, ""),  # the devices of a CPU are none of Slurm's
-    ({"nodes": 4, "gpus": 32, **H100}, {"nodes": MIXED_GPUS}, {"gpus": "none"}, ""),
-]
 
-
-@pytest.mark.parametrize(("wanted", "there", "options", "what"), PARTITIONS)
-def test_what_a_partition_can_never_run(
-    wanted: dict[str, Any], there: dict[str, Any], options: dict[str, Any], what: str
-) -> None:
-    nodes = there.get("nodes", FOUR)
+@pytest.mark.parametrize("case", yaml.safe_load(Path(__file__).with_name("partitions.yml").read_text()))
+def test_what_a_partition_can_never_run(case: dict[str, dict[str, Any]]) -> None:
+    there, nodes = case.get("there", {}), FOUR
+    if "nodes" in there:
+        nodes = [Node(name=f"node{at}", state="idle", gpus=gpus) for at, gpus in enumerate(there["nodes"], start=1)]
     partition = msgspec.structs.replace(BATCH, **{name: it for name, it in there.items() if name != "nodes"})
-    if not what:
-        assert checked(benchmark_of(**wanted), nodes, partition, **options) == []
+    benchmark, options = benchmark_of(**case.get("wanted", {})), case.get("options", {})
+    if "refused" not in case:
+        assert checked(benchmark, nodes, partition, **options) == []
         return
     with pytest.raises(RequestError) as caught:
-        checked(benchmark_of(**wanted), nodes, partition, **options)
+        checked(benchmark, nodes, partition, **options)
     error = caught.value
-    assert (error.what, error.exit_code) == (what, EXIT_REFUSED)
+    assert (error.what, error.exit_code) == (case["refused"], EXIT_REFUSED)
     assert error.where == "partition 'batch' of site 'dev'"
     assert error.next_command
 
