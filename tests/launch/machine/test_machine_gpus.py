@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks.backend import SideProgram, find_backend
 from benchmarks.configs import Configs
@@ -109,70 +110,20 @@ def test_a_cpu_benchmark_stays_on_the_cpu(tmp_path: Path, play_machine: Play) ->
         assert (err, " 1 x cpu " in out, "CUDA_VISIBLE_DEVICES=\n" in out) == ("", True, True)
 
 
-BUSY = """
-driver = 570.1
-cuda = 12080
-[gpu x{idle}]
-name = NVIDIA H100 80GB HBM3
-uuid = GPU-%d
-memory_mib = 81559
-[gpu x{busy}]
-name = NVIDIA H100 80GB HBM3
-uuid = GPU-%d
-memory_mib = 81559
-process = 7 2000 train.py
-"""
-
-REFUSED = {
-    "busy, and no layout for the idle": (
-        BUSY.format(idle=3, busy=1),
-        ("--backend=jax", "--model=llama32_1b", "--gpus=4"),
-        "1 of the 4 GPUs is in use",
-        "--gpus=2 takes idle",
-    ),
-    "too many": ("dgx_h100", (*EIGHT_B, "--gpus=16"), "has 8 x NVIDIA H100 SXM 80 GB, 16 are asked", "--gpus=8"),
-    "another kind": ("dgx_h100", (*TINY, "--hardware=b200"), "its GPUs are 8 x NVIDIA H100", "--hardware=h100"),
-    "no layout for so few": (
-        "dgx_h100",
-        ("--backend=jax", "--model=llama2_70b"),
-        "no layout for 8 or fewer",
-        "--site=NAME, after python launch/setup.py --new_site=NAME",  # before all else: so many are a cluster's
-    ),
-    "busy": ("busy_h100", (*TINY, "--hardware=here"), "1 of the 2 GPUs is in use", "--gpus=1 takes idle"),
-    "an old driver": (
-        "old_driver",
-        (*TINY, "--hardware=a100"),
-        "driver 470.256.02 is too old for the CUDA 12.9 of environment 'jax-maxtext'",
-        "--python=PATH",
-    ),
-    "no driver": ("init = 12", (*TINY, "--hardware=h100"), "no GPU was found", "--site=NAME"),
-    "nodes": (
-        "dgx_h100",
-        ("--backend=nemo", "--model=llama2_tiny", "--hardware=h100", "--gpus=8", "--nodes=2"),
-        "is one machine",
-        "--nodes",
-    ),
-    "too large": (
-        "dgx_h100",
-        (*TINY, "--hardware=here", "--gpus=1", "--set=micro_batch_size=4194304"),
-        "GB are usable",
-        "--set=micro_batch_size=",
-    ),
-}
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text())
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str, tmp_path: Path, play_machine: Play) -> None:
-    machine, flags, words, way_on = REFUSED[case]
-    play_machine(machine)
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_refused(case: dict[str, str], tmp_path: Path, play_machine: Play) -> None:
+    play_machine(case["machine"])
+    flags = case["flags"].split()
     done = forked.run(REPOSITORY / "launch/run.py", *flags, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert words in done.stderr
-    assert way_on in done.stderr.partition("next:")[2]
+    assert case["words"] in done.stderr
+    assert case["next"] in done.stderr.partition("next:")[2]
     assert "Traceback" not in done.stderr
-    assert (
-        f"would be refused: {done.stderr.partition('stepmark: ')[2].splitlines()[0]}" in dry_run(tmp_path, *flags)[0]
-    )
+    first = done.stderr.partition("stepmark: ")[2].splitlines()[0]
+    assert f"would be refused: {first}" in dry_run(tmp_path, *flags)[0]
 
 
 @pytest.mark.parametrize(

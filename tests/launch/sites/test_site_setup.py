@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import Configs
@@ -25,6 +26,7 @@ from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
 from tests.launch.private_cluster_fixture import RunningCluster
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+TABLES = yaml.safe_load(Path(__file__).with_name("setup.yml").read_text())
 NEMO, BRIDGE = "nvidia+nemo+25.09.sqsh", "nvidia+nemo+26.08.sqsh"
 ANSWER = '{"machine": "x86_64", "python": "3.12.3", "packages": {"nemo": "2.5.0"}, "missing": []}'
 TOKEN = "hf_a-token-that-must-not-be-seen"
@@ -135,27 +137,11 @@ def test_a_site_of_ones_own_pythons_is_looked_at(tmp_path: Path, capsys: pytest.
     assert "would be looked at" in site_setup.preview(asked)
 
 
-@pytest.mark.parametrize(
-    ("filters", "engines"),
-    [
-        ({"backend": "jax"}, {"jax/maxtext"}),
-        ({"engine": "bridge"}, {"nemo/bridge"}),
-        ({"model": "llama31_8b", "on": ["h100"]}, {"jax/maxtext", "nemo/nemo"}),
-        ({"model": "llama31_70b", "on": ["h100"]}, {"nemo/nemo"}),
-        ({"model": "llama31_70b", "on": ["tpu_v4"]}, {"jax/maxtext", "nemo/nemo"}),  # where no recipe is for them
-        ({"model": "llama2_70b_lora", "on": ["h100"]}, {"nemo/mlperf_llama2_70b_lora"}),
-        ({"model": "llama3_8b", "backend": "nemo"}, {"nemo/bridge"}),
-        ({"model": "llama3_tiny", "backend": "nemo"}, {"nemo/nemo"}),
-        ({"engine": "brige"}, "did you mean 'bridge'"),
-        ({"backend": "nemoo"}, "did you mean 'nemo'"),
-        ({"model": "llama9"}, "unknown model"),
-        ({"backend": "jax", "engine": "bridge"}, "unknown engine 'bridge'"),
-    ],
-)
-def test_which_engines_are_chosen(filters: dict[str, Any], engines: set[str] | str) -> None:
+@pytest.mark.parametrize(("filters", "engines"), TABLES["engines"])
+def test_which_engines_are_chosen(filters: dict[str, Any], engines: list[str] | str) -> None:
     assert {"jax/maxtext", "nemo/nemo", "nemo/bridge"} <= set(wanted.specs(Configs()))
-    if isinstance(engines, set):
-        assert set(wanted.specs(Configs(), **filters)) == engines
+    if isinstance(engines, list):
+        assert set(wanted.specs(Configs(), **filters)) == set(engines)
     else:
         with pytest.raises(RequestError, match=engines):
             wanted.specs(Configs(), **filters)
@@ -276,35 +262,9 @@ def setup(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProc
     return done
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--site=nowhere",), "unknown site 'nowhere'"),
-        (("--site=local", "--download"), "--download has no meaning with --site"),
-        (("--site=local", "--task=lora"), "--task has no meaning with --site"),
-        (("--site=local", "--partition=x"), "site 'local' has no Slurm"),
-        (("--dry_run", "--model=llama3_70b", "--task=lora"), "--dry_run is for --site"),
-        (("--engine=nemo",), "--engine is for --site"),
-        (("--partition=x", "--model=llama3_70b", "--task=lora"), "--partition: options of a job are for --site"),
-        (("--site=example_pyxis", "--time=never", "--dry_run"), "--time=never is not a time limit"),
-        (("--site=local", "--engine=nothing"), "unknown engine 'nothing'"),
-        (("--site=example_pyxis", "--image=a;b"), "'a;b' is not a valid name of a container image"),
-        (("--site=example_pyxis", "--image=/a/b.sqsh"), "an image file needs no import"),
-        (
-            ("--site=example_pyxis", "--backend=nemo", "--image=a:1"),
-            "--image is for one engine, not for nemo/nemo, nemo/",
-        ),
-        (("--site=local", "--image=nvcr.io/a/b:1"), "site 'local' does not use containers"),
-        (("--site=example_pyxis", "--image=me:pw@r.io/a:1"), "'r.io/a:1' is not a valid name of a container image"),
-        (("--site=example_pyxis", "--dry_run", "--image=hf_" + "a" * 20), "it has the shape of a token"),
-        (
-            ("--site=example_pyxis", "--backend=jax", "--dry_run", "--account=hf_" + "a" * 20),
-            "--account (line 12 of import_images",
-        ),
-    ],
-)
-def test_refusals(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    done = setup(*flags, cwd=tmp_path)
+@pytest.mark.parametrize(("flags", "words"), TABLES["refused"].items())
+def test_refusals(flags: str, words: str, tmp_path: Path) -> None:
+    done = setup(*flags.split(), cwd=tmp_path)
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stdout == ""

@@ -8,19 +8,17 @@ from typing import Any
 
 import pytest
 
-from benchmarks.configs import Configs
-from benchmarks.job_record import SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.job_record import SCHEDULER, SchedulerEnd
 from benchmarks.measuring.verification import differences
-from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
+from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.values import to_builtins
 from jax_backend import BACKEND
 from launch.slurm.collect import collect, matched
 from tests.benchmarks.conftest import events_of, write_events
+from tests.launch.slurm.conftest import SUBMITTED_AT
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-SUBMITTED_AT = 1_000_000.0
 
 
 def row(state: str, started: float | None = 10.0, **more: Any) -> SchedulerEnd:
@@ -28,19 +26,6 @@ def row(state: str, started: float | None = 10.0, **more: Any) -> SchedulerEnd:
     known = {"job_id": "7", "source": "sacct", "nodes": "node1" if started else None, "ended": SUBMITTED_AT + 500}
     start = None if started is None else SUBMITTED_AT + started
     return SchedulerEnd(**{**known, "state": state, "started": start, **more})
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    benchmark = resolve(Request(backend="jax", model="llama2_tiny", steps=3), Configs(), BACKEND)
-    folder = RunFolder.create(tmp_path, "run-1")
-    folder.write(BENCHMARK, benchmark)
-    folder.write(PLAN, BACKEND.plan(benchmark))
-    folder.write(PROVENANCE, {"run_id": "run-1", "notes": []})
-    folder.write(
-        SUBMITTED, Submitted(site="dev", job_id="7", submitted=SUBMITTED_AT, command=["run.py"], configuration=None)
-    )
-    return folder
 
 
 def add_attempt(folder: RunFolder, number: int, restarts: int | None = None, job_id: str = "7") -> None:

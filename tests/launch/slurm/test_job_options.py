@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
@@ -15,6 +16,7 @@ from launch.slurm import options
 from launch.slurm.options import choose, not_adopted, refuse_without_slurm
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+TABLES = yaml.safe_load(Path(__file__).with_name("options.yml").read_text())
 CONFIGS = Configs()
 PYXIS, VENV, LOCAL = (CONFIGS.site(name) for name in ("example_pyxis", "example_venv", "local"))
 
@@ -49,29 +51,11 @@ def test_flags_win_over_parameters_over_the_shell_over_the_site() -> None:
     assert (found.reservation, found.partition, found.account, found.qos) == ("site", "shell", "more", "typed")
 
 
-@pytest.mark.parametrize(
-    ("typed", "shell", "expected"),
-    [
-        ({}, {"SBATCH_TIMELIMIT": "2-1", "SBATCH_RESERVATION": "r"}, {"time": "2-1", "reservation": "r"}),
-        ({}, {"SBATCH_GPUS_PER_NODE": "8", "SBATCH_EXCLUSIVE": "user"}, {"gpus": "gpus_per_node", "exclusive": True}),
-        ({}, {"SBATCH_QOS": ""}, {"qos": "site"}),
-        (
-            {},
-            {"ADDITIONAL_SLURM_PARAMS": "nodelist=n1,n2;constraint=gpu&memory;; contiguous ;"},
-            {"nodelist": "n1,n2", "constraint": "gpu&memory", "arguments": ["--switches=1", "--contiguous"]},
-        ),
-        ({"slurm_arg": [" switches=2", "hold"]}, {}, {"arguments": ["--switches=2", "--hold"]}),
-        (
-            {"slurm_arg": ["partition=p", "nice=5", "segment=4", "mem=10G", "exclude=a,b"]},
-            {},
-            {"partition": "p", "nice": 5, "segment": 4, "memory": "10G", "exclude": "a,b"},
-        ),
-        ({"slurm_arg": ["nice", "segment=none"]}, {}, {"nice": 100, "segment": "none"}),
-    ],
-)
-def test_what_is_asked_for(typed: dict[str, Any], shell: dict[str, str], expected: dict[str, Any]) -> None:
-    found = choose(site_with(exclusive=False, qos="site", arguments=["--switches=1"]), typed, shell)
-    assert {name: getattr(found, name) for name in expected} == expected
+@pytest.mark.parametrize("case", TABLES["asked"])
+def test_what_is_asked_for(case: dict[str, dict[str, Any]]) -> None:
+    site = site_with(exclusive=False, qos="site", arguments=["--switches=1"])
+    found = choose(site, case.get("typed", {}), case.get("shell", {}))
+    assert {name: getattr(found, name) for name in case["options"]} == case["options"]
 
 
 def test_what_would_override_the_script_is_kept_from_the_job_and_named() -> None:
@@ -93,26 +77,15 @@ def test_what_stepmark_decides_is_refused_with_what_to_use_instead(key: str) -> 
     assert "site" in refusal(site_with(arguments=[f"--{key}=1"]), {}, {}).where
 
 
-@pytest.mark.parametrize(
-    ("short", "meant"),
-    [("outp=x", "output"), ("ntask=2", "ntasks"), ("job=x", "job-name"), ("partit=x", "partition")],
-)
+@pytest.mark.parametrize(("short", "meant"), TABLES["short"].items())
 def test_a_shortened_name_does_not_get_past(short: str, meant: str) -> None:
     assert f"--{meant}" in refusal(PYXIS, {"slurm_arg": [short]}, {}).what
 
 
-NO_OPTIONS = ("-N=2", "=2", "--", "two words", "A=1", "$(id)=1", "p=1")
-NO_VALUES = ("segment=few", "partition", "exclusive=user")
-NO_TIMES = ("", "1h", "1:2:3:4", "-5", "1-", "0", "UNLIMITED", "1:x", "1-2:3:4:5", "\u0661", "1.5")
+WRONG = [{"slurm_arg": [text]} for text in TABLES["no_option"]] + [{"time": text} for text in TABLES["no_time"]]
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        *({"slurm_arg": [text]} for text in (*NO_OPTIONS, *NO_VALUES)),
-        *({"time": text} for text in NO_TIMES),
-    ],
-)
+@pytest.mark.parametrize("typed", WRONG)
 def test_values_that_cannot_be(typed: dict[str, Any]) -> None:
     refusal(PYXIS, typed, {})
 

@@ -36,15 +36,10 @@ class FakeSlurm:
 
 
 @pytest.fixture
-def benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
-    sites = tmp_path / "sites"
-    sites.mkdir()
-    text = (Configs().root / "sites/example_venv.yml").read_text().replace("example_venv", "here")
-    (sites / "here.yml").write_text(text.replace("h100", "cpu"))
+def benchmark(here: Configs, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     monkeypatch.setattr(venvs, "ensure", lambda _spec: Path("/made/bin/python"))
     monkeypatch.setattr(venvs, "origin", lambda spec, _python: {"name": spec.name})
-    request = Request(backend="jax", model="llama2_tiny", site="here", nodes=4)
-    return resolve(request, Configs(own_sites=sites), BACKEND)
+    return resolve(Request(backend="jax", model="llama2_tiny", site="here", nodes=4), here, BACKEND)
 
 
 def put(benchmark: Benchmark, folder: Path, slurm: FakeSlurm) -> None:

@@ -10,12 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
-from benchmarks.job_record import SUBMITTED, SchedulerEnd, Submitted
-from benchmarks.request.resolve import Request, resolve
+from benchmarks.job_record import SUBMITTED, SchedulerEnd
 from benchmarks.runs.find_runs import find_runs, place_of
-from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
+from benchmarks.runs.runfolder import RunFolder
 from jax_backend import BACKEND
 from launch.slurm import run_states, watch
 from launch.slurm.parsing import QueueState
@@ -49,24 +47,6 @@ class FakeSlurm:
         return None
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    """A run that was submitted to a cluster."""
-    configs = tmp_path / "sites"
-    configs.mkdir()
-    source = Configs().root / "sites" / "example_venv.yml"
-    text = source.read_text().replace("example_venv", "here").replace("h100", "cpu")
-    (configs / "here.yml").write_text(text)
-    request = Request(backend="jax", model="llama2_tiny", hardware="cpu", site="here")
-    benchmark = resolve(request, Configs(own_sites=configs), BACKEND)
-    run = RunFolder.create(tmp_path / "runs", "a_run")
-    run.write(BENCHMARK, benchmark)
-    run.write(PLAN, BACKEND.plan(benchmark))
-    run.write(PROVENANCE, {"run_id": "a_run", "notes": []})
-    run.write(SUBMITTED, Submitted(site="here", job_id="7", submitted=1.0, command=[], configuration=None))
-    return run
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.02)
@@ -76,12 +56,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def follow(folder: RunFolder, slurm: Any) -> Any:
-    return watch.watch(folder, BACKEND, slurm)
+def follow(run: RunFolder, slurm: Any) -> Any:
+    return watch.watch(run, BACKEND, slurm)
 
 
-def train(folder: RunFolder, steps: int) -> None:
-    place = folder.phase_dir("perf")
+def train(run: RunFolder, steps: int) -> None:
+    place = run.phase_dir("perf")
     place.mkdir(parents=True)
     lines = [
         {"event": "step", "step": step, "seconds": 0.01, "elapsed_seconds": 0.01 * (step + 1), "loss": 6.0}
@@ -92,15 +72,15 @@ def train(folder: RunFolder, steps: int) -> None:
 
 @pytest.mark.parametrize(("steps", "words"), [(5, "though one takes 0.01 s"), (0, "not even the first: it may hang")])
 def test_a_silence_is_told_once(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], steps: int, words: str
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], steps: int, words: str
 ) -> None:
     monkeypatch.setattr(run_states, "QUIET_SECONDS", 0.2)
     monkeypatch.setattr(run_states, "FIRST_STEP_SECONDS", 0.2)
-    train(folder, steps)
-    follow(folder, FakeSlurm([RUNNING] * 12))
+    train(run, steps)
+    follow(run, FakeSlurm([RUNNING] * 12))
     said = capsys.readouterr().err
     assert said.count("it may hang") == said.count(words) == 1
-    assert f"status.py --cancel {folder.path}" in said
+    assert f"status.py --cancel {run.path}" in said
 
 
 def test_a_run_that_nobody_can_look_at_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,48 +96,46 @@ def test_a_run_that_nobody_can_look_at_hides_no_other(tmp_path: Path, monkeypatc
         return stat(path, **more)
 
     monkeypatch.setattr(Path, "stat", stale)
-    assert [run.run_id for run in find_runs(tmp_path)] == ["a", "b"]
+    assert [found.run_id for found in find_runs(tmp_path)] == ["a", "b"]
     assert place_of(str(tmp_path / "a"), tmp_path) == tmp_path / "a"
 
 
 def test_a_run_that_goes_on_is_not_called_silent_and_a_second_follower_writes_no_step_twice(
-    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+    run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(folder, 5)
-    result = follow(folder, FakeSlurm([RUNNING] * 4))
+    train(run, 5)
+    result = follow(run, FakeSlurm([RUNNING] * 4))
     assert "hang" not in capsys.readouterr().err
     assert [attempt.steps for attempt in result.attempts] == [5]
-    before = (folder.path / "steps.jsonl").read_text()
-    follow(folder, FakeSlurm([RUNNING] * 2))
-    assert (folder.path / "steps.jsonl").read_text() == before
-    assert len(folder.stored_steps()) == 5
+    before = (run.path / "steps.jsonl").read_text()
+    follow(run, FakeSlurm([RUNNING] * 2))
+    assert (run.path / "steps.jsonl").read_text() == before
+    assert len(run.stored_steps()) == 5
 
 
-def test_why_it_waits_is_said_once_a_reason(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_why_it_waits_is_said_once_a_reason(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     waits = msgspec.structs.replace(RUNNING, state="PENDING", reason="Resources", expected_start=2e9)
     held = msgspec.structs.replace(waits, reason="Priority", expected_start=None)
-    follow(folder, FakeSlurm([waits, waits, held]))
+    follow(run, FakeSlurm([waits, waits, held]))
     said = capsys.readouterr().err
     assert said.count("may start at 2033-05-18") == 1
     assert said.count("job 7:") == 3
 
 
-def test_what_can_never_start_is_taken_out_of_the_queue(
-    folder: RunFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_can_never_start_is_taken_out_of_the_queue(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     never = msgspec.structs.replace(RUNNING, state="PENDING", reason="PartitionNodeLimit")
     slurm = FakeSlurm([never, never])
-    result = follow(folder, slurm)
+    result = follow(run, slurm)
     assert slurm.cancelled == ["7"]
     assert "can never start" in capsys.readouterr().err
     assert result.status == "failed"
     assert [attempt.outcome for attempt in result.attempts] == ["never_started"]
 
 
-def test_a_controller_that_is_gone_ends_no_following(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_controller_that_is_gone_ends_no_following(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     gone = RunError("Slurm does not answer")
-    train(folder, 5)
-    result = follow(folder, FakeSlurm([RUNNING, gone, gone, gone, RUNNING]))
+    train(run, 5)
+    result = follow(run, FakeSlurm([RUNNING, gone, gone, gone, RUNNING]))
     said = capsys.readouterr().err
     assert said.count("Slurm does not answer; the run goes on") == 1
     assert said.count("Slurm answers again") == 1
@@ -165,52 +143,52 @@ def test_a_controller_that_is_gone_ends_no_following(folder: RunFolder, capsys: 
 
 
 def test_a_job_that_has_ended_is_collected_though_slurm_is_gone_for_good(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "UNANSWERED_SECONDS", 0.1)
-    train(folder, 5)
+    train(run, 5)
     lines = [{"event": "start", "time": 1.0, "job_id": "7", "restarts": 0, "nodes": "node1"}]
     lines.append({"event": "end", "time": 9.0, "exit_code": 3})
-    (folder.attempt_dir(1) / "job.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run.attempt_dir(1) / "job.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     gone = RequestError("the slurm.conf is not there")
     slurm = FakeSlurm([gone] * 50)
     monkeypatch.setattr(slurm, "ends", slurm.queue)
-    (attempt,) = follow(folder, slurm).attempts
+    (attempt,) = follow(run, slurm).attempts
     assert (attempt.outcome, attempt.steps) == ("failed", 5)
     assert "Slurm cannot be asked" in attempt.text
 
 
-def test_a_cluster_that_is_gone_with_the_run_is_given_up(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_is_gone_with_the_run_is_given_up(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "GIVE_UP_SECONDS", 0.2)
-    train(folder, 5)
+    train(run, 5)
     with pytest.raises(RunError, match="neither Slurm nor the run") as given_up:
-        follow(folder, FakeSlurm([RequestError("the slurm.conf is not there")] * 200))
+        follow(run, FakeSlurm([RequestError("the slurm.conf is not there")] * 200))
     assert "status.py --collect" in given_up.value.next_command
 
 
-def test_a_run_that_is_not_collected_is_not_judged(folder: RunFolder) -> None:
-    train(folder, 5)
-    assert not folder.is_collected()
+def test_a_run_that_is_not_collected_is_not_judged(run: RunFolder) -> None:
+    train(run, 5)
+    assert not run.is_collected()
     with pytest.raises(RequestError, match="has not been collected") as refusal:
-        folder.stored_result()
+        run.stored_result()
     assert "status.py --follow" in refusal.value.next_command
-    follow(folder, FakeSlurm([RUNNING]))
-    assert folder.is_collected()
+    follow(run, FakeSlurm([RUNNING]))
+    assert run.is_collected()
 
 
-def test_a_job_submitted_by_hand_once_more_is_asked_for_too(folder: RunFolder) -> None:
-    train(folder, 5)
+def test_a_job_submitted_by_hand_once_more_is_asked_for_too(run: RunFolder) -> None:
+    train(run, 5)
     for attempt, job_id in ((1, "7"), (2, "9")):
-        folder.attempt_dir(attempt).mkdir(exist_ok=True)
+        run.attempt_dir(attempt).mkdir(exist_ok=True)
         line = {"event": "start", "time": 1.0, "job_id": job_id, "restarts": 0, "nodes": "node1"}
-        (folder.attempt_dir(attempt) / "job.jsonl").write_text(json.dumps(line) + "\n")
-    assert folder.job_ids() == ["7", "9"]
-    result = follow(folder, FakeSlurm([RUNNING]))
+        (run.attempt_dir(attempt) / "job.jsonl").write_text(json.dumps(line) + "\n")
+    assert run.job_ids() == ["7", "9"]
+    result = follow(run, FakeSlurm([RUNNING]))
     assert [attempt.outcome for attempt in result.attempts] == ["completed", "completed"]
 
 
-def test_a_run_whose_job_nobody_knows(folder: RunFolder) -> None:
-    submitted = folder.submitted()
-    folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=None))
+def test_a_run_whose_job_nobody_knows(run: RunFolder) -> None:
+    submitted = run.submitted()
+    run.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=None))
     with pytest.raises(RunError, match="the run has no job"):
-        follow(folder, FakeSlurm([]))
+        follow(run, FakeSlurm([]))
