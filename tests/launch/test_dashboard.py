@@ -149,21 +149,6 @@ def test_what_cannot_be_read_is_named_and_a_pipe_is_not_waited_for(results: Path
     assert "6 nights" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--output_dir=/nowhere/at/all"], "no such folder of runs"),
-        (["results"], "unexpected argument"),
-        (["--where=modell=x"], "did you mean 'model'?"),
-        (["--newest=-1"], "newest"),
-        (["--serv"], "did you mean 'serve'"),
-    ],
-)
-def test_what_is_asked_wrongly(tmp_path: Path, arguments: list[str], words: str) -> None:
-    here = [f"--output_dir={tmp_path}"] if "--output_dir" not in arguments[0] else []
-    assert words in dashboard(*here, *arguments, code=2)
-
-
 # --- what is served -------------------------------------------------------------------------------
 
 

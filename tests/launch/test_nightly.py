@@ -313,35 +313,6 @@ def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
 # --- words ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--suite=nap"], "did you mean 'naps'?"),
-        ([], "--suite is missing"),
-        (["--rehearse"], "results --suite=smoke"),
-        (["--siute=naps", "--dry_run"], "did you mean 'suite'?"),
-        (["--suite=naps", "--history=/nowhere"], "there is no such folder of runs"),
-        (["--suite=naps", "--because=x"], "--because goes with --accept=CELL"),
-        (["--suite=naps", "--dry_run", "--replay=last"], "exclude each other"),
-        (["--suite=naps", "--max_reruns=-1"], "flag --max_reruns=-1"),
-        (["--suite=naps", "--max_reruns=2"], "2 re-runs a night can confirm nothing"),
-        (["--suite=naps", "--replay="], "--replay= names nothing"),
-        (["--suite=naps", "--history="], "--history= names nothing"),
-        (["--suite=naps", "--site="], "--site= names nothing"),
-        (["--suite=naps", "extra"], "unexpected argument 'extra'"),
-        (["--suite=naps", "--junit=/proc/x/y"], "cannot be written"),
-        (["--suite=naps", "--partition=x"], "has no Slurm"),
-        (["--suite=naps", "--inject_slowdown=-1"], "inject_slowdown"),
-        (["--suite=naps", "--rehearse", "--html=x"], "--rehearse takes no --html"),
-    ],
-)
-def test_a_wrong_request_is_refused_and_starts_nothing(fresh: Naps, words: list[str], said: str) -> None:
-    done = fresh.call(*words, f"--output_dir={fresh.results}")
-    assert done.returncode == 2, done.stdout
-    assert said in done.stderr
-    assert list(fresh.results.glob("2*")) == []
-
-
 def test_a_dry_run_shows_the_cells_and_writes_nothing(fresh: Naps) -> None:
     done = fresh.night("--dry_run")
     assert done.returncode == 0, done.stderr

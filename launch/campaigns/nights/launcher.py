@@ -81,8 +81,8 @@ class Launcher:
 
     def run(self) -> tuple[int, NightReport | None]:
         """The exit code, and the report where the night came to its end."""
+        refused = self._resolve()
         with alone(self._records.folder / ".lock", "suite"):
-            refused = self._resolve()
             self._take_up()
             for name, error in refused.items():
                 reason = f"refused: {error.what}" + (f" ({error.why})" if error.why else "")
