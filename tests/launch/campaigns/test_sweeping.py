@@ -48,6 +48,7 @@ class Queue:
         self.point = point  # called between any two things that last
         self.endings: dict[int, str] = {}  # the number of a start -> how that run ends, where it is not valid
         self.started: list[int] = []  # the devices of each
+        self.most = 0  # jobs in the queue at once
         self.ways: list[str] = []  # of PGLE
 
     def resolve(self, request: Request) -> Benchmark:
@@ -79,6 +80,7 @@ class Queue:
                 run_id, {"ending": "valid", "asked": 0, "gpus": benchmark.gpus, "pgle": benchmark.instruments.pgle}
             )
             raise RunError("sbatch was not answered")
+        self.most = max(self.most, len(self.open_jobs()))
         self.point()
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
@@ -145,12 +147,13 @@ def only_sweep(queue: Queue) -> Sweep:
 # --- from the first to the last run ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("max_jobs", [1, 8])  # one machine; a queue that takes them all at once, and in their order
+@pytest.mark.parametrize("max_jobs", [1, 3, 8])  # one machine; a throttled queue; one that takes all at once
 def test_every_cell_runs_so_often_in_order_and_a_table_ends_it(
     queue: Queue, capsys: pytest.CaptureFixture[str], max_jobs: int
 ) -> None:
     assert run(queue, repeats=3, max_jobs=max_jobs, gpus="1,2,4") == 0
     assert queue.started == [1, 2, 4, 4, 2, 1, 1, 2, 4]
+    assert queue.most == max_jobs
     shown = capsys.readouterr()
     assert shown.out.count("3 of 3") == 3
     assert "run 4 of 9: --gpus=4, repeat 2: 2" in shown.err
@@ -208,6 +211,24 @@ def test_a_job_that_was_submitted_though_nobody_said_so_is_followed(
     shown = capsys.readouterr()
     assert "stepmark: sbatch was not answered" in shown.err
     assert "could not be started" not in shown.out
+
+
+def test_nothing_is_started_after_two_failed_starts_in_a_row(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.endings = {1: "refused", 2: "refused"}
+    assert run(queue, gpus="1,2,4") == 1
+    assert queue.started == [1, 2, 4]
+    assert "2 starts in a row failed: the other 3 runs are not started" in capsys.readouterr().err
+
+
+def test_questions_become_rarer(queue: Queue) -> None:
+    waits: list[float] = []
+    queue.polls = 14
+    assert run(queue, repeats=1, gpus="1", sleep=waits.append) == 0
+    assert waits[0] == scheduler.FIRST_WAIT_SECONDS
+    assert waits == sorted(waits)
+    assert waits[-1] == scheduler.LONGEST_WAIT_SECONDS
 
 
 # --- refused ----------------------------------------------------------------------------------
@@ -319,6 +340,13 @@ class Mute(Queue):
         if self.silences >= 0:
             raise RunError(f"slurmctld does not answer for {len(run_ids)} jobs")
         return super().ended(run_ids)
+
+
+def test_a_queue_that_is_silent_for_a_while_is_asked_again(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    silent = Mute(queue.output_dir)
+    silent.silences = 5
+    assert run(silent) == 0
+    assert capsys.readouterr().err.count("it is asked again, for 10 min") == 1
 
 
 def test_a_queue_that_does_not_answer_for_long_ends_it_with_the_same_words(
