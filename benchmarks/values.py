@@ -678,13 +678,23 @@ class LayerLoop(Value, frozen=True):
     gradient_of_logits_waits: bool  # the gradient of the head is made of it after the loop, and not before
 
 
-class Storage(Value, frozen=True):
-    """How a framework stores what a training step needs. Bytes are those of one number."""
+class NumberBytes(Value, frozen=True):
+    """The bytes of one number of each kind."""
 
-    saved_activations: frozenset[str]  # kept for the backward pass, by the names of `activation_widths`
     weight_bytes: int
     gradient_bytes: int
     optimizer_bytes: int  # Adam's two moments, and a master weight where the framework keeps one
+    matrix_bytes: int | None = None  # a number of a layer's matrices as they travel; None: as it is computed with
+    logit_number_bytes: int = 8  # of a logit and its gradient together: both in float32
+    reduced_bytes: int | None = None  # of a gradient as replicas sum it; None: as it is stored
+    returned_bytes: int | None = None  # of what comes back to a replica: gradients or new weights; None: as reduced
+
+
+class Storage(Value, frozen=True):
+    """How a framework stores what a training step needs."""
+
+    saved_activations: frozenset[str]  # kept for the backward pass, by the names of `activation_widths`
+    numbers: NumberBytes
     optimizer_replicas: int  # the groups of devices with equal weights that share out the optimizer's state
     gathers_layers: bool  # a layer's sharded weights are put together on every device when it computes
     writes_attention_scores: bool  # plain attention; fused attention never writes them
@@ -693,14 +703,10 @@ class Storage(Value, frozen=True):
     weights_over_context: bool = False  # the ranks of a context group share weights too, they are no replicas
     whole_states: bool = False  # a tensor group shares hidden states out, and puts them together to compute
     recompute: Recompute | None = None  # what is computed again in the backward pass; None: the backend does not say
-    matrix_bytes: int | None = None  # a number of a layer's matrices as they travel; None: as it is computed with
     tensor_exchanges: float | None = None  # of a layer's hidden states in a tensor group; None: no more than needed
-    logit_number_bytes: int = 8  # of a logit and its gradient together: both in float32
     input_only_layers: int = 0  # layers that keep what goes in alone, and compute the rest again
     recomputed_together: int = 1  # so many of these in a row keep one input, and all their activations while at it
     absent_layers: int = 0  # layers that keep nothing on the device: it waits in the host's memory
-    reduced_bytes: int | None = None  # of a gradient as replicas sum it; None: as it is stored
-    returned_bytes: int | None = None  # of what comes back to a replica: gradients or new weights; None: as reduced
     norm_axes: tuple[str, ...] = ()  # of the layout, that share out the scales of norms; empty: as all weights
     whole_adapters: bool = False  # each device has all of them, however the weights they stand beside are shared out
     uncounted: tuple[str, ...] = ()  # settings that change what is held here, in a way that is not known

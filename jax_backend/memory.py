@@ -5,7 +5,7 @@ from benchmarks.errors import RequestError
 from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, compute_bytes
 from benchmarks.model.flops import layer_parameters
 from benchmarks.model.ledger import FORWARD, LAYER_MATMULS, forward_flops
-from benchmarks.values import Benchmark, LayerLoop, Recompute, Scalar, Storage
+from benchmarks.values import Benchmark, LayerLoop, NumberBytes, Recompute, Scalar, Storage
 
 MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 XLA_DEFAULT_FRACTION = "0.75"
@@ -26,9 +26,14 @@ def storage(benchmark: Benchmark) -> Storage:
         exchanges = WITH_ALL_AGAIN
     return Storage(
         saved_activations=on_the_device - _NEVER_READ,
-        weight_bytes=weight,
-        gradient_bytes=weight if benchmark.batch.gradient_accumulation > 1 else min(weight, gradient),
-        optimizer_bytes=_optimizer_bytes(benchmark, weight),
+        numbers=NumberBytes(
+            weight_bytes=weight,
+            gradient_bytes=weight if benchmark.batch.gradient_accumulation > 1 else min(weight, gradient),
+            optimizer_bytes=_optimizer_bytes(benchmark, weight),
+            matrix_bytes=1 if benchmark.dtype == "fp8" else None,
+            logit_number_bytes=_logit_number_bytes(benchmark) if loop else LOGIT_COPIES * FLOAT32_BYTES,
+            reduced_bytes=min(weight, compute_bytes(benchmark)),
+        ),
         optimizer_replicas=1,
         gathers_layers=True,
         writes_attention_scores=benchmark.settings.knobs.get("attention") == "dot_product",
@@ -36,13 +41,10 @@ def storage(benchmark: Benchmark) -> Storage:
         weights_over_context=True,
         whole_states=True,
         recompute=again,
-        matrix_bytes=1 if benchmark.dtype == "fp8" else None,
         tensor_exchanges=exchanges,
-        reduced_bytes=min(weight, compute_bytes(benchmark)),
         norm_axes=norm_axes(benchmark),
         whole_adapters=True,
         uncounted=uncounted(benchmark),
-        logit_number_bytes=_logit_number_bytes(benchmark) if loop else LOGIT_COPIES * FLOAT32_BYTES,
         layer_loop=loop,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, compute_bytes
 from benchmarks.model.ledger import LAYER_MATMULS
 from benchmarks.request.framework import text_of
-from benchmarks.values import Benchmark, Recompute, Scalar, Storage
+from benchmarks.values import Benchmark, NumberBytes, Recompute, Scalar, Storage
 from nemo_backend.bridge_planning import is_benchmark_recipe
 from nemo_backend.layout import FSDP
 from nemo_backend.planning import attends_by_megatron
@@ -42,19 +42,21 @@ def storage(benchmark: Benchmark) -> Storage:
     return Storage(
         saved_activations=ALL_ACTIVATIONS.difference(*(NOT_KEPT.get(name, frozenset()) for name in modules)),
         one_byte_activations=MATMUL_INPUTS if benchmark.dtype == "fp8" else frozenset(),
-        weight_bytes=4 if whole else 2,
-        gradient_bytes=4 if whole or knobs.get(REDUCED_IN_FP32[engine], True) else 2,
-        optimizer_bytes=_optimizer_bytes(benchmark, optimizer),
+        numbers=NumberBytes(
+            weight_bytes=4 if whole else 2,
+            gradient_bytes=4 if whole or knobs.get(REDUCED_IN_FP32[engine], True) else 2,
+            optimizer_bytes=_optimizer_bytes(benchmark, optimizer),
+            logit_number_bytes=_logit_number_bytes(benchmark, model),
+            returned_bytes=2 if distributed and not whole else None,
+        ),
         optimizer_replicas=share.data * share.context if distributed else 1,
         gathers_layers=bool(knobs.get(FSDP, False)),
         writes_attention_scores=not on_bridge and attends_by_megatron(benchmark),
         usable_fraction=USABLE,
         recompute=_recompute(model, modules, again),
-        logit_number_bytes=_logit_number_bytes(benchmark, model),
         input_only_layers=again,
         recomputed_together=_recomputed_together(benchmark, model),
         absent_layers=_absent_layers(model, benchmark.model.layers - again),
-        returned_bytes=2 if distributed and not whole else None,
         uncounted=_uncounted(benchmark, modules),
     )
 

@@ -211,14 +211,14 @@ def test_a_folder_of_data_that_is_not_there_is_refused(engine: Engine) -> None:
 def test_what_is_stored_makes_sense(engine: Engine) -> None:
     benchmark = sound(engine)
     storage = BACKENDS[engine.backend].storage(benchmark)
-    assert storage.weight_bytes in (1, 2, 4)
-    assert storage.gradient_bytes in (2, 4)
+    assert storage.numbers.weight_bytes in (1, 2, 4)
+    assert storage.numbers.gradient_bytes in (2, 4)
     assert 0 < storage.usable_fraction <= 1
     assert benchmark.gpus % storage.optimizer_replicas == 0
     widths = capacity.activation_widths(benchmark.model)
     assert storage.saved_activations <= set(widths) | set().union(*capacity.FUSED.values())
     assert storage.one_byte_activations <= set(widths)
-    weights = flops.held_parameter_count(benchmark.model, benchmark.lora) * storage.weight_bytes
+    weights = flops.held_parameter_count(benchmark.model, benchmark.lora) * storage.numbers.weight_bytes
     assert capacity.total_bytes(benchmark, storage) * benchmark.gpus > weights
     assert all(part >= 0 for part in capacity.memory_by_part(benchmark, storage).values())
 

@@ -197,7 +197,9 @@ def _bubble(benchmark: Benchmark, storage: Storage, layers: float | None) -> lis
 
 def _optimizer(benchmark: Benchmark, storage: Storage) -> BoundPart:
     """Gradients are read, the state is read and written, weights are written."""
-    per_parameter = storage.gradient_bytes + 2 * storage.optimizer_bytes + storage.weight_bytes
+    per_parameter = (
+        storage.numbers.gradient_bytes + 2 * storage.numbers.optimizer_bytes + storage.numbers.weight_bytes
+    )
     size = per_parameter * trained_parameters(benchmark, storage) / storage.optimizer_replicas
     formula = f"{per_parameter} bytes x trained parameters of a device"
     speed = connection_gb_s(benchmark, "memory")

@@ -46,13 +46,13 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
     trained = trained_parameters(benchmark, storage)
     frozen = parameter_count(benchmark.model) / shards if benchmark.lora else 0.0
     state = {
-        "parameters": storage.weight_bytes * (trained + frozen),
-        "optimizer": storage.optimizer_bytes * trained / storage.optimizer_replicas,
+        "parameters": storage.numbers.weight_bytes * (trained + frozen),
+        "optimizer": storage.numbers.optimizer_bytes * trained / storage.optimizer_replicas,
     }
     if storage.layer_loop is not None:
         return state | _in_the_layer_loop(benchmark, storage, storage.layer_loop)
     return state | {
-        "gradients": storage.gradient_bytes * trained,
+        "gradients": storage.numbers.gradient_bytes * trained,
         "gathered_layers": gathered_bytes(benchmark) if storage.gathers_layers else 0.0,
         "saved_activations": saved_activation_bytes(benchmark, storage),
         "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
@@ -66,7 +66,10 @@ def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) 
     """The largest of two moments: the loss, and the backward pass of a layer at its MLP."""
     shards = weight_shards(benchmark, storage)
     lasting = {
-        "reordered_weights": storage.weight_bytes * benchmark.model.layers * loop.reordered_parameters / shards,
+        "reordered_weights": storage.numbers.weight_bytes
+        * benchmark.model.layers
+        * loop.reordered_parameters
+        / shards,
         "saved_activations": saved_activation_bytes(benchmark, storage),
     }
     moments = (_at_the_loss(benchmark, storage, loop), _in_a_layer(benchmark, storage, loop))
@@ -100,7 +103,7 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
         layers = benchmark.model.layers * layer_parameters(benchmark.model) / weight_shards(benchmark, storage)
     last_state = tokens_per_device(benchmark) * benchmark.model.hidden_size * compute_bytes(benchmark)
     return {
-        "gradients": _accumulated_bytes(benchmark, storage) + storage.gradient_bytes * layers,
+        "gradients": _accumulated_bytes(benchmark, storage) + storage.numbers.gradient_bytes * layers,
         "gathered_layers": 0.0 if _is_whole(benchmark, storage) else _gathered_layer_bytes(benchmark, storage),
         "gathered_head": _head_bytes(benchmark, loop) if trains_all and not waits else 0.0,
         "pipelined_layers": loop.pipelined_layers * _layer_bytes(benchmark),
@@ -115,13 +118,13 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
 def _accumulated_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """The sums over micro-steps, beside the gradients of the one at work."""
     several = benchmark.batch.gradient_accumulation > 1
-    return storage.gradient_bytes * trained_parameters(benchmark, storage) if several else 0.0
+    return storage.numbers.gradient_bytes * trained_parameters(benchmark, storage) if several else 0.0
 
 
 def _is_whole(benchmark: Benchmark, storage: Storage) -> bool:
     """Whether a device computes with its weights as they are stored, not gathered and of no other type."""
     gathered = benchmark.parallelism.fsdp * benchmark.parallelism.context > 1
-    return not gathered and storage.weight_bytes == (storage.matrix_bytes or compute_bytes(benchmark))
+    return not gathered and storage.numbers.weight_bytes == (storage.numbers.matrix_bytes or compute_bytes(benchmark))
 
 
 def _layer_bytes(benchmark: Benchmark) -> float:
@@ -130,7 +133,7 @@ def _layer_bytes(benchmark: Benchmark) -> float:
 
 def _gathered_layer_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """One layer's weights; those that its MLP ends with are used first in the backward pass, and gone."""
-    model, number = benchmark.model, storage.matrix_bytes or compute_bytes(benchmark)
+    model, number = benchmark.model, storage.numbers.matrix_bytes or compute_bytes(benchmark)
     rest = layer_parameters(model) - model.hidden_size * model.ffn_hidden_size
     return rest * number / benchmark.parallelism.tensor
 
@@ -270,7 +273,7 @@ def attention_score_bytes(benchmark: Benchmark) -> float:
 
 
 def logit_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    return storage.logit_number_bytes * _vocabulary_numbers(benchmark)
+    return storage.numbers.logit_number_bytes * _vocabulary_numbers(benchmark)
 
 
 def tokens_per_device(benchmark: Benchmark) -> float:

@@ -100,7 +100,7 @@ def _fsdp(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     trained = trainable_parameter_count(benchmark.model, benchmark.lora) / (share.tensor * share.pipeline)
     passes = 2 * benchmark.batch.gradient_accumulation
     each = compute_bytes(benchmark)
-    small = storage.matrix_bytes or each
+    small = storage.numbers.matrix_bytes or each
     matrices = benchmark.model.layers * layer_matmul_weights(benchmark.model) / (share.tensor * share.pipeline)
     gathered = each * (held - matrices) + small * matrices
     node, network = sharers.gathered(passes * gathered + each * trained)
@@ -165,8 +165,8 @@ def _data(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     if replicas.size == 1:
         return
     trained = trainable_parameter_count(benchmark.model, benchmark.lora) / weight_shards(benchmark, storage)
-    sent = storage.gradient_bytes if storage.reduced_bytes is None else storage.reduced_bytes
-    back = sent if storage.returned_bytes is None else storage.returned_bytes
+    sent = storage.numbers.gradient_bytes if storage.numbers.reduced_bytes is None else storage.numbers.reduced_bytes
+    back = sent if storage.numbers.returned_bytes is None else storage.numbers.returned_bytes
     node, network = replicas.gathered((sent + back) * trained)
     words = f"handed back, {sent} bytes each way" if back == sent else f"weights handed back, {sent} and {back} bytes"
     yield Traffic(

@@ -251,7 +251,7 @@ def test_a_text_that_maxtext_does_not_know_is_refused(name: str, value: str, hin
 
 @each("bytes_of_a_weight", "set", "bytes")
 def test_bytes_of_a_weight_and_what_goes_with_it(set: dict[str, str], bytes: list[int]) -> None:
-    found = BACKEND.storage(resolved("llama2_70b", set))
+    found = BACKEND.storage(resolved("llama2_70b", set)).numbers
     assert [found.weight_bytes, found.gradient_bytes, found.optimizer_bytes] == bytes
     assert found.reduced_bytes == 2
 

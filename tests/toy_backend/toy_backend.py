@@ -10,6 +10,7 @@ from benchmarks.runs import worker_events
 from benchmarks.values import (
     Benchmark,
     Hardware,
+    NumberBytes,
     Parallelism,
     Phase,
     Plan,
@@ -62,9 +63,11 @@ class Toy:
         return Storage(
             saved_activations=frozenset(),
             one_byte_activations=frozenset(),
-            weight_bytes=4,
-            gradient_bytes=4,
-            optimizer_bytes=8,
+            numbers=NumberBytes(
+                weight_bytes=4,
+                gradient_bytes=4,
+                optimizer_bytes=8,
+            ),
             optimizer_replicas=1,
             gathers_layers=False,
             writes_attention_scores=False,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from benchmarks.model.capacity import memory_by_part, total_bytes
-from benchmarks.values import Benchmark, LayerLoop, Lora, Parallelism, Storage, changed_benchmark
+from benchmarks.values import Benchmark, LayerLoop, Lora, NumberBytes, Parallelism, Storage, changed_benchmark
 from tests.benchmarks.planned import changed, recipe
 
 GB = 1e9
@@ -18,9 +18,11 @@ def stored(saves: frozenset[str], *, scores: bool = False) -> Storage:
     return Storage(
         saved_activations=saves,
         one_byte_activations=frozenset(),
-        weight_bytes=4,
-        gradient_bytes=4,
-        optimizer_bytes=8,
+        numbers=NumberBytes(
+            weight_bytes=4,
+            gradient_bytes=4,
+            optimizer_bytes=8,
+        ),
         optimizer_replicas=1,
         gathers_layers=True,
         writes_attention_scores=scores,
@@ -104,7 +106,8 @@ def test_the_loss_by_hand() -> None:
 def test_weights_that_lie_whole_in_the_type_they_are_used_in_are_not_gathered() -> None:
     run = benchmark(Parallelism(data=64))
     assert looping(run)["gathered_layers"] > 0  # float32 ones are converted
-    parts = looping(run, weight_bytes=2)
+    halves = msgspec.structs.replace(stored(FP8_SAVES).numbers, weight_bytes=2)
+    parts = looping(run, numbers=halves)
     assert parts["gathered_layers"] == 0
 
 
