@@ -94,9 +94,7 @@ flags.adopt_module_key_flags(request_flags)
 flags.adopt_module_key_flags(job_flags)
 
 TAG = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-PROFILE_FLAGS = (
-    "profile_ranks", "profile_start_step", "profile_stop_step", "profile_gpu_metrics", "profile_cpu",
-)  # fmt: skip
+PROFILE_FLAGS = ("ranks", "start_step", "stop_step", "gpu_metrics", "cpu")  # after profile_
 
 
 def main(argv: list[str]) -> int:
@@ -108,8 +106,12 @@ def main(argv: list[str]) -> int:
         _list(configs)
         return EXIT_VALID
     site = configs.site(request_flags.site_name())
-    profiling = {name: getattr(FLAGS, name) for name in PROFILE_FLAGS}
-    requests = request_flags.requests(site, profile=FLAGS.profile, inject_slowdown=FLAGS.inject_slowdown, **profiling)
+    requests = request_flags.requests(
+        site,
+        profile=FLAGS.profile,
+        profiler={name: FLAGS[f"profile_{name}"].value for name in PROFILE_FLAGS},
+        inject_slowdown=FLAGS.inject_slowdown,
+    )
     if not FLAGS.wait and site.slurm is None:
         raise RequestError("--nowait needs a site with a queue", where=f"--site={site.name}", next_command="--wait")
     if FLAGS.allow_busy and site.slurm is not None:

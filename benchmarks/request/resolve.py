@@ -51,7 +51,24 @@ from benchmarks.values import (
 ANY = "*"
 RUNTIMES = ("venv", "container", "python")
 UNKNOWN_IS_LIKE = "a100"  # bf16, and no fp8
-PROFILE_FIELDS = ("ranks", "start_step", "stop_step", "gpu_metrics", "cpu")  # of a request, after profile_
+
+
+class ProfilerOptions(Value, frozen=True):
+    """The flags that begin with --profile_; None: the defaults of the task."""
+
+    ranks: str | None = None  # such as 0,1,8-15
+    start_step: int | None = None
+    stop_step: int | None = None
+    gpu_metrics: bool = False
+    cpu: bool = False
+
+
+class RuntimeOptions(Value, frozen=True):
+    """What the run's programs run in; None: the site's choice."""
+
+    runtime: str | None = None
+    python: str | None = None  # the path of an interpreter
+    image: str | None = None  # a container image, or the path of its file
 
 
 class Request(Value, frozen=True):
@@ -70,19 +87,13 @@ class Request(Value, frozen=True):
     window: str | None = None
     profile: str = "none"
     pgle: str = "off"
-    profile_ranks: str | None = None  # such as 0,1,8-15
-    profile_start_step: int | None = None
-    profile_stop_step: int | None = None
-    profile_gpu_metrics: bool = False
-    profile_cpu: bool = False
+    profiler: ProfilerOptions = ProfilerOptions()
     data: str | None = None  # a folder that holds a dataset
     settings: dict[str, str] = {}
     recipe: str | None = None  # by its name, where it is not the first that fits
     measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
     inject_slowdown: float = 0.0
-    image: str | None = None  # a container image, or the path of its file
-    runtime: str | None = None  # instead of the site's
-    python: str | None = None  # the path of an interpreter, instead of the site's
+    runs_in: RuntimeOptions = RuntimeOptions()
 
 
 # --- lists in flags, such as --gpus=64,128 ------------------------------------------------------
@@ -189,7 +200,7 @@ def resolve(
     """
     _refuse_secrets(request)
     model = configs.model(request.model)
-    site = with_runtime(configs.site(request.site), request.runtime, request.python)
+    site = with_runtime(configs.site(request.site), request.runs_in.runtime, request.runs_in.python)
     nodes_are_alike = site.slurm is not None and len(site.slurm.hardware) == 1
     device = request.hardware or (site.slurm.hardware[0] if site.slurm and nodes_are_alike else None)
     hardware_wanted = configs.hardware(device) if device else None
@@ -358,20 +369,20 @@ def peaks_of_devices(
 
 
 def _profiling(request: Request, configs: Configs, gpus: int, steps: int) -> Profiling | None:
-    typed = {name: getattr(request, f"profile_{name}") for name in PROFILE_FIELDS}
-    if request.profile == "none" and all(value in (None, False) for value in typed.values()):
+    if request.profile == "none" and request.profiler == ProfilerOptions():
         return None
+    typed = msgspec.structs.asdict(request.profiler)
     from benchmarks.request.profiling import choose_profiling, profile_defaults
 
     return choose_profiling(request.profile, typed, profile_defaults(configs, request.task), gpus, steps)
 
 
 def _image(request: Request, site: Site, engine: str, hardware: Hardware, backend: Backend) -> str:
-    if site.runtime != "container" and not request.image:
+    if site.runtime != "container" and not request.runs_in.image:
         return ""
     from benchmarks.request import images
 
-    return images.choose(request.image, site, engine, backend.environment(engine).image, hardware)
+    return images.choose(request.runs_in.image, site, engine, backend.environment(engine).image, hardware)
 
 
 def _reference(

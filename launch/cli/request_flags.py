@@ -55,7 +55,7 @@ def site_name() -> str:
 
 def requests(site: "Site", **rest: Any) -> "list[Request]":
     """What was typed, a request for every combination of lists; `rest` are fields that a script fills by itself."""
-    from benchmarks.request.resolve import LISTED, requests_of
+    from benchmarks.request.resolve import LISTED, RuntimeOptions, requests_of
 
     for name in ("backend", "model"):
         if getattr(FLAGS, name) is None:
@@ -67,9 +67,7 @@ def requests(site: "Site", **rest: Any) -> "list[Request]":
         "recipe": FLAGS.recipe,
         "data": str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
         "settings": _settings(FLAGS.set),
-        "image": image(),
-        "runtime": FLAGS.runtime,
-        "python": python(),
+        "runs_in": RuntimeOptions(runtime=FLAGS.runtime, python=python(), image=image()),
         "measured_peak": _measured_peak(site),
     }
     found = requests_of({name: getattr(FLAGS, name) for name in LISTED}, {**typed, **rest})

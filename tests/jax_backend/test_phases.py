@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.request.resolve import ProfilerOptions
 from benchmarks.values import Phase, changed_benchmark
 from jax_backend import BACKEND
 from jax_backend.phases import PGLE_PROFILE
@@ -83,7 +84,7 @@ def test_auto_is_one_phase_that_is_watched() -> None:
 
 @pytest.mark.parametrize("kind", ["xplane", "nsys"])
 def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(kind: str) -> None:
-    perf = phases(profile=kind, profile_start_step=30, profile_stop_step=34)["perf"]
+    perf = phases(profile=kind, profiler=ProfilerOptions(start_step=30, stop_step=34))["perf"]
     settings = settings_of(perf.command)
     assert (settings["profiler"], settings["skip_first_n_steps_for_profiler"], settings["profiler_steps"]) == (
         kind, "30", "5",
@@ -97,8 +98,8 @@ def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(ki
     [
         ({"pgle": "auto", "steps": 9}, "--steps=10"),
         ({"pgle": "auto", "profile": "nsys"}, "--pgle=nsys, or --profile=xplane"),
-        ({"pgle": "auto", "profile": "xplane", "profile_start_step": 5}, "--profile_start_step=10"),
-        ({"profile": "nsys", "profile_ranks": "3", "gpus": 4}, "--profile_ranks=0"),
+        ({"pgle": "auto", "profile": "xplane", "profiler": ProfilerOptions(start_step=5)}, "--profile_start_step=10"),
+        ({"profile": "nsys", "profiler": ProfilerOptions(ranks="3"), "gpus": 4}, "--profile_ranks=0"),
         ({"pgle": "auto", "window": "1-4"}, "--window=8-49, or --window=steady"),
         *(
             ({"pgle": way, "model": "llama2_70b", "chosen": {name: "3"}}, f"leave --set={name} out, or --pgle=off")
@@ -163,6 +164,6 @@ def test_a_kept_profile_saves_two_phases() -> None:
 
 
 def test_a_rank_that_is_not_the_first_is_recorded_by_maxtext_too() -> None:
-    perf = big(profile="nsys", profile_ranks="8")["perf"]
+    perf = big(profile="nsys", profiler=ProfilerOptions(ranks="8"))["perf"]
     assert settings_of(perf.command)["upload_all_profiler_results"] == "true"
     assert "--recorded_ranks=8" in perf.command

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.request.profiling import nccl_trace_environment
+from benchmarks.request.resolve import ProfilerOptions
 from benchmarks.values import Benchmark, Phase
 from nemo_backend import BACKEND, bridge_planning
 
@@ -83,7 +84,7 @@ def test_the_steps_of_megatron_bridges_log_that_were_disturbed_are_marked(resolv
     """A reason of Megatron's own stands."""
     lines = [LINE.format(number=number, loss=6 - number / 10, skipped=int(number == 7)) for number in range(1, 13)]
     (tmp_path / "rank-63.log").write_text("".join(lines))
-    benchmark = resolved(**BRIDGE, profile="nsys", profile_start_step=5, profile_stop_step=7, steps=12)
+    benchmark = resolved(**BRIDGE, profile="nsys", profiler=ProfilerOptions(start_step=5, stop_step=7), steps=12)
     marks = {4: "profiler", 5: "profiler", 6: "skipped iteration", 7: "profiler", 8: "profiler"}
     for steps in (BACKEND.read_phase(benchmark, tmp_path, 1).steps, BACKEND.follow(benchmark, tmp_path, 1)()):
         assert {step.step: step.excluded_because for step in steps} == {**dict.fromkeys(range(12)), **marks}

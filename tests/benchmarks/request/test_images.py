@@ -10,7 +10,7 @@ import nemo_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request import images
-from benchmarks.request.resolve import Request, resolve
+from benchmarks.request.resolve import Request, RuntimeOptions, resolve
 from benchmarks.values import Benchmark, Site, changed_benchmark, json_text
 
 CONFIGS = Configs()
@@ -143,7 +143,7 @@ def test_where_an_image_lies() -> None:
     benchmark = lora("b200", PYXIS, gpus=8)
     name = "nvdlfwea+mlperftv51+llama2_70b_lora-amd+20251008.sqsh"
     assert images.image_of(benchmark, OWN) == Path("/lustre/stepmark/images") / name
-    own = lora("b200", PYXIS, gpus=8, image="/lustre/my own.sqsh")
+    own = lora("b200", PYXIS, gpus=8, runs_in=RuntimeOptions(image="/lustre/my own.sqsh"))
     assert images.image_of(own, OWN) == Path("/lustre/my own.sqsh")
     assert images.image_of(msgspec.structs.replace(benchmark, site=VENV), OWN) is None
     for broken, words in (

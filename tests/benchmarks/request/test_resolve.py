@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, RequestError, closest
-from benchmarks.request.resolve import Request, command_of, request_of, resolve
+from benchmarks.request.resolve import ProfilerOptions, Request, command_of, request_of, resolve
 from benchmarks.request.settings import check_knobs
 from benchmarks.values import Benchmark, json_text
 from jax_backend import BACKEND
@@ -254,7 +254,7 @@ def test_fp8_is_refused_where_the_hardware_has_none(model: str) -> None:
         ({"pgle": "ncu"}, "--pgle=ncu"),
         ({"profile": "xplan"}, "did you mean 'xplane'?"),
         ({"profile": "nccl"}, "has no NCCL"),
-        ({"profile_start_step": 3}, "no effect on --profile=none"),
+        ({"profiler": ProfilerOptions(start_step=3)}, "no effect on --profile=none"),
         ({"task": "mlperf"}, "has no recipe for task 'mlperf'"),
         ({"dtype": "fp32", "model": "llama2_70b"}, "has no fp32 on h100"),
         ({"gpus": 64, "nodes": 4, "model": "llama2_70b"}, "64 h100 do not fit on 4 nodes"),

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.request.resolve import Request, resolve
+from benchmarks.request.resolve import ProfilerOptions, Request, resolve
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RESULT, RunFolder
 from benchmarks.trace.report import TraceReport
@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SCRIPT = REPOSITORY / "launch" / "report.py"
 NSYS = REPOSITORY / "tests" / "stand_ins" / "nsys"
 SESSION = "perf/maxtext/stepmark/tensorboard/plugins/profile/2026_11_21_23_45_43"
-PROFILED = {"profile": "xplane", "profile_start_step": 20, "profile_stop_step": 24}
+PROFILED = {"profile": "xplane", "profiler": ProfilerOptions(start_step=20, stop_step=24)}
 
 
 def run(*arguments: str | Path, **variables: str) -> "subprocess.CompletedProcess[str]":

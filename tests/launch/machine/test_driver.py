@@ -8,7 +8,7 @@ from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.machine import refusals
-from benchmarks.request.resolve import Request, resolve
+from benchmarks.request.resolve import Request, RuntimeOptions, resolve
 from launch.environments import container
 from launch.environments.container_programs import Program
 from launch.environments.selection import runtime_of
@@ -75,7 +75,9 @@ def test_an_image_that_the_driver_does_not_take_is_not_pulled(
     docker = Program(name="docker", path="/none/docker", version="docker")
     monkeypatch.setattr(container, "select_program", lambda _: docker)
     monkeypatch.setattr(container, "image_argument", lambda *_: pytest.fail("it was looked for"))
-    asked = Request(backend="jax", model="llama2_tiny", hardware="h100", gpus=1, runtime="container")
+    asked = Request(
+        backend="jax", model="llama2_tiny", hardware="h100", gpus=1, runs_in=RuntimeOptions(runtime="container")
+    )
     backend = find_backend("jax")
     benchmark = resolve(asked, Configs(), backend)
     with pytest.raises(RequestError, match=r"too old for the CUDA 13.3 of this container image"):
