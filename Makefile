@@ -42,8 +42,10 @@ test: lint  ## check style and types, then run every test (pytest's closing line
 	@# Three workers for two cores: the one with the tests on Slurm mostly waits.
 	@$(PYTEST) --numprocesses=3 --durations=30
 
-quick: $(INSTALLED)  ## run the tests that take a moment
+quick: $(INSTALLED)  ## run the tests that take a moment, and print how long run.py takes to start
 	@$(PYTEST) --numprocesses=2 -m "not slow and not every_program and not gpu"
+	@# Ratios to the smallest start that Python has with the launcher's libraries; nothing is asserted.
+	@$(BIN)/python tests/measure_start_up.py 5
 
 lint: $(INSTALLED)  ## check style, format and types
 	@$(BIN)/ruff check

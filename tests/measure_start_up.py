@@ -20,7 +20,7 @@ CLUSTER = "--backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=6
 COMMANDS = {
     "--dry_run": ([RUN, *CLUSTER.split(), "--dry_run"], 2.0),
     "--list": ([RUN, "--list"], 2.0),
-    "--help": ([RUN, "--help"], 1.5),
+    "--help": ([RUN, "--help"], 1.0),
 }
 DEFAULT_PAIRS = 20
 

@@ -107,7 +107,6 @@ def _set(**changes: Any) -> Case:
     return lambda _case, _model: changes
 
 
-NORMS_DECAYED = Fault("norms_decayed", "weight decay on the scales of norms too", _set(decays_norms=True))
 OF_WEIGHTS = (
     Fault(
         "rope_theta",
@@ -151,7 +150,7 @@ OF_WEIGHTS = (
         "each token is to predict itself",
         given=lambda arrays, _: {**arrays, "targets": arrays["inputs"]},
     ),
-    NORMS_DECAYED,
+    Fault("norms_decayed", "weight decay on the scales of norms too", _set(decays_norms=True)),
     Fault("weight_decay", "no weight decay at all", _set(weight_decay=0.0)),
     Fault("warmup", "the learning rate rises from 0 over three steps", _set(warmup_steps=3)),
     Fault(
@@ -202,5 +201,5 @@ OF_ADAPTERS = (
 )
 OF_TASK = {
     PRETRAIN: {fault.name: fault for fault in OF_WEIGHTS},
-    LORA: {fault.name: fault for fault in (*OF_WEIGHTS, *OF_ADAPTERS) if fault is not NORMS_DECAYED},
+    LORA: {fault.name: fault for fault in OF_ADAPTERS},
 }

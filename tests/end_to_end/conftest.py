@@ -26,6 +26,7 @@ from tests.end_to_end.runs import (
     Start,
     Starter,
     finish,
+    measure_peak,
 )
 from tests.megatron_dataset import write_dataset
 
@@ -121,13 +122,22 @@ def tiny(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="session")
-def sharded(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return _whole_run(start, tmp_path_factory.mktemp("sharded"), *SHARDED, "--steps=12")
+def jax_peak(jax_python: Path, starter: Starter, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001
+    return measure_peak(starter, tmp_path_factory.mktemp("jax_peak"), JAX)
+
+
+@pytest.fixture(scope="session")
+def sharded(start: Start, jax_peak: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Its MFU is of the peak that was measured here."""
+    flags = (*SHARDED, "--steps=12", f"--measured_peak={jax_peak}")
+    return _whole_run(start, tmp_path_factory.mktemp("sharded"), *flags)
 
 
 @pytest.fixture(scope="session")
 def two_processes(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return _whole_run(start, tmp_path_factory.mktemp("two"), *SHARDED, "--nodes=2", "--steps=12")
+    """Slowed on purpose, which changes neither its losses nor its program."""
+    flags = (*SHARDED, "--nodes=2", "--steps=12", "--inject_slowdown=1.5")
+    return _whole_run(start, tmp_path_factory.mktemp("two"), *flags)
 
 
 # --- NeMo -------------------------------------------------------------------------------------
@@ -149,10 +159,15 @@ def nemo_lora(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Ru
 
 @pytest.fixture(scope="session")
 def nemo_pipeline_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same two sequences a step as nemo_pretrain, one after the other through two stages."""
+    """The same two sequences a step as nemo_pretrain, one after the other through two stages.
+
+    The second of its processes runs under a program that stands in for nsys.
+    """
     pipeline = ("--gpus=2", f"{STRATEGY}.pipeline_model_parallel_size=2", "--steps=12")
     batch = ("--set=micro_batch_size=1", "--set=gradient_accumulation=2")
-    return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo_pp"), *pipeline, *batch)
+    profile = ("--profile=nsys", "--profile_start_step=6", "--profile_stop_step=8", "--profile_ranks=1")
+    path = f"{REPOSITORY / 'tests/stand_ins'}{os.pathsep}{os.environ['PATH']}"
+    return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo_pp"), *pipeline, *batch, *profile, PATH=path)
 
 
 @pytest.fixture(scope="session")

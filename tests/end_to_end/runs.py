@@ -81,6 +81,16 @@ def finish(process: "subprocess.Popen[str]", output_dir: Path) -> Run:
     return Run(process.returncode, out, err, output_dir)
 
 
+def measure_peak(starter: Starter, folder: Path, backend: str) -> Path:
+    """Small and short: the real programs multiply and say the truth, and not how fast this CPU is."""
+    quick = ("--model=llama2_tiny", "--tokens=256", "--seconds=0.05", "--turns=3", "--hardware=cpu", "--json")
+    path = folder / "peak.json"
+    process = starter([sys.executable, str(REPOSITORY / "launch/peak.py"), backend, f"--out={path}", *quick])
+    _, err = process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode == 0, err
+    return path
+
+
 def wait_for_steps(output_dir: Path, count: int) -> Path:
     """The run folder once so many steps are in steps.jsonl."""
     deadline = time.monotonic() + LIMIT_SECONDS

@@ -18,7 +18,7 @@ from launch.checks.equivalence import AS_IT_IS, Contender, contenders_for, train
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
 from tests.planted_faults import OF_TASK, planted
 
-pytestmark = pytest.mark.slow(seconds=15)
+pytestmark = pytest.mark.slow(seconds=2)
 
 SECONDS = 2 * LIMIT_SECONDS
 EACH_UPDATE = {"loss after 1 update", "loss after 2 updates", "loss after 3 updates"}
@@ -217,5 +217,4 @@ def caught_in_adapters(
 
 @pytest.mark.parametrize("name", OF_TASK["lora"])
 def test_what_is_planted_into_adapters_is_caught(caught_in_adapters: dict[str, set[str]], name: str) -> None:
-    assert caught_in_adapters[name] >= SEEN_OF_ADAPTERS.get(name, set())
-    assert caught_in_adapters[name]
+    assert caught_in_adapters[name] >= SEEN_OF_ADAPTERS[name]

@@ -1,5 +1,6 @@
 """Real NeMo through launch/run.py: what it trains, over one process and two, and what a CPU lacks."""
 
+import json
 import math
 import re
 import shutil
@@ -121,6 +122,31 @@ def test_adapters_in_two_parts_train_like_the_whole(nemo_lora: Run, nemo_lora_te
     assert ours.losses[1] < ours.losses[0] - 0.01
     assert ours.gradient_norms()[0] == pytest.approx(whole.gradient_norms()[0], rel=0.05)
     assert PROOF in ours.result["notes"]
+
+
+def test_a_profiled_run_is_valid_and_says_that_it_may_not_be_compared(nemo_pipeline_parallel: Run) -> None:
+    """The recorded steps and those next to them are excluded."""
+    result = nemo_pipeline_parallel.result
+    assert result["reasons"] == []
+    (reason,) = result["not_comparable"]
+    assert reason.startswith("profiled (--profile=nsys)")
+    assert result["window"]["excluded"]["profiler"] == 5
+    for rank in (0, 1):
+        marks = {s["step"]: s["excluded_because"] for s in nemo_pipeline_parallel.steps if s["rank"] == rank}
+        assert [step for step, why in marks.items() if why == "profiler"] == [5, 6, 7, 8, 9]
+
+
+def test_only_the_named_rank_runs_under_the_profiler_and_a_cpu_records_the_whole_run(
+    nemo_pipeline_parallel: Run,
+) -> None:
+    (path,) = (nemo_pipeline_parallel.folder / "attempt-1/perf").glob("*.nsys-rep")
+    assert path.name == "llama3-tiny-fp32_2g_local_0_1.nsys-rep"
+    report = json.loads(path.read_text())
+    assert report["exit_code"] == 0
+    assert "worker.py" in " ".join(report["program"])
+    assert "--capture-range" not in report["options"]
+    told = [note for note in nemo_pipeline_parallel.result["notes"] if "nsys" in note]
+    assert told == ["profile: a CPU makes no CUDA calls; nsys recorded the whole run"]
 
 
 VIRTUAL = (

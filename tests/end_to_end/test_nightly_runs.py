@@ -1,4 +1,4 @@
-"""The suite `smoke` as a user runs it: a night of real MaxText and NeMo, and one of MaxText that is slowed.
+"""The suite `smoke` with its cell of MaxText: a first night, and one that is slowed.
 
 The nights before the first are copies of it, on earlier days, and differ more than a busy machine's nights do. So the
 gate calls a night slow from 3.3 times the baseline on, and the slowed one takes 11 times as long: both are judged
@@ -26,7 +26,7 @@ from tests.launch.campaigns.nights.earlier_nights import copy_to_earlier_days
 EARLIER = tuple(math.exp(eighths / 8) for eighths in range(-4, 5))
 EARLIER_MEANS = (*EARLIER[4:], *EARLIER[:4])
 LIMIT_SECONDS = 1200
-CELLS = ("jax-llama2_tiny", "nemo-llama3_tiny")
+CELL = "jax-llama2_tiny"
 SLOWDOWN = 10.0
 NOISE = 5  # times as slow as another: no night of one machine is
 RERUNS = 3  # those that confirm one cell
@@ -41,12 +41,10 @@ class Nights:
         self.output_dir = place / "results"
         self._configs = shutil.copytree(DEFAULT_ROOT, place / "configs")
         self._suite = self._configs / "suites/smoke.yml"
-        assert self._suite.read_text().count("steps: 40") == len(CELLS)
-        self._suite.write_text(self._suite.read_text().replace("steps: 40", f"steps: {STEPS}"))
-
-    def without_nemo(self) -> None:
         start, _, rest = self._suite.read_text().partition("  - backend: nemo\n")
-        self._suite.write_text(start + rest[rest.index("site: local") :])
+        of_maxtext = start + rest[rest.index("site: local") :]
+        assert of_maxtext.count("steps: 40") == 1
+        self._suite.write_text(of_maxtext.replace("steps: 40", f"steps: {STEPS}"))
 
     def night(self, *words: str) -> "subprocess.CompletedProcess[str]":
         script = str(REPOSITORY / "launch/nightly.py")
@@ -65,9 +63,10 @@ class Nights:
     def reports(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in sorted(self.output_dir.glob("nights/smoke/2*.json"))]
 
-    def judged(self, cell: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def judged(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The newest night's cell, and what it says of the seconds per step."""
-        (found,) = (one for one in self.reports()[-1]["cells"] if one["cell"] == cell)
+        (found,) = self.reports()[-1]["cells"]
+        assert found["cell"] == CELL
         assert found["status"] == "valid", found["reasons"]
         return found, found["judgements"][0]
 
@@ -78,7 +77,6 @@ class Nights:
 @pytest.fixture(scope="module")
 def nights(
     jax_python: Path,  # noqa: ARG001 - the environment is there
-    nemo_python: Path,  # noqa: ARG001
     starter: Starter,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Nights:
@@ -91,15 +89,14 @@ def nights(
 def test_a_first_night_is_not_tested_and_no_failure(nights: Nights) -> None:
     report = nights.reports()[0]
     assert report["verdict"] == "not tested"
-    assert [cell["judgements"][0]["nights_needed"] for cell in report["cells"]] == [10] * len(CELLS)
+    assert [cell["judgements"][0]["nights_needed"] for cell in report["cells"]] == [10]
 
 
-@pytest.mark.slow(seconds=70)
+@pytest.mark.slow(seconds=60)
 def test_a_slowed_night_is_a_regression(nights: Nights) -> None:
     copy_to_earlier_days(nights.output_dir, "smoke", [*zip(EARLIER, EARLIER_MEANS, strict=True)])
-    nights.without_nemo()
     slowed = nights.night_that_ends(3, f"--inject_slowdown={SLOWDOWN}", f"--max_reruns={RERUNS}")
-    cell, found = nights.judged(CELLS[0])
+    cell, found = nights.judged()
     assert (found["verdict"], found["suspicion"]) == ("worse", "confirmed")
     assert (1 + SLOWDOWN) / NOISE < 1 + found["effect_percent"] / 100 < (1 + SLOWDOWN) * NOISE, slowed.stdout
     assert found["low_percent"] < found["effect_percent"] < found["high_percent"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.runs import JAX, TINY, Run, Start, finish, script, verify
 
-pytestmark = pytest.mark.slow(seconds=35)
+pytestmark = pytest.mark.slow(seconds=6)
 
 PAIRS = 1  # of several every other one runs backwards: tests/benchmarks/sweeps
 WAYS = ["off", "auto"]

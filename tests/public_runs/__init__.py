@@ -1,6 +1,13 @@
 """Step times of public MLPerf Training v5.1 result logs, one run of each system and benchmark: real noise to test on.
 
-make.py says how mlperf_v51_steps.csv.gz was made.
+mlperf_v51_steps.csv.gz has, of each submitter, system and benchmark of github.com/mlcommons/training_results_v5.1,
+the first run with 60 values or more, and its first 1,000. A value is a step's own time (`train_step_time`, nine
+digits) if each step's is logged. Otherwise it is the mean of the steps between two step lines by their clock of
+milliseconds, and never across an evaluation.
+
+mlperf_v51_runs.csv has one row for each set of five runs or more of the language and image generation results. A
+run's seconds/step is the median of the times in its log (`median_of`; how many: `times`): of steps as they were
+printed, of steps by the log's clock, or of the throughputs of its blocks without the first.
 """
 
 import csv
