@@ -12,6 +12,7 @@ import pytest
 from benchmarks.configs import Configs, parse_yaml
 from benchmarks.mlperf.definitions import read_definition
 from benchmarks.model.flops import embedding_parameters, parameter_count
+from benchmarks.model.published_rows import read_references
 from benchmarks.request.resolve import default_gpus, scales
 from benchmarks.values import SUBMISSION_ENGINE, Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
 from jax_backend import BACKEND as JAX
@@ -26,6 +27,7 @@ TYPE_WORDS = {"bool": bool, "int": int, "float": (int, float), "str": str, "list
 MODELS = [CONFIGS.model(name) for name in CONFIGS.names("models")]
 COUNTED = [model for model in MODELS if not model.uncounted]
 HARDWARE = [CONFIGS.hardware(name) for name in CONFIGS.names("hardware")]
+RATED = [one for one in HARDWARE if one.rates]
 SITES = [CONFIGS.site(name) for name in CONFIGS.names("sites")]
 RECIPES = CONFIGS.recipes()
 JAX_RECIPES = [recipe for recipe in RECIPES if recipe.backend == "jax"]
@@ -114,6 +116,22 @@ def test_peaks_are_dense_sourced_and_above_what_is_achieved(hardware: Hardware) 
     if "fp8" in hardware.peaks:
         # A sparse figure in one of the two would make this 4 or 1.
         assert hardware.peaks["fp8"].tflops / hardware.peaks["bf16"].tflops == pytest.approx(2, rel=0.01)
+
+
+def test_the_devices_of_the_references_have_rates() -> None:
+    assert {one.name for one in RATED} >= {"h100", "h200", "b200", "b300", "gb200", "gb300", "a100"}
+    assert {row.hardware for row in read_references(CONFIGS.root)} <= {one.name for one in RATED}
+
+
+@pytest.mark.parametrize("hardware", RATED, ids=name_of)
+def test_rates_are_sourced_and_above_what_is_reached(hardware: Hardware) -> None:
+    assert hardware.rates.keys() == {"memory", "node", "network"}
+    for rate in hardware.rates.values():
+        assert len(rate.source) > 10
+        assert bool(rate.achievable_source) == (rate.achievable_gb_s is not None)
+        assert 0.7 < (rate.achievable_gb_s or rate.gb_s) / rate.gb_s <= 1
+    memory, node, network = (hardware.rates[name].gb_s for name in ("memory", "node", "network"))  # type: ignore[index]
+    assert memory > node >= network
 
 
 # --- recipes ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ TOKEN = "hf_a-token-that-must-not-be-written"
 
 JAX = "--backend=jax"
 TINY = "--model=llama2_tiny"
-SHARDED = ("--gpus=8", "--set=ici_fsdp_parallelism=4", "--set=ici_data_parallelism=2")
+SHARDED = ("--gpus=4", "--set=ici_fsdp_parallelism=2", "--set=ici_data_parallelism=2")
 
 NEMO = "--backend=nemo"
 LLAMA3 = "--model=llama3_tiny"

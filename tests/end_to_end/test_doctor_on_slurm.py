@@ -8,7 +8,7 @@ import pytest
 from tests.end_to_end.clusters import ClusterOfTests, until
 from tests.end_to_end.runs import doctor, first_cause
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=4)
 
 LONG = ("--steps=100000", "--set=nap_seconds=0.05", "--nosingleton", "--nocheck")
 THREE = ("--nodes=3", "--gpus=3", "--set=replicas=3", "--set=fault_rank=1")
@@ -20,7 +20,6 @@ THREE = ("--nodes=3", "--gpus=3", "--set=replicas=3", "--set=fault_rank=1")
         ("kill", "killed", "Killed"),
         ("port", "port_taken", "[Errno 98] Address already in use"),
         ("limit", "process_memory", "MemoryError"),
-        ("flag", "unknown_flag", "error: unrecognized arguments: --no_such_flag=1"),
         ("raise", "unknown", "RuntimeError: told to"),
     ],
 )
@@ -32,16 +31,12 @@ def test_the_rank_that_failed_first_and_why(
     assert says in found["first"]["text"]
 
 
-def test_a_run_that_went_well_and_its_logs_are_healthy(cluster: ClusterOfTests, tmp_path: Path) -> None:
+def test_a_run_that_went_well_is_healthy(cluster: ClusterOfTests, tmp_path: Path) -> None:
     run = cluster.toy(tmp_path, "--steps=12", "--nosingleton", "--nodes=2", "--gpus=2")
     assert run.code == 0, run.err
     assert "first cause" not in run.out
     found = doctor(run.folder, code=0)
     assert (found["failed"], found["ended_well"], found["entries"], found["warnings"]) == (False, True, [], [])
-    logs = [path for pattern in ("slurm-*.out", "*/*/rank-*.log") for path in run.folder.glob(pattern)]
-    assert len(logs) == 4  # the job, its check, two ranks
-    # By themselves they show nothing but that the toy prints no steps.
-    assert [entry["id"] for entry in doctor(*logs, code=3)["entries"]] == ["no_step"]
 
 
 # --- jobs that are none of Stepmark's: what Slurm itself says -----------------------------------------
@@ -92,18 +87,14 @@ def test_an_image_that_is_missing_in_the_words_of_enroot(cluster: ClusterOfTests
     assert [one["id"] for one in found] == ["image_missing", "container", "exit_code"], found
 
 
-def test_the_page_of_a_run_that_failed_shows_the_cause(cluster: ClusterOfTests, tmp_path: Path) -> None:
-    run = cluster.toy(tmp_path, *LONG, "--set=fault=port@2")
-    page = tmp_path / "page.html"
-    assert cluster.call("report.py", "html", str(page), str(run.folder)).returncode == 0
-    html = page.read_text()
-    assert "What the logs say" in html
-    assert "the port is in use" in html
-
-
-def test_a_run_that_nobody_followed_is_explained_when_it_is_listed(cluster: ClusterOfTests, tmp_path: Path) -> None:
+def test_a_run_that_nobody_followed_is_explained_when_it_is_listed_and_on_its_page(
+    cluster: ClusterOfTests, tmp_path: Path
+) -> None:
     left = cluster.toy(tmp_path, *LONG, "--set=fault=disk@2", "--nowait")
     until(lambda: not cluster.slurm("squeue", "-h", "-j", cluster.job_of(left.folder)).strip(), "the job has ended")
     listed = cluster.status(tmp_path).stdout
     assert f"{left.folder.name}: no space left, rank 0" in listed
     assert f"python launch/doctor.py {left.folder}" in listed
+    page = tmp_path / "page.html"
+    assert cluster.call("report.py", "html", str(page), str(left.folder)).returncode == 0
+    assert "no space left" in page.read_text()

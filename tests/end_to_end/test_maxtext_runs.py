@@ -14,12 +14,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("runs")]
 SLOWED = re.compile(r"--inject_slowdown=[\d.]+: (\d+) steps of ([\d.]+) s by themselves lasted ([\d.]+) s")
 
 
-def test_fsdp_times_data_over_eight_devices(sharded: Run) -> None:
+def test_fsdp_times_data_over_four_devices(sharded: Run) -> None:
     assert sharded.code == 0, sharded.err
     assert sharded.result["status"] == "valid"
-    assert sharded.result["benchmark"]["parallelism"] == {"fsdp": 4, "data": 2}
-    assert sharded.result["benchmark"]["global_batch_size"] == 16
-    assert sharded.provenance["worker"][0]["mesh"] == {"data": 2, "fsdp": 4}
+    assert sharded.result["benchmark"]["parallelism"] == {"fsdp": 2, "data": 2}
+    assert sharded.result["benchmark"]["global_batch_size"] == 8
+    assert sharded.provenance["worker"][0]["mesh"] == {"data": 2, "fsdp": 2}
     assert verify(str(sharded.folder)).returncode == 0
 
 
@@ -67,10 +67,10 @@ def programs_of(run: Run) -> list[str]:
 
 def test_equal_steps_have_equal_digests_and_others_have_others(tiny: Run, sharded: Run, two_processes: Run) -> None:
     """In folders of their own, and one of them of two processes with half of the devices each."""
-    (alone,), (over_eight,) = programs_of(tiny), programs_of(sharded)
+    (alone,), (over_four,) = programs_of(tiny), programs_of(sharded)
     assert re.fullmatch("[0-9a-f]{64}", alone)
-    assert programs_of(two_processes) == [over_eight] * 2
-    assert alone != over_eight
+    assert programs_of(two_processes) == [over_four] * 2
+    assert alone != over_four
     for run in (tiny, sharded, two_processes):
         assert not [note for note in run.result["notes"] if "digest" in note]
 

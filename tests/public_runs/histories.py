@@ -21,17 +21,10 @@ from benchmarks.verdict import Verdict
 from tests.simulation.nights import Nights, verdicts
 
 FILE = Path(__file__).with_name("mlperf_v51_runs.csv")
-FAMILIES = {  # those with 30 runs or more on one kind of GPU: submitter, and what its systems are called
+FAMILIES = {  # of those with 30 runs or more on one kind of GPU: submitter, and what its systems are called
     "AMD MI300X, MI350X": ("AMD", "^MI3"),
     "Cisco hpf": ("Cisco", "^hpf"),
-    "Dell XE9680L B200": ("Dell", "XE9680Lx8B200"),
-    "Lenovo B300": ("Lenovo", "B300"),
     "MangoBoost MI300X, MI325X": ("MangoBoost", "^MI3"),
-    "Nebius B200, B300": ("Nebius", "b[23]00"),
-    "NVIDIA theia": ("NVIDIA", "^theia"),
-    "NVIDIA tyche": ("NVIDIA", "^tyche"),
-    "Oracle B200": ("Oracle", "B200"),
-    "University of Florida B200": ("University-of-Florida", "^hpg"),
 }
 FOUND_WITHIN = 3
 

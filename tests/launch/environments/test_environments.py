@@ -34,9 +34,6 @@ def is_alive(pid: int) -> bool:
     return not (status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] == "Z")
 
 
-# --- places -----------------------------------------------------------------------------------
-
-
 def test_missing_lock_file_is_a_clear_refusal(tiny: Tiny) -> None:
     spec = tiny.spec()
     tiny.lock_file.unlink()

@@ -118,10 +118,11 @@ def test_pyenv_is_looked_at_where_it_is_and_its_newest_first(
     tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_python_but("")
-    folders = [tiny.place / "pyenv" / "versions" / version / "bin" for version in ("3.9.18", "3.12.9", "3.12.10")]
-    for folder in folders:
-        write_program(folder / "python", THIS_PYTHON)
+    asked = tiny.place / "asked"
+    for version in ("3.9.18", "3.12.9", "3.12.10"):
+        folder = tiny.place / "pyenv" / "versions" / version / "bin"
+        write_program(folder / "python", f"echo {version} >> {asked}\n{THIS_PYTHON}")
     assert uv.find_pythons([tiny.python_version]) == {}
     monkeypatch.setenv("PYENV_ROOT", str(tiny.place / "pyenv"))
-    assert uv._folders()[1:] == folders[::-1]
     assert uv.find_pythons([tiny.python_version]) == {tiny.python_version: Path(REAL)}
+    assert asked.read_text().splitlines()[0] == "3.12.10"
