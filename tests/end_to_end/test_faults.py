@@ -32,8 +32,10 @@ def rank_of(worker: int) -> int:
     return int(rank.partition(b"=")[2])
 
 
-def test_a_killed_rank_fails_the_run_and_is_named(start_nemo: Start, tmp_path: Path) -> None:
-    process = start_nemo(tmp_path, NEMO, LLAMA3, "--gpus=2", *LONG)
+def test_a_killed_rank_fails_the_run_and_is_named(
+    start_toy: Start, toy_variables: dict[str, str], tmp_path: Path
+) -> None:
+    process = start_toy(tmp_path, "--gpus=2", *LONG)
     folder = wait_for_steps(tmp_path, 20)
     workers = {rank_of(worker): worker for worker in workers_of(folder)}
     assert sorted(workers) == [0, 1]
@@ -46,7 +48,7 @@ def test_a_killed_rank_fails_the_run_and_is_named(start_nemo: Start, tmp_path: P
     assert not workers_of(folder)
     assert len(run.losses) >= 10
     assert run.result["seconds_per_step"]["median"] is None
-    assert verify(str(run.folder)).returncode == 0
+    assert verify(str(run.folder), **toy_variables).returncode == 0
 
 
 def test_ctrl_c_ends_the_workers_keeps_the_steps_and_says_so(start_nemo: Start, tmp_path: Path) -> None:
