@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 import re
 import shlex
 import shutil
@@ -17,6 +16,7 @@ from benchmarks import files
 from benchmarks.backend import Backend, CompilesAlone, SideProgram
 from benchmarks.compilation.compiled import Compiled, Job
 from benchmarks.errors import RequestError, RunError, StepmarkError
+from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Benchmark, Value
 from launch.checks.flags_check import refuse_unknown_flags
 from launch.environments import venvs
@@ -237,12 +237,9 @@ def _keep(digest: str, outcome: Outcome) -> None:
     if isinstance(outcome, StepmarkError):
         return
     path = _cache() / f"{digest}.json"
-    unfinished = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(msgspec.json.encode(outcome))
-        unfinished.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        progress.note(f"{path.parent} cannot be written ({error.strerror}): the program will be compiled again")
+        write_atomically(path, msgspec.json.encode(outcome))
+    except (OSError, RunError) as error:
+        why = error.what if isinstance(error, RunError) else error.strerror
+        progress.note(f"{path.parent} cannot be written ({why}): the program will be compiled again")

@@ -84,19 +84,10 @@ def _command(check: FlagsCheck, python: Path) -> tuple[str, ...]:
 def _ask(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], flags: tuple[str, ...]) -> Answer:
     import subprocess
 
-    from launch.machine.processes import inherited_environment
+    from launch.machine import processes
 
     try:
-        done = subprocess.run(
-            command,
-            env={**inherited_environment(), **dict(variables)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-            text=True,
-            errors="replace",
-        )
+        done = processes.ask(command, SECONDS, {**processes.inherited_environment(), **dict(variables)})
     except subprocess.TimeoutExpired:
         return Answer({}, broken=f"no answer within {SECONDS} s")
     except OSError as error:
