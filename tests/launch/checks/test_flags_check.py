@@ -96,9 +96,10 @@ def refuse(checked: Checked, *, dry_run: bool = False, **changes: Any) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_what_the_compiler_refuses_is_refused_by_name_with_its_successor() -> None:
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_what_the_compiler_refuses_is_refused_by_name_with_its_successor(dry_run: bool) -> None:
     with pytest.raises(RequestError) as refused:
-        refuse(Checked(REFUSES))
+        refuse(Checked(REFUSES), dry_run=dry_run)
     error = refused.value
     assert error.what == "environment 'jax-maxtext' refuses XLA flags of this run: xla_gpu_graph_level, xla_gpu_typo"
     assert error.where == "--set=xla_gpu_graph_level=0 --set=xla_gpu_typo=1"
@@ -183,12 +184,6 @@ def test_in_a_container_the_image_decides_and_what_the_compiler_here_does_not_kn
     assert said.count("of this machine refuses --xla_gpu_graph_level=0, --xla_gpu_typo=1; the image decides") == 1
 
 
-@pytest.mark.usefixtures("here")
-def test_a_dry_run_refuses_what_a_run_refuses() -> None:
-    with pytest.raises(RequestError, match="refuses XLA flags of this run: xla_gpu_graph_level, xla_gpu_typo"):
-        refuse(Checked(REFUSES), dry_run=True)
-
-
 def test_a_dry_run_needs_no_environment_and_no_home(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,62 +249,29 @@ def test_without_an_environment_doctor_asks_the_table_and_says_so(tmp_path: Path
     assert [KNOWN, "known"] in lines
     assert [TYPO, "not listed"] in lines
     assert ["instead:", "--xla_gpu_enable_command_buffer="] in lines
-
-
-def test_what_is_only_not_listed_is_not_refused(tmp_path: Path) -> None:
-    assert doctor("flags", KNOWN, TYPO, home=tmp_path).returncode == 0
-
-
-def test_doctor_in_json(tmp_path: Path) -> None:
+    assert doctor("flags", KNOWN, TYPO, home=tmp_path).returncode == 0  # what is only not listed
     (place,) = json.loads(doctor("flags", GONE, "--json", home=tmp_path).stdout)
-    assert (place["environment"], place["python"]) == ("jax-maxtext", None)
     (flag,) = place["flags"]
-    assert (flag["flag"], flag["table"], flag["installed"]) == (GONE, "unknown", None)
-    assert flag["successor"] == KNOWN
+    assert (place["python"], flag["table"], flag["installed"], flag["successor"]) == (None, "unknown", None, KNOWN)
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
-    ("text", "word"),
+    ("program", "code", "shown"),
     [
-        ("--xla_a=b c", "c"),
-        ("--xla_a = b", "="),
-        ("-xla_a=b", "-xla_a=b"),
-        ("--xla_a='b'", "--xla_a='b'"),
-        ("--xla-a=b", "--xla-a=b"),
-        ("--=3", "--=3"),
+        (KNOWS_ALL, 0, ["X 1 knows all"]),
+        (REFUSES, 2, ["unknown to X 1; use b", f"instead: {KNOWN}", "instead: leave it out"]),
+        ("print('X 1 is no module'); exit(1)", 2, ["from the table alone", "X 1 is no module"]),
     ],
 )
-def test_text_that_is_no_flags_is_refused(text: str, word: str) -> None:
-    with pytest.raises(RequestError) as refused:
-        flags_check.report(text)
-    assert refused.value.what == f"'{word}' is no XLA flag"
-
-
-@pytest.mark.parametrize("text", ["", " "])
-def test_no_flags_are_answered_with_an_example(text: str) -> None:
-    with pytest.raises(RequestError, match="which flags"):
-        flags_check.report(text)
-
-
-def test_a_broken_check_leaves_the_table(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
-    broken = Checked("print('X 1 could not be asked: no module'); exit(1)")
-    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": broken})
-    _, text, code = flags_check.report(f"{GONE} {TYPO}")
-    assert code == 2
-    assert "from the table alone: environment 'jax-maxtext': X 1 could not be asked" in text
-
-
-def test_the_installed_compiler_decides(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
-    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": Checked(KNOWS_ALL)})
-    _, text, code = flags_check.report(f"{GONE} {TYPO}")
-    assert code == 0
-    assert "instead" not in text
-    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": Checked(REFUSES)})
-    _, text, code = flags_check.report(f"{GONE} {TYPO}")
-    assert code == 2
-    assert "unknown to X 1; use b" in text
-    assert f"instead: {KNOWN}" in text
-    assert "instead: leave it out, or correct it" in text
+def test_the_installed_compiler_decides_and_a_broken_one_leaves_the_table(
+    program: str, code: int, shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": Checked(program)})
+    _, text, exit_code = flags_check.report(f"{GONE} {TYPO}")
+    assert exit_code == code
+    assert [words for words in shown if words not in text] == []
+    assert ("instead" in text) == bool(code)
 
 
 # --- the real compiler ------------------------------------------------------------------------------------
