@@ -1,11 +1,11 @@
 """What differs between two sides, ranked: differences planted in copies of a real run."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks.compare.explain import KINDS, causes
 from benchmarks.compare.runs import ComparedRun, read_run
@@ -20,67 +20,27 @@ def worker(document: Document) -> Document:
     return found
 
 
-def replaced(words: list[str], old: str, new: str) -> None:
-    words[:] = [new if word == old else word for word in words]
-
-
 Found = tuple[str, str, str | None, str | None]
+PLANTED = yaml.safe_load(Path(__file__).with_name("planted.yml").read_text())
 
 
-def provenance(change: Callable[[Document], object]) -> dict[str, Edit]:
-    return {"provenance": change}
+def edit_of(changes: dict[str, Any]) -> Edit:
+    """The edit of a document that puts values in the places of others, as planted.yml has them."""
 
+    def edit(document: Document) -> None:
+        for path, new in changes.items():
+            *parents, last = [int(word) if word.lstrip("-").isdigit() else word for word in path.split(".")]
+            place: Any = document
+            for word in parents:
+                place = place[word]
+            if isinstance(new, str):
+                place[last] = new.replace("{}", str(place.get(last)))
+            elif isinstance(place.get(last), list) and isinstance(new, dict):  # words of a command
+                place[last] = [new.get(word, word) for word in place[last]]
+            else:
+                place[last] = new
 
-# One difference of each kind; those of a GPU are below.
-PLANTED: list[tuple[Found, dict[str, Edit]]] = [
-    (
-        ("version", "jaxlib", "0.12.0.1", "0.13.0"),
-        provenance(lambda d: worker(d)["versions"].update(jaxlib="0.13.0")),
-    ),
-    (
-        ("XLA flag", "xla_cpu_use_onednn", None, "true"),
-        provenance(lambda d: worker(d).update(xla_flags=worker(d)["xla_flags"] + " --xla_cpu_use_onednn=true")),
-    ),
-    (
-        ("argument", "log_period", "1", "100"),
-        {"plan": lambda d: replaced(d["phases"][0]["command"], "log_period=1", "log_period=100")},
-    ),
-    (
-        ("setting", "remat_policy", "minimal", "full"),
-        {
-            "benchmark": lambda d: d["knobs"].update(remat_policy="full"),
-            "plan": lambda d: replaced(d["phases"][0]["command"], "remat_policy=minimal", "remat_policy=full"),
-        },
-    ),
-    (
-        ("image", "lock_sha256", "e4c92fe39ca2", "f" * 12),
-        provenance(lambda d: d["environment"].update(lock_sha256="f" * 64)),
-    ),
-    (
-        ("program", "sha256 of the step's program", "a" * 12, "b" * 12),
-        provenance(lambda d: worker(d).update(program="sha256:" + "b" * 64)),
-    ),
-    (("node", "hosts", "node1", "node1 node7"), provenance(lambda d: d["machine"].update(hostname="node7"))),
-    (("environment", "NCCL_ALGO", None, "Ring"), provenance(lambda d: d["shell"].update(NCCL_ALGO="Ring"))),
-    (("machine", "cpu", "AMD EPYC", "Intel Xeon"), provenance(lambda d: d["machine"].update(cpu="Intel Xeon"))),
-    (
-        ("load", "at the start, per processor", "0.2234", "1.2"),
-        provenance(lambda d: d["machine"].update(load_average=[2.4, 2.0, 1.0])),
-    ),
-    (("request", "dtype", "bf16", "fp32"), {"benchmark": lambda d: d.update(dtype="fp32")}),
-    (("layout", "mesh", "one device", "fsdp 2"), provenance(lambda d: worker(d).update(mesh={"fsdp": 2}))),
-    (
-        ("recipe", "name", "jax_tiny_pretrain", "another"),
-        {"benchmark": lambda d: d["recipe"].update(name="another")},
-    ),
-    (("Stepmark", "version", "0.12.0", "0.13.0"), provenance(lambda d: d.update(stepmark="0.13.0"))),
-    (("telemetry", "sampled", "yes", "no"), {"result": lambda d: d.update(telemetry=None)}),
-    (("launcher", "numpy", "2.4.6", "3.0"), provenance(lambda d: d["launcher"].update(numpy="3.0"))),
-    (
-        ("slowdown", "inject_slowdown", "0%", "50%"),
-        {"result": lambda d: d.update(slowed_by=0.5), "benchmark": lambda d: d.update(inject_slowdown=0.5)},
-    ),
-]
+    return edit
 
 
 def pair(place: Path, **edits: Edit) -> tuple[ComparedRun, ComparedRun]:
@@ -100,13 +60,13 @@ def named(cause: Cause) -> Found:
     return cause.kind, cause.name, cause.a, cause.b
 
 
-@pytest.mark.parametrize(("expected", "edits"), PLANTED, ids=[expected[0] for expected, _ in PLANTED])
+@pytest.mark.parametrize(("expected", "planted"), PLANTED, ids=[expected[0] for expected, _ in PLANTED])
 def test_a_planted_difference_is_found_and_ranked_first(
-    tmp_path: Path, expected: Found, edits: dict[str, Edit]
+    tmp_path: Path, expected: list[str], planted: dict[str, dict[str, Any]]
 ) -> None:
-    a, b = pair(tmp_path, **edits)
+    a, b = pair(tmp_path, **{file: edit_of(changes) for file, changes in planted.items()})
     found = causes([a], [b], SLOWER)
-    assert named(found.causes[0]) == expected
+    assert named(found.causes[0]) == tuple(expected)
     others = {cause.kind for cause in found.causes} - {expected[0]}
     assert others <= ({"argument"} if expected[1] == "dtype" else set())
 

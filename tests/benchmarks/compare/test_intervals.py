@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from scipy import stats
 
@@ -17,9 +16,6 @@ from benchmarks.compare.intervals import (
 )
 from benchmarks.verdict import Verdict
 
-NOISE = 0.003  # of run medians, as logarithms
-
-
 # --- arithmetic ---------------------------------------------------------------------------------
 
 
@@ -29,12 +25,6 @@ def test_sets_and_pairs_have_the_intervals_of_scipy() -> None:
     assert of_sets(a, b)[:3] == pytest.approx((0.02, welch.low, welch.high))
     pairs = stats.ttest_rel(b, a).confidence_interval(0.95)
     assert of_pairs(a, b)[:3] == pytest.approx((0.02, pairs.low, pairs.high))
-
-
-def test_pairs_see_through_what_slows_both_runs() -> None:
-    machine = [0.0, 0.3, -0.2, 0.1]
-    found = of_pairs(machine, [one + 0.02 for one in machine])
-    assert found[:3] == pytest.approx((0.02, 0.02, 0.02))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -58,12 +48,9 @@ def test_two_single_runs_need_the_gap_of_their_windows_to_exceed_the_noise() -> 
     assert (found.low, found.high) == pytest.approx((0.08 - 0.03 - reach, 0.14 + 0.01 + reach))
     assert of_few(a, b, (1, 1), None).low is None
     assert of_few(a._replace(low=None), b, (1, 1), noise).low is None
-
-
-def test_a_run_against_a_set_takes_the_noise_of_the_set() -> None:
     logs = [0.0, 0.01, -0.01]
     found = of_few(of_one_side(logs), Interval(0.1, 0.1, 0.1), (3, 1), noise_of([logs]))
-    reach = stats.t.ppf(0.975, 2) * 0.01 * math.sqrt(1 + 1 / 3)
+    reach = stats.t.ppf(0.975, 2) * 0.01 * math.sqrt(1 + 1 / 3)  # a run against a set takes the noise of the set
     assert (found.low, found.high) == pytest.approx((0.1 - reach, 0.1 + reach))
 
 
@@ -106,19 +93,3 @@ def test_the_verdict_follows_from_the_interval_and_the_margin(
     mirrored = Interval(-sum(ends) / 2, -ends[1], -ends[0])
     if verdict != Verdict.SAME:
         assert verdict_of(mirrored, margin, lower_is_better=False)[0] == verdict
-
-
-# --- why runs are the unit ------------------------------------------------------------------------
-
-
-def test_steps_taken_as_if_independent_are_wrong_most_of_the_time() -> None:
-    """The negative control: all steps of 3 runs a side in one t test see differences where there is none."""
-    random, naive = np.random.default_rng(12), 0
-
-    def steps_of_three_runs() -> list[float]:
-        return [one for level in random.normal(0.0, NOISE, 3) for one in random.normal(level, NOISE, 50)]
-
-    for _ in range(200):
-        a, b = steps_of_three_runs(), steps_of_three_runs()
-        naive += stats.ttest_ind(a, b, equal_var=False).pvalue < 0.05
-    assert naive / 200 > 0.5
