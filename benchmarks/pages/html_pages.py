@@ -25,7 +25,7 @@ from benchmarks.reading.shown_lines import printable
 from benchmarks.references import nearest_reference
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
 from benchmarks.secret_rules import REDACTED, Known, hidden_in_log, is_secret_name, shell_secrets
-from benchmarks.sweeps.sweep_report import SweepReport
+from benchmarks.sweeps.sweep_report import report_of_file
 from benchmarks.values import Step
 
 Read = TypeVar("Read")
@@ -36,14 +36,11 @@ OUR_PAGE = b'<meta name="generator" content="Stepmark '
 WITHIN_BYTES = 4096  # of a page's beginning
 
 
-ReadSweep = Callable[[Path], SweepReport]
-
-
-def write_html(places: list[str], output: Path, read_sweep: ReadSweep) -> int:
+def write_html(places: list[str], output: Path) -> int:
     """One file about all places; nothing is written where one of them can't be read."""
     refuse_place(output)
     keys = ["report"] if len(places) == 1 else [f"report-{number}" for number in range(1, len(places) + 1)]
-    parts = [part_of(Path(place), key, read_sweep) for place, key in zip(places, keys, strict=True)]
+    parts = [part_of(Path(place), key) for place, key in zip(places, keys, strict=True)]
     write_page(page(*parts), output)
     return EXIT_VALID
 
@@ -82,14 +79,14 @@ def _is_our_page(path: Path) -> bool:
     return not beginning or OUR_PAGE in beginning  # an empty file was made for it
 
 
-def part_of(place: Path, key: str, read_sweep: ReadSweep) -> Part:
+def part_of(place: Path, key: str) -> Part:
     """What a place holds decides what is made of it."""
     if not place.exists():
         raise _cannot_be_shown("there is no such place", place)
     if place.is_dir():
         return run_part(material_of(RunFolder(place)), key)
     if place.name.startswith("sweep-"):
-        return sweep_part(read_sweep(place), key)
+        return sweep_part(report_of_file(place), key)
     try:
         return night_part(files.read_json(place, NightReport), key)
     except ValueError as error:

@@ -1,12 +1,14 @@
-"""A sweep and its results -> how it scales, what one way of PGLE gains over another, what is left out. Pure."""
+"""A sweep and its results -> how it scales, what one way of PGLE gains over another, what is left out."""
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 import msgspec
 
 from benchmarks.request.resolve import Request
-from benchmarks.runs.campaign_record import SCHEMA_VERSION
+from benchmarks.runs.campaign_record import SCHEMA_VERSION, read_record, result_of
 from benchmarks.runs.finished_run import FinishedRun
+from benchmarks.runs.runfolder import RESULT
 from benchmarks.sweeps import gain, scaling
 from benchmarks.sweeps.gain import Gain
 from benchmarks.sweeps.scaling import CellRuns, Series
@@ -29,6 +31,29 @@ class SweepReport(Value, frozen=True):
     gains: list[Gain] = []
 
 
+def read_sweep(path: Path) -> Sweep:
+    cure = "--noresume starts a new sweep; its runs are in their folders still"
+    return read_record(path, Sweep, "sweep", cure)
+
+
+def results_of(sweep: Sweep, output_dir: Path) -> dict[str, FinishedRun | None]:
+    """Return the results of its runs as their folders have them now."""
+    return {run.run_id: result_of(output_dir / run.run_id) for run in sweep.runs}
+
+
+def may_continue(run: SweepRun, output_dir: Path) -> bool:
+    """Its folder is the first thing that is made of a run, its result the last."""
+    folder = output_dir / run.run_id
+    return folder.is_dir() and not (folder / RESULT).exists()
+
+
+def report_of_file(path: Path) -> SweepReport:
+    """Return what a sweep has measured until now, from its record and the run folders next to it."""
+    sweep = read_sweep(path)
+    going = [run.run_id for run in sweep.runs if may_continue(run, path.parent)]
+    return report_of(sweep, results_of(sweep, path.parent), going)
+
+
 def report_of(sweep: Sweep, results: Results, going: Collection[str] = ()) -> SweepReport:
     """Only valid runs make figures, one a repeat; every other run is named."""
     names = labels([cell.request for cell in sweep.cells] + [refused.request for refused in sweep.refused])
@@ -43,6 +68,10 @@ def report_of(sweep: Sweep, results: Results, going: Collection[str] = ()) -> Sw
         refused=[f"{name}: {one.reason}" for name, one in refused],
         gains=_gains(sweep, cells),
     )
+
+
+def text(report: SweepReport, path: Path) -> str:
+    return f"{table_text(report)}\nfiles: {path}"
 
 
 def table_text(report: SweepReport) -> str:

@@ -15,9 +15,8 @@ import msgspec
 from benchmarks.backend import find_backend
 from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.request.resolve import Request
-from benchmarks.runs.campaign_record import end_text, read_record, result_of, write_record
-from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.runs.runfolder import RESULT, RunFolder
+from benchmarks.runs.campaign_record import end_text, result_of, write_record
+from benchmarks.runs.runfolder import RunFolder
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
@@ -73,7 +72,7 @@ class _Launcher:
         sleep: Callable[[float], None],
     ) -> None:
         self.sweep = sweep
-        self.results = results_of(sweep, output_dir)
+        self.results = sweep_report.results_of(sweep, output_dir)
         self._benchmarks = benchmarks
         self._runner = runner
         self._output_dir = output_dir
@@ -85,7 +84,7 @@ class _Launcher:
     def run(self, wait: bool) -> int:
         try:
             self._keep(self.sweep)
-            left = [run for run in self.sweep.runs if _may_go_on(run, self._output_dir)]
+            left = [run for run in self.sweep.runs if sweep_report.may_continue(run, self._output_dir)]
             self._scheduler.follow(self._work(Slot(run.cell, run.repeat), run.run_id) for run in left)
             todo = record.still_to_do(self.sweep, self.results, self._scheduler.going)
             if self.sweep.runs:
@@ -112,7 +111,7 @@ class _Launcher:
             document(sweep_report.report_of(self.sweep, self.results, list(self._scheduler.going)))
             return EXIT_FAILED if self._scheduler.start_failed else EXIT_VALID
         report = sweep_report.report_of(self.sweep, self.results)
-        print("\n" + sweep_text(report, self._path), flush=True)
+        print("\n" + sweep_report.text(report, self._path), flush=True)
         document(report)
         code = record.exit_code(self.sweep, self.results)
         if code != EXIT_VALID:
@@ -163,34 +162,7 @@ class _Launcher:
         write_record(self._path, sweep, "sweep")
 
 
-def _may_go_on(run: SweepRun, output_dir: Path) -> bool:
-    """Its folder is the first thing that is made of a run, its result the last."""
-    folder = output_dir / run.run_id
-    return folder.is_dir() and not (folder / RESULT).exists()
-
-
-# --- the record and the results -----------------------------------------------------------------
-
-
-def read_sweep(path: Path) -> Sweep:
-    cure = "--noresume starts a new sweep; its runs are in their folders still"
-    return read_record(path, Sweep, "sweep", cure)
-
-
-def results_of(sweep: Sweep, output_dir: Path) -> dict[str, FinishedRun | None]:
-    """The results of its runs as their folders have them now."""
-    return {run.run_id: result_of(output_dir / run.run_id) for run in sweep.runs}
-
-
-def report_of_file(path: Path) -> sweep_report.SweepReport:
-    """What a sweep has measured until now, from its record and the run folders beside it."""
-    sweep = read_sweep(path)
-    going = [run.run_id for run in sweep.runs if _may_go_on(run, path.parent)]
-    return sweep_report.report_of(sweep, results_of(sweep, path.parent), going)
-
-
-def sweep_text(report: sweep_report.SweepReport, path: Path) -> str:
-    return f"{sweep_report.table_text(report)}\nfiles: {path}"
+# --- texts, and the record of an earlier launcher -----------------------------------------------------------------
 
 
 def plan_text(checked: record.Checked, repeats: int, runner: Runner) -> str:
@@ -207,8 +179,8 @@ def _found(output_dir: Path, new: Sweep) -> Sweep | None:
     if not paths:
         return None
     path = paths[-1]
-    sweep = read_sweep(path)
-    if sweep.shown and not record.still_to_do(sweep, results_of(sweep, output_dir), ()):
+    sweep = sweep_report.read_sweep(path)
+    if sweep.shown and not record.still_to_do(sweep, sweep_report.results_of(sweep, output_dir), ()):
         return None
     if [cell.digest for cell in sweep.cells] != [cell.digest for cell in new.cells]:
         say(f"{path}: not resumed, the configs have changed since, so these flags mean other benchmarks now")

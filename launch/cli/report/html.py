@@ -14,7 +14,6 @@ from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.finished_run import RUNNING
 from benchmarks.text import bytes_text
-from launch.campaigns import sweeping
 from launch.cli.report import choice
 from launch.terminal.documents import Page
 from launch.terminal.output import answer
@@ -27,7 +26,7 @@ def main(argv: list[str]) -> int:
     target, named = choice.file_and_runs(argv[1:], "html")
     folder = choice.folder_of(OUTPUT_DIR.value)
     places = [str(place_of(name, folder)) for name in named] or _with_result(folder)
-    code = write_html(places, target, sweeping.report_of_file)
+    code = write_html(places, target)
     size = target.stat().st_size
     answer(Page(file=str(target), bytes=size), f"{target}: {bytes_text(size)}, needs no network")
     return code

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.errors import EXIT_VALID, RequestError
-from launch.campaigns import sweeping
+from benchmarks.sweeps import sweep_report
 from launch.terminal.output import answer
 
 WHICH_SWEEPS = "python launch/report.py scaling FILE, one of results/sweep-*.json (in the --output_dir of the sweep)"
@@ -17,11 +17,11 @@ WHICH_SWEEPS = "python launch/report.py scaling FILE, one of results/sweep-*.jso
 def main(argv: list[str]) -> int:
     path = _newest(argv[1:])
     try:
-        found = sweeping.report_of_file(path)
+        found = sweep_report.report_of_file(path)
     except RequestError as error:
         # What the sweep's own launcher would do next is no help to one who only looks.
         raise RequestError(error.what, where=error.where, why=error.why, next_command=WHICH_SWEEPS) from None
-    answer(found, lambda: sweeping.sweep_text(found, path))
+    answer(found, lambda: sweep_report.text(found, path))
     return EXIT_VALID
 
 

@@ -15,7 +15,6 @@ from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import PROVENANCE, RESULT, STEPS, RunFolder
 from benchmarks.values import json_text
 from jax_backend import BACKEND
-from launch.campaigns.sweeping import report_of_file
 from tests.benchmarks.conftest import (  # noqa: F401 - fixtures
     add_attempt,
     benchmark_value,
@@ -34,7 +33,7 @@ TOKEN = "hf_" + "a" * 34
 
 def written(tmp_path: Path, *places: Path) -> str:
     output = tmp_path / "pages" / "page.html"
-    assert write_html([str(place) for place in places], output, report_of_file) == 0
+    assert write_html([str(place) for place in places], output) == 0
     return output.read_text()
 
 
@@ -144,7 +143,7 @@ def test_what_is_no_report_is_refused_and_nothing_is_written(
 ) -> None:
     make(tmp_path / "place")
     with pytest.raises(RequestError, match=said):
-        write_html([str(tmp_path / "place")], tmp_path / "page.html", report_of_file)
+        write_html([str(tmp_path / "place")], tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
 
@@ -154,7 +153,7 @@ def test_a_folder_of_runs_is_answered_with_the_flag_that_takes_it(
 ) -> None:
     runs = whole_run.path.parent
     with pytest.raises(RequestError, match="no run's folder") as refused:
-        write_html([str(runs)], tmp_path / "page.html", report_of_file)
+        write_html([str(runs)], tmp_path / "page.html")
     assert refused.value.next_command == f"python launch/report.py html FILE --output_dir={runs} --newest=20"
 
 
@@ -163,10 +162,10 @@ def test_a_folder_as_output_and_a_run_without_result_are_refused(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(RequestError, match="a page is a file"):
-        write_html([str(whole_run.path)], tmp_path, report_of_file)
+        write_html([str(whole_run.path)], tmp_path)
     (whole_run.path / RESULT).unlink()
     with pytest.raises(RequestError, match=r"result\.json is missing") as refused:
-        write_html([str(whole_run.path)], tmp_path / "page.html", report_of_file)
+        write_html([str(whole_run.path)], tmp_path / "page.html")
     assert "status.py" in refused.value.next_command
 
 
@@ -174,15 +173,15 @@ def test_nothing_but_a_page_is_replaced(whole_run: RunFolder, tmp_path: Path) ->
     steps = (whole_run.path / STEPS).read_bytes()
     for within in (whole_run.path / STEPS, whole_run.path / "attempt-1" / "page.html"):
         with pytest.raises(RequestError, match="within a run's folder"):
-            write_html([str(whole_run.path)], within, report_of_file)
+            write_html([str(whole_run.path)], within)
     assert (whole_run.path / STEPS).read_bytes() == steps
     (tmp_path / "notes.html").write_text("<html>my own")
     with pytest.raises(RequestError, match="no page of Stepmark's"):
-        write_html([str(whole_run.path)], tmp_path / "notes.html", report_of_file)
+        write_html([str(whole_run.path)], tmp_path / "notes.html")
     assert (tmp_path / "notes.html").read_text() == "<html>my own"
     (tmp_path / "empty.html").touch()
     for _ in range(2):
-        assert write_html([str(whole_run.path)], tmp_path / "empty.html", report_of_file) == 0
+        assert write_html([str(whole_run.path)], tmp_path / "empty.html") == 0
 
 
 @pytest.mark.parametrize("before", ["", "a line\n"])

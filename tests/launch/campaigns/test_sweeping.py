@@ -21,6 +21,7 @@ from benchmarks.request.resolve import Request, requests_of, resolve
 from benchmarks.runs import campaign_record
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
 from benchmarks.sweeps import sweep as record
+from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Sweep
 from benchmarks.values import Benchmark, json_text, name_words
 from jax_backend import BACKEND
@@ -136,7 +137,7 @@ def run(
 
 
 def sweeps(queue: Queue) -> list[Sweep]:
-    return [sweeping.read_sweep(path) for path in sorted(queue.output_dir.glob("sweep-*.json"))]
+    return [sweep_report.read_sweep(path) for path in sorted(queue.output_dir.glob("sweep-*.json"))]
 
 
 def only_sweep(queue: Queue) -> Sweep:
@@ -171,7 +172,7 @@ def test_an_ab_runs_in_turn_and_ends_with_the_gain_and_its_verdict(
     assert "-10.00%" in row
     assert row.endswith("better")
     path = next(queue.output_dir.glob("sweep-*.json"))
-    assert sweeping.sweep_text(sweeping.report_of_file(path), path) in shown.out
+    assert sweep_report.text(sweep_report.report_of_file(path), path) in shown.out
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def test_changed_configs_are_said_and_not_mixed(queue: Queue, capsys: pytest.Cap
     queue.endings = {0: "failed"}
     run(queue)
     path = next(queue.output_dir.glob("sweep-*.json"))
-    old = sweeping.read_sweep(path)
+    old = sweep_report.read_sweep(path)
     changed = [msgspec.structs.replace(old.cells[0], digest="other"), *old.cells[1:]]
     path.write_text(json_text(msgspec.structs.replace(old, cells=changed)))
     assert run(queue) == 0
@@ -299,7 +300,7 @@ def test_nowait_fills_the_queue_and_leaves(queue: Queue, capsys: pytest.CaptureF
     assert "2 runs in the queue, 2 wait for a place" in shown.err
     assert shown.out == ""
     going = {run.run_id for run in only_sweep(queue).runs}
-    report = sweeping.report_of_file(next(queue.output_dir.glob("sweep-*.json")))
+    report = sweep_report.report_of_file(next(queue.output_dir.glob("sweep-*.json")))
     assert all(point.left_out[0].endswith("goes on") for point in report.series[0].points)
     assert run(queue) == 0
     assert len(queue.started) == 4  # those in the queue were followed, not started twice
@@ -504,7 +505,7 @@ def test_a_sweep_on_a_cluster_goes_on_after_its_launcher_was_killed(cluster: Clu
     first.kill()
     first.communicate()
     (path,) = folder.glob("sweep-*.json")
-    before = [run.run_id for run in sweeping.read_sweep(path).runs]
+    before = [run.run_id for run in sweep_report.read_sweep(path).runs]
     cluster.slurm("scancel", cluster.job_of(folder / before[2]))
     second = cluster.begin(folder, *flags)
     out, err = second.communicate(timeout=300)
@@ -513,7 +514,7 @@ def test_a_sweep_on_a_cluster_goes_on_after_its_launcher_was_killed(cluster: Clu
     assert out.count("2 of 2") == 3
     assert "strong scaling" not in out  # the devices stay too
     assert f"{before[2]} failed: CANCELLED" in out
-    after = [run.run_id for run in sweeping.read_sweep(path).runs]
+    after = [run.run_id for run in sweep_report.read_sweep(path).runs]
     assert after[:3] == before[:3]
     assert len(after) == 7
     jobs = {int(cluster.job_of(folder / run_id)) for run_id in after}
