@@ -192,35 +192,32 @@ def test_a_run_that_is_aborted_is_invalid(site: Site, tmp_path: Path) -> None:
     assert reason == "rank 0: it ended as 'aborted': no evaluation reached 0.925, the best of 1 was 0.9457"
 
 
-def test_a_container_without_the_program_fails_before_it_trains(site: Site, tmp_path: Path) -> None:
-    away = site.program.with_name("away.sh")
-    site.program.rename(away)
+@pytest.mark.usefixtures("reached")
+@pytest.mark.parametrize(
+    ("absent", "reason", "phases"),
+    [
+        ("program", "trained nothing: the check on node1 found: mounts: ", {"check", "nccl", "telemetry"}),
+        ("torch", "PyTorch cannot be imported; ModuleNotFoundError: No module named 'torch'; next: ", {"check"}),
+    ],
+)
+def test_an_image_that_lacks_something_fails_before_it_trains_and_leaves_no_container(
+    site: Site, tmp_path: Path, absent: str, reason: str, phases: set[str]
+) -> None:
+    path: Path = getattr(site, absent)
+    away = path.with_name(f"away{path.suffix}")
+    path.rename(away)
     try:
         run = site.run(tmp_path / "results", *OPEN)
     finally:
-        away.rename(site.program)
+        away.rename(path)
     assert run.code == 1, run.out + run.err
     assert run.result["status"] == "failed"
-    (reason,) = run.result["reasons"]
-    assert "trained nothing: the check on node1 found: mounts: " in reason
-    assert "run_and_time.sh: No such file or directory" in reason
-    assert reason == run.result["attempts"][0]["text"]
-    assert not (run.folder / "attempt-1/train").exists()
-
-
-def test_an_image_without_the_framework_ends_in_the_check_and_leaves_no_container(site: Site, tmp_path: Path) -> None:
-    away = site.torch.with_name("away.py")
-    site.torch.rename(away)
-    try:
-        run = site.run(tmp_path / "results", *OPEN)
-    finally:
-        away.rename(site.torch)
-    assert run.code == 1, run.out + run.err
-    (reason,) = run.result["reasons"]
-    assert "PyTorch cannot be imported; ModuleNotFoundError: No module named 'torch'; next: " in reason
-    assert "No module named 'torch'" in run.out + run.err
-    assert {path.name for path in (run.folder / "attempt-1").iterdir() if path.is_dir()} == {"check"}
-    assert [path.name for path in site.containers] == ["pyxis_mine"]
+    (said,) = run.result["reasons"]
+    assert reason in said
+    assert ("run_and_time.sh: No such file or directory" in said) == (absent == "program")
+    assert said == run.result["attempts"][0]["text"]
+    assert {folder.name for folder in (run.folder / "attempt-1").iterdir() if folder.is_dir()} <= phases
+    assert [container.name for container in site.containers] == ["pyxis_mine"]
 
 
 def test_maxtexts_own_check_says_that_an_image_lacks_it(site: Site, tmp_path: Path) -> None:

@@ -62,6 +62,13 @@ def assert_agrees(cluster: ClusterOfTests, run: Run) -> None:
     assert agreed.returncode == 0, agreed.stdout
 
 
+def followed(cluster: ClusterOfTests, output_dir: Path, folder: Path, code: int = 0) -> Run:
+    """A run that no launcher follows any more, followed to its end by status.py."""
+    done = cluster.status(output_dir, "--follow", folder.name)
+    assert done.returncode == code, done.stderr
+    return Run(code, done.stdout, done.stderr, output_dir)
+
+
 def test_a_rank_that_segfaults_is_named(cluster: ClusterOfTests, tmp_path: Path) -> None:
     flags = ("--nodes=3", "--gpus=3", "--set=replicas=3", "--set=fault=segfault@5", "--set=fault_rank=1")
     run = cluster.toy(tmp_path, *LONG, *flags)
@@ -114,9 +121,7 @@ def test_a_run_that_still_trains_is_not_judged_and_can_be_cancelled(cluster: Clu
     assert again.returncode == 2
     assert "has not ended" in again.stderr
     assert cluster.status(tmp_path, "--cancel", left.folder.name).returncode == 0
-    followed = cluster.status(tmp_path, "--follow", left.folder.name)
-    assert followed.returncode == 1, followed.stderr
-    assert_failed_with_every_step(cluster, Run(1, followed.stdout, followed.stderr, tmp_path), "cancelled")
+    assert_failed_with_every_step(cluster, followed(cluster, tmp_path, left.folder, code=1), "cancelled")
 
 
 def test_a_job_submitted_by_hand_once_more_is_another_attempt(cluster: ClusterOfTests, tmp_path: Path) -> None:
@@ -124,9 +129,7 @@ def test_a_job_submitted_by_hand_once_more_is_another_attempt(cluster: ClusterOf
     assert first.code == 0, first.err
     again = cluster.slurm("sbatch", "--parsable", str(first.folder / "job.sbatch")).strip()
     until((first.folder / "attempt-2").exists, "the second attempt has begun")
-    followed = cluster.status(tmp_path, "--follow", first.folder.name)
-    assert followed.returncode == 0, followed.stderr
-    run = Run(0, followed.stdout, followed.stderr, tmp_path)
+    run = followed(cluster, tmp_path, first.folder)
     assert [attempt["outcome"] for attempt in run.result["attempts"]] == ["completed", "completed"]
     assert again in run.result["attempts"][1]["text"]
     assert kept_steps(run, 1) == kept_steps(run, 2) == list(range(12))
@@ -170,9 +173,7 @@ def test_a_launcher_that_is_killed_loses_nothing(cluster: ClusterOfTests, tmp_pa
     folder = wait_for_steps(tmp_path, 5)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    followed = cluster.status(tmp_path, "--follow", folder.name)
-    assert followed.returncode == 0, followed.stderr
-    run = Run(0, followed.stdout, followed.stderr, tmp_path)
+    run = followed(cluster, tmp_path, folder)
     assert run.result["status"] == "valid"
     assert kept_steps(run) == list(range(100))
     again = cluster.status(tmp_path, "--collect", folder.name)
@@ -186,8 +187,7 @@ def test_a_launcher_killed_before_it_wrote_the_jobs_number_finds_it(cluster: Clu
     record = left.folder / "job.json"
     submitted: dict[str, Any] = json.loads(record.read_text())
     record.write_text(json.dumps({**submitted, "job_id": None}))
-    followed = cluster.status(tmp_path, "--follow", left.folder.name)
-    assert followed.returncode == 0, followed.stderr
+    followed(cluster, tmp_path, left.folder)
     assert cluster.job_of(left.folder) == submitted["job_id"]
 
 
@@ -198,7 +198,7 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(cluster: ClusterOfTests, tm
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "status.py --follow" in err
-    assert cluster.status(tmp_path, "--follow", folder.name).returncode == 0
+    followed(cluster, tmp_path, folder)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small file system is mounted, which takes root")
@@ -270,8 +270,7 @@ def test_a_dead_node_and_a_second_attempt_on_the_others(cluster: ClusterOfTests,
 
 
 def test_the_time_limit(cluster: ClusterOfTests, over_time: Run) -> None:
-    followed = cluster.status(over_time.output_dir, "--follow", over_time.folder.name)
-    run = Run(followed.returncode, followed.stdout, followed.stderr, over_time.output_dir)
+    run = followed(cluster, over_time.output_dir, over_time.folder, code=1)
     assert_failed_with_every_step(cluster, run, "timeout")
     assert "time limit" in reasons_of(run)
     assert first_cause(run)["id"] == "time_limit"

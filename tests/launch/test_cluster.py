@@ -22,6 +22,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, UnknownName
 from launch.private_cluster import configuration, daemons, lifecycle, machine, processes
 from launch.private_cluster.cluster import Cluster, Ports, folder_of, recall, site_file
+from tests.end_to_end.clusters import until
 from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -261,13 +262,6 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClust
         yield cluster
 
 
-def await_true(condition: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.2)
-
-
 @pytest.mark.slow
 def test_jobs_run_on_nodes_of_their_own(two_nodes: RunningCluster) -> None:
     done = two_nodes.slurm("srun", "-N2", "sh", "-c", "echo $SLURMD_NODENAME $(hostname)")
@@ -334,7 +328,7 @@ def test_nothing_of_it_listens_on_the_network(two_nodes: RunningCluster) -> None
     if not cluster.listens_on_loopback:
         pytest.skip("this user cannot make namespaces")
     job = two_nodes.slurm("sbatch", "--parsable", "--output=/dev/null", "-N2", "--wrap=srun -N2 sleep 60").stdout
-    await_true(lambda: tasks_of(two_nodes, cluster.node_names[1]) > 0, seconds=15)
+    until(lambda: tasks_of(two_nodes, cluster.node_names[1]) > 0, "a task runs", 15)
     listening = {(process.program, address) for process, address in listeners(cluster)}
     two_nodes.slurm("scancel", job.strip())
     programs = ("slurmctld", "slurmd", "slurmdbd", "srun")
@@ -362,7 +356,7 @@ def listeners(cluster: Cluster) -> Iterator[tuple[processes.Process, str]]:
 def test_a_node_dies_with_its_tasks_and_comes_back(two_nodes: RunningCluster) -> None:
     last = two_nodes.cluster.node_names[1]
     two_nodes.slurm("sbatch", "--output=/dev/null", f"--nodelist={last}", "--wrap=sleep 600")
-    await_true(lambda: tasks_of(two_nodes, last) > 1, seconds=15)  # the step daemon comes before its task
+    until(lambda: tasks_of(two_nodes, last) > 1, "a task runs", 15)  # the step daemon comes before its task
     assert lifecycle.kill_node("dev", last) >= 3  # slurmd, the step daemon, a task or more
     found = lifecycle.status("dev")
     assert found is not None
@@ -383,7 +377,7 @@ def test_down_leaves_no_process_and_no_site_whatever_was_left(tmp_path: Path) ->
     with private_cluster(tmp_path, nodes=2, accounting=False) as running:
         cluster = running.cluster
         running.slurm("sbatch", "--output=/dev/null", "-N2", "--wrap=srun -N2 sleep 600")
-        await_true(lambda: tasks_of(running, cluster.node_names[1]) > 0, seconds=15)
+        until(lambda: tasks_of(running, cluster.node_names[1]) > 0, "a task runs", 15)
         # A crash: no controller, a node's slurmd gone but its tasks not, and the record lost too.
         for process in daemons.running(cluster):
             if process.owner in ("slurmctld", cluster.node_names[0]) and process.kind == "daemon":
@@ -409,7 +403,7 @@ def test_after_a_crash_up_starts_anew(tmp_path: Path) -> None:
     with private_cluster(tmp_path, nodes=1, accounting=False) as running:
         for process in daemons.running(running.cluster):
             processes.send(process, signal.SIGKILL)
-        await_true(lambda: daemons.running(running.cluster) == [], seconds=10)
+        until(lambda: daemons.running(running.cluster) == [], "they are gone", 10)
         assert list(running.cluster.files.pids.iterdir()) != []  # stale
         anew = script("up", "--nodes=2", "--noaccounting", **running.environment)
         assert (anew.returncode, "is up: 2 nodes" in anew.stdout) == (0, True), anew.stderr

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +23,7 @@ from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, QueueState
 from launch.slurm.waiting import Limits
 from tests import forked
-from tests.end_to_end.clusters import ClusterOfTests
+from tests.end_to_end.clusters import ClusterOfTests, until
 from tests.launch.private_cluster_fixture import RunningCluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -253,7 +252,7 @@ def test_four_good_nodes(cluster: RunningCluster, tmp_path: Path) -> None:
         assert by_check[check]["ok"] == 4, check
     for check in ("GPUs", "NVLink", "GPU throttling", "container runtime"):
         assert by_check[check]["not_checked"] == 4, check
-    until(lambda: cluster.slurm("squeue", "-h").stdout == "")  # nothing is left behind
+    until_idle(cluster)  # nothing is left behind
 
 
 @pytest.mark.slow
@@ -264,7 +263,7 @@ def test_a_node_that_is_down_fails_and_its_list_works_with_exclude(cluster: Runn
         done = on(cluster, tmp_path)
     finally:
         cluster.slurm("scontrol", "update", f"NodeName={down}", "State=RESUME")
-        until(lambda: cluster.slurm("sinfo", "-h", "-n", down, "-o", "%T").stdout.strip() == "idle")
+        until(lambda: cluster.slurm("sinfo", "-h", "-n", down, "-o", "%T").stdout.strip() == "idle", "it is back")
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"answers: {down}: Slurm says it is" in done.stdout
     assert "so it was not asked: bad fan" in done.stdout
@@ -337,26 +336,20 @@ def test_nodes_with_gpus_and_nccl(cluster: RunningCluster, tmp_path: Path, expec
 
 
 @pytest.mark.slow
-def test_a_job_that_somebody_cancels_is_a_preflight_that_failed(cluster: RunningCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("by", "code", "words"), [("scancel", 1, "CANCELLED"), ("Ctrl-C", 130, "")])
+def test_a_preflight_that_somebody_ends(
+    cluster: RunningCluster, tmp_path: Path, by: str, code: int, words: str
+) -> None:
     path = path_with(tmp_path, bash='[ -z "$SLURM_PROCID" ] || sleep 600\nexec /bin/bash "$@"')
     process = begin(cluster, tmp_path, path)
-    cluster.slurm("scancel", running_job(cluster))
+    job_id = running_job(cluster)
+    if by == "scancel":
+        cluster.slurm("scancel", job_id)
+    else:
+        process.send_signal(signal.SIGINT)  # takes the job along
     _, err = process.communicate(timeout=SECONDS)
-    assert process.returncode == 1, err
-    assert "CANCELLED" in err
-    assert "Traceback" not in err
-
-
-@pytest.mark.slow
-def test_ctrl_c_takes_the_job_along(cluster: RunningCluster, tmp_path: Path) -> None:
-    path = path_with(tmp_path, bash='[ -z "$SLURM_PROCID" ] || sleep 600\nexec /bin/bash "$@"')
-    process = begin(cluster, tmp_path, path)
-    running_job(cluster)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=SECONDS)
-    assert process.returncode == 130
-    assert "Traceback" not in err
-    until(lambda: cluster.slurm("squeue", "-h").stdout == "")
+    assert (process.returncode, words in err, "Traceback" in err) == (code, True, False), err
+    until_idle(cluster)
 
 
 def begin(cluster: RunningCluster, folder: Path, path: str) -> "subprocess.Popen[str]":
@@ -379,12 +372,9 @@ def running_job(cluster: RunningCluster) -> str:
         found.extend(step.partition(".")[0] for step in steps if step.endswith(".0"))
         return bool(found)
 
-    until(look)
+    until(look, "the nodes are asked")
     return found[0]
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {SECONDS} s"
-        time.sleep(0.1)
+def until_idle(cluster: RunningCluster) -> None:
+    until(lambda: cluster.slurm("squeue", "-h").stdout == "", "the queue is empty")

@@ -27,32 +27,7 @@ from launch.terminal import documents
 from tests import forked
 from tests.end_to_end.clusters import ClusterOfTests
 
-# Slurm 22.05.8, less the fields that nobody reads.
-SINFO = "node1|small|idle|GRES\nnode1|batch|idle|GRES\nnode2|batch|idle|GRES\n"
-PARTITIONS = """\
-PartitionName=batch AllowAccounts=ALL Default=YES MaxTime=02:00:00 State=UP TotalNodes=2
-PartitionName=small AllowAccounts=ALLOWED Default=NO MaxTime=02:00:00 State=UP TotalNodes=1
-"""
-CONFIG = """\
-Configuration data as of 2026-11-24T03:06:18
-AccountingStorageEnforce = ENFORCED
-ClusterName             = dev
-SLURM_VERSION           = 22.05.8
-TopologyPlugin          = topology/none
-"""
-MPI = "MPI plugin types are...\\n\\tpmix\\n\\tnone\\n\\tpmi2\\nspecific pmix plugin versions available: pmix_v4"
-NO_PMIX = "srun: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library"
-SRUN = f"""\
-case "$*" in
-    --mpi=list) printf '{MPI}\\n' ;;
-    --help) echo '{{help}}' ;;
-    *--test-only*) echo '{NO_PMIX}' >&2; exit 1 ;;
-    *) echo "$*" >> {{record}}
-       until [ "$1" = sh ]; do shift; done
-       SLURMD_NODENAME=node1 PATH={{node}}:$PATH exec "$@" ;;
-esac
-"""
-DISABLED = "echo 'You are not running a supported accounting_storage plugin' >&2; exit 1"
+PLAYED = Path(__file__).with_name("played")
 
 
 class PlayedSlurm:
@@ -62,33 +37,14 @@ class PlayedSlurm:
         self.folder, self.record = folder, folder / "srun.txt"
         self.play()
 
-    def play(
-        self,
-        gres: str = "(null)",
-        accounts: str = "",
-        allowed: str = "ALL",
-        enforced: str = "none",
-        pyxis: bool = False,
-        gpus: str = "",
-    ) -> None:
-        (self.folder / "node").mkdir(exist_ok=True)
-        (self.folder / "bin").mkdir(exist_ok=True)
-        rows = SINFO.replace("GRES", gres).replace("|", parsing.SEPARATOR)
-        self._program("bin/sinfo", f"cat <<'E'\n{rows}E")
-        partitions, config = PARTITIONS.replace("ALLOWED", allowed), CONFIG.replace("ENFORCED", enforced)
-        self._program(
-            "bin/scontrol", f"case $2 in config) cat <<'E'\n{config}E\n;; *) cat <<'E'\n{partitions}E\n;; esac"
-        )
-        named = f"case $4 in associations) printf '{accounts}' ;; *) echo ops ;; esac"
-        self._program("bin/sacctmgr", named if accounts else DISABLED)
-        words = "--container-image=PATH" if pyxis else "--nodes=N"
-        self._program("bin/srun", SRUN.format(help=words, record=self.record, node=self.folder / "node"))
-        self._program("node/nvidia-smi", f"printf '{gpus}'" if gpus else "echo 'no devices' >&2; exit 6")
-
-    def _program(self, name: str, text: str) -> None:
-        path = self.folder / name
-        path.write_text(f"#!/bin/bash\n{text}\n")
-        path.chmod(0o755)
+    def play(self, pyxis: bool = False, **words: str) -> None:
+        usual = {"gres": "(null)", "accounts": "", "allowed": "ALL", "enforced": "none", "gpus": ""}
+        usual |= {"help": "--container-image=PATH" if pyxis else "--nodes=N", "folder": str(self.folder)}
+        for source in PLAYED.glob("*/*"):
+            path = self.folder / source.relative_to(PLAYED)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(re.sub("@([a-z]+)@", lambda found: {**usual, **words}[found[1]], source.read_text()))
+            path.chmod(0o755)
 
 
 @pytest.fixture
@@ -105,7 +61,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedSlurm:
 
 def test_a_dry_run_in_json_has_the_source_of_each_line(slurm: PlayedSlurm, tmp_path: Path) -> None:
     for name in ("sbatch", "squeue"):
-        slurm._program(f"bin/{name}", "exit 1")
+        (slurm.folder / "bin" / name).touch(0o755)
     words = ("--new_site=big", "--partition=batch", "--hardware=h100", "--dry_run", "--json")
     done = forked.run(REPOSITORY / "launch/setup.py", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -143,7 +99,7 @@ def test_a_cluster_without_gpus_accounting_or_containers(slurm: PlayedSlurm, tmp
 
 def test_a_cluster_of_gpus_with_pyxis_and_accounts(slurm: PlayedSlurm, tmp_path: Path) -> None:
     gpus = "NVIDIA H100 80GB HBM3\\n" * 8
-    slurm.play("gpu:h100:8(S:0-1)", "ml|\\nops|\\n", enforced="associations,limits", pyxis=True, gpus=gpus)
+    slurm.play(gres="gpu:h100:8(S:0-1)", accounts="ml ops", enforced="associations,limits", pyxis=True, gpus=gpus)
     row = make(tmp_path, partition="batch", account="ml", qos="high")
     assert (row["runtime"], row["slurm"]["hardware"]) == ("container", ["h100"])
     expected = {"partition": "batch", "account": "ml", "qos": "high", "time": "1:00:00", "gpus": "gres"}
@@ -156,12 +112,12 @@ def test_a_cluster_of_gpus_with_pyxis_and_accounts(slurm: PlayedSlurm, tmp_path:
 
 
 def test_a_partition_that_admits_one_account_of_mine(slurm: PlayedSlurm, tmp_path: Path) -> None:
-    slurm.play(accounts="ml|\\nops|\\n", allowed="ml,web")
+    slurm.play(accounts="ml ops", allowed="ml,web")
     assert make(tmp_path, partition="small")["slurm"]["options"]["account"] == "ml"
 
 
 def test_a_partition_of_others_is_not_offered(slurm: PlayedSlurm, tmp_path: Path) -> None:
-    slurm.play(accounts="ml|\\nops|\\n", allowed="web")
+    slurm.play(accounts="ml ops", allowed="web")
     assert make(tmp_path)["slurm"]["options"]["partition"] == "batch"  # the only one that is left
 
 
@@ -169,7 +125,7 @@ def test_a_partition_of_others_is_not_offered(slurm: PlayedSlurm, tmp_path: Path
 
 
 def test_all_that_is_missing_is_said_at_once_and_nothing_is_written(slurm: PlayedSlurm, tmp_path: Path) -> None:
-    slurm.play("gpu:h100:8", "ml|\\nops|\\n", enforced="associations")
+    slurm.play(gres="gpu:h100:8", accounts="ml ops", enforced="associations")
     with pytest.raises(RequestError, match="a new site needs --partition and --account") as refused:
         make(tmp_path)
     assert "batch (2 of 2 nodes up, 8 h100 a node, the default), small (1 of 1" in refused.value.why
@@ -225,7 +181,7 @@ def test_a_site_of_gpus_whose_nodes_have_none(seen: list[str], cure: str) -> Non
 def test_what_slurm_would_never_start_is_refused(
     slurm: PlayedSlurm, tmp_path: Path, typed: dict[str, str], words: str, usage: str
 ) -> None:
-    slurm.play(accounts="ml|\\nops|\\n", enforced="associations")
+    slurm.play(accounts="ml ops", enforced="associations")
     with pytest.raises(RequestError, match=words) as refused:
         make(tmp_path, **typed)
     assert refused.value.next_command == usage
@@ -236,7 +192,7 @@ def test_what_slurm_would_never_start_is_refused(
     [
         ("", "", "", r"batch is DOWN; small is DOWN"),
         ("", "State=DOWN", "State=UP", r"batch has 0 of 2 nodes up.*; small has 0 of 1 nodes up"),
-        ("ml|\\n", "State=DOWN", "State=UP AllowAccounts=web", r"batch admits web, not your accounts \(ml\)"),
+        ("ml", "State=DOWN", "State=UP AllowAccounts=web", r"batch admits web, not your accounts \(ml\)"),
     ],
 )
 def test_why_no_partition_takes_my_jobs(
@@ -289,9 +245,9 @@ def test_a_home_that_cannot_be_written_is_refused_before_a_node_is_asked(
 
 
 def test_nodes_of_two_kinds_are_both_in_the_file_with_what_to_do(slurm: PlayedSlurm, tmp_path: Path) -> None:
-    slurm.play("gpu:h100:8", gpus="NVIDIA H100 80GB HBM3\\n" * 8)
+    slurm.play(gres="gpu:h100:8", gpus="NVIDIA H100 80GB HBM3\\n" * 8)
     sinfo = tmp_path / "bin/sinfo"
-    sinfo.write_text(sinfo.read_text().replace("8\nE", "8\nnode3\x1fbatch\x1fidle\x1fgpu:a100:4\nE"))
+    sinfo.write_text(sinfo.read_text().replace("8\nE", "8\nnode3|batch|idle|gpu:a100:4\nE"))
     assert make(tmp_path, partition="batch")["slurm"]["hardware"] == ["h100", "a100"]
     assert "the nodes differ: keep one kind" in (tmp_path / "home/sites/big.yml").read_text()
 

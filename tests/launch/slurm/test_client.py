@@ -249,17 +249,6 @@ def test_what_the_real_sbatch_refuses(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_the_real_cluster_is_described(jobs: Jobs) -> None:
-    partition = jobs.slurm.partition(None)
-    assert (partition.state, partition.nodes, partition.default) == ("UP", 4, True)
-    nodes = jobs.slurm.nodes(partition.name)
-    assert [(node.gpus, node.up) for node in nodes] == [(8, True)] * 4
-    assert jobs.slurm.has_pyxis() is False
-    with pytest.raises(RequestError, match="the partition 'nope' is not known"):
-        jobs.slurm.partition("nope")
-
-
-@pytest.mark.slow
 def test_without_accounting_the_controller_is_asked(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "runs").mkdir()
