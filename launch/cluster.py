@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
 
 
 def up() -> int:
-    wanted = lifecycle.Wanted(FLAGS.name, FLAGS.nodes, FLAGS.gpus_per_node, FLAGS.accounting)
+    wanted = lifecycle.ClusterRequest(FLAGS.name, FLAGS.nodes, FLAGS.gpus_per_node, FLAGS.accounting)
     cluster, started = lifecycle.up(wanted, _progress())
     state = "is up" if started else "is already up"
     print(f"the private cluster '{cluster.name}' {state}: {lifecycle.described(cluster)}\n{usage(cluster)}")

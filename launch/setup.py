@@ -137,7 +137,7 @@ def site() -> int:
             one
             for name in engines
             if ENGINE.value or MODEL.value
-            for one in site_hub.wanted(BACKEND.value, wanted.engine_of(name), MODEL.value, configs)
+            for one in site_hub.hub_repositories(BACKEND.value, wanted.engine_of(name), MODEL.value, configs)
         ],
         out=Path(OUT.value or "results"),
         force=bool(FORCE.value),

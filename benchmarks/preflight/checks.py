@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from benchmarks.preflight.gpus import gpu_versions
-from benchmarks.preflight.values import Answer, Command, Finding, Problem, Wanted, finding, outliers
+from benchmarks.preflight.values import Answer, Command, Expected, Finding, Problem, finding, outliers
 
 GIB = 2**30
 # NCCL's own advice for containers is --shm-size=1g --ulimit memlock=-1 (its user guide, "Shared memory"); data
@@ -18,7 +18,7 @@ CLOCK_WARNING_SECONDS = 0.05  # telemetry and steps of several nodes are laid si
 CLOCK_FAILED_SECONDS = 1.0
 
 
-def findings(answers: Sequence[Answer], wanted: Wanted) -> list[Finding]:
+def findings(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
     found = [*_same_versions(answers, wanted), *_ports(answers), *_clocks(answers)]
     of_nodes = [(answer, _problems(answer, wanted)) for answer in answers]
     names = of_nodes[0][1] if of_nodes else {}
@@ -28,7 +28,7 @@ def findings(answers: Sequence[Answer], wanted: Wanted) -> list[Finding]:
 # --- one node ---------------------------------------------------------------------------------------
 
 
-def _problems(answer: Answer, wanted: Wanted) -> dict[str, Problem | None]:
+def _problems(answer: Answer, wanted: Expected) -> dict[str, Problem | None]:
     """Every check that needs no other node -> what is wrong; in the order of the report."""
     free = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} wanted"
     stale = "its node_check.py differs from the launcher's: a stale or second checkout"
@@ -53,7 +53,7 @@ def _problems(answer: Answer, wanted: Wanted) -> dict[str, Problem | None]:
     }
 
 
-def _shared_folder(answer: Answer, wanted: Wanted) -> Problem | None:
+def _shared_folder(answer: Answer, wanted: Expected) -> Problem | None:
     """The answer proves that the node writes there; the token, that it reads there."""
     if answer.token != wanted.asked.token:
         return "failed", "it read another folder of the same name"
@@ -64,7 +64,7 @@ def _shared_folder(answer: Answer, wanted: Wanted) -> Problem | None:
     return ("warning", f"cannot write in {', '.join(read_only)}") if read_only else None
 
 
-def _environments(answer: Answer, wanted: Wanted) -> Problem | None:
+def _environments(answer: Answer, wanted: Expected) -> Problem | None:
     if wanted.asked.container:
         return "not_checked", "the site runs containers"
     if not wanted.asked.environments:
@@ -73,7 +73,7 @@ def _environments(answer: Answer, wanted: Wanted) -> Problem | None:
     return ("failed", f"does not see {', '.join(missing)}") if missing else None
 
 
-def _shm(answer: Answer, wanted: Wanted) -> Problem | None:
+def _shm(answer: Answer, wanted: Expected) -> Problem | None:
     if answer.shm_bytes is None:
         return "failed", "there is none"
     least = SHM_BYTES_A_GPU * max([1, *(h.devices_per_node for h in wanted.hardware if h.kind != "cpu")])
@@ -81,7 +81,7 @@ def _shm(answer: Answer, wanted: Wanted) -> Problem | None:
     return ("warning", text) if answer.shm_bytes < least else None
 
 
-def _container_runtime(answer: Answer, wanted: Wanted) -> Problem | None:
+def _container_runtime(answer: Answer, wanted: Expected) -> Problem | None:
     if not wanted.asked.container:
         return "not_checked", "the site has no containers"
     if not wanted.pyxis:
@@ -93,7 +93,7 @@ def _container_runtime(answer: Answer, wanted: Wanted) -> Problem | None:
 # --- the nodes beside each other --------------------------------------------------------------------
 
 
-def _same_versions(answers: Sequence[Answer], wanted: Wanted) -> list[Finding]:
+def _same_versions(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
     """Nodes that differ from most: another kernel, driver or size makes one node the slowest of all."""
     facts = {answer.node: _facts(answer, wanted) for answer in answers}
     differences: dict[str, list[str]] = {node: [] for node in facts}
@@ -109,7 +109,7 @@ def _same_versions(answers: Sequence[Answer], wanted: Wanted) -> list[Finding]:
     ]
 
 
-def _facts(answer: Answer, wanted: Wanted) -> dict[str, str]:
+def _facts(answer: Answer, wanted: Expected) -> dict[str, str]:
     facts = answer.versions | gpu_versions(answer.commands)
     # The kernel keeps a little of the memory, not always as much.
     facts |= {"cores": str(answer.cores), "memory": f"{round(answer.memory_bytes / GIB / 4) * 4} GiB"}

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from benchmarks.preflight.values import Answer, Command, Finding, Problem, Wanted, finding, outliers
+from benchmarks.preflight.values import Answer, Command, Expected, Finding, Problem, finding, outliers
 from benchmarks.values import Hardware
 
 NO_GPU = "no GPU was seen"
@@ -46,7 +46,7 @@ def gpu_versions(commands: Commands) -> dict[str, str]:
     return {name: value for name, value in (found | {"CUDA": cuda[1] if cuda else ""}).items() if value}
 
 
-def findings(answers: Sequence[Answer], wanted: Wanted) -> list[Finding]:
+def findings(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
     """Every check of every node's GPUs."""
     why = ""
     if all(device.kind == "cpu" for device in wanted.hardware):

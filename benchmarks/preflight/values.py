@@ -58,7 +58,7 @@ class Answer(Value, frozen=True):
     clock: Clock
 
 
-class Asked(Value, frozen=True):
+class ProbeSpec(Value, frozen=True):
     """asked.json: what the nodes are to look at."""
 
     token: str  # proves that a node reads this folder, and not one of the same name
@@ -70,10 +70,10 @@ class Asked(Value, frozen=True):
     written_folders: list[str] = []  # must be writable
 
 
-class Wanted(Value, frozen=True):
+class Expected(Value, frozen=True):
     """What the answers are compared with."""
 
-    asked: Asked
+    asked: ProbeSpec
     hardware: list[Hardware]  # what the site says its nodes have
     program: str  # the checksum of node_check.py in the launcher's checkout
     slurm_versions: dict[str, str]  # of each node's slurmd

@@ -12,7 +12,9 @@ from benchmarks.values import Benchmark, Site
 from launch.assets import hub
 
 
-def wanted(backend: str | None, engine: str | None, model: str | None, configs: Configs) -> list[Repository]:
+def hub_repositories(
+    backend: str | None, engine: str | None, model: str | None, configs: Configs
+) -> list[Repository]:
     """Of the engines that have a recipe. They are gated, so an engine or a model has to be named."""
     if engine is None and model is None:
         return []

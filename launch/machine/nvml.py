@@ -43,18 +43,18 @@ def _found() -> MachineGpus:
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             gpus.append(_gpu(handle, index))
-            if said([0], pynvml.nvmlDeviceGetMigMode, handle)[0]:
+            if query([0], pynvml.nvmlDeviceGetMigMode, handle)[0]:
                 slices[gpus[-1].uuid] = [_gpu(part, index, gpus[-1]) for part in _parts(handle)]
         except pynvml.NVMLError as error:
             lost.append(f"GPU {index} answers nothing ({error}): its driver's log (dmesg) says why")
     machine = machine_gpus.visible(
         gpus, slices, os.environ.get(VISIBLE), os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     )
-    cuda = said(None, pynvml.nvmlSystemGetCudaDriverVersion)
+    cuda = query(None, pynvml.nvmlSystemGetCudaDriverVersion)
     why_none = f"{machine.why_none}; {'; '.join(lost)}" if machine.why_none and lost else machine.why_none
     return msgspec.structs.replace(
         machine,
-        driver=said(None, pynvml.nvmlSystemGetDriverVersion),
+        driver=query(None, pynvml.nvmlSystemGetDriverVersion),
         cuda=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
         why_none=why_none,
         hidden="; ".join(words for words in (machine.hidden, *lost) if words),
@@ -83,14 +83,14 @@ def memory_of(handle: Any) -> Memory:
     """In the older of NVML's answers, what the driver itself reserves is in use. A GPU without memory of its own
     (GB10) has none, and uses the host's.
     """
-    found = said(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
-    found = found or said(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    found = query(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
+    found = found or query(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
     return Memory(found.total, found.used) if found else Memory(host_memory_bytes(), 0)
 
 
 def _parts(handle: Any) -> Iterator[Any]:
-    for place in range(said(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle)):
-        part = said(None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
+    for place in range(query(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle)):
+        part = query(None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
         if part is not None:
             yield part
 
@@ -99,11 +99,11 @@ def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
     """The programs that compute on it. A container does not see those outside, but sees their memory."""
     from benchmarks.preflight.gpus import IDLE_MIB
 
-    processes: list[Any] = said([], pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+    processes: list[Any] = query([], pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
     seen = tuple(
         Busy(
             pid=one.pid,
-            name=str(said("unknown", pynvml.nvmlSystemGetProcessName, one.pid)),
+            name=str(query("unknown", pynvml.nvmlSystemGetProcessName, one.pid)),
             bytes=one.usedGpuMemory,
         )
         for one in processes
@@ -113,7 +113,7 @@ def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
     return (Busy(pid=None, name="a process that cannot be seen from here", bytes=used),)
 
 
-def said(otherwise: T, ask: Callable[..., T], *arguments: Any, **named: Any) -> T:
+def query(otherwise: T, ask: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """NVML's answer. What a driver does not support is no error."""
     try:
         return ask(*arguments, **named)

@@ -20,7 +20,7 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.job_record import SchedulerEnd
 from benchmarks.preflight.nccl_tests import NcclResult, nccl_result
 from benchmarks.preflight.report import FAILING, PASSING, REPORT, Report, counts, failing, judge, node_list
-from benchmarks.preflight.values import Answer, Asked, Finding, Wanted
+from benchmarks.preflight.values import Answer, Expected, Finding, ProbeSpec
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import plural
 from benchmarks.values import Hardware, JobOptions, Site, Value, json_text
@@ -32,7 +32,7 @@ from launch.slurm.helper_job import REPOSITORY, directives, job_environment, new
 from launch.slurm.options import named
 from launch.slurm.parsing import Node
 from launch.slurm.refusals import refuse_unseen
-from launch.slurm.waiting import Came, Limits, wait
+from launch.slurm.waiting import Limits, Progress, wait
 from launch.terminal import places
 
 TEMPLATE = Path(__file__).with_name("preflight.sbatch.j2")
@@ -67,7 +67,7 @@ class Preflight:
 
     job: PreflightJob
     partition: str
-    wanted: Wanted
+    wanted: Expected
     down: dict[str, str]  # nodes that are not asked -> why
 
     @property
@@ -101,7 +101,7 @@ def prepare(
     if planned.image is not None and not planned.image.is_file():
         job = msgspec.structs.replace(job, image=None, hardware=None)
     asked = _asked(site, planned, configs)
-    wanted = Wanted(
+    wanted = Expected(
         asked=asked,
         hardware=[as_counted(device, max(there, default=0)) for device in hardware],
         program=f"{zlib.crc32((REPOSITORY / 'launch/inside/node_check.py').read_bytes()):08x}",
@@ -192,7 +192,7 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tup
     return options, count or len(up), {} if count else down
 
 
-def _asked(site: Site, planned: PreflightJob, configs: Configs) -> Asked:
+def _asked(site: Site, planned: PreflightJob, configs: Configs) -> ProbeSpec:
     """What the nodes are to look at."""
     pythons: list[Path] = []
     if site.python is not None:  # the site's own, or those of Stepmark's environments
@@ -203,7 +203,7 @@ def _asked(site: Site, planned: PreflightJob, configs: Configs) -> Asked:
     # Where jobs write: the results, and the folder of images or environments once it is there.
     images = site.container.images if site.runtime == "container" and site.container else None
     more = Path(images) if images else places.stepmark_home()
-    return Asked(
+    return ProbeSpec(
         token=secrets.token_hex(8),
         shared_folders=list(site.slurm.shared_folders) if site.slurm else [],
         environments=[] if site.runtime == "container" else [str(path) for path in pythons],
@@ -270,7 +270,7 @@ def run(preflight: Preflight, slurm: Slurm, limits: Limits) -> Report:
         raise _failed(folder, job_id, ended)
     if preflight.job.hardware is not None and (folder / CHECKED).exists():
         quiet = Limits(queue_seconds=limits.queue_seconds, quiet_seconds=NCCL_QUIET_SECONDS)
-        wait(slurm, job_id, lambda: Came(0, "NCCL is measured"), (folder / MEASURED).exists, quiet)
+        wait(slurm, job_id, lambda: Progress(0, "NCCL is measured"), (folder / MEASURED).exists, quiet)
     report = _report(preflight, job_id, asked, started, limits)
     write_atomically(folder / REPORT, json_text(report).encode())
     for name, nodes in ((PASSING, report.passing), (FAILING, report.failing)):
@@ -295,10 +295,10 @@ def _write(preflight: Preflight) -> Path:
     return script
 
 
-def _progress(preflight: Preflight) -> Came:
+def _progress(preflight: Preflight) -> Progress:
     came = len(list((preflight.folder / ANSWERS).glob("*.json")))
     nodes = preflight.job.nodes
-    return Came(came, f"{came} of {nodes} nodes have answered", came, nodes)
+    return Progress(came, f"{came} of {nodes} nodes have answered", came, nodes)
 
 
 # --- after it has ended -----------------------------------------------------------------------------

@@ -46,7 +46,7 @@ CONTROLLER_STOP_SECONDS = 30.0  # it must write down what jobs there are
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ClusterRequest:
     """What a person asks for."""
 
     name: str = "dev"
@@ -74,7 +74,7 @@ class Status:
 # --- up ------------------------------------------------------------------------------------------
 
 
-def up(wanted: Wanted, say: Say) -> tuple[Cluster, bool]:
+def up(wanted: ClusterRequest, say: Say) -> tuple[Cluster, bool]:
     """Start a cluster; returns it, and whether it was started just now. On any failure nothing is left running."""
     _refuse(wanted)
     make_own(folder_of(wanted.name))
@@ -93,7 +93,7 @@ def up(wanted: Wanted, say: Say) -> tuple[Cluster, bool]:
     return cluster, True
 
 
-def _refuse(wanted: Wanted) -> None:
+def _refuse(wanted: ClusterRequest) -> None:
     if _is_another_site(wanted.name):
         raise RequestError(
             f"there is another site called '{wanted.name}'",
@@ -152,12 +152,12 @@ def make_own(folder: Path) -> None:
         )
 
 
-def _still_up(wanted: Wanted) -> Cluster | None:
+def _still_up(wanted: ClusterRequest) -> Cluster | None:
     """The cluster of this name if its controller runs; one that lost it is started anew."""
     cluster = recall(wanted.name)
     if cluster is None or daemons.CONTROLLER not in daemons.owners(cluster):
         return None
-    is_there = Wanted(cluster.name, cluster.nodes, cluster.gpus_per_node, cluster.accounting)
+    is_there = ClusterRequest(cluster.name, cluster.nodes, cluster.gpus_per_node, cluster.accounting)
     if is_there != wanted:
         raise RequestError(
             f"the private cluster '{wanted.name}' is already up, with {described(is_there)}",
@@ -167,13 +167,13 @@ def _still_up(wanted: Wanted) -> Cluster | None:
     return cluster
 
 
-def described(cluster: Wanted | Cluster) -> str:
+def described(cluster: ClusterRequest | Cluster) -> str:
     accounting = "accounting" if cluster.accounting else "no accounting"
     gpus = plural(cluster.gpus_per_node, "make-believe GPU", "make-believe GPUs")
     return f"{plural(cluster.nodes, 'node', 'nodes')} of {gpus}, {accounting}"
 
 
-def _choose(wanted: Wanted) -> Cluster:
+def _choose(wanted: ClusterRequest) -> Cluster:
     """Everything that the machine and chance decide."""
     return Cluster(
         name=wanted.name,

@@ -90,16 +90,18 @@ def _why_closed(partition: Partition, found: PartitionFacts, accounts: Sequence[
 # --- partition and account --------------------------------------------------------------------------
 
 
-def person(slurm: SlurmFacts, typed: Mapping[str, Any], command: str) -> tuple[PartitionFacts, dict[str, Fact]]:
+def resolve_answers(
+    slurm: SlurmFacts, typed: Mapping[str, Any], command: str
+) -> tuple[PartitionFacts, dict[str, Fact]]:
     """The partition, and the options that a person decides; RequestError with all that is missing."""
     partitions = {one.name: one for one in slurm.partitions}
     about_partition = site_draft.about_partition(slurm)
-    chosen = _settle(about_partition, typed)
+    chosen = _resolve_answer(about_partition, typed)
     partition = partitions[chosen.value.partition(",")[0]] if chosen else None
     # Of the partition that `next` names, where none is chosen yet; an account that is typed may be for another.
     likely = partition or (None if _given("account", typed) else partitions[next(iter(about_partition.choices))])
     about_account = site_draft.about_account(slurm, likely)
-    account = _settle(about_account, typed) if about_account else None
+    account = _resolve_answer(about_account, typed) if about_account else None
     missing = [] if chosen else [about_partition]
     missing += [about_account] if about_account and not account else []
     if chosen is None or partition is None or missing:
@@ -112,7 +114,7 @@ def person(slurm: SlurmFacts, typed: Mapping[str, Any], command: str) -> tuple[P
     return partition, {"partition": chosen} | ({"account": account} if account else {})
 
 
-def _settle(question: Question, typed: Mapping[str, Any]) -> Fact | None:
+def _resolve_answer(question: Question, typed: Mapping[str, Any]) -> Fact | None:
     """As typed, else the only choice there is; None: it has to be typed."""
     fact = _given(question.flag, typed)
     if fact is None and len(question.choices) == 1:

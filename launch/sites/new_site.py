@@ -67,7 +67,7 @@ def make(wanted: NewSite, configs: Configs) -> int:
         _refuse_unwritable(wanted.out, "--out=DIR")
     slurm = Slurm(_unwritten(wanted.name), ANSWER_SECONDS)
     facts = _facts(slurm)
-    partition, answers = asking.person(facts, wanted.typed, _again(wanted))
+    partition, answers = asking.resolve_answers(facts, wanted.typed, _again(wanted))
     if path.exists() and not wanted.replace:
         raise RequestError(
             f"there is a site '{wanted.name}' already",

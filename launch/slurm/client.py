@@ -49,7 +49,7 @@ class Slurm:
         The run's folder, in which the script lies, is its working folder: a job can be found by it.
         """
         try:
-            return self._commands.patiently(
+            return self._commands.retry(
                 lambda: self._sbatch(script, environment),
                 lambda error: self.find(script.parent.name) if PERHAPS_TAKEN.search(error.words) else None,
             )

@@ -77,7 +77,7 @@ class Commands:
             return self.run(command, self.asking_environment(), both_streams=both_streams)
 
         try:
-            return self.patiently(run, None, patience_seconds)
+            return self.retry(run, None, patience_seconds)
         except Failed as error:
             raise RunError(
                 f"{command[0]} failed",
@@ -86,7 +86,7 @@ class Commands:
                 next_command=self._by_hand(command),
             ) from None
 
-    def patiently(
+    def retry(
         self,
         ask: Callable[[], str],
         after_all: Callable[[Failed], str | None] | None = None,

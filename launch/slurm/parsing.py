@@ -71,7 +71,7 @@ class Node(Value, frozen=True):
 # --- one field ----------------------------------------------------------------------------------
 
 
-def said(text: str) -> str | None:
+def field_or_none(text: str) -> str | None:
     """A field, or None where Slurm says nothing in one of its many words."""
     stripped = text.strip()
     return None if stripped.lower() in NOTHING else stripped
@@ -138,7 +138,7 @@ def queue_states(text: str) -> dict[str, QueueState]:
         job_id: QueueState(
             job_id=job_id,
             state=state,
-            reason=said(reason),
+            reason=field_or_none(reason),
             expected_start=unix_time(start) if state == "PENDING" else None,
         )
         for job_id, state, reason, start in rows(text, 4)
@@ -150,14 +150,14 @@ def accounted_ends(text: str) -> dict[str, list[SchedulerEnd]]:
     found: dict[str, list[SchedulerEnd]] = {}
     for job_id, state, exit_code, reason, nodes, start, end in rows(text, 7):
         cancelled = CANCELLED_BY.match(state)
-        ran_on = said(nodes)
+        ran_on = field_or_none(nodes)
         found.setdefault(job_id, []).append(
             SchedulerEnd(
                 job_id=job_id,
                 state="CANCELLED" if cancelled else state.rstrip("+"),
                 source="sacct",
                 exit_code=exit_code or None,
-                reason=said(reason),
+                reason=field_or_none(reason),
                 nodes=ran_on,
                 started=unix_time(start) if ran_on else None,  # one that never ran "starts" when it is cancelled
                 ended=unix_time(end),
@@ -184,13 +184,13 @@ def controlled_ends(text: str) -> dict[str, SchedulerEnd]:
         fields = CONTROLLED.match(line)
         if fields is None:
             continue
-        nodes = said(fields["nodes"])
+        nodes = field_or_none(fields["nodes"])
         found[fields["job_id"]] = SchedulerEnd(
             job_id=fields["job_id"],
             state=fields["state"],
             source="scontrol",
             exit_code=fields["exit_code"],
-            reason=said(fields["reason"]),
+            reason=field_or_none(fields["reason"]),
             nodes=nodes,
             started=unix_time(fields["start"]) if nodes else None,
             ended=unix_time(fields["end"]) if fields["state"] not in NOT_ENDED else None,

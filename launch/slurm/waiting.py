@@ -31,15 +31,11 @@ class Limits(NamedTuple):
     way_on: str = "the same command when nodes are idle (sinfo -s)"  # what to type where it did not start
 
 
-class Came(NamedTuple):
+class Progress(NamedTuple):
     news: int  # grows with whatever comes: bytes of a log too
     text: str
     done: int = 0  # of `total`, for a bar
     total: int = 0
-
-
-Progress = Callable[[], Came]
-Done = Callable[[], bool]
 
 
 def run_parts(
@@ -64,14 +60,16 @@ def run_parts(
     def done() -> int:
         return sum(end.is_file() and end.stat().st_size > 0 for end in ends)  # it holds its word a moment later
 
-    def progress() -> Came:
+    def progress() -> Progress:
         parts, size = done(), written(job_id)
-        return Came(parts * 10**15 + size, said(parts, size), parts, len(ends))
+        return Progress(parts * 10**15 + size, said(parts, size), parts, len(ends))
 
     return job_id, wait(slurm, job_id, progress, lambda: done() == len(ends), limits)
 
 
-def wait(slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limits) -> SchedulerEnd | None:
+def wait(
+    slurm: Slurm, job_id: str, progress: Callable[[], Progress], done: Callable[[], bool], limits: Limits
+) -> SchedulerEnd | None:
     """Until `done`, or the job has ended, or nothing has come for too long; the job is then cancelled.
 
     The scheduler's end where it was the job that ended, None otherwise.
@@ -85,7 +83,7 @@ def wait(slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limi
 
 
 def _wait(
-    slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limits, show: Show
+    slurm: Slurm, job_id: str, progress: Callable[[], Progress], done: Callable[[], bool], limits: Limits, show: Show
 ) -> SchedulerEnd | None:
     submitted = news = asked = time.monotonic()
     came, runs, queued, pause = 0, False, "submitted", FIRST_ASK_SECONDS
@@ -123,7 +121,7 @@ def _not_started(job_id: str, why: str, next_command: str) -> RunError:
     return RunError(f"job {job_id} did not start, and was cancelled", why=why, next_command=next_command)
 
 
-def _end(slurm: Slurm, job_id: str, done: Done) -> SchedulerEnd | None:
+def _end(slurm: Slurm, job_id: str, done: Callable[[], bool]) -> SchedulerEnd | None:
     """The job is over: its last files may still come, and the accounting may lag behind."""
     deadline = time.monotonic() + FILES_SECONDS
     while time.monotonic() < deadline:

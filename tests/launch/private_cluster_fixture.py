@@ -61,7 +61,7 @@ def private_cluster(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STEPMARK_HOME", str(home))
         try:
-            wanted = lifecycle.Wanted(name, nodes, gpus_per_node, accounting)
+            wanted = lifecycle.ClusterRequest(name, nodes, gpus_per_node, accounting)
             cluster, _ = lifecycle.up(wanted, say=lambda _text: None)
             yield RunningCluster(cluster, home)
         finally:

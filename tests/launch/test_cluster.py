@@ -157,7 +157,7 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(machine, "DAEMON_FOLDERS", ())
     monkeypatch.setattr(machine, "SYSTEM_TABLES", (Path("/nowhere/tables.sql"),))
     with pytest.raises(RequestError) as refused:
-        lifecycle.up(lifecycle.Wanted(), silent)
+        lifecycle.up(lifecycle.ClusterRequest(), silent)
     assert refused.value.exit_code == 2
     names = "mariadb-server-core munge slurm-client slurmctld slurmd slurmdbd"
     assert refused.value.next_command == f"sudo apt-get install --no-install-recommends {names}"
@@ -201,7 +201,7 @@ def test_a_site_of_the_users_own_is_not_overwritten() -> None:
     site_file("mine").parent.mkdir(parents=True)
     site_file("mine").write_text("name: mine\n")
     with pytest.raises(RequestError, match="another site called 'mine'"):
-        lifecycle.up(lifecycle.Wanted("mine"), silent)
+        lifecycle.up(lifecycle.ClusterRequest("mine"), silent)
     for command in (lambda: lifecycle.down("mine", silent), lambda: lifecycle.status("mine")):
         with pytest.raises(RequestError, match="'mine' is a site, not a private cluster") as refused:
             command()
@@ -237,7 +237,7 @@ def test_a_folder_that_others_can_get_at_is_refused(spoil: Callable[[Path], obje
     except PermissionError:
         pytest.skip("only root can give a folder away")
     with pytest.raises(RequestError, match="could take over"):
-        lifecycle.up(lifecycle.Wanted(accounting=False), silent)
+        lifecycle.up(lifecycle.ClusterRequest(accounting=False), silent)
 
 
 @pytest.mark.parametrize("mask", [0, 0o077])
@@ -442,7 +442,7 @@ def test_a_daemon_that_fails_is_named_with_the_end_of_its_log(monkeypatch: pytes
         configuration, "slurm_conf", lambda cluster: broken(cluster).replace("select/cons_tres", "select/nothing")
     )
     with pytest.raises(RunError) as failed:
-        lifecycle.up(lifecycle.Wanted(nodes=1, accounting=False), silent)
+        lifecycle.up(lifecycle.ClusterRequest(nodes=1, accounting=False), silent)
     assert "slurmctld" in failed.value.what
     assert str(folder_of("dev") / "log" / "slurmctld.log") in failed.value.where
     assert "select/nothing" in failed.value.why
@@ -459,7 +459,7 @@ b"x".decode("unicode-escape")  # jinja2 asks for it
 os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 if {addresses}:
     machine.UNSHARE = {{}}
-cluster, _ = lifecycle.up(lifecycle.Wanted(nodes=2, accounting={accounting}), print)
+cluster, _ = lifecycle.up(lifecycle.ClusterRequest(nodes=2, accounting={accounting}), print)
 print(daemons.ask(cluster, "srun", "-N2", "sh", "-c", "echo $SLURMD_NODENAME uid=$(id -u)"))
 lifecycle.down("dev", print)
 print("left:", daemons.running(cluster))

@@ -180,7 +180,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wait(slurm: PlayedSlurm, came: int = 0, queue: float = 5.0, quiet: float = 0.3, done: bool = False) -> Any:
     return waiting.wait(
-        cast(Slurm, slurm), "7", lambda: waiting.Came(came, "news"), lambda: done, Limits(queue, quiet)
+        cast(Slurm, slurm), "7", lambda: waiting.Progress(came, "news"), lambda: done, Limits(queue, quiet)
     )
 
 

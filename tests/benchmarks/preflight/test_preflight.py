@@ -10,7 +10,7 @@ import yaml
 from benchmarks.configs import Configs
 from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.report import Report, counts, failing, judge, node_list, report_text
-from benchmarks.preflight.values import Answer, Asked, Clock, Command, Finding, Limits, Wanted
+from benchmarks.preflight.values import Answer, Clock, Command, Expected, Finding, Limits, ProbeSpec
 from benchmarks.values import Hardware
 
 WRONG = yaml.safe_load(Path(__file__).with_name("wrong.yml").read_text())
@@ -70,9 +70,9 @@ def with_output(name: str, output: str, exit_code: int | None = 0) -> dict[str, 
     return answer().commands | {name: Command(exit_code=exit_code, output=output)}
 
 
-def wanted(*hardware: Hardware, container: bool = True, pyxis: bool | None = True, **asked: Any) -> Wanted:
-    return Wanted(
-        asked=Asked(
+def wanted(*hardware: Hardware, container: bool = True, pyxis: bool | None = True, **asked: Any) -> Expected:
+    return Expected(
+        asked=ProbeSpec(
             token="t",
             shared_folders=["/shared"],
             environments=asked.get("environments", []),
@@ -196,7 +196,7 @@ def test_what_is_wrong_with_a_node(case: dict[str, Any]) -> None:
         ("GPUs", "not_checked", wanted(MI300X)),
     ],
 )
-def test_what_the_site_asks_of_a_node(check: str, status: str, of_site: Wanted) -> None:
+def test_what_the_site_asks_of_a_node(check: str, status: str, of_site: Expected) -> None:
     answers = [answer(f"node{n}", environments={"/shared/env/bin/python": False}) for n in (1, 2, 3)]
     assert found(check, *answers, wanted=of_site)[2][0] == status
 

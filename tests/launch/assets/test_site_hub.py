@@ -22,7 +22,7 @@ TOKEN = "hf_a-token-that-must-not-be-seen"
 NAME = "meta-llama/Meta-Llama-3-70B"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CONFIGURATION = json.dumps({"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80}).encode()
-WANTED = site_hub.wanted(None, "bridge", "llama3_70b", Configs())
+WANTED = site_hub.hub_repositories(None, "bridge", "llama3_70b", Configs())
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def benchmark(site: Site) -> Benchmark:
 def test_what_is_wanted_is_named_by_engine_or_model() -> None:
     assert [repository.name for repository in WANTED] == [NAME]
     assert WANTED[0].gated
-    every = {repository.name for repository in site_hub.wanted("nemo", "bridge", None, Configs())}
+    every = {repository.name for repository in site_hub.hub_repositories("nemo", "bridge", None, Configs())}
     assert every == {NAME, "meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3.1-70B"}
-    assert site_hub.wanted(None, None, None, Configs()) == []
-    assert site_hub.wanted("jax", None, "llama2_70b", Configs()) == []
+    assert site_hub.hub_repositories(None, None, None, Configs()) == []
+    assert site_hub.hub_repositories("jax", None, "llama2_70b", Configs()) == []
 
 
 def test_a_job_is_refused_until_somebody_has_fetched_it(hub: FileServer, site: Site) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.preflight.values import Answer, Asked
+from benchmarks.preflight.values import Answer, ProbeSpec
 from benchmarks.values import json_text
 
 PROGRAM = Path(__file__).resolve().parents[3] / "launch/inside/node_check.py"
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ask(folder: Path, **changes: Any) -> None:
-    asked = Asked(
+    asked = ProbeSpec(
         token="abc",
         shared_folders=[str(folder), "/not/there"],
         environments=["/bin/sh", "/not/there/python"],

@@ -155,7 +155,7 @@ def test_the_account_is_one_that_the_partition_takes(
     mine = {"accounts": ["root", "ml", "web"], "default_account": "root", "account_is_needed": True}
     facts = SlurmFacts(cluster="c", version="1", partitions=[small, batch], **mine)
     with pytest.raises(RequestError) as refused:
-        asking.person(facts, typed, "setup --json")
+        asking.resolve_answers(facts, typed, "setup --json")
     assert refused.value.next_command == f"setup --json {flags}"
 
 
