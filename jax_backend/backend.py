@@ -114,7 +114,7 @@ class MaxTextBackend:
             return record
         from jax_backend import pgle_evidence
 
-        return msgspec.structs.replace(record, pgle=pgle_evidence.seen(benchmark, phase_dir, record))
+        return msgspec.structs.replace(record, pgle=pgle_evidence.evidence_of(benchmark, phase_dir, record))
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG002
         return worker_events.follow(phase_dir, attempt)

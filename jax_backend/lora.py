@@ -95,8 +95,8 @@ def _fusions(knobs: Mapping[str, Scalar]) -> str:
     return ", ".join(f"{name}={str(bool(knobs.get(name))).lower()}" for name in (FUSED_ATTENTION, FUSED_MLP))
 
 
-def told(benchmark: Benchmark) -> dict[str, Scalar]:
-    """What a run that trains adapters is told beside its knobs; nothing where all is trained."""
+def adapter_settings(benchmark: Benchmark) -> dict[str, Scalar]:
+    """Return the settings of a run that trains adapters, in addition to its knobs; none if all is trained."""
     if benchmark.lora is None:
         return {}
     adapters = flops.adapter_parameter_count(benchmark.model, benchmark.lora)

@@ -16,7 +16,7 @@ from benchmarks import files
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord
 from jax_backend import phases, planning
 from jax_backend.inside import hlo
-from jax_backend.inside.profile_identity import some
+from jax_backend.inside.profile_identity import first_few
 
 # XLA says the first for every module that it schedules by a profile, and then the second.
 READ = re.compile(r"Using PGLE profile from (\S+)")
@@ -25,7 +25,7 @@ COST = re.compile(r'costs \{ name: "([^"]+)"')
 ENOUGH_COVERED = 0.9  # of the measured program's collectives: the scheduler may make some of its own
 
 
-def seen(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen | None:
+def evidence_of(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen | None:
     """None for a phase that has nothing to show: where it is off, and before the measured one."""
     if phase_dir.name != phases.MEASURED or benchmark.instruments.pgle == "off" or not record.steps:
         return None
@@ -51,7 +51,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
         problem = f"{phases.PROFILE_FILE} is not what profile.json says of it"
     elif silent or benchmark.hardware.kind == "cpu":
         why = "a CPU's compiler uses none" if benchmark.hardware.kind == "cpu" else "XLA goes on without in silence"
-        where = f" in {some(silent)}" if silent else ""
+        where = f" in {first_few(silent)}" if silent else ""
         problem = f"no word of XLA that it has read the profile{where} ({why})"
     elif not dumps:
         problem = "the program that was measured was not written down, so its collectives cannot be compared"
@@ -62,7 +62,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
     without = [one.name for one in demanded if not one.known_in(costs)]
     covered = len(demanded) - len(without)
     share = f"{covered} of {len(demanded)} collectives of the measured program have a cost"
-    share += f" (not {some(without)})" if without else ""
+    share += f" (not {first_few(without)})" if without else ""
     applied = covered >= ENOUGH_COVERED * len(demanded)
     made = f"recorded in {profile.made_in or 'this run'}"
     words = f"every rank has read the profile of {len(costs)} instructions (key {profile.key[:12]}, {made}); {share}"
@@ -79,14 +79,14 @@ def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleS
     """jax's own: it decides in each process, so every worker must have seen it, and on a GPU XLA must say so too."""
     missing = [str(rank) for rank in range(len(logs)) if rank not in record.watched]
     if missing:
-        return PgleSeen(applied=False, reason=f"the workers of these ranks say nothing of it: {some(missing)}")
+        return PgleSeen(applied=False, reason=f"the workers of these ranks say nothing of it: {first_few(missing)}")
     first = record.watched[0]
     for rank, one in sorted(record.watched.items()):
         if not one.applied:
             return msgspec.structs.replace(one, reason=f"rank {rank}: {one.reason}" if rank else one.reason)
     silent = [] if benchmark.hardware.kind == "cpu" else _silent(logs, lambda line: bool(SCHEDULED.search(line)))
     if silent:
-        why = f"{first.reason}; but XLA does not say in {some(silent)} that it schedules by a profile"
+        why = f"{first.reason}; but XLA does not say in {first_few(silent)} that it schedules by a profile"
         return msgspec.structs.replace(first, applied=False, reason=why)
     return first
 

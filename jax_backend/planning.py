@@ -107,7 +107,7 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
     if benchmark.lora is not None:
         from jax_backend import lora
 
-        adapters = lora.told(benchmark)
+        adapters = lora.adapter_settings(benchmark)
     settings: dict[str, Scalar] = {
         **EVERY_RUN,
         "hardware": MAXTEXT_HARDWARE[benchmark.hardware.kind],

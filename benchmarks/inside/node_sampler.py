@@ -243,7 +243,7 @@ class Gpus:
 
     def facts(self):
         versions = ("nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion", "nvmlSystemGetCudaDriverVersion")
-        driver, version, cuda = (said(self._nvml, name) if self._nvml else None for name in versions)
+        driver, version, cuda = (query(self._nvml, name) if self._nvml else None for name in versions)
         return {
             "no_gpus_because": self._why_none,
             "driver": driver,
@@ -261,8 +261,8 @@ class Gpus:
         return [gpu.remapped_rows() for gpu in self._gpus]
 
 
-def said(nvml, name, *arguments):
-    """NVML's answer, or null where this driver has none."""
+def query(nvml, name, *arguments):
+    """Return NVML's answer, or null if this driver has none."""
     try:
         answer = getattr(nvml, name)(*arguments)
     except (AttributeError, nvml.NVMLError):
@@ -283,31 +283,31 @@ class Gpu:
             self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
             self.error = type(error).__name__
-        self._mig = bool((self._said("nvmlDeviceGetMigMode") or (0,))[0])
+        self._mig = bool((self._query("nvmlDeviceGetMigMode") or (0,))[0])
         if self._mig:
             self._unsupported.update(OF_ALL_SLICES)
 
     def facts(self):
-        limit = self._said("nvmlDeviceGetEnforcedPowerLimit")
+        limit = self._query("nvmlDeviceGetEnforcedPowerLimit")
         return {
             "index": self.index,
-            "name": self._said("nvmlDeviceGetName"),
-            "uuid": self._said("nvmlDeviceGetUUID"),
+            "name": self._query("nvmlDeviceGetName"),
+            "uuid": self._query("nvmlDeviceGetUUID"),
             "bus_id": self.bus_id(),
             "power_limit_w": None if limit is None else limit / 1000,
-            "max_sm_clock_mhz": self._said("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
-            "max_memory_clock_mhz": self._said("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_MEM),
+            "max_sm_clock_mhz": self._query("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
+            "max_memory_clock_mhz": self._query("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_MEM),
             "remapped_rows": self.remapped_rows(),
             **({"mig": True} if self._mig else {}),
         }
 
     def bus_id(self):
-        found = getattr(self._said("nvmlDeviceGetPciInfo"), "busId", None)
+        found = getattr(self._query("nvmlDeviceGetPciInfo"), "busId", None)
         return found.decode(errors="replace") if isinstance(found, bytes) else found
 
     def remapped_rows(self):
         """How many memory rows were replaced, for errors that could be corrected and for those that could not."""
-        found = self._said("nvmlDeviceGetRemappedRows")
+        found = self._query("nvmlDeviceGetRemappedRows")
         return None if found is None else sum(found[:2])
 
     def row(self):
@@ -318,8 +318,8 @@ class Gpu:
         row = [self._ask(name) for name in COLUMNS]
         return None if self.error and not any(value is not None for value in row) else row
 
-    def _said(self, name, *arguments):
-        return None if self._handle is None else said(self._nvml, name, self._handle, *arguments)
+    def _query(self, name, *arguments):
+        return None if self._handle is None else query(self._nvml, name, self._handle, *arguments)
 
     def _ask(self, name):
         if name in self._unsupported:

@@ -28,7 +28,7 @@ import worker_kit as kit  # noqa: E402
 
 hlo = kit.load(HERE / "hlo.py")
 profile_identity = kit.load(HERE / "profile_identity.py")
-some = profile_identity.some
+first_few = profile_identity.first_few
 
 PROFILE, ABOUT = "profile.pbtxt", "profile.json"
 NSYS_SECONDS = 1800  # that nsys may take over one report
@@ -155,9 +155,9 @@ def program_of(folder: Path, table: Table) -> tuple[Path, Any]:
         raise Failure(f"there is no {hlo.DUMPS} in {folder}: phase profile needs {flags}")
     ran = [path for path, module in read.items() if module.name in table.ran or not table.ran]
     if not ran:
-        held = some(sorted({module.name for module in read.values()}))
+        held = first_few(sorted({module.name for module in read.values()}))
         raise Failure(
-            f"the dump is of another program: nsys saw {some(sorted(table.ran))} run, and {folder} holds {held}"
+            f"the dump is of another program: nsys saw {first_few(sorted(table.ran))} run, and {folder} holds {held}"
         )
 
     def likeness(path: Path) -> tuple[bool, int]:
@@ -178,13 +178,13 @@ def refuse_another_program(path: Path, collectives: list[Any], known: set[str], 
     foreign = f"{len(unknown)} of the profile's {len(costs)} instructions are not in {path}"
     if len(unknown) > UNKNOWN_SHARE * len(costs) or (demanded and len(missing) == len(demanded)):
         covered = f"it has a cost for {len(demanded) - len(missing)} of the {len(demanded)} collectives of {path}"
-        raise Failure(f"the profile is of another program: {covered}, and {foreign}: {some(sorted(unknown))}")
+        raise Failure(f"the profile is of another program: {covered}, and {foreign}: {first_few(sorted(unknown))}")
     if missing:
         raise Failure(
             f"the profile has no cost for {len(missing)} of the {len(demanded)} collectives of {path}: "
-            f"{some(sorted(missing))}; XLA would guess what they take"
+            f"{first_few(sorted(missing))}; XLA would guess what they take"
         )
-    return [f"{foreign}: {some(sorted(unknown))}"] if unknown else []
+    return [f"{foreign}: {first_few(sorted(unknown))}"] if unknown else []
 
 
 # --- the profile --------------------------------------------------------------------------------

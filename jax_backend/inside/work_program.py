@@ -36,8 +36,8 @@ hlo = load(HERE / "hlo.py")
 # --- MaxText's objects ---------------------------------------------------------------------------
 
 
-def told(words, case, steps):
-    """The benchmark's settings with what the case says instead."""
+def settings_for_case(words, case, steps):
+    """Return the benchmark's settings, changed by those of the case."""
     for name, own in CANNOT_BE_TOLD.items():
         if case.get(name) not in (None, own):
             raise SystemExit(f"stepmark: MaxText's Llama has {name} {own}, and cannot be told {case[name]}")
@@ -308,7 +308,7 @@ def filled(own, arrays):
 
 
 def train_case(words, case, given, worker):
-    training = Training(told(words, case, len(given[kit.INPUTS])), worker)
+    training = Training(settings_for_case(words, case, len(given[kit.INPUTS])), worker)
     with training.within():
         return kit.train_case(training, case, given)
 

@@ -32,7 +32,7 @@ CONTROLS = (("hardware", "gpu"), ("ici_fsdp_parallelism", "4"), ("dcn_fsdp_paral
 pytestmark = pytest.mark.slow(seconds=25)
 
 
-class Asked(NamedTuple):
+class TrainingPhase(NamedTuple):
     name: str
     benchmark: Benchmark
     phase: Phase
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
         }
 
 
-Answers = tuple[list[Asked], dict[str, dict[str, Any]]]  # MaxText's, by the name of a plan
+Answers = tuple[list[TrainingPhase], dict[str, dict[str, Any]]]  # MaxText's, by the name of a plan
 
 
 def settings_of(phase: Phase) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _models_and_scales(recipe: Recipe, hardware: str) -> Iterator[tuple[str, int
     yield from ((model, default_gpus(recipe, device)) for model in others)
 
 
-def all_asked() -> list[Asked]:
+def all_asked() -> list[TrainingPhase]:
     """Every phase that trains, of each combination that is not refused before a plan is made."""
     found = []
     for request in requests():
@@ -101,7 +101,7 @@ def all_asked() -> list[Asked]:
             assert "_tiny" in str(request.recipe), name
             continue
         phases = [phase for phase in BACKEND.plan(benchmark).phases if phase.writes_steps]
-        found += [Asked(f"{name} phase {phase.name}", benchmark, phase) for phase in phases]
+        found += [TrainingPhase(f"{name} phase {phase.name}", benchmark, phase) for phase in phases]
     assert {(one.benchmark.instruments.pgle, one.benchmark.instruments.profile) for one in found} == {
         ("off", "none"),
         *PGLE,
@@ -109,9 +109,9 @@ def all_asked() -> list[Asked]:
     return found
 
 
-def covering(phases: list[Asked]) -> list[Asked]:
+def covering(phases: list[TrainingPhase]) -> list[TrainingPhase]:
     """The first plan of each choice of a recipe, and of each value of an argument; equal plans are one."""
-    plans: dict[str, list[Asked]] = {}
+    plans: dict[str, list[TrainingPhase]] = {}
     for one in phases:
         plans.setdefault(json.dumps({**one.plan(), "name": "", "environment": {}}), []).append(one)
     chosen, seen = [], set[object]()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord, Step, changed_benchmark, json_text
-from jax_backend.pgle_evidence import seen
+from jax_backend.pgle_evidence import evidence_of
 from tests.jax_backend.asked import resolved
 
 READ = "I0000 00:00:01.5 7 gpu_hlo_schedule.cc:567] Using PGLE profile from /runs/attempt-1/convert/profile.pbtxt\n"
@@ -56,7 +56,7 @@ def record(*watched: PgleSeen) -> RunRecord:
 
 
 def test_a_profile_that_every_rank_has_read_is_applied(phase_dir: Path) -> None:
-    found = seen(benchmark_of(pgle="nsys"), phase_dir, record())
+    found = evidence_of(benchmark_of(pgle="nsys"), phase_dir, record())
     assert found == PgleSeen(
         applied=True,
         reason="every rank has read the profile of 2 instructions (key kkkkkkkkkkkk, recorded in this run); "
@@ -87,7 +87,7 @@ DUMP = "hlo/module_0001.jit_train_step.sm_9.0_gpu_after_optimizations.txt"
 def test_what_leaves_it_unproven(phase_dir: Path, file: str, text: str | None, words: str) -> None:
     path = (phase_dir / file).resolve()
     path.write_text(text) if text is not None else path.unlink()
-    assert_unproven(seen(benchmark_of(pgle="nsys"), phase_dir, record()), words)
+    assert_unproven(evidence_of(benchmark_of(pgle="nsys"), phase_dir, record()), words)
 
 
 def assert_unproven(found: PgleSeen | None, words: str) -> None:
@@ -99,19 +99,19 @@ def assert_unproven(found: PgleSeen | None, words: str) -> None:
 def test_costs_of_other_collectives_are_of_little_use(phase_dir: Path) -> None:
     write_profile(phase_dir / "../convert", COSTS.replace("all-gather-start.1", "all-gather-start.7"))
     words = "0 of 1 collectives of the measured program have a cost (not all-gather-start.1)"
-    assert_unproven(seen(benchmark_of(pgle="nsys"), phase_dir, record()), words)
+    assert_unproven(evidence_of(benchmark_of(pgle="nsys"), phase_dir, record()), words)
 
 
 def test_on_a_cpu_no_log_makes_it_true(phase_dir: Path) -> None:
     on_cpu = resolved(gpus=2, nodes=2, pgle="nsys")
-    assert_unproven(seen(on_cpu, phase_dir, record()), "a CPU's compiler uses none")
+    assert_unproven(evidence_of(on_cpu, phase_dir, record()), "a CPU's compiler uses none")
 
 
 def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
     (phase_dir / "../convert").resolve().rename(phase_dir.parents[1] / "pgle")
     for rank in range(RANKS):
         (phase_dir / f"rank-{rank}.log").write_text(READ.replace("attempt-1/convert", "attempt-1/perf/../../pgle"))
-    found = seen(changed_benchmark(benchmark_of(pgle="nsys"), pgle_profile="k" * 32), phase_dir, record())
+    found = evidence_of(changed_benchmark(benchmark_of(pgle="nsys"), pgle_profile="k" * 32), phase_dir, record())
     assert found is not None
     assert found.applied
 
@@ -132,12 +132,12 @@ EMPTY = PgleSeen(applied=False, reason="every trace was empty", recompile_step=3
 def test_one_rank_that_schedules_otherwise_is_enough_against_it(
     phase_dir: Path, watched: tuple[PgleSeen, ...], words: str
 ) -> None:
-    assert seen(benchmark_of(pgle="auto"), phase_dir, record(OWN, OWN)) == OWN
+    assert evidence_of(benchmark_of(pgle="auto"), phase_dir, record(OWN, OWN)) == OWN
     (phase_dir / "rank-0.log").write_text("Found profile, using profile guided latency estimator\n")
     (phase_dir / "rank-1.log").write_text("nothing\n")
-    assert_unproven(seen(benchmark_of(pgle="auto"), phase_dir, record(*watched)), words)
+    assert_unproven(evidence_of(benchmark_of(pgle="auto"), phase_dir, record(*watched)), words)
 
 
 def test_phases_before_the_measured_one_and_runs_without_it_show_nothing(phase_dir: Path) -> None:
-    assert seen(benchmark_of(), phase_dir, record()) is None
-    assert seen(benchmark_of(pgle="nsys"), phase_dir.with_name("profile"), record()) is None
+    assert evidence_of(benchmark_of(), phase_dir, record()) is None
+    assert evidence_of(benchmark_of(pgle="nsys"), phase_dir.with_name("profile"), record()) is None
