@@ -14,7 +14,7 @@ from benchmarks.compilation.breakdown import (
     rates_of,
     seconds_of,
 )
-from benchmarks.compilation.schedule import Operation, Schedule
+from benchmarks.compilation.schedule import Operation, Schedule, overlap
 from benchmarks.configs import Configs
 from tests.benchmarks.compilation.samples import done, flagship, loop, schedule_of
 
@@ -36,18 +36,13 @@ def matmul(name: str, seconds: float) -> Operation:
     return Operation(name=name, what="matmul", dtype="bf16", flops=(seconds - KERNEL_GAP_SECONDS) * MATMUL_FLOPS)
 
 
-def gather(name: str, seconds: float, event: str = "start", axis: str = "fsdp") -> Operation:
+def gather(name: str, seconds: float, event: str = "start") -> Operation:
     """Of two devices in one node, so that it takes these seconds."""
+    sent = (seconds - RING_SECONDS - RING_HOP_SECONDS) * RATES.node_bytes
     return Operation(
-        name=name,
-        what="collective",
-        kind="all-gather",
-        event=event,
-        axes=[axis],
-        group_size=2,
-        group_nodes=1,
-        wire_bytes=(seconds - RING_SECONDS - RING_HOP_SECONDS) * RATES.node_bytes,
-    )
+        name=name, what="collective", kind="all-gather", event=event, axes=["fsdp"], group_size=2, group_nodes=1,
+        wire_bytes=sent,
+    )  # fmt: skip
 
 
 # --- what one operation takes -------------------------------------------------------------------
@@ -87,16 +82,38 @@ def test_a_large_all_reduce_goes_along_a_tree() -> None:
 # --- the shares ---------------------------------------------------------------------------------
 
 
-def test_a_collective_beside_a_longer_matmul_is_hidden_and_what_it_takes_beyond_it_is_exposed() -> None:
-    short, long = gather("g", 0.3), gather("g", 1.25)
-    assert shares(short, matmul("m", 1.0), done(short)) == {"matmul": 1.0}
-    assert shares(long, matmul("m", 1.0), done(long)) == {"matmul": 0.8, EXPOSED: 0.2}
-    assert shares(gather("g", 0.25, event="run"), matmul("m", 1.0)) == {"matmul": 0.8, EXPOSED: 0.2}
+SHORT, LONG, SYNCHRONOUS = gather("g", 0.3), gather("g", 1.25), gather("g", 0.25, event="run")
+FUSION = Operation(name="s", what="fusion", event="start", bytes=1.25 * RATES.memory_bytes)
+AROUND, MATMUL = gather("around", 5.0), matmul("m", 1.0)
 
 
-def test_a_fusion_on_the_side_stream_costs_nothing_until_it_is_waited_for() -> None:
-    side = Operation(name="s", what="fusion", event="start", bytes=1.25 * RATES.memory_bytes)
-    assert shares(side, matmul("m", 1.0), done(side)) == {"matmul": 0.8, SIDE: 0.2}
+@pytest.mark.parametrize(
+    ("operations", "bodies", "found"),
+    [
+        pytest.param([SHORT, MATMUL, done(SHORT)], {}, {"matmul": 1.0}, id="hidden beside a longer matmul"),
+        pytest.param([LONG, MATMUL, done(LONG)], {}, {"matmul": 0.8, EXPOSED: 0.2}, id="exposed beyond it"),
+        pytest.param([SYNCHRONOUS, MATMUL], {}, {"matmul": 0.8, EXPOSED: 0.2}, id="synchronous"),
+        pytest.param(
+            [FUSION, MATMUL, done(FUSION)], {}, {"matmul": 0.8, SIDE: 0.2}, id="the side stream is waited for"
+        ),
+        pytest.param(
+            [AROUND, loop("layer", 10), done(AROUND)],
+            {"layer": [matmul("m", 0.1)]},
+            {EXPOSED: 0.8, "matmul": 0.2},
+            id="beside a whole loop",
+        ),
+        pytest.param(
+            [loop("outer", 6)],
+            {"outer": [loop("inner", 5)], "inner": [matmul("m", 0.1)]},
+            {"matmul": 1.0},
+            id="nested",
+        ),
+    ],
+)
+def test_the_shares_of_small_programs(
+    operations: list[Operation], bodies: dict[str, list[Operation]], found: dict[str, float]
+) -> None:
+    assert shares(*operations, **bodies) == found
 
 
 def test_collectives_run_one_after_the_other_and_each_bears_its_own_wait() -> None:
@@ -118,30 +135,41 @@ def test_a_loop_takes_its_trips_and_a_trip_has_its_spans() -> None:
     assert streams == {"g": ("communication", 0.0), "m": ("compute", 0.0), "n": ("compute", 1.5)}
 
 
-def test_a_collective_beside_a_whole_loop_ends_when_it_would_without_it() -> None:
-    around = gather("around", 5.0)
-    assert shares(around, loop("layer", 10), done(around), layer=[matmul("m", 0.1)]) == {EXPOSED: 0.8, "matmul": 0.2}
-
-
-def test_loops_in_a_loop() -> None:
-    program = schedule_of(loop("outer", 6), outer=[loop("inner", 5)], inner=[matmul("m", 0.1)])
-    assert found(program).shares == {"matmul": 1.0}
-    (span,) = found(program).loops["outer"]
-    assert (span.operation.what, round(span.seconds, 6)) == ("loop", 0.5)
-
-
 def test_the_flagship_s_shares() -> None:
     assert flagship().breakdown.shares == pytest.approx(
         {"matmul": 0.873, "attention": 0.067, "fusion": 0.047, EXPOSED: 0.013, "copy": 0.0}, abs=1e-3
     )
 
 
+# --- what hides a collective ----------------------------------------------------------------------
+
+
+def test_what_lies_between_a_start_and_its_done() -> None:
+    hidden, alone = gather("hidden", 1.0), gather("alone", 1.0)
+    fusion = Operation(name="f", what="fusion", bytes=1.0)
+    five = Operation(name="m", what="matmul", flops=5.0)
+    attention = Operation(name="a", what="attention", kind="forward", flops=7.0)
+    schedule = schedule_of(
+        hidden,
+        loop("layer", 3),
+        fusion,
+        done(hidden),
+        five,
+        gather("run", 1.0, event="run"),
+        layer=[alone, fusion, done(alone), five, attention],
+    )
+    found = {one.name: one for one in overlap(schedule)}
+    assert (found["hidden"].matmuls, found["hidden"].attentions, found["hidden"].fusions) == (3, 3, 4)
+    assert found["hidden"].flops == 3 * (5 + 7)
+    assert (found["hidden"].times, found["alone"].times) == (1, 3)
+    assert {name: (one.asynchronous, one.hidden) for name, one in found.items()} == {
+        "hidden": (True, True),
+        "alone": (True, False),  # a fusion is too short to hide it
+        "run": (False, False),
+    }
+
+
 # --- rates ----------------------------------------------------------------------------------------
-
-
-def test_a_precision_without_a_rate_is_named() -> None:
-    one = Operation(name="m", what="matmul", dtype="fp32", flops=1e15, bytes=1e9)
-    assert any("fp32" in note for note in found(schedule_of(one)).notes)
 
 
 def test_rates_are_those_of_the_hardware_files() -> None:
@@ -150,6 +178,8 @@ def test_rates_are_those_of_the_hardware_files() -> None:
     assert RATES.attention_flops["forward"] == pytest.approx(518e12)
     a100 = breakdown(flagship().compiled.schedule, Configs().hardware("a100"))
     assert "A100" in a100.notes[0]
+    fp32 = Operation(name="m", what="matmul", dtype="fp32", flops=1e15, bytes=1e9)
+    assert any("fp32" in note for note in found(schedule_of(fp32)).notes)
 
 
 @pytest.mark.parametrize("name", ["cpu", "h100_pcie"])
