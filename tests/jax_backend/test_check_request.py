@@ -11,6 +11,7 @@ import pytest
 from jax_backend import BACKEND
 from jax_backend.inside import check_request
 from launch.environments import venvs
+from tests.jax_backend.asked import each
 
 PROGRAM = Path(check_request.__file__)
 
@@ -77,43 +78,13 @@ def played(tmp_path: Path) -> Asks:
     return lambda text, **more: ask(text, **variables | more)
 
 
-@pytest.mark.parametrize(
-    ("flags", "code", "said", "clients"),
-    [
-        ("--xla_switch=true --xla_list= --xla_list=A,B", 0, ["was asked about 3 flags and knows all"], 1),
-        (
-            "--xla_a=1 --xla_switch=true --xla_b=",
-            2,
-            ["--xla_a=1: unknown to", "--xla_b=: unknown to", "was asked about 3 flags"],
-            2,
-        ),
-        (  # a bad value hides no unknown flag
-            "--xla_a=1 --xla_switch=maybe --xla_list=FOO --xla_switch=true",
-            2,
-            [
-                "--xla_switch=maybe: its value cannot be read by",
-                "--xla_switch=true: its value cannot be read by",
-                "--xla_a=1: unknown to",
-                "--xla_list=FOO: its value is refused by",
-                "was asked about 4 flags",
-            ],
-            None,
-        ),
-        (  # a word that is no flag is named, and not read as a file
-            "xla_a=1 --xla_switch=true",
-            2,
-            ["xla_a=1: it does not begin with --: XLA would leave it out in silence", "was asked about 1 flag"],
-            1,
-        ),
-        ("--xla_bar", 2, ["--xla_bar: write =VALUE behind it", "was asked about 1 flag"], 1),
-    ],
-)
+@each("asked_flags", "flags", "code", "lines", "clients")
 def test_each_wrong_flag_has_a_line(
-    played: Asks, tmp_path: Path, flags: str, code: int, said: list[str], clients: int | None
+    played: Asks, tmp_path: Path, flags: str, code: int, lines: list[str], clients: int | None
 ) -> None:
-    found, lines = played(flags)
-    assert (found, len(lines)) == (code, len(said))
-    assert all(words in line for words, line in zip(said, lines, strict=True)), lines
+    found, printed = played(flags)
+    assert (found, len(printed)) == (code, len(lines))
+    assert all(words in line for words, line in zip(lines, printed, strict=True)), printed
     assert clients is None or len((tmp_path / "trace").read_text().splitlines()) == clients
 
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.errors import RequestError
 from jax_backend import compiling, planning
 from jax_backend.phases import CUDA_LOCK
-from tests.jax_backend.asked import CONFIGS, refusal, resolved, settings_of
+from tests.jax_backend.asked import CONFIGS, each, refusal, resolved, settings_of
 
 
 def test_a_gpu_s_program_has_the_plan_s_settings_and_flags_but_for_transformer_engine() -> None:
@@ -61,17 +61,8 @@ def test_a_device_without_a_target_is_refused(hardware: str) -> None:
     assert "--hardware=h100" in refused.value.next_command
 
 
-@pytest.mark.parametrize(
-    ("chosen", "nodes", "what"),
-    [
-        ({}, 1, "64 h100 do not fit on 1 nodes"),
-        ({"ici_fsdp_parallelism": "64", "dcn_fsdp_parallelism": "1"}, None, "among 1 nodes, MaxText sees 8"),
-        ({"ici_fsdp_parallelism": "16", "dcn_fsdp_parallelism": "4"}, None, "among 4 nodes, MaxText sees 8"),
-        ({"ici_fsdp_parallelism": "5"}, None, "the layout is for 40 devices, 64 are asked for"),
-    ],
-)
+@each("layouts_of_64_h100", "set", "nodes", "what")
 def test_more_gpus_in_a_node_than_it_has_never_reach_the_compiler(
-    chosen: dict[str, str], nodes: int | None, what: str
+    set: dict[str, str], nodes: int | None, what: str
 ) -> None:
-    """XLA takes a node's GPUs for one NVLink domain, and aborts on one of 64 H100s."""
-    assert what in refusal("llama2_70b", chosen, hardware="h100", gpus=64, nodes=nodes).what
+    assert what in refusal("llama2_70b", set, hardware="h100", gpus=64, nodes=nodes).what

@@ -7,6 +7,7 @@ import pytest
 
 from jax_backend.inside import hlo
 from jax_backend.inside.hlo import Module, axes_along, first_group
+from tests.jax_backend.asked import each
 
 SAMPLES = Path(__file__).parent / "samples"
 CPU = SAMPLES / "fsdp_cpu_after_optimizations.txt"
@@ -59,19 +60,7 @@ def test_the_forms_of_a_gpus_dump() -> None:
     assert not found["reduce-scatter.5"].known_in({"reduce-scatter.1", "reduce-scatter"})
 
 
-@pytest.mark.parametrize(
-    ("pairs", "always"),
-    [
-        ("{{0,1},{1,0}}", True),
-        ("{{1,2},{2,0}}", True),
-        ("{{0,0},{1,1}}", False),
-        ("{}", False),
-        ("{{1,2},{2,3}}", False),
-        ("{{10,20},{20,10}}", False),
-        ("{{0,0},{1,2},{2,1}}", False),  # on the first device, a copy
-        ("[2,2]<=[4]", True),  # in a way that is not known
-    ],
-)
+@each("permutes", "pairs", "always")
 def test_a_permute_must_be_known_where_it_moves_data_of_the_first_device(pairs: str, always: bool) -> None:
     for opcode in ("collective-permute", "collective-permute-start"):
         module = parsed(f"ROOT %p.1 = f32[8]{{0}} {opcode}(%x), channel_id=1, source_target_pairs={pairs}")
@@ -143,37 +132,14 @@ def test_a_loop_runs_as_often_as_its_condition_says(old: str, new: str, trips: i
     assert module.trips(module.computations["main"]["layers"]) == trips
 
 
-@pytest.mark.parametrize(
-    ("attributes", "group"),
-    [
-        ("replica_groups={{0,2,4,6},{1,3,5,7}}, dimensions={0}", (0, 2, 4, 6)),
-        ("replica_groups=[2,4]<=[8]", (0, 1, 2, 3)),
-        ("replica_groups=[2,4]<=[4,2]T(1,0)", (0, 2, 4, 6)),
-        ("replica_groups=[4,2]<=[2,2,2]T(0,2,1)", (0, 2)),
-        ("replica_groups=mesh['a'=2,'b'=4] {'a'}", (0, 4)),
-        ("replica_groups=mesh['a'=2,'b'=4] {'b'}", (0, 1, 2, 3)),
-        ("replica_groups=mesh['a'=8] {'a':(1)2}", (0, 4)),
-        ("replica_groups=mesh['a'=8] {'a':(2)4}", (0, 1, 2, 3)),
-        ("replica_groups=mesh['a'=2,'b'=4] {'a','b'}", (0, 1, 2, 3, 4, 5, 6, 7)),
-        ("replica_groups={}", (0, 1, 2, 3, 4, 5, 6, 7)),
-        ("replica_groups={{0},{1},{2}}", (0,)),
-        ("replica_groups=[8,1]<=[8]", (0,)),
-        ("replica_groups=mesh['data'=1,'fsdp'=8] {'data'}", (0,)),
-        ("source_target_pairs={{0,0},{1,1}}", (0,)),
-        ("source_target_pairs={{0,1},{1,0}}", (0, 1)),
-    ],
-)
-def test_groups_are_read_in_every_way_they_are_written(attributes: str, group: tuple[int, ...]) -> None:
-    assert first_group(attributes, 8) == group
+@each("groups", "attributes", "group")
+def test_groups_are_read_in_every_way_they_are_written(attributes: str, group: list[int]) -> None:
+    assert [*first_group(attributes, 8)] == group
 
 
-def test_a_group_lies_along_the_axes_in_which_its_devices_differ() -> None:
-    mesh = {"data": 2, "fsdp": 2, "tensor": 2}
-    assert axes_along((0, 1), mesh) == ["tensor"]
-    assert axes_along((0, 2), mesh) == ["fsdp"]
-    assert axes_along((0, 4), mesh) == ["data"]
-    assert axes_along((0, 2, 4, 6), mesh) == ["data", "fsdp"]
-    assert axes_along((3,), mesh) == []
+@each("axes_of_groups", "group", "axes")
+def test_a_group_lies_along_the_axes_in_which_its_devices_differ(group: list[int], axes: list[str]) -> None:
+    assert axes_along(group, {"data": 2, "fsdp": 2, "tensor": 2}) == axes
 
 
 def test_an_instruction_is_of_the_innermost_layer_that_says_something() -> None:

@@ -9,7 +9,7 @@ from benchmarks.model import flops
 from benchmarks.values import Lora
 from jax_backend import BACKEND, lora
 from jax_backend.planning import worker_command
-from tests.jax_backend.asked import refusal, resolved, settings_of
+from tests.jax_backend.asked import each, refusal, resolved, settings_of
 
 ALL = ["query", "key", "value", "attention_output", "gate", "up", "mlp_output"]
 KNOBS = {lora.RANK: 8, lora.ALPHA: 16.0, lora.PATHS: lora.pattern(ALL)}
@@ -59,20 +59,6 @@ def test_adapters_are_asked_for_and_may_lie_on_each_device_whole(model: str) -> 
     assert not [word for word in pretraining if word.startswith(("lora", "sharding_tolerance", "--task="))]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "wanted", "words"),
-    [
-        ({"weight_dtype": "bfloat16"}, {}, "adapters of bfloat16 beside a layer that computes in float32"),
-        ({"weight_dtype": "float32"}, {"dtype": "bf16"}, "adapters of float32 beside a layer that computes in bf"),
-        ({"gradient_accumulation": "2"}, {}, "accumulates the gradients of frozen weights"),
-        ({"lora.lora_rank": "0"}, {}, "lora.lora_rank is 0"),
-        ({"fused_qkv": "true", "lora_targets": "q,k,v"}, {}, "with fused_qkv=true, fused_mlp=false"),
-        ({"lora_targets": "qkv"}, {}, "with fused_qkv=false, fused_mlp=false"),
-        ({"lora_targets": "qkv,o"}, {}, "not all of qkv,o"),
-        ({"lora.lora_rank": "4"}, {"task": "pretrain"}, "no effect on task pretrain"),
-        ({}, {"dtype": "fp8"}, "fp8"),
-        ({}, {"dtype": "int8"}, "int8"),
-    ],
-)
-def test_what_maxtext_cannot_adapt_is_refused(chosen: dict[str, str], wanted: dict[str, Any], words: str) -> None:
-    assert words in refusal(chosen=chosen, **{"task": "lora", **wanted}).what
+@each("refusals_of_lora", "asked", "words")
+def test_what_maxtext_cannot_adapt_is_refused(asked: dict[str, Any], words: str) -> None:
+    assert words in refusal(**{"task": "lora", **asked}).what

@@ -12,7 +12,7 @@ from benchmarks.request.resolve import ProfilerOptions
 from benchmarks.values import Phase, changed_benchmark
 from jax_backend import BACKEND
 from jax_backend.phases import PGLE_PROFILE
-from tests.jax_backend.asked import flags_of, phases, refusal, resolved, settings_of
+from tests.jax_backend.asked import each, flags_of, phases, refusal, resolved, settings_of
 
 
 def big(**wanted: Any) -> dict[str, Phase]:
@@ -93,33 +93,10 @@ def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(ki
     assert ("benchmarks/inside/under_nsys.py" in " ".join(perf.command)) == (kind == "nsys")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "cure"),
-    [
-        ({"pgle": "auto", "steps": 9}, "--steps=10"),
-        ({"pgle": "auto", "profile": "nsys"}, "--pgle=nsys, or --profile=xplane"),
-        ({"pgle": "auto", "profile": "xplane", "profiler": ProfilerOptions(start_step=5)}, "--profile_start_step=10"),
-        ({"profile": "nsys", "profiler": ProfilerOptions(ranks="3"), "gpus": 4}, "--profile_ranks=0"),
-        ({"pgle": "auto", "window": "1-4"}, "--window=8-49, or --window=steady"),
-        *(
-            ({"pgle": way, "model": "llama2_70b", "chosen": {name: "3"}}, f"leave --set={name} out, or --pgle=off")
-            for way, name in (("nsys", "xla_dump_to"), ("auto", "env.TF_CPP_MIN_LOG_LEVEL"))
-        ),
-        ({"model": "llama2_70b", "chosen": {"xla_group": "pgle_perf"}}, "--pgle=nsys|auto"),
-        ({"model": "llama2_70b", "chosen": {PGLE_PROFILE: "x.pbtxt"}}, ""),
-        *(
-            ({"hardware": hardware, "gpus": 4, flag: way}, cure)
-            for hardware in ("mi300x", "tpu_v5p")
-            for flag, way, cure in (
-                ("pgle", "nsys", "--pgle=off"),
-                ("pgle", "auto", "--pgle=off"),
-                ("profile", "nsys", "--profile=xplane"),
-            )
-        ),
-    ],
-)
-def test_what_cannot_work_is_refused(wanted: dict[str, Any], cure: str) -> None:
-    assert refusal(**wanted).next_command == cure
+@each("refusals_of_phases", "asked", "next")
+def test_what_cannot_work_is_refused(asked: dict[str, Any], next: str) -> None:
+    profiler = ProfilerOptions(**asked.get("profiler", {}))
+    assert refusal(**{**asked, "profiler": profiler}).next_command == next
 
 
 def test_a_group_of_flags_goes_between_the_recipe_and_single_flags() -> None:
