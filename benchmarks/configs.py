@@ -11,6 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -100,16 +101,13 @@ class Configs:
 
     def clusters_with(self, hardware: str, runtime: str = "") -> list[str]:
         """The sites with Slurm whose nodes have such devices, and this runtime; examples too."""
-        sites = [site for name in self.names("sites") if (site := self._readable_site(name)) and site.slurm]
-        wanted = [site for site in sites if site.slurm and hardware in site.slurm.hardware]
-        return [site.name for site in wanted if runtime in ("", site.runtime)]
-
-    def _readable_site(self, name: str) -> Site | None:
-        """None for a broken site: whoever asks for it by name is told why."""
-        try:
-            return self.site(name)
-        except RequestError:
-            return None
+        found = []
+        for name in self.names("sites"):
+            with suppress(RequestError):  # a broken site is refused when it is named
+                site = self.site(name)
+                if site.slurm and hardware in site.slurm.hardware and runtime in ("", site.runtime):
+                    found.append(name)
+        return found
 
     def recipe(self, name: str) -> Recipe:
         return self.row("recipes", name, Recipe)

@@ -1,21 +1,17 @@
 """Why this machine's GPUs do not run a benchmark: there are none such, too few, or other programs use them; they have
-too little memory, and what would fit instead; or their driver is too old, which is known before a download. Pure.
+too little memory; or their driver is too old, which is known before a download. Pure.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from benchmarks.backend import Backend, EnvironmentSpec, LockFile
-from benchmarks.configs import Configs
 from benchmarks.errors import DRY_RUN_SHOWS, RequestError
 from benchmarks.machine.machine_gpus import MachineGpus, busy_text, chosen, of_hardware, shown
-from benchmarks.model.capacity import fits, total_bytes, usable_bytes
-from benchmarks.request.resolve import Request, command_of, request_of, resolve, scales
+from benchmarks.model.capacity import total_bytes, usable_bytes
+from benchmarks.request.resolve import command_of, request_of
 from benchmarks.values import Benchmark, Hardware
 
-SHORTEST_SEQUENCE = 256  # that is offered
 COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"  # a driver runs each CUDA of its major release
 # Major release of CUDA -> the oldest driver for all of it: table 1 of minor version compatibility, 2026-11-23.
 MINIMUM = {12: "525", 13: "580"}
@@ -84,53 +80,20 @@ def _most(scales: Iterable[int], count: int) -> int | None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def of_memory(benchmark: Benchmark, configs: Configs, backend: Backend) -> RequestError | None:
-    """That a GPU has too little memory, and what would fit: a smaller batch, shorter sequences, or more GPUs."""
+def of_memory(benchmark: Benchmark, backend: Backend) -> RequestError | None:
+    """That a GPU has too little memory."""
     storage = backend.storage(benchmark)
     needed, usable = total_bytes(benchmark, storage), usable_bytes(benchmark, storage)
     if usable is None or needed <= usable:
         return None
-    # The global batch gives way to what fits.
-    kept = {name: text for name, text in benchmark.settings.overrides.items() if name != "global_batch_size"}
-    asked = request_of(benchmark, kept)
-
-    def first_that_fits(requests: Mapping[str, Request]) -> list[str]:
-        return [next((flag for flag, request in requests.items() if _fits(request, configs, backend)), "")]
-
-    def smaller(name: str, value: int, least: int) -> dict[str, Request]:
-        values = [value >> n for n in range(1, value.bit_length()) if value >> n >= least]
-        return {
-            f"--set={name}={one}": msgspec.structs.replace(asked, settings={**asked.settings, name: str(one)})
-            for one in values
-        }
-
-    recipe = next(one for one in configs.recipes(benchmark.backend) if one.name == benchmark.recipe.name)
-    more = [gpus for gpus in scales(recipe, benchmark.hardware) if gpus > benchmark.gpus]
-    settings = {name: text for name, text in asked.settings.items() if name not in backend.layout_settings}
-    ways = [
-        *first_that_fits(
-            smaller("micro_batch_size", benchmark.batch.micro_batch_size, 1)
-            | smaller("sequence_length", benchmark.batch.sequence_length, SHORTEST_SEQUENCE)
-        ),
-        *first_that_fits(
-            {f"--gpus={gpus}": msgspec.structs.replace(asked, gpus=gpus, settings=settings) for gpus in more}
-        ),
-        command_of(asked, "plan.py layouts") + " ranks the layouts that fit",
-    ]
+    ranks = command_of(request_of(benchmark, benchmark.settings.overrides), "plan.py layouts")
     return RequestError(
         f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, {usable / 1e9:.1f} GB are usable",
         where=f"--model={benchmark.model.name} --gpus={benchmark.gpus}",
         why=f"{benchmark.hardware.title} has {benchmark.hardware.memory_gb:g} GB",
-        next_command="; or ".join(filter(None, ways)),
+        next_command=f"{ranks} ranks the layouts that fit; or a smaller --set=micro_batch_size, a shorter "
+        "--set=sequence_length or more --gpus",
     )
-
-
-def _fits(asked: Request, configs: Configs, backend: Backend) -> bool:
-    try:
-        benchmark = resolve(asked, configs, backend)
-    except RequestError:
-        return False
-    return fits(benchmark, backend.storage(benchmark))
 
 
 # --- the driver -----------------------------------------------------------------------------------

@@ -123,8 +123,12 @@ def judge(steps: Sequence[Timed], counted: Sequence[Timed], before: int) -> Judg
     blocks = [steps[start:end] for start, end in pairwise(cut)]
     at = [math.fsum(step.ended for step in block) / len(block) for block in blocks]
     percent = [100 * (median(step.seconds for step in block) / typical - 1) for block in blocks]
-    trend = _trend(at, percent, _seconds_left(steps, counted))
-    jumps = [_jump(block, at, percent) for block in range(1, BLOCKS)]
+    left = _seconds_left(steps, counted)
+    slope, slope_error = _line(at, percent)
+    trend = Movement(slope * left, slope_error * left, left)
+    # From the blocks before each one to those from it on.
+    after = [[float(other >= block) for other in range(BLOCKS)] for block in range(1, BLOCKS)]
+    jumps = [Movement(*_line(one, percent), at[-1] - at[0]) for one in after]
     inner = jumps[END_BLOCKS - 1 : 1 - END_BLOCKS]
     found = _verdict([trend, *inner], [jumps[0], jumps[-1]])
     if found.settling != "too short":
@@ -158,17 +162,6 @@ def _would_tell(
     """Whether so many times the steps, as noisy as these, would rule out that the median is off."""
     trend_error = trend.error / trend.seconds * _seconds_left(steps, counted, longer) / math.pow(longer, 1.5)
     return (1 + BOUND) * max(trend_error, jump_error / math.sqrt(longer)) < MATTERS_PERCENT
-
-
-def _trend(at: Sequence[float], percent: Sequence[float], seconds: float) -> Movement:
-    slope, error = _line(at, percent)
-    return Movement(slope * seconds, error * seconds, seconds)
-
-
-def _jump(block: int, at: Sequence[float], percent: Sequence[float]) -> Movement:
-    """From the blocks before this one to those from it on."""
-    after = [float(other >= block) for other in range(BLOCKS)]
-    return Movement(*_line(after, percent), at[-1] - at[0])
 
 
 def _verdict(movements: Sequence[Movement], at_ends: Sequence[Movement]) -> Judgement:

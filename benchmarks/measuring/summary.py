@@ -11,7 +11,7 @@ from benchmarks.job_record import AttemptEnd, Ended
 from benchmarks.measuring import settling
 from benchmarks.measuring.failures import QueuedEnd, why_failed
 from benchmarks.measuring.figures import Figures, SecondsPerStep, measure, no_figures
-from benchmarks.measuring.utilisation import Mfu, Workload, workload_of
+from benchmarks.measuring.utilisation import Mfu, workload_of
 from benchmarks.model import flops
 from benchmarks.telemetry.gpu import lost_gpus
 from benchmarks.telemetry.samples import Recorded
@@ -130,14 +130,15 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
     complaints = [] if no_window else figures.complaints  # without a step there is no window
     pgle = _pgle(benchmark, record, failures)
     doubts = [
-        *_broken_assertions(record),
+        *(f"rank {end.rank}: {failure}" for end in record.ends for failure in end.failures),
         *_other_work(benchmark, record),
         *_unproven_pgle(benchmark, pgle, failed=bool(failures)),
         *complaints,
     ]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
     figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
-    facts = _first_facts(record)
+    facts = next((one for one in record.facts if one.rank == 0), None)
+    own_convention = flops.conventions_for(workload.task)[0]
     loss, reported = loss_of(first_rank), reported_of(marked)
     unknown = _why_unknown(figures.window, loss, facts, evidence.provenance_digest, reported)
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
@@ -147,14 +148,14 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
         run_id=evidence.run_id,
         status=status,
         reasons=[*failures, *doubts],
-        benchmark=_benchmark_figures(benchmark),
+        benchmark=BenchmarkFigures(**name_words(benchmark), parallelism=parallelism_figures(benchmark.parallelism)),
         window=figures.window,
         seconds_per_step=figures.seconds_per_step,
         tokens_per_second=figures.tokens_per_second,
         tokens_per_second_effective=figures.tokens_per_second_effective,
         tokens_per_second_per_gpu=figures.tokens_per_second_per_gpu,
         days_per_trillion_tokens=figures.days_per_trillion_tokens,
-        model_flops_per_step=_flops_per_step(workload),
+        model_flops_per_step=None if workload.model.uncounted else workload.flops_per_step(own_convention),
         mfu=figures.mfu,
         loss=loss,
         trainable_parameters=facts.trainable_parameters if facts else None,
@@ -180,14 +181,9 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
     result = _with_machines(result, benchmark, record, evidence.sampled, marked)
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
     reasons = {step.step: step.excluded_because for step in marked}
-    everything = [_with_reason(step, reasons.get(step.step, NOT_ON_RANK_0)) for step in own]
-    return result, everything
-
-
-def _flops_per_step(workload: Workload) -> float | None:
-    if workload.model.uncounted:
-        return None
-    return workload.flops_per_step(flops.conventions_for(workload.task)[0])
+    return result, [
+        msgspec.structs.replace(step, excluded_because=reasons.get(step.step, NOT_ON_RANK_0)) for step in own
+    ]
 
 
 def _why_unknown_of_a_submission(benchmark: Benchmark, record: RunRecord) -> dict[str, str]:
@@ -240,25 +236,14 @@ def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> 
     return [f"pgle: not applied: {pgle.seen.reason}"]
 
 
-def _with_reason(step: Step, reason: str | None) -> Step:
-    return msgspec.structs.replace(step, excluded_because=reason)
-
-
 def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:
     """What a reader must know of the work: made-up data, and what the first rank's worker noted."""
     made_up = [f"{benchmark.data} data: no text was read"] if benchmark.data in MADE_UP_DATA else []
     first = [note for fact in record.facts if fact.rank == 0 for note in fact.notes]
     last = [note for end in record.ends if end.rank == 0 for note in end.notes]
-    return [*made_up, *_slowed(benchmark), *benchmark.departures(), *first, *last]
-
-
-def _slowed(benchmark: Benchmark) -> list[str]:
     slowed = benchmark.instruments.inject_slowdown
-    return [f"slowed on purpose: every step by {slowed:.0%} (--inject_slowdown={slowed:g})"] if slowed else []
-
-
-def _first_facts(record: RunRecord) -> WorkerFacts | None:
-    return next((f for f in record.facts if f.rank == 0), None)
+    on_purpose = [f"slowed on purpose: every step by {slowed:.0%} (--inject_slowdown={slowed:g})"] if slowed else []
+    return [*made_up, *on_purpose, *benchmark.departures(), *first, *last]
 
 
 def _why_unknown(
@@ -299,10 +284,6 @@ def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | Non
     return found
 
 
-def _broken_assertions(record: RunRecord) -> list[str]:
-    return [f"rank {end.rank}: {failure}" for end in record.ends for failure in end.failures]
-
-
 def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
     """What the framework counted in its own arrays and mesh must be what the benchmark asked for."""
     model, lora = benchmark.model, benchmark.lora
@@ -341,10 +322,6 @@ def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: boo
 def window_notes(window: Window) -> list[str]:
     note = settling.note(window)
     return [note] if note else []
-
-
-def _benchmark_figures(benchmark: Benchmark) -> BenchmarkFigures:
-    return BenchmarkFigures(**name_words(benchmark), parallelism=parallelism_figures(benchmark.parallelism))
 
 
 def parallelism_figures(parallelism: Parallelism) -> dict[str, int]:

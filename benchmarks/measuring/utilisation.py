@@ -122,10 +122,6 @@ def _beside_fp8(workload: Workload, table: str, peaks: Mapping[str, Peak], conve
         yield _Against(table, MIXED, mixed, MIXED_SOURCE)
 
 
-def _applicable(workload: Workload, table: str, peaks: Mapping[str, Peak], convention: str) -> list[_Against]:
-    return [_own(workload, table, peaks), *_beside_fp8(workload, table, peaks, convention)]
-
-
 # --- the figures --------------------------------------------------------------------------------
 
 
@@ -147,7 +143,7 @@ def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
         columns = [
             [one.entry(name, _rate(workload, workload.flops_per_step(name), step_seconds)) for one in against]
             for name in flops.conventions_for(workload.task)
-            if (against := _applicable(workload, table, peaks, name))
+            if (against := [_own(workload, table, peaks), *_beside_fp8(workload, table, peaks, name)])
         ]
         found += [entry for row in zip(*columns, strict=True) for entry in row]
     return found

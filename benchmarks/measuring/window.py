@@ -53,7 +53,7 @@ def choose_window(
     if rule != STEADY:
         marks = _mark_recipe(steps, times, rule)
     else:
-        marks = steady if start is None else _mark_settling(steady, start)
+        marks = [SETTLING if mark is None and index < (start or 0) else mark for index, mark in enumerate(steady)]
     marked = [
         step if step.excluded_because == mark else msgspec.structs.replace(step, excluded_because=mark)
         for step, mark in zip(steps, marks, strict=True)
@@ -212,10 +212,6 @@ def _step_ends(steps: Sequence[Step], times: Mapping[int, float]) -> list[float]
         ended = ended + times.get(index, 0.0) if step.elapsed_seconds is None else step.elapsed_seconds
         ends.append(ended)
     return ends
-
-
-def _mark_settling(marks: Marks, settled_from: int) -> Marks:
-    return [SETTLING if mark is None and index < settled_from else mark for index, mark in enumerate(marks)]
 
 
 # --- the recipes' own rules -------------------------------------------------------------------

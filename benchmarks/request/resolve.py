@@ -24,7 +24,6 @@ from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
 from benchmarks.secret_rules import refuse_secrets, secrets_here
-from benchmarks.text import some
 from benchmarks.values import (
     SUBMISSION_ENGINE,
     Batch,
@@ -212,10 +211,7 @@ def resolve(
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
 
     adapters, framework_settings = _adapter_words(request)
-    try:
-        own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
-    except UnknownName as error:
-        raise _with_what_is_set(error, request, recipe) from None
+    own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = FlagGroup(flags={}, environment={})
     if name := xla_set.pop(FLAG_GROUP, None):
         what, where = "has no XLA, and so no flags of it", f"--set=xla_group={name}"
@@ -572,16 +568,6 @@ def _refuse_foreign_hardware(site: Site, hardware: Hardware, configs: Configs) -
             next_command=f"--hardware={site.slurm.hardware[0]}"
             + (f"; or {configs.way_on(hardware.name)}" if hardware.kind != "cpu" else ""),
         )
-
-
-def _with_what_is_set(error: UnknownName, request: Request, recipe: Recipe) -> UnknownName:
-    """A setting that does not exist, with the names that the recipe sets and the command that shows their values."""
-    parts = [*(one.knobs for one in recipe.layouts), *(one.knobs for one in recipe.overlays)]
-    names = sorted({name for knobs in parts for name in knobs})
-    error.why += f"; recipe {recipe.name} sets {some(names)}" if names else ""
-    others = {name: text for name, text in request.settings.items() if name != error.name}
-    error.next_command = f"{command_of(msgspec.structs.replace(request, settings=others), 'run.py')} --dry_run"
-    return error
 
 
 def gpus_wanted(request: Request, recipe: Recipe, hardware: Hardware) -> int:

@@ -132,7 +132,7 @@ def _known_of(folder: RunFolder) -> Known:
             failed=status in ("failed", CUT_OFF),
             reasons=[printable(reason) for reason in reasons],
             first_rank=None if hung or first is None or not folder.is_queued() else first.rank,
-            since=_local(min(starts)) if starts and last > 1 else None,
+            since=min(starts) + time.localtime(min(starts)).tm_gmtoff if starts and last > 1 else None,  # local
             recorded=True,
         )
     except (RequestError, OSError) as error:
@@ -164,10 +164,6 @@ def _how_its_job_failed(folder: RunFolder, last: int, events: Sequence[JobEvent]
 
 def _as_lines(refused: RequestError) -> list[str]:
     return [refused.what, refused.next_command]
-
-
-def _local(unix: float) -> float:
-    return unix + time.localtime(unix).tm_gmtoff
 
 
 def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:

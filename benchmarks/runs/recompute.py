@@ -22,7 +22,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     records = [backend.read_phase(benchmark, folder.phase_dir(phase, n), n) for n in folder.attempts()] or [
         RunRecord(attempt=1, facts=[], steps=[], ends=[], unreadable=[])
     ]
-    last = records[-1]
+    *earlier_records, last = records
     ended = folder.ended(phase, last.attempt)
     attempts: list[AttemptEnd] = []
     if folder.is_queued():
@@ -42,7 +42,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
             notes=[
                 *folder.provenance_notes(),
                 *folder.changed_since_sealed(),
-                *_unreadable_earlier(records[:-1]),
+                *(f"attempt-{one.attempt}: {line}" for one in earlier_records for line in one.unreadable),
                 *_unbound(ended),
             ],
             failed_before=_failed_before(folder, backend, phase, last.attempt, queued=queued is not None)
@@ -57,12 +57,14 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     if benchmark.instruments.profile != "none":
         from benchmarks.request.profiling import not_recorded
 
-        result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
+        unproven = not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt))
+        if unproven and result.status != "failed":
+            result = msgspec.structs.replace(result, status="invalid", reasons=[*result.reasons, *unproven])
     if queued is None:
         result = msgspec.structs.replace(result, attempts=_attempts_here(records, result, interrupted=interrupted))
     earlier = [
         msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
-        for record in records[:-1]
+        for record in earlier_records
         for step in record.steps
     ]
     return result, earlier + marked
@@ -86,13 +88,6 @@ def _attempts_here(records: Sequence[RunRecord], result: Result, *, interrupted:
 
 def _first_rank_steps(record: RunRecord) -> int:
     return sum(step.rank == 0 for step in record.steps)
-
-
-def _with_reasons(result: Result, reasons: list[str]) -> Result:
-    """A run that went through, and whose files show that it proves less than it was to."""
-    if result.status == "failed" or not reasons:
-        return result
-    return msgspec.structs.replace(result, status="invalid", reasons=[*result.reasons, *reasons])
 
 
 def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: int, *, queued: bool) -> list[str]:
@@ -127,7 +122,3 @@ def _unbound(ended: Sequence[Ended]) -> list[str]:
     reasons = [one.binding.why for one in ended if one.binding is not None and one.binding.why]
     named = ", ".join(dict.fromkeys(reasons))
     return [f"{len(reasons)} of {len(ended)} ranks were bound to no NUMA node: {named}"] if reasons else []
-
-
-def _unreadable_earlier(records: list[RunRecord]) -> list[str]:
-    return [f"attempt-{record.attempt}: {line}" for record in records for line in record.unreadable]

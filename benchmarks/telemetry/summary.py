@@ -140,15 +140,12 @@ def _notes(recorded: Recorded, span: tuple[float, float] | None, no_gpu: str | N
         found.append(f"{lines} could not be read (first: {recorded.unreadable[0]})")
     if without := [node.name for node in recorded.nodes if node.facts is None]:
         found.append(f"no first line, so nothing is known of the GPUs there: {some(without)}")
-    if cut := [node.name for node in recorded.nodes if span and _last_time(node) < span[1]]:
+    ends = {node.name: node.samples[-1].time if node.samples else float("-inf") for node in recorded.nodes}
+    if cut := [name for name, time in ends.items() if span and time < span[1]]:
         found.append(f"not sampled to the window's end: {some(cut)}")
     if gaps := [text for node in recorded.nodes if (text := _gap(node, span))]:
         found.append(f"gaps in the samples: {some(gaps)}")
     return found
-
-
-def _last_time(node: NodeRecord) -> float:
-    return node.samples[-1].time if node.samples else float("-inf")
 
 
 def _gap(node: NodeRecord, span: tuple[float, float] | None) -> str:
@@ -156,9 +153,6 @@ def _gap(node: NodeRecord, span: tuple[float, float] | None) -> str:
     longest = max((after - before for before, after in pairwise(times)), default=0.0)
     late = node.facts is not None and longest > GAP_INTERVALS * node.facts.interval
     return f"{longest:.3g} s on {node.name}" if late else ""
-
-
-# --- for people -------------------------------------------------------------------------------
 
 
 # --- how the ranks differ -------------------------------------------------------------------------

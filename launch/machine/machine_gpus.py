@@ -88,4 +88,4 @@ def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_
     way_on = configs.way_on(benchmark.hardware.name)
     missing = refused_here.of_gpus(benchmark, found(), rows(configs), sizes, way_on)
     busy = None if missing or allow_busy else refused_here.in_use(benchmark, found(), sizes)
-    yield from filter(None, [missing or busy, refused_here.of_memory(benchmark, configs, backend)])
+    yield from filter(None, [missing or busy, refused_here.of_memory(benchmark, backend)])

@@ -149,26 +149,6 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "hint"),
-    [
-        ({"model": "llama2_70"}, "did you mean 'llama2_70b'?"),
-        ({"hardware": "h10"}, "did you mean 'h100'?"),
-        ({"dtype": "bf61"}, "did you mean 'bf16'?"),
-        ({"settings": {"remat_polcy": "full"}}, "did you mean 'remat_policy'?"),
-        ({"settings": {"remat": "full"}}, ": remat_policy, "),  # what holds the word comes first
-    ],
-)
-def test_an_unknown_name_gets_the_nearest(wanted: dict[str, object], hint: str) -> None:
-    assert hint in str(refusal(**wanted))  # type: ignore[arg-type]
-
-
-def test_a_setting_that_resembles_none_is_answered_with_those_of_the_recipe_and_the_command_that_shows_them() -> None:
-    refused = refusal(gpus=4, settings={"foo.bar": "1", "remat_policy": "full"})
-    assert "ici_fsdp_parallelism" in refused.why
-    assert refused.next_command.endswith("--gpus=4 --set=remat_policy=full --dry_run")
-
-
-@pytest.mark.parametrize(
     ("typed", "meant"),
     [
         ("x.learning_rate", "learning_rate"),  # the last component alone
