@@ -12,18 +12,14 @@ from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.finished_run import FinishedRun, finished_run
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
 from jax_backend import BACKEND
+from tests.benchmarks.conftest import FACTS, events_of, write_events, write_exits
 
 STEPS_OF_A_RUN = 12
 LONG_AGO = 1_700_000_000.0
 ENVIRONMENT = {"name": "jax-maxtext", "lock_file": "requirements.lock", "lock_sha256": "e4c92fe" + "0" * 57}
 MACHINE = {"hostname": "here", "cpu": "a processor"}
-FACTS = {
-    "event": "facts", "rank": 0, "process_count": 1, "device_count": 1, "local_device_count": 1,
-    "device_kind": "cpu", "platform": "cpu", "parameters": 106_816, "trainable_parameters": 106_816,
-    "mesh": {}, "versions": {"maxtext": "0.2.5"}, "argv": ["steps=12"],
-}  # fmt: skip
 
 
 def whole_run(root: Path, run_id: str = "20261122T034511Z-jax-llama2_tiny-pretrain-bf16-1xcpu-eeab") -> RunFolder:
@@ -33,14 +29,14 @@ def whole_run(root: Path, run_id: str = "20261122T034511Z-jax-llama2_tiny-pretra
     folder.write(BENCHMARK, benchmark)
     folder.write(PLAN, BACKEND.plan(benchmark))
     phase = folder.phase_dir("perf")
-    phase.mkdir(parents=True)
-    (phase / "events-rank0.jsonl").write_text("".join(json.dumps(event) + "\n" for event in _events()))
-    (phase / EXITS).write_text(json.dumps({"rank": 0, "exit_code": 0, "interrupted": False}) + "\n")
+    write_events(phase, events_of(steps=STEPS_OF_A_RUN))
+    write_exits(phase, 0)
     (phase / "rank-0.log").write_text("the framework's own words\n")
     about: dict[str, Any] = {
         "stepmark": "0.12.0", "git": {"commit": "a1" * 20, "changed_files": 0}, "environment": ENVIRONMENT,
         "machine": MACHINE, "notes": [], "run_id": run_id, "labels": {"tags": [], "nightly": None},
-        "worker": [{key: value for key, value in FACTS.items() if key != "event"}], "files": folder.raw_digests(),
+        "worker": [{"rank": 0, **{key: value for key, value in FACTS.items() if key != "event"}}],
+        "files": folder.raw_digests(),
     }  # fmt: skip
     folder.write(PROVENANCE, about)
     result, steps = recompute(folder, BACKEND)
@@ -48,15 +44,6 @@ def whole_run(root: Path, run_id: str = "20261122T034511Z-jax-llama2_tiny-pretra
     folder.write_steps(steps)
     folder.write(RESULT, result)
     return folder
-
-
-def _events() -> list[dict[str, Any]]:
-    events, elapsed = [FACTS], 0.0
-    for step in range(STEPS_OF_A_RUN):
-        seconds = 1.25 if step == 0 else 0.25 + 0.001 * (step * 7 % 5)
-        elapsed += seconds
-        events.append({"event": "step", "step": step, "seconds": seconds, "elapsed_seconds": elapsed, "loss": 6.0})
-    return [*events, {"event": "end", "rank": 0, "status": "done", "message": "", "failures": []}]
 
 
 @functools.cache
