@@ -27,7 +27,7 @@ import stat
 import sys
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from absl import flags
 
@@ -45,9 +45,6 @@ from benchmarks.request import window_rule
 from benchmarks.runs.runfolder import BENCHMARK
 from launch.cli.command import run_main
 from launch.terminal.output import answer
-
-if TYPE_CHECKING:
-    from benchmarks.mlperf.run_report import RunReport
 
 COMMAND = "python launch/ingest.py"
 STDIN = "-"
@@ -86,7 +83,12 @@ def main(argv: list[str]) -> int:
         outcome = None
         if workload is not None:
             outcome = outcome_of(log.last_timed(), workload, rule, log_format, Configs().root)
-        report = Report(log_format, log, others, outcome, _stories(log_format, stream), rule)
+        runs = None
+        if log_format.name == MLLOG.name:
+            from benchmarks.mlperf.run_report import report_runs
+
+            runs = report_runs(stream, Configs())
+        report = Report(log_format, log, others, outcome, runs, rule)
     answer(report.data(), report.table)
     if not log.attempts and not report.stories:
         raise _no_step(name, log_format, log)
@@ -111,15 +113,6 @@ def _no_step(name: str, log_format: LogFormat, log: read_log.ReadLog) -> NoStepE
         why = f"it has lines that {log_format.name} prints at a start, and none of a step"
         next_command = f"python launch/doctor.py logs {path}     says why a run ended"
     return NoStepError("no step was read", where=f"--log={name}", why=why, next_command=next_command)
-
-
-def _stories(log_format: LogFormat, stream: BinaryIO) -> "list[RunReport] | None":
-    """The runs of an MLLOG; None of every other format."""
-    if log_format.name != MLLOG.name:
-        return None
-    from benchmarks.mlperf.run_report import report_runs
-
-    return report_runs(stream, Configs())
 
 
 # --- the request ------------------------------------------------------------------------------

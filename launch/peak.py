@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
 def _platform(hardware: Hardware | None) -> str:
     machine = machine_gpus.found()
     if hardware is None:
-        platform = measuring_peak.platform_here()
+        platform = "cuda" if machine.gpus else "rocm" if measuring_peak.ROCM_DRIVER.exists() else "cpu"
         if platform == "cpu" and machine.driver:
             print(f"note: the CPU is measured: {machine.why_none}", file=sys.stderr)
         return platform

@@ -33,13 +33,6 @@ DEVICES, TPU_DEVICES = Path("/dev"), ("accel[0-9]*", "vfio/[0-9]*")  # of the ol
 # --- this machine -------------------------------------------------------------------------------
 
 
-def platform_here() -> str:
-    """That of the GPUs that may be used; without any, the CPU's."""
-    if machine_gpus.found().gpus:
-        return "cuda"
-    return "rocm" if ROCM_DRIVER.exists() else "cpu"
-
-
 def has(hardware: Hardware) -> bool:
     """False if no program could find such a device: no driver is loaded, or it shows none."""
     if hardware.platform == "cuda":

@@ -18,13 +18,12 @@ from launch.terminal.documents import Archive
 from launch.terminal.output import answer
 from launch.terminal.run_index import print_some
 
-OUTPUT_DIR = flags.DEFINE_string("output_dir", choice.DEFAULT_RUNS, "The folder with the runs.")
 flags.adopt_module_key_flags(choice)
 
 
 def main(argv: list[str]) -> int:
     target, named = choice.file_and_runs(argv[1:], "archive")
-    folder = choice.folder_of(OUTPUT_DIR.value)
+    folder = choice.all_runs()
     if not target.name.endswith((".tar.gz", ".tgz")):
         raise RequestError("an archive is called NAME.tar.gz", where=str(target))
     if named:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HEADING = "Which runs"
 DEFAULT_RUNS = "results"
 
+OUTPUT_DIR = flags.DEFINE_string("output_dir", DEFAULT_RUNS, "The folder with the runs.")
 WHERE = flags.DEFINE_multi_string("where", [], "Which of them, such as dtype=bf16,fp8 or gpus>=64; all must hold.")
 NEWEST = flags.DEFINE_integer("newest", None, "The newest N of them alone.", lower_bound=1)
 
@@ -36,6 +37,10 @@ def file_and_runs(arguments: list[str], command: str) -> tuple[Path, list[str]]:
             "runs are named, or chosen with --where: not both" if chosen else "which runs?", next_command=usage
         )
     return Path(arguments[0]), arguments[1:]
+
+
+def all_runs() -> Path:
+    return folder_of(OUTPUT_DIR.value)
 
 
 def folder_of(name: str) -> Path:

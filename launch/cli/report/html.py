@@ -18,13 +18,12 @@ from launch.cli.report import choice
 from launch.terminal.documents import Page
 from launch.terminal.output import answer
 
-OUTPUT_DIR = flags.DEFINE_string("output_dir", choice.DEFAULT_RUNS, "The folder with the runs.")
 flags.adopt_module_key_flags(choice)
 
 
 def main(argv: list[str]) -> int:
     target, named = choice.file_and_runs(argv[1:], "html")
-    folder = choice.folder_of(OUTPUT_DIR.value)
+    folder = choice.all_runs()
     places = [str(place_of(name, folder)) for name in named] or _with_result(folder)
     code = write_html(places, target)
     size = target.stat().st_size

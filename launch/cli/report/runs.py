@@ -24,7 +24,6 @@ from launch.cli.report import choice
 from launch.terminal.output import answer
 from launch.terminal.run_index import say_problems
 
-OUTPUT_DIR = flags.DEFINE_string("output_dir", choice.DEFAULT_RUNS, "The folder with the runs.")
 FORMAT = flags.DEFINE_enum("format", "table", list(exports.FORMATS), "The shape of the list.")
 REBUILD_INDEX = flags.DEFINE_boolean("rebuild_index", False, "Forget what is known of the runs, and read all again.")
 flags.adopt_module_key_flags(choice)
@@ -32,7 +31,7 @@ flags.adopt_module_key_flags(choice)
 
 def main(argv: list[str]) -> int:
     refuse_more(argv[2:], "python launch/report.py runs FOLDER")
-    all_runs = choice.folder_of(OUTPUT_DIR.value)
+    all_runs = choice.all_runs()
     folder = place_of(str(choice.folder_of(argv[1])), all_runs) if argv[1:] else all_runs
     run = Path(os.path.realpath(folder)) if (folder / BENCHMARK).is_file() else None
     folder = run.parent if run else folder
