@@ -330,8 +330,8 @@ def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
     precision, _ = FP8_SCALINGS.get(str(benchmark.settings.knobs.get(FP8_RECIPE)), ("bf16", ""))
     name = str(benchmark.settings.knobs.get("recipe", ""))
     known = [one for one in recipes() if one.startswith(f"{benchmark.model.name}_") and f"_{task}_" in one]
-    said = {one: PRECISION_IN_NAME.search(one) for one in known}
-    fitting = sorted(one for one, found in said.items() if found is None or found[1] == precision)
+    precisions = {one: PRECISION_IN_NAME.search(one) for one in known}
+    fitting = sorted(one for one, found in precisions.items() if found is None or found[1] == precision)
     if name not in fitting:
         yield RequestError(
             f"'{name}' is no recipe of Megatron-Bridge {VERSION} for {precision} {benchmark.task} of"

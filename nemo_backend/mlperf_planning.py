@@ -156,11 +156,11 @@ def _before(benchmark: Benchmark) -> Iterator[Phase]:
 
 def _train(benchmark: Benchmark, submission: Submission) -> Phase:
     own = [f"{{phase_dir}}/{mount.folder}:{mount.inside}" for mount in submission.run_mounts]
-    told = variables(benchmark, submission)
+    exported = variables(benchmark, submission)
     machine = NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name)
     environment = {
-        **{name: value for name, value in told.items() if name not in OF_THE_JOB},
-        "DGXSYSTEM": system_name(machine, configuration_of(told, submission)),
+        **{name: value for name, value in exported.items() if name not in OF_THE_JOB},
+        "DGXSYSTEM": system_name(machine, configuration_of(exported, submission)),
         "MODEL_NAME": submission.name,
         "MODEL_FRAMEWORK": "pytorch",
     }
@@ -243,8 +243,8 @@ def _refuse_place(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(what, where=f"--task={benchmark.task}", next_command="--task=mlperf")
     if benchmark.site.runtime != "container" or benchmark.site.slurm is None:
         sites = configs().clusters_with(benchmark.hardware.name, "container")  # examples, which a dry run takes
-        asked = request_of(benchmark, benchmark.settings.overrides)
-        moved = command_of(msgspec.structs.replace(asked, site=next(iter(sites), "NAME")), "run.py")
+        request = request_of(benchmark, benchmark.settings.overrides)
+        moved = command_of(msgspec.structs.replace(request, site=next(iter(sites), "NAME")), "run.py")
         data = benchmark.data if benchmark.data.startswith("/") else DATA_OF_EXAMPLES
         yield RequestError(
             f"site '{benchmark.site.name}' has no container runtime on Slurm, where a submission runs",

@@ -46,12 +46,12 @@ def read_run(
 
 def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
     """New steps at each call, where the submission logs any; its log is short enough to be read anew."""
-    told = 0
+    given = 0
 
     def new_steps() -> list[Step]:
-        nonlocal told
+        nonlocal given
         steps, _ = _steps(phase_dir, attempt)
-        fresh, told = steps[told:], max(told, len(steps))
+        fresh, given = steps[given:], max(given, len(steps))
         return fresh
 
     return new_steps
@@ -115,12 +115,12 @@ def _failures(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun)
     target = definition.target.at_most
     values = [one for one in run.evaluations if one.value is not None]
     best = min(values, key=lambda one: one.value or 0.0, default=None)
-    said = f"the best of {len(values)} was {best.value:g}" if best else "nothing was evaluated"
+    best_text = f"the best of {len(values)} was {best.value:g}" if best else "nothing was evaluated"
     if run.status != "success":
         ended = f"it ended as '{run.status_text or run.status}'"
-        yield f"{ended}: no evaluation reached {target:g}, {said}" if not _reached(definition, run) else ended
+        yield f"{ended}: no evaluation reached {target:g}, {best_text}" if not _reached(definition, run) else ended
     elif not _reached(definition, run):
-        yield f"it says success, and no evaluation reached {target:g}: {said}"
+        yield f"it says success, and no evaluation reached {target:g}: {best_text}"
     if len(run.marks["run_start"]) > 1:
         yield f"its log starts {len(run.marks['run_start'])} runs, and stops them as one"
     if _division(benchmark) == CLOSED and "cache_clear" not in run.settings:
@@ -135,9 +135,9 @@ def _other_than_asked(
     if run.batch not in (None, benchmark.batch.global_batch_size):
         yield f"its log says a global batch of {run.batch}, and {benchmark.batch.global_batch_size} was asked for"
     rate = run.settings.get("opt_base_learning_rate")
-    asked = benchmark.settings.knobs.get(submission.knobs.learning_rate)
-    if isinstance(rate, int | float) and isinstance(asked, int | float) and abs(rate - asked) > SPREAD:
-        yield f"its log says a learning rate of {rate:g}, and {asked:g} was asked for"
+    wanted_rate = benchmark.settings.knobs.get(submission.knobs.learning_rate)
+    if isinstance(rate, int | float) and isinstance(wanted_rate, int | float) and abs(rate - wanted_rate) > SPREAD:
+        yield f"its log says a learning rate of {rate:g}, and {wanted_rate:g} was asked for"
 
 
 def _notes(benchmark: Benchmark, phase_dir: Path) -> Iterator[str]:

@@ -127,8 +127,8 @@ def settings() -> dict[str, str]:
 
 
 def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    """Everything NeMo is told, each setting once; the same that a bare run takes."""
-    told: dict[str, Scalar] = {
+    """Return every setting that NeMo gets, each once; a bare run takes the same."""
+    stated: dict[str, Scalar] = {
         **EVERY_RUN,
         "trainer.accelerator": "gpu",
         "trainer.max_steps": benchmark.steps,
@@ -145,10 +145,11 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         **(ON_A_CPU if benchmark.hardware.kind == "cpu" else {}),
     }
     if benchmark.lora:
-        told["peft.target_modules"] = ",".join(lora.target_names(benchmark.settings.knobs))
+        stated["peft.target_modules"] = ",".join(lora.target_names(benchmark.settings.knobs))
     if benchmark.parallelism.virtual_pipeline == 1:
-        told[f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"] = NONE  # Megatron takes 1 for an interleaved schedule
-    return told
+        # Megatron takes 1 for an interleaved schedule.
+        stated[f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"] = NONE
+    return stated
 
 
 # --- the environment ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ VERDICTS: dict[Checker, tuple[str, str]] = {
     "package_checker": (r"PACKAGE CHECKER FOUND NO ERRORS, SUCCESS", r"PACKAGE CHECKER FOUND ERRORS"),
     "system_desc_checker": (r"System description checker passed for", r"System description checker failed for"),
 }
-SAID = re.compile(r"^(?:WARNING|ERROR) -\s+(.*)$")
+MESSAGE = re.compile(r"^(?:WARNING|ERROR) -\s+(.*)$")
 FACTOR = re.compile(r"Score should be normalized by factor of [\d.]+ / [\d.]+ = ([\d.]+)")
 LONGEST = 300
 MOST = 12
@@ -33,10 +33,10 @@ class CheckerResult(Value, frozen=True):
 
     def renamed(self, names: Mapping[str, str]) -> "CheckerResult":
         """With names that a user knows in place of paths."""
-        told = self.complaints
+        complaints = self.complaints
         for path, name in names.items():
-            told = [one.replace(path, name) for one in told]
-        return msgspec.structs.replace(self, complaints=told)
+            complaints = [one.replace(path, name) for one in complaints]
+        return msgspec.structs.replace(self, complaints=complaints)
 
     def text(self) -> str:
         complaints = f": {'; '.join(self.complaints)}" if self.complaints else ""
@@ -66,9 +66,9 @@ def _complaints(text: str) -> list[str]:
     found: list[str] = []
     first_of_one = False
     for written in text.splitlines():
-        said = SAID.match(written)
-        first_of_one = first_of_one or said is not None
-        line = said[1] if said is not None else written
+        message = MESSAGE.match(written)
+        first_of_one = first_of_one or message is not None
+        line = message[1] if message is not None else written
         if set(line.strip()) == {"-"}:
             first_of_one = True
         elif first_of_one and line.strip():

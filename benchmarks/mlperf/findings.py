@@ -35,8 +35,8 @@ def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
     """All there is to say of one run, the errors first."""
     found = [*_ending(run), *_lines(run), *_clock(run), *_batch(run)]
     if benchmark is None:
-        said = f"{run.settings.get('submission_benchmark')!r:.100}"
-        found.append(_warning(f"benchmark {said} isn't known here: target and settings are not compared"))
+        name = f"{run.settings.get('submission_benchmark')!r:.100}"
+        found.append(_warning(f"benchmark {name} isn't known here: target and settings are not compared"))
     elif not run.is_open:
         found += [*_target(run, benchmark), *_settings(run, benchmark), *_cadence(run, benchmark)]
     return sorted(found, key=lambda finding: finding.level != "error")
@@ -57,8 +57,8 @@ def _ending(run: LoggedRun) -> Iterator[Finding]:
     if not stops:
         yield _error("no run_stop: the run ended without a word", one_may=True)
     elif run.status != "success":
-        said = repr(run.status_text) if run.status_text else "not given"
-        what = f"status is {said}, not 'success' (the compliance checker may pass it all the same)"
+        status = repr(run.status_text) if run.status_text else "not given"
+        what = f"status is {status}, not 'success' (the compliance checker may pass it all the same)"
         yield _error(what, stops[-1].line, one_may=True)
 
 
@@ -85,8 +85,8 @@ def _lines(run: LoggedRun) -> Iterator[Finding]:
 def _clock(run: LoggedRun) -> Iterator[Finding]:
     """Ranks may start apart; from init_stop on, one process tells the story."""
     initialised = run.marks["init_stop"]
-    told = [record for record in run.records if initialised and record.line >= initialised[0].line]
-    back = [(a, b) for a, b in pairwise(told) if b.time_ms < a.time_ms - CLOCK_SLACK_MS]
+    following = [record for record in run.records if initialised and record.line >= initialised[0].line]
+    back = [(a, b) for a, b in pairwise(following) if b.time_ms < a.time_ms - CLOCK_SLACK_MS]
     for before, after in back[:SHOWN]:
         seconds = (before.time_ms - after.time_ms) / 1000
         yield _warning(f"the clock went back by {seconds:.3f} s between {before.key} and {after.key}", after.line)
@@ -102,16 +102,16 @@ def _clock(run: LoggedRun) -> Iterator[Finding]:
 
 
 def _batch(run: LoggedRun) -> Iterator[Finding]:
-    said = run.values("global_batch_size")
-    if bad := [one for one in said if (whole(one) or 0) <= 0]:
+    logged = run.values("global_batch_size")
+    if bad := [one for one in logged if (whole(one) or 0) <= 0]:
         yield _error(f"global_batch_size is {bad[0]!r:.100}, which is no count of samples")
-    elif len({*map(whole, said)}) > 1:
-        yield _error(f"global_batch_size is {some([*map(repr, said)])} in one run")
+    elif len({*map(whole, logged)}) > 1:
+        yield _error(f"global_batch_size is {some([*map(repr, logged)])} in one run")
 
 
 def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
-    target, said = benchmark.target, run.values("target_accuracy")
-    if other := [one for one in said if one is not None and one != target.at_most]:
+    target, logged = benchmark.target, run.values("target_accuracy")
+    if other := [one for one in logged if one is not None and one != target.at_most]:
         yield _error(f"target_accuracy is {other[0]!s:.100}, the target of {benchmark.name} is {target.at_most}")
     reached = [one for one in run.evaluations if one.value is not None and target.reached_by(one.value)]
     last = run.evaluations[-1] if run.evaluations else None
@@ -180,10 +180,10 @@ def fixed_settings(benchmark: MlperfBenchmark) -> dict[str, Any]:
     return {key: value for key, value in fixed.items() if value is not None}
 
 
-def _same(said: Any, expected: Any) -> bool:
-    one, other = number(said), number(expected)
+def _same(logged: Any, expected: Any) -> bool:
+    one, other = number(logged), number(expected)
     if one is None or other is None:
-        return bool(said == expected)
+        return bool(logged == expected)
     return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
 
 

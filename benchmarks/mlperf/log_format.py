@@ -67,8 +67,8 @@ class _Reader:
         return self._step(found)
 
     def _step(self, record: Record) -> LogEvent | None:
-        said, number = tracked(record), record.step
-        if said is None or (said.loss is None and number is None):
+        logged, number = tracked(record), record.step
+        if logged is None or (logged.loss is None and number is None):
             return None  # a time of a whole block, which is no step's
         if number is None and record.samples is not None and self._batch:
             number = record.samples // self._batch
@@ -80,11 +80,11 @@ class _Reader:
         step = Step(
             step=number,
             seconds=self._seconds(number, record.time_ms),
-            loss=said.loss,
+            loss=logged.loss,
             tokens=None,
             attempt=self._tracker.attempt,
             rank=record.rank or 0,
-            framework_seconds=said.seconds,
+            framework_seconds=logged.seconds,
             framework_global_batch_size=self._batch,
         )
         self._from = (number, record.time_ms)

@@ -223,9 +223,9 @@ def read_runs(found: Iterable[Record | SkippedLine]) -> list[LoggedRun]:
     """The runs of a log, in order; one that holds nothing but settings is a run that never started."""
     found = list(found)
     records = [one for one in found if isinstance(one, Record)]
-    told = _of_one_rank(records)
-    others = len(records) - len(told)
-    runs = _split(told)
+    of_one_rank = _of_one_rank(records)
+    others = len(records) - len(of_one_rank)
+    runs = _split(of_one_rank)
     bounds = [0, *(run[0].line for run in runs[1:]), math.inf]
     return [
         # An unread line belongs to the run that has begun; the lines of further ranks are counted once.

@@ -80,8 +80,8 @@ def expected_of(run: LoggedRun, benchmark: MlperfBenchmark | None, ruleset: str 
 
 def report_runs(stream: BinaryIO, configs: Configs) -> list[RunReport]:
     """Every run of a log, told with the reference points of the newest ruleset that has its benchmark."""
-    told = ((run, definition_of(run, configs)) for run in runs_of(stream))
-    return [report_run(run, benchmark, expected_of(run, benchmark)) for run, benchmark in told]
+    known = ((run, definition_of(run, configs)) for run in runs_of(stream))
+    return [report_run(run, benchmark, expected_of(run, benchmark)) for run, benchmark in known]
 
 
 def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expected | None) -> str:
@@ -100,7 +100,7 @@ def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expect
 # --- text -------------------------------------------------------------------------------------
 
 
-def report_lines(report: RunReport, said: Sequence[str] = ()) -> list[str]:
+def report_lines(report: RunReport, already_shown: Sequence[str] = ()) -> list[str]:
     """The report of a run for people, without findings that were said of all runs."""
     name = " on ".join(part for part in (report.benchmark or "unknown benchmark", report.platform) if part)
     ended = report.status if report.status != "unknown" else (report.status_text or "no run_stop")
@@ -124,7 +124,7 @@ def report_lines(report: RunReport, said: Sequence[str] = ()) -> list[str]:
         found += _convergence_lines(report.convergence)
     elif report.no_convergence_because:
         found.append(f"convergence: not judged, {report.no_convergence_because}")
-    return [*found, *(finding.text() for finding in report.findings if finding.what not in said)]
+    return [*found, *(finding.text() for finding in report.findings if finding.what not in already_shown)]
 
 
 def _evaluations(report: RunReport) -> str:

@@ -70,14 +70,16 @@ class SetVerdict(Value, frozen=True):
     @property
     def olympic_minutes_at_reference(self) -> float | None:
         """The same with the samples that the reference needs: how fast the machines are, whatever the seeds."""
-        told = [run.story.convergence for run in self.runs if run is not self.worst]
-        minutes = [one.seconds_at_reference / 60 for one in told if one is not None]
-        return olympic_mean(minutes) if len(minutes) == len(told) and self.olympic_minutes is not None else None
+        convergences = [run.story.convergence for run in self.runs if run is not self.worst]
+        minutes = [one.seconds_at_reference / 60 for one in convergences if one is not None]
+        if self.olympic_minutes is None or len(minutes) < len(convergences):
+            return None
+        return olympic_mean(minutes)
 
     def _warned(self) -> list[tuple[str, int]]:
         """Each kind of warning, and how many runs have it."""
-        told = [{f.what for f in run.story.findings if f.level == "warning"} for run in self.runs]
-        return Counter(what for run in told for what in sorted(run)).most_common()
+        kinds = [{f.what for f in run.story.findings if f.level == "warning"} for run in self.runs]
+        return Counter(what for run in kinds for what in sorted(run)).most_common()
 
     @property
     def of_every_run(self) -> list[str]:
@@ -138,8 +140,8 @@ class Verdict(Value, frozen=True):
         """What keeps these logs from being a submission, though all may pass; of a package its checker decides."""
         if self.package is not None:
             return []
-        told = [(f"{one.name} ({one.benchmark}): ", one.no_submission_because) for one in self.sets]
-        found = [(of if len(told) > 1 else "") + why for of, reasons in told for why in reasons]
+        of_each_set = [(f"{one.name} ({one.benchmark}): ", one.no_submission_because) for one in self.sets]
+        found = [(of if len(of_each_set) > 1 else "") + why for of, reasons in of_each_set for why in reasons]
         for name, count in Counter(one.name for one in self.sets).items():
             if count > 1:
                 found.append(f"{name}: results of {count} benchmarks, and a submission has a folder for each")
@@ -187,47 +189,47 @@ def judged(verdict: Verdict) -> Judged:
 
 def text(verdict: Verdict) -> str:
     """The verdict for people: each set, each run, and last the one word."""
-    told = [line for one in verdict.sets for line in [*_set_lines(one), ""]]
-    told += [f"system {name}: {result.text()}" for name, result in verdict.systems.items()]
+    shown = [line for one in verdict.sets for line in [*_set_lines(one), ""]]
+    shown += [f"system {name}: {result.text()}" for name, result in verdict.systems.items()]
     if verdict.package is not None:
-        told.append(f"package: {verdict.package.text()}")
+        shown.append(f"package: {verdict.package.text()}")
     names = list(dict.fromkeys(one.ruleset.name for one in verdict.sets))
     by = f"ruleset{'s' if len(names) > 1 else ''} {', '.join(names)}"
     word, other = "passes" if verdict.passes else "fails", verdict.package
     short = some(verdict.no_submission_because, 3, "; ") if verdict.passes else ""
-    told.append(f"verdict: {word} ({by})" + (f", but is no submission: {short}" if short else ""))
-    told += [f"  {reason}" for reason in verdict.reasons]
+    shown.append(f"verdict: {word} ({by})" + (f", but is no submission: {short}" if short else ""))
+    shown += [f"  {reason}" for reason in verdict.reasons]
     if other is not None and other.passed and not verdict.passes:
-        told.append("  The official package_checker passes it: it does not look at these.")
+        shown.append("  The official package_checker passes it: it does not look at these.")
     warned = [warning for one in verdict.sets for warning in one.warnings]
     if warned:
         more = f"and {len(warned) - MOST_WARNINGS} more" if len(warned) > MOST_WARNINGS else ""
-        told += ["warnings, which the official checkers do not raise", *(f"  {w}" for w in warned[:MOST_WARNINGS])]
-        told += [f"  {more}"] if more else []
-    return "\n".join(map(printable, told))
+        shown += ["warnings, which the official checkers do not raise", *(f"  {w}" for w in warned[:MOST_WARNINGS])]
+        shown += [f"  {more}"] if more else []
+    return "\n".join(map(printable, shown))
 
 
 def _set_lines(one: SetVerdict) -> list[str]:
     count = len(one.runs)
     runs = f"{count} run{'s' if count != 1 else ''}"
     runs += f" (a submission has {one.submission_runs})" if one.submission_runs else ""
-    asked = one.convergence.text() if one.convergence else f"not asked, {one.no_convergence_because}"
+    convergence = one.convergence.text() if one.convergence else f"not asked, {one.no_convergence_because}"
     return [
         f"{one.name}: {one.benchmark}, {runs}",
         f"  ruleset: {one.ruleset.name}, {one.ruleset.because}",
         *(f"  warning: {what} (all {count} runs)" for what in one.of_every_run),
         *(f"  {line}" for run in one.runs for line in _run_lines(run, run is one.worst, one.of_every_run)),
         *(f"  {finding.text()}" for finding in one.across),
-        f"  rcp_checker: {asked}",
+        f"  rcp_checker: {convergence}",
         *([f"  seed_checker: {one.seeds.text()}"] if one.seeds else []),
         f"  {_olympic(one)}",
     ]
 
 
-def _run_lines(run: RunVerdict, worst: bool, said: list[str]) -> list[str]:
+def _run_lines(run: RunVerdict, worst: bool, already_shown: list[str]) -> list[str]:
     word = "passes" if run.passes else ("did not converge, left out as the worst" if worst else "fails")
     checked = f"compliance_checker: {run.compliance.text()}"
-    return [f"{run.name}: {word}", *(f"  {line}" for line in (checked, *report_lines(run.story, said)))]
+    return [f"{run.name}: {word}", *(f"  {line}" for line in (checked, *report_lines(run.story, already_shown)))]
 
 
 def _olympic(one: SetVerdict) -> str:

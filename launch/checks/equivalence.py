@@ -112,11 +112,11 @@ def contenders_for(
     taking_part, left_out, known = [], {}, configs()
     settings = SETTINGS | (equivalence.ADAPTERS if task == "lora" else {})
     for name, backend in sorted(found.items()):
-        asked = Request(
+        request = Request(
             backend=name, model=model.name, task=task, dtype=dtype, hardware=hardware, gpus=1, settings=settings
         )
         try:
-            benchmark = resolve(machine_gpus.with_local_gpus(asked, known, backend), known, backend)
+            benchmark = resolve(machine_gpus.with_local_gpus(request, known, backend), known, backend)
         except RequestError as refusal:
             left_out[name] = refusal.what
             continue

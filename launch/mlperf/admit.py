@@ -27,8 +27,8 @@ def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[s
         return []
     name = benchmark.model.name
     definition, submission = read_definition(configs, name), read_submission(configs, name)
-    told = {**variables(benchmark, submission), "WALLTIME": str(seconds_of(options.time) // 60)}
-    config = configuration_of(told, submission)
+    exported = {**variables(benchmark, submission), "WALLTIME": str(seconds_of(options.time) // 60)}
+    config = configuration_of(exported, submission)
     points = package.reference_points(definition, submission.ruleset)
     found = broken_rules(config, definition, submission, points)
     bad = refused(found, config.division)

@@ -46,24 +46,24 @@ def make_cheap() -> None:
 
 def answer(checker: str, arguments: list[str], longest_seconds: int) -> str:
     """What a checker prints, its traceback included; as a program of its own would print it."""
-    said = io.StringIO()
+    printed = io.StringIO()
     root = logging.getLogger()
     root.handlers.clear()  # each program adds its own, and writes to the stream of its time
     import_module(f"{PACKAGE}.compliance_checker.mlp_compliance").enqueued_configs.clear()  # a crash leaves some
     sys.argv = [checker, *arguments]
     signal.alarm(longest_seconds)
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         try:
             check_seeds(arguments) if checker == "seed_checker" else run(checker)
         except SystemExit:
             pass
         except TimeoutError:
-            said.write(f"ERROR - did not end in {longest_seconds} s\n")
+            printed.write(f"ERROR - did not end in {longest_seconds} s\n")
         except Exception:
-            said.write(traceback.format_exc())
+            printed.write(traceback.format_exc())
         finally:
             signal.alarm(0)
-    return said.getvalue()
+    return printed.getvalue()
 
 
 def run(checker: str) -> None:
@@ -89,6 +89,6 @@ def too_long(_signal: int, _frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGALRM, too_long)
-    for asked in json.load(sys.stdin):
-        sys.stdout.write(json.dumps(answer(asked["checker"], asked["arguments"], asked["longest_seconds"])) + "\n")
+    for question in json.load(sys.stdin):
+        sys.stdout.write(json.dumps(answer(**question)) + "\n")
         sys.stdout.flush()

@@ -137,12 +137,12 @@ def judge(place: Path, ruleset: str | None, configs: Configs) -> Verdict:
         sets = [_prepare(name, judged, by, rules, configs) for (name, judged), by in zip(staged, found, strict=True)]
         whole, descriptions = _package_tasks(place, newest, Path(scratch)) if submission else (None, {})
         tasks = [*(task for one in sets for task in one.tasks), *([whole] if whole else []), *descriptions.values()]
-        said = ask(tasks)
+        answers = ask(tasks)
         return Verdict(
             ruleset=newest,
-            sets=[_judge_set(one, said) for one in sets],
-            package=said[whole].renamed({f"{Path(whole.arguments[0])}/": ""}) if whole else None,
-            systems={name: said[task] for name, task in descriptions.items()},
+            sets=[_judge_set(one, answers) for one in sets],
+            package=answers[whole].renamed({f"{Path(whole.arguments[0])}/": ""}) if whole else None,
+            systems={name: answers[task] for name, task in descriptions.items()},
             not_counted=not_counted,
         )
 
@@ -222,32 +222,32 @@ def _ask(tasks: Sequence[Task]) -> dict[Task, CheckerResult]:
     """In one process; a task that it does not live to answer is one without a verdict."""
     if not tasks:
         return {}
-    asked = [{**task._asdict(), "longest_seconds": LONGEST_SECONDS} for task in tasks]
+    questions = [{**task._asdict(), "longest_seconds": LONGEST_SECONDS} for task in tasks]
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
         done = subprocess.run(
             [sys.executable, "-P", str(PROGRAM)],
             cwd=scratch,
-            input=json.dumps(asked),
+            input=json.dumps(questions),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             check=False,
             encoding="utf-8",
             errors="replace",
         )
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    told += [""] * (len(tasks) - len(told))
-    return {task: read_text(task.checker, text) for task, text in zip(tasks, told, strict=True)}
+    texts = [json.loads(line) for line in done.stdout.splitlines()]
+    texts += [""] * (len(tasks) - len(texts))
+    return {task: read_text(task.checker, text) for task, text in zip(tasks, texts, strict=True)}
 
 
 # --- the verdict on them -----------------------------------------------------------------------
 
 
-def _judge_set(one: Prepared, said: Mapping[Task, CheckerResult]) -> SetVerdict:
+def _judge_set(one: Prepared, answers: Mapping[Task, CheckerResult]) -> SetVerdict:
     names = {str(run.staged): run.name for run in one.judged}
     runs = [
         RunVerdict(
             name=run.name,
-            compliance=said[task],
+            compliance=answers[task],
             story=report_run(run.log, one.definition, expected_of(run.log, one.definition, one.ruleset.name)),
         )
         for run, task in zip(one.judged, one.compliance, strict=True)
@@ -260,7 +260,7 @@ def _judge_set(one: Prepared, said: Mapping[Task, CheckerResult]) -> SetVerdict:
         ruleset=one.ruleset,
         runs=runs,
         across=find_across([run.log for run in one.judged]),
-        convergence=said[one.convergence] if one.convergence else None,
+        convergence=answers[one.convergence] if one.convergence else None,
         no_convergence_because=one.no_convergence_because,
-        seeds=said[one.seeds].renamed(names) if one.seeds else None,
+        seeds=answers[one.seeds].renamed(names) if one.seeds else None,
     )

@@ -104,8 +104,8 @@ class _Stream:
 
 
 def _counted(name, answer):
-    def asked(*args, **kwargs):
+    def answered(*args, **kwargs):
         mapped[name] += 1
         return answer(*args, **kwargs)
 
-    return asked
+    return answered

@@ -17,16 +17,16 @@ ANOTHER_SETTING = "--set= with a value that this NeMo takes, or " + ANOTHER_IMAG
 
 def look(options, work, objects, kit):
     """{versions, devices}, or the first thing that is wrong."""
-    asked = kit.load(HERE / "torch_check.py")
+    torch_check = kit.load(HERE / "torch_check.py")
     with kit.checking("torch cannot be imported", ANOTHER_IMAGE):
-        versions = asked.versions(PACKAGES, kit)
-    devices = asked.devices(options.tasks_per_node, options.device_name, kit)
+        versions = torch_check.versions(PACKAGES, kit)
+    devices = torch_check.devices(options.tasks_per_node, options.device_name, kit)
     with kit.checking("NeMo cannot be imported", ANOTHER_IMAGE):
         build, callbacks, redirect = work.prepared()
         for group in build.GROUPS.values():
             build.class_of(group)
     settings = build.grouped(options.settings)
-    asked.transformer_engine(needing_transformer_engine(settings), kit)
+    torch_check.transformer_engine(needing_transformer_engine(settings), kit)
     with kit.checking(f"NeMo {versions.get('nemo-toolkit')} does not take the benchmark's settings", ANOTHER_SETTING):
         given = objects(options, build, callbacks, redirect)
         started(given)

@@ -1,8 +1,8 @@
-"""Trains a few steps with NeMo's own model, optimizer and data parallel wrapper, and says what was computed.
+"""Trains a few steps with NeMo's own model, optimizer and data parallel wrapper, and reports what it computed.
 
 Run by path inside NeMo's environment (`python -P work_program.py --folder=DIR ... -- group.name=value`) on the
-standard library, numpy and NeMo alone. What it is asked and what it answers is in same_work/work.py; weights travel
-under the neutral names of that file. One process on one GPU, or on a CPU: requests for a GPU are redirected there.
+standard library, numpy and NeMo. benchmarks/equivalence/work.py describes the request, the report, and the neutral
+names of weights. One process on one GPU, or on a CPU: requests for a GPU are redirected there.
 """
 
 import os
