@@ -102,18 +102,12 @@ def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[
     with interrupted_once():
         try:
             with tensorboard(logdir, HOST.value, PORT.value) as (address, server):
-                print(_addresses(address), flush=True)
+                print(f"TensorBoard  {address}/\n  table      {address}/#hparams\nCtrl-C ends it", flush=True)
                 document(Dashboard(logdir=str(logdir), address=f"{address}/"))
                 watch(server, logdir / STATE / LOG, refresh, REFRESH_SECONDS.value)
         except KeyboardInterrupt:
             print("TensorBoard ended", file=sys.stderr)
     return EXIT_VALID
-
-
-def _addresses(address: str) -> str:
-    return f"""TensorBoard  {address}/
-  table      {address}/#hparams
-Ctrl-C ends it"""
 
 
 if __name__ == "__main__":
