@@ -11,11 +11,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 import jax_backend
 import nemo_backend
@@ -33,8 +35,7 @@ CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden_jobs"
 REPOSITORY = Path(__file__).resolve().parents[3]
 JAX, NEMO = jax_backend.BACKEND, nemo_backend.BACKEND
-MLPERF = {"task": "mlperf", "model": "llama2_70b_lora", "data": "/lustre/mlperf/lora"}
-CHECKPOINT = {"checkpoint.pretrained_checkpoint": "/lustre/checkpoints/llama3_70b"}
+JOBS = yaml.safe_load(Path(__file__).with_name("jobs.yml").read_text())
 
 
 def resolved(backend: Backend = JAX, model: str = "llama2_70b", **wanted: Any) -> Benchmark:
@@ -77,59 +78,6 @@ def said(text: str) -> list[str]:
     return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
 
 
-# One job of each shape: a virtual environment, profiled phases, Megatron-Bridge, nsys, MLPerf's container.
-GOLDENS: dict[str, tuple[Backend, dict[str, Any]]] = {
-    "jax_llama2_tiny_4_nodes_venv": (
-        JAX,
-        {
-            "model": "llama2_tiny",
-            "gpus": 4,
-            "nodes": 4,
-            "site": "example_venv",
-            "settings": {"ici_fsdp_parallelism": "2", "ici_data_parallelism": "2"},
-        },
-    ),
-    "pgle_llama2_70b_bf16_8_nodes": (JAX, {"dtype": "bf16", "gpus": 64, "pgle": "nsys"}),
-    "bridge_llama3_70b_lora_8": (
-        NEMO,
-        {
-            "engine": "bridge",
-            "model": "llama3_70b",
-            "task": "lora",
-            "dtype": "bf16",
-            "gpus": 8,
-            "settings": CHECKPOINT,
-        },
-    ),
-    "nemo_llama31_70b_pretrain_64_nsys": (
-        NEMO,
-        {"model": "llama31_70b", "gpus": 64, "dtype": "bf16", "profile": "nsys"},
-    ),
-    "mlperf_llama2_70b_lora_h100": (NEMO, {**MLPERF, "options": {"time": "90"}}),
-}
-# Options -> the directives that are there then; `gpus` runs on H100.
-ASKED: list[tuple[dict[str, Any], str]] = [
-    (
-        {
-            "qos": "high", "time": "1-2:30", "gpus": "gpus_per_node", "reservation": "acceptance",
-            "constraint": "h100&ib", "nodelist": "node[1-8]", "exclude": "node9,node10", "segment": 4, "nice": 100,
-            "comment": 'after the "new" firmware, it\'s #2', "requeue": True, "warn_seconds": 120,
-            "arguments": ["--switches=1", "--contiguous", "--dependency=afterok:7", "--mail-user=me@example.com"],
-        },
-        """--time=1-2:30 --dependency=singleton,afterok:7 --qos=high --gpus-per-node=8 --reservation=acceptance
-        --constraint="h100&ib" --nodelist=node[1-8] --exclude=node9,node10 --segment=4 --nice=100 --signal=B:USR1@120
-        --requeue --switches=1 --contiguous --mail-user=me@example.com""",
-    ),
-    ({}, "--gres=gpu:8 --signal=B:USR1@60 --no-requeue"),
-    ({"time": "1"}, "--signal=B:USR1@15"),  # not warned before it has begun
-    ({"arguments": ["--dependency=afterok:1,afterok:2"]}, "--dependency=singleton,afterok:1,afterok:2"),
-    (
-        {"arguments": ["--dependency=afterok:1?afterok:2"], "singleton": False},
-        '--dependency="afterok:1?afterok:2" --kill-on-invalid-dep=yes',
-    ),
-]  # fmt: skip
-
-
 def phase(name: str, command: list[str], nodes: int, tasks: int, **changes: Any) -> Phase:
     own = {"environment": {}, "devices_per_task": 1, "writes_steps": False, **changes}
     return Phase(name=name, command=command, nodes=nodes, tasks_per_node=tasks, **own)
@@ -147,7 +95,10 @@ THREE_PHASES = Plan(
 
 
 def golden_texts() -> dict[str, Callable[[], str]]:
-    found = {name: lambda row=row: script(row[0], **row[1]) for name, row in GOLDENS.items()}
+    found: dict[str, Callable[[], str]] = {}
+    for name, row in JOBS["golden"].items():
+        asked = {key: value for key, value in row.items() if key != "backend"}
+        found[name] = partial(script, NEMO if "backend" in row else JAX, **asked)
     found["three_phases"] = lambda: script(plan=THREE_PHASES, hang=90, dtype="bf16", gpus=64)
     return found
 
@@ -187,7 +138,7 @@ def test_shellcheck_finds_nothing() -> None:
 # --- what a job asks for ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "lines"), ASKED)
+@pytest.mark.parametrize(("options", "lines"), JOBS["asked"])
 def test_options_are_directives(options: dict[str, Any], lines: str) -> None:
     text = script(dtype="bf16", gpus=64, options=options)
     assert set(lines.split()) <= set(said(text))
@@ -262,24 +213,11 @@ def test_a_dataset_is_mounted() -> None:
 # --- what cannot be said ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "moved",
-    [
-        {"run": Path("/a/100%/r")},
-        {"run": Path("/a\\b")},
-        {"run": Path("/a\nb")},
-        {"run": Path("relative")},
-        {"run": Path("/a:b")},
-        {"repository": Path("/a,b")},
-        {"python": "py\nthon"},
-        {"run_id": "a\nb"},
-        {"options": {"comment": "two\nlines"}},
-        {"options": {"arguments": ["--licenses=a\nb"]}},
-    ],
-)
-def test_what_no_job_can_say(moved: dict[str, Any]) -> None:
+@pytest.mark.parametrize("said", JOBS["never"])
+def test_what_no_job_can_say(said: dict[str, Any]) -> None:
+    moved = {name: Path(it) if name in ("run", "repository") else it for name, it in said.get("place", {}).items()}
     with pytest.raises(RequestError):
-        script(dtype="bf16", **(moved if "options" in moved else {"place": moved}))
+        script(dtype="bf16", place=moved, options=said.get("options", {}))
 
 
 TOKEN = "hf_" + "a1B2" * 6
