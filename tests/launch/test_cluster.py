@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, UnknownName
@@ -28,6 +29,7 @@ from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = str(REPOSITORY / "launch" / "cluster.py")
 NOBODY = 65534
+REFUSED = yaml.safe_load(Path(__file__).with_name("refusals.yml").read_text())["cluster"]
 
 
 def silent(_text: str) -> None:
@@ -165,24 +167,10 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
     assert not folder_of("dev").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["up", "--nodes=257"], 2, "--nodes=257: it must be 1 to 256"),
-        (["up", "--nodes=0"], 2, "--nodes=0: it must be 1 to 256"),
-        (["up", "--gpus_per_node=65"], 2, "it must be 0 to 64"),
-        (["up", "--name=local"], 2, "another site called 'local'"),
-        (["up", "--name=Not/This"], 2, "cannot be the name"),
-        (["upp"], 2, "did you mean 'up'?"),
-        ([], 2, "which command?"),
-        (["kill", "--name=rev"], 2, "kill --name=rev --node=node2"),
-        (["down"], 0, "the private cluster 'dev' was not up"),
-        (["status"], 1, "is not up"),
-        (["revive", "--node=node1"], 2, "is not up"),
-    ],
-)
-def test_what_there_is_not(tmp_path: Path, words: list[str], code: int, said: str) -> None:
-    done = script(*words, STEPMARK_HOME=str(tmp_path))
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_there_is_not(tmp_path: Path, words: str) -> None:
+    code, said = REFUSED[words]
+    done = script(*words.split(), STEPMARK_HOME=str(tmp_path))
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
 

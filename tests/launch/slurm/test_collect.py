@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks.job_record import SCHEDULER, SchedulerEnd
 from benchmarks.measuring.verification import differences
@@ -38,39 +39,15 @@ def add_attempt(folder: RunFolder, number: int, restarts: int | None = None, job
     (folder.attempt_dir(number) / "job.jsonl").write_text(json.dumps(start) + "\n")
 
 
-FIRST, SECOND = (1, {"restarts": 0}), (2, {"restarts": 1})
-UNKNOWN = row("UNKNOWN", None, source="nobody", ended=None, note="accounting is off")
-OLD = row("FAILED", -90_000, ended=SUBMITTED_AT - 80_000)  # of an older job with the same number
-MATCHED: list[tuple[list[tuple[int, dict[str, Any]]], list[SchedulerEnd], dict[int, str]]] = [
-    # by how often the job was requeued: the second try died before it could write a word
-    (
-        [FIRST, (2, {"restarts": 2})],
-        [row("NODE_FAIL", 1), row("PREEMPTED", 2), row("COMPLETED", 3)],
-        {1: "NODE_FAIL", 2: "COMPLETED"},
-    ),
-    ([(1, {}), (2, {})], [row("REQUEUED", 1), row("FAILED", 2)], {1: "REQUEUED", 2: "FAILED"}),
-    # a second job in the same folder
-    (
-        [FIRST, (2, {"restarts": 0, "job_id": "8"})],
-        [row("FAILED", 1), row("COMPLETED", 2, job_id="8")],
-        {1: "FAILED", 2: "COMPLETED"},
-    ),
-    ([FIRST, SECOND], [row("COMPLETED", 3, source="scontrol")], {2: "COMPLETED"}),
-    ([FIRST], [row("NODE_FAIL", 1), row("PENDING", None, ended=None)], {1: "NODE_FAIL"}),
-    ([FIRST], [OLD, row("COMPLETED")], {1: "COMPLETED"}),
-    ([FIRST], [UNKNOWN], {1: "UNKNOWN"}),
-    ([], [row("CANCELLED", None)], {0: "CANCELLED"}),
-    ([], [], {}),
-]
-
-
-@pytest.mark.parametrize(("attempts", "rows", "found"), MATCHED)
-def test_rows_go_to_their_attempts(
-    run: RunFolder, attempts: list[tuple[int, dict[str, Any]]], rows: list[SchedulerEnd], found: dict[int, str]
-) -> None:
-    for number, start in attempts:
+@pytest.mark.parametrize("case", yaml.safe_load(Path(__file__).with_name("attempts.yml").read_text()))
+def test_rows_go_to_their_attempts(run: RunFolder, case: dict[str, Any]) -> None:
+    for number, start in enumerate(case["attempts"], start=1):
         add_attempt(run, number, **start)
-    assert {attempt: end.state for attempt, end in matched(run, rows).items()} == found
+    rows = []
+    for one in case["rows"]:
+        ended = {"ended": one["ended"] and SUBMITTED_AT + one["ended"]} if "ended" in one else {}
+        rows.append(row(**{"started": None, **one, **ended}))
+    assert {attempt: end.state for attempt, end in matched(run, rows).items()} == case["found"]
 
 
 # --- collecting ----------------------------------------------------------------------------------------
