@@ -29,6 +29,8 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
     import _script  # noqa: F401
 
 import os
+import shlex
+import sys
 from pathlib import Path
 
 from absl import flags
@@ -63,6 +65,7 @@ IMAGE = flags.DEFINE_string(
 FORCE = flags.DEFINE_boolean("force", False, "Import images anew that are there; write the file of a site anew.")
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site; submit nothing, write nothing.")
 
+HOW = ("--force", "--dry_run", "--json")  # what a command that Stepmark suggests adds where it is needed
 ABOUT_NEEDS = (MODEL, TASK)
 ABOUT_SITES = (ENGINE, IMAGE, FORCE, DRY_RUN)
 
@@ -99,6 +102,7 @@ def new_site() -> int:
         out=Path(OUT.value) if OUT.value else making.RESULTS,
         replace=bool(FORCE.value),
         dry_run=bool(DRY_RUN.value),
+        command=f"python launch/setup.py {shlex.join(word for word in sys.argv[1:] if word not in HOW)}",
     )
     return making.make(wanted, places.configs())
 

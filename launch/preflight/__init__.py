@@ -1,1 +1,1 @@
-"""Jobs that get a cluster ready: the preflight of its nodes, and the import of container images."""
+"""Checks what runs need: the nodes of a cluster by one job, and this machine."""

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ class NewSite:
     out: Path  # the folder of the results
     replace: bool
     dry_run: bool
+    command: str = "python launch/setup.py"  # as it was typed, without --force, --dry_run and --json
 
 
 def make(wanted: NewSite, configs: Configs) -> int:
@@ -76,11 +77,11 @@ def make(wanted: NewSite, configs: Configs) -> int:
             next_command=f"{_again(wanted)} --force",
         )
     draft = _draft(wanted, configs, slurm, facts, partition, answers)
-    heading = f"Written by: {_command(wanted)}. Change what you like."
+    heading = f"Written by: {wanted.command}. Change what you like."
     text = site_draft.text(draft, heading)
     refuse_secrets(text, path.name)
     planned = documents.NewSite(
-        site=wanted.name, path=str(path), lines=site_draft.lines(draft), preflight=None, next=[_command(wanted)]
+        site=wanted.name, path=str(path), lines=site_draft.lines(draft), preflight=None, next=[wanted.command]
     )
     if wanted.dry_run:
         answer(planned, text)
@@ -152,22 +153,10 @@ def _refuse_unwritable(folder: Path, elsewhere: str) -> None:
         ) from None
 
 
-def _command(wanted: NewSite) -> str:
-    flags = {job_options.flag_of(name): value for name, value in wanted.typed.items()}
-    words = [f"--new_site={wanted.name}", *([f"--hardware={wanted.hardware}"] if wanted.hardware else [])]
-    words += [f"--out={wanted.out}"] if wanted.out != RESULTS else []
-    for name, value in flags.items():
-        if isinstance(value, bool):
-            words.append(f"--{'' if value else 'no'}{name}")
-        else:
-            words += [f"--{name}={one}" for one in (value if isinstance(value, list) else [value])]
-    return f"python launch/setup.py {shlex.join(words)}"
-
-
 def _again(wanted: NewSite) -> str:
     """The command as it was typed, for more flags to follow."""
     dry, json = ("--dry_run" if wanted.dry_run else ""), ("--json" if output.wanted() else "")
-    return " ".join(filter(None, [_command(wanted), dry, json]))
+    return " ".join(filter(None, [wanted.command, dry, json]))
 
 
 def _unwritten(name: str) -> Site:
@@ -347,7 +336,7 @@ def check_nodes(
 def without_gpus(wanted: NewSite, report: Report) -> str:
     """What writes the site anew, where it says that its nodes have GPUs and none has; empty: that is not so."""
     none = {finding.node for finding in report.findings if finding.text == NO_GPU}
-    return f"{_command(replace(wanted, hardware='cpu'))} --force" if report.nodes and none >= {*report.nodes} else ""
+    return f"{wanted.command} --hardware=cpu --force" if report.nodes and none >= {*report.nodes} else ""
 
 
 def next_commands(site: Site, configs: Configs, nodes: int, gpus_there: int, out: Path) -> list[str]:

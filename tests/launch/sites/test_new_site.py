@@ -77,7 +77,8 @@ def test_a_dry_run_in_json_has_the_source_of_each_line(slurm: PlayedSlurm, tmp_p
 
 def make(folder: Path, **typed: Any) -> dict[str, Any]:
     """The site as it was written."""
-    wanted = NewSite("big", typed, hardware=None, out=folder / "results", replace=False, dry_run=False)
+    out, command = folder / "results", "setup --new_site=big"
+    wanted = NewSite("big", typed, hardware=None, out=out, replace=False, dry_run=False, command=command)
     assert new_site.make(wanted, Configs(own_sites=folder / "home/sites")) == 0
     site = Configs(own_sites=folder / "home/sites").site("big")  # it can be used
     assert site.slurm is not None
@@ -130,9 +131,7 @@ def test_all_that_is_missing_is_said_at_once_and_nothing_is_written(slurm: Playe
         make(tmp_path)
     assert "batch (2 of 2 nodes up, 8 h100 a node, the default), small (1 of 1" in refused.value.why
     assert "--account: ops (your default), ml" in refused.value.why
-    assert refused.value.next_command.endswith(
-        f"--new_site=big --out={tmp_path}/results --partition=batch --account=ops"
-    )
+    assert refused.value.next_command == "setup --new_site=big --partition=batch --account=ops"
     assert not (tmp_path / "home").exists()
     assert not slurm.record.exists()
 
@@ -159,14 +158,14 @@ def test_the_account_is_one_that_the_partition_takes(
     assert refused.value.next_command == f"setup --json {flags}"
 
 
-@pytest.mark.parametrize(("seen", "cure"), [(["n1", "n2"], "--hardware=cpu --force"), (["n1"], "")])
+@pytest.mark.parametrize(("seen", "cure"), [(["n1", "n2"], "setup --hardware=cpu --force"), (["n1"], "")])
 def test_a_site_of_gpus_whose_nodes_have_none(seen: list[str], cure: str) -> None:
     findings = [Finding(check="idle", status="not_checked", node=node, text=NO_GPU) for node in seen]
     nccl = NcclResult(status="not_checked", text="")
     about = {"partition": "p", "job_id": "7", "started": 0.0, "seconds": 1.0, "checks": [], "nccl": nccl}
     report = Report(site="big", nodes=["n1", "n2"], passing=[], failing=["n1", "n2"], findings=findings, **about)
-    wanted = NewSite("big", {}, hardware="h100", out=new_site.RESULTS, replace=False, dry_run=False)
-    assert new_site.without_gpus(wanted, report).partition("--new_site=big ")[2] == cure
+    wanted = NewSite("big", {}, "h100", new_site.RESULTS, replace=False, dry_run=False, command="setup")
+    assert new_site.without_gpus(wanted, report) == cure
     next_step = nodes.next_steps(report, Path("folder"), "do that").splitlines()[-1]
     assert next_step == "  next   do that"
 
