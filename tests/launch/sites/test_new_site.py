@@ -96,6 +96,9 @@ def test_a_cluster_without_gpus_accounting_or_containers(slurm: PlayedSlurm, tmp
     assert "--gres" not in slurm.record.read_text()
     text = (tmp_path / "home/sites/big.yml").read_text()
     assert "# no mpi: srun --mpi=list: pmix, none, pmi2; of pmix, srun says: can not load PMIx library" in text
+    lines = [line for line in text.splitlines() if not line.endswith(":")]
+    assert all(" # " in line or line.lstrip().startswith("# ") for line in lines)  # each has its source
+    assert "exclusive" not in text
 
 
 def test_a_cluster_of_gpus_with_pyxis_and_accounts(slurm: PlayedSlurm, tmp_path: Path) -> None:
@@ -112,14 +115,18 @@ def test_a_cluster_of_gpus_with_pyxis_and_accounts(slurm: PlayedSlurm, tmp_path:
     )
 
 
-def test_a_partition_that_admits_one_account_of_mine(slurm: PlayedSlurm, tmp_path: Path) -> None:
-    slurm.play(accounts="ml ops", allowed="ml,web")
-    assert make(tmp_path, partition="small")["slurm"]["options"]["account"] == "ml"
-
-
-def test_a_partition_of_others_is_not_offered(slurm: PlayedSlurm, tmp_path: Path) -> None:
-    slurm.play(accounts="ml ops", allowed="web")
-    assert make(tmp_path)["slurm"]["options"]["partition"] == "batch"  # the only one that is left
+@pytest.mark.parametrize(
+    ("allowed", "typed", "expected"),
+    [
+        ("ml,web", {"partition": "small"}, {"partition": "small", "account": "ml"}),
+        ("web", {}, {"partition": "batch"}),  # the only one that is left
+    ],
+)
+def test_a_partition_is_for_some_accounts(
+    slurm: PlayedSlurm, tmp_path: Path, allowed: str, typed: dict[str, str], expected: dict[str, str]
+) -> None:
+    slurm.play(accounts="ml ops", allowed=allowed)
+    assert expected.items() <= make(tmp_path, **typed)["slurm"]["options"].items()
 
 
 # --- what a person says -------------------------------------------------------------------------------

@@ -1,15 +1,11 @@
 """What a new site's file says, from what Slurm and a node said."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
-import yaml
 
 from benchmarks.configs import Configs
-from benchmarks.values import Container, JobOptions, Site, Slurm
 from launch.sites import site_draft
-from launch.sites.site_draft import Draft, Mount, NodeFacts, PartitionFacts, SlurmFacts
+from launch.sites.site_draft import Mount, NodeFacts, PartitionFacts, SlurmFacts
 
 ROWS = [Configs().hardware(name) for name in Configs().names("hardware")]
 BATCH = PartitionFacts(name="batch", default=True, nodes=4, nodes_up=3, gpus=8, gpu_types=["h100"])
@@ -110,36 +106,3 @@ def test_an_account_is_asked_for_where_slurm_wants_one() -> None:
     assert list(enforced.choices) == ["ops", "ml", "web"]
     assert of_partition.text == "--account: ops (your default), ml"
     assert list(unknown.choices) == ["ml", "ops"]
-
-
-# --- the file -----------------------------------------------------------------------------------------
-
-
-def test_the_file_reads_back_as_the_site_and_each_line_has_its_source(tmp_path: Path) -> None:
-    site = Site(
-        name="alps",
-        kind="slurm",
-        title="cluster: alps # 1",
-        runtime="container",
-        source="launch/setup.py",
-        date="2026-11-24",
-        slurm=Slurm(
-            shared_folders=["/lustre", "/home"],
-            hardware=["h100"],
-            options=JobOptions(partition="batch", time="0:30:00", arguments=["--switches=1"]),
-        ),
-        container=Container(images="/lustre/the images"),
-    )
-    sources = dict.fromkeys(("name", "kind", "title", "runtime", "source", "date"), "of the site")
-    sources |= {"slurm.shared_folders.0": "lustre", "slurm.shared_folders.1": "nfs", "slurm.hardware": "sinfo"}
-    sources |= dict.fromkeys(("slurm.options.partition", "slurm.options.arguments", "slurm.options.time"), "typed")
-    sources |= {"slurm.options.mpi": "srun lists none", "container.images": "asked"}
-    text = site_draft.text(Draft(site, sources), "Written by a test")
-    assert msgspec.convert(yaml.safe_load(text), Site) == site
-    (tmp_path / "alps.yml").write_text(text)
-    assert Configs(own_sites=tmp_path).site("alps") == site
-    lines = [line for line in text.splitlines() if not line.endswith(":")]
-    assert all(" # " in line or line.lstrip().startswith("# ") for line in lines)
-    assert "    - /lustre  # lustre\n" in text
-    assert "    # no mpi: srun lists none\n" in text
-    assert "exclusive" not in text
