@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.logs.report import Ingested
 from tests import forked
+from tests.benchmarks.logs.formats import nemo
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "launch" / "ingest.py"
@@ -75,9 +76,7 @@ def step_lines(numbers: range, seconds: str = "7.000") -> str:
 
 def nemo_lines(numbers: range, batch: int = 128, more: str = "") -> str:
     return "".join(
-        f"Training epoch 0, iteration {n}/99 | lr: 0.003 | global_batch_size: {batch} | global_step: {n} | "
-        f"reduced_train_loss: {9 - n / 100:.4} | train_step_timing in s: {7.9 + n % 5 / 1000:.4} | "
-        f"consumed_samples: {batch * (n + 1)}{more}\n"
+        nemo(n, f"{7.9 + n % 5 / 1000:.4}", f"{9 - n / 100:.4}", f" | consumed_samples: 256{more}", batch) + "\n"
         for n in numbers
     )
 
@@ -185,6 +184,7 @@ OTHER_BATCH = "the log's global batch is 96 in "
             "the loss is the same to the last printed digit in all 50 steps: nothing was trained",
         ),
     ],
+    ids=lambda value: str(value)[-30:],
 )
 def test_a_result_is_invalid_where_the_log_says_other_than_the_flags_or_did_not_train(
     log: Log, text: str, reason: str

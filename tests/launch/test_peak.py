@@ -169,13 +169,6 @@ def test_a_cpu_is_measured_and_the_file_says_how(machine: Machine) -> None:
     assert list(machine.temporary.iterdir()) == []
 
 
-def test_a_peak_that_cannot_be_stored_was_shown(machine: Machine) -> None:
-    (machine.folder / "a_folder").mkdir()
-    done = machine.peak(CPU, TINY, "--out=a_folder")
-    assert (done.returncode, "the peak" in done.stdout) == (1, True)
-    assert "was not kept" in done.stderr
-
-
 def test_json_is_the_file(machine: Machine) -> None:
     place = machine.folder / "sub folder" / "peak.json"
     done = machine.peak(CPU, "--json", f"--out={place}", "--dtype=fp32", TINY)
@@ -233,7 +226,10 @@ def test_a_program_is_shown_what_is_measured_alone(machine: Machine, gpu: str, f
     assert ("note: the CPU is measured: the driver shows no GPU" in done.stderr) is (not gpu)
 
 
-def test_nothing_measured_is_a_failure(machine: Machine) -> None:
+def test_nothing_measured_or_nothing_stored_is_a_failure(machine: Machine) -> None:
+    (machine.folder / "a_folder").mkdir()
+    done = machine.peak(CPU, TINY, "--out=a_folder")
+    assert (done.returncode, "the peak" in done.stdout, "was not kept" in done.stderr) == (1, True, True)
     done = machine.peak(CPU, "--dtype=fp32", TOY_ENDS="memory")
     assert (done.returncode, machine.peaks()) == (1, [])
     assert "could measure no precision on cpu" in done.stderr

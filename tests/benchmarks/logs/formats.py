@@ -81,9 +81,15 @@ def maxtext(step: int, seconds: str = "12.640", loss: str = "11.030") -> str:
     )
 
 
-def nemo(step: int, seconds: str = "12.64", loss: str = "11.03", more: str = " | consumed_samples: 2304") -> str:
+def nemo(
+    step: int,
+    seconds: str = "12.64",
+    loss: str = "11.03",
+    more: str = " | consumed_samples: 2304",
+    batch: int = 128,
+) -> str:
     return (
-        f"Training epoch 0, iteration {step}/99 | lr: 2.699e-06 | global_batch_size: 128 | global_step: {step} | "
+        f"Training epoch 0, iteration {step}/99 | lr: 2.699e-06 | global_batch_size: {batch} | global_step: {step} | "
         f"reduced_train_loss: {loss} | train_step_timing in s: {seconds}{more}"
     )
 

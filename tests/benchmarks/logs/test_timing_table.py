@@ -47,6 +47,7 @@ def test_mean_and_sample_deviation_of_the_windows_steps_alone() -> None:
 
 
 NAN = [step(n, loss=math.nan) for n in range(50)]
+ZEROS = "reached step 49; no step of the window counts"
 SOME_NAN = [step(n, loss=math.nan if n in (36, 37) else math.inf if n == 40 else 5.0) for n in range(50)]
 
 
@@ -60,6 +61,7 @@ SOME_NAN = [step(n, loss=math.nan if n in (36, 37) else math.inf if n == 40 else
         ([LogEvent(attempt=1)], "35-44", Status.INCOMPLETE, "no step was logged", 0),
         ([], "last", Status.INCOMPLETE, "no step was logged", 0),
         (run(range(50)), "last", Status.SUCCESS, None, 1),
+        ([step(n, 0.0) for n in range(50)], "35-44", Status.INCOMPLETE, ZEROS, 0),
         ([step(0)], "steady", Status.INCOMPLETE, "reached step 0; no step of the window counts", 0),  # compile alone
         # The last attempt counts.
         (
@@ -77,12 +79,6 @@ def test_the_status_of_a_log_and_its_reason(
     made = row(events, rule)
     assert (made.status, made.reason, made.steps_counted) == (status, reason, counted)
     assert (made.seconds_mean is None) == (counted == 0)
-
-
-def test_times_that_are_all_zero_are_no_times() -> None:
-    made = row([step(n, 0.0) for n in range(50)])
-    assert (made.status, made.steps_counted, made.seconds_mean) == (Status.INCOMPLETE, 0, None)
-    assert list(made.excluded.values()) == ["35-44"]
 
 
 def test_excluded_steps_and_unreadable_lines_are_named_and_do_not_count() -> None:
