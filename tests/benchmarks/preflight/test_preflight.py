@@ -10,64 +10,36 @@ import yaml
 from benchmarks.configs import Configs
 from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.report import Report, counts, failing, judge, node_list, report_text
-from benchmarks.preflight.values import Answer, Clock, Command, Expected, Finding, Limits, ProbeSpec
+from benchmarks.preflight.values import Answer, Clock, Command, Expected, Finding, ProbeSpec
 from benchmarks.values import Hardware
 
 WRONG = yaml.safe_load(Path(__file__).with_name("wrong.yml").read_text())
 CPU, H100, MI300X = (Configs().hardware(name) for name in ("cpu", "h100", "mi300x"))
 
-GPU_HEADER = (
-    "index, name, uuid, driver_version, persistence_mode, mig.mode.current, memory.total [MiB], memory.used [MiB], "
-    "utilization.gpu [%], ecc.errors.uncorrected.volatile.total, clocks_event_reasons.active, "
-    "clocks.current.sm [MHz], clocks.max.sm [MHz], temperature.gpu\n"
-)
-GPU_ROW = (
-    "{index}, NVIDIA H100 80GB HBM3, GPU-{index}, 550.54.15, Enabled, Disabled, 81559, 4, 0, 0, "
-    "0x0000000000000001, 345, 1980, 31\n"
-)
-GPUS = GPU_HEADER + "".join(GPU_ROW.format(index=index) for index in range(8))
-REMAPPED = "gpu_uuid, remapped_rows.pending, remapped_rows.failure\n" + "".join(
-    f"GPU-{n}, No, No\n" for n in range(8)
-)
-PROCESSES = "gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n"
-NVLINK = "".join(
-    f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-{gpu})\n"
-    + "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18))
-    for gpu in range(8)
-)
-SMI = "| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15    CUDA Version: 12.4     |\n"
+GOOD = Path(__file__).with_name("good_node")
+PRINTED = {path.stem: path.read_text() for path in GOOD.glob("*.txt")}  # by each command of the node
+GPUS = PRINTED["gpus"]
 
 
 def answer(node: str = "node1", **changes: Any) -> Answer:
-    good = Answer(
-        node=node,
-        token="t",
-        versions={"kernel": "6.1", "os": "Debian 12", "python": "3.11.2"},
-        cores=64,
-        memory_bytes=2**40,
-        load=0.1,
-        limits=Limits(memlock_bytes=None, open_files=65536),
-        shm_bytes=2**36,
-        free_bytes=2**40,
-        folders={"/shared": "writable"},
-        program="abc",
-        environments={},
-        infiniband={"mlx5_0:1": "4: ACTIVE"},
-        commands={
-            "gpus": Command(exit_code=0, output=GPUS),
-            "remapped_rows": Command(exit_code=0, output=REMAPPED),
-            "processes": Command(exit_code=0, output=PROCESSES),
-            "nvlink": Command(exit_code=0, output=NVLINK),
-            "nvidia_smi": Command(exit_code=0, output=SMI),
-            "enroot": Command(exit_code=0, output="3.5.0\n"),
-        },
-        clock=Clock(server="node1", offered=True, offset_seconds=0.0, round_trip_seconds=0.001),
-    )
-    return msgspec.structs.replace(good, **changes)
+    commands = {name: Command(exit_code=0, output=text) for name, text in PRINTED.items()}
+    good = msgspec.json.decode((GOOD / "answer.json").read_bytes(), type=Answer)
+    return msgspec.structs.replace(good, **{"node": node, "commands": commands, **changes})
 
 
 def with_output(name: str, output: str, exit_code: int | None = 0) -> dict[str, Command]:
     return answer().commands | {name: Command(exit_code=exit_code, output=output)}
+
+
+def spoiled(case: dict[str, Any]) -> Answer:
+    """A good node with one thing wrong, as wrong.yml has it."""
+    if "changes" in case:
+        return msgspec.convert({**msgspec.to_builtins(answer()), **case["changes"]}, Answer)
+    text = PRINTED[case["output"]]
+    part = text.splitlines(keepends=True)[1 + case["row"]] if "row" in case else text
+    changed = part.replace(*case["replace"]) if "replace" in case else case.get("text", "")
+    assert changed != part
+    return answer(commands=with_output(case["output"], text.replace(part, changed), case.get("exit_code", 0)))
 
 
 def wanted(*hardware: Hardware, container: bool = True, pyxis: bool | None = True, **asked: Any) -> Expected:
@@ -114,25 +86,11 @@ def nodes(count: int, odd: Answer) -> list[Answer]:
     return [*(answer(f"node{n}") for n in range(1, count)), msgspec.structs.replace(odd, node=f"node{count}")]
 
 
-@pytest.mark.parametrize(
-    ("odd", "words"),
-    [
-        (answer(versions={"kernel": "5.15", "os": "Debian 12", "python": "3.11.2"}), "kernel 5.15, 3 of 4 have 6.1"),
-        (answer(cores=32), "cores 32, 3 of 4 have 64"),
-        (answer(memory_bytes=2**39), "memory 512 GiB, 3 of 4 have 1024 GiB"),
-        (
-            answer(commands=with_output("gpus", GPUS.replace("550.54.15", "535.1"))),
-            "driver 535.1, 3 of 4 have 550.54",
-        ),
-        (answer(commands=with_output("nvidia_smi", SMI.replace("12.4", "12.2"))), "CUDA 12.2, 3 of 4 have 12.4"),
-        (answer(infiniband={}), "InfiniBand ports none, 3 of 4 have 1"),
-        (answer(memory_bytes=2**40 - 2**28), ""),  # the kernel keeps a little
-    ],
-)
-def test_the_node_that_differs_is_named(odd: Answer, words: str) -> None:
-    results = found("same versions", *nodes(4, odd))
-    assert [status for status, _ in results] == ["ok", "ok", "ok", "failed" if words else "ok"]
-    assert words in results[3][1]
+@pytest.mark.parametrize("case", WRONG["differs"])
+def test_the_node_that_differs_is_named(case: dict[str, Any]) -> None:
+    results = found("same versions", *nodes(4, spoiled(case)))
+    assert [status for status, _ in results] == ["ok", "ok", "ok", "failed" if case["words"] else "ok"]
+    assert case["words"] in results[3][1]
 
 
 def clock(offset: float, round_trip: float = 0.001) -> Clock:
@@ -178,10 +136,10 @@ def test_every_node_calls_the_first(clocks: list[Clock], statuses: list[str]) ->
 # --- one node ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", WRONG["nodes"])
+@pytest.mark.parametrize("case", WRONG["nodes"] + WRONG["gpus"])
 def test_what_is_wrong_with_a_node(case: dict[str, Any]) -> None:
-    (result,) = found(case["check"], msgspec.convert({**msgspec.to_builtins(answer()), **case["changes"]}, Answer))
-    assert result[0] == case["status"]
+    (result,) = found(case["check"], spoiled(case))
+    assert result[0] == case["status"], result
     assert case["words"] in result[1]
 
 
@@ -199,21 +157,6 @@ def test_what_is_wrong_with_a_node(case: dict[str, Any]) -> None:
 def test_what_the_site_asks_of_a_node(check: str, status: str, of_site: Expected) -> None:
     answers = [answer(f"node{n}", environments={"/shared/env/bin/python": False}) for n in (1, 2, 3)]
     assert found(check, *answers, wanted=of_site)[2][0] == status
-
-
-# --- GPUs -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", WRONG["gpus"])
-def test_what_is_wrong_with_gpus(case: dict[str, Any]) -> None:
-    text = answer().commands[case["output"]].output
-    part = GPU_ROW.format(index=case["row"]) if "row" in case else text
-    changed = part.replace(*case["replace"], 1) if "replace" in case else case.get("text", "")
-    assert changed != part
-    commands = with_output(case["output"], text.replace(part, changed), case.get("exit_code", 0))
-    (result,) = found(case["check"], answer(commands=commands))
-    assert result[0] == case["status"], result
-    assert case["words"] in result[1]
 
 
 # --- the report -------------------------------------------------------------------------------------
