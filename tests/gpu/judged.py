@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import statistics
-from benchmarks.text import seconds_text
+from benchmarks.text import bytes_text, seconds_text
 
 # Percent of the datasheet's dense peak. Published runs of LLMs on these GPUs lie between 25 and 60 in bf16 and less
 # in fp8; no matmul exceeds some 80. A clock, a count or a peak that is wrong is wrong by a factor of 2 or more.
@@ -28,7 +28,6 @@ TELEMETRY_WORDS = {
     "power_watts_mean": "{:.0f} W a GPU",
     "sm_clock_mhz_median": "SM clock {:.0f} MHz",
     "temperature_c_max": "at most {} C",
-    "memory_bytes_max": "{:,} bytes of memory",
 }
 RATIO = re.compile(r"ratio (?P<mean>[0-9.]+), 95% interval (?P<low>[0-9.]+) to (?P<high>[0-9.]+)")
 
@@ -99,6 +98,8 @@ def telemetry_known(result: Mapping[str, Any]) -> Judged:
     if clock is not None and highest is not None and not 0 < clock <= highest:
         problems.append(f"a median SM clock of {clock:.0f} MHz, the highest is {highest} MHz")
     words = [text.format(gpu[name]) for name, text in TELEMETRY_WORDS.items() if gpu[name] is not None]
+    memory = gpu["memory_bytes_max"]
+    words += [f"{bytes_text(memory)} of memory"] if memory is not None else []
     held = [f"{reason} {share:.0%}" for reason, share in (gpu["throttled"] or {}).items() if share]
     return Judged(", ".join([*words, f"throttled: {', '.join(held) or 'never'}"]), problems)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.configs import DEFAULT_ROOT
+from benchmarks.configs import DEFAULT_ROOT, parse_yaml
 from benchmarks.trace.kinds import Kinds, Operation, read_kinds
 from benchmarks.trace.trace import Collector, Mark, Trace
 from benchmarks.trace.xplane import messages
@@ -13,6 +13,7 @@ from benchmarks.trace.xplane import messages
 SAMPLES = Path(__file__).with_name("samples")
 SAMPLE = SAMPLES / "maxtext_cpu_2_devices.xplane.pb.gz"  # of steps 20 to 24
 SAMPLE_EVENTS = SAMPLES / "events-rank0.jsonl"  # of the same run
+CASES: Any = parse_yaml(Path(__file__).with_name("cases.yml"))
 MS = 10**9  # picoseconds
 TRAIN = "jit_train_step"
 

@@ -10,6 +10,7 @@ from benchmarks.configs import DEFAULT_ROOT, read_yaml
 from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import FILE_NAME, Instruction, KindRules, Operation, read_kinds
 from benchmarks.trace.xplane import messages, read_program
+from tests.benchmarks.trace.made import CASES
 
 KINDS = read_kinds(DEFAULT_ROOT)
 RULES = read_yaml(DEFAULT_ROOT / FILE_NAME, KindRules).rules
@@ -42,31 +43,11 @@ def test_every_kind_has_a_rule_but_the_rest() -> None:
     assert {rule.kind for rule in RULES} == {"none", "collective", "copy", "attention", "matmul"}
 
 
-@pytest.mark.parametrize(
-    ("operation", "instruction", "kind"),
-    [
-        (Operation("ynn_fusion.7", "ynn_fusion.7"), Instruction("fusion", frozenset({"reduce", "maximum"})), "other"),
-        (Operation("ynn_fusion.8", "ynn_fusion.8"), Instruction("fusion", frozenset({"dot"})), "matmul"),
-        (Operation("f", "f"), Instruction("fusion", frozenset({"dynamic-update-slice", "bitcast"})), "copy"),
-        (Operation("f", "f"), Instruction("fusion", frozenset({"dynamic-slice", "convert"})), "other"),
-        (Operation("f", "f"), Instruction("fusion", frozenset()), "other"),
-        (Operation("MemcpyP2P", "collective-permute-start.1"), Instruction("collective-permute-start"), "collective"),
-        (Operation("MemcpyD2H", "while.5"), Instruction("while", frozenset({"dot", "all-gather"})), "collective"),
-        (Operation("while.5", "while.5"), Instruction("while", frozenset({"dot", "all-gather"})), "none"),
-        (Operation("loop_add_fusion", "loop_add_fusion.1"), None, "other"),
-        (Operation("all-gather.86", "all-gather.86"), None, "collective"),
-        (Operation("copy.12.clone", "copy.12.clone"), None, "copy"),
-        (Operation("while.12", "while.12"), None, "none"),
-        (
-            Operation("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"),
-            None,
-            "other",
-        ),
-        (Operation("ncclDevKernel_AllGather_RING_LL(x)", "all-gather-start.1"), None, "collective"),
-    ],
-)
-def test_kinds_in_particular(operation: Operation, instruction: Instruction | None, kind: str) -> None:
-    assert KINDS.of(operation, instruction) == kind
+@pytest.mark.parametrize("row", CASES["kinds"], ids=lambda row: row["kernel"])
+def test_kinds_in_particular(row: dict[str, Any]) -> None:
+    operation = Operation(row["kernel"], row["kernel"] if row["hlo_op"] is None else row["hlo_op"])
+    known = Instruction(row["opcode"], frozenset(row["holds"])) if row["opcode"] else None
+    assert KINDS.of(operation, known) == row["kind"]
 
 
 @pytest.mark.parametrize(("pattern", "said"), [("'('", "'(' is no pattern"), ("x\n    colour: red", "colour")])

@@ -1,48 +1,26 @@
 """NCCL's log lines, as they stand in public logs of NCCL 2.x and RCCL -> a table of calls and sizes."""
 
+import itertools
+from typing import Any
+
 import pytest
 
 from benchmarks.trace.nccl import NcclCalls, read_calls
+from tests.benchmarks.trace.made import CASES
 
-REDUCE = (
-    "h015:2073494:2073958 [2] NCCL INFO AllReduce: opCount 1e7 sendbuff 0x145d0be7e400 recvbuff 0x145d0be7e400 "
-    "count 18816 datatype 7 op 0 root 0 comm 0x55956223bb90 [nranks=16] stream 0x55956223a9a0"
-)
-GATHER = (
-    "node-3:278:278 [0] NCCL INFO AllGather: opCount 1606 sendbuff 0x93fd44a00 recvbuff 0x96d44e200 count 2359808 "
-    "datatype 7 op 0 root 0 comm 0x555e2c6387e0 [nranks=4] stream 0x555e2b3a4370"
-)
-SCATTER = (
-    "cv350:86092:86620 [4] NCCL INFO ReduceScatter: opCount ce3 sendbuff 0x7f7a78400000 recvbuff 0x7f8429000000 "
-    "acc (nil) count 106956800 datatype 9 op 4 root 0 comm 0x1 [nranks=8] stream 0x2 task 0 globalrank 4"
-)
-SEND = (
-    "n1:1:2 [3] NCCL INFO Send: opCount 782f sendbuff (nil) recvbuff 0x7f59a1a8fa00 count 2097152 datatype 9 op 0 "
-    "root 3 comm 0x18076b90 [nranks=4] stream 0xb617630"
-)
+REDUCE, GATHER = (CASES["calls"][name]["line"] for name in ("reduce", "gather"))
 
 
 def read(*lines: str, name: str = "nccl-n1-1") -> NcclCalls:
     return read_calls([(name, lines)])
 
 
-@pytest.mark.parametrize(
-    ("line", "collective", "datatype", "ranks", "size"),
-    [
-        (REDUCE, "AllReduce", "float32", 16, 18816 * 4),
-        (GATHER, "AllGather", "float32", 4, 2359808 * 4 * 4),  # one rank gives a part of the whole
-        (SCATTER, "ReduceScatter", "bfloat16", 8, 106956800 * 2 * 8),
-        (SEND, "Send", "bfloat16", 4, 2097152 * 2),
-        (f"3: {GATHER}", "AllGather", "float32", 4, 2359808 * 4 * 4),  # srun --label
-        (f"[2026-03-12 13:57:45] {REDUCE}", "AllReduce", "float32", 16, 18816 * 4),  # NCCL 2.27
-        (f"\x1b[0m{REDUCE}\n", "AllReduce", "float32", 16, 18816 * 4),
-    ],
-)
-def test_a_line_of_a_public_log(line: str, collective: str, datatype: str, ranks: int, size: int) -> None:
-    found = read(line)
-    (row,) = found.rows
-    assert (row.collective, row.datatype, row.ranks, row.bytes_per_call) == (collective, datatype, ranks, size)
-    assert (row.calls, found.calls, found.writers, found.unreadable_lines) == (1, 1, 1, 0)
+@pytest.mark.parametrize(("row", "around"), [*itertools.product(CASES["calls"].values(), CASES["around"])])
+def test_a_line_of_a_public_log(row: dict[str, Any], around: list[str]) -> None:
+    found = read(around[0] + row["line"] + around[1])
+    (call,) = found.rows
+    assert {name: getattr(call, name) for name in row["call"]} == row["call"]
+    assert (call.calls, found.calls, found.writers, found.unreadable_lines) == (1, 1, 1, 0)
 
 
 def test_calls_that_are_alike_are_one_row_and_count_per_rank() -> None:
