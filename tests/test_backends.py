@@ -7,10 +7,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -35,7 +35,7 @@ from benchmarks.values import (
 )
 from launch.environments import venvs
 from tests import forked
-from tests.benchmarks.conftest import events_of, write_events
+from tests.benchmarks.conftest import events_of
 from tests.toy_backend import install, make_environment
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -376,26 +376,6 @@ def test_a_step_that_is_being_written_waits(engine: Engine, tmp_path: Path) -> N
     first = follow()
     path.write_bytes(whole)
     assert [step.step for step in [*first, *follow()]] == [0, 1]
-
-
-def records(read: Callable[[Engine], Any]) -> list[Any]:
-    return [read(engine) for engine in engines() if has_our_worker(engine)]
-
-
-def test_the_same_events_are_read_the_same_whichever_worker_wrote_them(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        write_events(tmp_path, events_of(rank=rank, end="done" if rank else "interrupted"), rank)
-    with (tmp_path / "events-rank1.jsonl").open("a") as stream:
-        stream.write('{"event": "st')
-    first, *others = records(lambda e: BACKENDS[e.backend].read_phase(sound(e), tmp_path, 4))
-    assert others
-    assert all(record == first for record in others)
-    assert [fact.rank for fact in first.facts] == [0, 1]
-    assert len(first.steps) == 24
-    assert [end.status for end in first.ends] == ["interrupted", "done"]
-    assert [line.partition(" ")[0] for line in first.unreadable] == ["events-rank1.jsonl:15"]
-    followed = records(lambda e: BACKENDS[e.backend].follow(sound(e), tmp_path, 4)())
-    assert all(steps == first.steps for steps in followed)
 
 
 # --- a dry run --------------------------------------------------------------------------------

@@ -24,8 +24,6 @@ from tests.benchmarks.measuring.coverage import (
     windows_held,
 )
 
-pytestmark = pytest.mark.slow(seconds=5)  # simulations
-
 RUNS = 400
 WANDERING = {case for case in PROCESSES if case.startswith(("two scales", "slower"))}  # over tens of steps
 

@@ -23,8 +23,6 @@ from tests.benchmarks.measuring.settling_worlds import (
     two_states,
 )
 
-pytestmark = pytest.mark.slow(seconds=3)  # simulations
-
 SHORT, LONG, SLOW = Length(50, 4.5), Length(120, 4.5), Length(50, 20.0)
 HIDING: dict[str, Drift] = {
     "8% over 225 s": linear(8, 225),
