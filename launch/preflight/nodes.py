@@ -26,9 +26,10 @@ from benchmarks.text import plural
 from benchmarks.values import Hardware, JobOptions, Site, Value, json_text
 from launch.environments import venvs
 from launch.environments.wanted import specs, wanted_images
+from launch.machine.processes import REPOSITORY
 from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
-from launch.slurm.helper_job import REPOSITORY, directives, job_environment, new_folder, render, shell_word
+from launch.slurm.helper_job import directives, job_environment, new_folder, render, shell_word
 from launch.slurm.options import named
 from launch.slurm.parsing import Node
 from launch.slurm.refusals import refuse_unseen

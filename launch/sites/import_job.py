@@ -13,6 +13,7 @@ from benchmarks.text import bytes_text
 from launch.environments import image_files
 from launch.environments.python_report import PROGRAM
 from launch.environments.wanted import WantedImage, Work, wanted_images
+from launch.machine.processes import REPOSITORY
 from launch.slurm import helper_job
 from launch.slurm.waiting import Limits, run_parts
 
@@ -96,7 +97,7 @@ def render(planned: ImportJob) -> str:
         planned.folder,
         site=planned.work.site.name,
         directives=[*lines, "--dependency=singleton"],
-        program=PROGRAM.relative_to(helper_job.REPOSITORY),
+        program=PROGRAM.relative_to(REPOSITORY),
         images=[
             {
                 "comment": f"{image.image}: {', '.join(image.engines)}",

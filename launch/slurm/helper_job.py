@@ -9,10 +9,10 @@ from typing import Any
 
 from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import JobOptions
+from launch.machine.processes import REPOSITORY
 from launch.slurm.job_script import directive_lines, fill, one_line, refuse_secrets
 from launch.slurm.options import kept_from_job
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 # Not the name of a run's job: site.slurm.options.singleton makes runs wait for each other, not for these.
 SETUP_NAME = "stepmark-setup"
 

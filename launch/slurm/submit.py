@@ -77,9 +77,9 @@ class SlurmRunner(Runner):
         except RequestError:
             return ""
         options = self.options_of(benchmark)
-        place = _place(RunFolder(self._output_dir.absolute() / new_run_id(benchmark)), python, image, self._job)
+        folder = RunFolder(self._output_dir.absolute() / new_run_id(benchmark))
         plan = job_script.prepared(benchmark, backend, options, container=image is not None)
-        return f"job.sbatch\n\n{_script(benchmark, plan, place, options, self._job)}".rstrip("\n")
+        return f"job.sbatch\n\n{_script(folder, benchmark, plan, python, image, options, self._job)}".rstrip("\n")
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         backend, options = find_backend(benchmark.backend), self.options_of(benchmark)
@@ -115,8 +115,7 @@ def submit(
         kept_off = not_adopted(os.environ)
         notes = [f"kept from the job: {', '.join(kept_off)}"] if kept_off else []
         begin(folder, benchmark, plan, python, origin, job.labels, notes)
-        place = _place(folder, python, image, job)
-        script = _script(benchmark, plan, place, options, job)
+        script = _script(folder, benchmark, plan, python, image, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())
         if image is not None and job.telemetry:
             shutil.copyfile(_own_pynvml(), folder.path / job_script.PYNVML)
@@ -130,9 +129,25 @@ def submit(
         raise
 
 
-def _script(benchmark: Benchmark, plan: Plan, place: job_script.JobPlace, options: JobOptions, job: Job) -> str:
-    paths = (place.run, place.repository, place.python, place.image or "")
-    secrets = shell_secrets(os.environ, paths)
+def _script(
+    folder: RunFolder,
+    benchmark: Benchmark,
+    plan: Plan,
+    python: str,
+    image: Path | None,
+    options: JobOptions,
+    job: Job,
+) -> str:
+    place = job_script.JobPlace(
+        repository=REPOSITORY,
+        run=folder.path.absolute(),
+        run_id=folder.run_id,
+        python=python,
+        image=str(image) if image else None,
+        # A container sees no Python of the launcher's, but its pynvml.py, which is pure Python.
+        sampler_python=(python if image else sys.executable) if job.telemetry else None,
+    )
+    secrets = shell_secrets(os.environ, (place.run, place.repository, place.python, place.image or ""))
     return job_script.render(benchmark, plan, place, options, job.hang_timeout, secrets)
 
 
@@ -151,18 +166,6 @@ def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout:
     environment = {name: value for name, value in inherited_environment().items() if not kept_from_job(name)}
     job_id = slurm.submit(folder.path / JOB_SCRIPT, environment)
     folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=job_id))
-
-
-def _place(folder: RunFolder, python: str, image: Path | None, job: Job) -> job_script.JobPlace:
-    return job_script.JobPlace(
-        repository=REPOSITORY,
-        run=folder.path.absolute(),
-        run_id=folder.run_id,
-        python=python,
-        image=str(image) if image else None,
-        # A container sees no Python of the launcher's, but its pynvml.py, which is pure Python.
-        sampler_python=(python if image else sys.executable) if job.telemetry else None,
-    )
 
 
 def _own_pynvml() -> Path:
