@@ -96,7 +96,6 @@ class SideProgram(Value, frozen=True):
     command: list[str]  # with the placeholders of a Phase
     environment: dict[str, str] = {}
     platform: str = "cpu"  # whose environment it is started in (Hardware.platform)
-    module: str = ""  # all that it needs of a Python that was named; empty: what a run needs
 
 
 class SkippedLine(Value, frozen=True):

@@ -55,7 +55,7 @@ DOCUMENTS: dict[str, Any] = {
     "nightly --rehearse": d.Rehearsal,
     "nightly --accept": Acceptance,
     "ingest": Ingested,
-    "peak": list[MeasuredInFile],
+    "peak": MeasuredInFile,
     "report timing": Timings,
     "report mlperf": Judged,
     "report runs": Selected,

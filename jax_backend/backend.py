@@ -126,7 +126,7 @@ class MaxTextBackend:
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
         command = program("jax_backend/inside/peak_program.py", f"--platform={platform}", "{phase_dir}")
-        return SideProgram(command=command, environment={"JAX_PLATFORMS": platform}, platform=platform, module="jax")
+        return SideProgram(command=command, environment={"JAX_PLATFORMS": platform}, platform=platform)
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         ours = program("jax_backend/inside/work_program.py", "--folder={phase_dir}", "--")

@@ -139,7 +139,7 @@ class NemoBackend:
         if engine != NEMO or platform not in ("cuda", "cpu"):
             return None
         command = program("nemo_backend/inside/peak_program.py", f"--platform={platform}", "{phase_dir}")
-        return SideProgram(command=command, platform=platform, module="torch")
+        return SideProgram(command=command, platform=platform)
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         """Without fused kernels: Transformer Engine is not needed, and it is the arithmetic that is compared."""

@@ -1,38 +1,50 @@
-"""The file that launch/peak.py writes, and the measured peak that a run reads from it.
+"""The file that launch/peak.py writes, its table next to the published peaks, and what a run reads from it.
 
 The peaks in a file follow from the rates in it. A file whose peaks do not was changed or cut off, and is refused.
 """
 
+import hashlib
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.files import NOT_JSON
-from benchmarks.machine.peaks import DevicePeak, PeakReport, PeakRequest, device_peaks, spread_text
-from benchmarks.values import MeasuredPeak, Peak, Value
+from benchmarks.machine.peaks import (
+    ROWS,
+    DevicePeak,
+    MeasuredRate,
+    PeakReport,
+    PeakRequest,
+    device_peaks,
+    spread_text,
+)
+from benchmarks.text import columns
+from benchmarks.values import Hardware, MeasuredPeak, Peak, Value
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[2] = 2
 REMEASURE = "python launch/peak.py"
+WIDE_SPREAD = 0.2  # of a peak's turns: beyond it another program had a part of the machine
 
 
 class Measured(Value, frozen=True):
-    """One backend's measurement on one machine. Of a CPU the device is the machine, with all its cores."""
+    """One backend's measurement on one machine. A CPU counts as one device with all its cores."""
 
-    schema_version: int
+    schema_version: Literal[2]
     date: str
     stepmark: str
     backend: str
     engine: str
-    hardware: str | None  # of configs/hardware; None: no file there names the device
+    hardware: str  # of configs/hardware, or made from NVML's name
     hostname: str
     processor: str
     cores: int
     model: str  # whose matmuls these are
     request: PeakRequest
     report: PeakReport
-    peaks: dict[str, DevicePeak]  # precision -> what its rates come to
+    peaks: dict[str, DevicePeak]
 
 
 class MeasuredInFile(Measured, frozen=True):
@@ -43,7 +55,7 @@ class MeasuredInFile(Measured, frozen=True):
 
 
 def read(name: str) -> MeasuredPeak:
-    """The measured peak of a file, as a run takes it."""
+    """Return the measured peak of a file, as a run takes it."""
     try:
         data = files.read(Path(name))
     except OSError as error:
@@ -56,37 +68,28 @@ def read(name: str) -> MeasuredPeak:
 
 
 def decode(data: bytes, name: str) -> Measured:
-    """The file as a value, or why it cannot be believed."""
+    """Return the file as a value; RequestError if it cannot be believed."""
     try:
         found = msgspec.json.decode(data, type=Measured)
-        why = ""
-        if found.schema_version != SCHEMA_VERSION:
-            why = f"its schema is version {found.schema_version}, this Stepmark reads {SCHEMA_VERSION}"
-        elif not found.report.rates:
-            why = "there is no rate in it"
-        elif found.peaks != device_peaks(found.report.rates):
-            why = "the peaks in it do not follow from the rates in it: it was changed"
+        if not found.peaks or found.peaks != device_peaks(found.report.rates):
+            raise ValueError("the peaks in it do not follow from the rates in it: it was changed")
     except NOT_JSON as error:
-        why = str(error)
-    if why:
         raise RequestError(
             "the file is no measured peak that can be read",
             where=f"--measured_peak={name}",
-            why=why,
+            why=str(error),
             next_command=f"{REMEASURE}, which writes it again",
-        )
+        ) from None
     return found
 
 
 def measured_peak(data: bytes, name: str) -> MeasuredPeak:
     found = decode(data, name)
-    import hashlib
-
     digest = hashlib.sha256(data).hexdigest()
     versions = ", ".join(f"{package} {version}" for package, version in found.report.versions.items())
     peaks = {}
     for dtype, peak in found.peaks.items():
-        shape = next(r.shape for r in found.report.rates if (r.dtype, r.shape.name) == (dtype, peak.of))
+        shape = next(shape for shape in found.request.shapes if shape.name == peak.of)
         source = (
             f"measured: launch/peak.py, {found.date[:10]}, {found.backend} ({versions}), {dtype} {shape.text()}, "
             f"n {peak.turns}, spread {spread_text(peak.spread)}, sha256 {digest}"
@@ -112,3 +115,51 @@ def refuse_another_processor(found: MeasuredPeak, processor: str, cores: int) ->
         why=f"this machine has {processor}, {cores} cores for us",
         next_command=f"{REMEASURE} --hardware=cpu",
     )
+
+
+# --- for people ---------------------------------------------------------------------------------
+
+
+def table(found: Measured, hardware: Hardware, title: str) -> list[str]:
+    """Return the rates of every matmul, the peaks, and the peaks' shares of what is published of the device."""
+    peaks, report = found.peaks, found.report
+    device = f"{report.device_kind} ({report.platform}), one device"
+    if report.platform == "cpu":
+        device = f"cpu: {found.processor}, {found.cores} cores, {report.threads} threads"
+    rates = {(rate.shape.name, rate.dtype): rate for rate in report.rates}
+    rows = [("TFLOP/s", "median (turns, spread)", *peaks)]
+    for shape in found.request.shapes:
+        rows.append((shape.name, shape.text(), *(_cell(rates.get((shape.name, dtype))) for dtype in peaks)))
+    rows.append(("the peak", "the highest median", *(f"{one.tflops:.4g} {one.of}" for one in peaks.values())))
+    for label, published in (("published achievable", hardware.achievable), ("datasheet", hardware.peaks)):
+        if published:
+            shares = (_share(one.tflops, published.get(dtype)) for dtype, one in peaks.items())
+            rows.append((label, "the peak as a share of it", *shares))
+    return [f"{device} · {title}", *columns(rows), *(f"  {line}" for line in _remarks(found, hardware))]
+
+
+def _cell(rate: MeasuredRate | None) -> str:
+    return "-" if rate is None else f"{rate.median:.4g} ({len(rate.tflops)}, {spread_text(rate.spread)})"
+
+
+def _share(measured: float, published: Peak | None) -> str:
+    return "-" if published is None else f"{published.tflops:g} ({measured / published.tflops:.1%})"
+
+
+def _remarks(found: Measured, hardware: Hardware) -> list[str]:
+    """Return what a reader must know before the figures are believed."""
+    report, rows = found.report, found.request.shapes[0].m
+    lines = [f"{dtype} is not measured on {hardware.title}, which emulates it" for dtype in hardware.emulated]
+    lines += [f"{dtype} was not measured: {why}" for dtype, why in report.refused.items()]
+    lines += report.notes
+    if report.platform == "cpu":
+        if rows < ROWS:
+            lines.append(f"matmuls of {rows} rows (--tokens) instead of the {ROWS} tokens of a sequence")
+        lines.append("--gpus=N on this CPU: N virtual devices share it, and each has a peak of 1/N of these")
+    for dtype, peak in found.peaks.items():
+        if peak.spread is not None and peak.spread > WIDE_SPREAD:
+            lines.append(
+                f"{dtype}: the turns of the peak differ by {peak.spread:.0%}: another program used the machine, and "
+                "the peak may be higher"
+            )
+    return lines

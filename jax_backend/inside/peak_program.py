@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,12 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
 import peak_turns as turns  # noqa: E402
 
-PACKAGES = ("jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
+FIRST_WITH_FP8 = 8.9  # compute capability of CUDA
 FP8_CALL = "matmul$f8"  # of cuBLAS, in a compiled program
 
 
 class Jax(turns.Device):
     """The first device of the platform that jax was told."""
-
-    emulated = "on a CPU fp8 is emulated: XLA turns the dot into one of a wider type"
 
     def __init__(self, platform: str) -> None:
         super().__init__(platform)
@@ -37,23 +36,21 @@ class Jax(turns.Device):
         return {
             "device_kind": self._device.device_kind,
             "platform": self.platform,
-            "versions": turns.installed_versions(PACKAGES),
+            "versions": {"jax": self._jax.__version__, "jaxlib": version("jaxlib")},
             "threads": turns.cores() if self.on_cpu else None,
-            "devices": len(self._jax.local_devices()),
         }
-
-    def capability(self) -> tuple[int, int] | None:
-        major, _, minor = str(getattr(self._device, "compute_capability", "")).partition(".")
-        return (int(major), int(minor)) if major and minor else None
 
     def matmul(self, dtype: str, shape: dict[str, Any]) -> Callable[[int], float]:
         m, k, n = shape["m"], shape["k"], shape["n"]
-        transposed = dtype == "fp8"  # cuBLAS multiplies fp8 in this layout alone
+        on_gpu_in_fp8 = dtype == "fp8" and self.platform == "cuda"
+        if on_gpu_in_fp8 and float(self._device.compute_capability) < FIRST_WITH_FP8:
+            raise RuntimeError(f"a GPU of compute capability {self._device.compute_capability} has no fp8")
+        transposed = dtype == "fp8"  # the only layout in which cuBLAS multiplies fp8
         left = self._matrix(0, (m, k), dtype)
         right = self._matrix(1, (n, k) if transposed else (k, n), dtype)
         compiled = self._jax.jit(self._dot(dtype, transposed)).lower(left, right).compile()
-        if dtype == "fp8" and self.platform == "cuda" and FP8_CALL not in compiled.as_text():
-            self._notes.append("fp8: a program does not call cuBLAS for it: the rate may be another kernel's")
+        if on_gpu_in_fp8 and FP8_CALL not in compiled.as_text():
+            self.notes.append("fp8: a program does not call cuBLAS for it: the rate may be another kernel's")
         return self._timer(lambda: compiled(left, right))
 
     def _matrix(self, seed: int, size: tuple[int, int], dtype: str) -> Any:

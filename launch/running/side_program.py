@@ -29,17 +29,15 @@ def run_side_program(
     program: SideProgram,
     folder: Path,
     report: type[T],
-    python: Path | None = None,
     gpus: Sequence[MachineGpu] = (),
     look: Callable[[], None] = lambda: None,
 ) -> T:
     """What the program wrote into its folder. A program that fails, or says nothing, is a RunError with its words.
 
-    `python` is one that has the framework already, such as a container's; else the engine's environment is made.
     `gpus` are those that it is shown. One for a CPU is shown none: a framework's CUDA build would take one.
     `look` is called twice a second meanwhile.
     """
-    python = python or python_for(backend, engine, program, gpus)
+    python = python_for(backend, engine, program, gpus)
     phase = Phase(
         name=folder.name,
         command=program.command,

@@ -21,8 +21,6 @@ FP8_WAY = "fp8: one scale a tensor, e4m3 in, bf16 out, sums in the fast way that
 class Torch(turns.Device):
     """The first GPU, or all cores of the CPU, as the worker takes them."""
 
-    emulated = "on a CPU fp8 is emulated: torch has no fp8 matmul there that says anything about speed"
-
     def __init__(self, platform: str) -> None:
         super().__init__(platform)
         self._torch: Any = import_module("torch")
@@ -31,23 +29,14 @@ class Torch(turns.Device):
             self._torch.set_num_threads(turns.cores())
         elif not self._torch.cuda.is_available():
             raise SystemExit(f"torch {self._torch.__version__} finds no GPU here")
-        elif platform != (found := "rocm" if self._torch.version.hip else "cuda"):
-            raise SystemExit(f"torch {self._torch.__version__} is built for {found}, not for {platform}")
 
     def facts(self) -> dict[str, Any]:
-        cuda = self._torch.cuda
         return {
-            "device_kind": "cpu" if self.on_cpu else cuda.get_device_name(),
+            "device_kind": "cpu" if self.on_cpu else self._torch.cuda.get_device_name(),
             "platform": self.platform,
             "versions": {"torch": self._torch.__version__},
             "threads": self._torch.get_num_threads() if self.on_cpu else None,
-            "devices": 1 if self.on_cpu else cuda.device_count(),
-            "memory_gb": None if self.on_cpu else cuda.get_device_properties(0).total_memory / 1e9,
         }
-
-    def capability(self) -> tuple[int, int] | None:
-        found: tuple[int, int] = self._torch.cuda.get_device_capability()
-        return found
 
     def matmul(self, dtype: str, shape: dict[str, Any]) -> Callable[[int], float]:
         torch = self._torch
@@ -55,7 +44,7 @@ class Torch(turns.Device):
         weights = self._matrix((shape["n"], shape["k"]), dtype)
         if dtype != "fp8":
             return self._timer(lambda: torch.nn.functional.linear(left, weights))
-        self._notes.append(FP8_WAY)
+        self.notes.append(FP8_WAY)
         one = torch.ones((), device=left.device)
         scaled = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
         return self._timer(lambda: torch._scaled_mm(left, weights.t(), **scaled))
@@ -67,30 +56,19 @@ class Torch(turns.Device):
         return made.to(getattr(self._torch, turns.TYPES[dtype]))
 
     def _timer(self, call: Callable[[], Any]) -> Callable[[int], float]:
-        timed = self._seconds_on_cpu if self.on_cpu else self._seconds_on_gpu
+        """A GPU works after the calls have returned, so that they are waited for."""
+        torch = self._torch
 
-        def without_gradients(calls: int) -> float:
-            with self._torch.inference_mode():
-                return timed(call, calls)
+        def timed(calls: int) -> float:
+            with torch.inference_mode():
+                start = time.perf_counter()
+                for _ in range(calls):
+                    call()
+                if not self.on_cpu:
+                    torch.cuda.synchronize()
+                return time.perf_counter() - start
 
-        return without_gradients
-
-    def _seconds_on_cpu(self, call: Callable[[], Any], calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return time.perf_counter() - start
-
-    def _seconds_on_gpu(self, call: Callable[[], Any], calls: int) -> float:
-        cuda = self._torch.cuda
-        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(calls):
-            call()
-        end.record()
-        end.synchronize()
-        milliseconds: float = start.elapsed_time(end)
-        return milliseconds / 1e3
+        return timed
 
 
 if __name__ == "__main__":

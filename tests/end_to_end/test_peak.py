@@ -27,14 +27,12 @@ def test_a_cpu_is_measured_in_both_frameworks(fixture: str, package: str, reques
     assert report.threads == len(os.sched_getaffinity(0))
     assert package in report.versions
     assert list(found.peaks) == ["bf16", "fp32"]
-    assert "on a CPU fp8 is emulated" in report.refused["fp8"]
+    assert report.refused == {}
     names = ["query_key_value", "attention_output", "mlp_input", "mlp_output", "head", "square"]
     assert [rate.shape.name for rate in report.rates] == 2 * names
     assert all(len(rate.tflops) == 3 for rate in report.rates)
     for peak in found.peaks.values():  # no laptop is slower, and no CPU faster
         assert 0.001 < peak.tflops < 500
-        assert peak.model_tflops is not None
-        assert peak.model_tflops <= peak.tflops
 
 
 def test_a_maxtext_run_over_virtual_devices_is_held_against_the_machine(sharded: Run, jax_peak: Path) -> None:

@@ -14,20 +14,18 @@ spec.loader.exec_module(turns)
 
 
 class Toy:
+    notes = ["a toy says so", f"it is shown '{os.environ.get('CUDA_VISIBLE_DEVICES')}'"]
+
     def facts(self):
         platform = sys.argv[2]
         threads = 1 if platform == "cpu" else None
         device = os.environ.get("TOY_DEVICE", "cpu")
         versions = {"toy": "1.0"}
-        return {"device_kind": device, "platform": platform, "versions": versions, "threads": threads, "devices": 4}
-
-    def notes(self):
-        return ["a toy says so", f"it is shown '{os.environ.get('CUDA_VISIBLE_DEVICES')}'"]
-
-    def refuses(self, dtype):
-        return "a toy has no eighths" if dtype == "fp8" else None
+        return {"device_kind": device, "platform": platform, "versions": versions, "threads": threads}
 
     def matmul(self, dtype, shape):
+        if dtype == "fp8":
+            raise RuntimeError("a toy has no eighths")
         if os.environ.get("TOY_ENDS") == "hang":
             time.sleep(3600)
         if os.environ.get("TOY_ENDS") == "raise":

@@ -16,8 +16,7 @@ from benchmarks.request.resolve import Request
 from launch.machine import machine_gpus
 from launch.machine.this_machine import host_memory_bytes
 from launch.preflight import machine
-from launch.running import local
-from launch.running.side_program import run_side_program
+from launch.running import local, side_program
 from launch.terminal import progress
 from tests import forked
 from tests.toy_backend import install, make_environment_in
@@ -302,11 +301,10 @@ def test_a_program_of_the_cpu_sees_no_gpu(tmp_path: Path, monkeypatch: pytest.Mo
     code = "import json, os, sys; json.dump(os.environ.get('CUDA_VISIBLE_DEVICES'), open(sys.argv[1], 'w'))"
     seen = {}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(side_program, "python_for", lambda *_: Path(sys.executable))
     for platform in ("cpu", "cuda"):
         program = SideProgram(command=["{python}", "-c", code, "{phase_dir}/report.json"], platform=platform)
-        seen[platform] = run_side_program(
-            find_backend("jax"), "maxtext", program, tmp_path, Any, Path(sys.executable)
-        )
+        seen[platform] = side_program.run_side_program(find_backend("jax"), "maxtext", program, tmp_path, Any)
     assert seen == {"cpu": "", "cuda": None}
 
 
