@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from benchmarks.assets import read_needs
 from benchmarks.configs import Configs
@@ -21,7 +20,7 @@ TOKEN = "hf_a-token-that-must-not-be-seen"
 LORA = ("--model=llama3_70b", "--task=lora")
 TOKENIZER_FOLDER = Path("datasets/squad/tokenizer")
 GB = 10**9
-REFUSED = yaml.safe_load(Path(__file__).with_name("refusals.yml").read_text())["setup"]
+
 
 Setup = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -99,11 +98,6 @@ def test_a_checkpoint_cut_off_is_incomplete(setup: Setup, tmp_path: Path) -> Non
     assert "weights/__0_1.distcp: 40.0 GB, 66 GB expected" in done.stdout
     assert "squad: test.jsonl: missing" in done.stdout
     assert "641 GB more" in done.stdout
-
-
-@pytest.mark.parametrize("flags", REFUSED)
-def test_wrong_requests(setup: Setup, flags: str) -> None:
-    assert REFUSED[flags] in refused(setup(*flags.split()))
 
 
 # --- downloads from a hub ---------------------------------------------------------------------
