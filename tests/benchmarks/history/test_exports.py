@@ -71,7 +71,7 @@ def test_the_table_says_which_mfu_which_interval_and_what_must_be_known() -> Non
     assert "failed: rank 3 died" in shown
     assert "never to be compared: profiled" in shown
     assert "slowed on purpose by 50%" in shown
-    assert "still moving: the median may be off by up to 0.8%" in shown
+    assert "off by up to 0.8%" in shown
     assert "tag x; tag y; suite smoke, cell jax, night 20261122T020000Z, rerun" in shown
     assert "4 runs in results with gpus>=64: 3 valid, 1 failed" in shown
     assert lines.count("llama2_70b pretrain bf16 · jax (maxtext) · 64 x h100 · eos") == 1  # of three runs
