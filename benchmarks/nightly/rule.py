@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from benchmarks.errors import RequestError
 from benchmarks.nightly.values import Direction, Judged, Suspicion
-from benchmarks.text import plural
+from benchmarks.text import percent_text, plural
 from benchmarks.verdict import Verdict
 
 BASELINE_NIGHTS = 20  # a month of working days: enough for a spread, and it follows a machine that ages
@@ -110,7 +110,7 @@ def judge(
         return _same_or_not(level, nights, direction)
     side = _side(screen, direction)
     if control is not None and control * screen.distance > 0:
-        end = f", but the control moved by {_percent(control):+.2g}% too, so the whole night differs"
+        end = f", but the control moved by {percent_text(_percent(control), '+.2g')} too, so the whole night differs"
         return _judged(Verdict.INCONCLUSIVE, Suspicion.SHARED, level, screen, direction, end)
     if alarm == side and not again:
         return _judged(side, Suspicion.CONFIRMED, level, screen, direction, ", as confirmed on an earlier night")
@@ -182,7 +182,7 @@ def _judged(
     effect, low, high = (_percent(test.distance + shift) for shift in (0.0, -reach, reach))
     where = "above" if effect > 0 else "below"
     why = (
-        f"{lead}{test.of} {abs(effect):.2g}% {where} the baseline of {plural(level.nights, 'night')} "
+        f"{lead}{test.of} {percent_text(abs(effect))} {where} the baseline of {plural(level.nights, 'night')} "
         f"({CONFIDENCE:.0%} interval {low:+.2f}% to {high:+.2f}%){end}"
     )
     return Judged(
