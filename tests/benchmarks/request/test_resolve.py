@@ -337,3 +337,17 @@ def test_any_request_is_a_sound_benchmark_or_one_refusal(
     assert dtype in (None, benchmark.dtype)
     assert msgspec.json.decode(json_text(benchmark), type=Benchmark) == benchmark
     BACKEND.plan(benchmark)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ({"model": "llama2_70"}, "did you mean 'llama2_70b'?"),
+        ({"hardware": "h10"}, "did you mean 'h100'?"),
+        ({"dtype": "bf61"}, "did you mean 'bf16'?"),
+        ({"settings": {"remat_polcy": "full"}}, "did you mean 'remat_policy'?"),
+        ({"settings": {"remat": "full"}}, ": remat_policy, "),  # what holds the word comes first
+    ],
+)
+def test_an_unknown_name_gets_the_nearest(wanted: dict[str, object], hint: str) -> None:
+    assert hint in str(refusal(**wanted))  # type: ignore[arg-type]
