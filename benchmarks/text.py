@@ -53,10 +53,6 @@ def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
     )
 
 
-def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows))
-
-
 def percent_text(percent: float | None, digits: str = ".2g") -> str:
     """A dash where it is not known; never as a power of ten."""
     if percent is None:

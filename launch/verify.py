@@ -31,9 +31,8 @@ from absl import flags
 from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.files import cannot_read
-from benchmarks.measuring.verification import differences
 from benchmarks.runs.find_runs import place_of
-from benchmarks.runs.recompute import recompute
+from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import RunFolder, is_followed, not_collected, still_runs
 from launch.cli.command import run_main
 from launch.terminal.documents import Checked, CheckedRuns, Why

@@ -15,9 +15,10 @@ FRAMEWORKS = {
     "jax", "jaxlib", "flax", "maxtext", "MaxText", "torch", "nemo", "megatron", "lightning", "transformer_engine",
     "tensorflow", "optax", "orbax",
 }  # fmt: skip
-STATISTICS = {
-    f"benchmarks.measuring.{name}" for name in ("figures", "summary", "utilisation", "window", "verification")
-} | {"benchmarks.statistics", "benchmarks.logs.foreign"}
+STATISTICS = {f"benchmarks.measuring.{name}" for name in ("figures", "summary", "utilisation", "window")} | {
+    "benchmarks.statistics",
+    "benchmarks.logs.foreign",
+}
 COMMANDS = {
     "cluster", "compare", "dashboard", "doctor", "ingest", "nightly", "peak", "plan", "report", "run", "setup",
     "status", "verify",

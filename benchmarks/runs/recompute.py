@@ -1,6 +1,10 @@
-"""Raw files of a run -> its result: the one way, for a run that has just ended and for verify.py."""
+"""Raw files of a run -> its result: the one way, for a run that has just ended and for verify.py; and how a stored
+result differs from it.
+"""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -10,7 +14,12 @@ from benchmarks.measuring.failures import QueuedEnd, failed_phase, rank_named
 from benchmarks.measuring.summary import Result, RunEvidence, summarise
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.telemetry import samples
-from benchmarks.values import RunRecord, Step
+from benchmarks.values import RunRecord, Step, to_builtins
+
+# Libraries may round the last bits otherwise; a person's edit is never this small.
+RELATIVE_TOLERANCE = 1e-9
+
+ABSENT = "(absent)"
 
 
 def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
@@ -122,3 +131,35 @@ def _unbound(ended: Sequence[Ended]) -> list[str]:
     reasons = [one.binding.why for one in ended if one.binding is not None and one.binding.why]
     named = ", ".join(dict.fromkeys(reasons))
     return [f"{len(reasons)} of {len(ended)} ranks were bound to no NUMA node: {named}"] if reasons else []
+
+
+# --- a stored result ----------------------------------------------------------------------------
+
+
+def differences(
+    stored_result: Result, result: Result, stored_steps: Sequence[Step], steps: Sequence[Step]
+) -> list[str]:
+    """One line a difference: where, what is stored, what the raw files give."""
+    found = list(_between("result.json", to_builtins(stored_result), to_builtins(result)))
+    if len(stored_steps) != len(steps):
+        found.append(f"steps.jsonl: {len(stored_steps)} steps are stored, the raw files hold {len(steps)}")
+    for stored, step in zip(stored_steps, steps, strict=False):
+        found += _between(f"steps.jsonl step {step.step} rank {step.rank}", to_builtins(stored), to_builtins(step))
+    return found
+
+
+def _between(path: str, stored: Any, computed: Any) -> Iterator[str]:
+    if isinstance(stored, dict) and isinstance(computed, dict):
+        for key in sorted(stored.keys() | computed.keys()):
+            yield from _between(f"{path}: {key}", stored.get(key, ABSENT), computed.get(key, ABSENT))
+    elif isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):
+        for index, (one, other) in enumerate(zip(stored, computed, strict=True)):
+            yield from _between(f"{path}[{index}]", one, other)
+    elif not _same(stored, computed):
+        yield f"{path}: stored {stored!r}, raw files give {computed!r}"
+
+
+def _same(stored: Any, computed: Any) -> bool:
+    if isinstance(stored, float) and isinstance(computed, float):
+        return math.isclose(stored, computed, rel_tol=RELATIVE_TOLERANCE)
+    return type(stored) is type(computed) and bool(stored == computed)

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from benchmarks.errors import EXIT_FAILED, RequestError, RunError
-from benchmarks.measuring.verification import differences
-from benchmarks.runs.recompute import recompute
+from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import (
     BENCHMARK,
     EXITS,

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from benchmarks.job_record import SCHEDULER, SchedulerEnd
-from benchmarks.measuring.verification import differences
-from benchmarks.runs.recompute import recompute
+from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.values import to_builtins
 from jax_backend import BACKEND

@@ -13,9 +13,8 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.job_record import Ended
 from benchmarks.measuring.summary import Result, RunEvidence, summarise
-from benchmarks.measuring.verification import differences
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.runs.recompute import recompute
+from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import RESULT, STEPS, RunFolder
 from benchmarks.values import RunRecord, Step, WorkerEnd, WorkerFacts, to_builtins
 from jax_backend import BACKEND
