@@ -48,7 +48,7 @@ def ask(check: FlagsCheck, python: Path) -> Answer:
     where = places(python, Path.cwd())
     command = _command(check, python)
     variables = tuple((name, fill(value, where)) for name, value in sorted(check.environment.items()))
-    return _ask(command, variables, tuple(fact.flag for fact in check.facts))
+    return ask_once(command, variables, tuple(fact.flag for fact in check.facts))
 
 
 def answer_kept(check: FlagsCheck, spec: EnvironmentSpec, python: Path) -> Answer:
@@ -81,7 +81,7 @@ def _command(check: FlagsCheck, python: Path) -> tuple[str, ...]:
 
 
 @cache
-def _ask(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], flags: tuple[str, ...]) -> Answer:
+def ask_once(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], flags: tuple[str, ...]) -> Answer:
     import subprocess
 
     from launch.machine import processes

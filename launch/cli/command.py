@@ -214,14 +214,11 @@ def _help(command: Command) -> str:
 def _flag_help(flag: flags.Flag[Any]) -> str:
     choices = getattr(flag.parser, "enum_values", None)
     no = "[no]" if flag.boolean and flag.default is None else ""  # left open: either may be meant
-    form = f"--{no}{flag.name}" if flag.boolean else f"--{flag.name}={'|'.join(choices) if choices else _form(flag)}"
+    value = {"int": "N", "float": "X"}.get(flag.parser.flag_type(), "TEXT")
+    if isinstance(flag, flags.MultiFlag) and flag.name in ("set", "slurm_arg"):
+        value = "KEY=VALUE"
+    form = f"--{no}{flag.name}" if flag.boolean else f"--{flag.name}={'|'.join(choices) if choices else value}"
     # absl writes the choices before a flag's help, and how to repeat a flag after it.
     words = (flag.help or "").rpartition(">: ")[2].partition(";\n")[0]
     default = "" if flag.default in (None, False, [], "") else f" (default: {flag.default})"
     return f"  {form}\n      {words}{default}"
-
-
-def _form(flag: flags.Flag[Any]) -> str:
-    if isinstance(flag, flags.MultiFlag) and flag.name in ("set", "slurm_arg"):
-        return "KEY=VALUE"
-    return {"int": "N", "float": "X"}.get(flag.parser.flag_type(), "TEXT")

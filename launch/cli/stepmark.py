@@ -23,12 +23,8 @@ SCRIPT = re.compile(rf"(?<![\w/.-])python launch/({'|'.join(COMMANDS)})\.py")
 
 
 def main() -> NoReturn:
-    run_command(lambda: chosen(sys.argv[1:]), as_installed)
-
-
-def as_installed(text: str) -> str:
-    """There may be no checkout: the commands that a text names are this one's."""
-    return SCRIPT.sub(r"stepmark \1", text)
+    # There may be no checkout: the commands that a text names are this one's.
+    run_command(lambda: chosen(sys.argv[1:]), lambda text: SCRIPT.sub(r"stepmark \1", text))
 
 
 def chosen(words: list[str]) -> Command:

@@ -63,10 +63,10 @@ class Checked:
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    flags_check._ask.cache_clear()
+    flags_check.ask_once.cache_clear()
     progress.note.cache_clear()
     yield
-    flags_check._ask.cache_clear()
+    flags_check.ask_once.cache_clear()
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def counting(asked: Path, says: str = KNOWS_ALL) -> Checked:
 
 
 def refuse_in_a_new_process(checked: Checked) -> None:
-    flags_check._ask.cache_clear()
+    flags_check.ask_once.cache_clear()
     refuse(checked)
 
 
