@@ -9,8 +9,7 @@ from benchmarks.compilation.schedule import Kernels, Overlap, Schedule, kernels,
 from benchmarks.text import Grid, Rows, aligned, bytes_text, seconds_text, title
 from benchmarks.values import Benchmark, Value
 
-# How many of the largest buffers are shown.
-LARGEST = 10
+LARGEST = 10  # buffers that are shown
 
 
 class Sent(Value, frozen=True):

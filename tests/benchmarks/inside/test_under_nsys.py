@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -29,8 +29,7 @@ SAYS_ITS_WORDS = "import sys, json; print(json.dumps(sys.argv[1:]))"
 SLURM = {"SLURM_JOB_ID": "4711", "SLURM_NODEID": "1", "SLURM_LOCALID": "2", "SLURM_PROCID": "6"}
 
 
-@dataclass
-class Done:
+class Done(NamedTuple):
     code: int
     out: str
     err: str
@@ -38,12 +37,9 @@ class Done:
 
     @property
     def options(self) -> list[str]:
-        (call,) = self.calls
-        assert call[0] == "profile"
-        return call[1:]
-
-    def output(self) -> str:
-        return self.options[self.options.index("-o") + 1]
+        ((profile, *options),) = self.calls
+        assert profile == "profile"
+        return options
 
 
 Start = Callable[..., Done]
@@ -149,7 +145,8 @@ NAME = "/out/m-70b_64g_%q{SLURM_JOB_ID}_%q{SLURM_NODEID}_%q{SLURM_LOCALID}-%q{SL
 
 
 def test_the_name_has_slurms_numbers(start: Start) -> None:
-    assert start("--ranks=6", f"--output={NAME}", rank=6, **SLURM, MINE="x").output() == "/out/m-70b_64g_4711_1_2-6x"
+    options = start("--ranks=6", f"--output={NAME}", rank=6, **SLURM, MINE="x").options
+    assert options[options.index("-o") + 1] == "/out/m-70b_64g_4711_1_2-6x"
 
 
 # --- what cannot be -----------------------------------------------------------------------------

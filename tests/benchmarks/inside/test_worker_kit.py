@@ -126,24 +126,25 @@ def test_what_is_not_finite_is_written_as_unknown_and_is_a_failure() -> None:
     ]
 
 
+SAME = "the loss is the same to the last bit in all 4 steps: nothing was trained"
+ZERO = "every gradient is zero: nothing was trained"
+
+
 @pytest.mark.parametrize(
-    ("losses", "is_failure"),
+    ("losses", "norms", "failures"),
     [
-        ([5.25] * 4, True),
-        ([5.25] * 3, False),
-        ([5.25, 5.25, 5.25, math.nextafter(5.25, 6)], False),
-        ([5.25, 5.0, 5.25, 5.25], False),
-        ([None] * 4, False),  # of a rank that does not hold the loss
+        ([5.25] * 4, None, [SAME]),
+        ([5.25] * 3, None, []),
+        ([5.25, 5.25, 5.25, math.nextafter(5.25, 6)], None, []),
+        ([5.25, 5.0, 5.25, 5.25], None, []),
+        ([None] * 4, None, []),  # of a rank that does not hold the loss
+        ([5.0, 4.0], [0.0, 0.0], [ZERO]),
     ],
 )
-def test_a_loss_that_never_moves_is_a_failure(losses: list[float | None], is_failure: bool) -> None:
-    recorder, _ = recorded(losses)
-    said = ["the loss is the same to the last bit in all 4 steps: nothing was trained"]
-    assert recorder.failures() == (said if is_failure else [])
-
-
-def test_gradients_that_are_all_zero_are_a_failure() -> None:
-    assert recorded([5.0, 4.0], [0.0, 0.0])[0].failures() == ["every gradient is zero: nothing was trained"]
+def test_a_model_that_does_not_train_is_a_failure(
+    losses: list[float | None], norms: list[float] | None, failures: list[str]
+) -> None:
+    assert recorded(losses, norms)[0].failures() == failures
 
 
 class Clock:
@@ -176,16 +177,11 @@ def slowed_seconds(monkeypatch: pytest.MonkeyPatch, fraction: float, works: list
 def test_a_slowed_step_takes_that_much_longer_and_the_first_one_does_not(
     monkeypatch: pytest.MonkeyPatch, fraction: float
 ) -> None:
-    seconds, _ = slowed_seconds(monkeypatch, fraction, [9.0, 1.0, 2.0, 1.0])
+    seconds, slowdown = slowed_seconds(monkeypatch, fraction, [9.0, 1.0, 2.0, 1.0])
     longer = 1 + fraction
     assert seconds == pytest.approx([9.0, longer, 2 * longer, longer])
-
-
-def test_what_became_of_the_steps_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, slowdown = slowed_seconds(monkeypatch, 0.5, [9.0, 1.0, 2.0])
-    assert slowdown.notes() == ["--inject_slowdown=0.5: 2 steps of 3 s by themselves lasted 4.5 s"]
-    _, none = slowed_seconds(monkeypatch, 0.0, [9.0, 1.0])
-    assert none.notes() == []
+    note = f"--inject_slowdown={fraction:g}: 3 steps of 4 s by themselves lasted {4 * longer:g} s"
+    assert slowdown.notes() == ([note] if fraction else [])
 
 
 def test_of_ranks_that_wait_for_one_another_the_first_sleeps() -> None:
