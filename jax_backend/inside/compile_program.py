@@ -28,7 +28,6 @@ from types import SimpleNamespace
 FINISHED = "*gpu_after_optimizations"  # -buffer-assignment.txt and others
 TRAINS_ADAPTERS = "lora.enable_lora=true"
 
-
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
 import worker_kit as kit  # noqa: E402
@@ -137,6 +136,8 @@ def report(step, clock, folder, job):
     memory = step.compiled.memory_analysis()
     text = dump(folder, f"{FINISHED}.txt")
     program = hlo.parse(text.splitlines())
+    # The program numbers the devices in the order of the mesh.
+    node_of = [device.id // (job.devices // job.nodes) for device in step.mesh.devices.flat]
     found = {
         "versions": kit.installed_versions(PACKAGES),
         "devices": program.devices,
@@ -148,7 +149,7 @@ def report(step, clock, folder, job):
         "aliased_bytes": memory.alias_size_in_bytes,
         "peak_bytes": memory.peak_memory_in_bytes,
         "held": held(folder, program, hlo.layers(text)),
-        "schedule": scheduled.schedule(text, mesh, job.words, nodes_of(step.mesh, job.devices // job.nodes)),
+        "schedule": scheduled.schedule(text, mesh, job.words, node_of),
         "step_sha256": digests.of_lowered(step.lowered.compiler_ir("stablehlo").operation),
         "program_sha256": program_digest(text),
         "flags": job.flags,
@@ -171,8 +172,6 @@ def program_digest(text):
 
 
 SMALLEST = 1 / 50_000  # of the memory that is held: of a buffer that is listed
-
-
 LAYER_INPUT = "layer input"  # what goes into the body of a loop over layers
 
 
@@ -204,11 +203,6 @@ def origin(line, layers):
     return {"op": LAYER_INPUT if line.opcode == "while" else line.op_name, "layer": layers.get(line.frame, "")}
 
 
-def nodes_of(mesh, devices_per_node):
-    """The node of each device in the order of the mesh, in which the program numbers them."""
-    return [device.id // devices_per_node for device in mesh.devices.flat]
-
-
 def in_words(mesh, words):
     """The mesh in Stepmark's words; several axes of MaxText can share out the same."""
     found = {}
@@ -226,10 +220,6 @@ def dump(folder, pattern):
     return found[-1].read_text()
 
 
-def xla_flags(flags, folder):
-    return (f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*").strip()
-
-
 # --- the jobs -----------------------------------------------------------------------------------
 
 
@@ -237,7 +227,8 @@ def compile_job(job, folder):
     """In a process of its own, which XLA has seen nothing of."""
     dumps = folder / "hlo"
     dumps.mkdir()
-    os.environ["XLA_FLAGS"] = xla_flags(job.flags, dumps)
+    asked = f"--xla_dump_to={dumps} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*"
+    os.environ["XLA_FLAGS"] = f"{job.flags} {asked}".strip()
     clock = Clock()
     gpus = AbsentGpus(job.target, job.devices, job.nodes)
     step = Step(job.settings, clock, gpus)

@@ -33,22 +33,22 @@ def flags_in_use() -> Iterator[tuple[str, str, str]]:
 
 
 def test_every_flag_of_every_recipe_and_group_is_known_to_the_pinned_jaxlib() -> None:
+    lock = (Path(xla_flags.__file__).parent / "requirements.lock").read_text()
+    assert f"jaxlib=={PINNED} " in lock
+    assert TABLE.current[-1] == TABLE.versions[-1] == PINNED
     used = list(flags_in_use())
     assert len({name for _, name, _ in used}) > 15
     assert [(where, name) for where, name, _ in used if PINNED not in TABLE.flags[name].versions] == []
 
 
 def test_every_row_says_what_for_and_whence() -> None:
+    for family, names in TABLE.families.items():
+        assert {CONFIGS.hardware(name).kind for name in names} == {"gpu"}, family
     for name, row in TABLE.flags.items():
         assert row.reason and row.source and row.hardware, name
         assert row.versions == [asked for asked in TABLE.versions if asked in row.versions], f"{name}: in order"
     for name, group in TABLE.groups.items():
         assert group.reason and group.source and (group.flags or group.environment), name
-
-
-def test_the_families_are_gpus_of_the_configs() -> None:
-    for family, names in TABLE.families.items():
-        assert {CONFIGS.hardware(name).kind for name in names} == {"gpu"}, family
 
 
 def test_what_is_to_be_used_instead_is_known_itself() -> None:
@@ -147,9 +147,3 @@ def test_the_pinned_jaxlib_takes_every_value_in_use_and_what_is_to_be_used_inste
     used = [(name, value) for _, name, value in flags_in_use()]
     words = {f"--{name}={value}" for name, value in [*used, *instead]}
     assert check_request.problems(sorted(words), python) == {}
-
-
-def test_the_pinned_jaxlib_was_asked() -> None:
-    lock = (Path(xla_flags.__file__).parent / "requirements.lock").read_text()
-    assert f"jaxlib=={PINNED} " in lock
-    assert TABLE.current[-1] == TABLE.versions[-1] == PINNED
