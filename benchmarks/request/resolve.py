@@ -233,8 +233,7 @@ def resolve(
     if adapters:
         knobs |= _adapter_settings(adapters, knobs_set, knobs, recipe.engine, backend)
     parallelism = backend.parallelism(knobs, gpus)
-    micro_batch, accumulation, global_batch = _choose_batch(own, recipe, parallelism)
-    sequence_length = own.get("sequence_length", recipe.sequence_length)
+    batch = _choose_batch(own, recipe, parallelism)
     steps = positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps)
     domain = hardware.nvlink_domain  # a submission has what NVIDIA's own configuration of it has
     benchmark = Benchmark(
@@ -249,12 +248,7 @@ def resolve(
         nodes=nodes,
         parallelism=parallelism,
         lora=_adapting(backend).lora(knobs) if _adapts(request.task, knobs) else None,
-        batch=Batch(
-            sequence_length=sequence_length,
-            micro_batch_size=micro_batch,
-            gradient_accumulation=accumulation,
-            global_batch_size=global_batch,
-        ),
+        batch=batch,
         steps=steps,
         window=request.window or recipe.window,
         data=request.data or recipe.data,
@@ -271,7 +265,7 @@ def resolve(
             overrides=request.settings,
             image=_image(request, site, recipe.engine, hardware, backend),
         ),
-        recipe=_reference(recipe, sequence_length, gpus, hardware, backend),
+        recipe=_reference(recipe, batch.sequence_length, gpus, hardware, backend),
         instruments=Instruments(
             profile=request.profile,
             profiling=_profiling(request, configs, gpus, steps),
@@ -392,7 +386,7 @@ def _reference(
         source=recipe.source,
         date=recipe.date,
         stated_flops_per_sequence=stated,
-        global_batch_size=_choose_batch({}, recipe, own)[2] if own else None,
+        global_batch_size=_choose_batch({}, recipe, own).global_batch_size if own else None,
     )
 
 
@@ -619,24 +613,34 @@ def _merged(overlays: list[Overlay], part: str) -> dict[str, str]:
     return merged
 
 
-def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Parallelism) -> tuple[int, int, int]:
-    """(micro batch, gradient accumulation, global batch); the three are bound by the layout."""
+def _batch(sequence_length: int, micro: int, accumulation: int, global_batch: int) -> Batch:
+    return Batch(
+        sequence_length=sequence_length,
+        micro_batch_size=micro,
+        gradient_accumulation=accumulation,
+        global_batch_size=global_batch,
+    )
+
+
+def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Parallelism) -> Batch:
+    """Return the batch; the layout binds its three sizes."""
+    length = own.get("sequence_length", recipe.sequence_length)
     micro = own.get("micro_batch_size", recipe.micro_batch_size)
     accumulation = own.get("gradient_accumulation", recipe.gradient_accumulation)
     replicas = parallelism.data * parallelism.fsdp
     if "global_batch_size" not in own:
-        return micro, accumulation, micro * accumulation * replicas
+        return _batch(length, micro, accumulation, micro * accumulation * replicas)
     wanted = own["global_batch_size"]
     if "micro_batch_size" in own:
         micro_steps, rest = divmod(wanted, micro * replicas)
         if rest or ("gradient_accumulation" in own and micro_steps != accumulation):
             divisor = f"{micro} (micro batch) x {replicas} (data x fsdp) x accumulation"
         else:
-            return micro, micro_steps, wanted
+            return _batch(length, micro, micro_steps, wanted)
     else:
         micro, rest = divmod(wanted, accumulation * replicas)
         if not rest:
-            return micro, accumulation, wanted
+            return _batch(length, micro, accumulation, wanted)
         divisor = f"{replicas} (data x fsdp) x {accumulation} (gradient accumulation)"
     raise RequestError(
         f"a global batch of {wanted} sequences is not divisible by the layout",
