@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.backend import EnvironmentSpec
-from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.errors import RequestError
 from benchmarks.machine import refusals
 from benchmarks.request import images
 from benchmarks.values import Benchmark, Phase, Site
@@ -22,7 +22,6 @@ from launch.environments.container_programs import (
     client_variables,
     command_words,
     last_line,
-    refuse_folders,
     refuse_without_gpus,
     select_program,
 )
@@ -76,7 +75,7 @@ class MachineContainer(Runtime):
 
     def installed_python(self) -> Path | None:
         """Return that of Stepmark's own environment, which may answer differently from the image's."""
-        return venvs.installed_python(self.spec)
+        return venvs.python_of(self.spec)
 
     def containers(self, run: Path) -> "TaskContainers":
         return TaskContainers(self._options(run))
@@ -101,7 +100,6 @@ def _gpus_of(benchmark: Benchmark) -> list[str] | None:
 
 def _options(site: Site, image: str, own_folders: Sequence[str], gpus: list[str] | None) -> ContainerOptions:
     program = select_program(site)
-    refuse_folders([str(REPOSITORY), *own_folders])
     of_site = site.container.mounts if site.container else []
     mounts = [f"{REPOSITORY}:{REPOSITORY}:ro", *of_site, *(f"{folder}:{folder}" for folder in own_folders)]
     matter = [name for name in inherited_environment() if name.startswith(PREFIXES_THAT_MATTER)]
@@ -144,12 +142,9 @@ class TaskContainers:
         if program.name == "apptainer":
             return  # its containers are the processes that were started
         try:
-            done = program.ask("rm", "--force", *(_name(phase_dir, rank) for rank in range(ranks)))
-            trouble = "" if done.returncode == 0 or "o such container" in done.stderr else done.stderr.strip()
-        except StepmarkError as error:
-            trouble = f"{error.what}: {error.why}"
-        if trouble and "already in progress" not in trouble:
-            print(f"stepmark: a container may be left ({trouble}): {program.name} ps", file=sys.stderr, flush=True)
+            program.ask("rm", "--force", *(_name(phase_dir, rank) for rank in range(ranks)))
+        except RequestError as error:
+            print(f"stepmark: a container may be left ({error.why}): {program.name} ps", file=sys.stderr, flush=True)
 
     @staticmethod
     def exit_code(code: int) -> int:
@@ -163,11 +158,6 @@ def _name(phase_dir: Path, rank: int) -> str:
 
 
 # --- the image --------------------------------------------------------------------------------------
-
-
-class _Inspected(msgspec.Struct):
-    Id: str = ""
-    RepoDigests: list[str] | None = None
 
 
 def make_ready(site: Site, image: str, spec: EnvironmentSpec, gpus: list[str] | None = None) -> Origin:
@@ -208,50 +198,31 @@ def _digest_of(program: Program, image: str) -> str | None:
     """Return what tells the image from another of the same name; None if it is not on this machine."""
     if program.name == "apptainer":
         return digest_of_ends(Path(image)) if Path(image).is_file() else None
-    done = program.ask("image", "inspect", image)
+    done = program.ask("image", "inspect", '--format={{.Id}} {{join .RepoDigests " "}}', image)
     if done.returncode:
         return None
-    try:
-        (one,) = msgspec.json.decode(done.stdout, type=list[_Inspected])
-    except (msgspec.DecodeError, ValueError):
-        return None
-    return next((digest.rpartition("@")[2] for digest in one.RepoDigests or []), one.Id)
+    image_id, *digests = done.stdout.split()
+    return digests[0].rpartition("@")[2] if digests else image_id
 
 
 def _pull(program: Program, image: str, name: str) -> str:
-    """Get it, with the program's own progress, and return its digest; RequestError with its words if it fails."""
+    """Pull the image, with the program's own progress, and return its digest; RequestError if it fails."""
     once = f"not on this machine; {program.name} pulls it, once (NVIDIA's images are 10 to 30 GB)"
     print(f"container image {name}: {once}", file=sys.stderr, flush=True)
-    target = Path(image)
     command = [program.path, "pull", image]
     if program.name == "apptainer":
-        target.parent.mkdir(parents=True, exist_ok=True)
+        Path(image).parent.mkdir(parents=True, exist_ok=True)
         command = [program.path, "pull", "--force", f"{image}.part", f"docker://{name}"]
-    process = subprocess.Popen(
-        command,
-        env=inherited_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno(),
-        # Docker shows its progress on stdout and its errors on stderr, the others both on stderr.
-        stderr=subprocess.PIPE if program.name == "docker" else None,
-        text=True,
-        errors="replace",
-    )
-    try:
-        _, errors = process.communicate()
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    if program.name == "apptainer" and process.returncode == 0:
-        Path(f"{image}.part").rename(target)
-    digest = _digest_of(program, image) if process.returncode == 0 else None
+    environment, screen = inherited_environment(), sys.stderr.fileno()
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=screen, check=False)
+    if program.name == "apptainer" and done.returncode == 0:
+        Path(f"{image}.part").rename(image)
+    digest = _digest_of(program, image) if done.returncode == 0 else None
     if digest is None:
-        done = subprocess.CompletedProcess(command, process.returncode, "", errors)
         raise RequestError(
             f"the container image {name} cannot be pulled",
             where=" ".join(command),
-            why=last_line(done) if errors else f"exit code {process.returncode}; its words are above",
+            why=f"exit code {done.returncode}; its words are above",
             next_command=f"{program.name} login {name.partition('/')[0]}; or --image=NAME:TAG of one that you have",
         )
     return digest

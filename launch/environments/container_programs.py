@@ -4,9 +4,7 @@ A rank has its own container and shares all but the file system with the machine
 its peers by the host's name, /dev/shm, process numbers and network, and telemetry by the host's name.
 """
 
-import contextlib
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,12 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from benchmarks.errors import RequestError
 from benchmarks.values import Site, Value
 from launch.machine import processes
-from launch.terminal.progress import note
 
 Name = Literal["docker", "podman", "apptainer"]
 NAMES: tuple[Name, ...] = ("docker", "podman", "apptainer")  # the first that can be used is
@@ -48,36 +43,22 @@ class Program(Value, frozen=True):
         return _ask(self.path, *words)
 
 
-class _DockerInfo(msgspec.Struct):
-    """What is read of `docker info`."""
-
-    Runtimes: dict[str, object] | None = None
-    SecurityOptions: list[str] | None = None
-    DiscoveredDevices: list[dict[str, str]] | None = None
-
-
 def select_program(site: Site) -> Program:
-    """Return the site's program, or the first that can be used; RequestError with every reason if none can."""
+    """Return the site's program, or the first that can be used; RequestError with the first reason if none can."""
     wanted = site.container.program if site.container else None
-    refused: list[RequestError] = []
-    for _, program in installed_programs([wanted] if wanted else NAMES):
+    found = [program for _, program in installed_programs([wanted] if wanted else NAMES)]
+    for program in found:
         if isinstance(program, Program):
-            if refused:
-                note(f"{_reasons(refused)}; {program.name} is used")
             return program
-        refused.append(program)
-    if len(refused) == 1:
-        raise refused[0]
+    for refusal in found:
+        if isinstance(refusal, RequestError):
+            raise refusal
     raise RequestError(
-        "no container program can be used" if refused else f"this machine has no {wanted or ' or '.join(NAMES)}",
+        f"this machine has no {wanted or ' or '.join(NAMES)}",
         where=f"runtime container, site {site.name}",
-        why=_reasons(refused) or "a container needs a program that starts it",
-        next_command=refused[0].next_command if refused else f"install {wanted or 'one of them'}; or {ANOTHER_WAY}",
+        why="a container needs a program that starts it",
+        next_command=f"install {wanted or 'one of them'}; or {ANOTHER_WAY}",
     )
-
-
-def _reasons(refused: list[RequestError]) -> str:
-    return "; ".join(f"{one.what}: {one.why}" for one in refused)
 
 
 def installed_programs(names: Iterable[Name] = NAMES) -> Iterator[tuple[Name, Program | RequestError]]:
@@ -90,19 +71,13 @@ def installed_programs(names: Iterable[Name] = NAMES) -> Iterator[tuple[Name, Pr
 
 def refuse_without_gpus(program: Program) -> None:
     """Raise RequestError if its containers could not be given NVIDIA's GPUs."""
-    if program.gives_gpus:
-        return
-    why = "`docker info` knows no nvidia runtime and no nvidia.com/gpu, and no nvidia-container-runtime is there"
-    cure = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
-    if program.name != "docker":
-        why = f"no nvidia.com/gpu is described in {', '.join(map(str, CDI_FOLDERS))}"
-        cure = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
-    raise RequestError(
-        f"{program.name} cannot give a container NVIDIA's GPUs",
-        where=program.path,
-        why=why,
-        next_command=f"{TOOLKIT}; {cure}; or {ANOTHER_WAY}",
-    )
+    if not program.gives_gpus:
+        raise RequestError(
+            f"{program.name} cannot give a container NVIDIA's GPUs",
+            where=program.path,
+            why="NVIDIA's Container Toolkit is not set up for it (nvidia-ctk)",
+            next_command=f"{TOOLKIT}; or {ANOTHER_WAY}",
+        )
 
 
 @cache
@@ -110,64 +85,37 @@ def _look_at(name: Name, path: str) -> Program | RequestError:
     """The answer is kept: a daemon that gives none is waited for once."""
     try:
         version = last_line(_ask(path, "--version"))
-        if name == "docker" and "podman" in version.lower():
-            name = "podman"  # under docker's name (podman-docker)
-        if name == "docker":
-            return _docker(path, version)
         if name == "apptainer":
             return Program(name=name, path=path, version=version, rootless=True)
-        info = _ask(path, "info")
-        if info.returncode:
-            return _unusable(name, path, last_line(info), "podman info")
-        return Program(
-            name=name, path=path, version=version, rootless=os.geteuid() != 0, gives_gpus=_describes_gpus()
-        )
+        done = _ask(path, "info", "--format", "{{json .}}")
     except RequestError as error:
         return error
-
-
-def _docker(path: str, version: str) -> Program | RequestError:
-    done = _ask(path, "info", "--format", "{{json .}}")
-    if "permission denied" in (done.stderr + done.stdout).lower():
-        why = f"this user may not use docker's socket: {last_line(done)}"
-        cure = "sudo usermod --append --groups docker $USER, and log in again"
-        return _unusable("docker", path, why, f"{cure}; or a site with container.program: podman")
     if done.returncode:
-        return _unusable("docker", path, last_line(done), "sudo systemctl start docker")
-    try:
-        info = msgspec.json.decode(done.stdout, type=_DockerInfo)
-    except msgspec.DecodeError as error:
-        return _unusable("docker", path, f"`docker info` cannot be read: {error}", "docker info")
-    known = [*(info.Runtimes or {}), *(device.get("ID", "") for device in info.DiscoveredDevices or [])]
-    return Program(
-        name="docker",
-        path=path,
-        version=version,
-        rootless=any("rootless" in option for option in info.SecurityOptions or []),
-        # A toolkit that no runtime was configured for gives GPUs all the same, by its hook.
-        gives_gpus=any("nvidia" in name for name in known) or shutil.which("nvidia-container-runtime") is not None,
-    )
-
-
-def _describes_gpus() -> bool:
-    """Whether a CDI file of this machine describes NVIDIA's GPUs."""
-    for path in (path for folder in CDI_FOLDERS for path in folder.glob("*.*")):
-        with contextlib.suppress(OSError):
-            if "nvidia.com/gpu" in path.read_text(errors="replace"):
-                return True
-    return False
+        return RequestError(
+            f"{name} cannot be used",
+            where=f"{path} info",
+            why=last_line(done),
+            next_command=f"{name} info; or {ANOTHER_WAY}",
+        )
+    if name == "podman" or "podman" in version.lower():  # under docker's name (podman-docker)
+        gives_gpus = any(path for folder in CDI_FOLDERS for path in folder.glob("nvidia*"))
+        return Program(name="podman", path=path, version=version, rootless=os.geteuid() != 0, gives_gpus=gives_gpus)
+    # A toolkit that no runtime was configured for gives GPUs all the same, by its hook.
+    gives_gpus = "nvidia" in done.stdout or shutil.which("nvidia-container-runtime") is not None
+    rootless = "name=rootless" in done.stdout
+    return Program(name=name, path=path, version=version, rootless=rootless, gives_gpus=gives_gpus)
 
 
 def _ask(*command: str) -> "subprocess.CompletedProcess[str]":
     try:
         return processes.ask(command, ASK_SECONDS, processes.inherited_environment())
-    except subprocess.TimeoutExpired:
-        why = f"no answer within {ASK_SECONDS} s"
-    except OSError as error:
-        why = error.strerror or str(error)
-    raise RequestError(
-        f"{Path(command[0]).name} gives no answer", where=" ".join(command[:3]), why=why, next_command=ANOTHER_WAY
-    )
+    except (subprocess.TimeoutExpired, OSError) as error:
+        raise RequestError(
+            f"{Path(command[0]).name} gives no answer",
+            where=" ".join(command[:3]),
+            why=str(error),
+            next_command=ANOTHER_WAY,
+        ) from None
 
 
 def last_line(done: "subprocess.CompletedProcess[str]") -> str:
@@ -175,10 +123,6 @@ def last_line(done: "subprocess.CompletedProcess[str]") -> str:
     lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("Run 'docker", "See 'docker"))]
     return lines[-1][:300] if lines else f"exit code {done.returncode}"
-
-
-def _unusable(name: Name, path: str, why: str, cure: str) -> RequestError:
-    return RequestError(f"{name} cannot be used", where=path, why=why, next_command=f"{cure}; or {ANOTHER_WAY}")
 
 
 # --- the command ------------------------------------------------------------------------------------
@@ -247,16 +191,3 @@ def client_variables(
     # The home is the caller's: packages that were installed there for another Python must not be found.
     inside = {"PYTHONNOUSERSITE": "1", **handed_on, **environment}
     return {**shell, **{f"APPTAINERENV_{name}": value for name, value in inside.items()}}
-
-
-def refuse_folders(folders: Iterable[str]) -> None:
-    """Raise RequestError if a folder's name would end the word that mounts it."""
-    for folder in folders:
-        found = re.search(r"[:,\x00-\x1f]", folder)
-        if found:
-            raise RequestError(
-                f"a folder with {found[0]!r} in its name cannot be mounted in a container",
-                where=folder,
-                why="it separates the parts of a mount",
-                next_command="--output_dir=DIR with a plainer name, and a checkout in one",
-            )

@@ -31,29 +31,25 @@ class CheckedImage(Value, frozen=True):
 class ClusterContainer(Runtime):
     """The image of a cluster, which pyxis starts on the nodes."""
 
-    def image_file(self) -> Path | None:
+    def image_file(self) -> Path:
         return images.image_of(self.benchmark, self.spec.image)
 
     def refuse(self) -> None:
-        refuse(self._image(), self.benchmark, module_of(self.spec))
+        refuse(self.image_file(), self.benchmark, module_of(self.spec))
 
     def planned_python(self) -> str:
         return self.spec.image_python
 
     def prepare(self) -> tuple[str, Origin]:
-        return self.spec.image_python, about(self._image(), self.benchmark.settings.image, self.spec.name)
+        return self.spec.image_python, about(self.image_file(), self.benchmark.settings.image, self.spec.name)
 
     def identity(self) -> str | None:
-        return digest_of_ends(self._image()) if self._image().is_file() else None
+        image = self.image_file()
+        return digest_of_ends(image) if image.is_file() else None
 
     def installed_python(self) -> Path | None:
         """Return that of Stepmark's own environment, which may answer differently from the image's."""
-        return venvs.installed_python(self.spec)
-
-    def _image(self) -> Path:
-        image = self.image_file()
-        assert image is not None
-        return image
+        return venvs.python_of(self.spec)
 
 
 # --- before a run -----------------------------------------------------------------------------------
@@ -122,12 +118,6 @@ def checked_of(image: Path) -> CheckedImage | None:
         return found if found.image_digest == digest_of_ends(image) else None
     except (OSError, ValueError):
         return None
-
-
-def is_known(image: Path) -> bool:
-    """Whether its Python has answered; a node that could not start it may itself have failed."""
-    checked = checked_of(image)
-    return checked is not None and checked.asked is not None
 
 
 def keep(image: Path, output: str, exit_code: int) -> CheckedImage:

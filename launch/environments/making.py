@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,8 @@ from launch.terminal.progress import Show, say, shown
 
 END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
 ASKED_FIRST = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+NOT_OFFERED = "No solution found"
+NO_ANSWER = "error sending request|error decoding response body|network was disabled|401 |403 |407 "
 CAUSE = re.compile(r"(?:error| +cause): (.*)")  # uv gives a failure's causes a line each
 BUILT = re.compile(r"^--no-binary ", re.MULTILINE)
 PIN = re.compile(r"^([A-Za-z0-9._\-\[\]]+)==(?!=)", re.MULTILINE)
@@ -52,10 +55,6 @@ class Making:
         return self.path / "bin" / "python"
 
     @property
-    def version_text(self) -> str:
-        return ".".join(map(str, self.version))
-
-    @property
     def log_file(self) -> Path:
         return self.path.with_name(self.path.name + ".log")
 
@@ -66,12 +65,13 @@ class Making:
 def make(making: Making) -> Path | None:
     """The Python of the new environment; None where nobody offers what the lock file needs."""
     name, path, size_gb = making.spec.name, making.path, making.lock_file.size_gb
+    version = ".".join(map(str, making.version))
     if path.exists():
         say(f"environment '{name}': removing one that was left incomplete")
     _remove(making)
     _refuse_without_room(making)
     say(
-        f"environment '{name}': making it from {making.lock_file.path.name} with Python {making.version_text}, "
+        f"environment '{name}': making it from {making.lock_file.path.name} with Python {version}, "
         f"once, about {size_gb:g} GB, in {path}"
     )
     started, whole = time.monotonic(), False
@@ -104,16 +104,15 @@ def make(making: Making) -> Path | None:
 def _fill(making: Making, show: Show) -> bool:
     making.log_file.write_text("")
     show("creating")
-    created = run(making, uv.command("venv", "--python", str(making.base), str(making.path)))
-    _expect_success(making, "creating it", created)
+    _succeed(making, "creating it", uv.command("venv", "--python", str(making.base), str(making.path)))
     if not _is_offered(making, show):
         return False
     install(making, show)
     show("checking")
-    _expect_success(making, "`uv pip check`", run(making, making.uv_pip("check")))
+    _succeed(making, "`uv pip check`", making.uv_pip("check"))
     module, variables = making.spec.import_check, making.spec.import_variables
     import_it = f"import importlib, os; os.environ.update({variables!r}); importlib.import_module({module!r})"
-    _expect_success(making, f"importing {module}", run(making, [str(making.python), "-I", "-c", import_it]))
+    _succeed(making, f"importing {module}", [str(making.python), "-I", "-c", import_it])
     return True
 
 
@@ -155,7 +154,8 @@ def _is_offered(making: Making, show: Show) -> bool:
     if ended.exit_code == 0:
         return True
     # A network that is down must not pass for an answer: it would send people to the larger build.
-    if uv.recognise("\n".join(ended.lines)) != uv.NOT_OFFERED:
+    text = "\n".join(ended.lines)
+    if NOT_OFFERED not in text or re.search(NO_ANSWER, text):
         raise _failure(making, "uv", ended.lines)
     return False
 
@@ -185,8 +185,7 @@ def install(making: Making, show: Show) -> None:
 def _install_pins(making: Making, name: str, pins: str, on_line: Callable[[str], None]) -> None:
     file = making.path / name
     file.write_text(pins)
-    ended = run(making, [*_install(making), "--require-hashes", "--requirements", str(file)], on_line)
-    _expect_success(making, "uv", ended)
+    _succeed(making, "uv", [*_install(making), "--require-hashes", "--requirements", str(file)], on_line)
 
 
 def _install(making: Making) -> list[str]:
@@ -197,19 +196,22 @@ def _install(making: Making) -> list[str]:
 # --- failures ---------------------------------------------------------------------------------
 
 
-def _expect_success(making: Making, doing: str, ended: "Ended") -> None:
+def _succeed(
+    making: Making, doing: str, command: list[str], on_line: Callable[[str], None] = lambda _line: None
+) -> None:
+    """Run one program; RunError with its words if it fails."""
+    ended = run(making, command, on_line)
     if ended.exit_code != 0:
         raise _failure(making, doing, ended.lines)
 
 
 def _failure(making: Making, doing: str, lines: list[str]) -> RunError:
     causes = [match[1] for match in map(CAUSE.match, lines) if match] or [line.strip() for line in lines][-1:]
-    cure = uv.CURES.get(uv.recognise("\n".join(lines)) or "", "read the log, and " + uv.RUN_AGAIN)
     return RunError(
         f"environment '{making.spec.name}': {doing} failed",
-        where=f"log: {making.log_file}",
+        where=str(making.log_file),
         why="; ".join(causes)[:300] or "the program printed nothing",
-        next_command=cure.format(version=making.version_text, lock_file=making.lock_file.path),
+        next_command=f"tail -n 40 {shlex.quote(str(making.log_file))}; pip config list",
     )
 
 

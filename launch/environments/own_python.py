@@ -14,7 +14,6 @@ from launch.environments.python_report import PROGRAM, PythonReport, module_of, 
 from launch.environments.runtime import Origin, Runtime
 from launch.machine import processes
 
-NO_PYTHON = "it ran, but it is not a Python that runs a program"
 SECONDS = 120  # a first look at hundreds of packages on a shared disk
 
 
@@ -55,8 +54,7 @@ def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
     """Raise RequestError if no run could start with it, as far as this machine can know."""
     python = python_of(site, engine)
     if not python.is_file() or not os.access(python, os.X_OK):
-        what = "is not there" if not python.exists() else "is no program" if python.is_dir() else "cannot be executed"
-        raise _refusal(site, python, what, "")
+        raise _refusal(site, python, "is not there or cannot be executed", "")
     # By its folder: what a virtual environment's `python` links to may be each node's own.
     shared = [Path(folder).resolve() for folder in site.slurm.shared_folders] if site.slurm else [Path("/")]
     if not any(python.parent.resolve().is_relative_to(folder) for folder in shared):
@@ -64,16 +62,15 @@ def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
         raise _refusal(site, python, "is on no shared folder", why)
     report = _ask(python, module_of(spec))
     if isinstance(report, str):
-        if site.slurm is None or report.startswith(NO_PYTHON):
+        if site.slurm is None:
             raise _refusal(site, python, "gives no answer", report)
         print(f"note: {python}: {report}; the first phase of the job looks at it", file=sys.stderr)
         return
-    seen = f"it has {len(report.packages)} packages"
-    if why := report.problem([module_of(spec)]):
-        raise _refusal(site, python, f"cannot run '{engine}': {why}", seen)
-    if spec.gpu_packages and not any(name in report.packages for name in spec.gpu_packages):
-        none = f"it has none of {', '.join(spec.gpu_packages)}"
-        raise _refusal(site, python, f"cannot run '{engine}' on a GPU: {none}", seen)
+    why = report.problem([module_of(spec)])
+    if not why and spec.gpu_packages and not any(name in report.packages for name in spec.gpu_packages):
+        why = f"on a GPU it needs one of {', '.join(spec.gpu_packages)}"
+    if why:
+        raise _refusal(site, python, f"cannot run '{engine}': {why}", f"it has {len(report.packages)} packages")
 
 
 def origin(site: Site, spec: EnvironmentSpec, engine: str) -> Origin:
@@ -90,27 +87,20 @@ def _ask(python: Path, module: str) -> PythonReport | str:
     """Return its report, or why it does not run on this machine (the nodes may be others)."""
     try:
         done = processes.ask([str(python), str(PROGRAM), module], SECONDS, processes.inherited_environment())
-    except subprocess.TimeoutExpired:
-        return f"it gave no answer within {SECONDS} s"
-    except OSError as error:
-        return f"it does not run on this machine: {error.strerror or error}"
-    report = parse_report(done.stdout)
-    if report is None and done.returncode == 0:
-        line = (done.stdout.strip().splitlines() or ["nothing"])[-1]
-        return f"{NO_PYTHON}; it printed: {shown_line(line.encode())}"
-    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return report or f"it does not run on this machine: {last}"
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return f"it does not run on this machine: {error}"
+    last = ((done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return parse_report(done.stdout) or f"it does not run on this machine: {shown_line(last.encode())}"
 
 
 def _refusal(site: Site, python: Path, what: str, why: str) -> RequestError:
     by_flag = "--python" in site.typed
-    shared = " on a shared folder" if site.slurm else ""
-    cure = f"--python=PATH of an interpreter{shared} that has the framework installed"
-    in_file = f"; or `python:` in the site's file, which python launch/setup.py --site={site.name} looks at"
     whose = "the interpreter of --python" if by_flag else f"the Python of site '{site.name}'"
     return RequestError(
         f"{whose} {what}",
         where=f"--python={python}" if by_flag else f"the file of site {site.name}: python: {python}",
         why=why,
-        next_command=cure if by_flag else cure + in_file,
+        next_command="--python=PATH of an interpreter that has the framework installed"
+        if by_flag
+        else f"python launch/setup.py --site={site.name} looks at it",
     )

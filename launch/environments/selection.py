@@ -1,6 +1,7 @@
 """Which runtime a benchmark has: the one place that tells a site's runtimes apart."""
 
 from pathlib import Path
+from typing import NoReturn
 
 from benchmarks.backend import Backend, backends
 from benchmarks.errors import RequestError, nearest
@@ -10,13 +11,9 @@ from launch.terminal import places
 
 
 class OnlyInContainer(Runtime):
-    """An engine that exists only in an image, at a site without containers."""
+    """An engine that exists only in an image, at a site without containers: everything of it is refused."""
 
-    def image_file(self) -> Path | None:
-        self.refuse()
-        return None
-
-    def refuse(self) -> None:
+    def refuse(self) -> NoReturn:
         site, engine = self.benchmark.site, self.benchmark.engine
         elsewhere = places.configs().way_on(self.benchmark.hardware.name, "container") if site.slurm else ""
         raise RequestError(
@@ -26,13 +23,14 @@ class OnlyInContainer(Runtime):
             next_command=f"{elsewhere or '--runtime=container'}; or another --engine",
         )
 
+    def image_file(self) -> Path:
+        self.refuse()
+
     def planned_python(self) -> str:
         self.refuse()
-        return ""
 
     def prepare(self) -> tuple[str, Origin]:
         self.refuse()
-        return "", {}
 
 
 def runtime_of(benchmark: Benchmark, backend: Backend, platform: str | None = None) -> Runtime:

@@ -42,7 +42,9 @@ class Venv(Runtime):
                 raise too_old
 
     def planned_python(self) -> str:
-        return str(python_of(self.spec) or python_to_be(self.spec))
+        lock = self.spec.locks[0]  # an environment is made with the newest Python that its first lock file takes
+        to_be = environment_path(self.spec, lock, lock.python_maximum) / "bin" / "python"
+        return str(python_of(self.spec) or to_be)
 
     def prepare(self) -> tuple[str, Origin]:
         python = ensure(self.spec)
@@ -55,7 +57,7 @@ class Venv(Runtime):
         return f"environment '{self.spec.name}' is made on first use from {lock.path.name}, about {lock.size_gb:g} GB"
 
     def installed_python(self) -> Path | None:
-        return installed_python(self.spec)
+        return python_of(self.spec)
 
 
 # --- places -----------------------------------------------------------------------------------
@@ -68,23 +70,15 @@ def environments_root() -> Path:
 def environment_path(spec: EnvironmentSpec, lock_file: LockFile, python_version: Version) -> Path:
     """Where the environment that is made from this lock file with this Python is, or would be."""
     major, minor = python_version
-    key = _lock_digest(spec, lock_file)[:12]
+    key = _lock_digest(lock_file)[:12]
     # The machine is part of the name because a home folder may be shared by x86_64 and aarch64 nodes.
     return environments_root() / f"{spec.name}-{key}-py{major}.{minor}-{os.uname().machine}"
 
 
-def _lock_digest(spec: EnvironmentSpec, lock_file: LockFile) -> str:
+def _lock_digest(lock_file: LockFile) -> str:
     import hashlib
 
-    try:
-        return hashlib.sha256(lock_file.path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise RequestError(
-            f"the lock file of the environment '{spec.name}' cannot be read",
-            where=str(lock_file.path),
-            why=error.strerror or str(error),
-            next_command="install Stepmark again, or `make lock` in a checkout",
-        ) from error
+    return hashlib.sha256(lock_file.path.read_bytes()).hexdigest()
 
 
 def fitting_versions(*locks: LockFile) -> list[Version]:
@@ -120,23 +114,10 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
     return None
 
 
-def installed_python(spec: EnvironmentSpec) -> Path | None:
-    """Return the Python of the environment to ask it; None if there is none or no place for one."""
-    with contextlib.suppress(RequestError):  # who needs the environment is refused
-        return python_of(spec)
-    return None
-
-
-def python_to_be(spec: EnvironmentSpec) -> Path:
-    """Where its Python will be once it is made, with the newest Python that the preferred lock file takes."""
-    lock_file = spec.locks[0]
-    return environment_path(spec, lock_file, lock_file.python_maximum) / "bin" / "python"
-
-
 def origin(spec: EnvironmentSpec, python: Path) -> Origin:
     """Its name, and the lock file that the environment of this Python was made from: none if it has changed since."""
     digest = files.read_json(python.parents[1] / MARKER, dict[str, Any])["lock_sha256"]
-    names = {_lock_digest(spec, lock_file): lock_file.path.name for lock_file in spec.locks}
+    names = {_lock_digest(lock_file): lock_file.path.name for lock_file in spec.locks}
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
 
 
@@ -174,41 +155,33 @@ def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int) -> Path:
             without_python.append(lock_file)
             _say_why_not(spec, lock_file, f"no Python {span([lock_file])} was found")
         for version in versions:
-            path, digest = environment_path(spec, lock_file, version), _lock_digest(spec, lock_file)
+            path, digest = environment_path(spec, lock_file, version), _lock_digest(lock_file)
             one = making.Making(spec, lock_file, digest, pythons[version], version, path, path / MARKER, pip, lock)
             python = making.make(one)
             if python is not None:
                 return python
             why = f"{lock_file.offered} is not offered by pip's settings for Python {version[0]}.{version[1]}"
             _say_why_not(spec, lock_file, why)
-    raise _no_python(spec.name, without_python, uv.installed_pythons()) if without_python else _nothing_offered(spec)
-
-
-def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str) -> None:
-    say(f"environment '{spec.name}': not made from {lock_file.path.name} ({lock_file.size_gb:g} GB): {why}")
-
-
-def _no_python(name: str, locks: Sequence[LockFile], found: Sequence[str]) -> RequestError:
-    """The error for the environment `name` when no Python was found for any of its lock files `locks`."""
-    needed = span(locks)
-    major, minor = fitting_versions(*locks)[0]
-    places = "looked at PATH, pyenv and uv:"
-    return RequestError(
-        f"no Python {needed} was found to make the environment '{name}' with",
-        where="\n         ".join([places, *found]) if found else f"{places} no Python at all",
-        why=f"the packages in {' and '.join(lock.path.name for lock in locks)} are pinned for Python {needed}",
+    if not without_python:
+        raise RequestError(
+            f"the environment '{spec.name}' cannot be made: pip's settings do not offer "
+            f"{' or '.join(lock_file.offered for lock_file in spec.locks)}",
+            where="pip.conf, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS",
+            why="each of its lock files needs a package that the public index does not have",
+            next_command="python3 -m pip config list, and name an index or a folder that has it",
+        )
+    needed = span(without_python)
+    major, minor = fitting_versions(*without_python)[0]
+    raise RequestError(
+        f"no Python {needed} was found to make the environment '{spec.name}' with",
+        where="PATH, and the Pythons of uv",
+        why=f"the packages in {without_python[0].path.name} are pinned for Python {needed}",
         next_command=f"{sys.executable} -m uv python install {major}.{minor}     (or install one by other means)",
     )
 
 
-def _nothing_offered(spec: EnvironmentSpec) -> RequestError:
-    wanted = " or ".join(lock_file.offered for lock_file in spec.locks)
-    return RequestError(
-        f"the environment '{spec.name}' cannot be made: pip's settings do not offer {wanted}",
-        where="pip.conf, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS",
-        why="each of its lock files needs a package that the public index does not have",
-        next_command="python3 -m pip config list, and name an index or a folder that has it",
-    )
+def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str) -> None:
+    say(f"environment '{spec.name}': not made from {lock_file.path.name} ({lock_file.size_gb:g} GB): {why}")
 
 
 # --- one maker at a time ----------------------------------------------------------------------

@@ -50,10 +50,16 @@ def plan(work: Work) -> ImportJob:
     asked_for = [image for image in wanted if work.named or image.path.is_file()]
     to_import = [image for image in asked_for if work.force or not image.path.is_file()]
     there = [image for image in asked_for if image not in to_import and not image_files.broken(image.path)]
-    to_check = [image for image in there if not image_files.is_known(image.path)]
+    to_check = [image for image in there if not _has_answered(image)]
     return ImportJob(
         work, helper_job.new_folder(work.out.absolute(), f"setup-{work.site.name}"), wanted, to_import, to_check
     )
+
+
+def _has_answered(image: WantedImage) -> bool:
+    """Whether its Python has answered; a node that could not start it may itself have failed."""
+    checked = image_files.checked_of(image.path)
+    return checked is not None and checked.asked is not None
 
 
 def run(planned: ImportJob) -> dict[str, Failure]:

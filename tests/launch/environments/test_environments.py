@@ -34,13 +34,6 @@ def is_alive(pid: int) -> bool:
     return not (status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] == "Z")
 
 
-def test_missing_lock_file_is_a_clear_refusal(tiny: Tiny) -> None:
-    spec = tiny.spec()
-    tiny.lock_file.unlink()
-    with pytest.raises(RequestError, match="lock file of the environment 'tiny-env' cannot be read"):
-        venvs.python_of(spec)
-
-
 # --- making and reuse -------------------------------------------------------------------------
 
 
@@ -198,7 +191,6 @@ def test_no_lock_file_fits(tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.
     # The way out is the Python of the lock file that is not ruled out.
     with pytest.raises(RequestError, match=r"no Python 3\.98 to 3\.99 was found") as without:
         venvs.ensure(EnvironmentSpec("tiny-env", (preferred, elsewhere), "tiny"))
-    assert "cpython-" in without.value.where
     assert "-m uv python install 3.98" in without.value.next_command
 
 

@@ -64,7 +64,9 @@ def test_what_is_no_image_is_imported_by_setup(image: Path, content: bytes | Non
 def test_a_node_that_could_not_start_it_is_no_last_word(image: Path) -> None:
     for output, known in ((answer(), True), ("pyxis: no space left on device\n", False)):
         image_files.keep(image, output, 0 if known else 1)
-        assert image_files.is_known(image) == known
+        checked = image_files.checked_of(image)
+        assert checked is not None
+        assert (checked.asked is not None) == known
 
 
 @pytest.mark.parametrize(

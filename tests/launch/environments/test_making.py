@@ -29,8 +29,7 @@ def test_no_network_says_so_and_shows_no_login(tiny: Tiny, monkeypatch: pytest.M
     message = str(caught.value)
     log = next(venvs.environments_root().glob("*.log"))
     assert str(log) in message
-    assert "pip download" in message
-    assert "PIP_FIND_LINKS" in message
+    assert "pip config list" in message
     assert "s3cret" not in message + log.read_text()
     assert not tiny.path(spec).exists()
 
@@ -40,7 +39,6 @@ def test_other_content_than_locked_names_the_package(tiny: Tiny) -> None:
     with pytest.raises(RunError, match="uv failed") as caught:
         venvs.ensure(spec)
     assert "Hash mismatch for `tiny==1.0`" in caught.value.why
-    assert "UV_NO_CACHE" in caught.value.next_command
 
 
 def test_package_that_the_index_lacks_is_named(tiny: Tiny) -> None:
@@ -107,12 +105,11 @@ def test_index_that_answers_otherwise(index: FileServer, failing: Callable[..., 
     index.responses = {PROJECT: lambda handler: handler.answer(status)}
     error = failing(f"{index.url}/simple")
     assert "tiny==1.0" in error.why
-    assert "~/.netrc" in error.next_command
 
 
 def test_index_that_cannot_be_reached(index: FileServer, failing: Callable[..., RunError]) -> None:
     index.responses = {PROJECT: lambda _handler: time.sleep(1.5)}
     for url in (f"{index.url}/simple", "http://no-such-index.invalid/simple"):
-        assert "pip download" in failing(url).next_command
+        assert "/simple" in failing(url).why
     through_proxy = failing("http://index.invalid/simple", proxy="http://127.0.0.1:9")
     assert "Connection refused" in through_proxy.why

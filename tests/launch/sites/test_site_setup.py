@@ -133,7 +133,7 @@ def test_a_site_of_ones_own_pythons_is_looked_at(tmp_path: Path, capsys: pytest.
     out = capsys.readouterr().out
     assert f"a/b      there: {sys.executable}" in out
     assert "has no module 'no_such_framework'" in out
-    assert "the Python of site 'big' is not there (/not/there)" in out
+    assert "cannot be executed (/not/there)" in out
     assert "would be looked at" in site_setup.preview(asked)
 
 
