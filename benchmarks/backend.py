@@ -58,7 +58,6 @@ class EnvironmentSpec(Value, frozen=True):
     gpu_packages: tuple[str, ...] = ()  # without any of which the framework sees no GPU of this platform
     image: ImageNames = ""  # the container image, as a registry names it; empty: none is known
     image_python: str = "python3"  # the Python inside it
-    image_cuda: tuple[int, int] | None = None  # whose libraries the image holds; None: not known
     only_by_name: bool = False  # not everybody may pull the image: a site gets it where its engine or model is named
 
 

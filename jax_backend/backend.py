@@ -104,7 +104,6 @@ class MaxTextBackend:
             locks=LOCKS.get(platform, ()),
             import_check="maxtext.trainers.pre_train.train",
             image=phases.IMAGE,
-            image_cuda=phases.IMAGE_CUDA,
             gpu_packages=GPU_PLUGINS if platform == "cuda" else (),
         )
 

@@ -29,7 +29,6 @@ CUDA_LOCK = Path(__file__).with_name("requirements-cuda.lock")
 # arm64. NGC's monthly images up to 26.06 are older than 0.2.4, which the worker needs. Not tried here, for want of a
 # registry and a GPU; a job's check says what an image lacks.
 IMAGE = "ghcr.io/nvidia/jax:maxtext-2026-09-10"
-IMAGE_CUDA = (13, 3)  # of its base in July 2026 (NVIDIA/JAX-Toolbox at bcbbfa578, .github/container/Dockerfile.base)
 
 MEASURED = "perf"
 PROFILE = "profile"

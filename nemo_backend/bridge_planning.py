@@ -38,7 +38,6 @@ VERSION = "0.6.2"  # of the sources that bridge_settings.yml lists
 # Megatron-Bridge 0.6.0 of 2026-08-19 is that of "NeMo Framework 26.08" (its release notes), and its Llama recipes and
 # settings are the wheel's; 26.06 holds 0.5.0, 26.04 0.4.0 (v0.6.0, docs/releases/software-versions.md; 2026-11-23).
 CONTAINER = "nvcr.io/nvidia/nemo:26.08"
-CUDA = (13, 1)  # of 26.04, by the same document; that of 26.08 is not in it, and a driver is for all of CUDA 13
 SCRIPT = "/opt/Megatron-Bridge/scripts/training/run_recipe.py"
 
 PLACE = layout.PLACES["bridge"]
@@ -116,7 +115,7 @@ def hub_repository(model: str) -> Repository | None:
 
 
 def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
-    return EnvironmentSpec(name=CONTAINER, locks=(), import_check="megatron.bridge", image=CONTAINER, image_cuda=CUDA)
+    return EnvironmentSpec(name=CONTAINER, locks=(), import_check="megatron.bridge", image=CONTAINER)
 
 
 # --- the plan -----------------------------------------------------------------------------------

@@ -162,7 +162,6 @@ ENVIRONMENT_NAME = "nemo-megatron"
 # versions: Megatron-Bridge v0.6.0, docs/releases/software-versions.md, read on 2026-11-23. Not tried here on a GPU;
 # the objects of every recipe are built with that NeMo (tests/nemo_backend/test_every_plan.py).
 IMAGE = "nvcr.io/nvidia/nemo:25.09"
-IMAGE_CUDA = (12, 9)  # 12.9.1, by the same document
 
 CPU_LOCK = LockFile(
     path=Path(__file__).with_name("requirements-cpu.lock"),
@@ -192,7 +191,6 @@ def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
         # Megatron-core compiles a piece of CUDA when it is imported beside a CUDA build of torch and an nvcc; where
         # there is no GPU to ask for its architecture, torch must be told one. (The worker has it not compiled.)
         image=IMAGE,
-        image_cuda=IMAGE_CUDA,
         import_variables={"TORCH_CUDA_ARCH_LIST": "9.0"},
     )
 

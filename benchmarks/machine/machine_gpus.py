@@ -146,11 +146,6 @@ def of_hardware(gpus: Iterable[MachineGpu], hardware: Hardware) -> list[MachineG
     return [gpu for gpu in gpus if gpu.name.casefold() in known]
 
 
-def row_of(group: Sequence[MachineGpu], rows: Iterable[Hardware], driver: str | None) -> Hardware:
-    """The row of configs/hardware that names the device; else one made of what NVML says, without any peak."""
-    return next((row for row in rows if of_hardware(group[:1], row)), None) or made_row(group, driver)
-
-
 def made_row(group: Sequence[MachineGpu], driver: str | None) -> Hardware:
     name = group[0].name
     return Hardware(
@@ -212,19 +207,15 @@ def _scale(request: Request, row: Hardware, count: int, configs: Configs, backen
     return max((gpus for gpus in scales(recipe, row) if gpus <= count), default=None)
 
 
-def choice_text(
-    request: Request, settled: Request, machine: MachineGpus, row: Hardware, configs: Configs, backend: Backend
-) -> str:
-    """What was chosen for a request that left it open, in a line; and why GPUs of that kind are left idle."""
+def choice_text(request: Request, settled: Request, machine: MachineGpus) -> str:
+    """What was chosen for a request that left it open, in a line."""
     hidden = f" ({machine.hidden})" if machine.hidden else ""
-    chosen = {name: getattr(settled, name) for name in ("hardware", "gpus")}
-    flags = [f"--{name}={value}" for name, value in chosen.items() if value != getattr(request, name)]
-    idle = len(of_hardware(machine.gpus, row)) - (settled.gpus or 0)
-    left = ""
-    if request.gpus is None and settled.gpus and idle > 0:
-        recipe = choose_recipe(settled, configs, row, backend)
-        left = f" ({idle} idle: recipe {recipe.name} has layouts for {', '.join(map(str, scales(recipe, row)))})"
-    return f"this machine has {shown(machine.gpus)}{hidden}: {' '.join(flags)}{left}"
+    flags = [
+        f"--{name}={getattr(settled, name)}"
+        for name in ("hardware", "gpus")
+        if getattr(settled, name) != getattr(request, name)
+    ]
+    return f"this machine has {shown(machine.gpus)}{hidden}: {' '.join(flags)}"
 
 
 # --- what a run gets ----------------------------------------------------------------------------

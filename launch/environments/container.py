@@ -12,7 +12,6 @@ import msgspec
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import RequestError
-from benchmarks.machine import refusals
 from benchmarks.request import images
 from benchmarks.values import Benchmark, Phase, Site
 from launch.environments import venvs
@@ -51,9 +50,6 @@ class MachineContainer(Runtime):
             raise images.none_known(benchmark.engine, self.spec.image, benchmark.hardware, site)
         if benchmark.hardware.platform == "cuda":
             refuse_without_gpus(program)
-            too_old = refusals.old_driver_for_image(self.spec, image, machine_gpus.found())
-            if too_old is not None:
-                raise too_old
         file = image_argument(program, site, image)
         if images.is_file(image) and not Path(file).is_file():  # what has a name is pulled
             raise RequestError(

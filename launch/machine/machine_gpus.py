@@ -32,10 +32,14 @@ def found() -> MachineGpus:
 
 
 def rows(configs: Configs) -> list[Hardware]:
-    """The hardware of this machine's kinds of GPU; one that configs/hardware does not know is made known."""
+    """The hardware of this machine's kinds of GPU; one that configs/hardware does not list has no peaks."""
     machine = found()
     known = [configs.hardware(name) for name in configs.names("hardware")] if machine.gpus else []
-    of_kinds = [machine_gpus.row_of(group, known, machine.driver) for group in machine_gpus.kinds(machine.gpus)]
+    of_kinds = [
+        next((row for row in known if machine_gpus.of_hardware(group[:1], row)), None)
+        or machine_gpus.made_row(group, machine.driver)
+        for group in machine_gpus.kinds(machine.gpus)
+    ]
     for row in of_kinds:
         configs.learn(row)
     return of_kinds
@@ -60,7 +64,7 @@ def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Req
     row = next((row for row in of_kinds if row.name == chosen_request.hardware), None)
     if row is not None:
         if chosen_request != request:
-            note(machine_gpus.choice_text(request, chosen_request, found(), row, configs, backend))
+            note(machine_gpus.choice_text(request, chosen_request, found()))
         if row.name not in configs.names("hardware"):
             made = yaml.safe_dump(to_builtins(row), sort_keys=False)
             note(
@@ -87,5 +91,5 @@ def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_
     sizes = scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
     way_on = configs.way_on(benchmark.hardware.name)
     missing = refused_here.of_gpus(benchmark, found(), rows(configs), sizes, way_on)
-    busy = None if missing or allow_busy else refused_here.in_use(benchmark, found(), sizes)
+    busy = None if missing or allow_busy else refused_here.in_use(benchmark, found())
     yield from filter(None, [missing or busy, refused_here.of_memory(benchmark, backend)])

@@ -110,11 +110,9 @@ def test_a_device_that_no_recipe_names_takes_those_of_an_a100_but_not_on_a_clust
     assert [like(row, configs, site) for site in (on_cluster, here)] == [row.name, "a100"]
 
 
-def test_gpus_that_stay_idle_are_explained() -> None:
+def test_a_request_takes_the_largest_layout_that_the_gpus_allow() -> None:
     row, machine = CONFIGS.hardware("h100"), MachineGpus(gpus=tuple(gpu(index) for index in range(7)))
     asked = Request(backend="nemo", model="llama32_1b")
     settled = machine_gpus.with_gpus(asked, machine, [row], CONFIGS, NEMO)
-    said = machine_gpus.choice_text(asked, settled, machine, row, CONFIGS, NEMO)
-    assert "--gpus=4 (3 idle: recipe nemo_llama3_small_pretrain has layouts for 1, 2, 4, 8)" in said
-    four = msgspec.structs.replace(machine, gpus=machine.gpus[:4])
-    assert "idle" not in machine_gpus.choice_text(asked, settled, four, row, CONFIGS, NEMO)
+    said = machine_gpus.choice_text(asked, settled, machine)
+    assert said == "this machine has 7 x NVIDIA H100 80GB HBM3: --hardware=h100 --gpus=4"
