@@ -59,7 +59,7 @@ def in_use(benchmark: Benchmark, machine: MachineGpus) -> RequestError | None:
         f"{len(busy)} of the {benchmark.gpus} GPUs {'is' if len(busy) == 1 else 'are'} in use",
         where=f"--hardware={benchmark.hardware.name} --gpus={benchmark.gpus}",
         why=busy_text(busy),
-        next_command="end what uses them, or --gpus with fewer; --allow_busy runs all the same, and the result says so",
+        next_command="end what uses them; or fewer --gpus; or --allow_busy, and the result says so",
     )
 
 
