@@ -4,8 +4,7 @@
         without a subcommand, `estimate`
     python launch/plan.py layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64
 
-Nothing is started and no GPU is needed. Exit codes: 0 done; 2 the request was wrong;
-3 a compiled program holds what no formula explains.
+Nothing is started and no GPU is needed. Exit codes: 0 done; 1 the compiler failed; 2 the request was wrong.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
