@@ -126,8 +126,7 @@ def test_provenance_names_versions_machine_and_final_arguments(run: Run, framewo
     assert run.provenance["shell"]["HF_TOKEN"] == "<redacted>"
 
 
-def test_provenance_names_the_lock_file_that_the_environment_was_made_from(run: Run, framework: Framework) -> None:
-    """Of those there are; the worker's own packages prove it."""
+def test_provenance_names_the_lock_file_whose_packages_the_worker_has(run: Run, framework: Framework) -> None:
     named = run.provenance["environment"]
     locks = framework.backend.environment(framework.engine).locks
     (lock,) = [lock for lock in locks if lock.path.name == named["lock_file"]]

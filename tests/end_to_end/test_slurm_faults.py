@@ -96,13 +96,6 @@ def test_a_job_out_of_memory(cluster: ClusterOfTests, tmp_path: Path) -> None:
     assert first_cause(run)["id"] == "host_memory"
 
 
-def test_a_job_that_is_cancelled(cluster: ClusterOfTests, tmp_path: Path) -> None:
-    process = cluster.begin(tmp_path, *TOY, *LONG)
-    folder = wait_for_steps(tmp_path, 5)
-    cluster.slurm("scancel", cluster.job_of(folder))
-    assert_failed_with_every_step(cluster, finish(process, tmp_path), "cancelled")
-
-
 def test_a_run_that_still_trains_is_not_judged_and_can_be_cancelled(cluster: ClusterOfTests, tmp_path: Path) -> None:
     left = cluster.toy(tmp_path, *LONG, "--nowait")
     assert left.code == 0, left.err
@@ -168,27 +161,25 @@ def test_the_controller_restarts_while_a_job_runs(cluster: ClusterOfTests, tmp_p
     assert kept_steps(run) == list(range(120))
 
 
-def test_a_launcher_that_is_killed_loses_nothing(cluster: ClusterOfTests, tmp_path: Path) -> None:
+def test_a_launcher_that_is_killed_before_it_wrote_the_jobs_number_loses_nothing(
+    cluster: ClusterOfTests, tmp_path: Path
+) -> None:
     process = cluster.begin(tmp_path, *TOY, "--steps=100", "--set=nap_seconds=0.05", "--nosingleton")
     folder = wait_for_steps(tmp_path, 5)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    run = followed(cluster, tmp_path, folder)
+    record = folder / "job.json"
+    submitted: dict[str, Any] = json.loads(record.read_text())
+    record.write_text(json.dumps({**submitted, "job_id": None}))
+    followed = cluster.status(tmp_path, "--follow", folder.name)
+    assert followed.returncode == 0, followed.stderr
+    assert cluster.job_of(folder) == submitted["job_id"]
+    run = Run(0, followed.stdout, followed.stderr, tmp_path)
     assert run.result["status"] == "valid"
     assert kept_steps(run) == list(range(100))
     again = cluster.status(tmp_path, "--collect", folder.name)
     assert again.returncode == 0, again.stderr
     assert_agrees(cluster, run)
-
-
-def test_a_launcher_killed_before_it_wrote_the_jobs_number_finds_it(cluster: ClusterOfTests, tmp_path: Path) -> None:
-    # Long enough to be there still when it is followed: the job of a run that has ended is nobody's concern.
-    left = cluster.toy(tmp_path, "--steps=80", "--set=nap_seconds=0.05", "--nosingleton", "--nowait")
-    record = left.folder / "job.json"
-    submitted: dict[str, Any] = json.loads(record.read_text())
-    record.write_text(json.dumps({**submitted, "job_id": None}))
-    followed(cluster, tmp_path, left.folder)
-    assert cluster.job_of(left.folder) == submitted["job_id"]
 
 
 def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(cluster: ClusterOfTests, tmp_path: Path) -> None:
