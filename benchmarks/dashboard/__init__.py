@@ -1,1 +1,1 @@
-"""What TensorBoard's charts are made of: tags and points of one run, of many runs, of nights. Writes no event."""
+"""TensorBoard's event files and log directory: one run, many runs, nights."""

@@ -1,1 +1,1 @@
-"""Diagnosis, checks of flags, the equivalence proof, peaks: programs that are no run."""
+"""Programs that are no run: compiling a step, checking XLA flags, the proof of equal work."""

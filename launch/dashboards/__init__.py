@@ -1,1 +1,1 @@
-"""TensorBoard's log directory over all runs: its files, its charts, its server."""
+"""TensorBoard's server, and the page that its address opens on."""
