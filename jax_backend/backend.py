@@ -124,6 +124,8 @@ class MaxTextBackend:
         return (MaxTextLog(),)
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
+        if platform not in ("cuda", "cpu"):
+            return None
         command = program("jax_backend/inside/peak_program.py", f"--platform={platform}", "{phase_dir}")
         return SideProgram(command=command, environment={"JAX_PLATFORMS": platform}, platform=platform)
 

@@ -3,19 +3,14 @@
 Examples:
   python launch/run.py --backend=jax --model=llama2_tiny
       train a tiny Llama 2 with MaxText on this machine's CPU and say how fast it was
-  python launch/run.py --backend=jax --model=llama2_tiny --gpus=8 \\
-      --set=ici_fsdp_parallelism=4 --set=ici_data_parallelism=2
-      the same over 8 virtual devices, FSDP 4 x data 2
   python launch/run.py --backend=jax --model=llama2_tiny --hardware=here
-      the same on this machine's GPUs, or on its CPU where it has none
+      the same on this machine's GPUs, or on its CPU if it has none
   python launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run
       show the whole plan of a cluster run: commands, environment, FLOPs and memory per device
   python launch/run.py --backend=nemo --model=llama3_tiny --task=lora
-      train adapters beside a frozen tiny Llama 3 with NeMo on this machine's CPU
-  python launch/run.py --backend=jax --model=llama2_tiny --site=dev --nodes=4
-      the same over 4 nodes of a Slurm cluster (python launch/cluster.py up --nodes=4 makes one on this machine)
+      train the adapters of a frozen tiny Llama 3 with NeMo on this machine's CPU
   python launch/run.py --backend=jax --model=llama2_70b --dtype=bf16,fp8 --gpus=64,128,256 --repeats=3 --site=NAME
-      a sweep: every combination, three times, with a table of how it scales; typed again, it goes on
+      a sweep on a cluster: every combination, three times, with a table of how it scales; typed again, it resumes
   python launch/run.py --backend=jax --model=llama2_70b --gpus=64 --pgle=off,auto --site=NAME
       an A/B: both in turn, 6 times, with the gain, its 95% interval and a verdict
   python launch/run.py --list --hardware=h100
@@ -33,7 +28,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -45,10 +40,9 @@ from launch.terminal import output
 
 if TYPE_CHECKING:  # --help loads nothing else
     from benchmarks.configs import Configs
-    from benchmarks.errors import StepmarkError
     from benchmarks.request.resolve import Request
     from benchmarks.sweeps.sweep import Checked
-    from benchmarks.values import Benchmark, Plan, Site
+    from benchmarks.values import Benchmark, Site
     from launch.running.runners import Runner
     from launch.terminal.documents import DryRun, DrySweep
 
@@ -135,9 +129,7 @@ def _tags() -> list[str]:
     refuse_secrets(FLAGS.tag, "--tag")
     for tag in FLAGS.tag:
         if not TAG.fullmatch(tag):
-            raise RequestError(
-                f"--tag='{tag}': a tag is a word of letters, digits and _ . : - of at most 64", where="--tag"
-            )
+            raise RequestError("a tag is a word of at most 64 letters, digits and _ . : -", where=f"--tag={tag}")
     return list(dict.fromkeys(FLAGS.tag))
 
 
@@ -169,41 +161,35 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     from benchmarks.model.plan_text import plan_text
     from launch.running.runners import refused_text
 
-    dry_run = _dry_run_of(runner.resolve_offline(request), runner)
-    benchmark, plan, preview, refusals = dry_run
+    benchmark, backend = runner.resolve_offline(request), find_backend(request.backend)
+    if output.wanted():
+        output.document(_dry_run_of(benchmark, runner))
+        return EXIT_VALID
+    plan = runner.plan(benchmark, backend)
     if benchmark.is_submission:
         from launch.mlperf.admit import submission_text
 
         text = submission_text(benchmark, plan, configs)
     else:
-        text = plan_text(benchmark, plan, find_backend(request.backend).storage(benchmark), read_published(configs))
-    preview = f"\n\n{preview}" if preview else ""
-    output.answer(lambda: _document_of(dry_run), f"{text}{preview}\n{refused_text(refusals)}")
+        text = plan_text(benchmark, plan, backend.storage(benchmark), read_published(configs))
+    preview = runner.preview(benchmark, backend)
+    shown = "\n\n".join(filter(None, [text, preview]))
+    print(f"{shown}\n{refused_text(runner.refusals(benchmark))}", end="", flush=True)
     return EXIT_VALID
 
 
-class _DryRun(NamedTuple):
-    benchmark: "Benchmark"
-    plan: "Plan"
-    preview: str
-    refusals: "list[StepmarkError]"  # would be refused now
-
-
-def _dry_run_of(benchmark: "Benchmark", runner: "Runner") -> _DryRun:
+def _dry_run_of(benchmark: "Benchmark", runner: "Runner") -> "DryRun":
     from benchmarks.backend import find_backend
-
-    backend = find_backend(benchmark.backend)
-    plan, preview = runner.plan(benchmark, backend), runner.preview(benchmark, backend)
-    return _DryRun(benchmark, plan, preview, list(runner.refusals(benchmark)))
-
-
-def _document_of(dry_run: _DryRun) -> "DryRun":
     from benchmarks.values import benchmark_fields
     from launch.terminal.documents import DryRun, Why
 
-    why = [Why(**one.words()) for one in dry_run.refusals]
-    fields = benchmark_fields(dry_run.benchmark)
-    return DryRun(benchmark=fields, plan=dry_run.plan, beside=dry_run.preview, refusals=why)
+    backend = find_backend(benchmark.backend)
+    return DryRun(
+        benchmark=benchmark_fields(benchmark),
+        plan=runner.plan(benchmark, backend),
+        beside=runner.preview(benchmark, backend),
+        refusals=[Why(**one.words()) for one in runner.refusals(benchmark)],
+    )
 
 
 def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
@@ -239,7 +225,7 @@ def _dry_sweep(checked: "Checked", repeats: int, runner: "Runner") -> "DrySweep"
 
     names, left_out = checked.names
     cells = [
-        DryCell(name=name, **asdict(_document_of(_dry_run_of(benchmark, runner))))
+        DryCell(name=name, **asdict(_dry_run_of(benchmark, runner)))
         for name, benchmark in zip(names, checked.benchmarks, strict=True)
     ]
     refused = [RefusedCell(name=name, reason=one.reason) for name, one in zip(left_out, checked.refused, strict=True)]

@@ -8,27 +8,25 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Sequence
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from benchmarks import VERSION
 from benchmarks.backend import Backend
 from benchmarks.dashboard.events import EVENT_FILES, ScalarWriter
-from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.errors import RequestError
 from benchmarks.files import cannot_write, leave_word
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder, remake_command
-from benchmarks.runs.worker_events import read_phase
 from benchmarks.secret_rules import REDACTED, hidden, is_secret_name, refuse_secrets, shell_secrets
-from benchmarks.text import duration_text
-from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
+from benchmarks.values import NO_LABELS, Benchmark, Labels, Plan, Step, to_builtins
 from launch.environments.runtime import Containers, Origin
 from launch.environments.selection import runtime_of
 from launch.machine import machine_gpus, processes, this_machine
@@ -36,7 +34,6 @@ from launch.running import local
 from launch.running.screen import Screen
 
 LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
-MOST_LOOKED_AT = 5  # earlier runs of the same name
 
 
 def execute(
@@ -124,13 +121,13 @@ def _run_phases(
             if len(plan.phases) > 1:
                 place = f"phase {number} of {len(plan.phases)}, {phase.name}"
                 starting = f"{place}: {backend.title}, {benchmark.model.name}"
-            with Screen(benchmark.steps, starting + time_of_last_run(folder, benchmark, phase)) as screen:
+            with Screen(benchmark.steps, starting) as screen:
                 ended = local.run_phase(
                     phase,
                     phase_dir,
                     python,
                     backend.follow(benchmark, phase_dir, 1) if phase == measured else list,
-                    _shown(screen, sink),
+                    partial(_take, screen, sink),
                     lambda: local.lost_gpu(folder.telemetry_dir(1)),
                     containers,
                 )
@@ -138,23 +135,8 @@ def _run_phases(
                 break  # what comes after rests on this phase
 
 
-def _shown(screen: Screen, sink: "StepSink") -> Callable[[list[Step]], None]:
-    return lambda steps: screen.show(sink.take(steps))
-
-
-def time_of_last_run(folder: RunFolder, benchmark: Benchmark, phase: Phase) -> str:
-    """Return how long the newest other run of this benchmark took to end its first step; empty if there is none."""
-    alike = re.sub(r"^[^-]*-(.*)-[^-]*$", r"*-\1-*", folder.run_id)  # but for when and by chance
-    for path in sorted(folder.path.parent.glob(alike), reverse=True)[:MOST_LOOKED_AT]:
-        earlier = RunFolder(path)
-        with contextlib.suppress(StepmarkError, OSError):
-            if path == folder.path or replace(earlier.benchmark(), steps=benchmark.steps) != benchmark:
-                continue
-            record = read_phase(earlier.phase_dir(phase.name), 1)
-            if record.started and record.steps and record.started[0].launched_unix_seconds:
-                to_loop = record.started[0].unix_seconds - record.started[0].launched_unix_seconds
-                return f", about {duration_text(to_loop + (record.steps[0].seconds or 0))} as last time"
-    return ""
+def _take(screen: Screen, sink: "StepSink", steps: list[Step]) -> None:
+    screen.show(sink.take(steps))
 
 
 def finish(folder: RunFolder, backend: Backend) -> Result:
@@ -253,17 +235,11 @@ def collect_provenance(
     places: dict[str, processes.Places],
 ) -> dict[str, Any]:
     """Return everything that is known before a run starts; `places` fills in the paths of each phase."""
-    versions = {}
-    for package in LAUNCHER_PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
     return {
         "stepmark": VERSION,
         "command": [hidden(word) for word in command],
         "git": git_state(processes.REPOSITORY),
-        "launcher": {"python": platform.python_version(), **versions},
+        "launcher": {"python": platform.python_version(), **{name: version(name) for name in LAUNCHER_PACKAGES}},
         "environment": origin,
         "machine": this_machine.facts(),
         "phases": {
@@ -293,18 +269,11 @@ def redacted(variables: dict[str, str]) -> dict[str, str]:
 
 def git_state(folder: Path) -> dict[str, Any] | None:
     """The commit and whether it was changed; None outside a checkout."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None:
-        return None
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "changed_files": len(changed.splitlines()) if changed is not None else None}
-
-
-def _git(folder: Path, *words: str) -> str | None:
+    git = ["git", "-C", str(folder), "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
-        )
+        done = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    lines = done.stdout.splitlines()
+    changed = sum(not line.startswith("#") for line in lines)
+    return {"commit": lines[0].removeprefix("# branch.oid "), "changed_files": changed}

@@ -5,9 +5,9 @@ A cluster's is in launch/slurm/submit.py; launch/cli/runners.py chooses between 
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -28,10 +28,8 @@ class Job(msgspec.Struct):
     allow_busy: bool = False
 
 
-class FlagsRefusal(Protocol):
-    """Raises if the compiler of a run does not know its XLA flags."""
-
-    def __call__(self, benchmark: Benchmark, backend: Backend, *, dry_run: bool) -> None: ...
+# Raises if the compiler of a run does not know its XLA flags; called with the backend and `dry_run`.
+FlagsRefusal = Callable[..., None]
 
 
 class Runner(ABC):
@@ -63,9 +61,8 @@ class Runner(ABC):
         return kept_profiles.find(benchmark, find_backend(benchmark.backend), self._output_dir.absolute())
 
     def _check_flags(self, benchmark: Benchmark, *, dry_run: bool = False) -> None:
-        if (
-            benchmark.settings.xla_flags or benchmark.instruments.pgle != "off"
-        ):  # otherwise all of the plan's flags are Stepmark's own
+        # Otherwise all of the plan's flags are Stepmark's own.
+        if benchmark.settings.xla_flags or benchmark.instruments.pgle != "off":
             self._refuse_flags(benchmark, find_backend(benchmark.backend), dry_run=dry_run)
 
     @abstractmethod
@@ -167,39 +164,30 @@ def _memory_refusals(benchmark: Benchmark, backend: Backend) -> Iterator[Request
     from launch.machine import machine_gpus
     from launch.machine.this_machine import host_memory_bytes
 
-    storage = backend.storage(benchmark)
-    needed, have = capacity.total_bytes(benchmark, storage) * benchmark.gpus, host_memory_bytes()
+    needed = capacity.total_bytes(benchmark, backend.storage(benchmark)) * benchmark.gpus
+    have = host_memory_bytes()
     if needed > have:
-        parts = sorted(capacity.memory_by_part(benchmark, storage).items(), key=lambda part: -part[1])
         yield RequestError(
             f"{benchmark.model.name} needs {bytes_text(needed)} of memory, this machine has {bytes_text(have)}",
             where=f"--model={benchmark.model.name} on this machine's CPU",
-            why=", ".join(f"{name} {bytes_text(size * benchmark.gpus)}" for name, size in parts[:3])
-            + (f"; it would run on the CPU: {no_gpus}" if (no_gpus := machine_gpus.found().why_none) else ""),
-            next_command="a smaller model; or --site=NAME of a cluster (python launch/setup.py --new_site=NAME adds "
-            f"one); {DRY_RUN_SHOWS}",
+            why=machine_gpus.found().why_none,
+            next_command=f"a smaller model; or --site=NAME of a cluster; {DRY_RUN_SHOWS}",
         )
 
 
 def _program_refusals(plan: Plan) -> Iterator[RequestError]:
-    for program in sorted({name for phase in plan.phases for name in phase.programs}):
-        if shutil.which(program) is None:
-            phases = sorted(phase.name for phase in plan.phases if program in phase.programs)
-            yield RequestError(
-                f"this machine has no program '{program}'",
-                where="PATH",
-                why="; ".join(f"phase {name} runs it" for name in phases),
-                next_command=f"install {program}, or a run without it",
-            )
+    for phase in plan.phases:
+        for program in phase.programs:
+            if shutil.which(program) is None:
+                yield RequestError(
+                    f"this machine has no program '{program}'",
+                    where="PATH",
+                    why=f"phase {phase.name} runs it",
+                    next_command=f"install {program}, or a run without it",
+                )
 
 
 def refused_text(refusals: Iterable[StepmarkError]) -> str:
-    """Return the end of a dry run: everything that would be refused now; each reason once."""
-    alike: dict[tuple[str, ...], dict[str, StepmarkError]] = {}
-    for one in refusals:
-        alike.setdefault((one.why, one.next_command) if one.why else (str(one),), {})[str(one)] = one
-    paragraphs = []
-    for first, *others in map(list, map(dict.values, alike.values())):
-        also = "".join(f"\n  also:  {one.what}" for one in others)
-        paragraphs.append(f"\nwould be refused: {first}{also}\n".replace(f"; {DRY_RUN_SHOWS}", ""))
-    return "".join(paragraphs)
+    """Return the end of a dry run: everything that would be refused now."""
+    texts = dict.fromkeys(f"\nwould be refused: {one}\n" for one in refusals)
+    return "".join(texts).replace(f"; {DRY_RUN_SHOWS}", "")

@@ -161,22 +161,14 @@ def _diagnosis(folder: RunFolder) -> Rows:
 
 
 def next_command(folder: RunFolder, result: Result) -> str:
-    if result.status == "failed":
-        return _log_command(folder, result)
     place, parent = shlex.quote(str(folder.path)), shlex.quote(str(folder.path.parent))
+    if result.status == "failed":
+        last = result.attempts[-1] if result.attempts else None
+        log = f"attempt-{last.attempt}/*/rank-{last.rank or 0}.log" if last else ""
+        return (
+            f"tail -n 40 {place}/{log}"
+            if log and any(folder.path.glob(log))
+            else f"python launch/doctor.py logs {place}"
+        )
     trace = f"python launch/report.py trace {place}\n" if result.not_comparable else ""
     return f"{trace}python launch/verify.py {place}\npython launch/dashboard.py --output_dir={parent} --serve"
-
-
-def _log_command(folder: RunFolder, result: Result) -> str:
-    """The log in which the reason stands: a rank's, or where none has written any, the job's own."""
-    place = shlex.quote(str(folder.path))
-    last = result.attempts[-1] if result.attempts else None
-    attempt = last.attempt if last else max(folder.attempts(), default=0)
-    for rank in (last.rank or 0 if last else 0, 0):
-        logs = f"attempt-{attempt}/*/rank-{rank}.log"
-        if any(folder.path.glob(logs)):
-            return f"tail -n 40 {place}/{logs}"
-    if any(folder.path.glob("slurm-*.out")):
-        return f"tail -n 40 {place}/slurm-*.out"
-    return f"python launch/verify.py {place}"
