@@ -39,10 +39,6 @@ flags.DEFINE_integer("gpus_per_node", 8, "Make-believe GPUs a node.")
 flags.DEFINE_boolean("accounting", True, "With slurmdbd, which sacct needs (--noaccounting: without).")
 flags.DEFINE_string("node", None, "The node to kill or to revive.")
 
-OPEN_PORTS = (
-    "ports:    on all network interfaces: this user cannot make namespaces, which would keep them on loopback"
-)
-
 
 def main(argv: list[str]) -> int:
     words = argv[1:]
@@ -92,12 +88,9 @@ def usage(cluster: Cluster) -> str:
     """How a cluster is used, by Stepmark and by hand."""
     name = "" if cluster.name == "dev" else f" --name={cluster.name}"
     names = cluster.node_names
-    how_named = "" if cluster.naming != "addresses" else "  (addresses: this user cannot give nodes host names)"
-    lines = () if cluster.listens_on_loopback else (f"  {OPEN_PORTS}",)
     return "\n".join(
         (
-            f"  nodes:    {names[0]} to {names[-1]}{how_named}",
-            *lines,
+            f"  nodes:    {names[0]} to {names[-1]}",
             f"  use:      python launch/run.py --site={cluster.name} --nodes={cluster.nodes} ...",
             f"  by hand:  export SLURM_CONF={cluster.files.slurm_conf}     (then sinfo, squeue, sbatch)",
             f"  logs:     {cluster.files.logs}",
@@ -109,8 +102,6 @@ def usage(cluster: Cluster) -> str:
 def down() -> int:
     stopped = lifecycle.down(FLAGS.name, _progress())
     print(f"the private cluster '{FLAGS.name}' {'is down' if stopped else 'was not up'}")
-    if left := lifecycle.sites_of(FLAGS.name):
-        print(f"  stay:     {some(list(map(str, left)))}: sites that --new_site wrote of it, which need it up")
     document(documents.Cluster(name=FLAGS.name, up=False))
     return EXIT_VALID
 
@@ -126,7 +117,8 @@ def status() -> int:
     print(f"the private cluster '{FLAGS.name}' is up: {lifecycle.described(found.cluster)}")
     print(f"  tasks:    {found.tasks} processes of jobs")
     if found.missing:
-        print(f"  missing:  {some(found.missing)}\n  next:     {found.cure}")
+        print(f"  missing:  {some(found.missing)}")
+        print(f"  next:     python launch/cluster.py down --name={FLAGS.name}     (then up again)")
         return EXIT_FAILED
     print(usage(found.cluster))
     return EXIT_VALID

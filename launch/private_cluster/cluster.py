@@ -8,11 +8,10 @@ from benchmarks.errors import RequestError
 from benchmarks.values import Value
 from launch.terminal import places
 
-MOST_NODES = 256  # node addresses and ports are laid out for so many; each slurmd takes about 8 MB
+MOST_NODES = 256  # ports are laid out for so many; each slurmd takes about 8 MB
 
-# How a node gets its own name: in namespaces of root, in those of any user, or not at all; then it is called
-# by its address, because a name that resolves nowhere is of no use to a program that looks for its peers.
-Naming = Literal["namespaces", "user_namespaces", "addresses"]
+# How a node gets its own name: in namespaces of root, or in those of any user.
+Naming = Literal["namespaces", "user_namespaces"]
 # Who stops a job that takes more memory than it asked for: the kernel (its state is then OUT_OF_MEMORY), or
 # Slurm, which looks every second (its state is then FAILED, or its step CANCELLED, by signal 9).
 MemoryLimit = Literal["kernel", "sampling"]
@@ -46,17 +45,11 @@ class Cluster(Value, frozen=True):
 
     @property
     def node_names(self) -> list[str]:
-        name = address if self.naming == "addresses" else "node{}".format
-        return [name(number) for number in range(1, self.nodes + 1)]
+        return [f"node{number}" for number in range(1, self.nodes + 1)]
 
     @property
     def files(self) -> "Files":
         return Files(Path(self.folder), Path(self.sockets))
-
-    @property
-    def listens_on_loopback(self) -> bool:
-        """Slurm's daemons listen at the address of their host's name, which is ours to choose in a namespace only."""
-        return self.naming != "addresses"
 
 
 class Files:
@@ -84,11 +77,6 @@ class Files:
 
     def log(self, daemon: str) -> Path:
         return self.logs / f"{daemon}.log"
-
-
-def address(number: int) -> str:
-    """The loopback address of node `number`: 127.0.1.1 is the first."""
-    return f"127.0.{1 + number // 256}.{number % 256}"
 
 
 # --- the record of a cluster that was started ----------------------------------------------------

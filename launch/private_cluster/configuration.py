@@ -30,7 +30,7 @@ def texts(cluster: Cluster, machine_hosts: str, password: str) -> dict[Path, str
     """Every configuration file of the cluster."""
     files = cluster.files
     # Kept from a person's srun, whose host name may be no loopback address: steps could not call it back.
-    listen = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n" if cluster.listens_on_loopback else ""
+    listen = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n"
     # The number in a device's name becomes the number in CUDA_VISIBLE_DEVICES.
     devices = f"Name=gpu Type=h100 File={files.devices}/nvidia[0-{cluster.gpus_per_node - 1}]\n"
     return {
@@ -73,7 +73,7 @@ def hosts(cluster: Cluster, machine_hosts: str) -> str:
 
     All are 127.0.0.1: connections within a machine come from there, and srun is called back where it came from.
     """
-    names = ["localhost", *(f"node{number}" for number in range(1, cluster.nodes + 1)), cluster.host]
+    names = ["localhost", *cluster.node_names, cluster.host]
     return "\n".join([*(f"127.0.0.1 {name}" for name in names), machine_hosts])
 
 

@@ -12,14 +12,11 @@ from benchmarks.errors import RunError
 from launch.private_cluster import configuration, machine, processes
 from launch.private_cluster.cluster import Cluster
 
-Say = Callable[[str], None]
-
 ANSWER_SECONDS = 60.0  # for one daemon to answer
 NODE_SECONDS = 0.5  # more for each node
 LOOK_SECONDS = 0.05
 # One look can miss a daemon that is just sending itself into the background: it forks while /proc is read.
 DEAD_SECONDS = 0.5
-SAY_SECONDS = 2.0
 COMMAND_SECONDS = 30.0
 LOG_LINES = 8
 
@@ -83,12 +80,12 @@ def start_controller(cluster: Cluster) -> None:
     _wait(cluster, CONTROLLER, lambda: "is UP" in ask(cluster, "scontrol", "ping"))
 
 
-def start_nodes(cluster: Cluster, names: list[str], say: Say = lambda _text: None) -> None:
+def start_nodes(cluster: Cluster, names: list[str]) -> None:
     """Start a slurmd for each name, and wait until the controller has heard of all."""
     started = [(name, _start(cluster, name, _at_home(cluster, name, name, ["slurmd", "-N", name]))) for name in names]
     for name, process in started:
         _check(cluster, name, process.wait(ANSWER_SECONDS))
-    _await(cluster, set(names), lambda: set(names) - ready_nodes(cluster), say)
+    _await(cluster, set(names), lambda: set(names) - ready_nodes(cluster))
 
 
 def _at_home(cluster: Cluster, daemon: str, host: str, command: list[str]) -> list[str]:
@@ -100,19 +97,16 @@ def _at_home(cluster: Cluster, daemon: str, host: str, command: list[str]) -> li
     return machine.in_node(cluster.naming, host, cluster.files.hosts, ["env", "-i", *variables, *command])
 
 
-def _await(cluster: Cluster, awaited: set[str], absent: Callable[[], set[str]], say: Say) -> None:
+def _await(cluster: Cluster, awaited: set[str], absent: Callable[[], set[str]]) -> None:
     """Wait until no daemon is absent any more; one that does not even run is not waited for."""
     end = time.monotonic() + ANSWER_SECONDS + NODE_SECONDS * len(awaited)
-    all_ran = said = time.monotonic()
+    all_ran = time.monotonic()
     while waiting := absent():
         now = time.monotonic()
         dead = awaited - owners(cluster)
         all_ran = all_ran if dead else now
         if now - all_ran > DEAD_SECONDS or now > end:
             raise _failure(cluster, min(dead or waiting), "did not come up")
-        if now - said > SAY_SECONDS:
-            said = now
-            say(f"{len(awaited) - len(waiting)} of {len(awaited)} nodes are up")
         time.sleep(LOOK_SECONDS)
 
 
@@ -192,7 +186,7 @@ def expected(cluster: Cluster) -> list[str]:
 
 
 def _wait(cluster: Cluster, daemon: str, ready: Callable[[], bool]) -> None:
-    _await(cluster, {daemon}, lambda: set() if ready() else {daemon}, lambda _text: None)
+    _await(cluster, {daemon}, lambda: set() if ready() else {daemon})
 
 
 def _answers(place: Path | int) -> bool:

@@ -63,13 +63,6 @@ class Status:
     missing: list[str]  # daemons that should run and do not
     tasks: int
 
-    @property
-    def cure(self) -> str:
-        """The command that brings back what is missing: one node, or all of the cluster."""
-        if len(self.missing) == 1 and self.missing[0] in self.cluster.node_names:
-            return f"python launch/cluster.py revive --name={self.cluster.name} --node={self.missing[0]}"
-        return f"python launch/cluster.py down --name={self.cluster.name}     (then up again)"
-
 
 # --- up ------------------------------------------------------------------------------------------
 
@@ -207,7 +200,7 @@ def _start(cluster: Cluster, say: Say) -> None:
         say("accounting is up")
     daemons.start_controller(cluster)
     say("controller is up")
-    daemons.start_nodes(cluster, cluster.node_names, say)
+    daemons.start_nodes(cluster, cluster.node_names)
     say("the node is up" if cluster.nodes == 1 else f"all {cluster.nodes} nodes are up")
     path = site_file(cluster.name)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -290,13 +283,6 @@ def remove_site(path: Path, name: str) -> None:
     """But for one that a person wrote under the cluster's name (setup.py --new_site=NAME --force)."""
     if path.exists() and configuration.SOURCE.format(name) in path.read_text(encoding="utf-8", errors="replace"):
         path.unlink()
-
-
-def sites_of(name: str) -> list[Path]:
-    """Sites that a person wrote of this cluster, by the configuration of Slurm that they name."""
-    configuration = str(Files(folder_of(name), Path()).slurm_conf)
-    found = sorted(site_file(name).parent.glob("*.yml"))
-    return [path for path in found if configuration in path.read_text(encoding="utf-8", errors="replace")]
 
 
 @contextlib.contextmanager

@@ -13,11 +13,11 @@ from pathlib import Path
 from benchmarks.errors import RequestError, RunError
 from launch.private_cluster.cluster import MemoryLimit, Naming, Ports
 
-# --- programs, and the Debian packages that bring them --------------------------------------------
+# --- programs ---------------------------------------------------------------------------------------
 
-CLIENT = ("sbatch", "scontrol", "sinfo", "squeue", "srun")
-SLURM = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", **dict.fromkeys(CLIENT, "slurm-client")}
-ACCOUNTING = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server-core", "sacct": "slurm-client"}
+SLURM = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "squeue", "srun")
+ACCOUNTING = ("slurmdbd", "mariadbd", "sacct")
+DEBIAN_PACKAGES = "munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core"
 # The first that is there; newer packages have renamed it.
 SYSTEM_TABLES = (
     Path("/usr/share/mysql/mysql_system_tables.sql"),
@@ -30,23 +30,20 @@ def refuse_missing(accounting: bool) -> None:
     absent = missing(accounting)
     if not absent:
         return
-    packages = " ".join(sorted(set(absent.values())))
-    without = "     (or --noaccounting: no sacct)" if set(absent) <= set(ACCOUNTING) else ""
     raise RequestError(
         f"Slurm is not installed here: {', '.join(absent)} not found",
         where="PATH and " + ", ".join(DAEMON_FOLDERS),
-        why=f"a private cluster runs the daemons of these Debian packages: {packages}",
-        next_command=f"sudo apt-get install --no-install-recommends {packages}{without}",
+        why="a private cluster runs Slurm's own daemons; --noaccounting does without slurmdbd and its database",
+        next_command=f"sudo apt-get install --no-install-recommends {DEBIAN_PACKAGES}",
     )
 
 
-def missing(accounting: bool) -> dict[str, str]:
-    """Program -> the package that brings it, for each that is not here."""
-    needed = SLURM | (ACCOUNTING if accounting else {})
-    absent = {name: package for name, package in needed.items() if shutil.which(name, path=search_path()) is None}
-    if accounting and system_tables() is None:
-        absent[SYSTEM_TABLES[0].name] = ACCOUNTING["mariadbd"]
-    return absent
+def missing(accounting: bool) -> list[str]:
+    """The programs and files that are not here."""
+    needed = SLURM + (ACCOUNTING if accounting else ())
+    absent = [name for name in needed if shutil.which(name, path=search_path()) is None]
+    no_tables = accounting and system_tables() is None
+    return [*absent, SYSTEM_TABLES[0].name] if no_tables else absent
 
 
 def system_tables() -> Path | None:
@@ -101,20 +98,23 @@ PROBE_SECONDS = 10
 
 
 def best_naming() -> Naming:
-    """The first way that works for this user on this machine."""
+    """The first way that works for this user on this machine; RequestError if there is none."""
     with tempfile.NamedTemporaryFile() as hosts:
         for naming in UNSHARE:
             command = in_node(naming, "node1", Path(hosts.name), ["true"])
             with contextlib.suppress(OSError, subprocess.SubprocessError):
                 subprocess.run(command, capture_output=True, check=True, timeout=PROBE_SECONDS)
                 return naming
-    return "addresses"
+    raise RequestError(
+        "this user cannot make namespaces, in which each node has its own name",
+        where="unshare --mount --uts",
+        why="the machine allows them to root only, or forbids them in containers",
+        next_command="the same command as root",
+    )
 
 
 def in_node(naming: Naming, node: str, hosts: Path, command: list[str]) -> list[str]:
     """`command` as it runs on a node."""
-    if naming == "addresses":
-        return command
     return [*UNSHARE[naming], "sh", "-c", ENTER, "sh", node, str(hosts), *command]
 
 

@@ -62,14 +62,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the texts ------------------------------------------------------------------------------------
 
 
-def test_without_namespaces_a_node_is_called_by_its_address() -> None:
-    cluster = cluster_value(naming="addresses", nodes=256)
-    assert cluster.node_names[:2] == ["127.0.1.1", "127.0.1.2"]
-    assert cluster.node_names[255] == "127.0.2.0"
-    assert len(set(cluster.node_names)) == 256
-    assert "PartitionName=small Nodes=127.0.1.1 " in configuration.slurm_conf(cluster)
-
-
 @pytest.mark.usefixtures("home")
 def test_the_site_file_is_a_strict_row() -> None:
     path = site_file("dev")
@@ -159,8 +151,7 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
     with pytest.raises(RequestError) as refused:
         lifecycle.up(lifecycle.ClusterRequest(), silent)
     assert refused.value.exit_code == 2
-    names = "mariadb-server-core munge slurm-client slurmctld slurmd slurmdbd"
-    assert refused.value.next_command == f"sudo apt-get install --no-install-recommends {names}"
+    assert refused.value.next_command.startswith("sudo apt-get install")
     assert "slurmd, " in refused.value.what
     assert not folder_of("dev").exists()
 
@@ -170,15 +161,6 @@ def test_what_there_is_not(tmp_path: Path, word: str, code: int, said: str) -> N
     done = script(word, STEPMARK_HOME=str(tmp_path))
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_sites_that_were_written_of_a_cluster_are_named_when_it_is_down(tmp_path: Path) -> None:
-    sites = tmp_path / "sites"
-    sites.mkdir()
-    (sites / "mine.yml").write_text(f"slurm:\n  configuration: {tmp_path}/clusters/dev/etc/slurm.conf\n")
-    (sites / "other.yml").write_text("slurm:\n  configuration: /etc/slurm/slurm.conf\n")
-    said = script("down", STEPMARK_HOME=str(tmp_path)).stdout
-    assert (str(sites / "mine.yml") in said, "other.yml" in said) == (True, False)
 
 
 @pytest.mark.usefixtures("home")
@@ -251,12 +233,9 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClust
 def test_jobs_run_on_nodes_of_their_own(two_nodes: RunningCluster) -> None:
     done = two_nodes.slurm("srun", "-N2", "sh", "-c", "echo $SLURMD_NODENAME $(hostname)")
     assert done.returncode == 0, done.stderr
-    named = two_nodes.cluster.naming != "addresses"
-    host = "{}".format if named else lambda _name: os.uname().nodename
-    assert sorted(done.stdout.splitlines()) == [f"{name} {host(name)}" for name in two_nodes.cluster.node_names]
-    if named:
-        found = two_nodes.slurm("srun", "-N1", "getent", "hosts", "node2")
-        assert found.stdout.split() == ["127.0.0.1", "node2"]
+    assert sorted(done.stdout.splitlines()) == [f"{name} {name}" for name in two_nodes.cluster.node_names]
+    found = two_nodes.slurm("srun", "-N1", "getent", "hosts", "node2")
+    assert found.stdout.split() == ["127.0.0.1", "node2"]
 
 
 @pytest.mark.slow
@@ -310,8 +289,6 @@ def test_another_user_gets_nothing_of_it(two_nodes: RunningCluster) -> None:
 def test_nothing_of_it_listens_on_the_network(two_nodes: RunningCluster) -> None:
     """Neither its daemons nor the srun within a job."""
     cluster = two_nodes.cluster
-    if not cluster.listens_on_loopback:
-        pytest.skip("this user cannot make namespaces")
     job = two_nodes.slurm("sbatch", "--parsable", "--output=/dev/null", "-N2", "--wrap=srun -N2 sleep 60").stdout
     until(lambda: tasks_of(two_nodes, cluster.node_names[1]) > 0, "a task runs", 15)
     listening = {(process.program, address) for process, address in listeners(cluster)}
@@ -439,12 +416,10 @@ AS_NOBODY = """
 import os, sys
 sys.path.insert(0, {repository!r})
 import jinja2  # this Python may be readable to root alone
-from launch.private_cluster import daemons, lifecycle, machine
+from launch.private_cluster import daemons, lifecycle
 b"x".decode("unicode-escape")  # jinja2 asks for it
 os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
-if {addresses}:
-    machine.UNSHARE = {{}}
-cluster, _ = lifecycle.up(lifecycle.ClusterRequest(nodes=2, accounting={accounting}), print)
+cluster, _ = lifecycle.up(lifecycle.ClusterRequest(nodes=2), print)
 print(daemons.ask(cluster, "srun", "-N2", "sh", "-c", "echo $SLURMD_NODENAME uid=$(id -u)"))
 lifecycle.down("dev", print)
 print("left:", daemons.running(cluster))
@@ -452,8 +427,7 @@ print("left:", daemons.running(cluster))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("addresses", [False, True])
-def test_it_needs_no_root(addresses: bool) -> None:
+def test_it_needs_no_root() -> None:
     if os.geteuid() != 0:
         pytest.skip("all the other tests here run without root")
     if machine.missing(accounting=True):
@@ -461,7 +435,7 @@ def test_it_needs_no_root(addresses: bool) -> None:
     # Not tmp_path, which nobody else may enter.
     folder = Path(tempfile.mkdtemp(prefix="nobody-"))
     os.chown(folder, NOBODY, NOBODY)
-    code = AS_NOBODY.format(repository=str(REPOSITORY), nobody=NOBODY, addresses=addresses, accounting=addresses)
+    code = AS_NOBODY.format(repository=str(REPOSITORY), nobody=NOBODY)
     try:
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -475,7 +449,6 @@ def test_it_needs_no_root(addresses: bool) -> None:
         assert done.returncode == 0, done.stderr
         names = re.findall(rf"(\S+) uid={NOBODY}", done.stdout)
         assert len(set(names)) == 2
-        assert all(name.startswith("127.0.1.") for name in names) or not addresses
         assert "left: []" in done.stdout
     finally:
         shutil.rmtree(folder)
