@@ -46,8 +46,7 @@ COMPARED = "launch/compare.py dtype=bf16 dtype=fp32 --output_dir=compared --expl
 KILLED = f"{RUN} --steps=4000 --dtype=bf16 --output_dir=killed"
 STEPS_BEFORE_KILLED = 100
 REPEATS, EARLIER_NIGHTS = 3, 10
-MANY = 18  # runs on a page
-PAGES = {"run": 1720, "failed": 1250, "sweep": 1450, "comparison": 1600, "night": 1900, "many": 1250}  # pixels shown
+PAGES = {"run": 1720, "failed": 1250, "sweep": 1450, "comparison": 1600, "night": 1900}  # pixels shown
 LAPTOP = 1440  # pixels wide
 TABS = (  # the picture of a tab of the dashboard, what is there once it is drawn, its height
     ("dashboard-landing", "", "card-view", 1000),
@@ -148,22 +147,16 @@ def pages(place: Path) -> dict[str, Path]:
     (run,) = place.glob("one/*/result.json")
     (failed,) = place.glob("killed/*/result.json")
     night = max(place.glob("results/nights/*/*.json"))
-    others = [path.parent for path in sorted(place.glob("results/2*/provenance.json")) if not of_a_night(path)]
     shown = {
         "run": [run.parent],
         "failed": [failed.parent],
         "sweep": [min(place.glob("several/sweep-*.json"))],
         "night": [night],
-        "many": [failed.parent, night, *reversed(others[-MANY:])],
     }
     for name, paths in shown.items():
         call(place, f"launch/report.py html {name}.html {' '.join(str(path.relative_to(place)) for path in paths)}")
     call(place, COMPARED)
     return {name: place / f"{name}.html" for name in PAGES}
-
-
-def of_a_night(provenance: Path) -> bool:
-    return json.loads(provenance.read_text())["labels"]["nightly"] is not None
 
 
 @contextlib.contextmanager
