@@ -364,8 +364,8 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def next_steps(report: Report, folder: Path, cure: str = "") -> str:
-    """Which files the preflight left, and what to type next; `cure`: where no node passes, if it is known."""
+def next_steps(report: Report, folder: Path) -> str:
+    """Which files the preflight left, and what to type next."""
     text = f"  files  {folder}"
     if report.failing and report.passing:
         # Slurm takes a value with a slash for a file of names.
@@ -373,5 +373,5 @@ def next_steps(report: Report, folder: Path, cure: str = "") -> str:
         return f"{text}\n  next   python launch/run.py --site={report.site} ... {exclude}"
     if report.failing:
         path = places.configs().path("sites", report.site)
-        return f"{text}\n  next   {cure or f'no node passes: see above; does {path} fit the cluster?'}"
+        return f"{text}\n  next   no node passes: see above; does {path} fit the cluster?"
     return text

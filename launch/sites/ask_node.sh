@@ -5,7 +5,6 @@ if gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>&1); then
 else
   echo "no_gpu nvidia-smi: ${gpus##*: }"
 fi
-if version=$(enroot version 2> /dev/null); then echo "enroot $version"; fi
 sed 's/^/mount /' /proc/self/mounts
 for path in "$@"; do
   if [ -e "$path" ]; then echo "seen $path"; fi

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import RequestError, closest, nearest
+from benchmarks.errors import RequestError, nearest
 from benchmarks.values import JobOptions
 from launch.machine.this_machine import name_of
 from launch.sites import site_draft
-from launch.sites.site_draft import Fact, Mount, NodeFacts, PartitionFacts, Question, SlurmFacts
+from launch.sites.site_draft import Fact, Mount, NodeFacts, PartitionFacts, SlurmFacts
 from launch.slurm.client import Slurm
 from launch.slurm.options import named
 from launch.slurm.parsing import Node, Partition
@@ -90,55 +90,44 @@ def _why_closed(partition: Partition, found: PartitionFacts, accounts: Sequence[
 # --- partition and account --------------------------------------------------------------------------
 
 
-def resolve_answers(
-    slurm: SlurmFacts, typed: Mapping[str, Any], command: str
-) -> tuple[PartitionFacts, dict[str, Fact]]:
-    """The partition, and the options that a person decides; RequestError with all that is missing."""
-    partitions = {one.name: one for one in slurm.partitions}
-    about_partition = site_draft.about_partition(slurm)
-    chosen = _resolve_answer(about_partition, typed)
-    partition = partitions[chosen.value.partition(",")[0]] if chosen else None
-    # Of the partition that `next` names, where none is chosen yet; an account that is typed may be for another.
-    likely = partition or (None if _given("account", typed) else partitions[next(iter(about_partition.choices))])
-    about_account = site_draft.about_account(slurm, likely)
-    account = _resolve_answer(about_account, typed) if about_account else None
-    missing = [] if chosen else [about_partition]
-    missing += [about_account] if about_account and not account else []
-    if chosen is None or partition is None or missing:
-        flags = [f"--{one.flag}={next(iter(one.choices), 'NAME')}" for one in missing]
-        raise RequestError(
-            f"a new site needs {' and '.join(f'--{one.flag}' for one in missing)}",
-            why="; ".join(one.text for one in missing),
-            next_command=" ".join([command, *flags]),
-        )
-    return partition, {"partition": chosen} | ({"account": account} if account else {})
+def resolve_answers(slurm: SlurmFacts, typed: Mapping[str, Any]) -> tuple[PartitionFacts, dict[str, Fact]]:
+    """Return the partition, and the options that the user decides; RequestError if one is missing or unknown."""
+    usual_first = sorted(slurm.partitions, key=lambda one: not one.default)
+    partitions = {one.name: one for one in usual_first}
+    chosen = _resolve_answer("partition", {one.name: one.text for one in usual_first}, typed)
+    partition = partitions[chosen.value.partition(",")[0]]
+    accounts = site_draft.accounts_for(slurm, partition)
+    if accounts is None:
+        return partition, {"partition": chosen}
+    return partition, {"partition": chosen, "account": _resolve_answer("account", dict.fromkeys(accounts, ""), typed)}
 
 
-def _resolve_answer(question: Question, typed: Mapping[str, Any]) -> Fact | None:
-    """As typed, else the only choice there is; None: it has to be typed."""
-    fact = _given(question.flag, typed)
-    if fact is None and len(question.choices) == 1:
-        fact = Fact(next(iter(question.choices)), f"the only {question.flag} that takes your jobs now")
-    if fact is None or not fact.value:
-        return None
-    unknown = [name for name in fact.value.split(",") if question.choices and name not in question.choices]
+def _resolve_answer(flag: str, choices: Mapping[str, str], typed: Mapping[str, Any]) -> Fact:
+    """Return the flag's value, otherwise that of the shell, as sbatch reads it, otherwise the only choice.
+
+    `choices` are names with more about each, the usual one first.
+    """
+    variable = f"SBATCH_{flag.upper()}"
+    shown = [f"{name} ({more})" if more else name for name, more in choices.items()]
+    why = f"--{flag}: {', '.join(shown) or f'no {flag} of yours is known'}"
+    if flag in typed:
+        fact = Fact(typed[flag], f"--{flag}")
+    elif os.environ.get(variable):
+        fact = Fact(os.environ[variable], f"{variable} of the shell")
+    elif len(choices) == 1:
+        fact = Fact(next(iter(choices)), f"the only {flag} that takes your jobs now")
+    else:
+        usual = next(iter(choices), "NAME")
+        raise RequestError(f"a new site needs --{flag}", why=why, next_command=f"--{flag}={usual}")
+    unknown = [name for name in fact.value.split(",") if choices and name not in choices]
     if unknown:
-        meant = closest(fact.value, list(question.choices))
         raise RequestError(
-            f"no {question.flag} '{unknown[0]}' takes your jobs: {nearest(unknown[0], question.choices)}",
+            f"no {flag} '{unknown[0]}' takes your jobs: {nearest(unknown[0], choices)}",
             where=fact.source,
-            why=question.text,
-            next_command=f"--{question.flag}={meant}" if meant and "," not in fact.value else WHAT_THERE_IS,
+            why=why,
+            next_command=WHAT_THERE_IS,
         )
     return fact
-
-
-def _given(name: str, typed: Mapping[str, Any]) -> Fact | None:
-    """As a flag, or in the shell, as sbatch reads it."""
-    variable = f"SBATCH_{name.upper()}"
-    if name in typed:
-        return Fact(typed[name], f"--{name}")
-    return Fact(os.environ[variable], f"{variable} of the shell") if os.environ.get(variable) else None
 
 
 # --- one node ---------------------------------------------------------------------------------------
@@ -157,7 +146,6 @@ def node_facts(slurm: Slurm, options: JobOptions, gpus: bool, folders: Sequence[
         name=found.get("node", [""])[0],
         gpus=found.get("gpu", []),
         no_gpus=next(iter(found.get("no_gpu", [])), ""),
-        enroot=next(iter(found.get("enroot", [])), ""),
         mounts=mounts("\n".join(found.get("mount", []))),
         seen=[left[path] for path in found.get("seen", []) if path in left],
     )

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError
-from benchmarks.preflight.gpus import NO_GPU
-from benchmarks.preflight.report import Report, report_text
-from benchmarks.request.resolve import ANY, scales
+from benchmarks.preflight.report import report_text
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.secret_rules import refuse_secrets
 from benchmarks.text import plural
@@ -32,7 +29,7 @@ from launch.sites.site_setup import ANSWER_SECONDS
 from launch.slurm import options as job_options
 from launch.slurm.client import Slurm
 from launch.slurm.waiting import Limits
-from launch.terminal import documents, output, places
+from launch.terminal import documents, places
 from launch.terminal.output import answer, document
 from launch.terminal.progress import say, shown
 
@@ -41,7 +38,7 @@ COMMANDS = ("sinfo", "scontrol", "srun", "sbatch", "squeue")
 RESULTS = Path("results")
 NODES_CHECKED = 2
 SILENT_SECONDS = 120.0  # without a further answer, the silent nodes fail, as in doctor.py nodes
-FIRST_MODELS = ("llama31_8b", "llama2_tiny")  # what a first run trains: the first that the devices have a recipe for
+FIRST_MODEL = "llama2_tiny"  # has a recipe for all devices
 
 
 @dataclass(frozen=True)
@@ -68,13 +65,13 @@ def make(wanted: NewSite, configs: Configs) -> int:
         _refuse_unwritable(wanted.out, "--out=DIR")
     slurm = Slurm(_unwritten(wanted.name), ANSWER_SECONDS)
     facts = _facts(slurm)
-    partition, answers = asking.resolve_answers(facts, wanted.typed, _again(wanted))
+    partition, answers = asking.resolve_answers(facts, wanted.typed)
     if path.exists() and not wanted.replace:
         raise RequestError(
             f"there is a site '{wanted.name}' already",
             where=str(path),
             why="--force writes it anew and keeps the old file beside it",
-            next_command=f"{_again(wanted)} --force",
+            next_command="--force",
         )
     draft = _draft(wanted, configs, slurm, facts, partition, answers)
     heading = f"Written by: {wanted.command}. Change what you like."
@@ -96,12 +93,11 @@ def make(wanted: NewSite, configs: Configs) -> int:
 
 def _refuse_name(wanted: NewSite, configs: Configs, path: Path) -> None:
     if not NAME.fullmatch(wanted.name):
-        plain = re.sub(r"[^a-z0-9_-]+", "_", wanted.name.lower()).lstrip("_-0123456789")[:31].rstrip("_-")
         raise RequestError(
             f"'{wanted.name}' cannot be the name of a site",
             where=f"--new_site={wanted.name}",
             why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
-            next_command=f"--new_site={plain or 'NAME'}",
+            next_command="--new_site=NAME",
         )
     if not path.exists() and wanted.name in configs.names("sites"):
         raise RequestError(
@@ -153,12 +149,6 @@ def _refuse_unwritable(folder: Path, elsewhere: str) -> None:
         ) from None
 
 
-def _again(wanted: NewSite) -> str:
-    """The command as it was typed, for more flags to follow."""
-    dry, json = ("--dry_run" if wanted.dry_run else ""), ("--json" if output.wanted() else "")
-    return " ".join(filter(None, [wanted.command, dry, json]))
-
-
 def _unwritten(name: str) -> Site:
     """Enough of a site for its Slurm to be asked."""
     where = SlurmOfSite(shared_folders=[], hardware=[], configuration=os.environ.get("SLURM_CONF"))
@@ -169,8 +159,7 @@ def _write(path: Path, text: str) -> None:
     """What was there is kept beside it, under a name that is no site's."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     if path.exists():
-        names = (path.with_name(f"{path.name}.before{number or ''}") for number in count())
-        aside = next(name for name in names if not name.exists())
+        aside = path.with_name(f"{path.name}.before")
         path.replace(aside)
         say(f"the old file is kept as {aside}")
     write_atomically(path, text.encode())
@@ -193,8 +182,7 @@ def _draft(
         node = _node(wanted, slurm, options, partition)
     runtime = Fact("venv", "srun --help has no --container-image: no pyxis")
     if facts.pyxis:
-        enroot = f"; enroot {node.enroot} on {node.name}" if node and node.enroot else ""
-        runtime = Fact("container", f"srun --help has --container-image (pyxis){enroot}")
+        runtime = Fact("container", "srun --help has --container-image (pyxis)")
     shared = site_draft.shared_folders(asking.mounts(asking.OWN_MOUNTS.read_text(errors="replace")), node)
     if node is not None:
         _refuse_unseen(_needed(wanted, runtime.value), node, shared)
@@ -202,7 +190,7 @@ def _draft(
     devices = _devices(wanted, configs, partition, node)
     rows = [configs.hardware(name) for name in devices.value]
     options, sources = _options(wanted, facts, partition, answers, rows)
-    images = _images_folder(shared) if runtime.value == "container" else None
+    images = _images_folder() if runtime.value == "container" else None
     site = Site(
         name=wanted.name,
         kind="slurm",
@@ -263,7 +251,7 @@ def _devices(wanted: NewSite, configs: Configs, partition: PartitionFacts, node:
             "the GPUs of the nodes are not known",
             where=found.source,
             why=f"configs/hardware has {', '.join(row.name for row in rows)}",
-            next_command=f"{_again(wanted)} --hardware=NAME",
+            next_command="--hardware=NAME",
         )
     return found
 
@@ -300,15 +288,12 @@ def _refuse_unseen(needed: Mapping[str, Path], node: NodeFacts, shared: Mapping[
         )
 
 
-def _images_folder(shared: Mapping[str, str]) -> Fact:
+def _images_folder() -> Fact:
     """Beside the checkout, which its owner put where there is room; else in STEPMARK_HOME."""
     beside = REPOSITORY.resolve().parent
-    is_checkout = (REPOSITORY / ".git").exists() and os.access(beside, os.W_OK)
-    fits = is_checkout and any(beside.is_relative_to(folder) for folder in shared)
+    fits = (REPOSITORY / ".git").exists() and os.access(beside, os.W_OK)
     folder = beside / "stepmark_images" if fits else places.stepmark_home() / "images"
-    free = shutil.disk_usage(_existing(folder)).free / 1e9
-    where = "beside the checkout" if fits else "in STEPMARK_HOME"
-    return Fact(folder, f"{where}, {free:,.0f} GB free; an image takes 10 to 30 GB, so move it where there is room")
+    return Fact(folder, "an image takes 10 to 30 GB, so move it where there is room")
 
 
 # --- afterwards -------------------------------------------------------------------------------------
@@ -324,36 +309,24 @@ def check_nodes(
     later = f"the site is written; python launch/doctor.py nodes --site={site.name} --nodes={nodes} checks it later"
     limits = Limits(queue_seconds=asking.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS, way_on=later)
     report = preflights.run(preflight, Slurm(site), limits)
-    cure = without_gpus(wanted, report)
-    print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder, cure)}")
+    print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
     commands = next_commands(site, configs, nodes, partition.gpus, wanted.out) if report.passed else []
     if commands:
         print("\nnext\n" + "\n".join(f"  {line}" for line in commands))
-    document(msgspec.structs.replace(planned, preflight=report, next=commands or [cure] * bool(cure)))
+    document(msgspec.structs.replace(planned, preflight=report, next=commands))
     return EXIT_VALID if report.passed else EXIT_INVALID
-
-
-def without_gpus(wanted: NewSite, report: Report) -> str:
-    """What writes the site anew, where it says that its nodes have GPUs and none has; empty: that is not so."""
-    none = {finding.node for finding in report.findings if finding.text == NO_GPU}
-    return f"{wanted.command} --hardware=cpu --force" if report.nodes and none >= {*report.nodes} else ""
 
 
 def next_commands(site: Site, configs: Configs, nodes: int, gpus_there: int, out: Path) -> list[str]:
     """What makes the site ready for a first run, and that run; `gpus_there` of a node, 0: Slurm does not say."""
     assert site.slurm is not None
     device = configs.hardware(site.slurm.hardware[0])
-    mine = {device.name, ANY}
-    recipes = [one for one in configs.recipes("jax") if mine & set(one.hardware) and one.task == "pretrain"]
-    models = FIRST_MODELS if device.kind == "gpu" else FIRST_MODELS[-1:]
-    model, recipe = next((name, one) for name in models for one in recipes if name in one.models)
-    most = min(device.devices_per_node, gpus_there or device.devices_per_node)
-    gpus = max((gpus for gpus in scales(recipe, device) if gpus <= most), default=1)
+    gpus = min(device.devices_per_node, gpus_there or device.devices_per_node)
     size = f"--hardware={device.name} --gpus={gpus}" if device.kind == "gpu" else f"--nodes={nodes}"
     there = "" if out == RESULTS else shlex.quote(str(out))
     return [
-        f"python launch/setup.py --site={site.name} --backend=jax --model={model}{there and f' --out={there}'}",
-        f"python launch/run.py --backend=jax --model={model} {size} --site={site.name}"
+        f"python launch/setup.py --site={site.name} --backend=jax --model={FIRST_MODEL}{there and f' --out={there}'}",
+        f"python launch/run.py --backend=jax --model={FIRST_MODEL} {size} --site={site.name}"
         f"{there and f' --output_dir={there}'}",
         "python launch/run.py --list     # what else there is",
     ]

@@ -67,7 +67,6 @@ class NodeFacts(Value, frozen=True):
     name: str
     gpus: list[str] = []  # as nvidia-smi calls them
     no_gpus: str = ""  # what it said instead
-    enroot: str = ""
     mounts: list[Mount] = []
     seen: list[str] = []  # folders in which it sees what was written here
 
@@ -79,39 +78,17 @@ class Fact(NamedTuple):
     source: str
 
 
-# --- what a person decides ----------------------------------------------------------------------------
+# --- what follows -------------------------------------------------------------------------------------
 
 
-class Question(NamedTuple):
-    """A flag, and what there is to choose from: name -> more about it; the usual one first."""
-
-    flag: str
-    choices: dict[str, str]
-
-    @property
-    def text(self) -> str:
-        shown = [f"{name} ({more})" if more else name for name, more in self.choices.items()]
-        return f"--{self.flag}: {', '.join(shown) or 'no account of yours is known'}"
-
-
-def about_partition(slurm: SlurmFacts) -> Question:
-    usual_first = sorted(slurm.partitions, key=lambda one: not one.default)
-    return Question("partition", {one.name: one.text for one in usual_first})
-
-
-def about_account(slurm: SlurmFacts, partition: PartitionFacts | None) -> Question | None:
-    """None where Slurm takes jobs without an account."""
-    allowed = partition.accounts if partition else None
+def accounts_for(slurm: SlurmFacts, partition: PartitionFacts) -> list[str] | None:
+    """Return the accounts to choose from, the user's default first; None if Slurm takes jobs without an account."""
+    allowed = partition.accounts
     if not slurm.account_is_needed and allowed is None:
         return None
     mine = slurm.accounts or allowed or []
     usable = [name for name in mine if allowed is None or name in allowed]
-    usual = slurm.default_account
-    names = sorted(usable, key=lambda name: (name != usual, name))
-    return Question("account", {name: "your default" if name == usual else "" for name in names})
-
-
-# --- what follows -------------------------------------------------------------------------------------
+    return sorted(usable, key=lambda name: (name != slurm.default_account, name))
 
 
 def shared_folders(here: Sequence[Mount], node: NodeFacts | None) -> dict[str, str]:
@@ -136,23 +113,18 @@ def shared_folders(here: Sequence[Mount], node: NodeFacts | None) -> dict[str, s
 def hardware(partition: PartitionFacts, node: NodeFacts | None, rows: Sequence[Hardware]) -> Fact:
     """Names of configs/hardware by what the node's nvidia-smi or Slurm calls the GPUs; empty: they are not known."""
     names = list(dict.fromkeys(node.gpus)) if node else []
-    by_name = [row.name for row in rows if any(_same(name, row) for name in names)]
-    by_type = [row.name for row in rows if any(_same(kind, row) for kind in partition.gpu_types)]
-    nodes_say = f"nvidia-smi on {node.name}: {len(node.gpus)} x {', '.join(names)}" if node and names else ""
-    if names and (by_name or len(partition.gpu_types) < 2):
-        more = by_type if len(partition.gpu_types) > 1 else []
-        return Fact(list(dict.fromkeys(by_name + more)), nodes_say + _which(by_name + more))
-    if partition.gpus:
-        unseen = f"; on {node.name} {node.no_gpus}" if node and node.no_gpus else ""
-        return Fact(by_type, _gres_text(partition) + unseen + _which(by_type))
-    what = f" and nvidia-smi shows none on {node.name}" if node else ""
-    return Fact(["cpu"], f"sinfo shows no GPUs{what}")
-
-
-def _which(names: Sequence[str]) -> str:
-    """Slurm gives a job any of the nodes, and a run is for one kind of GPU."""
-    how = "; the nodes differ: keep one kind, and add its constraint or nodelist to the options"
-    return how if len(set(names)) > 1 else ""
+    if not names and not partition.gpus:
+        what = f" and nvidia-smi shows none on {node.name}" if node else ""
+        return Fact(["cpu"], f"sinfo shows no GPUs{what}")
+    if node and names:
+        source = f"nvidia-smi on {node.name}: {len(node.gpus)} x {', '.join(names)}"
+    else:
+        source = _gres_text(partition) + (f"; on {node.name} {node.no_gpus}" if node and node.no_gpus else "")
+    shown = names if names and len(partition.gpu_types) < 2 else [*names, *partition.gpu_types]
+    found = list(dict.fromkeys(row.name for one in shown for row in rows if _same(one, row)))
+    if len(found) > 1:  # Slurm gives a job any of the nodes, and a run is for one kind of GPU
+        source += "; the nodes differ: keep one kind, and add its constraint or nodelist to the options"
+    return Fact(found, source)
 
 
 def _same(text: str, row: Hardware) -> bool:

@@ -39,7 +39,6 @@ class Row(NamedTuple):
     name: str
     text: str
     state: State = State.FINE
-    log: str = ""  # the file that says more of a failure
 
     @property
     def shown(self) -> str:
@@ -51,13 +50,11 @@ Rows = list[Row]
 
 def set_up(work: Work) -> int:
     """Make what is missing, and print what is there and what is not."""
-    of_slurm, way_on = _slurm(work)
+    of_slurm = _slurm(work)
     rows = of_slurm + _rows(work, submits=not any(row.state is State.MISSING for row in of_slurm))
     bad = [row for row in rows if row.state]
     ready = f"ready: python launch/doctor.py nodes --site={work.site.name}"
-    last = "something is missing or refused" if bad else ready
-    way_on = way_on or (next_step(bad) if bad else "")
-    last += f"\n  next  {way_on}" if way_on else ""
+    last = "something is missing or refused\n  next  fix it, then the same command" if bad else ready
     shown = [(row.name, row.shown) for row in rows]
     answer(
         documents.Site(site=work.site.name, runtime=work.site.runtime, ready=not bad, found=dict(shown)),
@@ -75,25 +72,22 @@ def _rows(work: Work, submits: bool) -> Rows:
     return _images_here(work) if work.site.slurm is None else _images_of_nodes(work, submits)
 
 
-def _slurm(work: Work) -> tuple[Rows, str]:
-    """Whether it answers, knows the partition and starts containers where the site has them; if not, what helps."""
+def _slurm(work: Work) -> Rows:
+    """Whether it answers, knows the partition and starts containers where the site has them."""
     if work.site.slurm is None:
-        return [], ""
+        return []
     slurm, name = Slurm(work.site, ANSWER_SECONDS), work.options.partition
     try:
         partition = slurm.partition(name.partition(",")[0] if name else None)
         nodes = slurm.nodes(partition.name)
         without_pyxis = work.site.runtime == "container" and not slurm.has_pyxis()
     except StepmarkError as error:
-        row = Row("Slurm", f"{error.what}: {' '.join(error.why.split())} ({error.where})", State.MISSING)
-        again = f"python launch/setup.py --site={work.site.name}"
-        if isinstance(error, RequestError):
-            return [row], f"{again} {error.next_command}" if error.next_command[0] == "-" else error.next_command
-        return [row], f"{again}     (on a login node, where this answers: scontrol ping)"
+        why = " ".join(error.why.split())
+        return [Row("Slurm", f"{error.what}: {why} ({error.where}); {error.next_command}", State.MISSING)]
     up = f"{sum(node.up for node in nodes)} of {plural(len(nodes), 'node is', 'nodes are')} up"
     found = [Row("Slurm", f"answers: partition {partition.name} is {partition.state}, {up}")]
     none = Row("containers", "srun has no --container-image (pyxis), so it starts no containers", State.REFUSED)
-    return found + ([none] if without_pyxis else []), ""
+    return found + ([none] if without_pyxis else [])
 
 
 def preview(work: Work) -> str:
@@ -143,15 +137,6 @@ def _prepare_folder(name: str, path: Path) -> Row:
     except OSError as error:
         return Row(name, f"{path}: cannot be written: {error.strerror}", State.MISSING)
     return Row(name, f"{how}: {path}")
-
-
-def next_step(bad: Sequence[Row]) -> str:
-    """Return what to type after the rows that keep the site from being ready."""
-    again = "the same command, when what is missing or refused above is fixed"
-    if any(row.text == NAME_SOMETHING for row in bad):
-        again = "the same command with --model=NAME, --engine=NAME or --backend=NAME"
-    logs = " ".join(dict.fromkeys(row.log for row in bad if row.log))
-    return f"cat {logs}     (why; then {again})" if logs else again
 
 
 # --- environments -----------------------------------------------------------------------------------
@@ -280,7 +265,7 @@ def _image_row(
         kept = "; the one that was there is kept" if image.path.is_file() else ""
         failure = failures[image.image]
         text = f"not imported: {failure.why} ({failure.log}){kept}{engines}"
-        return Row(image.image, text, State.MISSING, str(failure.log))
+        return Row(image.image, text, State.MISSING)
     if not image.path.is_file() and not named:
         return Row(image.image, f"not here: --engine={engine_of(image.engines[0])} imports it{engines}")
     if not image.path.is_file():

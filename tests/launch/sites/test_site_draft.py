@@ -98,11 +98,8 @@ def test_racks_are_asked_for_where_slurm_knows_them() -> None:
 def test_an_account_is_asked_for_where_slurm_wants_one() -> None:
     mine = msgspec.structs.replace(SLURM, accounts=["ml", "ops", "web"], default_account="ops")
     closed = msgspec.structs.replace(BATCH, accounts=["ml", "ops"])
-    assert site_draft.about_account(mine, BATCH) is None
-    enforced = site_draft.about_account(msgspec.structs.replace(mine, account_is_needed=True), BATCH)
-    of_partition = site_draft.about_account(mine, closed)
-    unknown = site_draft.about_account(SLURM, closed)  # sacctmgr names none
-    assert enforced and of_partition and unknown
-    assert list(enforced.choices) == ["ops", "ml", "web"]
-    assert of_partition.text == "--account: ops (your default), ml"
-    assert list(unknown.choices) == ["ml", "ops"]
+    enforced = msgspec.structs.replace(mine, account_is_needed=True)
+    assert site_draft.accounts_for(mine, BATCH) is None
+    assert site_draft.accounts_for(enforced, BATCH) == ["ops", "ml", "web"]
+    assert site_draft.accounts_for(mine, closed) == ["ops", "ml"]
+    assert site_draft.accounts_for(SLURM, closed) == ["ml", "ops"]  # sacctmgr names none
