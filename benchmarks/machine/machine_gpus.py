@@ -62,68 +62,37 @@ def visible(
     variable: str | None,
     in_bus_order: bool,
 ) -> MachineGpus:
-    """`slices`: a GPU in MIG mode, by its UUID -> what it is cut into. `variable`: CUDA_VISIBLE_DEVICES.
-
-    CUDA reads the variable to the first word that names nothing, and uses one slice at most (NVIDIA's CUDA C
-    programming guide and MIG user guide).
+    """Return what a run may use. `slices`: a GPU in MIG mode, by its UUID -> what it is cut into. `variable`:
+    CUDA_VISIBLE_DEVICES. CUDA uses one slice at most (NVIDIA's MIG user guide).
     """
     if not gpus:
         return MachineGpus(why_none="the driver shows no GPU")
-    named, said = list(gpus), list[str]()
+    named, notes = list(gpus), list[str]()
     if variable is not None:
-        numbered = any(word.strip().isdigit() for word in variable.split(","))
-        if numbered and not in_bus_order and len({gpu.name for gpu in gpus}) > 1:
+        words = [word.strip() for word in variable.split(",")]
+        if any(map(str.isdigit, words)) and not in_bus_order and len({gpu.name for gpu in gpus}) > 1:
             return MachineGpus(
                 why_none=f"{VISIBLE}={variable} counts as CUDA does, the fastest first, and the GPUs differ: name "
                 "them by UUID, or export CUDA_DEVICE_ORDER=PCI_BUS_ID"
             )
-        named, problem = _named(gpus, slices, variable)
-        if not named:
-            return MachineGpus(why_none=problem)
-        said = [problem, f"{VISIBLE}={variable} leaves {len(named)} of {len(gpus)} GPUs"]
-        said = said if len(named) < len(gpus) else said[:1]
-    usable, words = _without_mig(named, slices)
-    if not usable:
-        return MachineGpus(why_none=words)
-    return MachineGpus(gpus=tuple(usable), hidden="; ".join(filter(None, [*said, words])))
-
-
-def _named(
-    gpus: Sequence[MachineGpu], slices: Mapping[str, Sequence[MachineGpu]], variable: str
-) -> tuple[list[MachineGpu], str]:
-    """Those that the variable names, up to its first word that names none; and what is wrong with it."""
-    everything = [*gpus, *(part for parts in slices.values() for part in parts)]
-    found: list[MachineGpu] = []
-    for word in map(str.strip, variable.split(",")):
-        if word.isdigit():
+        everything = [*gpus, *(part for parts in slices.values() for part in parts)]
+        named = []
+        for word in words:
             hits = [gpu for gpu in gpus if str(gpu.index) == word]
-        else:
-            hits = [gpu for gpu in everything if word and gpu.uuid.startswith(word)]
-        if len(hits) != 1:
-            why = f"'{word}' names {'several GPUs' if hits else 'no GPU'}"
-            if found:
-                return found, f"in {VISIBLE}={variable}, {why}: CUDA ignores what follows"
-            return [], f"{VISIBLE}='{variable}' hides every GPU: {why}"
-        if hits[0] in found:
-            return [], f"{VISIBLE}={variable} names GPU {word} twice, and CUDA then shows none"
-        found += hits
-    return found, ""
-
-
-def _without_mig(
-    named: Sequence[MachineGpu], slices: Mapping[str, Sequence[MachineGpu]]
-) -> tuple[list[MachineGpu], str]:
-    """Whole GPUs; where there are none, one slice."""
+            hits = hits or [gpu for gpu in everything if word and gpu.uuid.startswith(word)]
+            if len(hits) != 1 or hits[0] in named:
+                return MachineGpus(why_none=f"{VISIBLE}='{variable}': '{word}' does not name one GPU, once")
+            named += hits
+        if len(named) < len(gpus):
+            notes.append(f"{VISIBLE}={variable} leaves {len(named)} of {len(gpus)} GPUs")
     whole = [gpu for gpu in named if not gpu.mig and gpu.uuid not in slices]
-    cut = [gpu for gpu in named if gpu.uuid in slices]
-    parts = [gpu for gpu in named if gpu.mig] or [part for gpu in cut for part in slices[gpu.uuid]]
-    places = ", ".join(str(index) for index in sorted({gpu.index for gpu in [*cut, *parts]}))
-    if whole:
-        return whole, f"GPU {places} is in MIG mode and left out" if places else ""
-    if not parts:
-        return [], f"GPU {places} is in MIG mode and cut into no slice: nvidia-smi mig -cgi makes some"
-    of = f" of {len(parts)}" if len(parts) > 1 else ""
-    return parts[:1], f"GPU {places} is in MIG mode: CUDA uses one slice{of}, {parts[0].uuid}"
+    if len(whole) < len(named):
+        notes.append("a GPU in MIG mode is left out" if whole else "of GPUs in MIG mode CUDA uses one slice")
+    parts = [part for gpu in named for part in ([gpu] if gpu.mig else slices.get(gpu.uuid, ()))]
+    usable = whole or parts[:1]
+    if not usable:
+        return MachineGpus(why_none="the GPUs are in MIG mode and cut into no slice: nvidia-smi mig -cgi makes some")
+    return MachineGpus(gpus=tuple(usable), hidden="; ".join(notes))
 
 
 # --- kinds --------------------------------------------------------------------------------------

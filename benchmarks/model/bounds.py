@@ -45,13 +45,9 @@ class Bound(Value, frozen=True):
     computed_twice: list[str] = []  # what the backward pass computes again
     really_seconds: float | None = None  # with the traffic that the framework's own programs have
 
-    def part(self, name: str) -> BoundPart | None:
-        return next((part for part in self.parts if part.name == name), None)
-
     def seconds_of(self, name: str) -> float:
-        """Of one part; 0 where the step has no such part, or where it is not known."""
-        part = self.part(name)
-        return part.seconds or 0.0 if part else 0.0
+        """Return the time of one part; 0 if the step has no such part, or if it is not known."""
+        return sum(part.seconds or 0.0 for part in self.parts if part.name == name)
 
     def traffic_seconds(self, axis: str | None = None) -> float:
         """Of one axis, or of all, over all connections; hidden or not; as the framework really moves it."""

@@ -1,7 +1,6 @@
 """The published rows of configs/references. docs/figures.md states what is a row."""
 
 import csv
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -138,9 +137,5 @@ def _reference(row: Mapping[str, Any], where: str) -> Reference:
         if found.parallelism.devices != found.gpus:
             raise ValueError(f"the layout is for {found.parallelism.devices} devices, the row for {found.gpus}")
     except ValueError as error:  # msgspec's among them
-        raise RequestError(f"the row cannot be read: {in_words(error)}", where=where) from None
+        raise RequestError(f"the row cannot be read: {error}", where=where) from None
     return found
-
-
-def in_words(error: ValueError) -> str:
-    return re.sub(r"Expected `str` matching regex '.*'", "a number above 0 was expected", str(error))

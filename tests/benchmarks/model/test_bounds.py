@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from benchmarks.model.bounds import Bound, BoundPart
 from benchmarks.values import Benchmark, Peak
 from tests.benchmarks.planned import CONFIGS, bound_of, changed, laid_out, recipe, with_rates
 
@@ -13,8 +14,12 @@ LAYER = 855_638_016  # matmul weights of a layer of Llama 2 70B
 TOKENS = 2 * 4096  # of a device
 
 
+def part_of(found: Bound, name: str) -> BoundPart | None:
+    return next((part for part in found.parts if part.name == name), None)
+
+
 def seconds(benchmark: Benchmark, name: str) -> float:
-    part = bound_of(benchmark).part(name)
+    part = part_of(bound_of(benchmark), name)
     assert part is not None
     assert part.seconds is not None
     return part.seconds
@@ -42,7 +47,7 @@ def test_traffic_hides_behind_compute_until_it_takes_longer() -> None:
     assert [part.exposed_seconds for part in found.parts if " over " in part.name] == [0, 0]
     slow = changed(MAXTEXT, hardware=with_rates(MAXTEXT.hardware, memory=3350, node=360, network=9))
     late = bound_of(slow)
-    part = late.part("fsdp over network")
+    part = part_of(late, "fsdp over network")
     assert part is not None
     assert part.exposed_seconds == pytest.approx((part.seconds or 0) - (late.compute_seconds or 0))
     assert (late.seconds or 0) == pytest.approx((part.seconds or 0) + late.seconds_of("optimizer"))
@@ -61,8 +66,8 @@ def test_the_bound_counts_the_least_and_beside_it_what_really_moves() -> None:
         changed(BF16, hardware=with_rates(BF16.hardware, memory=3350, node=50, network=50)), tensor=4, fsdp=16
     )
     found = bound_of(slow)
-    tensor = found.part("tensor over node")
-    fsdp = found.part("fsdp over node")
+    tensor = part_of(found, "tensor over node")
+    fsdp = part_of(found, "fsdp over node")
     assert tensor is not None
     assert fsdp is not None
     both = (tensor.really_seconds or 0) + (fsdp.really_seconds or 0)
@@ -124,7 +129,7 @@ def test_a_connection_without_a_rate_is_unknown_and_named(missing: str, part: st
     found = bound_of(changed(BF16, hardware=msgspec.structs.replace(BF16.hardware, rates=rates)))
     assert [text.partition(":")[0] for text in found.unknown] == [part]
     assert f"no rate '{missing}'" in found.unknown[0]
-    named = found.part(part)
+    named = part_of(found, part)
     assert named is not None
     assert named.seconds is None
     assert found.seconds is not None

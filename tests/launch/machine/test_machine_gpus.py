@@ -129,8 +129,8 @@ def test_refused(case: dict[str, str], tmp_path: Path, play_machine: Play) -> No
     ("machine", "variable", "why"),
     [
         ("workstation", "0", "name them by UUID"),
-        *(("dgx_h100", text, "hides every GPU") for text in ("", "-1", "9", "all", "GPU-")),
-        ("dgx_h100", "0,0", "names GPU 0 twice"),
+        *(("dgx_h100", text, "does not name one") for text in ("", "-1", "9", "all", "GPU-")),
+        ("dgx_h100", "0,0", "'0' does not name one"),
         ("init = 9", None, "not loaded"),
         ("init = 18", None, "restart the machine"),
         ("init = 4", None, "may not open"),
