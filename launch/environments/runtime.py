@@ -5,16 +5,24 @@ a cluster, and own_python.py the user's interpreters.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from benchmarks.backend import EnvironmentSpec
-from benchmarks.values import Benchmark
-
-if TYPE_CHECKING:
-    from launch.environments.container import TaskContainers
+from benchmarks.values import Benchmark, Phase
 
 Origin = dict[str, str | None]  # what a run writes down of its environment
+
+
+class Containers(Protocol):
+    """Puts each task of a run into its own container."""
+
+    def task(
+        self, phase: Phase, phase_dir: Path, rank: int, command: list[str], environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]: ...
+    def end(self, phase_dir: Path, ranks: int) -> None: ...
+    def exit_code(self, code: int) -> int: ...
 
 
 class Runtime(ABC):
@@ -43,7 +51,7 @@ class Runtime(ABC):
         """Return what tells its programs from others of the same name; None if that is not known yet."""
         return ""
 
-    def containers(self, run: Path) -> "TaskContainers | None":  # noqa: ARG002
+    def containers(self, run: Path) -> Containers | None:  # noqa: ARG002
         """Return what puts the tasks of a run into containers on this machine; None if they are processes."""
         return None
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -27,14 +27,11 @@ from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder, remake_command
 from benchmarks.secret_rules import REDACTED, hidden, is_secret_name, refuse_secrets, shell_secrets
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Plan, Step, to_builtins
-from launch.environments.runtime import Origin
+from launch.environments.runtime import Containers, Origin
 from launch.environments.selection import runtime_of
 from launch.machine import machine_gpus, processes, this_machine
 from launch.running import local
 from launch.running.screen import Screen
-
-if TYPE_CHECKING:
-    from launch.environments.container import TaskContainers
 
 LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
 
@@ -114,7 +111,7 @@ def _run_phases(
     benchmark: Benchmark,
     backend: Backend,
     python: Path,
-    containers: "TaskContainers | None",
+    containers: Containers | None,
 ) -> None:
     measured = folder.measured_phase()
     with StepSink(folder, benchmark) as sink:

@@ -24,7 +24,7 @@ from benchmarks.values import Phase, Step
 from launch.machine.processes import REPOSITORY, fill, inherited_environment, places
 
 if TYPE_CHECKING:
-    from launch.environments.container import TaskContainers
+    from launch.environments.runtime import Containers
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 0.5  # between two looks at the steps: reading them takes time from a CPU that trains
@@ -44,7 +44,7 @@ def run_phase(
     new_steps: Callable[[], list[Step]],
     on_steps: Callable[[list[Step]], None],
     broken: Callable[[], bool] = lambda: False,
-    containers: "TaskContainers | None" = None,
+    containers: "Containers | None" = None,
 ) -> list[Ended]:
     """Start the tasks of a phase, hand on their steps while they train, and say how each ended.
 
@@ -76,7 +76,7 @@ def run_phase(
 
 
 def _start(
-    phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: str, containers: "TaskContainers | None"
+    phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: str, containers: "Containers | None"
 ) -> "subprocess.Popen[bytes]":
     where = places(python, phase_dir)
     command = [fill(word, where) for word in phase.command]
