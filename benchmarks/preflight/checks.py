@@ -1,6 +1,5 @@
-"""The checks of a preflight that need no GPU: each node by itself, and versions, ports and clocks of all. Pure."""
+"""The checks of a preflight that need no GPU: each node by itself, and versions and ports of all. Pure."""
 
-import statistics
 from collections.abc import Sequence
 
 from benchmarks.preflight.gpus import gpu_versions
@@ -14,12 +13,10 @@ SHM_BYTES_A_GPU = GIB
 FREE_BYTES = 10 * GIB  # logs, profiles and TensorBoard of a few runs
 OPEN_FILES = 4096  # the first rank of 2,048 holds a connection to each of them
 LOAD_A_CORE = 0.5  # an idle node is far below
-CLOCK_WARNING_SECONDS = 0.05  # telemetry and steps of several nodes are laid side by side by their clocks
-CLOCK_FAILED_SECONDS = 1.0
 
 
 def findings(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
-    found = [*_same_versions(answers, wanted), *_ports(answers), *_clocks(answers)]
+    found = [*_same_versions(answers, wanted), *_ports(answers)]
     of_nodes = [(answer, _problems(answer, wanted)) for answer in answers]
     names = of_nodes[0][1] if of_nodes else {}
     return found + [finding(name, answer, problems[name]) for name in names for answer, problems in of_nodes]
@@ -122,42 +119,19 @@ def _facts(answer: Answer, wanted: Expected) -> dict[str, str]:
 
 def _ports(answers: Sequence[Answer]) -> list[Finding]:
     """Every node has called the first one; if nobody reached it, it is the first that fails."""
-    callers = [answer for answer in answers if answer.clock.server not in (None, answer.node)]
-    nobody = len(callers) > 1 and all(answer.clock.offered and answer.clock.error for answer in callers)
+    callers = [answer for answer in answers if answer.call.first_node not in (None, answer.node)]
+    nobody = len(callers) > 1 and all(answer.call.offered and answer.call.error for answer in callers)
     return [finding("ports", answer, _port(answer, len(callers) if nobody else 0)) for answer in answers]
 
 
 def _port(answer: Answer, all_cut_off: int) -> Problem | None:
-    clock = answer.clock
-    if clock.server is None:
+    call = answer.call
+    if call.first_node is None:
         return "not_checked", "there was no other node to call"
-    if all_cut_off and clock.server == answer.node:
+    if all_cut_off and call.first_node == answer.node:
         return "failed", f"none of {all_cut_off} nodes could connect to it"
     if all_cut_off:
-        return "not_checked", f"nobody could reach {clock.server}"
-    if clock.server != answer.node and not clock.offered:
-        return "not_checked", clock.error or f"{clock.server} offered no port"
-    return ("failed", f"no connection to {clock.server}: {clock.error}") if clock.error else None
-
-
-def _clocks(answers: Sequence[Answer]) -> list[Finding]:
-    """Each clock against the median: the first node, which all asked, may itself be wrong."""
-    offsets = [a.clock.offset_seconds for a in answers if a.clock.offset_seconds is not None]
-    middle = statistics.median_low(offsets) if offsets else 0.0
-    return [finding("clock", answer, _clock(answer, middle)) for answer in answers]
-
-
-def _clock(answer: Answer, middle: float) -> Problem | None:
-    clock = answer.clock
-    if clock.offset_seconds is None or clock.round_trip_seconds is None:
-        return "not_checked", "no other node's time is known"
-    # A node asks the first one how late it is: positive means that its own clock is behind.
-    ahead = middle - clock.offset_seconds
-    beyond_doubt = abs(ahead) - clock.round_trip_seconds / 2
-    text = (
-        f"{ahead * 1e3:+.0f} ms from the median, within {CLOCK_WARNING_SECONDS * 1e3:.0f} wanted "
-        f"(round trip {clock.round_trip_seconds * 1e3:.1f} ms)"
-    )
-    if beyond_doubt > CLOCK_FAILED_SECONDS:
-        return "failed", text
-    return ("warning", text) if beyond_doubt > CLOCK_WARNING_SECONDS else None
+        return "not_checked", f"no node could reach {call.first_node}"
+    if not call.offered:
+        return "not_checked", call.error or f"{call.first_node} offered no port"
+    return ("failed", f"no connection to {call.first_node}: {call.error}") if call.error else None

@@ -21,13 +21,11 @@ class Command(Value, frozen=True):
     output: str
 
 
-class Clock(Value, frozen=True):
-    """How far a node's clock is from the first node's."""
+class Call(Value, frozen=True):
+    """A node's call of the first node, by TCP."""
 
-    server: str | None  # None: there was nobody to ask
+    first_node: str | None  # None: there was no other node to call
     offered: bool = False  # whether the first node offered a port
-    offset_seconds: float | None = None
-    round_trip_seconds: float | None = None
     error: str | None = None
 
 
@@ -55,7 +53,7 @@ class Answer(Value, frozen=True):
     environments: dict[str, bool]
     infiniband: dict[str, str]
     commands: dict[str, Command]
-    clock: Clock
+    call: Call
 
 
 class ProbeSpec(Value, frozen=True):
@@ -66,7 +64,7 @@ class ProbeSpec(Value, frozen=True):
     environments: list[str]
     gpus: bool
     container: bool
-    clock_seconds: int
+    call_seconds: int  # how long a node waits for the port of the first one
     written_folders: list[str] = []  # must be writable
 
 

@@ -14,9 +14,7 @@ import json
 import os
 import re
 import resource
-import selectors
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -25,7 +23,6 @@ import zlib
 
 COMMAND_SECONDS = 20  # nvidia-smi without persistence mode takes some seconds for each GPU
 CONNECT_SECONDS = 5
-EXCHANGES = 8
 SERVER_IDLE_SECONDS = 15  # the first node gives up on nodes that have not called for so long
 GPU_FIELDS = (
     "index,name,uuid,driver_version,persistence_mode,mig.mode.current,memory.total,memory.used,utilization.gpu,"
@@ -47,7 +44,7 @@ def main(folder):
     first = os.environ.get("STEPMARK_FIRST_NODE")  # which all others call; none where a node is asked alone
     callers = int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) - 1
     load = os.getloadavg()[0]  # before our own work adds to it
-    server = ClockServer(folder, callers) if node == first and callers else None
+    server = take_calls(folder, callers) if node == first and callers else None
     answer = {
         "node": node,
         "token": asked["token"],
@@ -67,10 +64,10 @@ def main(folder):
         "infiniband": infiniband(),
         "commands": commands(asked),
     }
-    answer["clock"] = clock(folder, asked, server, first, node)
+    answer["call"] = call(folder, asked, first, node) if callers else {"first_node": None}
     write(os.path.join(folder, "answers", node + ".json"), answer)
     if server is not None:
-        server.serve_to_the_end()
+        server.join()
     return 0
 
 
@@ -215,48 +212,25 @@ def run(command):
     return {"exit_code": done.returncode, "output": done.stdout.decode("utf-8", "replace")}
 
 
-# --- clocks and ports --------------------------------------------------------------------------
+# --- ports -------------------------------------------------------------------------------------
 
 
-class ClockServer:
-    """The first node's: answers each 8 bytes with its own time, as NTP does; one thread for all who call."""
+def take_calls(folder, callers):
+    """On the first node: a thread that takes the calls of all other nodes at a port, which FOLDER/port.json names."""
+    listener = socket.socket()
+    listener.bind(("", 0))  # a port that is free: virtual nodes share one machine's
+    listener.listen(1024)
+    listener.settimeout(SERVER_IDLE_SECONDS)
+    write(os.path.join(folder, "port.json"), {"addresses": own_addresses(), "port": listener.getsockname()[1]})
 
-    def __init__(self, folder, expected):
-        self._expected = expected
-        self._served = 0
-        self._last = time.time()
-        self._listener = socket.socket()
-        self._listener.bind(("", 0))  # a port that is free: virtual nodes share one machine's
-        self._listener.listen(1024)
-        self._listener.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        port = self._listener.getsockname()[1]
-        write(os.path.join(folder, "clock.json"), {"addresses": own_addresses(), "port": port})
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+    def serve():
+        with contextlib.suppress(OSError):
+            for _ in range(callers):
+                listener.accept()[0].close()
 
-    def serve_to_the_end(self):
-        self._thread.join()
-
-    def _serve(self):
-        while self._served < self._expected and time.time() - self._last < SERVER_IDLE_SECONDS:
-            for key, _ in self._selector.select(0.5):
-                self._last = time.time()
-                if key.fileobj is self._listener:
-                    connection = self._listener.accept()[0]
-                    self._selector.register(connection, selectors.EVENT_READ)
-                else:
-                    self._answer(key.fileobj)
-
-    def _answer(self, connection):
-        with contextlib.suppress(OSError):  # a client that went away says so in its own answer
-            if connection.recv(8):
-                connection.sendall(struct.pack("!d", time.time()))
-                return
-            self._served += 1
-        self._selector.unregister(connection)
-        connection.close()
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return thread
 
 
 def own_addresses():
@@ -272,45 +246,23 @@ def own_addresses():
     return list(dict.fromkeys(found))
 
 
-def clock(folder, asked, server, first, node):
-    """How far this node's clock is from the first node's, by the quickest of some exchanges over TCP."""
-    if server:
-        return {"server": first, "offered": True, "offset_seconds": 0.0, "round_trip_seconds": 0.0}
-    if not first or node == first:
-        return {"server": None}
-    offered = wait_for(os.path.join(folder, "clock.json"), asked["clock_seconds"])
+def call(folder, asked, first, node):
+    """Whether this node reaches the first one, as runs of several nodes must."""
+    if not first:
+        return {"first_node": None}
+    if node == first:
+        return {"first_node": first, "offered": True}
+    offered = wait_for(os.path.join(folder, "port.json"), asked["call_seconds"])
     if offered is None:
-        return {"server": first, "error": f"{first} offered no port within {asked['clock_seconds']} s"}
+        return {"first_node": first, "error": f"{first} offered no port within {asked['call_seconds']} s"}
     errors = []
     for address in offered["addresses"]:
         try:
-            with socket.create_connection((address, offered["port"]), CONNECT_SECONDS) as connection:
-                offset, round_trip = exchange(connection)
-            return {
-                "server": first,
-                "offered": True,
-                "offset_seconds": offset,
-                "round_trip_seconds": round_trip,
-            }
+            socket.create_connection((address, offered["port"]), CONNECT_SECONDS).close()
+            return {"first_node": first, "offered": True}
         except OSError as error:
             errors.append(f"{address}:{offered['port']} {error.strerror or error}")
-    return {"server": first, "offered": True, "error": "; ".join(errors)}
-
-
-def exchange(connection):
-    """The offset is uncertain by half the time that the exchange took."""
-    connection.settimeout(CONNECT_SECONDS)
-    found = []
-    for _ in range(EXCHANGES):
-        sent = time.time()
-        connection.sendall(struct.pack("!d", sent))
-        answer = connection.recv(8)
-        received = time.time()
-        if len(answer) != 8:
-            raise OSError("the connection was closed")
-        found.append((received - sent, struct.unpack("!d", answer)[0] - (sent + received) / 2))
-    round_trip, offset = min(found)
-    return offset, round_trip
+    return {"first_node": first, "offered": True, "error": "; ".join(errors)}
 
 
 def wait_for(path, seconds):

@@ -43,7 +43,7 @@ JOB_NAME = "stepmark-preflight"
 NCCL_PROGRAM = "all_reduce_perf"
 # From a size at which the network is busy throughout, so that the average over all sizes means something.
 NCCL_ARGUMENTS = "-b 1G -e 8G -f 2 -g 1"
-CLOCK_SECONDS = 30
+CALL_SECONDS = 30
 NCCL_MINUTES = 15
 NCCL_QUIET_SECONDS = 600.0  # one program over thousands of GPUs takes minutes, its start included
 # In the folder of the preflight, written by the job:
@@ -210,7 +210,7 @@ def _asked(site: Site, planned: PreflightJob, configs: Configs) -> ProbeSpec:
         environments=[] if site.runtime == "container" else [str(path) for path in pythons],
         gpus=planned.hardware is not None,
         container=site.runtime == "container",
-        clock_seconds=CLOCK_SECONDS,
+        call_seconds=CALL_SECONDS,
         written_folders=[str(planned.folder.parent), *([str(more)] if more.is_dir() else [])],
     )
 

@@ -10,7 +10,7 @@ import yaml
 from benchmarks.configs import Configs
 from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.report import Report, counts, failing, judge, node_list, report_text
-from benchmarks.preflight.values import Answer, Clock, Command, Expected, Finding, ProbeSpec
+from benchmarks.preflight.values import Answer, Call, Command, Expected, Finding, ProbeSpec
 from benchmarks.values import Hardware
 
 WRONG = yaml.safe_load(Path(__file__).with_name("wrong.yml").read_text())
@@ -50,7 +50,7 @@ def wanted(*hardware: Hardware, container: bool = True, pyxis: bool | None = Tru
             environments=asked.get("environments", []),
             gpus=True,
             container=container,
-            clock_seconds=1,
+            call_seconds=1,
         ),
         hardware=list(hardware or [H100]),
         program="abc",
@@ -93,43 +93,23 @@ def test_the_node_that_differs_is_named(case: dict[str, Any]) -> None:
     assert case["words"] in results[3][1]
 
 
-def clock(offset: float, round_trip: float = 0.001) -> Clock:
-    return Clock(server="node1", offered=True, offset_seconds=offset, round_trip_seconds=round_trip)
-
-
-def test_a_clock_is_held_against_the_middle_of_all() -> None:
-    ahead = [answer("node1"), *(answer(f"node{n}", clock=clock(-7.0)) for n in (2, 3, 4))]
-    results = found("clock", *ahead)
-    assert [status for status, _ in results] == ["failed", "ok", "ok", "ok"]  # it is the first that is wrong
-    assert results[0][1].startswith("-7000 ms from the median")
+REACHED = Call(first_node="node1", offered=True)
+CUT_OFF = Call(first_node="node1", offered=True, error="timed out")
+NO_PORT = Call(first_node="node1", error="node1 offered no port")
+ALONE = Call(first_node=None)
 
 
 @pytest.mark.parametrize(
-    ("offset", "round_trip", "status"),
-    [(0.02, 0.001, "ok"), (0.2, 0.001, "warning"), (-3.0, 0.001, "failed"), (0.2, 0.5, "ok"), (3.0, 4.5, "warning")],
-)
-def test_a_clock_is_judged_beyond_what_the_exchange_leaves_open(
-    offset: float, round_trip: float, status: str
-) -> None:
-    results = found("clock", *nodes(4, answer(clock=clock(offset, round_trip))))
-    assert [found_status for found_status, _ in results] == ["ok", "ok", "ok", status]
-
-
-CUT_OFF = Clock(server="node1", offered=True, error="timed out")
-NO_PORT = Clock(server="node1", error="node1 offered no port")
-
-
-@pytest.mark.parametrize(
-    ("clocks", "statuses"),
+    ("calls", "statuses"),
     [
-        ([clock(0), CUT_OFF], ["ok", "ok", "failed"]),
+        ([REACHED, CUT_OFF], ["ok", "ok", "failed"]),
         ([CUT_OFF, CUT_OFF], ["failed", "not_checked", "not_checked"]),  # the first one is at fault
-        ([clock(0), NO_PORT], ["ok", "ok", "not_checked"]),
-        ([Clock(server=None), clock(0)], ["ok", "not_checked", "ok"]),
+        ([REACHED, NO_PORT], ["ok", "ok", "not_checked"]),
+        ([ALONE, REACHED], ["ok", "not_checked", "ok"]),
     ],
 )
-def test_every_node_calls_the_first(clocks: list[Clock], statuses: list[str]) -> None:
-    answers = [answer("node1"), *(answer(f"node{n}", clock=of_node) for n, of_node in enumerate(clocks, 2))]
+def test_every_node_calls_the_first(calls: list[Call], statuses: list[str]) -> None:
+    answers = [answer("node1"), *(answer(f"node{n}", call=of_node) for n, of_node in enumerate(calls, 2))]
     assert [status for status, _ in found("ports", *answers)] == statuses
 
 
@@ -214,14 +194,10 @@ def test_the_table_counts_and_then_names_only_what_is_not_ok() -> None:
 @pytest.mark.parametrize("callers", ["all", "none", "cut off"])
 @pytest.mark.parametrize("rows", [GPUS, GPUS.replace("1980", "1410"), "", "no devices were found"])
 def test_every_check_says_one_thing_of_every_node(hardware: Hardware, callers: str, rows: str) -> None:
-    clocks = {
-        "all": Clock(server="node1", offered=True, offset_seconds=0.0, round_trip_seconds=0.001),
-        "none": Clock(server=None),
-        "cut off": Clock(server="node1", offered=True, error="timed out"),
-    }
+    calls = {"all": REACHED, "none": ALONE, "cut off": CUT_OFF}
     # One node with its GPUs and one that was asked alone, whatever the others say.
-    answers = [answer("node1"), answer("node2", clock=Clock(server=None))]
-    answers += [answer(f"node{n}", clock=clocks[callers], commands=with_output("gpus", rows)) for n in (3, 4, 5)]
+    answers = [answer("node1"), answer("node2", call=ALONE)]
+    answers += [answer(f"node{n}", call=calls[callers], commands=with_output("gpus", rows)) for n in (3, 4, 5)]
     findings = judge(answers, {}, wanted(hardware))
     for count in counts(findings):
         assert count.ok + count.failed + count.warning + count.not_checked == len(answers), count.check

@@ -31,7 +31,7 @@ def ask(folder: Path, **changes: Any) -> None:
         environments=["/bin/sh", "/not/there/python"],
         gpus=False,
         container=False,
-        clock_seconds=2,
+        call_seconds=2,
         written_folders=[str(folder)],
     )
     (folder / "asked.json").write_text(json_text(msgspec.structs.replace(asked, **changes)))
@@ -70,10 +70,10 @@ def test_one_node_alone(folder: Path) -> None:
     assert answer.program == f"{zlib.crc32(PROGRAM.read_bytes()):08x}"
     assert answer.free_bytes > 0
     assert answer.commands == {}
-    assert answer.clock.server is None
+    assert answer.call.first_node is None
 
 
-def test_nodes_call_the_first_one_for_the_time(folder: Path) -> None:
+def test_nodes_call_the_first_one(folder: Path) -> None:
     ask(folder)
     names = [f"node{n}" for n in range(1, 5)]
     started = time.monotonic()
@@ -82,37 +82,16 @@ def test_nodes_call_the_first_one_for_the_time(folder: Path) -> None:
     assert ends == [("", "")] * 4
     assert time.monotonic() - started < 10  # the first one ends when all have called, not when its patience does
     for name in names:
-        clock = answer_of(folder, name).clock
-        assert clock.error is None
-        assert clock.offered
-        assert clock.offset_seconds is not None
-        assert abs(clock.offset_seconds) < 0.5  # one machine, one clock
-        assert clock.round_trip_seconds is not None
-
-
-def test_a_clock_that_is_wrong_is_seen(folder: Path, tmp_path: Path) -> None:
-    """A copy of the program whose clock is 5 s ahead."""
-    ask(folder)
-    late = tmp_path / "late.py"
-    late.write_text("import time\nreal = time.time\ntime.time = lambda: real() + 5\n" + PROGRAM.read_text())
-    first = start(folder, "node1", "node1", 2)
-    variables = {"SLURMD_NODENAME": "node2", "STEPMARK_FIRST_NODE": "node1", "SLURM_JOB_NUM_NODES": "2"}
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", str(late), str(folder)], env={**os.environ, **variables}, timeout=30, check=True
-    )
-    assert done.returncode == 0
-    assert first.wait(timeout=30) == 0
-    offset = answer_of(folder, "node2").clock.offset_seconds
-    assert offset is not None
-    assert -5.5 < offset < -4.5
+        call = answer_of(folder, name).call
+        assert (call.offered, call.error) == (True, None)
 
 
 def test_without_a_first_node_the_others_say_so_in_time(folder: Path) -> None:
     ask(folder)
     process = start(folder, "node2", "node1", 2)
     process.communicate(timeout=30)
-    clock = answer_of(folder, "node2").clock
-    assert (clock.offered, clock.error) == (False, "node1 offered no port within 2 s")
+    call = answer_of(folder, "node2").call
+    assert (call.offered, call.error) == (False, "node1 offered no port within 2 s")
 
 
 def program(folder: Path, name: str, text: str) -> str:
