@@ -22,7 +22,7 @@ from benchmarks.history.exports import Selected  # noqa: E402
 from benchmarks.logs.report import Ingested  # noqa: E402
 from benchmarks.logs.timing_table import Timings  # noqa: E402
 from benchmarks.machine.peak_file import MeasuredInFile  # noqa: E402
-from benchmarks.mlperf.verdict import Judged  # noqa: E402
+from benchmarks.mlperf.verdict import Verdict  # noqa: E402
 from benchmarks.model.forecast import PlanReport  # noqa: E402
 from benchmarks.nightly.values import Acceptance, NightReport  # noqa: E402
 from benchmarks.preflight.report import Report  # noqa: E402
@@ -57,7 +57,7 @@ DOCUMENTS: dict[str, Any] = {
     "ingest": Ingested,
     "peak": MeasuredInFile,
     "report timing": Timings,
-    "report mlperf": Judged,
+    "report mlperf": Verdict,
     "report runs": Selected,
     "report references": list[CheckedRow],
     "report scaling": SweepReport,

@@ -149,7 +149,7 @@ class Report(NamedTuple):
         for number, story in enumerate(self.stories or [], start=1):
             from benchmarks.mlperf.run_report import report_lines
 
-            lines.append("\n  ".join([f"run {number}:", *report_lines(story)]))
+            lines.append("\n  ".join([f"run {number}:", *report_lines(story, story.findings)]))
         return "\n".join([*lines, *self._result_lines()])
 
     def _result_lines(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""What is wrong with a configuration before it costs a GPU hour: every rule is looked at, with its arithmetic. Pure.
+"""Which rules of MLPerf a configuration breaks, each with its arithmetic.
 
-A broken rule refuses what cannot work or would fake its status, whatever the division; what only the closed division
-forbids is refused there, and noted in the open one. Both for people, with what a configuration comes to.
+A broken rule refuses what cannot work or would fake its status, in any division. What only the closed division
+forbids is refused there, and noted in the open one.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, steps_apart, wall_minutes
-from benchmarks.mlperf.reference_points import ReferencePoint, expected
+from benchmarks.mlperf.package import ReferencePoint, expected
 from benchmarks.mlperf.submission import CLOSED, DIVISION, OPEN, Configuration, Submission
 from benchmarks.text import Rows
 from benchmarks.values import Value
@@ -119,21 +119,19 @@ def _reference(
     config: Configuration, benchmark: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
 ) -> Iterator[BrokenRule]:
     reference, name, batch = expected(points, config.batch), submission.knobs.max_steps, config.batch
-    if points and reference.samples is None:
-        below = reference.how == "below"
-        side = "smaller than the smallest" if below else "larger than the largest"
+    if points and reference is None:
+        known = ", ".join(str(point.batch) for point in points)
         yield BrokenRule(
             "reference points",
-            f"a global batch of {batch} is {side} reference convergence point, {reference.between[0]}",
-            f"{config.batch_text()}; the reference converged at {', '.join(str(point.batch) for point in points)}:"
-            f" between them it is interpolated, {'below' if below else 'above'} them nothing is known",
-            f"a batch of {reference.between[0]} or {'more' if below else 'less'}",
+            f"a global batch of {batch} is outside the reference convergence points",
+            f"{config.batch_text()}; the reference converged at {known}",
+            f"a batch of {points[0].batch} to {points[-1].batch}",
             "closed",
         )
     if config.max_steps is None or name is None:
         return
     trained = config.max_steps * batch
-    if reference.samples is not None and reference.stdev is not None and trained < reference.samples:
+    if reference is not None and trained < reference.samples:
         least = reference.samples - SPREADS * reference.stdev
         too_few = trained < least
         enough = math.ceil((reference.samples + (0 if too_few else 2 * reference.stdev)) / batch)
@@ -175,10 +173,9 @@ def configuration_rows(
     if batch < 1:
         return rows
     first, found = first_evaluation(benchmark, batch, config.evaluation_interval), expected(points, batch)
-    if found.samples is None or found.stdev is None:
-        reference = f"none at a batch of {batch}: the points are {', '.join(str(point.batch) for point in points)}"
-    else:
-        how = "" if found.how == "found" else f", interpolated between {found.between[0]} and {found.between[1]}"
+    reference = f"none at a batch of {batch}: the points are {', '.join(str(point.batch) for point in points)}"
+    if found is not None:
+        how = "" if len(found.between) == 1 else f", interpolated between {found.between[0]} and {found.between[1]}"
         reference = f"{found.samples:,.0f} samples to converge (standard deviation {found.stdev:,.0f}){how}"
     rows += [
         ("evaluations", f"every {first.steps_apart} steps, {first.skipped} skipped: first at step {first.step}"),

@@ -1,21 +1,16 @@
-"""What the package's checkers say, read from their text: two of them exit with 0 whatever they found. Pure."""
+"""What the package's checkers say, read from their text: two of them exit with 0 whatever they found."""
 
 import re
-from collections.abc import Mapping
 from typing import Literal
-
-import msgspec
 
 from benchmarks.values import Value
 
-Checker = Literal["compliance_checker", "rcp_checker", "seed_checker", "package_checker", "system_desc_checker"]
+Checker = Literal["compliance_checker", "rcp_checker", "seed_checker"]
 # What a checker prints last, when it is content and when it is not.
 VERDICTS: dict[Checker, tuple[str, str]] = {
     "compliance_checker": (r"^INFO - SUCCESS\s*$", r"^ERROR - FAILED"),
     "rcp_checker": (r"^INFO - .*RCP test PASSED", r"RCP test FAILED"),
     "seed_checker": (r"^INFO - seeds PASSED", r"^ERROR - seeds FAILED"),
-    "package_checker": (r"PACKAGE CHECKER FOUND NO ERRORS, SUCCESS", r"PACKAGE CHECKER FOUND ERRORS"),
-    "system_desc_checker": (r"System description checker passed for", r"System description checker failed for"),
 }
 MESSAGE = re.compile(r"^(?:WARNING|ERROR) -\s+(.*)$")
 FACTOR = re.compile(r"Score should be normalized by factor of [\d.]+ / [\d.]+ = ([\d.]+)")
@@ -30,13 +25,6 @@ class CheckerResult(Value, frozen=True):
     passed: bool
     complaints: list[str]  # warnings and errors, shortened; the last line of a crash
     factor: float | None = None  # by which rcp_checker has the score multiplied, where it converged too fast
-
-    def renamed(self, names: Mapping[str, str]) -> "CheckerResult":
-        """With names that a user knows in place of paths."""
-        complaints = self.complaints
-        for path, name in names.items():
-            complaints = [one.replace(path, name) for one in complaints]
-        return msgspec.structs.replace(self, complaints=complaints)
 
     def text(self) -> str:
         complaints = f": {'; '.join(self.complaints)}" if self.complaints else ""

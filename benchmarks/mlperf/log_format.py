@@ -6,14 +6,16 @@ start of its block where the log says which step that was, by the lines' own clo
 
 import json
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from benchmarks.backend import LogEvent, SkippedLine
-from benchmarks.mlperf.run_log import BEGIN, Record, read_records, tracked, whole
+from benchmarks.mlperf.run_log import BEGIN, Record, number, read_records, whole
 from benchmarks.reading.read_log import AttemptTracker
 from benchmarks.values import Step
 
 PAUSES = ("eval_start", "block_stop", "run_stop")
+SECONDS_KEYS = ("train_step_time", "train_step_timing in s")
+LOSS_KEYS = ("train_loss", "reduced_train_loss")
 
 
 class MllogFormat:
@@ -67,19 +69,19 @@ class _Reader:
         return self._step(found)
 
     def _step(self, record: Record) -> LogEvent | None:
-        logged, number = tracked(record), record.step
-        if logged is None or (logged.loss is None and number is None):
+        logged, place = _tracked(record), record.step
+        if logged is None or (logged.loss is None and place is None):
             return None  # a time of a whole block, which is no step's
-        if number is None and record.samples is not None and self._batch:
-            number = record.samples // self._batch
-        if number is None:
+        if place is None and record.samples is not None and self._batch:
+            place = record.samples // self._batch
+        if place is None:
             reason = f"neither its step nor global_batch_size is known: {json.dumps(record.metadata)[:60]}"
             return LogEvent(attempt=self._tracker.attempt, skipped=SkippedLine(line=record.line, reason=reason))
-        if not self._tracker.report(record.rank, number):
+        if not self._tracker.report(record.rank, place):
             return LogEvent(attempt=self._tracker.attempt, duplicates=1)
         step = Step(
-            step=number,
-            seconds=self._seconds(number, record.time_ms),
+            step=place,
+            seconds=self._seconds(place, record.time_ms),
             loss=logged.loss,
             tokens=None,
             attempt=self._tracker.attempt,
@@ -87,10 +89,27 @@ class _Reader:
             framework_seconds=logged.seconds,
             framework_global_batch_size=self._batch,
         )
-        self._from = (number, record.time_ms)
+        self._from = (place, record.time_ms)
         return LogEvent(attempt=self._tracker.attempt, step=step)
 
-    def _seconds(self, number: int, at: float) -> float | None:
-        if self._from is None or number <= self._from[0] or at <= self._from[1]:
+    def _seconds(self, place: int, at: float) -> float | None:
+        if self._from is None or place <= self._from[0] or at <= self._from[1]:
             return None
-        return (at - self._from[1]) / 1000 / (number - self._from[0])
+        return (at - self._from[1]) / 1000 / (place - self._from[0])
+
+
+class _Tracked(NamedTuple):
+    """What a line says of a training step, or of those since the line before."""
+
+    seconds: float | None
+    loss: float | None
+
+
+def _tracked(record: Record) -> _Tracked | None:
+    """A line of a training step: `train_loss`, or NVIDIA's tracked_stats with a loss or with a step's time."""
+    stats = {"train_loss": record.value} if record.key == "train_loss" else record.value
+    if record.key not in ("train_loss", "tracked_stats") or not isinstance(stats, dict):
+        return None
+    seconds = next((number(stats[key]) for key in SECONDS_KEYS if key in stats), None)
+    losses = [number(stats[key]) for key in LOSS_KEYS if key in stats]
+    return None if seconds is None and not losses else _Tracked(seconds, losses[0] if losses else None)

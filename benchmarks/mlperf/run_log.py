@@ -1,8 +1,7 @@
-"""An MLLOG: its lines, `:::MLLOG {json}` wherever it stands in a line, and its runs, from their start to their stop.
+"""An MLLOG: its lines, `:::MLLOG {json}` anywhere in a line, and its runs, from their start to their stop.
 
-What a line begins but does not hold whole is named. A log may hold several runs, one after the other (NEXP
-experiments of one job), and lines of many ranks. What is worth a complaint in it is findings.py's; where its time
-went is time_to_train.py's.
+A line that cannot be read is named. A log may hold several runs, one after the other (NEXP experiments of one job),
+and lines of many ranks.
 """
 
 import json
@@ -10,11 +9,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal
 
 from benchmarks.backend import SkippedLine
-from benchmarks.errors import RequestError
 from benchmarks.reading.log_stream import rank_of_line, without_colours
 from benchmarks.reading.shown_lines import printable
 from benchmarks.values import Value
@@ -37,8 +34,6 @@ SETTING_PREFIXES = ("submission_", "opt_", "lora_", "lowest_numerical_precision_
 BENCHMARK_NAME = re.compile(r"(?=.{1,100}$)[A-Za-z0-9]\w*(?:[.-]\w+)*", re.ASCII)  # a log may say anything
 LONGEST_NAME = 200
 MARKS = ("init_start", "init_stop", "run_start", "run_stop")
-SECONDS_KEYS = ("train_step_time", "train_step_timing in s")
-LOSS_KEYS = ("train_loss", "reduced_train_loss")
 
 Status = Literal["success", "aborted", "fail", "unknown"]
 STATUSES: dict[str, Status] = {"success": "success", "aborted": "aborted", "fail": "fail", "failed": "fail"}
@@ -132,24 +127,14 @@ class Evaluation(Value, frozen=True):
     line: int
 
 
-class Tracked(NamedTuple):
-    """What a line says of a training step, or of those since the line before."""
-
-    seconds: float | None
-    loss: float | None
-
-
 class LoggedRun(Value, frozen=True):
     """One run, as its log tells it."""
 
     records: list[Record]
     skipped: list[SkippedLine]
-    other_ranks: int  # records of ranks beside the one that the run was read from
     settings: dict[str, Any]  # key -> its last value
     marks: dict[str, list[Record]]  # of MARKS, in order
     evaluations: list[Evaluation]
-    steps: list[Tracked]
-    throughputs: list[float]  # samples/s as the run itself printed them
     status: Status
     status_text: str  # as it was written
 
@@ -211,25 +196,14 @@ def runs_of(stream: BinaryIO) -> list[LoggedRun]:
     return read_runs(read_records(stream))
 
 
-def runs_in(path: Path) -> list[LoggedRun]:
-    try:
-        with path.open("rb") as stream:
-            return runs_of(stream)
-    except OSError as error:
-        raise RequestError(f"can't read the log: {error.strerror}", where=str(path)) from None
-
-
 def read_runs(found: Iterable[Record | SkippedLine]) -> list[LoggedRun]:
     """The runs of a log, in order; one that holds nothing but settings is a run that never started."""
     found = list(found)
-    records = [one for one in found if isinstance(one, Record)]
-    of_one_rank = _of_one_rank(records)
-    others = len(records) - len(of_one_rank)
-    runs = _split(of_one_rank)
+    runs = _split(_of_one_rank([one for one in found if isinstance(one, Record)]))
     bounds = [0, *(run[0].line for run in runs[1:]), math.inf]
     return [
-        # An unread line belongs to the run that has begun; the lines of further ranks are counted once.
-        _run(run, [s for s in found if isinstance(s, SkippedLine) and first <= s.line < end], 0 if first else others)
+        # A line that cannot be read belongs to the run that has begun.
+        _run(run, [s for s in found if isinstance(s, SkippedLine) and first <= s.line < end])
         for run, (first, end) in zip(runs, pairwise(bounds), strict=False)
     ]
 
@@ -257,14 +231,13 @@ def _split(records: Sequence[Record]) -> list[list[Record]]:
     return runs
 
 
-def _run(records: list[Record], skipped: list[SkippedLine], other_ranks: int) -> LoggedRun:
+def _run(records: list[Record], skipped: list[SkippedLine]) -> LoggedRun:
     marks = {mark: [record for record in records if record.key == mark] for mark in MARKS}
     stops = marks["run_stop"]
     text = _one_line(str(stops[-1].metadata.get("status", ""))) or "" if stops else ""
     return LoggedRun(
         records=records,
         skipped=skipped,
-        other_ranks=other_ranks,
         settings={
             record.key: record.value
             for record in records
@@ -272,8 +245,6 @@ def _run(records: list[Record], skipped: list[SkippedLine], other_ranks: int) ->
         },
         marks=marks,
         evaluations=_evaluations(records),
-        steps=[step for record in records if (step := tracked(record)) is not None],
-        throughputs=[rate for record in records if (rate := _throughput(record)) is not None],
         status=STATUSES.get(text.lower(), "unknown"),
         status_text=text,
     )
@@ -295,21 +266,3 @@ def _evaluations(records: Sequence[Record]) -> list[Evaluation]:
         if samples is None or not any((e.samples, e.value) == (samples, one.value) for e in found[-8:]):
             found.append(one)
     return found
-
-
-def tracked(record: Record) -> Tracked | None:
-    """A line of a training step: `train_loss`, or NVIDIA's tracked_stats with a loss or with a step's time."""
-    stats = {"train_loss": record.value} if record.key == "train_loss" else _stats(record)
-    seconds = next((number(stats[key]) for key in SECONDS_KEYS if key in stats), None)
-    losses = [number(stats[key]) for key in LOSS_KEYS if key in stats]
-    return None if seconds is None and not losses else Tracked(seconds, losses[0] if losses else None)
-
-
-def _throughput(record: Record) -> float | None:
-    """Samples a second as the run printed them: NVIDIA's tracked_stats, or a key of that name."""
-    return number(record.value if record.key == "throughput" else _stats(record).get("throughput"))
-
-
-def _stats(record: Record) -> dict[str, Any]:
-    stats: dict[str, Any] = record.value if record.key == "tracked_stats" and isinstance(record.value, dict) else {}
-    return stats

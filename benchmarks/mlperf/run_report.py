@@ -1,16 +1,13 @@
-"""One run of an MLLOG as figures and as text: how it ended, how long it took, and of what that was made. Pure."""
+"""One run of an MLLOG as figures and as text: how it ended, how long it took, and what that time consisted of."""
 
-from collections.abc import Sequence
 from typing import BinaryIO
 
 from benchmarks.configs import Configs
 from benchmarks.mlperf import package
-from benchmarks.mlperf.definitions import MlperfBenchmark, read_definition
+from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.findings import Finding, find
-from benchmarks.mlperf.reference_points import Expected, expected
 from benchmarks.mlperf.run_log import LoggedRun, number, runs_of
 from benchmarks.mlperf.time_to_train import Convergence, TimeToTrain, compare_convergence, take_apart
-from benchmarks.statistics import median
 from benchmarks.values import MlperfEvaluation, Value
 
 SHOWN_EVALUATIONS = 8
@@ -22,7 +19,7 @@ class RunReport(Value, frozen=True):
     benchmark: str | None
     platform: str | None
     status: str  # success, aborted, fail, or unknown
-    status_text: str  # as the log writes it; empty where it has no run_stop
+    status_text: str  # as the log writes it; empty without run_stop
     target: float | None
     reached: bool | None
     time_to_train_minutes: float | None  # run_stop - run_start, whatever the status
@@ -30,19 +27,27 @@ class RunReport(Value, frozen=True):
     global_batch_size: int | None
     samples: int | None
     evaluations: list[MlperfEvaluation]
-    samples_per_second: float | None  # samples over training time, without evaluations
-    samples_per_second_printed: float | None  # the median of those that the run itself printed
     apart: TimeToTrain | None
     convergence: Convergence | None
     no_convergence_because: str
     findings: list[Finding]
 
 
-def report_run(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expected | None) -> RunReport:
-    apart = take_apart(run)
-    convergence = None
-    if apart is not None and benchmark is not None and expected is not None:
-        convergence = compare_convergence(run, apart, benchmark, expected)
+def report_run(run: LoggedRun, configs: Configs, ruleset: str | None = None) -> RunReport:
+    """A run with the reference points of a ruleset, otherwise of the newest that has its benchmark."""
+    benchmark = read_definition(configs, run.benchmark) if run.benchmark in configs.names("mlperf") else None
+    expected = None
+    if benchmark is not None and run.batch:
+        points = package.reference_points(benchmark, ruleset or benchmark.rulesets[-1])
+        expected = package.expected(points, run.batch)
+    apart, convergence = take_apart(run), None
+    if benchmark is None:
+        why_not = f"no reference points of {run.benchmark or 'a benchmark that is not named'}"
+    elif expected is None:
+        why_not = f"its batch of {run.batch} is outside the reference convergence points"
+    else:
+        convergence = compare_convergence(run, apart, benchmark, expected) if apart else None
+        why_not = "" if convergence else "the run did not meet its target, or its samples are not logged"
     target = benchmark.target.at_most if benchmark else number(run.settings.get("target_accuracy"))
     values = [one.value for one in run.evaluations if one.value is not None]
     return RunReport(
@@ -57,51 +62,23 @@ def report_run(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expe
         global_batch_size=run.batch,
         samples=run.samples,
         evaluations=[MlperfEvaluation(one.samples, one.value) for one in run.evaluations],
-        samples_per_second=apart.samples_per_second if apart else None,
-        samples_per_second_printed=median(run.throughputs),
         apart=apart,
         convergence=convergence,
-        no_convergence_because="" if convergence else _why_not(run, benchmark, expected),
+        no_convergence_because=why_not,
         findings=find(run, benchmark),
     )
 
 
-def definition_of(run: LoggedRun, configs: Configs) -> MlperfBenchmark | None:
-    """The benchmark that a run names, where it is known here."""
-    return read_definition(configs, run.benchmark) if run.benchmark in configs.names("mlperf") else None
-
-
-def expected_of(run: LoggedRun, benchmark: MlperfBenchmark | None, ruleset: str | None = None) -> Expected | None:
-    """What the reference needs at the batch of a run; None where there is no reference."""
-    if benchmark is None or not run.batch:
-        return None
-    return expected(package.reference_points(benchmark, ruleset or benchmark.rulesets[-1]), run.batch)
-
-
 def report_runs(stream: BinaryIO, configs: Configs) -> list[RunReport]:
-    """Every run of a log, told with the reference points of the newest ruleset that has its benchmark."""
-    known = ((run, definition_of(run, configs)) for run in runs_of(stream))
-    return [report_run(run, benchmark, expected_of(run, benchmark)) for run, benchmark in known]
-
-
-def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expected | None) -> str:
-    if benchmark is None:
-        return f"no reference points of {run.benchmark or 'a benchmark that is not named'}"
-    if run.status != "success":
-        return "the run did not meet its target, so how many samples that takes is not known"
-    if expected is None:
-        return "no global_batch_size that is a count is logged"
-    if expected.samples is None:
-        side = "smallest" if expected.how == "below" else "largest"
-        return f"its batch of {run.batch} is {expected.how} the {side} of the reference points, {expected.between[0]}"
-    return "its samples are not logged"
+    """Every run of a log."""
+    return [report_run(run, configs) for run in runs_of(stream)]
 
 
 # --- text -------------------------------------------------------------------------------------
 
 
-def report_lines(report: RunReport, already_shown: Sequence[str] = ()) -> list[str]:
-    """The report of a run for people, without findings that were said of all runs."""
+def report_lines(report: RunReport, findings: list[Finding]) -> list[str]:
+    """The report of a run for people, and what it is to name of its findings."""
     name = " on ".join(part for part in (report.benchmark or "unknown benchmark", report.platform) if part)
     ended = report.status if report.status != "unknown" else (report.status_text or "no run_stop")
     if report.time_to_train_minutes is not None:
@@ -110,8 +87,7 @@ def report_lines(report: RunReport, already_shown: Sequence[str] = ()) -> list[s
     figures = {
         "{} samples": report.samples,
         "global batch {}": report.global_batch_size,
-        "{:.4g} samples/s while training": report.samples_per_second,
-        "{:.4g} samples/s as the run printed it": report.samples_per_second_printed,
+        "{:.4g} samples/s while training": report.apart.samples_per_second if report.apart else None,
         "init {:.1f} s before it": report.init_seconds,
     }
     known = [words.format(figure) for words, figure in figures.items() if figure is not None]
@@ -119,40 +95,31 @@ def report_lines(report: RunReport, already_shown: Sequence[str] = ()) -> list[s
     if report.evaluations:
         found.append(_evaluations(report))
     if report.apart is not None:
-        found += _apart_lines(report.apart)
+        found += _apart_lines(report.apart, len(report.evaluations))
     if report.convergence is not None:
-        found += _convergence_lines(report.convergence)
-    elif report.no_convergence_because:
+        found += _convergence_lines(report.convergence, report.samples or 0)
+    else:
         found.append(f"convergence: not judged, {report.no_convergence_because}")
-    return [*found, *(finding.text() for finding in report.findings if finding.what not in already_shown)]
+    return [*found, *(finding.text() for finding in findings)]
 
 
 def _evaluations(report: RunReport) -> str:
     shown, count = report.evaluations[-SHOWN_EVALUATIONS:], len(report.evaluations)
-    text = ", ".join(f"{_loss(one.value)} at {one.samples}" for one in shown)
+    losses = ["no number" if one.value is None else f"{one.value:.4f}" for one in shown]
+    text = ", ".join(f"{loss} at {one.samples}" for loss, one in zip(losses, shown, strict=True))
     which = f"the last {len(shown)} of {count} evaluations" if len(shown) < count else "evaluations"
     target = f"; target {report.target:g}" if report.target is not None else ""
     return f"{which}: {text} samples{target}"
 
 
-def _loss(value: float | None) -> str:
-    return "no number" if value is None else f"{value:.4f}"
-
-
-def _apart_lines(apart: TimeToTrain) -> list[str]:
+def _apart_lines(apart: TimeToTrain, evaluations: int) -> list[str]:
     """The parts, each with its share; they sum up to the total."""
     if not apart.divided:
         return [f"time to train {apart.total_seconds:.3f} s; the log marks no blocks, so its parts are not known"]
-    steps = ""
-    if apart.steps is not None and apart.seconds_per_step is not None:
-        steps = f"{apart.steps} steps x {apart.seconds_per_step:.4g} s"
-        if apart.step_seconds_printed is not None:
-            steps += f" ({apart.step_seconds_printed:.4g} s a step as the run printed it, median)"
-        if apart.idle_seconds is not None:
-            steps += f", {apart.idle_seconds:.3f} s of it idle between steps"
+    steps = "" if apart.seconds_per_step is None else f"{apart.steps} steps x {apart.seconds_per_step:.4g} s"
     rows = [
         ("training", apart.training_seconds, steps),
-        ("evaluation", apart.evaluation_seconds, f"{apart.evaluations} evaluations"),
+        ("evaluation", apart.evaluation_seconds, f"{evaluations} evaluations"),
         ("checkpoint", apart.checkpoint_seconds, "" if apart.checkpoint_seconds else "none is marked"),
         ("other", apart.other_seconds, "between the parts above"),
         ("sum", apart.total_seconds, "run_stop - run_start"),
@@ -161,14 +128,13 @@ def _apart_lines(apart: TimeToTrain) -> list[str]:
     return [f"  {name:<11}{took:>12.3f} s {100 * took / total:>5.1f}%  {note}".rstrip() for name, took, note in rows]
 
 
-def _convergence_lines(convergence: Convergence) -> list[str]:
-    points = " and ".join(str(batch) for batch in convergence.between)
-    how = f"{convergence.how} at batch {points}"
-    if convergence.how == "interpolated":
-        how = f"interpolated between batches {points}"
+def _convergence_lines(convergence: Convergence, samples: int) -> list[str]:
+    expected = convergence.expected
+    points = " and ".join(map(str, expected.between))
+    how = f"interpolated between batches {points}" if len(expected.between) > 1 else f"found at batch {points}"
     spread = "" if convergence.deviations is None else f", {convergence.deviations:+.1f} standard deviations"
     return [
-        f"convergence: {convergence.samples} samples, the reference needs {convergence.expected_samples:.0f} "
-        f"+- {convergence.expected_stdev:.0f} ({how}): {100 * convergence.ratio:.1f}%{spread}, {convergence.word}",
+        f"convergence: {samples} samples, the reference needs {expected.samples:.0f} "
+        f"+- {expected.stdev:.0f} ({how}): {100 * convergence.ratio:.1f}%{spread}, {convergence.word}",
         f"would have taken {convergence.seconds_at_reference / 60:.3f} min at the reference mean",
     ]

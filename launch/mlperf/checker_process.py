@@ -1,47 +1,21 @@
-"""MLPerf's own checkers, many tasks in one process: imports cost more than the checks. package.py starts it.
+"""MLPerf's own checkers, many tasks in one process. judging.py starts it.
 
 Standard input holds a list of tasks, standard output one JSON line for each, its text. Each task runs the checker's
-own program, by its own rules. One thing is made cheaper: the checkers find the last token of a line with a pattern
-whose time grows with the square of the line's length; `str.rfind` finds the same place.
+own program, by its own rules.
 """
 
 import contextlib
 import io
 import json
 import logging
-import re
 import runpy
 import signal
 import sys
 import traceback
 from importlib import import_module
 from types import FrameType
-from typing import Any
 
 PACKAGE = "mlperf_logging"
-
-
-class LastToken:
-    """The module `re` for a parser of the package, with the one substitution that it does on every line."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(re, name)
-
-    def sub(self, pattern: str, replacement: str, line: str) -> str:
-        place = line.rfind(self._token)
-        if (pattern, replacement) != (f".*{self._token}", self._token) or place < 0 or "\n" in line[:-1]:
-            return re.sub(pattern, replacement, line)
-        return line[place:]
-
-
-def make_cheap() -> None:
-    """The substitution, in every module of the package that is loaded and does it."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith(PACKAGE) and getattr(module, "re", None) is re and hasattr(module, "TOKEN"):
-            module.re = LastToken(module.TOKEN)  # type: ignore[attr-defined]
 
 
 def answer(checker: str, arguments: list[str], longest_seconds: int) -> str:
@@ -54,7 +28,10 @@ def answer(checker: str, arguments: list[str], longest_seconds: int) -> str:
     signal.alarm(longest_seconds)
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         try:
-            check_seeds(arguments) if checker == "seed_checker" else run(checker)
+            if checker == "seed_checker":
+                check_seeds(arguments)
+            else:
+                runpy.run_module(f"{PACKAGE}.{checker}", run_name="__main__")
         except SystemExit:
             pass
         except TimeoutError:
@@ -66,20 +43,11 @@ def answer(checker: str, arguments: list[str], longest_seconds: int) -> str:
     return printed.getvalue()
 
 
-def run(checker: str) -> None:
-    module = f"{PACKAGE}.{checker}"
-    import_module(f"{module}.{'mlp_compliance' if checker == 'compliance_checker' else checker}")
-    make_cheap()
-    runpy.run_module(module, run_name="__main__")
-
-
 def check_seeds(arguments: list[str]) -> None:
     """The package checker's, which has no program: of the files of one benchmark on one system."""
     ruleset, *files = arguments
     logging.basicConfig(level=logging.INFO, format="%(levelname)s - %(message)s", stream=sys.stderr)
-    seeds = import_module(f"{PACKAGE}.package_checker.seed_checker")
-    make_cheap()
-    good = seeds.SeedChecker(ruleset).check_seeds(files)
+    good = import_module(f"{PACKAGE}.package_checker.seed_checker").SeedChecker(ruleset).check_seeds(files)
     logging.log(logging.INFO if good else logging.ERROR, "seeds %s", "PASSED" if good else "FAILED")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.backend import SkippedLine
-from benchmarks.mlperf.findings import find, find_across
+from benchmarks.mlperf.findings import find
 from benchmarks.mlperf.run_log import MINGLED, LoggedRun, Record, read_runs
 from tests.benchmarks.mlperf.made_runs import LORA, WrittenRun, logged, made_run, replace
 
@@ -57,22 +57,20 @@ BROKEN = SkippedLine(line=9, reason="truncated: its JSON object does not end")
 @pytest.mark.parametrize(
     ("run", "words"),
     [
-        (made_run(status="aborted"), "status is 'aborted'"),
-        (made_run(stopped_unix=None), "no run_stop"),
-        (evaluations(lambda _, one: replace(one, loss=1.0)), "the last evaluation is 1.0, not <= 0.925"),
+        (made_run(status="aborted"), "status is aborted"),
+        (made_run(stopped_unix=None), "status is not given"),
         (made_run(said={"lora_alpha": 64.0}), "lora_alpha is 64.0, the rules of"),
         (made_run(said={"opt_gradient_clip_norm": 1.0}), "opt_gradient_clip_norm is 1.0"),
         (made_run(said={"opt_adamw_weight_decay": 0.1}), "opt_adamw_weight_decay is 0.1"),
         (made_run(said={"eval_samples": 17}), "eval_samples is 17"),
-        (made_run(said={"global_batch_size": 0}), "global_batch_size is 0, which is no count"),
+        (made_run(said={"global_batch_size": 0}), "global_batch_size is 0, not one count"),
         (made_run(said={"global_batch_size": -8}), "global_batch_size is -8"),
         (made_run(said={"global_batch_size": float("nan")}), "global_batch_size is nan"),
         (made_run(said={"global_batch_size": "8"}), "global_batch_size is '8'"),
-        (twice("global_batch_size", 16), "global_batch_size is 16, 8 in one run"),
+        (twice("global_batch_size", 16), "global_batch_size is 16, 8, not one count"),
         (twice("lora_alpha", 64.0), "lora_alpha is 64.0, the rules of"),
-        (twice("target_accuracy", 2.0), "target_accuracy is 2.0, the target of"),
-        (at("run_start", -5.0), "one of them is no time of the run"),
-        (made_run(said={"target_accuracy": 2.0}), "target_accuracy is 2.0, the target of llama2_70b_lora is 0.925"),
+        (twice("target_accuracy", 2.0), "target_accuracy is 2.0, the rules of"),
+        (at("run_stop", -5.0), "before run_start"),
         (
             changed(lambda records: [one for one in records for _ in range(1 + (one.key == "run_start"))]),
             "run_start is there 2 times",
@@ -101,8 +99,6 @@ def test_what_makes_a_log_no_result_is_an_error(run: WrittenRun | LoggedRun, wor
             made_run(said={"opt_learning_rate_training_steps": 100}),
             "trained 432 steps, 332 more than its schedule of 100",
         ),
-        (evaluations(lambda n, one: replace(one, loss=None if n == 0 else one.loss)), "no finite number"),
-        (made_run(stopped_unix=made_run().evaluations[-1].ended_unix - 5), "before the last evaluation"),
         (changed(lambda records: [*records, replace(BROKEN, reason=MINGLED)]), "unreadable MLLOG line: mingled"),
         (changed(going_back), "the clock went back by"),
         (logged(made_run(said={"submission_benchmark": "gpt3"})), "benchmark"),
@@ -123,8 +119,3 @@ def test_a_finding_has_its_line_and_an_unknown_benchmark_is_one() -> None:
     found = find(changed(lambda records: [*records, BROKEN]), None)
     assert [one.line for one in found if "truncated" in one.what] == [9]
     assert any("isn't known here" in one.what for one in found)
-
-
-def test_batches_are_compared_across_runs() -> None:
-    (found,) = find_across([logged(made_run()), logged(made_run(batch=16, said={"seed": 2}))])
-    assert found.level == "error" and "differ in global_batch_size: 16, 8" in found.what

@@ -41,7 +41,7 @@ def test_a_log_is_told_with_its_steps_and_its_runs(tmp_path: Path) -> None:
     assert (told["status"], told["samples"], told["global_batch_size"]) == ("success", 3456, 8)
     assert told["time_to_train_minutes"] * 60 == 184.85
     assert told["evaluations"][-1] == {"samples": 3456, "value": 0.925 * 0.999}
-    assert told["convergence"]["expected_samples"] > 3000
+    assert told["convergence"]["expected"]["samples"] > 3000
 
 
 def test_several_experiments_of_one_job_are_told_one_by_one(tmp_path: Path) -> None:
