@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, markdown.encode())
     if found.refused:
-        print("\n".join([*sides.hints(a, b), f"stepmark: next:  {sides.list_command()}"]), file=sys.stderr)
+        print(f"stepmark: next:  {sides.list_command()}", file=sys.stderr)
     if page_file is not None:
         from benchmarks.pages.comparison import comparison_part
         from benchmarks.pages.page import page

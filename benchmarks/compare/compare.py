@@ -58,7 +58,6 @@ def compare(
         differences=differences,
         causes=found.causes if explained else None,
         same=found.same if explained else [],
-        notes=admission.notes_of_runs([*runs_a, *runs_b]),
         asked=explain.requested(found.causes),
         not_known=found.not_known if explained else [],
         margin_percent=margin_percent,

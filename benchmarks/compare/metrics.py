@@ -9,8 +9,7 @@ from typing import NamedTuple
 from benchmarks.compare.runs import ComparedRun, Runs
 from benchmarks.compare.values import Direction
 from benchmarks.measuring.utilisation import Mfu
-from benchmarks.request import lora_words
-from benchmarks.values import Lora, Model
+from benchmarks.values import Model
 
 NO_DIMENSIONS = ("name", "backend_settings", "source", "date", "max_sequence_length")  # of a model
 
@@ -73,22 +72,9 @@ def _other_work(a: ComparedRun, b: ComparedRun) -> str | None:
     if not found[0] and (dimensions := other_dimensions(a.benchmark.model, b.benchmark.model)):
         found.append(f"model of the same name ({dimensions})")
     if a.benchmark.lora != b.benchmark.lora and a.benchmark.task == b.benchmark.task:
-        found.append(f"set of LoRA adapters ({other_adapters(a.benchmark.lora, b.benchmark.lora)})")
+        found.append("LoRA adapters (rank, alpha, dropout or targets)")
     why = ", ".join(filter(None, found))
     return f"they differ in {why}, so a token is different work" if why else None
-
-
-def other_adapters(a: Lora | None, b: Lora | None) -> str:
-    """In what the adapters differ; of matrices that one side has fused, that it is those."""
-    if a is None or b is None:
-        return "one side has none"
-    names = [name for name in ("rank", "alpha", "dropout") if getattr(a, name) != getattr(b, name)]
-    found = [f"{name} {getattr(a, name):g} and {getattr(b, name):g}" for name in names]
-    if a.targets != b.targets:
-        fused = lora_words.parts(a.targets) == lora_words.parts(b.targets)
-        same = ": the same matrices, fused with one adapter or apart" if fused else ""
-        found.append(f"beside {lora_words.beside(a)} and {lora_words.beside(b)}{same}")
-    return ", ".join(found)
 
 
 def other_dimensions(a: Model, b: Model) -> str | None:

@@ -37,7 +37,6 @@ class ComparedRun(NamedTuple):
     nodes: Sequence[NodeFacts] = ()  # of its last attempt
     load: float | None = None  # of the busiest node, when its sampling began
     pair: PairPlace | None = None
-    notes: Sequence[str] = ()
 
     @property
     def began(self) -> float | None:
@@ -71,9 +70,6 @@ def read_run(folder: RunFolder) -> ComparedRun:
         what, command = "it has no result.json: it goes on, or was cut off", "python launch/status.py says which"
         raise RequestError(what, where=str(folder.path), next_command=command)
     result = folder.stored_result()
-    known = (folder.path / PROVENANCE).is_file()
-    changed = known and result.provenance is not None and folder.provenance_digest() != result.provenance
-    note = f"{PROVENANCE} is not the one that the result was made with (launch/verify.py says more)"
     samples = _first_samples(folder)
     return ComparedRun(
         name=folder.run_id,
@@ -81,11 +77,10 @@ def read_run(folder: RunFolder) -> ComparedRun:
         path=str(folder.path),
         result=result,
         benchmark=folder.benchmark(),
-        provenance=folder.provenance() if known else {},
+        provenance=folder.provenance() if (folder.path / PROVENANCE).is_file() else {},
         measured=folder.measured_phase() if (folder.path / PLAN).is_file() else None,
         nodes=[line for line in samples if isinstance(line, NodeFacts)],
         load=max((s.load for s in samples if isinstance(s, NodeSample) and s.load is not None), default=None),
-        notes=[note] if changed else [],
     )
 
 

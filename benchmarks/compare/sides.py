@@ -12,8 +12,8 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.compare.runs import Chosen, ComparedRun, PairPlace, read_run
-from benchmarks.errors import RequestError, closest
-from benchmarks.history.filters import KEYS, Condition, parse_condition
+from benchmarks.errors import RequestError
+from benchmarks.history.filters import Condition, parse_condition
 from benchmarks.runs.find_runs import find_run, find_runs
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
@@ -81,18 +81,6 @@ class Sides:
         folder = min(self._folders, default=self._output_dir)
         shown = self._output_dir if folder == self._output_dir.resolve() else folder
         return f"python launch/report.py runs {shlex.quote(str(shown))}"
-
-    def hints(self, *sides: Chosen) -> list[str]:
-        """For each value of a side without runs, the nearest value that runs have."""
-        found = []
-        empty = [side.label for side in sides if not side.runs and is_filter(side.label)]
-        for one in (one for label in empty for one in conditions_of(label)):
-            known = self._index.values(one.key) if KEYS[one.key].kind in ("word", "order", "any") else []
-            near = [(value, closest(value, known)) for value in one.values if value not in known]
-            found += [
-                f"stepmark: no run has {one.key}={value}; the nearest is {other}" for value, other in near if other
-            ]
-        return found
 
     def _side(self, text: str) -> Chosen:
         if is_filter(text):

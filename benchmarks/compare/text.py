@@ -32,8 +32,8 @@ def table_text(comparison: Comparison) -> str:
     found = shown(comparison.differences)
     lines += ["", *columns([headings(comparison), *map(_row, found)])]
     lines += _section("why:", reasons(found))
-    lines += _section("warnings:", warnings(comparison))
-    lines += _section("notes:", [*comparison.notes, *metric_notes(comparison)])
+    lines += _section("warnings:", [one.text for one in comparison.warnings])
+    lines += _section("notes:", metric_notes(comparison))
     if comparison.causes is not None:
         lines += [] if comparison.causes else ["", "nothing that is recorded of these runs differs"]
         needed = comparison.verdict in (Verdict.BETTER, Verdict.WORSE)
@@ -72,11 +72,6 @@ def reasons(differences: Sequence[Difference]) -> list[str]:
         if one.why:
             names.setdefault(one.why, []).append(one.name)
     return [f"{', '.join(found)}: {why}" for why, found in names.items()]
-
-
-def warnings(comparison: Comparison) -> list[str]:
-    """What weakens the verdict, each with the command that cures it."""
-    return [f"{one.text}; next: {one.next_command}" if one.next_command else one.text for one in comparison.warnings]
 
 
 def metric_notes(comparison: Comparison) -> list[str]:
@@ -203,7 +198,7 @@ WORDS: dict[str, Callable[[Benchmark], str]] = {
 
 
 def names_of(a: Runs, b: Runs, typed: tuple[str, str]) -> Names:
-    """By the tags that were typed, or by what differs, or by the other conditions that were typed."""
+    """By the tags that were typed, or by what differs, or by the runs."""
     words = {name: (word(a[0].benchmark), word(b[0].benchmark)) for name, word in WORDS.items()}
     same = {name: first for name, (first, second) in words.items() if first == second}
     work = " ".join(same[name] for name in ("framework", "model", "devices") if name in same)
@@ -217,8 +212,6 @@ def names_of(a: Runs, b: Runs, typed: tuple[str, str]) -> Names:
     if differing := [pair for name, pair in words.items() if name not in same]:
         first, second = (" ".join(column).removeprefix("on ") for column in zip(*differing, strict=True))
         return Names(first, second, work)
-    if all(own and all(set(word) & set("=<>") for word in own) for own in (own_a, own_b)):
-        return Names(",".join(own_a), ",".join(own_b), work)
     first, second = (side[0].short + (f" and {len(side) - 1} more" if len(side) > 1 else "") for side in (a, b))
     return Names(first, second, work)
 

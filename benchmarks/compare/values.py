@@ -62,7 +62,6 @@ class Caution(Value, frozen=True):
 
     kind: Literal["slowed", "not interleaved", "few runs", "other steps", "still moving", "too short"]
     text: str
-    next_command: str | None = None  # what removes the reason
 
 
 class Comparison(Value, frozen=True, kw_only=True):
@@ -77,7 +76,6 @@ class Comparison(Value, frozen=True, kw_only=True):
     differences: list[Difference] = []
     causes: list[Cause] | None = None  # None: not asked for
     same: list[str] = []  # the kinds of provenance that were looked at and do not differ
-    notes: list[str] = []
     asked: list[str] = []  # in what the two requests differ, such as "dtype: bf16 -> fp8"
     not_known: list[str] = []  # the kinds of provenance that a side does not record, and why
     margin_percent: float = 1.0  # differences within it are called the same; 0: none is

@@ -8,7 +8,6 @@ from benchmarks.compare.text import (
     shown,
     value_text,
     verdict_text,
-    warnings,
 )
 from benchmarks.compare.values import Comparison, Difference, Figure, Side
 from benchmarks.pages.drawing import Interval, forest_plot
@@ -60,10 +59,10 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
         ),
         Section("The metrics", [_table(comparison, differences)]),
         Section("The verdict explained", [Words(reasons(differences), "list")]),
-        Section("Warnings", [Words(warnings(comparison), "list")]),
+        Section("Warnings", [Words([one.text for one in comparison.warnings], "list")]),
         Section("Requested differences", [Words(comparison.asked, "list")]),
         Section("Possible causes", _causes(comparison)),
-        Section("Notes", [Words([*comparison.notes, *metric_notes(comparison)], "list")]),
+        Section("Notes", [Words(metric_notes(comparison), "list")]),
         Section("The two sides", [_sides(a, b)]),
     ]
     status = "not comparable" if comparison.refused else str(comparison.verdict)

@@ -92,11 +92,6 @@ def beside(lora: Lora) -> str:
     return ",".join(names[target] for target in lora.targets)
 
 
-def parts(targets: Iterable[str]) -> set[str]:
-    """The matrices without regard to which are fused."""
-    return {part for target in targets for part in FUSED.get(target, (target,))}
-
-
 def text(lora: Lora) -> str:
     """Adapters for people: rank 8, alpha 16, beside q,k,v,o."""
     size = f"rank {lora.rank}, alpha {lora.alpha:g}" + (f", dropout {lora.dropout:g}" if lora.dropout else "")

@@ -161,8 +161,6 @@ def _refuse_without_compiler(benchmark: Benchmark, backend: Backend, program: Si
 
 
 UNKNOWN_FLAGS = re.compile(r"Unknown flags? in XLA_FLAGS: (.*)")
-# What XLA's own log calls an error, and how a Python exception ends.
-SAID = re.compile(r"^(?:[EF]\d{4} [\d:.]+\s+\d+ [\w./]+:\d+\] )(.*)|^(\w[\w.]*(?:Error|Exception): .*)")
 LINES_SHOWN = 5
 
 
@@ -180,20 +178,17 @@ def _outcome(folder: Path, job: Job) -> Outcome:
 def _error(folder: Path, job: Job) -> StepmarkError:
     log = folder / LOG
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    for line in lines:
-        if match := UNKNOWN_FLAGS.search(line):
-            return RequestError(
-                f"{job.name}: XLA has no flag {match[1]}",
-                where=str(log),
-                why="this version of its compiler aborts over it",
-                next_command=f'python launch/doctor.py flags "{match[1]}"',
-            )
+    if match := UNKNOWN_FLAGS.search("\n".join(lines)):
+        return RequestError(
+            f"{job.name}: XLA has no flag {match[1]}",
+            where=str(log),
+            next_command=f'python launch/doctor.py flags "{match[1]}"',
+        )
     code = files.read_json(folder / FAILED, Failed).exit_code
-    own = [match[1] or match[2] for line in lines if (match := SAID.match(line))]
     return RunError(
         f"{job.name}: the compiler {_end(code)}",
         where=str(log),
-        why="\n".join((own or (lines if code > 0 else []))[-LINES_SHOWN:]) or "its log is empty",
+        why="\n".join(lines[-LINES_SHOWN:]) or "its log is empty",
         next_command=f"tail -n 40 {shlex.quote(str(log))}",
     )
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.backend import Backend, CompilerFlags, EnvironmentSpec, FlagFact, FlagsCheck, backends
+from benchmarks.backend import Backend, CompilerFlags, EnvironmentSpec, FlagsCheck, backends
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
 from benchmarks.files import read_json
 from benchmarks.text import aligned
@@ -134,7 +134,7 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
     elif answer is None:
         said = "" if dry_run else f"the XLA flags were not checked: environment '{spec.name}' is not made yet"
     elif answer.refused:
-        raise _refusal(answer, check.facts, spec, own, f"--pgle={benchmark.instruments.pgle}")
+        raise _refusal(answer, spec, own, f"--pgle={benchmark.instruments.pgle}")
     else:
         said = f"the XLA flags were not checked: {answer.broken}" if answer.broken else ""
     if said:
@@ -146,26 +146,15 @@ def _words(flags: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(word for flag in flags for word in flag.split()))
 
 
-def _refusal(
-    answer: Answer, facts: list[FlagFact], spec: EnvironmentSpec, own: list[str], others: str
-) -> RequestError:
+def _refusal(answer: Answer, spec: EnvironmentSpec, own: list[str], others: str) -> RequestError:
     """`own` are the benchmark's flags; `others` is the option that has brought the rest."""
-    successors = {fact.flag: fact.successor for fact in facts}
-    words = []
-    for flag in answer.refused:
-        if flag not in own:
-            words.append(f"leave out {others}")
-        elif successors[flag]:
-            words.append(successors[flag].replace("--", "--set="))
-        else:
-            words.append(f"leave out {flag.partition('=')[0]}, or correct the value")
     names = ", ".join(flag.removeprefix("--").partition("=")[0] for flag in answer.refused)
     where = [flag.replace("--", "--set=", 1) if flag in own else others for flag in answer.refused]
     return RequestError(
         f"environment '{spec.name}' refuses XLA flags of this run: {names}",
         where=" ".join(dict.fromkeys(where)),
         why="; ".join(f"{flag}: {why}" for flag, why in answer.refused.items()),
-        next_command=" and ".join(dict.fromkeys(words)),
+        next_command=f'python launch/doctor.py flags "{" ".join(answer.refused)}"',
     )
 
 

@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -13,7 +12,7 @@ from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, RequestError, RunError, StepmarkError, nearest
 from launch.terminal import output
-from launch.terminal.output import RED, Harmless, coloured, in_colour, own_stderr
+from launch.terminal.output import Harmless
 
 JSON = "json"
 JSON_WORD = re.compile(r"--?json(=(true|t|1))?", re.IGNORECASE)
@@ -39,16 +38,9 @@ def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> N
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no "·" is no reason to fail
-    colours = [coloured] if has_colours(sys.stdout) else []
-    sys.stdout = cast("TextIO", Harmless(sys.stdout, *made, *colours))
+    sys.stdout = cast("TextIO", Harmless(sys.stdout, *made))
     sys.stderr = cast("TextIO", Harmless(sys.stderr, *made))
     sys.exit(_guarded(chosen))
-
-
-def has_colours(stream: TextIO) -> bool:
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def wants_help(arguments: list[str]) -> bool:
@@ -98,8 +90,8 @@ def _guarded(chosen: Callable[[], Command]) -> int:
         code = command.main(_parse(command))
         return _answered(code)
     except StepmarkError as error:
-        if command is not None:
-            error.next_command = _next(command, error)
+        if command is not None and not error.next_command and isinstance(error, RequestError):
+            error.next_command = f"{command.typed} --help"
         return _ended(error, error.exit_code)
     except KeyboardInterrupt:
         return _ended(StepmarkError("interrupted"), EXIT_INTERRUPTED)
@@ -122,8 +114,7 @@ def _ended(error: StepmarkError, code: int) -> int:
     """Says why on stderr, and with --json in the document too."""
     from benchmarks.secret_rules import hidden
 
-    print(in_colour("stepmark", RED) if has_colours(sys.stderr) else "stepmark", end="", file=own_stderr())
-    print(hidden(f": {error}"), file=sys.stderr)
+    print(hidden(f"stepmark: {error}"), file=sys.stderr)
     return _answered(code, {name: hidden(word) for name, word in error.words().items()})
 
 
@@ -166,31 +157,6 @@ def _refused_value(text: str) -> str:
     if not found[3]:
         return text
     return f"--{name}={value}: a {'whole ' if found[3] == 'invalid literal' else ''}number is expected"
-
-
-ONE_FLAG = re.compile(r"--(\w+)=[^ =|]+")
-
-
-def _next(command: Command, error: StepmarkError) -> str:
-    """Return what to type: the same command with the one flag that the error names, or the command's help."""
-    flag = ONE_FLAG.fullmatch(error.next_command)
-    if flag:
-        from benchmarks.secret_rules import hidden_in_reason
-
-        words = [*_without(command.arguments, flag[1]), flag[0]]
-        return hidden_in_reason(f"{command.typed} {shlex.join(words)}")
-    if not error.next_command and isinstance(error, RequestError):
-        return f"{command.typed} --help"
-    return error.next_command
-
-
-def _without(arguments: list[str], flag: str) -> list[str]:
-    """Return the arguments without a flag of one value."""
-    words = [word for word in arguments if not re.match(rf"--?{flag}=", word)]
-    for place, word in enumerate(words):
-        if word in (f"--{flag}", f"-{flag}"):
-            return [*words[:place], *words[place + 2 :]]
-    return words
 
 
 def _refuse_empty() -> None:

@@ -10,6 +10,7 @@ making.py makes one, with uv (uv.py).
 
 import contextlib
 import fcntl
+import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -57,7 +58,9 @@ class Venv(Runtime):
         return f"environment '{self.spec.name}' is made on first use from {lock.path.name}, about {lock.size_gb:g} GB"
 
     def installed_python(self) -> Path | None:
-        return python_of(self.spec)
+        with contextlib.suppress(RequestError):  # no home folder: who needs the environment is refused
+            return python_of(self.spec)
+        return None
 
 
 # --- places -----------------------------------------------------------------------------------

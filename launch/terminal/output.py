@@ -1,7 +1,7 @@
 """What a command answers: text for a person or, with --json, one JSON document for a program.
 
 With --json, stdout holds the document alone; whatever else is printed goes to stderr. A terminal is sent text that
-cannot move its cursor, and status words of tables in colour: whoever writes a table writes plain text.
+cannot move its cursor.
 """
 
 import re
@@ -47,47 +47,7 @@ def document(data: object) -> None:
         print(json_text(data), end="", file=_kept.pop(), flush=True)
 
 
-# --- colours and control characters ---------------------------------------------------------------
-
-GREEN, YELLOW, RED = "32", "33", "31"
-# Whole cells of benchmarks/text.py: two spaces or an end of the line on either side.
-# Or the first words after "NAME: " or a name in quotes.
-WORDS = {
-    GREEN: (
-        *("valid", "ok", "agrees", "holds", "better", "same"),
-        *("ended well", "is up"),
-    ),
-    YELLOW: (
-        *("warning", "warnings", "inconclusive", "not tested", "not checked", "not tried"),
-        *("not submitted", "seen first"),
-    ),
-    RED: (
-        *("invalid", "failed", "worse", "cut off", "unreadable", "missing", "does not hold"),
-        *("first cause", "first error", "the run failed", "is not up"),
-    ),
-}
-# How a cell or a sentence begins that goes on.
-BEGINNINGS = {
-    GREEN: ("answers:", "there:", "there already:", "made:", "imported:", "ready:", "nothing wrong was found"),
-    YELLOW: ("not made yet:", "not here:", "not on this site:", "A and B cannot be compared:"),
-    RED: ("refused:", "something is missing or refused"),
-}
-COLOURS = {word: colour for kind in (WORDS, BEGINNINGS) for colour, words in kind.items() for word in words}
-CELL, BEGINNING = (
-    re.compile(rf"(?:(?<=  )|(?<=: )|(?<=' )|^)({'|'.join(sum(kind.values(), ()))})(?={after})", re.MULTILINE)
-    for kind, after in ((WORDS, r"  |\s*$|[:;,] | \("), (BEGINNINGS, r"\s|$"))
-)
-
-
-def coloured(text: str) -> str:
-    for pattern in (CELL, BEGINNING):
-        text = pattern.sub(lambda found: in_colour(found[0], COLOURS[found[0]]), text)
-    return text
-
-
-def in_colour(text: str, colour: str) -> str:
-    return f"\x1b[{colour}m{text}\x1b[0m"
-
+# --- control characters ---------------------------------------------------------------------------
 
 # What moves a cursor, changes how a terminal behaves, or shows text in another order than it has.
 CONTROL = re.compile(

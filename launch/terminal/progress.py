@@ -5,14 +5,9 @@ import functools
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from benchmarks.text import duration_text
 from launch.terminal.output import console, harmless
-
-if TYPE_CHECKING:
-    from rich.progress import Task
-    from rich.text import Text
 
 LINE_SECONDS = 10.0
 Item = TypeVar("Item")
@@ -38,14 +33,10 @@ def note(text: str) -> None:
 def shown(lead: str = "") -> Iterator[Show]:
     """A bar on a terminal; else a line for each thing that is done, and each ten seconds. All begin with `lead`."""
     if sys.stderr.isatty():
-        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
-
-        class Left(ProgressColumn):
-            def render(self, task: "Task") -> "Text":
-                return _left(task)
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         words = [TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[more]")]
-        columns = (words[0], BarColumn(bar_width=12), words[1], TimeElapsedColumn(), Left())
+        columns = (words[0], BarColumn(bar_width=12), words[1], TimeElapsedColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console(), transient=True) as progress:
             task = progress.add_task("", total=None, more="")
 
@@ -76,11 +67,3 @@ def tracked(items: Iterable[Item], doing: str, total: int) -> Iterator[Item]:
         for done, item in enumerate(items):
             show(doing, done, total, f"{done:,} of {total:,}")
             yield item
-
-
-def _left(task: "Task") -> "Text":
-    """What the speed of the last half minute makes of the rest."""
-    from rich.text import Text
-
-    seconds = task.time_remaining
-    return Text("" if task.total is None or seconds is None else f"{duration_text(seconds)} left")

@@ -111,16 +111,10 @@ def test_a_mixture_is_refused(runs: Path) -> None:
     assert "A is a mixture: dtype fp32" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("typed", "nearest"),
-    [("tag=befor", "tag=before"), ("gpus=1,dtype=bf17", "dtype=bf17; the nearest is bf16"), ("tag=xyz", None)],
-)
-def test_a_side_without_runs_is_answered_with_the_nearest_value(typed: str, nearest: str | None, runs: Path) -> None:
-    done = compare(typed, "tag=after", place=runs)
+def test_a_side_without_runs_is_refused_with_the_list_of_runs(runs: Path) -> None:
+    done = compare("tag=befor", "tag=after", place=runs)
     assert done.returncode == 3
     assert done.stderr.endswith(f"next:  python launch/report.py runs {runs}\n")
-    assert ("the nearest is" in done.stderr) == (nearest is not None)
-    assert nearest is None or nearest.rpartition("=")[2].rpartition(" ")[2] in done.stderr
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("not_comparable", 0), ("worse", 3)])

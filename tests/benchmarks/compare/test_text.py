@@ -134,7 +134,6 @@ def test_other_models_are_compared_by_mfu() -> None:
         ({"dtype": "fp32"}, ("gpus=1,tag=before", "gpus=1,tag=after"), ("before", "after")),
         ({"dtype": "fp32"}, ("tag=x,dtype=bf16", "tag=y,dtype=fp32"), ("bf16", "fp32")),
         ({"engine": "nemo", "dtype": "fp32"}, ("aa", "bb"), ("MaxText bf16", "NeMo fp32")),
-        ({}, ("gpus=1,commit=abc", "gpus=1,commit=def"), ("commit=abc", "commit=def")),
         ({}, ("aa", "bb"), ("00aa", "00bb")),
     ],
 )
@@ -161,8 +160,6 @@ def test_what_neither_side_has_is_left_out_for_people_and_kept_for_programs() ->
 
 
 def test_a_reason_that_many_runs_share_is_said_once() -> None:
-    chosen = sides(SHORT, LONG, notes=["it was changed"])
-    left = [one._replace(left_out={"x1": "profiled", "x2": "profiled"}) for one in chosen]
+    left = [one._replace(left_out={"x1": "profiled", "x2": "profiled"}) for one in sides(SHORT, LONG)]
     text = table_text(compare(*left))
-    assert "b0 and 2 more: it was changed" in text
     assert text.count("excluded from A") == 1 and "x1, x2: profiled" in text

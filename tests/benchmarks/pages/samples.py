@@ -26,7 +26,7 @@ from tests.benchmarks.nightly.nights_made import CELL, GATED, entry, judged, rep
 
 CONFIGS = Configs()
 NOT_TESTED = Verdict.NOT_TESTED
-CAUTION = Caution(kind="not interleaved", text="not run in turns", next_command="python run.py --repeats=3")
+CAUTION = Caution(kind="not interleaved", text="not run in turns")
 
 
 def difference(name: str = "seconds per step", verdict: Verdict = Verdict.WORSE, **changes: Any) -> Difference:
@@ -63,7 +63,6 @@ def comparison(**changes: Any) -> Comparison:
             Cause(rank=1, kind="version", name="jaxlib", a="0.8.1", b="0.8.2", why="it compiles the step"),
         ],
         "same": ["image", "nodes"],
-        "notes": ["both sides ran on the same nodes"],
     }  # fmt: skip
     return Comparison(**{**known, **changes})
 

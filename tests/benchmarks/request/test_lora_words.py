@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from benchmarks.backend import backends
-from benchmarks.compare.metrics import other_adapters
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.capacity import memory_by_part
@@ -75,23 +74,6 @@ def test_what_is_said_in_two_ways_is_refused(backend: str, own: str) -> None:
 
 def a_lora(**changes: Any) -> Lora:
     return Lora(**{"rank": 8, "alpha": 16.0, "dropout": 0.0, "targets": ["query_key_value", "mlp_output"], **changes})
-
-
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        (a_lora(rank=4), "rank 8 and 4"),
-        (a_lora(alpha=8.0, dropout=0.1), "alpha 16 and 8, dropout 0 and 0.1"),
-        (a_lora(targets=["mlp_output"]), "beside qkv,down and down"),
-        (
-            a_lora(targets=["query", "key", "value", "mlp_output"]),
-            "beside qkv,down and q,k,v,down: the same matrices, fused with one adapter or apart",
-        ),
-        (None, "one side has none"),
-    ],
-)
-def test_a_comparison_says_how_adapters_differ(other: Lora | None, said: str) -> None:
-    assert other_adapters(a_lora(), other) == said
 
 
 def test_maxtexts_adapters_lie_whole_on_each_device() -> None:

@@ -87,20 +87,6 @@ def test_a_mistyped_flag_or_value_gets_the_nearest_and_a_command(tmp_path: Path,
     assert done.stderr.splitlines()[-1].startswith("  next:  ")
 
 
-@pytest.mark.parametrize(
-    ("said", "typed", "shown"),
-    [
-        ("--steps=1", ["--steps=0", "--note=x"], "--note=x --steps=1"),
-        ("--steps=1", ["--steps", "0", "--note=x"], "--note=x --steps=1"),
-        ("--note=y", ["--steps=9"], "--steps=9 --note=y"),
-        ("", ["--steps=9"], "--help"),
-    ],
-)
-def test_a_flag_alone_becomes_a_command_to_paste(tmp_path: Path, said: str, typed: list[str], shown: str) -> None:
-    done = ends(tmp_path, f"raise RequestError('no', next_command='{said}')", *typed)
-    assert done.stderr.splitlines()[-1].endswith(f"script.py {shown}")
-
-
 def test_a_defect_of_ours_shows_its_traceback(tmp_path: Path) -> None:
     assert "Traceback" in ends(tmp_path, "return [][1]").stderr
 
