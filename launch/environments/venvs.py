@@ -10,7 +10,6 @@ making.py makes one, with uv (uv.py).
 
 import contextlib
 import fcntl
-import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
