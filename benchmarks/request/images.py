@@ -81,9 +81,11 @@ def file_of(image: str, site: Site) -> Path:
     return Path(image) if is_file(image) else Path(site.container.images) / file_name(image)
 
 
-def image_of(benchmark: Benchmark, own: ImageNames) -> Path:
-    """Return the file of a run's image; RequestError if none is known."""
+def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
+    """Return the file of a run's image; None if the site has no containers, RequestError if none is known."""
     site = benchmark.site
+    if site.runtime != "container":
+        return None
     if not benchmark.settings.image:
         raise none_known(benchmark.engine, own, benchmark.hardware, site)
     return file_of(benchmark.settings.image, site)

@@ -32,7 +32,9 @@ class ClusterContainer(Runtime):
     """The image of a cluster, which pyxis starts on the nodes."""
 
     def image_file(self) -> Path:
-        return images.image_of(self.benchmark, self.spec.image)
+        image = images.image_of(self.benchmark, self.spec.image)
+        assert image is not None  # the site's runtime is a container
+        return image
 
     def refuse(self) -> None:
         refuse(self.image_file(), self.benchmark, module_of(self.spec))

@@ -145,6 +145,7 @@ def test_where_an_image_lies() -> None:
     assert images.image_of(benchmark, OWN) == Path("/lustre/stepmark/images") / name
     own = lora("b200", PYXIS, gpus=8, runs_in=RuntimeOptions(image="/lustre/my own.sqsh"))
     assert images.image_of(own, OWN) == Path("/lustre/my own.sqsh")
+    assert images.image_of(msgspec.structs.replace(benchmark, site=VENV), OWN) is None
     for broken, words in (
         (changed_benchmark(benchmark, image=""), "no container image of"),
         (
