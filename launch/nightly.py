@@ -5,8 +5,6 @@ Examples:
       run every cell once; run again what is suspect; judge. The first ten nights make the history
   python launch/nightly.py --suite=smoke --rehearse
       one real run, scaled into a made-up history: what the gate would say of each night, in a minute
-  python launch/nightly.py --suite=smoke --history=/somewhere/results
-      take the runs in another folder as earlier nights too
   python launch/nightly.py --suite=NAME --site=CLUSTER --junit=night.xml --html=night.html
       the same as jobs of a cluster, with a report for CI and a page for people
   python launch/nightly.py --suite=smoke --accept=jax-llama2_tiny --because='the new container is slower, and stays'
@@ -58,7 +56,6 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("suite", None, "A suite of configs/suites, such as smoke, or of your own.")
 flags.DEFINE_string("site", None, "Where to run: a site; else the suite's own, $STEPMARK_SITE, or local.")
 flags.DEFINE_string("output_dir", "results", "The folder with the runs, and in nights/ the records of the nights.")
-flags.DEFINE_multi_string("history", [], "Another folder whose runs are earlier nights; repeat for more.")
 flags.DEFINE_integer("max_reruns", None, "Confirmation runs of one night; the suite says how many else.", 0)
 flags.DEFINE_boolean("resume", True, "Go on with a night that a launcher has left half done.")
 flags.DEFINE_float(
@@ -80,7 +77,7 @@ LEVELS = {Verdict.WORSE, Verdict.BETTER}
 ON_A_CPU = (
     "python launch/nightly.py --suite=smoke --rehearse     (on this machine), or the same after the first night"
 )
-NOT_REHEARSED = ("inject_slowdown", "junit", "markdown", "html", "history")
+NOT_REHEARSED = ("inject_slowdown", "junit", "markdown", "html")
 
 
 def main(argv: list[str]) -> int:
@@ -147,22 +144,19 @@ def _about(name: str, configs: Configs) -> str:
 
 
 def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
-    from benchmarks.nightly.records import Records, check_folders
+    from benchmarks.nightly.records import Records
     from launch.campaigns.nights import outputs
     from launch.campaigns.nights.launcher import Asked, Launcher
     from launch.cli.runners import runner_of
     from launch.running.runners import Job
 
     wanted = _outputs()
-    history = [Path(folder) for folder in FLAGS.history]
-    check_folders(history)
     output_dir = Path(FLAGS.output_dir)
     asked = Asked(
         suite=suite,
         cells=cells,
         site=site,
         output_dir=output_dir,
-        history=history,
         slowdown=FLAGS.inject_slowdown,
         budget=suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns,
         resume=FLAGS.resume,
@@ -192,14 +186,14 @@ def _outputs() -> Any:
 
 def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
     from benchmarks.nightly.judging import judged_again
-    from benchmarks.nightly.records import Records, check_folders
+    from benchmarks.nightly.records import Records
     from launch.campaigns.nights import outputs
-    from launch.campaigns.nights.launcher import open_indexes
+    from launch.terminal.run_index import open_index
 
-    wanted, output_dir, history = _outputs(), Path(FLAGS.output_dir), [Path(folder) for folder in FLAGS.history]
-    check_folders([output_dir, *history])
+    wanted, output_dir = _outputs(), Path(FLAGS.output_dir)
     records = Records(output_dir, suite.name)
-    report = judged_again(suite, cells, records, open_indexes(output_dir, history), FLAGS.replay)
+    night = records.named(FLAGS.replay)
+    report = judged_again(suite, cells, records, open_index(output_dir), night)
     outputs.show(report, wanted, None)
     document(report)
     return report.exit_code

@@ -27,22 +27,14 @@ class Judge:
     """Judges one night."""
 
     def __init__(
-        self, frame: NightReport, suite: Suite, cells: Sequence[Cell], records: Records, indexes: Sequence[Index]
+        self, frame: NightReport, suite: Suite, cells: Sequence[Cell], records: Records, index: Index
     ) -> None:
-        """`indexes`: of the suite's folder of runs first, then of the folders of --history."""
         self._frame, self._suite, self._cells, self._watched = frame, suite, cells, watched(suite)
-        self._indexes = indexes
-        self._notes: list[str] = []
-        known: dict[str, NightReport] = {}
-        accepted: list[tuple[str, str]] = []
-        for one_place in [records, *(Records(index.output_dir, suite.name) for index in indexes[1:])]:
-            reports, problems = one_place.read_newest()
-            decisions, unread = one_place.accepted()
-            known = {report.night: report for report in reports} | known  # the suite's own folder counts first
-            accepted += [(one.cell, one.night) for one in decisions]
-            self._notes += [*problems, *unread]
-        before = [report for name, report in sorted(known.items()) if name < frame.night]
-        self._memory = gate.memory_of(before, accepted, frame.night)
+        self._index = index
+        reports, problems = records.read_newest()
+        decisions, unread = records.accepted()
+        self._notes = [*problems, *unread]
+        self._memory = gate.memory_of(reports, [(one.cell, one.night) for one in decisions], frame.night)
 
     def judge(
         self, runs: Mapping[str, CellReport], *, final: bool
@@ -86,27 +78,22 @@ class Judge:
 
     def _run(self, run_id: str) -> FinishedRun | None:
         """Return a run as its folder has it now; None if it is gone or cannot be read."""
-        return result_of(self._indexes[0].output_dir / run_id)
+        return result_of(self._index.output_dir / run_id)
 
     def _series(self, latest: FinishedRun, cell: Cell) -> Series:
         of_cell = [parse_condition(f"suite={self._suite.name}"), parse_condition(f"cell={cell.name}")]
-        work = latest.benchmark
-        same = [parse_condition(f"backend={work.backend}"), parse_condition(f"model={work.model}")]
-        own, *others = self._indexes
-        replayed = [entry for index in others for entry in index.select(same)]
-        across = self._suite.baseline_across
-        return series(latest, self._suite.name, cell.name, own.select(of_cell), replayed, across)
+        nights = self._index.select(of_cell)
+        return series(latest, self._suite.name, cell.name, nights, self._suite.baseline_across)
 
     def report(
         self, runs: Mapping[str, CellReport], budget: Budget, finished: str | None, *notes: str
     ) -> NightReport:
         cells, _ = self.judge(runs, final=True)
-        every_note = [*notes, *self._notes]
-        for index in self._indexes:
-            problems = first_problems([f"{problem.folder}: {problem.reason}" for problem in index.problems()])
-            every_note += [*index.notes, *(f"{index.output_dir}: left out: {text}" for text in problems)]
-        places = [str(index.output_dir) for index in self._indexes]
-        frame = replace(self._frame, history=places, notes=every_note)
+        place = str(self._index.output_dir)
+        problems = first_problems([f"{problem.folder}: {problem.reason}" for problem in self._index.problems()])
+        left_out = [f"{place}: left out: {text}" for text in problems]
+        every_note = [*notes, *self._notes, *self._index.notes, *left_out]
+        frame = replace(self._frame, history=[place], notes=every_note)
         return report_of(frame, cells, budget, finished)
 
 
@@ -139,14 +126,12 @@ def report_of(frame: NightReport, cells: list[CellReport], budget: Budget, finis
     )
 
 
-def judged_again(
-    suite: Suite, cells: Sequence[Cell], records: Records, indexes: Sequence[Index], night: str
-) -> NightReport:
+def judged_again(suite: Suite, cells: Sequence[Cell], records: Records, index: Index, night: str) -> NightReport:
     """Return the report of an earlier night by today's rule, history and decisions."""
-    before = records.read(records.named(night))
+    before = records.read(night)
     kept = {cell.cell: cell for cell in before.cells}
     frame = new_report(suite, before.night, before.started, before.site, before.slowed_by)
-    judge = Judge(frame, suite, cells, records, indexes)
+    judge = Judge(frame, suite, cells, records, index)
     runs = {cell.name: kept.get(cell.name) or not_run(cell) for cell in cells}
     gone = [f"{name} is no longer a cell of the suite" for name in kept if name not in runs]
     return judge.report(runs, before.budget, before.finished, "judged again from files", *gone)

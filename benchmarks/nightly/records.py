@@ -126,10 +126,3 @@ def now() -> str:
 def first_problems(problems: Sequence[str]) -> list[str]:
     more = [f"and {len(problems) - MOST_SHOWN} more"] if len(problems) > MOST_SHOWN else []
     return [*problems[:MOST_SHOWN], *more]
-
-
-def check_folders(history: Sequence[Path]) -> None:
-    """Before anything is started: a mistyped folder would be a night without history."""
-    for folder in history:
-        if not folder.is_dir():
-            raise RequestError("there is no such folder of runs", where=f"--history={folder}")

@@ -105,7 +105,7 @@ def play(real: Real, suite: str, times: Sequence[Watched]) -> list[Played]:
         reruns = [
             _scaled(real.run, percent, **named, run_id=f"{night}-rerun-{n}") for n, percent in enumerate(act.reruns)
         ]
-        cell_runs = gate.CellRuns(cell, night, run, series.series(run, suite, cell.name, past, (), ()), None)
+        cell_runs = gate.CellRuns(cell, night, run, series.series(run, suite, cell.name, past, ()), None)
         memory = gate.memory_of(reports, (), night)
         report, urgency = gate.judge_cell(cell_runs, times, memory)
         if urgency is not None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import date, timedelta
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.nightly.rule import FEWEST_BASELINE_NIGHTS
@@ -142,23 +141,21 @@ def end(report: NightReport) -> Rows:
 
 
 def next_commands(report: NightReport) -> list[str]:
-    """Return the comparison with its baseline for a regression, and the search for the cause for a failed run."""
+    """Return the comparison with earlier nights for a regression, and the search for the cause for a failed run."""
     place = report.history[0] if report.history else USUAL_PLACE
     where = "" if place == USUAL_PLACE else f" --output_dir={place}"
     found = []
     for cell in report.cells:
-        used = [point.night for one in cell.judgements for point in one.points if point.used_as == "baseline"]
-        if cell.is_regression and used:
-            which = f"suite={report.suite},cell={cell.cell}"
-            a, b = f"'{which},night>={min(used)},night<={max(used)}'", f"{which},night={report.night}"
-            found.append(f"python launch/compare.py {a} {b}{where} --explain")
+        if cell.is_regression:
+            which = f"suite={report.suite},cell={cell.cell},night"
+            found.append(f"python launch/compare.py '{which}<{report.night}' {which}={report.night}{where} --explain")
         if cell.run_id and cell.status == "failed":
             found.append(f"python launch/doctor.py logs {place}/{cell.run_id}")
     return found
 
 
 def first_verdicts(report: NightReport) -> list[str]:
-    """Return, for cells with too few nights, how many are missing and when the first verdict comes."""
+    """Return, for cells with too few nights, how many are missing until the first verdict comes."""
     waiting: dict[tuple[int, int], list[str]] = {}  # nights that count, nights until the first verdict -> cells
     for cell in filter(_waits, report.cells):
         needed = max(one.nights_needed or 0 for one in cell.judgements)
@@ -168,8 +165,7 @@ def first_verdicts(report: NightReport) -> list[str]:
     return [
         f"{'' if len(cells) == len(report.cells) else 'no verdict yet on ' + ', '.join(cells) + ': '}"
         f"{count} of the {FEWEST_BASELINE_NIGHTS} nights that a baseline needs; "
-        f"the first verdict comes {plural(left, 'night')} from now, on "
-        f"{date.fromisoformat(report.started[:10]) + timedelta(days=left)} at one a day"
+        f"the first verdict comes {plural(left, 'night')} from now"
         for (count, left), cells in sorted(waiting.items(), key=lambda one: one[0][1])
     ]
 

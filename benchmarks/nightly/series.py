@@ -47,37 +47,16 @@ class Series(NamedTuple):
     new_baseline: list[str]  # what changed since the newest night before
 
 
-def night_of(entry: FinishedRun) -> str:
-    """Return the night of a run. A run that no suite has started is its own night."""
-    return entry.labels.night or entry.started.replace("-", "").replace(":", "")
-
-
 def series(
-    latest: FinishedRun,
-    suite: str,
-    cell: str,
-    own: Iterable[FinishedRun],
-    replayed: Iterable[FinishedRun],
-    across: Collection[str],
+    latest: FinishedRun, suite: str, cell: str, runs: Iterable[FinishedRun], across: Collection[str]
 ) -> Series:
-    """Return the earlier nights of a cell.
-
-    `own` are runs of the suite's folder, `replayed` runs of other folders (--history). A replayed run counts if it is
-    of the same suite and cell, or of the same benchmark.
-    """
-    own_cell = [entry for entry in own if _is_of(entry, suite, cell)]
-    known = {entry.run_id for entry in own_cell} | {latest.run_id}
-    benchmark = latest.origin.identity.get("benchmark")
-    others = [
-        entry
-        for entry in replayed
-        if _is_of(entry, suite, cell) or entry.origin.identity.get("benchmark") == benchmark
-    ]
-    runs = [*own_cell, *(entry for entry in others if entry.run_id not in known)]
-    runs = [one for one in runs if one.labels.role in (None, "night")]
+    """Return the earlier nights of a cell, of the runs of a folder."""
+    of_cell = [one for one in runs if (one.labels.suite, one.labels.cell) == (suite, cell)]
+    firsts = [one for one in of_cell if one.labels.role == "night"]
     # The newest valid run of a night that was started twice comes last, and replaces the others.
-    runs.sort(key=lambda one: (one.status == "valid", one.started))
-    earlier = {night: one for one in runs if (night := night_of(one)) < night_of(latest)}
+    firsts.sort(key=lambda one: (one.status == "valid", one.started))
+    before = latest.labels.night or ""
+    earlier = {night: one for one in firsts if (night := one.labels.night or "") < before}
     kinds = [kind for kind in identity.KINDS if kind not in across]
     nights = [
         Past(night, entry, _why_left_out(entry, latest, kinds))
@@ -85,10 +64,6 @@ def series(
     ]
     comparable = [past.entry for past in nights if past.entry.status == "valid" and not past.entry.slowed_by]
     return Series(nights, changes(comparable[-1], latest, kinds) if comparable else [])
-
-
-def _is_of(entry: FinishedRun, suite: str, cell: str) -> bool:
-    return (entry.labels.suite, entry.labels.cell) == (suite, cell)
 
 
 def _why_left_out(entry: FinishedRun, latest: FinishedRun, kinds: Sequence[str]) -> str:

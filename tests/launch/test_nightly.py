@@ -103,15 +103,6 @@ def test_a_slowed_night_is_a_regression_by_its_own_re_runs(naps: Naps) -> None:
 
 
 @pytest.mark.slow
-def test_nights_of_another_folder_are_replayed(past: Naps, tmp_path: Path) -> None:
-    naps = Naps(tmp_path, past.variables)
-    done = naps.night("--inject_slowdown=1", f"--history={past.results}", "--max_reruns=3")
-    assert done.returncode == 3, done.stderr
-    assert naps.last()["history"] == [str(naps.results), str(past.results)]
-    assert naps.night("--inject_slowdown=1", "--max_reruns=3").returncode == 0  # alone it has no history
-
-
-@pytest.mark.slow
 def test_a_night_is_judged_again_from_its_files_and_nothing_is_written(naps: Naps) -> None:
     first = naps.night("--inject_slowdown=0.5", "--max_reruns=6")
     before = {path: path.read_bytes() for path in naps.results.rglob("*") if path.is_file()}
@@ -282,21 +273,16 @@ def goes_on(fresh: Naps) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("{nap_seconds: 0.01}", "{nap_seconds: 0.02}", f"{SHORT} is another benchmark than run 2"),
-        ("label: short", "label: brief", "toy-llama2_tiny-brief is new, toy-llama2_tiny-short is gone"),
-    ],
+    ("old", "new"),
+    [("{nap_seconds: 0.01}", "{nap_seconds: 0.02}"), ("label: short", "label: brief")],
 )
-def test_a_night_of_a_suite_that_was_changed_since_is_not_gone_on_with(
-    fresh: Naps, old: str, new: str, said: str
-) -> None:
+def test_a_night_of_a_suite_that_was_changed_since_is_not_gone_on_with(fresh: Naps, old: str, new: str) -> None:
     assert fresh.night().returncode == 0
     fresh.leave_unfinished()
     fresh.write_suite(SUITE.replace(old, new))
     done = fresh.night()
     assert done.returncode == 0, done.stderr
-    assert f"is not resumed, the suite was changed: {said}" in done.stderr
+    assert "the suite was changed" in done.stderr
     first, second = fresh.reports()
     assert {one["run_id"] for one in first["cells"]} & {one["run_id"] for one in second["cells"]} == set()
 
@@ -317,9 +303,7 @@ def test_a_dry_run_shows_the_cells_and_writes_nothing(fresh: Naps) -> None:
     done = fresh.night("--dry_run")
     assert done.returncode == 0, done.stderr
     assert SHORT in done.stdout
-    assert "8 runs at most" in done.stdout
-    assert "no re-runs are allowed" in fresh.night("--dry_run", "--max_reruns=0").stdout
-    assert "20 runs at most" in fresh.night("--dry_run", "--max_reruns=100").stdout
+    assert "each suspect cell: 6 at most" in done.stdout
     assert "gates seconds/step; watches excess" in done.stdout
     assert not fresh.results.exists()
 

@@ -6,14 +6,13 @@ re-run among them is not counted; those that a queue had taken are waited for, a
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from benchmarks.errors import EXIT_INTERRUPTED, RequestError, StepmarkError
-from benchmarks.history.index import Index
 from benchmarks.nightly.judging import Judge, new_report, not_run, report_of
 from benchmarks.nightly.night import MISSING, RUNNING, Urgency, grant
 from benchmarks.nightly.records import Records, now
@@ -48,7 +47,6 @@ class Asked(NamedTuple):
     cells: list[Cell]
     site: Site
     output_dir: Path
-    history: list[Path]
     slowdown: float
     budget: int
     resume: bool
@@ -59,11 +57,6 @@ class Asked(NamedTuple):
     @property
     def max_jobs(self) -> int:
         return self.site.slurm.max_jobs if self.site.slurm else 1
-
-
-def open_indexes(output_dir: Path, history: Sequence[Path]) -> list[Index]:
-    others = [folder for folder in history if folder.resolve() != output_dir.resolve()]
-    return [open_index(folder) for folder in (output_dir, *others)]
 
 
 class Launcher:
@@ -105,7 +98,7 @@ class Launcher:
         self._first_runs()
         self._drop_cut_off()
         of = self._asked
-        judge = Judge(self._frame, of.suite, of.cells, self._records, open_indexes(of.output_dir, of.history))
+        judge = Judge(self._frame, of.suite, of.cells, self._records, open_index(of.output_dir))
         self._reruns(judge.judge(self._runs, final=False)[1])
         report = judge.report(self._runs, self._budget(), now())
         self._records.write(report)
@@ -117,9 +110,9 @@ class Launcher:
         """The night that another launcher has left half done, or a new one."""
         asked = self._asked
         left = self._records.unfinished(asked.site.name, asked.slowdown) if asked.resume else None
-        changed = left and night_runs.another_suite(left, asked.cells, self._benchmarks, asked.output_dir)
+        changed = left and night_runs.is_another_suite(left, asked.cells, self._benchmarks, asked.output_dir)
         if left is not None and changed:
-            say(f"suite {asked.suite.name}: night {left.night} is not resumed, the suite was changed: {changed}")
+            say(f"suite {asked.suite.name}: night {left.night} is not resumed, the suite was changed")
         if left is None or changed:
             self._frame = replace(self._frame, night=self._records.new_night())
             say(f"suite {asked.suite.name}, night {self._frame.night}: {len(asked.cells)} cells")

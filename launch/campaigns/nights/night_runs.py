@@ -19,21 +19,20 @@ from benchmarks.values import Benchmark, benchmark_fields
 REPLACED = 2  # times that re-runs which failed are made again, as far as the budget goes
 
 
-def another_suite(
+def is_another_suite(
     left: NightReport, cells: Sequence[Cell], benchmarks: Mapping[str, Benchmark], output_dir: Path
-) -> str | None:
-    """What of a suite's cells is no more as it was when the night began; None: all is."""
-    before, now = {cell.cell: cell.run_id for cell in left.cells}, {cell.name for cell in cells}
-    if set(before) != now:
-        added = [f"{name} is new" for name in sorted(now - set(before))]
-        return ", ".join([*added, *(f"{name} is gone" for name in sorted(set(before) - now))])
+) -> bool:
+    """Whether a suite's cells differ from those with which the night began."""
+    before = {cell.cell: cell.run_id for cell in left.cells}
+    if set(before) != {cell.name for cell in cells}:
+        return True
     for name, run_id in before.items():
         with contextlib.suppress(StepmarkError, OSError):  # what left no file is run again in any case
             if run_id and name in benchmarks:
                 kinds = (RunFolder(output_dir / run_id).benchmark(), benchmarks[name])
                 if len({of_benchmark(msgspec.to_builtins(benchmark_fields(benchmark))) for benchmark in kinds}) > 1:
-                    return f"{name} is another benchmark than run {run_id}"
-    return None
+                    return True
+    return False
 
 
 def was_submitted(folder: RunFolder) -> bool:

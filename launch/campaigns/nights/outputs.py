@@ -20,7 +20,6 @@ from benchmarks.runs.runfolder import BENCHMARK, write_atomically
 from benchmarks.sweeps.scaling import scale_of, scale_text
 from benchmarks.text import aligned, plural
 from benchmarks.values import Benchmark
-from launch.campaigns.nights.night_runs import REPLACED
 from launch.terminal.progress import say
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -101,21 +100,11 @@ def plan_text(
             f"suite {suite.name} at site {site}: {suite.title}",
             *aligned(rows),
             "",
-            _cost(len(cells), budget),
+            f"{plural(len(cells), 'run')} a night, {CONFIRMATIONS} re-runs of each suspect cell: {budget} at most",
             *[f"the control is {cell.name}" for cell in cells if cell.is_control],
             f"gates {gated}; watches {beside}",
             "nothing was started (--dry_run)",
         ]
-    )
-
-
-def _cost(cells: int, budget: int) -> str:
-    if not budget:
-        return f"{plural(cells, 'run')} a night, one per cell; no re-runs are allowed, so nothing can be confirmed"
-    most = cells + min(budget, cells * CONFIRMATIONS * (1 + REPLACED))
-    return (
-        f"{plural(cells, 'run')} a night, one per cell, and {CONFIRMATIONS} re-runs of each suspect cell: "
-        f"{most} runs at most"
     )
 
 

@@ -53,7 +53,7 @@ def tonight(
     again = None
     if reruns is not None:
         again = [entry(day, value, run_id=f"rerun-{n}", role="rerun") for n, value in enumerate(reruns)]
-    return CellRuns(CELL, night_name(day), now, series(now, SUITE, CELL.name, past, [], []), again)
+    return CellRuns(CELL, night_name(day), now, series(now, SUITE, CELL.name, past, []), again)
 
 
 def judged(

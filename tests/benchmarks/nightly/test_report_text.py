@@ -47,11 +47,8 @@ def test_the_figure_beside_a_change_is_what_the_change_is_of() -> None:
 def test_a_regression_and_a_failed_run_name_the_command_to_run_next() -> None:
     failed = replace(SLOW, cell="other", status="failed", verdict=Verdict.NOT_TESTED, run_id="run-9", judgements=[])
     compared, logs = next_commands(report([SLOW, failed], history=["/data/runs"]))
-    earlier = SLOW.judgements[0].points
-    first, last = earlier[0].night, earlier[-2].night
-    assert f"night>={first},night<={last}' suite=" in compared and compared.endswith(
-        "--output_dir=/data/runs --explain"
-    )
+    assert "night<20261120T023000Z' suite=" in compared
+    assert compared.endswith("--output_dir=/data/runs --explain")
     assert logs == "python launch/doctor.py logs /data/runs/run-9"
 
 
@@ -60,10 +57,7 @@ def test_cells_with_too_few_nights_are_one_line_with_what_is_missing_and_when() 
     text = screen_text(report([short, replace(short, cell="other")]))
     heading, line, *_ = text.splitlines()
     assert heading.endswith("night 20261120T023000Z: no verdict yet")
-    assert line == (
-        "4 of the 10 nights that a baseline needs; the first verdict comes 7 nights from now, on 2026-11-27 "
-        "at one a day"
-    )
+    assert line == "4 of the 10 nights that a baseline needs; the first verdict comes 7 nights from now"
     assert "not tested" not in text
     assert text.count("a baseline needs") == 1
     slowed = screen_text(replace(report([short]), slowed_by=0.5))  # itself it counts toward no baseline

@@ -9,10 +9,8 @@ from tests.benchmarks.nightly.nights_made import CELL, SUITE, entry, history, ni
 NOW = entry(20)
 
 
-def found(
-    own: list[FinishedRun], replayed: list[FinishedRun] | None = None, across: list[str] | None = None
-) -> Series:
-    return series(NOW, SUITE, CELL.name, own, replayed or [], across or [])
+def found(own: list[FinishedRun], across: list[str] | None = None) -> Series:
+    return series(NOW, SUITE, CELL.name, own, across or [])
 
 
 def days(made: Series) -> list[str]:
@@ -78,12 +76,3 @@ def test_no_more_nights_are_looked_back_on_than_are_of_use() -> None:
     made = found(many)
     assert days(made) == [f"2025{number:04d}T000000Z" for number in range(200, 300)]
     assert [point.night for point in left_out_points(made)] == days(made)[-60:]
-
-
-def test_a_replayed_run_of_the_same_benchmark_is_a_night_whoever_started_it() -> None:
-    plain = entry(7, suite=None, cell=None, night=None, role=None, run_id="plain")
-    made = found(history(), [plain, other("benchmark", 8, suite=None, cell=None), *history()])
-    assert len(made.nights) == 10  # day 7 is there twice, and one night
-    alone = found([], [plain])
-    assert days(alone) == [night_name(7)]
-    assert found([plain]).nights == []  # beside tonight's runs only the suite's own count
