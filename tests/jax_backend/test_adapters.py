@@ -1,6 +1,5 @@
 """What stands inside MaxText for adapters: the hook, the order of looks, and what a run without a look is told."""
 
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,22 +7,6 @@ import pytest
 
 from benchmarks.inside import worker_kit as kit
 from jax_backend.inside import adapters
-
-
-def test_each_model_that_is_made_passes_through_maxtexts_own_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[Any, ...]] = []
-    creation = SimpleNamespace(
-        get_nnx_create_model_fn=lambda config, mesh=None, **named: lambda: (config, mesh, named),
-    )
-    lora = SimpleNamespace(apply_lora_to_model=lambda *given: made.append(given) or "with adapters")
-    utils = SimpleNamespace(model_creation_utils=creation, lora_utils=lora)
-    monkeypatch.setitem(sys.modules, "maxtext", SimpleNamespace(utils=utils))
-    monkeypatch.setitem(sys.modules, "maxtext.utils", utils)
-    adapters.install()
-    make = creation.get_nnx_create_model_fn("config", "mesh", rngs=1)
-    assert made == []  # MaxText calls what it is given, more than once
-    assert make() == make() == "with adapters"
-    assert made == [(("config", "mesh", {"rngs": 1}), None, "config")] * 2
 
 
 def proven(monkeypatch: pytest.MonkeyPatch, states: list[Any]) -> Any:

@@ -88,11 +88,6 @@ def test_each_wrong_flag_has_a_line(
     assert clients is None or len((tmp_path / "trace").read_text().splitlines()) == clients
 
 
-def test_a_value_in_quotes_is_one_word() -> None:
-    found = check_request.WORD.findall("""--xla_a="b c" --xla_d='e f' --xla_g=h"i j -k""")
-    assert found == ['--xla_a="b c"', "--xla_d='e f'", '--xla_g=h"i', "j", "-k"]
-
-
 def test_a_jaxlib_that_gives_no_answer_is_no_verdict(played: Asks) -> None:
     no_client = ["jaxlib 9.9 could not be asked: RuntimeError: no client today"]
     assert played("--xla_switch=true", PLAYED_BROKEN="1") == (1, no_client)

@@ -73,17 +73,6 @@ def test_no_groups_on_one_device_are_that_device() -> None:
         assert [one.always for one in parsed(line, header=header).collectives()] == [always]
 
 
-def test_shapes_of_any_form_are_passed_over() -> None:
-    module = parsed(
-        "%a.1 = ((f32[2]{0:T(8,128)(2,1)S(5)}, (u32[], /*index=2*/s32[])), f32[]) all-reduce(%x)",
-        "b_2 = f32[] all-gather(f32[2]{0} a)",  # older dumps: no %, and shapes of operands
-        "%c = bf16[8,<=16]{1,0} all-to-all(%x#3)",
-        "ROOT %d = token[] after-all()",
-    )
-    assert [one.name for one in module.collectives()] == ["a.1", "b_2", "c"]
-    assert "d" in module.names()
-
-
 @pytest.mark.parametrize(
     "attribute", ["true_computation=%branch, false_computation=%x", "branch_computations={%x, %branch}"]
 )
@@ -95,11 +84,6 @@ def test_a_branch_that_nothing_else_calls_may_never_run(attribute: str, call: st
         f"  ROOT %c = f32[] conditional(%p, %p, %p), {attribute}\n}}\n"
     )
     assert [one.always for one in hlo.parse(text.splitlines(keepends=True)).collectives()] == [always]
-
-
-def test_a_text_that_is_no_hlo_holds_nothing_and_is_not_whole() -> None:
-    module = hlo.parse(["BufferAssignment:\n", "allocation 0: size 4\n", "\x00\xff {\n"])
-    assert (module.whole, module.names(), module.collectives()) == (False, set(), [])
 
 
 def test_dumps_are_the_final_programs_in_the_order_of_their_numbers(tmp_path: Path) -> None:

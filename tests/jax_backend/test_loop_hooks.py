@@ -1,6 +1,5 @@
 """What is done around the steps of MaxText's loop, with stand-ins for jax and the device."""
 
-import itertools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,63 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.inside import worker_kit as kit
-from jax_backend.inside import loop_hooks
 from jax_backend.inside.loop_hooks import COMPILED, EMPTY_TRACE, PgleWatch
 
 # --- slower steps ---------------------------------------------------------------------------------------
-
-
-class Device:
-    """Stands in for the module time as well: each step takes 1 s on it, one after another."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.begun: list[float] = []
-        self.free_at = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def train_step(self, *_: Any) -> float:
-        self.begun.append(max(self.now, self.free_at))
-        self.free_at = self.begun[-1] + 1.0
-        return self.free_at
-
-    def wait_for(self, done_at: float) -> None:
-        self.now = max(self.now, done_at)
-
-
-@pytest.mark.parametrize(
-    ("fraction", "behind", "between", "seconds"),
-    [
-        *((fraction, behind, 0.0, [1 + fraction] * 3) for fraction in (0.5, 2.0) for behind in (True, False)),
-        (0.5, True, 0.25, [1.5] * 3),  # what the loop does between two steps hides behind one
-        (0.5, True, 1.25, [1.875] * 2),  # what takes longer than a step makes it longer
-    ],
-)
-def test_each_step_after_the_first_takes_as_much_longer(
-    monkeypatch: pytest.MonkeyPatch, fraction: float, behind: bool, between: float, seconds: list[float]
-) -> None:
-    """Of a loop that asks for a step's end when the next one is begun (`behind`), as MaxText's, or at once."""
-    device, ends = Device(), list[float]()
-    monkeypatch.setattr(kit, "time", device)
-    monkeypatch.setattr(loop_hooks, "time", device)
-    slowed = loop_hooks.SlowedSteps(kit.Slowdown(fraction), device.wait_for)
-    step = slowed.around(device.train_step)
-    for number in range(4):
-        step("state", "batch")
-        if number or not behind:
-            ends.append(slowed.end_of_next())
-        device.sleep(between)
-    ends += [slowed.end_of_next()] if behind else []
-    took = [later - earlier for earlier, later in itertools.pairwise(ends)]
-    assert took[: len(seconds)] == pytest.approx(seconds)
-    assert ends[0] == device.begun[0] + max(1.0, between)
-    assert all(begun >= end for begun, end in zip(device.begun[1:], ends, strict=False))
 
 
 # --- jax's own PGLE -------------------------------------------------------------------------------------

@@ -46,16 +46,6 @@ def test_the_profile_phase_differs_by_what_the_recipe_says_and_by_nothing_else()
         assert phase.environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.94"
 
 
-def test_conversion_is_one_task_and_nsys_records_one_rank() -> None:
-    found = big(pgle="nsys")
-    convert = found["convert"]
-    assert (convert.nodes, convert.tasks_per_node, convert.writes_steps) == (1, 1, False)
-    assert "--ranks=0" in found["profile"].command
-    assert not [word for word in found["perf"].command if "under_nsys" in word]
-    assert found["profile"].programs == found["convert"].programs == ["nsys"]
-    assert found["perf"].programs == []
-
-
 def test_the_check_is_the_measured_worker_that_knows_the_flags_and_programs_of_all_phases() -> None:
     benchmark = resolved("llama2_70b", gpus=64, pgle="nsys", profile="xplane")
     found, perf = BACKEND.check_phase(benchmark), BACKEND.plan(benchmark).phases[-1]

@@ -21,7 +21,7 @@ from benchmarks.model.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Parallelism, Site, Slurm, changed_benchmark
 from jax_backend import BACKEND
-from jax_backend.planning import AXES, RESERVED, between_nodes, environment, parallelism, refusals, stated_layout
+from jax_backend.planning import AXES, between_nodes, parallelism, refusals
 from tests.jax_backend import asked
 from tests.jax_backend.asked import CONFIGS, each, refusal, resolved
 
@@ -65,10 +65,6 @@ def test_every_model_is_named_to_maxtext_with_known_settings(model: str) -> None
     assert found.keys() <= BACKEND.settings().keys()
 
 
-def test_reserved_settings_are_settings_of_maxtext() -> None:
-    assert RESERVED.keys() - {"base_config"} <= BACKEND.settings().keys()
-
-
 def test_the_request_reaches_maxtext() -> None:
     found = settings_of(resolved(chosen={"sequence_length": "64", "gradient_accumulation": "3"}, gpus=8, steps=7))
     assert (found["steps"], found["max_target_length"]) == ("7", "64")
@@ -80,16 +76,6 @@ def test_the_request_reaches_maxtext() -> None:
 def global_batch_of_maxtext(found: dict[str, str], devices: int) -> int:
     """MaxText 0.2.5, configs/types.py calculate_global_batch_sizes: what it trains on a step."""
     return int(devices * float(found["per_device_batch_size"])) * int(found["gradient_accumulation_steps"])
-
-
-def test_devices_of_a_tensor_group_share_a_batch() -> None:
-    benchmark = resolved(gpus=4, chosen={"ici_fsdp_parallelism": "2", "ici_tensor_parallelism": "2"})
-    assert settings_of(benchmark)["per_device_batch_size"] == "1"
-    benchmark = resolved(
-        gpus=4, chosen={"ici_fsdp_parallelism": "2", "ici_tensor_parallelism": "2", "micro_batch_size": "1"}
-    )
-    assert settings_of(benchmark)["per_device_batch_size"] == "0.5"
-    assert global_batch_of_maxtext(settings_of(benchmark), 4) == benchmark.batch.global_batch_size == 2
 
 
 @examples(max_examples=300, deadline=None)
@@ -125,24 +111,10 @@ def test_maxtext_trains_on_the_global_batch_of_the_benchmark(
 # --- the mesh -----------------------------------------------------------------------------------------
 
 
-def test_axes_within_and_between_nodes_multiply() -> None:
-    knobs = {"ici_fsdp_parallelism": 8, "dcn_fsdp_parallelism": 16, "dcn_data_parallelism": 4}
-    assert parallelism(knobs) == Parallelism(fsdp=128, data=4)
-    assert between_nodes(knobs) == 64
-
-
 def test_every_axis_is_a_setting_of_maxtext_and_every_other_axis_is_reserved() -> None:
     of_maxtext = {name for name in BACKEND.settings() if name.startswith(("ici_", "dcn_")) and "_parallelism" in name}
     assert set(AXES) <= of_maxtext
     assert of_maxtext - set(AXES) <= BACKEND.reserved_settings.keys()
-
-
-def test_what_maxtext_would_choose_itself_is_written_out() -> None:
-    assert stated_layout({}) == {"ici_fsdp_parallelism": 1, "dcn_data_parallelism": 1}
-    assert stated_layout({"ici_fsdp_parallelism": 8, "steps": 3}) == {
-        "ici_fsdp_parallelism": 8,
-        "dcn_data_parallelism": 1,
-    }
 
 
 @given(st.dictionaries(st.sampled_from(AXES), st.integers(1, 64)))
@@ -178,35 +150,7 @@ def test_settings_of_a_layout_are_none_where_it_has_none(
 # --- environment --------------------------------------------------------------------------------------
 
 
-def test_processes_on_a_cpu_share_its_virtual_devices_and_see_no_gpu() -> None:
-    (phase,) = BACKEND.plan(resolved(gpus=8, nodes=2)).phases
-    assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task) == (2, 1, 4)
-    assert "--xla_force_host_platform_device_count=4" in phase.environment["XLA_FLAGS"].split()
-    assert {"--processes=2", "--devices=8"} <= {*phase.command}
-    assert phase.environment["CUDA_VISIBLE_DEVICES"] == ""
-    assert "CUDA_VISIBLE_DEVICES" not in environment(resolved("llama2_70b", gpus=64))
-
-
-def test_a_gpu_run_has_a_process_a_gpu_and_never_falls_back_to_the_cpu() -> None:
-    benchmark = resolved("llama2_70b", gpus=64)
-    (phase,) = BACKEND.plan(benchmark).phases
-    assert (phase.name, phase.writes_steps) == ("perf", True)
-    assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task) == (8, 8, 1)
-    assert phase.environment["JAX_PLATFORMS"] == "cuda"
-    assert "--processes=64" in phase.command
-    assert "--device_name=NVIDIA H100 80GB HBM3" in phase.command
-    flags = phase.environment["XLA_FLAGS"].split()
-    assert "--xla_gpu_enable_command_buffer=" in flags
-    assert not any("host_platform_device_count" in flag for flag in flags)
-    assert len(flags) == len(benchmark.settings.xla_flags)
-
-
 # --- rematerialisation --------------------------------------------------------------------------------
-
-
-@each("saved", "set", "kept")
-def test_what_a_policy_keeps(set: dict[str, str], kept: list[str]) -> None:
-    assert BACKEND.storage(resolved(chosen=set)).saved_activations == {*kept}
 
 
 def made_again(chosen: dict[str, str], **wanted: Any) -> frozenset[str] | None:

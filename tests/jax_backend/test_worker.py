@@ -146,45 +146,6 @@ def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline() -> None:
     assert loop.returned[0] < loop.losses[0].ready_at
 
 
-@pytest.mark.alone
-def test_a_slowed_loop_is_timed_by_when_its_steps_were_over() -> None:
-    """Its writer comes to a step only after the next one: the last would take no time, and the others another's."""
-    clock, write, events = begun()
-    began = time.perf_counter()
-    clock.end_of_step = iter([began + end for end in (1.0, 1.5, 3.0)]).__next__
-    for step in range(3):
-        write(metrics_of(), step)
-    assert events.all("seconds")[1:] == pytest.approx([0.5, 1.5])
-    assert events.all("elapsed_seconds") == pytest.approx([1.0, 1.5, 3.0], abs=TOLERANCE)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.5])
-def test_the_step_is_waited_for_only_where_it_is_slowed(monkeypatch: pytest.MonkeyPatch, fraction: float) -> None:
-    waited: list[Any] = []
-    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(block_until_ready=waited.append))
-    clock, state = worker.StepClock(Events()), {"p_train_step": lambda *_: "made"}
-    worker.hook_step(state, clock, worker.kit.Slowdown(fraction), None)
-    assert [state["p_train_step"]("state", "batch") for _ in range(2)] == ["made"] * 2
-    assert waited == (["made"] if fraction else [])
-    assert (clock.end_of_step is time.perf_counter) == (not fraction)
-
-
-@pytest.mark.alone
-def test_the_start_is_written_when_the_first_step_begins() -> None:
-    """What is done before is not in its time."""
-
-    def on_first_step(_state: Any) -> None:
-        events.write("facts")
-        time.sleep(0.2)
-
-    loop = Loop([0.01, 0.01])
-    clock, events = hooked(loop, on_first_step)
-    assert (clock.started, events.written) == (False, [])
-    loop.run()
-    assert [event["event"] for event in events.written] == ["facts", "started", "step", "step"]
-    assert events.all("elapsed_seconds")[0] < 0.15
-
-
 @pytest.mark.parametrize(
     ("error", "why"),
     [
@@ -359,13 +320,3 @@ def test_an_exit_by_a_number_has_its_reason(reason: Exception, words: str) -> No
     with pytest.raises(SystemExit) as ended:
         worker.with_reason(refused)()
     assert ended.value.code == f"stepmark worker: MaxText refuses: {words}"
-
-
-@pytest.mark.parametrize("error", [SystemExit("in words"), RuntimeError("INTERNAL: cuBLAS"), SystemExit(2)])
-def test_an_error_that_hides_nothing_is_its_own_reason(error: BaseException) -> None:
-    def ends() -> None:
-        raise error
-
-    with pytest.raises(type(error)) as ended:
-        worker.with_reason(ends)()
-    assert ended.value is error

@@ -86,12 +86,6 @@ def test_a_line_that_cannot_be_read_is_named(read: Read) -> None:
     assert line.startswith("rank-1.log:3 ")
 
 
-def test_an_empty_folder_holds_nothing(bridge: Benchmark, tmp_path: Path) -> None:
-    (tmp_path / "rank-x.log").write_text(steps())
-    nothing = RunRecord(attempt=2, facts=[], steps=[], ends=[], unreadable=[])
-    assert BACKEND.read_phase(bridge, tmp_path, 2) == nothing
-
-
 def test_following_gives_each_step_once(bridge: Benchmark, tmp_path: Path) -> None:
     news = BACKEND.follow(bridge, tmp_path, 1)
     assert news() == []

@@ -58,25 +58,6 @@ def test_a_text_as_nemo_wants_it(name: str, text: str, value: object) -> None:
     assert type(found) is type(value)
 
 
-def test_the_longest_group_takes_a_setting() -> None:
-    words = [
-        "trainer.max_steps=3",
-        "trainer.strategy.sequence_parallel=true",
-        "trainer.strategy.ddp.overlap_grad_reduce=false",
-        "model.config_class=Llama3Config",
-        "model.config.num_layers=2",
-        "data.dataset_kwargs=a=b",
-    ]
-    assert build.grouped(words) == {group: {} for group in build.GROUPS} | {
-        "trainer": {"max_steps": 3},
-        "trainer.strategy": {"sequence_parallel": True},
-        "trainer.strategy.ddp": {"overlap_grad_reduce": False},
-        "model.config": {"num_layers": 2},
-        MODEL_CLASS: "Llama3Config",
-        "data": {"dataset_kwargs": "a=b"},
-    }
-
-
 @pytest.mark.parametrize(
     ("knows", "named"), [(True, {"cuda_graph_impl": "local"}), (False, {"enable_cuda_graph": True})]
 )

@@ -13,7 +13,6 @@ from benchmarks.values import Lora, Parallelism, Scalar
 from nemo_backend import BACKEND
 from nemo_backend.layout import PLACES, SETTINGS, SIZES, parallelism
 from nemo_backend.lora import LORA_TARGETS
-from nemo_backend.mlperf_planning import LAYOUT_SETTINGS
 
 CONFIGS = Configs()
 H100, CPU = CONFIGS.hardware("h100"), CONFIGS.hardware("cpu")
@@ -75,12 +74,6 @@ def test_a_size_below_one_is_refused(name: str) -> None:
         with pytest.raises(RequestError, match="it must be 1 or more") as caught:
             parallelism({name: number}, 8)
         assert caught.value.next_command == f"--set={name}=1"
-
-
-def test_the_backends_layout_settings_are_settings_of_its_engines() -> None:
-    assert BACKEND.layout_settings == SETTINGS | LAYOUT_SETTINGS  # and those of the submissions
-    assert BACKEND.settings().keys() >= SETTINGS
-    assert not SETTINGS & BACKEND.reserved_settings.keys()
 
 
 # --- LoRA ---------------------------------------------------------------------------------------

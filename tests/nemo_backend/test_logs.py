@@ -126,11 +126,6 @@ def test_the_global_step_goes_on_where_an_epoch_begins_the_iteration_again() -> 
     assert by_attempt(read("nemo", text)) == {1: list(range(12))}
 
 
-def test_a_line_for_several_iterations_is_one_step_at_its_printed_number() -> None:
-    found = steps(read("megatron", "".join(megatron(n, ms=f"{n * 10}.0") + "\n" for n in range(10, 60, 10))))
-    assert [(s.step, s.seconds) for s in found] == [(10, 0.1), (20, 0.2), (30, 0.3), (40, 0.4), (50, 0.5)]
-
-
 def test_megatrons_start_is_printed_by_another_rank_than_its_steps() -> None:
     text = f"0: {MEGATRON_START}" + lines("megatron", 1, 2, label="7: ")
     text += f"0: {MEGATRON_START}" + lines("megatron", 3, 4, label="7: ")

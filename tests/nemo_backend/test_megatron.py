@@ -10,7 +10,7 @@ import pytest
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark
 from nemo_backend import BACKEND
-from nemo_backend.megatron import DIMENSIONS, tokenizer_size
+from nemo_backend.megatron import tokenizer_size
 from tests.megatron_dataset import write_dataset
 
 Resolve = Callable[..., Benchmark]
@@ -20,13 +20,6 @@ VIRTUAL = "trainer.strategy.virtual_pipeline_model_parallel_size"
 GROUP = "trainer.strategy.microbatch_group_size_per_vp_stage"
 SEQUENCE_PARALLEL = "trainer.strategy.sequence_parallel"
 ACCUMULATION = "gradient_accumulation"
-
-
-def test_every_dimension_is_a_setting_of_both_engines_and_reserved_in_both() -> None:
-    for place in ("model.config", "model"):
-        names = {f"{place}.{name}" for name in DIMENSIONS}
-        assert names <= BACKEND.settings().keys()
-        assert names <= BACKEND.reserved_settings.keys()
 
 
 # llama31_70b is shared out by tensor 4, pipeline 4 of 5 parts, context 2.

@@ -19,13 +19,9 @@ from benchmarks.errors import RequestError
 from benchmarks.model.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Site, Slurm
-from nemo_backend import BACKEND, bridge_planning, mlperf_planning
+from nemo_backend import BACKEND
 from nemo_backend.planning import (
     FINE_TUNING_FILES,
-    ON_A_CPU,
-    RESERVED,
-    nemo_settings,
-    settings,
 )
 
 CONFIGS = Configs()
@@ -73,52 +69,7 @@ def test_a_plan_says_where_attention_is_not_fused(resolved: Resolve) -> None:
     assert notes(hardware="h100", dtype="fp8") == notes(hardware="h100", runtime="container") == []
 
 
-def test_the_request_reaches_nemo_and_a_process_on_a_cpu_is_a_device_too(resolved: Resolve) -> None:
-    chosen = {"sequence_length": 64, "micro_batch_size": 3, "gradient_accumulation": 2, "optim.config.lr": 0.5}
-    benchmark = resolved(chosen=chosen, gpus=8, nodes=2, steps=7)
-    (phase,) = BACKEND.plan(benchmark).phases
-    assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task) == (2, 4, 1)
-    assert {"--processes=8", "--tasks_per_node=4"} <= set(phase.command)
-    found = nemo_settings(benchmark)
-    assert found["trainer.max_steps"] == 7
-    assert (found["trainer.devices"], found["trainer.num_nodes"]) == (4, 2)
-    assert found["data.seq_length"] == found["model.config.seq_length"] == 64
-    assert (found["data.micro_batch_size"], found["data.global_batch_size"]) == (3, 48)
-    assert found["optim.config.lr"] == 0.5
-
-
-@pytest.mark.parametrize(
-    ("model", "wanted"),
-    [
-        ("llama3_tiny", {"dtype": "bf16"}),
-        ("llama3_tiny", {"dtype": "fp32", "task": "lora"}),
-        ("llama31_70b", {"dtype": "fp8"}),
-    ],
-)
-def test_nemo_is_told_nothing_unknown_and_what_stepmark_fills_cannot_be_set(
-    resolved: Resolve, model: str, wanted: dict[str, Any]
-) -> None:
-    """MegatronStrategy hands what it does not name itself on to Lightning's DDPStrategy."""
-    benchmark = resolved(model, **wanted)
-    told = nemo_settings(benchmark).keys()
-    assert told - settings().keys() <= {"trainer.strategy.process_group_backend"}
-    assert told - benchmark.settings.knobs.keys() - ON_A_CPU.keys() <= RESERVED.keys() | {PIPELINED}
-
-
 # --- the backend and its engines --------------------------------------------------------------------------
-
-
-def test_a_setting_of_both_engines_is_of_one_type_and_neither_reserves_the_others(resolved: Resolve) -> None:
-    assert BACKEND.engines == ("nemo", "bridge", *mlperf_planning.engines())
-    assert resolved("llama31_70b").engine == "nemo"
-    assert resolved("llama31_70b", engine="bridge").recipe.name == "bridge_llama31_70b_pretrain_h100"
-    of_nemo, of_bridge, of_mlperf = settings(), bridge_planning.settings(), mlperf_planning.settings()
-    assert BACKEND.settings() == {**of_nemo, **of_bridge, **of_mlperf}
-    assert not of_mlperf.keys() & (of_nemo.keys() | of_bridge.keys())
-    shared = of_nemo.keys() & of_bridge.keys()
-    assert {name: of_nemo[name] for name in shared} == {name: of_bridge[name] for name in shared}
-    assert not bridge_planning.RESERVED.keys() & of_nemo.keys()
-    assert not RESERVED.keys() & of_bridge.keys()
 
 
 @pytest.mark.parametrize(("engine", "runs_on"), [("nemo", {"cuda", "cpu"}), ("bridge", {"cuda"})])

@@ -4,22 +4,18 @@ What only a real NeMo shows (that adapters train and nothing else does, that par
 is in end_to_end/.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 
 from benchmarks.values import Benchmark
 from nemo_backend.inside import peak_program, worker
 from nemo_backend.planning import worker_command
-from tests.megatron_dataset import write_dataset
 
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
 
@@ -63,47 +59,6 @@ def test_the_worker_understands_the_plans_command(
 
 
 # --- processes and devices ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("rank", "node", "local"), [(0, "0", "0"), (3, "0", "3"), (4, "1", "0"), (7, "1", "3")])
-def test_a_rank_joins_by_torchs_own_variables(
-    monkeypatch: pytest.MonkeyPatch, rank: int, node: str, local: str
-) -> None:
-    monkeypatch.setattr(worker.os, "environ", {"SLURM_PROCID": "9"})
-    worker.join_processes(options(processes=8, rank=rank, tasks_per_node=4, coordinator="node-1:29500"))
-    assert worker.os.environ == {
-        "SLURM_PROCID": "9",
-        "MASTER_ADDR": "node-1",
-        "MASTER_PORT": "29500",
-        "WORLD_SIZE": "8",
-        "RANK": str(rank),
-        "NODE_RANK": node,
-        "LOCAL_RANK": local,
-    }
-    worker.join_processes(options())  # a process alone meets itself at a free port
-    assert worker.os.environ["MASTER_ADDR"] == "127.0.0.1"
-    assert 1024 <= int(worker.os.environ["MASTER_PORT"]) < 2**16
-
-
-@pytest.mark.parametrize(
-    ("host", "processes", "tasks", "threads"),
-    [
-        ("127.0.0.1", 1, 1, 8),
-        ("127.0.0.1", 3, 3, 2),
-        ("127.0.0.1", 20, 20, 1),
-        ("127.0.0.1", 4, 2, 2),  # two nodes that are made believe
-        ("node-1", 4, 2, 4),
-    ],
-)
-def test_processes_of_a_machine_share_its_cores(
-    put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, host: str, processes: int, tasks: int, threads: int
-) -> None:
-    given: list[int] = []
-    put_modules({"torch": {"set_num_threads": given.append}})
-    monkeypatch.setenv("MASTER_ADDR", host)
-    monkeypatch.setattr(worker.os, "sched_getaffinity", lambda _process: range(8), raising=False)
-    worker.share_the_cpu(options(processes=processes, tasks_per_node=tasks))
-    assert given == [threads]
 
 
 @pytest.mark.parametrize(
@@ -177,38 +132,6 @@ def test_the_tokens_of_a_step_are_those_of_every_micro_step_and_replica(put_modu
     assert count.failures(2048) == ["a step trained 1,536 tokens, the benchmark has 2,048"]
     first.forward(ids(128))
     assert count.tokens == 256, "only one step is counted"
-
-
-def test_what_was_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "training.jsonl").write_text("{}")
-    (note,) = worker.about_dataset(tmp_path)
-    assert note.startswith(f"data: {tmp_path.name}/training.jsonl (44136fa355b3678a), not packed")
-    monkeypatch.setattr(worker.importlib.util, "find_spec", lambda _: object())
-    assert worker.about_dataset(tmp_path)[0].endswith("packed to whole sequences")
-    digest = hashlib.sha256((write_dataset(tmp_path) / "t_0.idx").read_bytes()).hexdigest()[:16]
-    (note,) = worker.about_dataset(tmp_path)
-    assert note == f"data: {tmp_path.name}, 16 bytes of tokens, indexed by {digest}"
-
-
-@pytest.mark.parametrize(
-    ("grad", "main_grad", "has"),
-    [
-        ([0.0, -2.0], None, True),
-        (None, [0.0, 1e-30], True),
-        (None, None, False),
-        ([0.0, 0.0], None, False),
-        ([5.0], [0.0], False),  # Megatron's own buffer is what the optimizer reads
-    ],
-)
-def test_a_gradient_is_a_number_that_is_not_zero(
-    grad: list[float] | None, main_grad: list[float] | None, has: bool
-) -> None:
-    one, other = (given and SimpleNamespace(abs=partial(np.abs, given)) for given in (grad, main_grad))
-    weight = SimpleNamespace(requires_grad=True, grad=one, main_grad=other)
-    model = SimpleNamespace(
-        named_parameters=lambda: [("w", weight), ("frozen", SimpleNamespace(requires_grad=False))]
-    )
-    assert worker.without_gradient(model) == ([] if has else ["w"])
 
 
 # --- the clock ----------------------------------------------------------------------------------------

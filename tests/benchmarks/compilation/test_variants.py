@@ -39,11 +39,6 @@ def test_flags_whose_values_have_commas_are_no_lists() -> None:
     assert list(settings(None, xla_gpu_enable_command_buffer="FUSION,CUBLAS", lora_targets="q,k")) == ["as planned"]
 
 
-def test_lists_in_other_flags_are_variants_too() -> None:
-    asked = [msgspec.structs.replace(REQUEST, gpus=gpus) for gpus in (64, 128)]
-    assert list(variants.named(asked, None)) == ["--gpus=64", "--gpus=128"]
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

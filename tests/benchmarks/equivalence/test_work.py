@@ -185,13 +185,6 @@ def test_what_bf16_rounds_is_no_difference_in_bf16_and_one_in_fp32() -> None:
     assert compare(MODEL, a_side(), swapped, tolerances=equivalence.TOLERANCES["bf16"]).differing
 
 
-def test_both_sides_wrong_in_the_same_way_is_seen_against_the_models_file() -> None:
-    sides = [with_settings(norm_epsilon=1e-6), with_settings(norm_epsilon=1e-6)]
-    assert [line.quantity for line in compare(MODEL, *sides).differing] == ["norm epsilon"]
-    sides = [with_report(parameters=1), with_report(parameters=1)]
-    assert [line.quantity for line in compare(MODEL, *sides).differing] == ["parameters"]
-
-
 @pytest.mark.parametrize("name", ["weight/head", "gradient/layers.0.up", "trained/embedding", "logits"])
 def test_a_tensor_that_is_missing_is_named_and_no_array_is_compared(name: str) -> None:
     comparison = compare(MODEL, a_side(), without(name))

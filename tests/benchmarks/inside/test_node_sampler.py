@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -180,25 +179,6 @@ def test_strange_files_leave_figures_null(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 # --- names and options ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "slurm", "name"),
-    [
-        (["--name=a/b"], "gpu-017", "a_b"),
-        ([], "gpu-017", "gpu-017"),
-        ([], None, socket.gethostname()),
-    ],
-)
-def test_a_node_is_called_as_slurm_calls_it(
-    sampler: Sampler, options: list[str], slurm: str | None, name: str
-) -> None:
-    if slurm:
-        sampler.variables["SLURMD_NODENAME"] = slurm
-    process = sampler.start(*options)
-    sampler.wait_for_lines(2, name)
-    process.terminate()
-    assert process.wait(10) == 0
 
 
 # --- how it ends ----------------------------------------------------------------------------------------

@@ -104,15 +104,6 @@ def recorded(losses: list[float | None], norms: list[float] | None = None, **mor
     return recorder, events
 
 
-def test_a_step_takes_from_the_end_of_the_one_before() -> None:
-    recorder, events = recorded([5.0, 4.0, 3.0])
-    assert events.all("seconds") == pytest.approx([0.5, 0.5, 0.5], abs=0.05)
-    assert events.all("seconds")[1:] == pytest.approx([0.5, 0.5], abs=1e-9)
-    assert events.all("elapsed_seconds") == pytest.approx([0.5, 1.0, 1.5], abs=0.05)
-    assert sum(events.all("seconds")) == pytest.approx(events.all("elapsed_seconds")[-1], rel=1e-12)
-    assert (recorder.steps, recorder.started, recorder.failures()) == (3, True, [])
-
-
 def test_what_is_not_finite_is_written_as_unknown_and_is_a_failure() -> None:
     losses, norms = [5.0, math.nan, 4.0, math.inf], [1.0, 2.0, math.nan, 1.0]
     recorder, events = recorded(losses, norms, framework_seconds=math.inf, framework_tflops_per_device=None)
@@ -182,11 +173,6 @@ def test_a_slowed_step_takes_that_much_longer_and_the_first_one_does_not(
     assert seconds == pytest.approx([9.0, longer, 2 * longer, longer])
     note = f"--inject_slowdown={fraction:g}: 3 steps of 4 s by themselves lasted {4 * longer:g} s"
     assert slowdown.notes() == ([note] if fraction else [])
-
-
-def test_of_ranks_that_wait_for_one_another_the_first_sleeps() -> None:
-    asked = [SimpleNamespace(inject_slowdown=0.5, rank=rank) for rank in (0, 1, 7)]
-    assert [kit.slowdown(options).fraction for options in asked] == [0.5, 0, 0]
 
 
 # --- the end --------------------------------------------------------------------------------------------

@@ -103,20 +103,6 @@ def test_the_loss_by_hand() -> None:
     assert parts["workspace"] == 2 * TOKENS * (3 * 8192 + 8192 + 10240 + 8192)
 
 
-def test_weights_that_lie_whole_in_the_type_they_are_used_in_are_not_gathered() -> None:
-    run = benchmark(Parallelism(data=64))
-    assert looping(run)["gathered_layers"] > 0  # float32 ones are converted
-    halves = msgspec.structs.replace(stored(FP8_SAVES).numbers, weight_bytes=2)
-    parts = looping(run, numbers=halves)
-    assert parts["gathered_layers"] == 0
-
-
-def test_sums_over_micro_steps_stay_beside_the_gradients_of_one() -> None:
-    run = benchmark(Parallelism(fsdp=64))
-    once, twice = looping(run)["gradients"], looping(accumulated(run, 2))["gradients"]
-    assert twice == once + 4 * 68_976_648_192 / 64
-
-
 def test_the_gradient_of_the_head_takes_the_place_of_the_logits_where_it_is_made_at_once() -> None:
     run = benchmark(Parallelism(fsdp=64))
     parts = looping(run, msgspec.structs.replace(LOOP, gradient_of_logits_waits=False))
@@ -125,54 +111,8 @@ def test_the_gradient_of_the_head_takes_the_place_of_the_logits_where_it_is_made
     assert (of_adapters["gathered_head"], of_adapters["logits"]) == (0, 0)  # nothing trains it
 
 
-def test_fsdp_shards_state_but_not_activations() -> None:
-    few = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(FP8_SAVES))
-    many = memory_by_part(benchmark(Parallelism(fsdp=128)), stored(FP8_SAVES))
-    assert many["optimizer"] == few["optimizer"] / 2
-    assert many["saved_activations"] == few["saved_activations"]
-
-
-def test_a_tensor_group_shares_weights_and_the_tokens_of_its_devices() -> None:
-    apart = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(FP8_SAVES))
-    together = memory_by_part(benchmark(Parallelism(fsdp=8, tensor=8)), stored(FP8_SAVES))
-    assert together["parameters"] == apart["parameters"]
-    assert together["gathered_layers"] == apart["gathered_layers"] / 8
-    assert together["logits"] == apart["logits"]  # eight times the tokens, an eighth of the vocabulary
-
-
-def test_scores_are_written_out_by_the_plain_attention_alone() -> None:
-    plain = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset(), scores=True))
-    fused = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset()))
-    assert plain["attention_scores"] == 2 * 4 * 2 * 64 * 4096 * 4096
-    assert fused["attention_scores"] == 0
-
-
-def test_a_fused_name_is_not_counted_beside_its_parts() -> None:
-    run = benchmark(Parallelism(fsdp=64))
-    fused = memory_by_part(run, stored(frozenset({"qkv_proj"})))
-    parts = memory_by_part(run, stored(frozenset({"query_proj", "key_proj", "value_proj"})))
-    both = memory_by_part(run, stored(frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"})))
-    assert fused == parts == both
-
-
 def with_lora(run: Benchmark) -> Benchmark:
     return changed(run, lora=Lora(rank=16, alpha=32, dropout=0.0, targets=["query_key_value"]))
-
-
-def test_adapters_alone_have_gradients_and_moments() -> None:
-    parts = memory_by_part(with_lora(benchmark(Parallelism(tensor=2, pipeline=4))), stored(frozenset()))
-    adapters = 80 * 16 * (8192 + (64 + 2 * 8) * 128)
-    assert parts["parameters"] == 4 * (68_976_648_192 + adapters) / 8
-    assert parts["gradients"] == 4 * adapters / 8
-    assert parts["optimizer"] == 8 * adapters / 8
-
-
-def test_a_distributed_optimizer_is_shared_out_among_replicas() -> None:
-    run = benchmark(Parallelism(tensor=4, pipeline=4, context=2, data=2))
-    alone = stored(frozenset())
-    shared = msgspec.structs.replace(alone, optimizer_replicas=4)
-    assert memory_by_part(run, shared)["optimizer"] == memory_by_part(run, alone)["optimizer"] / 4
-    assert memory_by_part(run, shared)["gradients"] == memory_by_part(run, alone)["gradients"]
 
 
 def saved(run: Benchmark, storage: Storage) -> float:
@@ -183,13 +123,6 @@ def accumulated(run: Benchmark, micro_batches: int) -> Benchmark:
     """As many more micro-batches of the same size."""
     sequences = run.batch.global_batch_size // run.batch.gradient_accumulation
     return changed_benchmark(run, gradient_accumulation=micro_batches, global_batch_size=sequences * micro_batches)
-
-
-def test_interleaved_stages_keep_part_of_a_further_micro_batch() -> None:
-    plain = accumulated(benchmark(Parallelism(tensor=4, pipeline=4, data=4)), 8)
-    interleaved = accumulated(benchmark(Parallelism(tensor=4, pipeline=4, data=4, virtual_pipeline=5)), 8)
-    once = saved(plain, stored(FP8_SAVES))
-    assert saved(interleaved, stored(FP8_SAVES)) == pytest.approx(once * 1.15)
 
 
 @pytest.mark.parametrize("pieces", [1, 5])
@@ -208,11 +141,3 @@ def test_layers_that_are_computed_again_keep_their_input_and_absent_ones_nothing
     mixed = msgspec.structs.replace(whole, input_only_layers=30, absent_layers=10)
     expected = 40 / 80 * saved(run, whole) + 30 / 80 * saved(run, nothing)
     assert saved(run, mixed) == pytest.approx(expected)
-
-
-def test_what_is_kept_in_fp8_takes_a_byte() -> None:
-    run = benchmark(Parallelism(fsdp=64), dtype="fp8")
-    wide = stored(frozenset({"mlpwi", "mlp_product"}))
-    narrow = msgspec.structs.replace(wide, one_byte_activations=frozenset({"mlp_product", "context"}))
-    less = saved(run, wide) - saved(run, narrow)
-    assert less == 28672 * 2 * 4096 * 80  # one byte of two, and nothing of what is not kept

@@ -8,23 +8,17 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.flops import (
     ADAPTED_MATRICES,
-    CONVENTIONS,
     LAYER_MATRICES,
     adapter_parameter_count,
-    conventions_for,
     flops_per_token,
     held_parameter_count,
     layer_matmul_weights,
     parameter_count,
     trainable_parameter_count,
 )
-from benchmarks.values import Lora, Model, to_builtins
+from benchmarks.values import Lora
 
 CONFIGS = Configs()
-
-
-def changed(model: Model, **changes: object) -> Model:
-    return Model(**(to_builtins(model) | changes))
 
 
 @pytest.mark.parametrize(
@@ -72,12 +66,6 @@ def test_adapters_of_the_tiny_model_are_what_nemo_counted() -> None:
     assert adapter_parameter_count(model, lora) == 26_624
     assert trainable_parameter_count(model, lora) == 26_624
     assert held_parameter_count(model, lora) == 453_248
-
-
-def test_adapters_of_the_published_recipe() -> None:
-    """Llama 3 70B, rank 16 beside query, key and value: 80 layers of 16 x (8192 + 8192 + 2 x 1024)."""
-    model = CONFIGS.model("llama3_70b")
-    assert adapter_parameter_count(model, beside("query_key_value", rank=16)) == 80 * 16 * 18432 == 23_592_960
 
 
 @pytest.mark.parametrize(
@@ -128,20 +116,6 @@ def test_the_recipe_convention_is_the_published_formula_where_attention_is_squar
         attention = 12 * m.layers * h**2 * (1 + groups + s / h)
         published = attention + 18 * m.layers * m.ffn_hidden_size * h + 6 * m.vocabulary_size * h
         assert flops_per_token(m, s, "recipe") == pytest.approx(published, rel=1e-12)
-
-
-def test_a_head_dimension_of_its_own_counts() -> None:
-    model = CONFIGS.model("llama2_70b")
-    wider = changed(model, head_dim=256)
-    grown = flops_per_token(wider, 4096, "recipe") - flops_per_token(model, 4096, "recipe")
-    assert grown == pytest.approx(12 * 80 * 8192 * (8192 * (1 + 8 / 64) + 4096))
-
-
-def test_every_convention_says_what_it_is_and_each_task_has_its_own() -> None:
-    assert list(CONVENTIONS) == ["recipe", "causal", "palm", "torchtitan", "lora"]
-    assert all(name == row.name and row.formula and row.source for name, row in CONVENTIONS.items())
-    assert conventions_for("pretrain") == ["recipe", "causal", "palm", "torchtitan"]
-    assert conventions_for("lora") == ["lora"]
 
 
 def test_an_unknown_convention_is_refused_with_the_nearest() -> None:

@@ -6,7 +6,7 @@ from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
 from benchmarks.model.estimate import Published, read_published
 from benchmarks.model.forecast import Forecast, ScalePoint, cost, forecast, memory_of, scaling, token_count
-from benchmarks.model.forecast_report import bound_lines, cost_rows, memory_rows, scaling_lines
+from benchmarks.model.forecast_report import cost_rows, memory_rows, scaling_lines
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import CONFIGS, changed, laid_out, recipe, storage_of
@@ -38,15 +38,6 @@ def test_the_recipe_fits_64_gpus_with_its_margin_and_not_32() -> None:
     assert on_32.margin_bytes < -10e9
     assert "DOES NOT FIT" in dict(memory_rows(on_32))["total"]
     assert "fits (+11.3 GB, +15.1%)" in dict(memory_rows(on_64))["total"]
-
-
-def test_settings_whose_memory_is_not_known_are_named() -> None:
-    base = recipe(dtype="bf16")
-    plain = memory_of(base, storage_of(base))
-    assert "not counted" not in dict(memory_rows(plain))
-    found = memory_of(base, storage_of(base, uncounted=("opt_type=muon", "num_vocab_tiling=4")))
-    assert dict(memory_rows(found))["not counted"] == "opt_type=muon, num_vocab_tiling=4"
-    assert found.total_bytes == plain.total_bytes
 
 
 def test_a_cpu_shares_what_the_host_has() -> None:
@@ -122,10 +113,3 @@ def test_what_is_no_number_of_tokens_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="a number of tokens") as refusal:
         token_count(text)
     assert refusal.value.next_command
-
-
-def test_what_is_not_known_is_shown_as_unknown() -> None:
-    blind = forecast_of(recipe(model="llama2_tiny", gpus=1))
-    text = "\n".join(bound_lines(blind.bound))
-    assert "unknown" in text
-    assert "not known, without the matmuls" in text

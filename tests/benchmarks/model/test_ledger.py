@@ -6,16 +6,13 @@ from benchmarks.configs import Configs
 from benchmarks.model import flops
 from benchmarks.model.ledger import (
     LAYER_MATMULS,
-    PARTS,
     attribute,
     forward_flops,
     hardware_conventions,
     hardware_flops_per_token,
     mix_of_peaks,
-    recomputed_by_part,
-    recomputed_flops_per_token,
 )
-from benchmarks.values import Model, Recompute, to_builtins
+from benchmarks.values import Model, Recompute
 
 CONFIGS = Configs()
 LLAMA2 = CONFIGS.model("llama2_70b")
@@ -42,13 +39,6 @@ def test_the_70b_multiplies_what_its_compiled_program_holds(matmuls: frozenset[s
     assert counted == pytest.approx(flops_a_sequence, rel=5e-5)  # written down with five digits
 
 
-def test_full_recomputation_to_the_last_flop() -> None:
-    """With the model's own 1.820637e15: 2.271436e15 a sequence."""
-    again = recomputed_flops_per_token(LLAMA2, 4096, Recompute(matmuls=AS_XLA))
-    assert again == 80 * (4 * 8192**2 * (1 + 8 / 64) + 4 * 8192 * 28672 + 4 * 8192 * 4096)
-    assert 4096 * (flops.flops_per_token(LLAMA2, 4096, "recipe") + again) == pytest.approx(2.271436e15, rel=3e-7)
-
-
 @pytest.mark.parametrize("model", [CONFIGS.model(name) for name in CONFIGS.names("models")], ids=lambda m: m.name)
 def test_the_forward_pass_is_a_third_of_what_the_conventions_count(model: Model) -> None:
     """With GQA and without, tied or not: a layer's matmuls forward, three times over, and the head's."""
@@ -57,23 +47,6 @@ def test_the_forward_pass_is_a_third_of_what_the_conventions_count(model: Model)
         forward = model.layers * sum(forward_flops(model, 2048, share).values())
         head = 6 * flops.embedding_parameters(model)
         assert 3 * forward + head == pytest.approx(flops.flops_per_token(model, 2048, name), rel=1e-12)
-
-
-def test_tied_embeddings_and_groups_change_what_they_should() -> None:
-    tied = Model(**(to_builtins(LLAMA2) | {"tied_embeddings": True}))
-    whole = Model(**(to_builtins(LLAMA2) | {"query_groups": 64}))
-    everything = Recompute(matmuls=frozenset(LAYER_MATMULS))
-    assert hardware_flops_per_token(tied, 4096, everything, "recipe") == hardware_flops_per_token(
-        LLAMA2, 4096, everything, "recipe"
-    )
-    more = recomputed_flops_per_token(whole, 4096, everything) - recomputed_flops_per_token(LLAMA2, 4096, everything)
-    assert more == 80 * 2 * 2 * 8192 * (64 - 8) * 128
-
-
-def test_every_matmul_is_in_one_part_and_nothing_recomputed_has_none() -> None:
-    named = [name for names in PARTS.values() for name in names]
-    assert sorted(named) == sorted(LAYER_MATMULS)
-    assert recomputed_by_part(LLAMA2, 4096, Recompute()) == {}
 
 
 def test_hfu_is_of_conventions_that_count_matmuls_alone() -> None:

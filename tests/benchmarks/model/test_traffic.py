@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.model.traffic import Group, Traffic, group, traffic
+from benchmarks.model.traffic import Group, Traffic, traffic
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import changed, laid_out, recipe, storage_of
 
@@ -84,13 +84,6 @@ def test_context_ranks_that_share_weights_gather_them_and_are_no_replicas() -> N
     whole = 3 * 2 * PARAMETERS
     assert found["fsdp"].node_bytes == pytest.approx(whole * 7 / 8)  # context 2 x fsdp 4 of a node
     assert found["fsdp"].network_bytes == pytest.approx(whole / 8 * 7 / 8)
-
-
-def test_inner_axes_fill_a_node_first() -> None:
-    assert group(MEGATRON, "tensor") == Group(4, 1)
-    assert group(MEGATRON, "context") == Group(2, 1)
-    assert group(MEGATRON, "data") == Group(1, 2)
-    assert group(laid_out(MAXTEXT, tensor=2, fsdp=32), "fsdp") == Group(4, 8)
 
 
 def test_fp8_matrices_of_layers_travel_in_one_byte() -> None:

@@ -34,11 +34,6 @@ def test_calls_that_are_alike_are_one_row_and_count_per_rank() -> None:
     assert found.writers == 3
 
 
-def test_sizes_types_and_communicators_are_told_apart() -> None:
-    lines = [REDUCE, REDUCE.replace("18816", "1"), REDUCE.replace("datatype 7", "datatype 9")]
-    assert len(read(*lines, REDUCE.replace("nranks=16", "nranks=2")).rows) == 4
-
-
 def test_other_lines_are_no_calls_and_cut_ones_are_counted() -> None:
     found = read(
         "h015:1:1 [0] NCCL INFO AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.208008",
@@ -48,7 +43,3 @@ def test_other_lines_are_no_calls_and_cut_ones_are_counted() -> None:
         REDUCE,
     )
     assert (found.calls, found.unreadable_lines) == (1, 2)
-
-
-def test_a_log_without_calls_is_an_empty_table() -> None:
-    assert read("nothing", "") == NcclCalls(rows=[], writers=0, calls=0, unreadable_lines=0)

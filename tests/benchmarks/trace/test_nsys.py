@@ -100,11 +100,6 @@ def test_a_capture_without_xla_is_taken_for_the_steps_that_were_asked_for(databa
     assert summary.mean.seconds_per_step == pytest.approx(0.039 / 4)
 
 
-def test_launches_are_counted_by_thread_because_each_device_has_one(database: Database) -> None:
-    database.steps(2).ranges(2).ranges(2, thread=12)
-    assert read_nsys(database.path).launches == 2
-
-
 def test_a_column_that_an_export_does_not_have_is_done_without(database: Database) -> None:
     """SQLite would take the name of a column that is not there for a text."""
     database.steps(2).ranges(2)

@@ -281,18 +281,6 @@ def test_the_ranks_of_a_node_are_told_apart_by_the_names_of_their_reports(
     assert as_json("trace", outside)["files"][0]["summary"]["host"] == "n1 node 3 task 0"
 
 
-def test_nsight_of_a_run_without_cuda_is_not_divided_by_the_steps_that_were_asked_for(
-    make_run: Callable[..., RunFolder],
-) -> None:
-    folder = make_run(**{**PROFILED, "profile": "nsys"})
-    Database(folder.phase_dir("perf") / "r_7_0_0.sqlite").steps(4)
-    report = as_json("trace", folder.path)
-    assert report["files"][0]["summary"]["window"]["is_whole_trace"]
-    assert report["files"][0]["summary"]["window"]["steps"] == 1
-    assert report["comparison"] is None
-    assert "where the time of the whole trace goes (ms)" in run("trace", folder.path).stdout
-
-
 # --- refusals -----------------------------------------------------------------------------------
 
 

@@ -9,10 +9,8 @@ from benchmarks.trace.kinds import IDLE, KINDS
 from benchmarks.trace.report import compare
 from benchmarks.trace.summary import HostSummary, find_steps, mean_times, summarise
 from benchmarks.trace.trace import Trace
-from benchmarks.trace.xplane import read_xplane
 from benchmarks.values import Profiling, Step
-from tests.benchmarks.trace.made import MS, Row, kinds, sample, steps_of, trace_of
-from tests.benchmarks.trace.test_xplane import PATH
+from tests.benchmarks.trace.made import MS, Row, kinds, steps_of, trace_of
 
 # --- steps --------------------------------------------------------------------------------------
 
@@ -133,14 +131,6 @@ def test_each_moment_is_of_the_first_kind_that_is_at_work(rows: list[tuple[int, 
     expected[IDLE] = end - begin - len(taken)
     assert milliseconds(found.wall_seconds) == {kind: count for kind, count in expected.items() if count}
     assert milliseconds(found.work_seconds) == {kind: len(own) for kind, own in moments.items() if own}
-
-
-def test_the_real_trace_adds_up_and_has_every_kind() -> None:
-    found = summary_of(read_xplane(sample(), PATH))
-    assert (found.window.first_step, found.window.last_step, found.window.steps) == (21, 24, 4)
-    for device in (found.mean, *found.devices):
-        assert sum(device.wall_seconds.values()) == pytest.approx(device.seconds_per_step, rel=1e-9)
-        assert all(seconds > 0 for seconds in device.wall_seconds.values())
 
 
 def test_only_what_lies_in_the_window_counts() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.trace.report import Comparison, TraceFile, TraceReport
+from benchmarks.trace.report import TraceFile, TraceReport
 from benchmarks.trace.summary import HostSummary, mean_times, summarise
 from benchmarks.trace.tables import report_text
 from benchmarks.trace.xplane import read_xplane
@@ -52,8 +52,3 @@ def test_notes_and_files_without_a_summary_have_a_row() -> None:
     text = report_text(report_of(files=[unread], notes=["bad \x1b[2J\r name"]))
     assert "bad \\x1b[2J\\r name" in text
     assert "a.nsys-rep (0.0 kB): no nsys on PATH" in text
-
-
-def test_the_step_time_is_compared_with_our_clock(summary: HostSummary) -> None:
-    compared = Comparison(trace_seconds_per_step=0.010, clock_seconds_per_step=0.0101, difference=-0.0099)
-    assert "10.1 ms by our own clock (-0.99%)" in report_text(report_of(summary, comparison=compared))
