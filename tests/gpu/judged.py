@@ -17,6 +17,7 @@ CLOCK_COSTS = 1.01  # the lower end of the ratio's interval is at most this
 CLOCK_BLURRED = 0.1  # an interval that is wider says nothing
 PEAK_SHARE = (0.4, 1.05)  # of the datasheet's, what the best matmul of an idle GPU reaches
 PEAK_SPREAD = 0.2
+MEMORY_APART = 0.1  # the compiled program's peak and the device's memory; CUDA's own context is some 0.5 GB
 # Of result.json's telemetry.gpu. Errors are not among them: a consumer's GPU has no ECC.
 SAMPLED = (
     "energy_joules", "joules_per_token", "power_watts_mean", "power_limit_watts", "sm_clock_mhz_median", "throttled",
@@ -102,6 +103,18 @@ def telemetry_known(result: Mapping[str, Any]) -> Judged:
     words += [f"{bytes_text(memory)} of memory"] if memory is not None else []
     held = [f"{reason} {share:.0%}" for reason, share in (gpu["throttled"] or {}).items() if share]
     return Judged(", ".join([*words, f"throttled: {', '.join(held) or 'never'}"]), problems)
+
+
+def memory_as_compiled(compiled: Mapping[str, Any], result: Mapping[str, Any]) -> Judged:
+    """The peak of the program that plan.py compiled, over what NVML saw in use on the fullest GPU."""
+    gpu = (result["telemetry"] or {}).get("gpu") or {}
+    peak, measured = compiled["variants"][0]["compiled"]["peak_bytes"], gpu.get("memory_bytes_max")
+    if not measured:
+        return Judged(f"{bytes_text(peak)} compiled", ["the memory of the run was not measured"])
+    ratio = peak / measured
+    figures = f"{bytes_text(peak)} compiled, {bytes_text(measured)} measured: ratio {ratio:.3f}"
+    apart = [] if abs(ratio - 1) <= MEMORY_APART else [f"{ratio - 1:+.0%} apart, {MEMORY_APART:.0%} are allowed"]
+    return Judged(figures, [*apart, *invalid(result)])
 
 
 def pgle_applied(result: Mapping[str, Any]) -> Judged:

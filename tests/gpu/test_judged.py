@@ -104,6 +104,13 @@ def test_telemetry_that_is_null_or_cannot_be_does_not_hold(change: dict[str, Any
     assert problem in found
 
 
+@pytest.mark.parametrize(("compiled_gb", "problems"), [(64, []), (60, ["-14% apart, 10% are allowed"])])
+def test_memory_is_within_a_tenth_of_the_compiled_programs(compiled_gb: int, problems: list[str]) -> None:
+    found = judged.memory_as_compiled({"variants": [{"compiled": {"peak_bytes": compiled_gb * 1e9}}]}, on_gpus())
+    assert found.problems == problems
+    assert f"70.00 GB measured: ratio {compiled_gb / 70:.3f}" in found.figures
+
+
 def test_pgle_is_applied_or_not() -> None:
     result = on_gpus()
     assert judged.pgle_applied(result).problems == []
@@ -204,7 +211,7 @@ def test_without_a_gpu_nothing_is_tried_and_the_reason_is_said(tmp_path: Path) -
     done = make_gpu(tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stdout
     assert "peak: jax: needs the backend's environment" in done.stdout
-    assert "17 checks were not tried: this machine has no GPU: " in done.stdout
+    assert "18 checks were not tried: this machine has no GPU: " in done.stdout
     assert not (tmp_path / "results").exists()
 
 

@@ -18,6 +18,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
+from benchmarks.request.resolve import RuntimeOptions
 from benchmarks.values import Benchmark, Site, Slurm
 from nemo_backend import BACKEND
 from nemo_backend.planning import (
@@ -66,7 +67,11 @@ def test_a_plan_says_where_attention_is_not_fused(resolved: Resolve) -> None:
 
     (note,) = notes(hardware="h100")
     assert "Megatron's own PyTorch matmuls" in note
-    assert notes(hardware="h100", dtype="fp8") == notes(hardware="h100", runtime="container") == []
+    assert (
+        notes(hardware="h100", dtype="fp8")
+        == notes(hardware="h100", runs_in=RuntimeOptions(runtime="container"))
+        == []
+    )
 
 
 # --- the backend and its engines --------------------------------------------------------------------------
