@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu import account, judged
-from tests.gpu.account import Row
+from tests.gpu import judged
 from tests.stand_ins.nvml.build import MACHINES, build
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -174,21 +173,6 @@ def test_the_same_work_names_the_lines_that_differ() -> None:
 
 
 # --- the account --------------------------------------------------------------------------------
-
-
-def test_the_table_says_what_holds_and_what_does_not() -> None:
-    rows = [
-        Row(name="peak: jax", needs="a GPU", outcome="holds", figures=["bf16 720 TFLOP/s"], why="", seconds=61.0),
-        Row(name="trains: nemo-fp8", needs="TE", outcome="not tried", figures=[], why="refused: no TE", seconds=1.0),
-        Row(name="same work", needs="both", outcome="does not hold", figures=["9 lines"], why="loss", seconds=90.0),
-    ]
-    assert account.table(rows, "The GPUs").splitlines() == [
-        "The GPUs", "",
-        "peak: jax         holds              61 s", "    bf16 720 TFLOP/s",
-        "trains: nemo-fp8  not tried           1 s", "    refused: no TE",
-        "same work         does not hold      90 s", "    9 lines", "    loss",
-        "", "1 holds, 1 does not hold, 1 not tried",
-    ]  # fmt: skip
 
 
 def make_gpu(folder: Path, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":

@@ -1,11 +1,15 @@
-"""What a dumped program holds, on XLA's own text: cut from a real dump, in the forms of a GPU's, and made anew."""
+"""What a dumped program holds and its schedule, on XLA's own text: real dumps, the forms of a GPU's, made anew."""
 
 import re
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from jax_backend.inside import hlo
+from benchmarks.compilation.schedule import Operation, Schedule
+from benchmarks.configs import parse_yaml
+from jax_backend.inside import hlo, schedule
 from jax_backend.inside.hlo import Module, axes_along, first_group
 from tests.jax_backend.asked import each
 
@@ -140,3 +144,30 @@ def test_an_instruction_is_of_the_innermost_layer_that_says_something() -> None:
 def test_what_is_kept_of_each_layer_is_known_by_what_writes_it(name: str, writes: str | None) -> None:
     found = hlo.kept(hlo.read_module(SAMPLES / "kept_layers.txt"), name)
     assert (found.name if found else None) == writes
+
+
+# --- schedules ------------------------------------------------------------------------
+
+
+CASES: Any = parse_yaml(Path(__file__).parent / "samples" / "schedules.yml")
+DEVICES = range(32)
+
+
+@pytest.mark.parametrize("case", CASES["programs"], ids=lambda case: case["name"])
+def test_a_program_is_read_as_its_operations(case: dict[str, Any]) -> None:
+    called = "".join(CASES["computations"][name] for name in case.get("calls", []))
+    text = f"HloModule jit_f, is_scheduled=true, num_partitions=32\n{called}\nENTRY %main {{\n{case['entry']}}}\n"
+    node_of = [device % case["nodes"] if "nodes" in case else device // 8 for device in DEVICES]
+    read: Any = schedule.schedule(text, {"data": 2, "fsdp": 16}, {"data": "dp"}, node_of)
+    found = msgspec.convert(read, Schedule)
+    assert_operations(found.computations["main"], case["operations"])
+    if "body" in case:
+        assert_operations(found.computations["body"], case["body"])
+    assert [words.split()[0] for words in found.not_counted] == case.get("not_counted", [])
+
+
+def assert_operations(found: list[Operation], expected: list[dict[str, Any]]) -> None:
+    """The fields that are stated; the others are not looked at."""
+    assert len(found) == len(expected)
+    for one, fields in zip(found, expected, strict=True):
+        assert {name: getattr(one, name) for name in fields} == fields

@@ -91,14 +91,6 @@ def test_unreadable_lines_name_what_is_wrong(line: str, why: str) -> None:
     assert not steps(read(line + "\n"))
 
 
-def test_last_line_without_newline_but_whole() -> None:
-    assert [s.step for s in steps(read(lines(8) + line(49)))] == [8, 49]
-
-
-def test_noise_is_not_reported() -> None:
-    assert read("completed\nCompleted eval step: 3, seconds: 1.0\ncompleted saving\nstep: 5, seconds: 1\n") == []
-
-
 @each("attempts", "numbers", "steps", "further")
 def test_steps_without_labels(numbers: list[int], steps: dict[int, list[int]], further: int) -> None:
     assert by_attempt(lines(*numbers)) == steps

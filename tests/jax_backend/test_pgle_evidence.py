@@ -136,8 +136,3 @@ def test_one_rank_that_schedules_otherwise_is_enough_against_it(
     (phase_dir / "rank-0.log").write_text("Found profile, using profile guided latency estimator\n")
     (phase_dir / "rank-1.log").write_text("nothing\n")
     assert_unproven(evidence_of(benchmark_of(pgle="auto"), phase_dir, record(*watched)), words)
-
-
-def test_phases_before_the_measured_one_and_runs_without_it_show_nothing(phase_dir: Path) -> None:
-    assert evidence_of(benchmark_of(), phase_dir, record()) is None
-    assert evidence_of(benchmark_of(pgle="nsys"), phase_dir.with_name("profile"), record()) is None

@@ -22,44 +22,6 @@ def big(**wanted: Any) -> dict[str, Phase]:
 # --- the recipe -------------------------------------------------------------------------------------
 
 
-def test_the_profile_phase_differs_by_what_the_recipe_says_and_by_nothing_else() -> None:
-    found = big(pgle="nsys")
-    profile, perf = flags_of(found["profile"]), flags_of(found["perf"])
-    differing = {name for name in profile | perf if profile.get(name) != perf.get(name)}
-    scheduler = "xla_gpu_enable_latency_hiding_scheduler"
-    assert differing == {scheduler, "xla_gpu_disable_async_collectives", PGLE_PROFILE}
-    assert (profile[scheduler], perf[scheduler]) == ("false", "true")
-    assert perf[PGLE_PROFILE] == "{phase_dir}/../convert/profile.pbtxt"
-    own, other = settings_of(found["profile"].command), settings_of(found["perf"].command)
-    differing = {name for name in own | other if own.get(name) != other.get(name)}
-    assert {name: own[name] for name in sorted(differing)} == {
-        "profiler": "nsys",
-        "profiler_steps": "3",
-        "skip_first_n_steps_for_profiler": "9",
-        "steps": "15",
-        "upload_all_profiler_results": "false",
-    }
-    assert other["steps"] == "50"
-    assert found["perf"].environment["TF_CPP_VMODULE"] == "profile_guided_latency_estimator=10"
-    assert found["perf"].environment["TF_CPP_MIN_LOG_LEVEL"] == "0"
-    for phase in (found["profile"], found["perf"]):
-        assert phase.environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.94"
-
-
-def test_the_check_is_the_measured_worker_that_knows_the_flags_and_programs_of_all_phases() -> None:
-    benchmark = resolved("llama2_70b", gpus=64, pgle="nsys", profile="xplane")
-    found, perf = BACKEND.check_phase(benchmark), BACKEND.plan(benchmark).phases[-1]
-    assert (found.name, found.nodes, found.tasks, found.devices_per_task) == ("check", 1, 1, 8)
-    ours = found.command.index("--") + 1
-    assert found.command[:ours] == ["bash", "{repository}/launch/slurm/first_check.sh", "nsys", "--"]
-    assert [word for word in found.command[ours:] if word != "--check"] == perf.command
-    assert found.command.index("--check") < found.command.index("--", ours)
-    flags = flags_of(found)
-    assert flags["xla_gpu_disable_async_collectives"]  # the profile phase's alone
-    assert PGLE_PROFILE not in flags  # there is no such file yet
-    assert set(flags_of(perf)) <= {*flags, PGLE_PROFILE}
-
-
 # --- jax's own way, and profiles ----------------------------------------------------------------------
 
 
@@ -128,9 +90,3 @@ def test_a_kept_profile_saves_two_phases() -> None:
     assert list(found) == ["perf"]
     assert flags_of(found["perf"])[PGLE_PROFILE] == "{phase_dir}/../../pgle/profile.pbtxt"
     assert "--pgle_profile={phase_dir}/../../pgle/profile.json" in found["perf"].command
-
-
-def test_a_rank_that_is_not_the_first_is_recorded_by_maxtext_too() -> None:
-    perf = big(profile="nsys", profiler=ProfilerOptions(ranks="8"))["perf"]
-    assert settings_of(perf.command)["upload_all_profiler_results"] == "true"
-    assert "--recorded_ranks=8" in perf.command

@@ -6,7 +6,6 @@ The golden plans are what a dry run shows. After a change that is meant, record 
 """
 
 import os
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from benchmarks.model.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Parallelism, Site, Slurm, changed_benchmark
 from jax_backend import BACKEND
-from jax_backend.planning import AXES, between_nodes, parallelism, refusals
+from jax_backend.planning import between_nodes, refusals
 from tests.jax_backend import asked
 from tests.jax_backend.asked import CONFIGS, each, refusal, resolved
 
@@ -53,16 +52,6 @@ def test_the_plan_is_as_recorded(name: str, model: str, wanted: dict[str, Any]) 
 
 
 # --- arguments ----------------------------------------------------------------------------------------
-
-
-NAMED = [name for name in CONFIGS.names("models") if "jax" in CONFIGS.model(name).backend_settings]
-
-
-@pytest.mark.parametrize("model", NAMED)
-def test_every_model_is_named_to_maxtext_with_known_settings(model: str) -> None:
-    found = settings_of(resolved(model))
-    assert found["model_name"]
-    assert found.keys() <= BACKEND.settings().keys()
 
 
 def test_the_request_reaches_maxtext() -> None:
@@ -109,17 +98,6 @@ def test_maxtext_trains_on_the_global_batch_of_the_benchmark(
 
 
 # --- the mesh -----------------------------------------------------------------------------------------
-
-
-def test_every_axis_is_a_setting_of_maxtext_and_every_other_axis_is_reserved() -> None:
-    of_maxtext = {name for name in BACKEND.settings() if name.startswith(("ici_", "dcn_")) and "_parallelism" in name}
-    assert set(AXES) <= of_maxtext
-    assert of_maxtext - set(AXES) <= BACKEND.reserved_settings.keys()
-
-
-@given(st.dictionaries(st.sampled_from(AXES), st.integers(1, 64)))
-def test_no_device_is_lost(knobs: dict[str, int]) -> None:
-    assert parallelism(dict(knobs)).devices == prod(knobs.values())
 
 
 @pytest.mark.parametrize(

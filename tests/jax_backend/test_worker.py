@@ -1,19 +1,18 @@
-"""The worker's clock and assertions, with arrays that take their time like a device's; no framework is needed."""
+"""What runs inside MaxText: clock, assertions, check, adapters and peak, with stand-ins for jax and a device."""
 
-import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks.runs.worker_events import read_phase
-from jax_backend.inside import worker
+from benchmarks.inside import worker_kit as kit
+from jax_backend.inside import adapters, environment_check, peak_program, worker
 from tests.benchmarks.inside.events import Events
 
 TOLERANCE = 0.08  # for a process to wake up on a busy machine
@@ -194,48 +193,6 @@ def test_each_process_of_a_node_takes_its_own_device(
 NEEDED = ["--events_dir=here", "--processes=1", "--devices=1", "--tasks_per_node=1"]
 
 
-def steps_marked(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[int, str | None]:
-    """What a worker with these options leaves out of six steps."""
-
-    def train_under_clock(_options: Any, clock: Any, *_: Any) -> None:
-        clock.start()
-        for step in range(6):
-            clock.around(silent)(metrics_of(), step)
-
-    monkeypatch.setattr(worker, "train_under_clock", train_under_clock)
-    monkeypatch.setattr(worker.kit.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(worker.kit.faulthandler, "register", lambda *_args, **_named: None)
-    monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
-    worker.main(worker.parse([*options, *NEEDED, f"--events_dir={folder}"]))
-    return {step.step: step.excluded_because for step in read_phase(folder, 1).steps}
-
-
-@pytest.mark.parametrize(
-    ("options", "marked"),
-    [
-        (["--disturbed_steps=2-4"], [None, None, "profiler", "profiler", "profiler", None]),
-        # Before jax has compiled again no step counts; of two reasons the first is told.
-        (["--pgle_runs=3", "--disturbed_steps=0-1"], ["profiler", *["pgle"] * 5]),
-    ],
-)
-def test_steps_that_cannot_count_are_marked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], marked: list[str | None]
-) -> None:
-    assert steps_marked(tmp_path, monkeypatch, *options) == dict(enumerate(marked))
-
-
-@pytest.mark.parametrize(("rank", "dumps"), [("0", True), ("3", False)])
-def test_the_first_rank_alone_writes_its_program_down(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, dumps: bool
-) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false")
-    steps_marked(tmp_path, monkeypatch, f"--hlo_dir={tmp_path}/hlo", f"--rank={rank}")
-    flags = os.environ["XLA_FLAGS"].split()
-    assert flags[0] == "--xla_gpu_enable_triton_gemm=false"
-    assert (f"--xla_dump_to={tmp_path}/hlo" in flags) == dumps
-    assert ("--xla_dump_hlo_as_text" in flags) == dumps
-
-
 @pytest.mark.parametrize(
     ("rank", "profiler", "folder"),
     [
@@ -320,3 +277,110 @@ def test_an_exit_by_a_number_has_its_reason(reason: Exception, words: str) -> No
     with pytest.raises(SystemExit) as ended:
         worker.with_reason(refused)()
     assert ended.value.code == f"stepmark worker: MaxText refuses: {words}"
+
+
+# --- the check of a node --------------------------------------------------------------
+
+
+devices_here: Any = environment_check.devices_here
+
+
+class Product:
+    """A matrix, and a product of two that is done."""
+
+    def __matmul__(self, other: "Product") -> "Product":
+        return other
+
+    def block_until_ready(self) -> None:
+        pass
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, count: int, *, alone: bool) -> Any:
+    jax, numpy = ModuleType("jax"), ModuleType("jax.numpy")
+    numpy.__dict__.update(ones=lambda *_: Product(), bfloat16=None)
+    here = [SimpleNamespace(device_kind="NVIDIA H100 80GB HBM3", platform="gpu")] * count
+    jax.__dict__.update(numpy=numpy, local_devices=lambda: here, device_put=lambda array, _: array)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "jax.numpy", numpy)
+    return devices_here(4, alone, ["NVIDIA H100 80GB HBM3"], kit)
+
+
+def test_processes_with_a_gpu_each_may_be_on_a_node_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seen(monkeypatch, 8, alone=False)["count"] == 8
+    with pytest.raises(kit.CheckFailure, match="3 devices are seen"):
+        seen(monkeypatch, 3, alone=False)
+
+
+def test_a_process_that_is_alone_would_take_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seen(monkeypatch, 4, alone=True)["count"] == 4
+    with pytest.raises(kit.CheckFailure, match="8 devices are seen"):
+        seen(monkeypatch, 8, alone=True)
+
+
+# --- adapters -------------------------------------------------------------------------
+
+
+def proven(monkeypatch: pytest.MonkeyPatch, states: list[Any]) -> Any:
+    """Of a run whose state is replaced by each step; the looks that it takes are those given."""
+    found = adapters.Adapters(kit, SimpleNamespace(write=lambda *_, **__: None), 0)
+    monkeypatch.setattr(adapters, "looks_of", lambda state, _look: states[state])
+    device_state = {"state": {"model": 0}}
+    found.begin(device_state)
+    device_state["state"] = {"model": 1}
+    found.finish()
+    return found
+
+
+def test_the_last_state_is_looked_at_not_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {"a": kit.Look(1, 4.0)}, {"w": kit.Look(2, 9.0)}
+    found = proven(monkeypatch, [before, ({"a": kit.Look(5, 1.0)}, {"w": kit.Look(2, 9.0)})])
+    assert found.proof.failures == []
+    assert found.proof.notes == ["adapters on rank 0: 1 of 1 tensors changed; 0 of 1 frozen tensors changed"]
+    assert proven(monkeypatch, [before, before]).proof.failures == ["1 of 1 adapters did not change (first: a)"]
+    ended_early = adapters.Adapters(kit, SimpleNamespace(), 0)
+    ended_early.finish()
+    assert ended_early.proof.failures == [
+        "training ended before the adapters were checked: nothing is proven about them"
+    ]
+
+
+# --- the peak program -----------------------------------------------------------------
+
+
+class Array:
+    def astype(self, _: str) -> "Array":
+        return self
+
+    def block_until_ready(self) -> "Array":
+        return self
+
+
+class Jitted:
+    """What jax.jit returns; it is compiled by calling it."""
+
+    def __init__(self, function: Any) -> None:
+        self.call = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.call(*arguments)
+
+    def lower(self, *arguments: Any) -> Any:
+        self.call(*arguments)
+        return SimpleNamespace(compile=lambda: self.call)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("fp32", "highest"), ("bf16", None), ("fp8", None)])
+def test_fp32_is_no_tf32(monkeypatch: pytest.MonkeyPatch, dtype: str, precision: str | None) -> None:
+    asked: dict[str, Any] = {}
+    jax = SimpleNamespace(
+        jit=Jitted,
+        local_devices=lambda: ["the first"],
+        numpy=SimpleNamespace(bfloat16="bfloat16"),
+        random=SimpleNamespace(key=lambda *_, **__: None, uniform=lambda *_: Array()),
+        lax=SimpleNamespace(
+            Precision=SimpleNamespace(HIGHEST="highest"), dot_general=lambda *_, **named: asked.update(named)
+        ),
+    )
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    peak_program.Jax("cpu").matmul(dtype, {"m": 2, "k": 3, "n": 4})
+    assert asked["precision"] == precision

@@ -60,12 +60,6 @@ def test_what_is_to_be_used_instead_is_known_itself() -> None:
             assert all(PINNED in TABLE.flags[other].versions for other in successors), name
 
 
-def test_what_is_gone_without_a_successor_says_why_it_may_go() -> None:
-    bare = [name for name, row in TABLE.flags.items() if not xla_flags.is_known(row) and not row.successors]
-    assert bare
-    assert [name for name in bare if not TABLE.flags[name].note] == []
-
-
 # --- refusals -----------------------------------------------------------------------------------------
 
 

@@ -110,12 +110,6 @@ def test_what_is_printed_is_known_and_the_rest_is_not(read: Read) -> None:
     assert (facts.platform, facts.device_kind, facts.versions) == ("cuda", None, {})
 
 
-def test_the_printed_configuration_completes_the_mesh(read: Read) -> None:
-    text = "model:\n  context_parallel_size: 2\n  virtual_pipeline_model_parallel_size: 5\n"
-    (facts,) = read({0: text + setup(4, 4)}).facts
-    assert facts.mesh == {"tensor": 4, "pipeline": 4, "context": 2, "virtual_pipeline": 5}
-
-
 @pytest.mark.parametrize(
     ("tensor", "pipeline", "printed", "configuration"),
     [

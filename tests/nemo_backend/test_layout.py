@@ -11,7 +11,7 @@ from benchmarks.errors import RequestError
 from benchmarks.model.flops import ADAPTED_MATRICES
 from benchmarks.values import Lora, Parallelism, Scalar
 from nemo_backend import BACKEND
-from nemo_backend.layout import PLACES, SETTINGS, SIZES, parallelism
+from nemo_backend.layout import PLACES, SIZES, parallelism
 from nemo_backend.lora import LORA_TARGETS
 
 CONFIGS = Configs()
@@ -66,14 +66,6 @@ def test_no_device_is_lost_or_the_layout_is_refused(place: str, sizes: dict[str,
         assert f"a multiple of {replica}" in refusal.next_command
         return
     assert (found.devices, found.data) == (gpus, gpus // replica)
-
-
-@pytest.mark.parametrize("name", sorted(SETTINGS))
-def test_a_size_below_one_is_refused(name: str) -> None:
-    for number in (0, -2):
-        with pytest.raises(RequestError, match="it must be 1 or more") as caught:
-            parallelism({name: number}, 8)
-        assert caught.value.next_command == f"--set={name}=1"
 
 
 # --- LoRA ---------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from tests.benchmarks.logs.formats import (
     by_attempt,
     duplicates,
     lines,
-    megatron,
     nemo,
     numbers,
     paint,
@@ -103,17 +102,6 @@ def test_what_cannot_be_read_is_named_with_its_line(row: dict[str, Any]) -> None
     assert number == 2
     assert row["reason"] in found
     assert not steps(events)
-
-
-@pytest.mark.parametrize("end", ["", " | x: 3 |"])  # read quickly, and with care
-def test_the_batch_of_a_line(end: str) -> None:
-    for kind, text, batch in [
-        ("nemo", nemo(5, more=f" | consumed_samples: 8{end}"), 128),
-        ("nemo", nemo(5, more=end).replace("global_batch_size: 128 | ", ""), None),
-        ("megatron", megatron(5) + end, 2),
-        ("megatron", megatron(5).replace("global batch size:     2 | ", "") + end, None),
-    ]:
-        assert [s.framework_global_batch_size for s in steps(read(kind, text + "\n"))] == [batch]
 
 
 # --- numbers, restarts, paints ------------------------------------------------------------------------

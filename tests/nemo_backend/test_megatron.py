@@ -4,12 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark
-from nemo_backend import BACKEND
 from nemo_backend.megatron import tokenizer_size
 from tests.megatron_dataset import write_dataset
 
@@ -39,14 +37,6 @@ ACCUMULATION = "gradient_accumulation"
 def test_what_megatron_can_schedule(resolved: Resolve, chosen: dict[str, Any]) -> None:
     benchmark = resolved("llama31_70b", chosen)
     assert benchmark.batch.gradient_accumulation == chosen.get(ACCUMULATION, benchmark.batch.gradient_accumulation)
-
-
-def test_the_vocabulary_is_shared_out_evenly(resolved: Resolve) -> None:
-    benchmark = resolved("llama31_70b")
-    for tensor, what in ((8, []), (5, ["vocabulary (128256) not divisible by tensor (5)"])):
-        share = msgspec.structs.replace(benchmark.parallelism, tensor=tensor)
-        found = BACKEND.refusals(msgspec.structs.replace(benchmark, parallelism=share))
-        assert [error.what for error in found] == what
 
 
 @pytest.mark.parametrize(

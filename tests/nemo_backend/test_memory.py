@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from benchmarks.configs import Configs
-from benchmarks.model.capacity import activation_widths, layer_working_bytes, memory_by_part, total_bytes
+from benchmarks.model.capacity import memory_by_part, total_bytes
 from benchmarks.model.flops import adapter_parameter_count, parameter_count
 from benchmarks.model.ledger import LAYER_MATMULS
 from benchmarks.values import Benchmark, Recompute, Storage
 from nemo_backend import BACKEND
-from nemo_backend.memory import ALL_ACTIVATIONS, USABLE
+from nemo_backend.memory import USABLE
 
 CONFIGS = Configs()
 PUBLISHED = [
@@ -145,13 +145,6 @@ FULL = {"model.config.recompute_granularity": "full", "model.config.recompute_me
 EVERYTHING = frozenset(LAYER_MATMULS)
 
 
-def test_full_recomputation_keeps_a_layers_input_alone(stored: Stored, parts: Parts) -> None:
-    assert stored("llama31_70b", FULL, gpus=64).input_only_layers == 80
-    kept = parts("llama31_70b", FULL, gpus=64)["saved_activations"]
-    assert kept == pytest.approx(2 * 8192 * 80 * TOKENS * INTERLEAVED)
-    assert activation_widths(CONFIGS.model("llama31_70b")).keys() >= ALL_ACTIVATIONS
-
-
 @pytest.mark.parametrize(("of_a_part", "again"), [(0, 0), (1, 20), (3, 60), (4, 80), (9, 80)])
 def test_block_runs_the_first_layers_of_every_part_again_and_keeps_all_of_the_others(
     stored: Stored, parts: Parts, of_a_part: int, again: int
@@ -163,20 +156,6 @@ def test_block_runs_the_first_layers_of_every_part_again_and_keeps_all_of_the_ot
     numbers = (80 - again) * WIDTH + again * 8192
     kept = parts("llama31_70b", settings, gpus=64)["saved_activations"]
     assert kept == pytest.approx(2 * numbers * TOKENS * INTERLEAVED)
-
-
-def test_uniform_keeps_one_input_for_layers_that_it_computes_again_together(resolved: Resolve, parts: Parts) -> None:
-    def chosen(number: int) -> dict[str, object]:
-        return FULL | {"model.config.recompute_num_layers": number}
-
-    def working(number: int) -> float:
-        benchmark = resolved("llama31_70b", chosen(number), gpus=64)
-        return layer_working_bytes(benchmark, BACKEND.storage(benchmark))
-
-    one, two = (parts("llama31_70b", chosen(number), gpus=64)["saved_activations"] for number in (1, 2))
-    assert two == one / 2
-    assert working(2) - working(1) == (working(4) - working(2)) / 2 > 0
-    assert working(9) == working(4)  # there are no more in a row: PP4 VP5
 
 
 @pytest.mark.parametrize(

@@ -7,28 +7,38 @@ The golden plans are what a dry run shows. After a change that is meant, record 
 
 import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
+import jax_backend
+import nemo_backend
+from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.model.flops import flops_per_token
 from benchmarks.model.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
-from benchmarks.request.resolve import RuntimeOptions
+from benchmarks.request.resolve import NoLayoutError, Request, RuntimeOptions, resolve
 from benchmarks.values import Benchmark, Site, Slurm
+from launch.environments import venvs
 from nemo_backend import BACKEND
+from nemo_backend.inside import build
 from nemo_backend.planning import (
     FINE_TUNING_FILES,
+    MODEL_CLASS,
+    settings,
 )
+from tests.nemo_backend.conftest import HERE
 
 CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden"
 Resolve = Callable[..., Benchmark]
-PIPELINED = "trainer.strategy.virtual_pipeline_model_parallel_size"
 
 
 def refusal(resolved: Resolve, *request: Any, **wanted: Any) -> RequestError:
@@ -93,14 +103,6 @@ def test_what_an_engine_can_never_run_on_is_refused_before_a_recipe_is_looked_fo
 # --- refusals ---------------------------------------------------------------------------------------------
 
 
-def test_a_model_without_nemo_settings_is_refused(resolved: Resolve) -> None:
-    benchmark = resolved()
-    assert BACKEND.refusals(benchmark) == []
-    model = msgspec.structs.replace(benchmark.model, backend_settings={"jax": {}})
-    (error,) = BACKEND.refusals(msgspec.structs.replace(benchmark, model=model))
-    assert error.where == "configs/models/llama3_tiny.yml: backend_settings.nemo"
-
-
 def test_fine_tuning_reads_questions_answers_and_their_tokenizer(resolved: Resolve, tmp_path: Path) -> None:
     for name in FINE_TUNING_FILES:
         error = refusal(resolved, task="lora", data=str(tmp_path))
@@ -145,3 +147,98 @@ def test_in_bf16_nothing_needs_transformer_engine_and_fp8_does(resolved: Resolve
 
     assert needs("bf16") == {}
     assert "fp8" in needs("fp8")
+
+
+# --- refusals of both engines ---------------------------------------------------------
+
+
+ROWS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("refusals.yml").read_text())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["words"][0])
+def test_what_cannot_be_run_is_refused(resolved: Callable[..., Benchmark], row: dict[str, Any]) -> None:
+    request = {name: value for name, value in row.items() if name not in ("set", "words")}
+    with pytest.raises(RequestError) as caught:
+        resolved(chosen=row.get("set"), **request)
+    assert [words for words in row["words"] if words not in str(caught.value)] == []
+
+
+# --- which recipe ---------------------------------------------------------------------
+
+
+def test_a_machine_takes_the_recipe_for_one_and_a_cluster_nvidias(resolved: Resolve) -> None:
+    def name(gpus: int, site: str = "local") -> str:
+        return resolved("llama31_8b", hardware="h100", gpus=gpus, site=site).recipe.name
+
+    assert name(4) == name(8) == name(4, "example_pyxis") == "nemo_llama3_small_pretrain"
+    assert name(16) == name(8, "example_pyxis") == "nemo_llama31_8b_pretrain"
+
+
+@pytest.mark.parametrize("task", ["pretrain", "lora"])
+@pytest.mark.parametrize("model", ["llama32_1b", "llama32_3b", "llama31_8b"])
+def test_both_backends_train_two_sequences_a_gpu_at_every_scale(model: str, task: str) -> None:
+    for backend in (jax_backend.BACKEND, nemo_backend.BACKEND):
+        for gpus in (1, 2, 4, 8):
+            request = Request(backend=backend.name, model=model, task=task, hardware="h200", gpus=gpus)
+            benchmark = resolve(request, CONFIGS, backend)
+            assert (benchmark.batch.global_batch_size, benchmark.batch.sequence_length) == (2 * gpus, 4096)
+
+
+@pytest.mark.parametrize("hardware", ["gb200", "gb300"])
+@pytest.mark.parametrize("backend", [jax_backend.BACKEND, nemo_backend.BACKEND])
+def test_a_tray_of_four_gpus_has_the_small_models_up_to_four(backend: Backend, hardware: str) -> None:
+    request = Request(backend=backend.name, model="llama31_8b", hardware=hardware)
+    benchmark = resolve(request, CONFIGS, backend)
+    assert (benchmark.gpus, benchmark.nodes, benchmark.recipe.global_batch_size) == (4, 1, 8)
+    with pytest.raises(NoLayoutError, match=f"8 devices of {hardware}") as refused:
+        resolve(msgspec.structs.replace(request, gpus=8), CONFIGS, backend)
+    assert refused.value.scales == [1, 2, 4]
+
+
+# --- LoRA -------------------------------------------------------------------------------------
+
+
+def test_stated_flops_are_the_counted_ones() -> None:
+    """The sources round: 3.94e15 is cut after three digits."""
+    rows = [row for row in CONFIGS.recipes() if row.name.startswith("nemo") and row.stated_flops_per_sequence]
+    assert len(rows) >= 3
+    for recipe in rows:
+        length, convention = recipe.sequence_length, "lora" if recipe.task == "lora" else "recipe"
+        counted = length * flops_per_token(CONFIGS.model(recipe.models[0]), length, convention)
+        assert counted == pytest.approx(recipe.stated_flops_per_sequence, rel=0.003), recipe.name
+
+
+# --- the settings that NeMo has -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("knows", "named"), [(True, {"cuda_graph_impl": "local"}), (False, {"enable_cuda_graph": True})]
+)
+def test_a_cuda_graph_has_the_name_that_megatron_knows(knows: bool, named: dict[str, object]) -> None:
+    kind = type("Config", (), {"cuda_graph_impl": "none"} if knows else {})
+    found = build.grouped(["model.config.enable_cuda_graph=true", "model.config.num_layers=2"])
+    assert build.config_fields(found, kind) == {"num_layers": 2, **named}
+    off = build.grouped(["model.config.enable_cuda_graph=false"])
+    assert build.config_fields(off, kind) == {"enable_cuda_graph": False}
+
+
+# --- the list of what there is to set -------------------------------------------------------------------
+
+
+def test_the_list_is_of_groups_and_types_that_are_known_and_of_the_versions_that_the_locks_pin() -> None:
+    names = settings().keys() - {MODEL_CLASS}
+    groups = {max((group for group in build.GROUPS if name.startswith(f"{group}.")), key=len) for name in names}
+    assert groups == build.GROUPS.keys()
+    assert set(settings().values()) == {"bool", "int", "float", "str", "list"}
+    head = (HERE / "nemo_settings.yml").read_text().splitlines()[0]
+    for lock in ("requirements-cpu.lock", "requirements-cuda.lock"):
+        pins = dict(re.findall(r"(?m)^([\w-]+)==(\S+)", (HERE / lock).read_text()))
+        assert f"NeMo {pins['nemo-toolkit']} and Megatron-core {pins['megatron-core']} " in head
+
+
+@pytest.mark.slow
+def test_the_list_is_what_the_installed_nemo_says() -> None:
+    python = venvs.ensure(BACKEND.environment("nemo"))
+    program = HERE / "inside" / "list_settings.py"
+    done = subprocess.run([str(python), "-P", str(program)], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == (HERE / "nemo_settings.yml").read_text()

@@ -13,9 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from benchmarks.values import Benchmark
 from nemo_backend.inside import peak_program, worker
-from nemo_backend.planning import worker_command
 
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
 
@@ -28,34 +26,6 @@ def options(**changes: Any) -> Any:
 
 
 # --- files and arguments ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "wanted", "recording"),
-    [
-        ("llama3_70b", {"task": "lora", "hardware": "gb200", "gpus": 8}, ("45-49", "44-50", "0-7")),
-        ("llama31_70b", {"hardware": "h100", "gpus": 64}, ("20-30", "19-31", "0-5,7-15")),
-    ],
-)
-def test_the_worker_understands_the_plans_command(
-    resolved: Callable[..., Benchmark],
-    monkeypatch: pytest.MonkeyPatch,
-    model: str,
-    wanted: dict[str, Any],
-    recording: tuple[str, str, str],
-) -> None:
-    monkeypatch.setenv("STEPMARK_RANK", "3")
-    monkeypatch.setenv("STEPMARK_COORDINATOR", "127.0.0.1:1234")
-    benchmark = resolved(model, dtype="bf16", profile="nsys", **wanted)
-    command = worker_command(benchmark)
-    found = worker.parse(command[3:])
-    assert (found.processes, found.devices, found.rank) == (benchmark.gpus, benchmark.gpus, 3)
-    assert found.tasks_per_node == benchmark.gpus // benchmark.nodes
-    assert (found.task, found.data, found.vocabulary_size) == (benchmark.task, "mock", 128256)
-    assert found.tokens_per_step == benchmark.batch.global_batch_size * benchmark.batch.sequence_length
-    assert (found.coordinator, found.device_name) == ("127.0.0.1:1234", benchmark.hardware.device_names)
-    assert found.settings == command[command.index("--") + 1 :]
-    assert (found.recorded_steps, found.disturbed_steps, found.recorded_ranks) == recording
 
 
 # --- processes and devices ----------------------------------------------------------------------------

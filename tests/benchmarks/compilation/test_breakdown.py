@@ -116,15 +116,6 @@ def test_the_shares_of_small_programs(
     assert shares(*operations, **bodies) == found
 
 
-def test_collectives_run_one_after_the_other_and_each_bears_its_own_wait() -> None:
-    """The second waits for the first: compute waits from 1.0 to 1.6 for the first, then to 2.0 for the second."""
-    first, second = gather("a", 1.6), gather("b", 0.4)
-    body = [first, second, matmul("m", 1.0), done(second), done(first)]
-    spans = found(schedule_of(loop("layer", 1), layer=body)).loops["layer"]
-    exposed = {span.operation.name: span.exposed_seconds for span in spans}
-    assert exposed == pytest.approx({"a": 0.6, "b": 0.4, "m": 0.0})
-
-
 def test_a_loop_takes_its_trips_and_a_trip_has_its_spans() -> None:
     sent = gather("g", 1.5)
     body = [sent, matmul("m", 1.0), done(sent), matmul("n", 0.5)]

@@ -35,7 +35,6 @@ INS_AND_OUTS = {
     "query": (H, A * D), "key": (H, G * D), "value": (H, G * D), "attention_output": (A * D, H), "gate": (H, F),
     "up": (H, F), "down": (F, H),
 }  # fmt: skip
-CASE = equivalence.case(LORA)
 
 
 def random_adapters(seed: int) -> Arrays:
@@ -100,11 +99,6 @@ def test_two_sides_that_trained_the_same_adapters_agree() -> None:
 )
 def test_one_array_that_differs_is_seen_in_its_line_alone(name: str, differing: str) -> None:
     assert [line.quantity for line in compared(with_array(name, 1.1)).differing] == [differing]
-
-
-def test_frozen_weights_that_change_on_both_sides_are_no_agreement() -> None:
-    both = with_array("trained/head", 1.1)
-    assert [line.quantity for line in compare(MODEL, both, both, LORA).differing][-1] == "frozen weights changed"
 
 
 @pytest.mark.parametrize("left_out", ["gradient/layers.0.up_a", "weight/layers.1.value_b", "trained/head"])

@@ -165,19 +165,6 @@ def test_utilisation_is_of_the_time_between_two_samples(tmp_path: Path, monkeypa
     assert node.facts()["memory_bytes"] == 1000 * 1024
 
 
-@pytest.mark.parametrize("text", ["", "cpu\n", "cpu a b c d e f g h\n"])
-def test_strange_files_leave_figures_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(module, "PROC", tmp_path)
-    node = module.Node("n1")
-    for _ in ("missing", "strange"):
-        sample = node.sample()
-        assert sample["cpu_utilisation"] is sample["memory_used_bytes"] is sample["memory_available_bytes"] is None
-        (tmp_path / "stat").write_text(text)
-        (tmp_path / "meminfo").write_text(text + "MemTotal:\n")
-    (tmp_path / "meminfo").write_text(MEMORY)
-    assert node.sample()["memory_used_bytes"] == 600 * 1024
-
-
 # --- names and options ----------------------------------------------------------------------------------
 
 

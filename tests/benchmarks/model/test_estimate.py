@@ -29,7 +29,7 @@ from benchmarks.model.forecast import cost, forecast
 from benchmarks.model.forecast_report import cost_rows, estimate_rows
 from benchmarks.model.published_rows import Reference, read_references
 from benchmarks.values import Benchmark
-from tests.benchmarks.planned import CONFIGS, bound_of, changed, laid_out, recipe, storage_of, with_rates
+from tests.benchmarks.planned import CONFIGS, bound_of, changed, laid_out, recipe, storage_of
 
 errors_of = runpy.run_path(str(Path(__file__).parents[3] / "docs/make_estimate_errors.py"))["errors_of"]
 PUBLISHED = read_published(CONFIGS)
@@ -97,14 +97,6 @@ def test_the_error_is_of_the_difference_that_costs_the_most(benchmark: Benchmark
     assert f"{found.error.median_percent:g}% in the median" in shown
 
 
-def test_an_estimate_is_the_row_times_the_ratio_of_the_bounds() -> None:
-    base = laid_out(recipe(dtype="fp8"), fsdp=32, tensor=2)
-    quick, slow = estimated(base), changed(base, hardware=with_rates(base.hardware, memory=3350, node=360, network=1))
-    assert (estimated(slow).seconds or 0) / (quick.seconds or 1) == pytest.approx(
-        (bound_of(slow).seconds or 0) / (bound_of(base).seconds or 1)
-    )
-
-
 def test_other_settings_than_the_recipes_have_no_known_error() -> None:
     asked = recipe("jax", "llama2_70b", settings={"remat_policy": "full"})
     found = estimated(asked)
@@ -123,20 +115,6 @@ def test_a_gpu_without_a_matmul_rate_has_an_estimate_within_a_published_series_o
     other = estimated(changed(benchmark_of(row), gradient_accumulation=1, global_batch_size=row.gpus))
     assert other.seconds is None
     assert "nobody measured" in other.why_none
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "why"),
-    [
-        (recipe(model="llama2_tiny", gpus=1), "cpu device"),
-        (changed(NEMO, hardware=CONFIGS.hardware("mi300x")), "rocm device"),
-    ],
-    ids=["cpu", "rocm"],
-)
-def test_other_platforms_have_no_estimate(benchmark: Benchmark, why: str) -> None:
-    found = estimated(benchmark)
-    assert found.seconds is None
-    assert why in found.why_none
 
 
 def test_an_unknown_part_leaves_no_estimate() -> None:

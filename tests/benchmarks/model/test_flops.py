@@ -108,16 +108,6 @@ def test_flops_of_a_sequence(model: str, sequence_length: int, convention: str, 
     assert counted == pytest.approx(flops, rel=digits)
 
 
-def test_the_recipe_convention_is_the_published_formula_where_attention_is_square() -> None:
-    for name in CONFIGS.names("models"):
-        m, s = CONFIGS.model(name), 4096
-        assert m.attention_heads * m.head_dim == m.hidden_size
-        h, groups = m.hidden_size, m.query_groups / m.attention_heads
-        attention = 12 * m.layers * h**2 * (1 + groups + s / h)
-        published = attention + 18 * m.layers * m.ffn_hidden_size * h + 6 * m.vocabulary_size * h
-        assert flops_per_token(m, s, "recipe") == pytest.approx(published, rel=1e-12)
-
-
 def test_an_unknown_convention_is_refused_with_the_nearest() -> None:
     with pytest.raises(RequestError, match="'casual': did you mean 'causal'"):
         flops_per_token(CONFIGS.model("llama2_7b"), 4096, "casual")

@@ -6,9 +6,7 @@ from benchmarks.configs import Configs
 from benchmarks.model import flops
 from benchmarks.model.ledger import (
     LAYER_MATMULS,
-    attribute,
     forward_flops,
-    hardware_conventions,
     hardware_flops_per_token,
     mix_of_peaks,
 )
@@ -17,7 +15,6 @@ from benchmarks.values import Model, Recompute
 CONFIGS = Configs()
 LLAMA2 = CONFIGS.model("llama2_70b")
 H100 = CONFIGS.hardware("h100")
-PRETRAINING = flops.conventions_for("pretrain")
 
 
 # --- what is computed twice -------------------------------------------------------------------------
@@ -49,12 +46,6 @@ def test_the_forward_pass_is_a_third_of_what_the_conventions_count(model: Model)
         assert 3 * forward + head == pytest.approx(flops.flops_per_token(model, 2048, name), rel=1e-12)
 
 
-def test_hfu_is_of_conventions_that_count_matmuls_alone() -> None:
-    """The lookup of an embedding and the scale of a norm are in palm and torchtitan: no hardware multiplies them."""
-    assert hardware_conventions("pretrain") == ["recipe", "causal"]
-    assert hardware_conventions("lora") == hardware_conventions("mlperf") == ["lora"]
-
-
 # --- a mix of precisions ----------------------------------------------------------------------------
 
 
@@ -74,11 +65,3 @@ def test_without_fp8_there_is_no_mix() -> None:
 
 
 # --- whose convention was it? -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", PRETRAINING)
-def test_every_convention_is_told_from_its_own_figure(name: str) -> None:
-    exact = flops.flops_per_token(LLAMA2, 4096, name)
-    found = attribute(LLAMA2, 4096, exact, 0.0002, PRETRAINING)
-    # torchtitan leaves the norms in that the recipe leaves out: 4e-6, which no printed figure tells.
-    assert found.convention == ("recipe" if name == "torchtitan" else name)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.model.traffic import Group, Traffic, traffic
+from benchmarks.model.traffic import Traffic, traffic
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import changed, laid_out, recipe, storage_of
 
@@ -13,14 +13,6 @@ MEGATRON = recipe("nemo", "llama31_70b", hardware="h100")  # 128 of 8192, TP4 PP
 
 def moved(benchmark: Benchmark) -> dict[str, Traffic]:
     return {one.axis: one for one in traffic(benchmark, storage_of(benchmark))}
-
-
-def test_a_byte_crosses_the_network_once_a_node() -> None:
-    node, network = Group(inside=8, nodes=8).gathered(800.0)
-    assert node == 700  # from the seven others of the node
-    assert network == 800 / 8 * 7 / 8  # an eighth of what the other nodes have
-    assert Group(inside=8, nodes=1).gathered(800.0) == (700, 0)
-    assert Group(inside=1, nodes=8).gathered(800.0) == (0, 700)
 
 
 def test_fsdp_moves_the_weights_three_times() -> None:
@@ -75,15 +67,6 @@ def test_gradients_travel_as_wide_as_they_are_summed_and_weights_come_back() -> 
     summed = recipe("nemo", "llama31_70b", settings=alone, hardware="h100")
     assert moved(summed)["data"].network_bytes == pytest.approx(2 * moved_twice.network_bytes)
     assert "handed back, 4 bytes each way" in moved(summed)["data"].formula
-
-
-def test_context_ranks_that_share_weights_gather_them_and_are_no_replicas() -> None:
-    split = laid_out(MAXTEXT, context=2, fsdp=32)
-    found = moved(split)
-    assert found.keys() == {"fsdp", "context"}
-    whole = 3 * 2 * PARAMETERS
-    assert found["fsdp"].node_bytes == pytest.approx(whole * 7 / 8)  # context 2 x fsdp 4 of a node
-    assert found["fsdp"].network_bytes == pytest.approx(whole / 8 * 7 / 8)
 
 
 def test_fp8_matrices_of_layers_travel_in_one_byte() -> None:

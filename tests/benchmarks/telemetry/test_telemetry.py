@@ -1,4 +1,4 @@
-"""Samples with known sums: what is counted within a window, and what is left unknown and why."""
+"""Samples with known sums: what is counted within a window, what is unknown and why; and which rank is slow."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +20,7 @@ from benchmarks.telemetry.samples import (
 )
 from benchmarks.telemetry.summary import (
     CAVEAT,
+    RankSpread,
     Telemetry,
     of_run,
     rank_spread,
@@ -101,13 +102,6 @@ def test_energy_is_the_difference_of_all_counters_over_the_window() -> None:
     assert (found.nodes, found.gpu.gpus, found.samples, found.fewest_samples) == (2, 4, 14, 7)
     assert (found.interval_seconds, found.window_seconds) == (1.0, 6.0)
     assert found.gpu.null_because == found.null_because == {}
-
-
-def test_a_counter_that_does_not_grow_evenly_is_read_where_the_window_ends() -> None:
-    """It jumps between 5 and 6 s: a quarter of the jump has come by 5.25 s, none by 5 s."""
-    jump = with_row(energy_mj=lambda second, _: 0 if second <= 5 else 8_000_000)
-    quarter, none = (figures(node(count=1, rows=jump), window=(1, end)).gpu for end in (5.25, 5.0))
-    assert (quarter.energy_joules, none.energy_joules) == (pytest.approx(2000), 0)
 
 
 def why_no_energy(found: Telemetry) -> str:
@@ -370,3 +364,57 @@ def test_the_rows_of_a_run_with_gpus() -> None:
             f"2 ranks, 40.00% between the slowest (rank 1) and the fastest (rank 0)\n{CAVEAT}",
         ),
     ]
+
+
+# --- ranks ----------------------------------------------------------------------------
+
+
+def spread_of(
+    medians: dict[int, float], started: Sequence[Started] = (), counted: Sequence[int] = (1, 2, 3)
+) -> RankSpread | None:
+    """Three steps of each rank around its median; the first step, which compiles, is not counted."""
+    times = {0: 50.0, 1: 0.9, 2: 1.0, 3: 1.1}
+    steps = [step(n, rank, middle * time) for n, time in times.items() for rank, middle in medians.items()]
+    return rank_spread(steps, counted, started)
+
+
+def test_the_slowest_rank_is_named_with_its_host() -> None:
+    hosts = [Started(rank=rank, unix_seconds=T0, host=f"n{rank // 2}") for rank in range(4)]
+    found = spread_of({0: 1.0, 1: 1.25, 2: 1.0, 3: 0.9}, hosts)
+    assert (found.ranks, found.without_times) == (4, 0)
+    assert (found.slowest.rank, found.slowest.host, found.slowest.seconds_per_step) == (1, "n0", 1.25)
+    assert (found.fastest.rank, found.fastest.host, found.fastest.seconds_per_step) == (3, "n1", 0.9)
+    assert found.spread == pytest.approx(0.35)
+    assert [time.rank for time in found.worst] == [1, 0, 2, 3]
+    assert found.notes[0] == CAVEAT
+    assert "do not prove equal machines" in CAVEAT
+
+
+def test_a_rank_alone_is_not_compared() -> None:
+    assert spread_of({0: 1.0}) is None
+    assert spread_of({}) is None
+    assert telemetry_rows(None, None) == []
+
+
+def test_a_rank_without_times_is_counted() -> None:
+    steps = [step(1, rank=0), step(1, rank=1), step(1, rank=2, seconds=None)]
+    started = [Started(rank=rank, unix_seconds=T0, host="a") for rank in range(4)]
+    found = rank_spread(steps, [1], started)
+    assert (found.ranks, found.without_times) == (2, 2)
+    assert found.slowest.host == "a"
+    unnamed = rank_spread(steps, [1], [])
+    assert (unnamed.slowest.host, unnamed.without_times) == (None, 1)
+
+
+def test_ranks_that_begin_late_are_named_the_last_first() -> None:
+    late = {0: 0.0, 1: 2.5, 2: 0.25}
+    started = [Started(rank=rank, unix_seconds=T0 + seconds, host=f"n{rank}") for rank, seconds in late.items()]
+    found = spread_of(dict.fromkeys(late, 1.0), started)
+    assert [(rank.rank, rank.host, rank.seconds_late) for rank in found.latest] == [
+        (1, "n1", 2.5),
+        (2, "n2", 0.25),
+        (0, "n0", 0.0),
+    ]
+    assert any("clock" in note for note in found.notes)
+    unsaid = spread_of({0: 1.0, 1: 1.0})
+    assert (unsaid.latest, unsaid.notes) == ([], [CAVEAT])

@@ -244,21 +244,6 @@ def test_another_phase_that_is_named_is_summarised_without_our_clock(make_run: C
         assert report["notes"][0].startswith("phase profile: recorded with overlap off")
 
 
-def test_ranks_and_hosts_whose_sessions_differ_are_one_profile_with_a_row_each(
-    make_run: Callable[..., RunFolder],
-) -> None:
-    folder = make_run(**PROFILED)
-    for rank, second in ((None, "41"), (None, "43"), (10, "43"), (2, "44")):
-        inside = f"maxtext/rank-{rank}" if rank else "maxtext"
-        add_trace(folder, session=SESSION.replace("maxtext", inside)[:-2] + second)
-    report = as_json("trace", folder.path)
-    assert [Path(file["path"]).parent.name[-2:] for file in report["files"]] == ["43", "44", "43"]
-    assert [file["summary"]["host"] for file in report["files"]] == ["vm rank 0", "vm rank 2", "vm rank 10"]
-    lines = run("trace", folder.path).stdout.splitlines()
-    rows = [line.split("  ")[1] for line in lines if line.startswith("  vm rank")]
-    assert rows == ["vm rank 0", "vm rank 2", "vm rank 10"]
-
-
 def test_the_ranks_of_a_node_are_told_apart_by_the_names_of_their_reports(
     make_run: Callable[..., RunFolder], tmp_path: Path
 ) -> None:
