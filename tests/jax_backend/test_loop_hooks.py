@@ -3,14 +3,30 @@
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from benchmarks.inside import worker_kit as kit
+from jax_backend.inside import loop_hooks
 from jax_backend.inside.loop_hooks import COMPILED, EMPTY_TRACE, PgleWatch
 
 # --- slower steps ---------------------------------------------------------------------------------------
+
+
+def test_each_step_is_begun_when_the_one_before_is_done_and_slept_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a loop that asks for a step's end when the next one is begun, as MaxText's."""
+    clock = SimpleNamespace(now=100.0, perf_counter=lambda: clock.now)
+    clock.sleep = lambda seconds: vars(clock).update(now=clock.now + seconds)
+    monkeypatch.setattr(kit, "time", clock)
+    monkeypatch.setattr(loop_hooks, "time", clock)
+    slowed = loop_hooks.SlowedSteps(kit.Slowdown(0.5), lambda done_at: vars(clock).update(now=done_at))
+    step, ends = slowed.around(lambda: clock.now + 1.0), []  # a device on which a step takes 1 s
+    for number in range(4):
+        step()
+        ends += [slowed.end_of_next()] if number else []
+    assert [*ends, slowed.end_of_next()] == [101.0, 102.5, 104.0, 105.5]
 
 
 # --- jax's own PGLE -------------------------------------------------------------------------------------

@@ -22,6 +22,13 @@ def big(**wanted: Any) -> dict[str, Phase]:
 # --- the recipe -------------------------------------------------------------------------------------
 
 
+def test_the_check_knows_the_flags_of_all_phases_and_no_profile() -> None:
+    found = BACKEND.check_phase(resolved("llama2_70b", gpus=64, pgle="nsys"))
+    assert (found.name, found.nodes, found.tasks, found.devices_per_task) == ("check", 1, 1, 8)
+    assert "xla_gpu_disable_async_collectives" in flags_of(found)  # the profile phase's alone
+    assert PGLE_PROFILE not in flags_of(found)  # there is no such file yet
+
+
 # --- jax's own way, and profiles ----------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """What runs inside MaxText: clock, assertions, check, adapters and peak, with stand-ins for jax and a device."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.inside import worker_kit as kit
+from benchmarks.runs.worker_events import read_phase
 from jax_backend.inside import adapters, environment_check, peak_program, worker
 from tests.benchmarks.inside.events import Events
 
@@ -191,6 +193,32 @@ def test_each_process_of_a_node_takes_its_own_device(
 
 
 NEEDED = ["--events_dir=here", "--processes=1", "--devices=1", "--tasks_per_node=1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "marked", "dumps"),
+    [
+        (["--disturbed_steps=2-4"], [None, None, "profiler", "profiler", "profiler", None], True),
+        # Before jax has compiled again no step counts; of two reasons the first is told.
+        (["--pgle_runs=3", "--disturbed_steps=0-1", "--rank=3"], ["profiler", *["pgle"] * 5], False),
+    ],
+)
+def test_steps_that_cannot_count_are_marked_and_the_first_rank_writes_its_program_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], marked: list[str | None], dumps: bool
+) -> None:
+    def train_under_clock(_options: Any, clock: Any, *_: Any) -> None:
+        clock.start()
+        for step in range(6):
+            clock.around(silent)(metrics_of(), step)
+
+    monkeypatch.setattr(worker, "train_under_clock", train_under_clock)
+    monkeypatch.setattr(worker.kit.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker.kit.faulthandler, "register", lambda *_args, **_named: None)
+    monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false")
+    worker.main(worker.parse([*options, *NEEDED, f"--events_dir={tmp_path}", f"--hlo_dir={tmp_path}/hlo"]))
+    assert [step.excluded_because for step in read_phase(tmp_path, 1).steps] == marked
+    assert (f"--xla_dump_to={tmp_path}/hlo" in os.environ["XLA_FLAGS"].split()) == dumps
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ What only a real NeMo shows (that adapters train and nothing else does, that par
 is in end_to_end/.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -14,6 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 from nemo_backend.inside import peak_program, worker
+from tests.megatron_dataset import write_dataset
 
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
 
@@ -57,6 +60,13 @@ def test_a_rank_that_trains_alone_is_an_error(put_modules: PutModules) -> None:
     worker.assert_processes(options(processes=1))
     with pytest.raises(SystemExit, match="1 processes have joined, 2 were started"):
         worker.assert_processes(options(processes=2))
+
+
+def test_a_rank_joins_by_torchs_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker.os, "environ", {})
+    worker.join_processes(options(processes=8, rank=7, tasks_per_node=4, coordinator="node-1:29500"))
+    place = {"MASTER_ADDR": "node-1", "MASTER_PORT": "29500", "NODE_RANK": "1", "LOCAL_RANK": "3"}
+    assert worker.os.environ == {**place, "WORLD_SIZE": "8", "RANK": "7"}
 
 
 # --- what was made ------------------------------------------------------------------------------------
@@ -210,3 +220,14 @@ def test_fp32_is_no_tf32(put_modules: PutModules) -> None:
     put_modules({"torch": {"set_float32_matmul_precision": asked.append, "set_num_threads": lambda _: None}})
     peak_program.Torch("cpu")
     assert asked == ["highest"]
+
+
+def test_what_was_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "training.jsonl").write_text("{}")
+    (note,) = worker.about_dataset(tmp_path)
+    assert note.startswith(f"data: {tmp_path.name}/training.jsonl (44136fa355b3678a), not packed")
+    monkeypatch.setattr(worker.importlib.util, "find_spec", lambda _: object())
+    assert worker.about_dataset(tmp_path)[0].endswith("packed to whole sequences")
+    digest = hashlib.sha256((write_dataset(tmp_path) / "t_0.idx").read_bytes()).hexdigest()[:16]
+    (note,) = worker.about_dataset(tmp_path)
+    assert note == f"data: {tmp_path.name}, 16 bytes of tokens, indexed by {digest}"

@@ -111,3 +111,13 @@ def test_a_connection_without_a_rate_is_unknown_and_named(missing: str, part: st
     assert named is not None
     assert named.seconds is None
     assert found.seconds is not None
+
+
+def test_plain_attention_computes_the_whole_square() -> None:
+    half = bound_of(BF16).seconds_of("attention")
+    assert bound_of(BF16, writes_attention_scores=True).seconds_of("attention") == pytest.approx(2 * half)
+
+
+def test_what_a_backend_does_not_say_is_named() -> None:
+    found = bound_of(BF16, recompute=None)
+    assert found.unknown == ["recompute: the backend does not say what is computed twice"]

@@ -6,7 +6,7 @@ from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
 from benchmarks.model.estimate import Published, read_published
 from benchmarks.model.forecast import Forecast, ScalePoint, cost, forecast, memory_of, scaling, token_count
-from benchmarks.model.forecast_report import cost_rows, memory_rows, scaling_lines
+from benchmarks.model.forecast_report import bound_lines, cost_rows, memory_rows, scaling_lines
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import CONFIGS, changed, laid_out, recipe, storage_of
@@ -106,3 +106,10 @@ def test_what_is_no_number_of_tokens_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="a number of tokens") as refusal:
         token_count(text)
     assert refusal.value.next_command
+
+
+def test_what_is_not_known_is_shown_as_unknown() -> None:
+    blind = forecast_of(recipe(model="llama2_tiny", gpus=1))
+    text = "\n".join(bound_lines(blind.bound))
+    assert "unknown" in text
+    assert "not known, without the matmuls" in text
