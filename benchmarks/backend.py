@@ -340,7 +340,6 @@ def find_backend(name: str) -> Backend:
     if not found:
         raise UnknownName(
             f"unknown backend '{name}'",
-            "backend",
             name,
             backend_names(),
             where="--backend",

@@ -11,7 +11,6 @@ import re
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -91,24 +90,6 @@ class Configs:
         refuse_secrets(to_builtins(site), f"site {site.name}:")
         return site
 
-    def way_on(self, hardware: str, runtime: str = "") -> str:
-        """Where devices can be had: the sites that have them, or how such a site is made."""
-        offering = self.clusters_with(hardware, runtime)
-        own = [name for name in offering if not name.startswith(EXAMPLE)]
-        if own:
-            return " or ".join(f"--site={name}" for name in own)
-        return "--site=NAME, after python launch/setup.py --new_site=NAME on the cluster (docs/your_cluster.md)"
-
-    def clusters_with(self, hardware: str, runtime: str = "") -> list[str]:
-        """The sites with Slurm whose nodes have such devices, and this runtime; examples too."""
-        found = []
-        for name in self.names("sites"):
-            with suppress(RequestError):  # a broken site is refused when it is named
-                site = self.site(name)
-                if site.slurm and hardware in site.slurm.hardware and runtime in ("", site.runtime):
-                    found.append(name)
-        return found
-
     def recipe(self, name: str) -> Recipe:
         return self.row("recipes", name, Recipe)
 
@@ -171,7 +152,6 @@ class Configs:
         if name not in names:
             raise UnknownName(
                 f"unknown {SINGULAR[kind]} '{name}'",
-                "model" if kind == "mlperf" else kind.removesuffix("s"),
                 name,
                 names,
                 where=" and ".join(str(folder) for folder in (self.root / kind, self._own.get(kind)) if folder),

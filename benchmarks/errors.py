@@ -52,15 +52,11 @@ class RequestError(StepmarkError):
 
 
 class UnknownName(RequestError):
-    """A word of a flag ("": of none) that names nothing. Where a valid one is close, a script's `next` is the command
-    with that.
-    """
+    """A word that names nothing; the message has the nearest name, or all of them."""
 
-    def __init__(self, what: str, flag: str, name: str, valid: Iterable[str], **details: str) -> None:
+    def __init__(self, what: str, name: str, valid: Iterable[str], **details: str) -> None:
         """`what` without the hint, which is added."""
-        names = sorted(valid)
-        super().__init__(f"{what}: {nearest(name, names)}", **details)
-        self.flag, self.name, self.meant = flag, name, closest(name, names)
+        super().__init__(f"{what}: {nearest(name, valid)}", **details)
 
 
 class OtherGpus(RequestError):
@@ -90,43 +86,15 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     meant = closest(name, names)
     if meant:
         return f"did you mean '{meant}'?"
-    if len(names) > MOST_LISTED:
-        holding = sorted((one for one in names if name.lower() in one.lower()), key=len)
-        few = list(dict.fromkeys([*holding, *_with_words_of(name, names)]))[:NEAREST_LISTED]
-        return f"the nearest of {len(names)}: {', '.join(few)}" if few else f"none of {len(names)} resembles it"
-    return f"valid: {', '.join(names)}" if names else "there is none to choose from"
+    if len(names) <= MOST_LISTED:
+        return f"valid: {', '.join(names)}" if names else "there is none to choose from"
+    few = _alike(name, names, NEAREST_LISTED, 0.4)
+    return f"the nearest of {len(names)}: {', '.join(few)}" if few else f"none of {len(names)} resembles it"
 
 
 def closest(name: str, valid: Sequence[str]) -> str | None:
-    """The valid name that was probably meant: the first letter is seldom wrong, and swapped letters are all there.
-
-    The beginning of one name alone means that name. The same words are nearer than the same letters; where several
-    names have them, none was surely meant.
-    """
-    same = [one for one in valid if one.lower() == name.lower()]
-    if len(same) == 1:
-        return same[0]
-    same_letter = [one for one in valid if one[:1] == name[:1]]
-    reordered = [one for one in same_letter if sorted(one) == sorted(name)]
-    found = _alike(name, reordered, 1, 0.0) or _alike(name, same_letter, 1, 0.8)
-    begun = [one for one in valid if one.startswith(name)] if len(name) > 1 else []
-    if not found and len(begun) == 1:
-        return begun[0]
-    if not found and (with_words := _with_words_of(name, valid)):
-        ending_alike = [one for one in with_words if _last(one) == _last(name)]
-        surest = ending_alike or with_words
-        return surest[0] if len(surest) == 1 else None
-    return next(iter(found or _alike(name, same_letter, 1, 0.6) or _alike(_last(name), valid, 1, 0.75)), None)
-
-
-def _with_words_of(name: str, valid: Sequence[str]) -> list[str]:
-    """What has the words of the last component in a row, the shortest first: adam_weight_decay for x.weight_decay."""
-    words = f"_{_last(name)}_"
-    return sorted((one for one in valid if words in f"_{one.replace('.', '_')}_"), key=len)
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
+    """The valid name that was probably meant; None where none is alike."""
+    return next(iter(_alike(name, valid, 1, 0.6)), None)
 
 
 def _alike(name: str, valid: Sequence[str], most: int, cutoff: float) -> list[str]:

@@ -1,6 +1,5 @@
 """Reading a file that anybody may have put there, and what to say where a file cannot be read or written."""
 
-import contextlib
 import errno
 import os
 import stat
@@ -17,28 +16,6 @@ Read = TypeVar("Read")
 MOST_BYTES = 1 << 30  # of a file that is read whole: the steps of a long run have some hundred MB
 # What text that is no JSON of the right form raises; ValueError is msgspec's DecodeError, and a UnicodeDecodeError.
 NOT_JSON = (ValueError, RecursionError)
-
-COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder, made by its worker too (inside/worker_kit.py)
-
-_REMEDIES = {
-    errno.ENOSPC: "make space (or inodes: df -i)",
-    errno.EDQUOT: "make space within your quota (quota -s)",
-    errno.EROFS: "copy the folder elsewhere (an unmount loses what the disk has not taken), have the file system "
-    "mounted for writing again",
-    errno.EACCES: "give this user the right to (ls -ld)",
-    errno.EPERM: "give this user the right to (ls -ld, lsattr)",
-    errno.ESTALE: "mount the file system again",
-    errno.EIO: "look in dmesg: the disk or the file server failed",
-    errno.EMFILE: "ulimit -n 65536",
-    errno.ENOENT: "look whether its folder was renamed or removed",
-    errno.EISDIR: "move that folder away",
-    errno.ELOOP: "remove the link that leads to itself",
-}
-
-_REASONS = {
-    errno.ESTALE: "the file server does not know it any more: it was removed there, or exported anew",
-    errno.EROFS: "Linux mounts a file system read-only once its disk fails (dmesg), or it was mounted so",
-}
 
 
 def opened(path: Path) -> BufferedReader:
@@ -83,25 +60,17 @@ def cannot_read(error: OSError, path: Path) -> RequestError:
     return RequestError(
         f"{path.name} cannot be read: {error.strerror or error}",
         where=str(path),
-        why=_REASONS.get(error.errno or 0, ""),
-        next_command=_REMEDIES.get(error.errno or 0, ""),
     )
 
 
 def cannot_write(error: OSError, path: Path, why: str, then: str) -> RunError:
-    """`why`: what is kept nonetheless; `then`: the command that makes good, once there is a remedy."""
+    """`why`: what is kept nonetheless; `then`: the command that makes good once the folder can be written."""
     return RunError(
         f"{path.name} could not be written: {error.strerror or error}",
         where=str(path.parent),
         why=why,
-        next_command=f"{_REMEDIES.get(error.errno or 0, 'see to the file system')}, then: {then}",
+        next_command=then,
     )
-
-
-def leave_word(phase_dir: Path, error: OSError) -> None:
-    """A full disk takes no file that says so; but a link can be made, and what it points to is the word."""
-    with contextlib.suppress(OSError):
-        (phase_dir / COULD_NOT_WRITE).symlink_to(error.strerror or str(error))
 
 
 def failed(error: OSError) -> RunError:
@@ -109,6 +78,4 @@ def failed(error: OSError) -> RunError:
     return RunError(
         error.strerror or str(error),
         where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename or ""),
-        why=_REASONS.get(error.errno or 0, ""),
-        next_command=_REMEDIES.get(error.errno or 0, ""),
     )

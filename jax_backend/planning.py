@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import gcd, prod
 
-from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import (
     DIMENSIONS_ARE_THE_MODELS,
@@ -15,7 +14,6 @@ from benchmarks.request.framework import (
     whole,
     words_of,
 )
-from benchmarks.request.resolve import over_nodes
 from benchmarks.values import Benchmark, Hardware, Model, Parallelism, Scalar
 from jax_backend import memory
 
@@ -225,8 +223,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             f"dcn_* settings share the work among {shared} nodes, MaxText sees {nodes}",
             where="--set=dcn_*_parallelism",
             why="MaxText aborts where their product is not the number of nodes; all processes on a CPU are one",
-            next_command=over_nodes(benchmark, nodes, find_backend(benchmark.backend))
-            or f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
+            next_command=f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
         )
     if benchmark.data != SYNTHETIC:
         yield RequestError(

@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
         hints = {"why": f"one of: {', '.join(COMMANDS)}", "next_command": "python launch/cluster.py up --nodes=4"}
         if not words:
             raise RequestError("which command?", **hints)
-        raise UnknownName(f"unknown command '{name}'", "", name, COMMANDS, **hints)
+        raise UnknownName(f"unknown command '{name}'", name, COMMANDS, **hints)
     try:
         return COMMANDS[words[0]]()
     except OSError as error:

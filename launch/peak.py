@@ -158,7 +158,7 @@ def _dtypes(device: Hardware) -> list[str]:
     typed = list(dict.fromkeys(FLAGS.dtype.replace(" ", "").split(",")))
     for dtype in typed:
         if dtype not in peaks.PRECISIONS:
-            raise UnknownName(f"unknown precision '{dtype}'", "dtype", dtype, peaks.PRECISIONS, where="--dtype")
+            raise UnknownName(f"unknown precision '{dtype}'", dtype, peaks.PRECISIONS, where="--dtype")
     real = [dtype for dtype in typed if dtype not in device.emulated]
     if not real:
         raise RequestError(

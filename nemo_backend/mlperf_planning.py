@@ -31,7 +31,6 @@ from benchmarks.mlperf.submission import (
     system_name,
     variables,
 )
-from benchmarks.request.resolve import command_of, request_of
 from benchmarks.request.settings import positive
 from benchmarks.runs import first_check, worker_events
 from benchmarks.values import (
@@ -242,15 +241,11 @@ def _refuse_place(benchmark: Benchmark) -> Iterator[RequestError]:
         what = f"a submission has no task '{benchmark.task}'"
         yield RequestError(what, where=f"--task={benchmark.task}", next_command="--task=mlperf")
     if benchmark.site.runtime != "container" or benchmark.site.slurm is None:
-        sites = configs().clusters_with(benchmark.hardware.name, "container")  # examples, which a dry run takes
-        request = request_of(benchmark, benchmark.settings.overrides)
-        moved = command_of(msgspec.structs.replace(request, site=next(iter(sites), "NAME")), "run.py")
-        data = benchmark.data if benchmark.data.startswith("/") else DATA_OF_EXAMPLES
         yield RequestError(
             f"site '{benchmark.site.name}' has no container runtime on Slurm, where a submission runs",
             where=f"--site={benchmark.site.name}",
             why="what runs is NVIDIA's own program, which is nowhere else than in its image and is started by Slurm",
-            next_command=f"{moved} --data={data} --dry_run",
+            next_command="--site=NAME of a cluster with runtime: container",
         )
 
 

@@ -72,7 +72,7 @@ def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> C
     name, sign, typed = found.groups()
     if name not in KEYS:
         what = f"'{text}': runs are not looked for by '{name}'"
-        raise UnknownName(what, flag, name, KEYS, where=where, next_command=example)
+        raise UnknownName(what, name, KEYS, where=where, next_command=example)
     values = [value.strip() for value in typed.split(",")]
     wrong = next(filter(None, (_wrong(name, value) for value in values)), "")
     if not wrong and sign not in ("=", "!="):

@@ -32,7 +32,6 @@ class EventFile:
     """Append-only JSON lines; each line is one write, so a killed worker leaves whole lines."""
 
     def __init__(self, path):
-        self._path = Path(path)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._cut = False
 
@@ -41,14 +40,8 @@ class EventFile:
         if self._cut:
             line = b"\n" + line  # a full disk cut the line before: this one must not be lost with it
         self._cut = True
-        try:
-            while line:
-                line = line[os.write(self._fd, line) :]
-        except OSError as error:
-            # A full disk takes no file that says so; but a link can be made, and what it points to is the word.
-            with contextlib.suppress(OSError):
-                self._path.with_name("could-not-write").symlink_to(error.strerror)
-            raise
+        while line:
+            line = line[os.write(self._fd, line) :]
         self._cut = False
 
 

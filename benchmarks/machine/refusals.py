@@ -9,7 +9,6 @@ from benchmarks.backend import Backend, EnvironmentSpec
 from benchmarks.errors import DRY_RUN_SHOWS, RequestError
 from benchmarks.machine.machine_gpus import MachineGpus, busy_text, chosen, of_hardware, shown
 from benchmarks.model.capacity import total_bytes, usable_bytes
-from benchmarks.request.resolve import command_of, request_of
 from benchmarks.values import Benchmark, Hardware
 
 COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"  # a driver runs each CUDA of its major release
@@ -21,11 +20,11 @@ MINIMUM = {12: "525", 13: "580"}
 
 
 def of_gpus(
-    benchmark: Benchmark, machine: MachineGpus, rows: Sequence[Hardware], scales: Iterable[int], way_on: str
+    benchmark: Benchmark, machine: MachineGpus, rows: Sequence[Hardware], scales: Iterable[int]
 ) -> RequestError | None:
     """Why this machine's GPUs cannot run it.
 
-    `scales`: numbers of GPUs that its recipe has layouts for. `way_on` says where else such GPUs can be had.
+    `scales`: numbers of GPUs that its recipe has layouts for.
     """
     hardware, wanted, nodes = benchmark.hardware, benchmark.gpus, benchmark.nodes
     here = of_hardware(machine.gpus, hardware)
@@ -47,7 +46,7 @@ def of_gpus(
     else:
         return None
     where = f"--hardware={hardware.name} --gpus={wanted} --site={benchmark.site.name}"
-    return RequestError(what, where=where, why=why, next_command=f"{cure}; or {way_on}; {DRY_RUN_SHOWS}")
+    return RequestError(what, where=where, why=why, next_command=f"{cure}; or another --site; {DRY_RUN_SHOWS}")
 
 
 def in_use(benchmark: Benchmark, machine: MachineGpus) -> RequestError | None:
@@ -72,13 +71,11 @@ def of_memory(benchmark: Benchmark, backend: Backend) -> RequestError | None:
     needed, usable = total_bytes(benchmark, storage), usable_bytes(benchmark, storage)
     if usable is None or needed <= usable:
         return None
-    ranks = command_of(request_of(benchmark, benchmark.settings.overrides), "plan.py layouts")
     return RequestError(
         f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, {usable / 1e9:.1f} GB are usable",
         where=f"--model={benchmark.model.name} --gpus={benchmark.gpus}",
         why=f"{benchmark.hardware.title} has {benchmark.hardware.memory_gb:g} GB",
-        next_command=f"{ranks} ranks the layouts that fit; or a smaller --set=micro_batch_size, a shorter "
-        "--set=sequence_length or more --gpus",
+        next_command="a smaller --set=micro_batch_size, a shorter --set=sequence_length, or more --gpus",
     )
 
 

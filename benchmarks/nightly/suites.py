@@ -175,5 +175,5 @@ def chosen(found: Sequence[Cell], name: str, suite: str) -> Cell:
     cell = next((one for one in found if one.name == name), None)
     if cell is None:
         names, command = [one.name for one in found], f"python launch/nightly.py --suite={suite} --dry_run"
-        raise UnknownName(f"suite {suite} has no cell '{name}'", "accept", name, names, next_command=command)
+        raise UnknownName(f"suite {suite} has no cell '{name}'", name, names, next_command=command)
     return cell

@@ -93,17 +93,14 @@ def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
 
 def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> RequestError:
     """Why there is no image for an engine on a device."""
-    architecture = hardware.cpu_architecture
     known = site.images.get(engine, own)
     others = "" if isinstance(known, str) else ", ".join(sorted(known))
-    of_nodes = f" for {architecture or hardware.title}" if others else ""
-    whose = f"the image that site '{site.name}' names" if engine in site.images else "the known image"
-    entry = f"{{{architecture}: {_for(own, hardware) or 'NAME:TAG'}, ...}}" if architecture and others else "NAME:TAG"
+    of_nodes = f" for {hardware.cpu_architecture or hardware.title}" if others else ""
     return RequestError(
         f"no container image of '{engine}'{of_nodes} is known",
         where=f"--hardware={hardware.name} --site={site.name}",
-        why=f"{whose} is for {others}" if others else "the site runs everything in containers",
-        next_command=f"--image=NAME:TAG, --image=FILE.sqsh, or `images: {{{engine}: {entry}}}` in the site's file",
+        why=f"the known image is for {others}" if others else "the site runs everything in containers",
+        next_command=f"--image=NAME:TAG, --image=FILE.sqsh, or `images: {{{engine}: NAME:TAG}}` in the site's file",
     )
 
 

@@ -15,7 +15,7 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
     _refuse_missing_parts(benchmark, backend)
     check_rule(benchmark.window)
     _refuse_short_run(benchmark)
-    _refuse_layout(benchmark, backend)
+    _refuse_layout(benchmark)
     for refusal in backend.refusals(benchmark):
         raise refusal
     if benchmark.site.slurm is not None:
@@ -31,25 +31,15 @@ def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterat
         return
     needs = backend.needs_transformer_engine(benchmark) if isinstance(backend, NeedsTransformerEngine) else {}
     if needs:
-        typed = "--runtime=container, or --python=PATH of an interpreter that has it"
-        other = "a site with runtime: container, or runtime: python and an interpreter that has it"
         yield RequestError(
             f"the virtual environments of site '{site.name}' have no Transformer Engine, and this run needs it",
             where=f"runtime: venv of site '{site.name}'",
-            why=f"{', '.join(needs)}; it is published only as source, to be built with CUDA's compiler, "
-            "so no lock file can hold it",
-            next_command=f"{other if site.slurm else typed}; or {' '.join(needs.values())}",
+            why=f"{', '.join(needs)}; it is published only as source, so no lock file can hold it",
+            next_command=f"a site with runtime: container or python; or {' '.join(needs.values())}",
         )
 
 
 def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
-    profile = benchmark.instruments.profile
-    if "," in profile:
-        raise RequestError(
-            f"--profile={profile}: profilers exclude each other",
-            where="--profile",
-            next_command=f"--profile={profile.partition(',')[0]}, and a second run for the other",
-        )
     for flag, value, off, known in (
         (
             "pgle",
@@ -62,7 +52,6 @@ def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
         if value not in (off, *known):
             raise UnknownName(
                 f"--{flag}={value} is not to be had with backend {backend.name}",
-                flag,
                 value,
                 [off, *known],
                 where=f"--{flag}",
@@ -91,16 +80,15 @@ def _refuse_short_run(benchmark: Benchmark) -> None:
         )
 
 
-def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
+def _refuse_layout(benchmark: Benchmark) -> None:
     layout, model = benchmark.parallelism, benchmark.model
     if layout.devices != benchmark.gpus:
         words = " x ".join(f"{size} {word}" for word, size in layout.words())
-        axes = " ".join(f"--set={k}={v}" for k, v in benchmark.settings.knobs.items() if k in backend.layout_settings)
         raise OtherGpus(
             f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
             where="--gpus and --set",
             why=f"{words or 'one device'} = {layout.devices}",
-            next_command=f"axes whose product is {benchmark.gpus}; now {axes}",
+            next_command=f"--set=AXIS=N so that the product of the axes is {benchmark.gpus}",
         )
     if model.uncounted:
         return
@@ -134,13 +122,12 @@ def _refuse_slowdown(benchmark: Benchmark, backend: Backend) -> None:
     """After all other refusals: it asks the backend for its plan."""
     if not benchmark.instruments.inject_slowdown:
         return
-    asked, leave_out = f"--inject_slowdown={benchmark.instruments.inject_slowdown:g}", "leave --inject_slowdown out"
+    asked = f"--inject_slowdown={benchmark.instruments.inject_slowdown:g}"
     if not 0 <= benchmark.instruments.inject_slowdown <= MOST_SLOWED:  # nor is what is no number
-        why = "it is the part of its own time by which every step is made longer: 0.5 for half as much again"
         raise RequestError(
             f"{asked}: it must be from 0 to {MOST_SLOWED:g}",
             where="--inject_slowdown",
-            why=why,
+            why="it is the part of its own time by which every step is made longer",
             next_command="--inject_slowdown=0.5",
         )
     for flag, value, off, why in (
@@ -156,5 +143,5 @@ def _refuse_slowdown(benchmark: Benchmark, backend: Backend) -> None:
             f"{backend.title} with engine {benchmark.engine} has no --inject_slowdown",
             where=f"{asked} --backend={backend.name} --engine={benchmark.engine}",
             why="nothing of ours runs inside its program that could make a step longer",
-            next_command=leave_out,
+            next_command="leave --inject_slowdown out",
         )

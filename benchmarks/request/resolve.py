@@ -14,7 +14,6 @@ from benchmarks.backend import (
     Backend,
     CompilerFlags,
     FlagGroup,
-    RanksLayouts,
     RefusesHardware,
     TrainsAdapters,
     offered,
@@ -118,8 +117,7 @@ def _values_of(name: str, text: str | None) -> list[int | str]:
         return []
     words = [word.strip() for word in text.split(",")]
     if "" in words:
-        rest = ",".join(filter(None, words)) or "..."
-        raise RequestError(f"--{name}={text}: a name is empty", where=f"--{name}", next_command=f"--{name}={rest}")
+        raise RequestError(f"--{name}={text}: a name is empty", where=f"--{name}")
     values: list[int | str] = [whole_number(name, word) if name in NUMBERS else word for word in words]
     twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:
@@ -158,32 +156,18 @@ def request_of(benchmark: Benchmark, settings: dict[str, str]) -> Request:
     return Request(**same, **names, nodes=nodes, settings=settings)
 
 
-def over_nodes(benchmark: Benchmark, nodes: int, backend: Backend) -> str:
-    """The command that does the same work over so many nodes; empty where the layout does not fit on them."""
-    on_each = msgspec.structs.replace(benchmark.hardware, devices_per_node=benchmark.gpus // nodes)
-    if not isinstance(backend, RanksLayouts):
-        return ""
-    layout = backend.layout_settings_for(benchmark.engine, benchmark.parallelism, benchmark.gpus, on_each)
-    if layout is None:
-        return ""
-    kept = {name: text for name, text in benchmark.settings.overrides.items() if name not in backend.layout_settings}
-    moved = {name: str(value) for name, value in layout.items() if benchmark.settings.knobs.get(name, 1) != value}
-    asked = request_of(benchmark, {**kept, **moved})
-    return command_of(msgspec.structs.replace(asked, nodes=nodes), "run.py")
-
-
 class NoLayoutError(RequestError):
     """The recipe fits, but has no layout for so many devices."""
 
-    def __init__(self, request: Request, recipe: Recipe, gpus: int, hardware: Hardware) -> None:
+    def __init__(self, recipe: Recipe, gpus: int, hardware: Hardware) -> None:
         self.gpus = gpus
         self.scales = scales(recipe, hardware)
         super().__init__(
             f"recipe {recipe.name} has no layout for {gpus} devices of {hardware.name}",
             where=f"--gpus={gpus}",
             why=f"it has one for: {', '.join(map(str, self.scales))}",
-            next_command=f"--gpus with one of these; or {command_of(request, 'plan.py layouts')}, which ranks all; "
-            "or state the layout by --set: " + ", ".join(sorted(recipe.layouts[0].knobs)),
+            next_command="--gpus with one of these, or the layout by --set: "
+            + ", ".join(sorted(recipe.layouts[0].knobs)),
         )
 
 
@@ -207,7 +191,7 @@ def resolve(
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
     alike = like(hardware, configs, site, request.backend)
     dtype = _choose_dtype(request.dtype, recipe, hardware, alike)
-    _refuse_foreign_hardware(site, hardware, configs)
+    _refuse_foreign_hardware(site, hardware)
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
 
     adapters, framework_settings = _adapter_words(request)
@@ -218,8 +202,7 @@ def resolve(
         group = offered(backend, CompilerFlags, what, where).flag_group(name, hardware)
     row = next((row for row in layouts_on(recipe, hardware) if row.gpus == gpus), None)
     if row is None and not backend.layout_settings & knobs_set.keys():  # then it is stated by --set
-        placed = msgspec.structs.replace(request, hardware=hardware.name, gpus=gpus)
-        raise NoLayoutError(placed, recipe, gpus, hardware)
+        raise NoLayoutError(recipe, gpus, hardware)
     layout = row.knobs if row else {}
     nodes = _choose_nodes(request.nodes, gpus, hardware)
     overlays = [one for one in recipe.overlays if matches(one.when, model.name, dtype, alike, gpus)]
@@ -335,14 +318,14 @@ def peaks_of_devices(
             f"the peak was measured on another device: {found.device_kind} ({found.platform})",
             where=f"--measured_peak={found.file} --hardware={hardware.name}",
             why=f"{hardware.title} is {' or '.join(hardware.device_names)} ({hardware.platform})",
-            next_command=f"python launch/peak.py --hardware={hardware.name} on such a device",
+            next_command="python launch/peak.py on such a device",
         )
     if dtype not in found.peaks:
         raise RequestError(
             f"the measured peak has no {dtype}",
             where=f"--measured_peak={found.file}",
             why=f"it has: {', '.join(found.peaks)}",
-            next_command=f"--dtype={next(iter(found.peaks))}, or python launch/peak.py where the device has {dtype}",
+            next_command=f"--dtype={next(iter(found.peaks))}",
         )
     machines = nodes if site.slurm is not None else 1
     if hardware.kind != "cpu" or machines == gpus:
@@ -399,13 +382,10 @@ def _named(request: Request, configs: Configs) -> list[Recipe]:
     recipes = configs.recipes()
     found = [recipe for recipe in recipes if recipe.name == request.recipe]
     if not found:
-        kin = [one.name for one in recipes if (one.backend, one.task) == (request.backend, request.task)]
-        begun = [name for name in kin if name.startswith(request.recipe)]
         raise UnknownName(
             f"unknown recipe '{request.recipe}'",
-            "recipe",
             request.recipe,
-            begun if len(begun) == 1 else [recipe.name for recipe in recipes],
+            [recipe.name for recipe in recipes],
             where="--recipe",
             next_command=LIST_COMMAND,
         )
@@ -447,19 +427,16 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
         what = f"no {request.backend} {request.task} recipe trains model '{request.model}'"
         models = ", ".join(sorted({model for r in of_backend for model in r.models}))
         known = ", ".join(sorted({name for r in fitting for name in r.hardware}))
-        # A model is no more than its dimensions: another one's recipe on the same device is a start.
-        start = next((r.name for r in of_backend if near is None or near in r.hardware), None)
         own = (request.backend, request.task)
         others = [r.engine for r in recipes if (r.backend, r.task) == own and request.model in r.models]
         if others and not fitting and not request.engine:
             why = f"engine '{others[0]}' has one"
             raise RequestError(what, where="--model", why=why, next_command=f"--engine={others[0]}")
-        copy = f"; or copy configs/recipes/{start}.yml, with models: [{request.model}], and plan with it"
         raise RequestError(
             what + (f" on '{hardware.name if hardware else home}'" if fitting else "") + with_engine,
             where="--hardware" if fitting else "--model",
             why=f"its recipes are for: {known}" if fitting else f"recipes are there for: {models}",
-            next_command=LIST_COMMAND + (copy if start else ""),
+            next_command=LIST_COMMAND,
         )
     in_dtype = [r for r in on_hardware if request.dtype in (None, *_dtypes(r, home))]
     if not in_dtype:
@@ -487,7 +464,6 @@ def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) ->
     if request.engine not in backend.engines:
         raise UnknownName(
             f"backend '{backend.name}' has no engine '{request.engine}'",
-            "engine",
             request.engine,
             backend.engines,
             where="--engine",
@@ -503,16 +479,16 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
         if recipe.defaults.dtype in allowed:
             return recipe.defaults.dtype
         return allowed[0]
-    no_fp8 = hardware.kind != "cpu" and wanted == "fp8" and "fp8" not in hardware.peaks
-    has = {
-        "where": f"--dtype={wanted}",
-        "why": f"the recipe has: {', '.join(allowed)}",
-        "next_command": f"--dtype={allowed[0]}",
-    }
-    if no_fp8:
-        raise RequestError(f"{hardware.title} has no fp8", **has)
+    if hardware.kind != "cpu" and wanted == "fp8" and "fp8" not in hardware.peaks:
+        raise RequestError(f"{hardware.title} has no fp8", where="--dtype=fp8", next_command=f"--dtype={allowed[0]}")
     if wanted not in allowed:
-        raise UnknownName(f"recipe {recipe.name} has no {wanted} on {hardware.name}", "dtype", wanted, allowed, **has)
+        raise UnknownName(
+            f"recipe {recipe.name} has no {wanted} on {hardware.name}",
+            wanted,
+            allowed,
+            where=f"--dtype={wanted}",
+            next_command=f"--dtype={allowed[0]}",
+        )
     return wanted
 
 
@@ -553,14 +529,13 @@ def _dtypes(recipe: Recipe, hardware: str) -> list[str]:
     return recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, []))
 
 
-def _refuse_foreign_hardware(site: Site, hardware: Hardware, configs: Configs) -> None:
+def _refuse_foreign_hardware(site: Site, hardware: Hardware) -> None:
     if site.slurm is not None and hardware.name not in site.slurm.hardware:
         raise RequestError(
             f"the nodes of site '{site.name}' are not {hardware.title}",
             where=f"--hardware={hardware.name} --site={site.name}",
             why=f"it has: {', '.join(site.slurm.hardware)}",
-            next_command=f"--hardware={site.slurm.hardware[0]}"
-            + (f"; or {configs.way_on(hardware.name)}" if hardware.kind != "cpu" else ""),
+            next_command=f"--hardware={site.slurm.hardware[0]}, or another --site",
         )
 
 
@@ -652,7 +627,7 @@ def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Paralleli
 def with_runtime(site: Site, runtime: str | None, python: str | None) -> Site:
     """Return the site with the typed runtime and interpreter, without what belongs to its other runtimes."""
     if runtime is not None and runtime not in RUNTIMES:
-        raise UnknownName(f"unknown runtime '{runtime}'", "runtime", runtime, RUNTIMES, where="--runtime")
+        raise UnknownName(f"unknown runtime '{runtime}'", runtime, RUNTIMES, where="--runtime")
     if python is not None and runtime not in (None, "python"):
         where = f"--runtime={runtime} --python={python}"
         raise RequestError("--python goes with --runtime=python", where=where, next_command="one of the two")
@@ -664,8 +639,7 @@ def with_runtime(site: Site, runtime: str | None, python: str | None) -> Site:
             f"site '{site.name}' says nothing of containers",
             where=f"--runtime=container --site={site.name}",
             why="on a cluster its file says where the images are, in the section 'container'",
-            next_command=f"leave --runtime out: the site's is {site.runtime}; or copy the section of "
-            "configs/sites/example_pyxis.yml",
+            next_command=f"--runtime={site.runtime}",
         )
     if chosen == "python" and interpreter is None:
         what = f"--runtime=python needs an interpreter, and site '{site.name}' names none"

@@ -97,7 +97,6 @@ def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
     if key not in types:
         raise UnknownName(
             f"unknown setting '{key}'",
-            "set",
             key,
             [*OWN_SETTINGS, *types],
             where=f"--set={key}",

@@ -25,19 +25,17 @@ def check_rule(rule: str) -> None:
     if wanted is None:
         raise UnknownName(
             f"unknown window rule '{rule}'",
-            "window",
             rule,
             (STEADY, LAST),
             where="--window",
             why="the first and last step to count, such as 35-44, is valid too",
-            next_command=f"set the window to {STEADY}, the rule that is the same for every backend",
+            next_command=f"--window={STEADY}",
         )
     if not wanted:
         raise RequestError(
             f"window rule '{rule}' holds no step",
             where="--window",
-            why="its first step comes after its last; A-B counts the steps from A to B, both included",
-            next_command="set the window to '{1}-{0}'".format(*rule.split("-")),
+            why="its first step comes after its last",
         )
 
 

@@ -2,11 +2,10 @@
 
 import os
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.errors import RequestError, UnknownName, closest
+from benchmarks.errors import RequestError
 from benchmarks.runs.runfolder import BENCHMARK, RUN_ID, RunFolder
 from benchmarks.runs.short_names import short_names
 from benchmarks.text import some
@@ -39,10 +38,9 @@ def find_run(name: str, output_dir: Path) -> RunFolder:
     """A run by its folder, or by a part of its name that no other run has."""
     if (Path(name) / BENCHMARK).is_file():
         return RunFolder(Path(name))
-    runs = find_runs(output_dir)
-    found = _run_called(name, runs)
+    found = _run_called(name, find_runs(output_dir))
     if found is None:
-        raise _near(name, runs) or _not_one(f"'{name}' is no run", output_dir)
+        raise _not_one(f"'{name}' is no run", output_dir)
     return found
 
 
@@ -54,22 +52,8 @@ def place_of(name: str, output_dir: Path) -> Path:
             return path
     except OSError:  # whoever reads it says why it cannot be read
         return path
-    runs = find_runs(output_dir)
-    found = _run_called(name, runs)
-    if found is None and (near := _near(name, runs)):
-        raise near
+    found = _run_called(name, find_runs(output_dir))
     return found.path if found else path
-
-
-def _near(name: str, runs: list[RunFolder]) -> UnknownName | None:
-    """The refusal of a name that is nearly the end of one run's."""
-    counts = Counter(folder.run_id[-len(name) :] for folder in runs)
-    ends = sorted(end for end, count in counts.items() if count == 1)
-    if not closest(name, ends):
-        return None
-    place = runs[0].path.parent
-    command = f"python launch/status.py --output_dir={shlex.quote(str(place))}"
-    return UnknownName(f"'{name}' is no run", "", name, ends, where=str(place), next_command=command)
 
 
 def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:

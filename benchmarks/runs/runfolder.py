@@ -7,7 +7,6 @@ rank. Files are the truth.
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import re
@@ -146,14 +145,6 @@ class RunFolder:
                 found.setdefault(one.rank, one)
         return [found[rank] for rank in sorted(found)]
 
-    def could_not_write(self, attempt: int) -> str | None:
-        """What a worker or the launcher was told; on a full disk there is only a link that says so."""
-        for phase in self.plan().phases:
-            link = self.phase_dir(phase.name, attempt) / files.COULD_NOT_WRITE
-            if link.is_symlink():
-                return f"{link.readlink()} in phase {phase.name}"
-        return None
-
     def is_whole(self) -> bool:
         """Whether the launcher came so far as to write down what is to be run."""
         return all((self.path / name).exists() for name in (BENCHMARK, PLAN, PROVENANCE))
@@ -271,30 +262,16 @@ class RunFolder:
         except FileNotFoundError:
             raise _missing(path) from None
         except OSError as error:
-            refused = files.cannot_read(error, path)
-            if name == RESULT and error.errno in (errno.EISDIR, errno.EINVAL):
-                refused.next_command = f"move it away, then: {remake_command(self.path)}"
-            raise refused from None
+            raise files.cannot_read(error, path) from None
         except files.NOT_JSON as error:
             raise self._unreadable(name, error) from None
 
     def _unreadable(self, name: str, error: Exception) -> RequestError:
-        other = _another_version(self.path / PROVENANCE) if isinstance(error, msgspec.ValidationError) else None
         return RequestError(
             f"{name} cannot be read: {error}",
             where=str(self.path / name),
-            why=f"{other}, or it was changed by hand" if other else "it was cut off, or changed by hand",
-            next_command=f"python launch/status.py --collect {self.path}" if name.endswith(SCHEDULER) else "",
+            why="it was cut off, changed by hand, or written by another version of Stepmark",
         )
-
-
-def _another_version(provenance: Path) -> str | None:
-    """A file of whole JSON that lacks something may be of a version that had none of it."""
-    try:
-        by = files.read_json(provenance, dict[str, Any]).get("stepmark")
-    except (OSError, ValueError):
-        return None
-    return f"it was written by Stepmark {by}, this is {VERSION}" if by and by != VERSION else None
 
 
 def _sha256(path: Path) -> str:
@@ -328,18 +305,13 @@ def write_atomically(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):  # on a file system that is read-only even this is refused
             temporary.unlink()
         why = "what was there before is kept, and so are the raw files under attempt-*"
-        raise files.cannot_write(error, path, why, remake_command(_run_of(path))) from None
+        raise files.cannot_write(error, path, why, "python launch/verify.py --repair RUN") from None
 
 
 def remake_command(run: Path) -> str:
     """What makes the result of a run anew from its raw files; of a queue's job, Slurm is asked too."""
     script = "status.py --collect" if _is_there(run / SUBMITTED) else "verify.py --repair"
     return f"python launch/{script} {shlex.quote(str(run))}"
-
-
-def _run_of(path: Path) -> Path:
-    """The run folder that a file belongs to."""
-    return next((folder for folder in path.parents if _is_there(folder / BENCHMARK)), path.parent)
 
 
 def _is_there(path: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError, UnknownName
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
 from benchmarks.request.resolve import LISTED, Request
 from benchmarks.runs.campaign_record import SCHEMA_VERSION
 from benchmarks.runs.finished_run import FinishedRun
@@ -102,10 +102,6 @@ def _refusal(checked: Checked, errors: Sequence[RequestError]) -> RequestError:
     skip = [f"--skip_refused runs the other {len(names) - count}: {_shown(names[count:])}"] if checked.cells else []
     cures = dict.fromkeys(error.next_command or LIST_COMMAND for error in errors)
     what = f"{count} of the {len(names)} cells of the sweep cannot work; nothing was started"
-    slips = {(one.flag, one.name, one.meant) for one in errors if isinstance(one, UnknownName) and one.meant}
-    if len(slips) == 1:
-        flag, name, meant = slips.pop()
-        return UnknownName(what, flag, name, [meant], where=_shown(lines), next_command=_shown([*skip, *cures]))
     return RequestError(what, where=_shown(lines), next_command=_shown([*skip, *cures]))
 
 

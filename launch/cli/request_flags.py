@@ -73,7 +73,7 @@ def requests(site: "Site", **rest: Any) -> "list[Request]":
     found = requests_of({name: getattr(FLAGS, name) for name in LISTED}, {**typed, **rest})
     for request in found:
         if request.task not in TASKS:
-            raise UnknownName(f"unknown task '{request.task}'", "task", request.task, TASKS, where="--task")
+            raise UnknownName(f"unknown task '{request.task}'", request.task, TASKS, where="--task")
     return found
 
 

@@ -7,7 +7,6 @@ from benchmarks.backend import Backend, backends
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Site
 from launch.environments.runtime import Origin, Runtime
-from launch.terminal import places
 
 
 class OnlyInContainer(Runtime):
@@ -15,12 +14,11 @@ class OnlyInContainer(Runtime):
 
     def refuse(self) -> NoReturn:
         site, engine = self.benchmark.site, self.benchmark.engine
-        elsewhere = places.configs().way_on(self.benchmark.hardware.name, "container") if site.slurm else ""
         raise RequestError(
             f"'{engine}' runs only in its container, and site '{site.name}' has no container runtime",
             where=f"--site={site.name}",
             why=f"its runtime is {site.runtime}, and the program exists only in the image",
-            next_command=f"{elsewhere or '--runtime=container'}; or another --engine",
+            next_command="--runtime=container, or another --site or --engine",
         )
 
     def image_file(self) -> Path:

@@ -89,7 +89,6 @@ def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_
 
     found.cache_clear()
     sizes = scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
-    way_on = configs.way_on(benchmark.hardware.name)
-    missing = refused_here.of_gpus(benchmark, found(), rows(configs), sizes, way_on)
+    missing = refused_here.of_gpus(benchmark, found(), rows(configs), sizes)
     busy = None if missing or allow_busy else refused_here.in_use(benchmark, found())
     yield from filter(None, [missing or busy, refused_here.of_memory(benchmark, backend)])

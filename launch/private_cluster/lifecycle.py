@@ -351,5 +351,5 @@ def _with_node(name: str, node: str) -> Cluster:
     cluster = known(name)
     if node not in cluster.node_names:
         what = f"the private cluster '{name}' has no node '{node}'"
-        raise UnknownName(what, "node", node, cluster.node_names, where=f"--node={node}")
+        raise UnknownName(what, node, cluster.node_names, where=f"--node={node}")
     return cluster

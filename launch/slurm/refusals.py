@@ -9,10 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError, raised
 from benchmarks.request import images
-from benchmarks.request.resolve import over_nodes
 from benchmarks.text import plural, some
 from benchmarks.values import Benchmark, JobOptions, Site
 from launch.environments import venvs
@@ -133,7 +131,7 @@ def refused_by(
             f"{_asked(benchmark.nodes, with_gpus)}, {len(fitting)} of them are there",
             where=where,
             why=f"of {len(usable)} nodes the largest has {plural(max(node.gpus for node in usable), 'GPU')}",
-            next_command=_over_more_nodes(benchmark, usable) or f'sinfo -p {partition.name} -o "%P %D %G"',
+            next_command=f'sinfo -p {partition.name} -o "%P %D %G"',
         )
         return
     down = [f"{node.name} is {node.state}" for node in fitting if not node.up]
@@ -141,15 +139,6 @@ def refused_by(
     if good and up < benchmark.nodes:
         wanted = plural(benchmark.nodes, "node")
         notes.append(f"{up} of the {wanted} it needs are up, so it will wait: {some(down)}")
-
-
-def _over_more_nodes(benchmark: Benchmark, usable: Sequence[Node]) -> str:
-    """The command for the fewest nodes that have so many GPUs, as many on each."""
-    gpus, backend = benchmark.gpus, find_backend(benchmark.backend)
-    for on_each in sorted({node.gpus for node in usable if node.gpus}, reverse=True):
-        if gpus % on_each == 0 and gpus // on_each <= sum(node.gpus >= on_each for node in usable):
-            return over_nodes(benchmark, gpus // on_each, backend)
-    return ""
 
 
 def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: int) -> str:

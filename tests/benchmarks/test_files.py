@@ -1,6 +1,5 @@
 """Files that anybody may have put there: each is read, or refused at once in one sentence."""
 
-import errno
 import os
 import re
 import tracemalloc
@@ -46,21 +45,6 @@ def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    ("number", "remedy"),
-    [
-        (errno.ENOSPC, "make space"),
-        (errno.EPERM, "right"),
-        (errno.EROFS, "mounted for writing"),
-        (errno.EDQUOT, "quota"),
-    ],
-)
-def test_the_remedy_is_that_of_the_error(number: int, remedy: str) -> None:
-    error = files.cannot_write(OSError(number, os.strerror(number)), Path("run/steps.jsonl"), "why", "verify.py")
-    assert remedy in error.next_command
-    assert error.next_command.endswith("then: verify.py")
 
 
 @pytest.mark.parametrize("kind", ["deep", "bytes", "empty"])

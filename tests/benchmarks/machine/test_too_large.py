@@ -1,4 +1,4 @@
-"""A GPU with too little memory is refused, with the command that ranks the layouts that fit."""
+"""A GPU with too little memory is refused."""
 
 import msgspec
 import pytest
@@ -18,4 +18,4 @@ def test_too_little_memory_is_refused_and_enough_is_not(backend: str) -> None:
     refusal = refusals.of_memory(resolve(asked, configs, own), own)
     assert refusal is not None
     assert "8 GB" in refusal.why
-    assert refusal.next_command.startswith(f"python launch/plan.py layouts --backend={backend} ")
+    assert "--gpus" in refusal.next_command

@@ -244,9 +244,8 @@ def test_an_unknown_rule_is_refused_with_the_valid_ones(rule: str) -> None:
 
 
 def test_a_range_that_runs_backwards_is_refused() -> None:
-    with pytest.raises(RequestError, match="44-35") as refusal:
+    with pytest.raises(RequestError, match="44-35"):
         choose_window([], "44-35")
-    assert "'35-44'" in refusal.value.next_command
 
 
 def test_every_rule_has_words() -> None:

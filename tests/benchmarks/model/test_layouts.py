@@ -127,9 +127,8 @@ def test_what_cannot_be_shared_says_why() -> None:
 def test_other_refusals_stay() -> None:
     with pytest.raises(RequestError, match="unknown model"):
         seeded(request(96, model="llama9"))
-    with pytest.raises(RequestError, match="no nemo pretrain recipe trains model 'llama31_405b'") as refusal:
+    with pytest.raises(RequestError, match="no nemo pretrain recipe trains model 'llama31_405b'"):
         seeded(request(96, model="llama31_405b"))
-    assert "with models: [llama31_405b]" in refusal.value.next_command
     with pytest.raises(RequestError, match="no nemo pretrain recipe trains model 'llama3_70b'") as refusal:
         seeded(request(64, model="llama3_70b"))
     assert refusal.value.next_command == "--engine=bridge"  # which has a published row of it

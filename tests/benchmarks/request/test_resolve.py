@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_REFUSED, RequestError, closest
+from benchmarks.errors import EXIT_REFUSED, RequestError
 from benchmarks.request.resolve import ProfilerOptions, Request, command_of, request_of, resolve
 from benchmarks.request.settings import check_knobs
 from benchmarks.values import Benchmark, json_text
@@ -57,7 +57,7 @@ def test_a_site_whose_nodes_are_alike_says_the_device(site: str, hardware: str |
 def test_a_device_that_a_site_has_not_is_refused() -> None:
     error = refusal("llama2_70b", site="example_pyxis", hardware="a100")
     assert "are not" in error.what
-    assert error.next_command.startswith("--hardware=h100; or --site=NAME, ")
+    assert error.next_command.startswith("--hardware=h100")
 
 
 def test_a_model_alone_is_enough() -> None:
@@ -149,24 +149,6 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("x.learning_rate", "learning_rate"),  # the last component alone
-        ("y.lr", "optimizer.lr"),
-        ("x.decay", None),  # of two
-        ("fsdp", "ici_fsdp_parallelism"),  # a word of it, not the letters of fused_mlp
-        ("zzz", None),
-        ("fuse", "fused_mlp"),
-        ("ad", "adam_decay"),  # the beginning of one alone
-        ("Fused_MLP", "fused_mlp"),
-    ],
-)
-def test_words_are_nearer_than_letters(typed: str, meant: str | None) -> None:
-    valid = ["learning_rate", "learning_rate_steps", "optimizer.lr", "adam_decay", "muon_decay", "fused_mlp"]
-    assert closest(typed, [*valid, "ici_fsdp_parallelism"]) == meant
-
-
-@pytest.mark.parametrize(
     ("model", "gpus", "chosen", "words"),
     [
         ("llama2_tiny", 8, {"ici_tensor_parallelism": 8, "ici_fsdp_parallelism": 1}, "attention heads (4)"),
@@ -196,11 +178,6 @@ def test_a_scale_without_a_layout_says_which_there_are() -> None:
     error = refusal("llama2_70b", gpus=96)
     assert "no layout for 96 devices" in error.what
     assert error.why == "it has one for: 64, 128, 256, 512, 1024, 2048"
-    typed = refusal("llama2_70b", gpus=96, settings={"sequence_length": "2048"}).next_command
-    assert (
-        "python launch/plan.py layouts --backend=jax --model=llama2_70b --hardware=h100 --gpus=96 "
-        "--set=sequence_length=2048, which" in typed
-    )
 
 
 @pytest.mark.parametrize(("steps", "window"), [(1, None), (1, "last"), (50, "0-0"), (50, "0-9")])
@@ -220,7 +197,7 @@ def test_what_a_config_sets_must_be_known_to_the_framework() -> None:
 def test_fp8_is_refused_where_the_hardware_has_none(model: str) -> None:
     error = refusal(model, hardware="a100", dtype="fp8")
     assert error.what == "NVIDIA A100 80 GB has no fp8"
-    assert "bf16" in error.why
+    assert error.next_command == "--dtype=bf16"
 
 
 @pytest.mark.parametrize(

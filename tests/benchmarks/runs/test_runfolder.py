@@ -61,12 +61,9 @@ def test_a_full_disk_is_refused_before_the_start_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("number", "remedy"),
-    [(errno.EDQUOT, "quota"), (errno.EROFS, "mounted for writing"), (errno.ESTALE, "mount the file system again")],
-)
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.EROFS, errno.ESTALE])
 def test_where_all_that_is_tried_fails_the_first_error_is_named(
-    number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError(number, os.strerror(number), "some/other/file")
@@ -76,8 +73,7 @@ def test_where_all_that_is_tried_fails_the_first_error_is_named(
     with pytest.raises(RunError, match=r"^result\.json could not be written: ") as caught:
         write_atomically(tmp_path / "result.json", b"after")
     assert caught.value.where == str(tmp_path)
-    assert remedy in caught.value.next_command
-    assert caught.value.next_command.endswith(f"then: python launch/verify.py --repair {tmp_path}")
+    assert os.strerror(number) in caught.value.what
 
 
 def test_a_run_never_gets_the_folder_of_another(tmp_path: Path) -> None:

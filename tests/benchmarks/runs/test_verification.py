@@ -198,15 +198,11 @@ def test_an_edit_of_the_raw_files_is_found_too(whole_run: RunFolder) -> None:
     assert found == ["steps.jsonl step 5 rank 0: loss: stored 5.5, raw files give 5.4"]
 
 
-@pytest.mark.parametrize(("stored_by", "why"), [("0.1.0", "written by Stepmark 0.1.0"), (None, "it was cut off")])
-def test_a_folder_of_another_version_is_told_from_a_damaged_one(
-    whole_run: RunFolder, stored_by: str | None, why: str
-) -> None:
+def test_a_folder_of_another_version_is_refused(whole_run: RunFolder) -> None:
     path = whole_run.path / "benchmark.json"
     stored = json.loads(path.read_text())
     del stored["hardware"]["platform"]
     path.write_text(json.dumps(stored))
-    (whole_run.path / "provenance.json").write_text(json.dumps({"stepmark": stored_by} if stored_by else {}))
     with pytest.raises(RequestError, match="missing required field `platform`") as refused:
         whole_run.benchmark()
-    assert why in refused.value.why
+    assert "another version" in refused.value.why

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.compare.admission import interleaved
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, UnknownName
+from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, requests_of, resolve
 from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.sweeps import sweep
@@ -64,12 +64,6 @@ def test_one_cell_that_cannot_work_refuses_all_and_names_both_kinds() -> None:
     assert "--dtype=fp32 --gpus=3: recipe" in text
     assert text.count("int9") >= 3
     assert "--skip_refused runs the other 2: --dtype=fp32 --gpus=1" in text
-
-
-def test_a_slip_in_a_list_is_told_as_one() -> None:
-    with pytest.raises(UnknownName) as refusal:
-        sweep.check(cells(gpus="1,2", dtype="fp32,bf61"), resolved, False)
-    assert (refusal.value.flag, refusal.value.name, refusal.value.meant) == ("dtype", "bf61", "bf16")
 
 
 def test_a_mixed_refusal_says_what_to_do_for_each_kind_of_reason() -> None:

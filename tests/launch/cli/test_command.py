@@ -80,7 +80,7 @@ def test_a_closed_stream_is_no_fault(tmp_path: Path, closed: str) -> None:
     ],
 )
 def test_a_mistyped_flag_or_value_gets_the_nearest_and_a_command(tmp_path: Path, typed: str, said: str) -> None:
-    body = "raise UnknownName(\"unknown dtype 'fp16'\", 'dtype', 'fp16', ['bf16', 'fp32'])"
+    body = "raise UnknownName(\"unknown dtype 'fp16'\", 'fp16', ['bf16', 'fp32'])"
     done = ends(tmp_path, body, typed)
     assert done.returncode == 2
     assert said in done.stderr

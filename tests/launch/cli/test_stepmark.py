@@ -55,7 +55,7 @@ def test_a_command_is_its_script() -> None:
         (["reprot", "x"], "did you mean 'report'?\n  next:  stepmark --help"),
         (["run", "--modle=x"], "did you mean 'model'?"),
         (["run", "--bogus"], "next:  stepmark run --help"),
-        (["dashboard", "--out=x"], "did you mean 'output_dir'?"),
+        (["dashboard", "--output=x"], "did you mean 'output_dir'?"),
         (["report", "runs", "a", "b"], "unexpected argument 'b'"),
         (["completion", "fish"], "valid: bash, zsh"),
         (["completion"], "stepmark completion bash|zsh"),
