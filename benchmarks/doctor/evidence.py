@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from benchmarks.doctor.lines import TRACEBACK, Clock, is_handed_on, raised_by, rank_in, read_traceback, writer_end
+from benchmarks.doctor.lines import TRACEBACK, Clock, is_handed_on, rank_in, read_traceback, writer_end
 from benchmarks.doctor.progress import Progress
 from benchmarks.doctor.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Kind, Symptom, Symptoms
 from benchmarks.reading.log_stream import without_colours
@@ -22,7 +22,6 @@ LOSSES_OF_A_STEP = 8  # of unknown words: each rank of a node may print its own
 BEHIND_BYTES = 64 << 10  # how far back the last time stamp is looked for
 STEPS_WITHIN = BEHIND_BYTES  # from the end of a log, its last steps are looked for
 MOST_WAITING = 16 << 20  # without the end of a line
-YEAR_WITHIN = 256 << 10  # from the beginning of a log, the first date is looked for
 ABOUT = 40  # characters of a long line that are shown before its symptom
 RECORDS = (".json", ".jsonl")  # files that hold what a launcher writes down, and no log
 LONGEST_MARK = 400  # bytes, within which a line says that it is an error
@@ -73,8 +72,6 @@ WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +
 ANNOUNCES = 160  # characters, within which a line says its level
 # A run that goes well prints none of these, whatever else it marks as an error.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
-# The head of a traceback in a notebook: its error comes last, in a line of its own.
-NOTEBOOK = re.compile(rb"[\w.]+(?:Error|Exception) +" + re.escape(TRACEBACK))
 LINES = re.compile(rb"[^\r\n]+")
 # Of a step, in whatever words.
 LOSSES = re.compile(rb"[Ll]oss(?: train)?[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")
@@ -167,8 +164,6 @@ class Scanner:
         self._seen: dict[tuple[str, int | None, str], _Seen] = {}
 
     def feed(self, data: bytes) -> None:
-        if self._bytes < YEAR_WITHIN:
-            self._clock.learn_year(data[:YEAR_WITHIN])
         self._bytes += len(data)
         self._text += data
         waiting = len(self._text) - self._done
@@ -340,9 +335,6 @@ class Scanner:
         traceback = TRACEBACK in line or (FRAME_WORD in words and HEADLESS.search(line))
         if not traceback and known.informs(bare):  # a launcher may hand on a pod's lines at level INFO
             return
-        if traceback and NOTEBOOK.match(bare):
-            self._add(Kind.HANDED_ON, start, self._writer(line), line)
-            return
         kind = None if traceback else _kind_of(begin, words)
         if not (traceback or kind) or WARNS.search(line[:ANNOUNCES]):
             return
@@ -380,8 +372,6 @@ class Scanner:
             self._add(Kind.SUSPECT, start, self._writer(line), line + b" ..." + frames[-1] if frames else line)
             return
         offset, said = raised[0]
-        if b":" not in said and (source := raised_by(self._text[start : start + offset], found.prefix)):
-            said += b" (" + source + b")"
         if raised[-1] != raised[0]:
             said += b", then " + raised[-1][1]
         self._count(start)
@@ -404,7 +394,7 @@ class Scanner:
             id=name,
             file=self._file,
             line=(self._lines if lines is None else lines) + 1,
-            text=text or (self._said(line, start) if name == Kind.UNKNOWN else self._shown(name, line, start)),
+            text=text or self._shown(name, line, start),
             rank=rank,
             time=time if time is not None else self._clock.last(self._text, max(0, start - BEHIND_BYTES), start),
             raised=RAISED.match(line, writer_end(line)) is not None,

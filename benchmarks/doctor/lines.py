@@ -30,29 +30,19 @@ STAMP = re.compile(
     rb"|\b(?P<smonth>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<sday>\d{1,2}) (?P<sclock>\d\d:\d\d:\d\d)"
     rb"|\"time_ms\": ?(?P<ms>\d{13})\b|\"time\": ?(?P<unix>\d{10}(?:\.\d+)?)\b"
 )
-DATE = re.compile(rb"(20\d\d)[-/](0[1-9]|1[0-2])[-/][0-3]\d[T _]\d\d:")
 HAS_A_STAMP = re.compile(rb':\d\d:\d\d|"time')  # in every stamp, and quicker to find
-HALF_A_YEAR = 6  # months
 MONTHS = [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"]
 
 
 class Clock:
     """Turns the stamps of one log into seconds of the local time, as most of them are written.
 
-    `year` completes stamps that have none, unless a line of the log has one; `utc_offset` is what the local time is
-    ahead of Unix time.
+    `year` completes stamps that have none; `utc_offset` is what the local time is ahead of Unix time.
     """
 
     def __init__(self, year: int, utc_offset: float = 0.0) -> None:
         self._year = year
-        self._month: int | None = None  # of the line that says the year
         self._utc_offset = utc_offset
-
-    def learn_year(self, text: bytes) -> None:
-        """From the first date in a piece of the log."""
-        found = DATE.search(text) if self._month is None else None
-        if found is not None:
-            self._year, self._month = int(found[1]), int(found[2])
 
     def first(self, line: bytes) -> float | None:
         """When a line says that it was written."""
@@ -74,11 +64,9 @@ class Clock:
         if said["year"]:
             return _seconds(int(said["year"]), int(said["month"]), int(said["day"]), said["clock"], said["part"])
         month = int(said["gmonth"]) if said["gmonth"] else MONTHS.index(said["smonth"]) + 1
-        begun = self._month or month  # a log that begins in December goes on in January of the next year
-        year = self._year + (begun - month > HALF_A_YEAR) - (month - begun > HALF_A_YEAR)
         if said["gmonth"]:
-            return _seconds(year, month, int(said["gday"]), said["gclock"], said["gpart"])
-        return _seconds(year, month, int(said["sday"]), said["sclock"], None)
+            return _seconds(self._year, month, int(said["gday"]), said["gclock"], said["gpart"])
+        return _seconds(self._year, month, int(said["sday"]), said["sclock"], None)
 
 
 def _seconds(year: int, month: int, day: int, clock: bytes, part: bytes | None) -> float | None:
@@ -122,12 +110,9 @@ HANDED_ON = re.compile(
 )
 TRACEBACK_LINES = 2000  # a deep recursion is folded by Python after a few hundred
 LONGEST_PREFIX = 1000  # bytes that a writer puts before each of its lines
-MOST_SOURCE_LINES = 3  # from the end of a traceback, with its carets
 FRAMES_WITHIN = 200  # lines, of many ranks that write at once
 FRAME = re.compile(rb'  File \\?"|\xe2\x94\x82|\|   File "')  # of Python, of rich, of a group of exceptions
 INSIDE = (b" ", b"\t", b"|", b"+-", b"\xe2\x94", b"\xe2\x95")  # how the lines before the error begin
-QUOTED = re.compile(rb':(?:\\n)?"')  # each line is a text of JSON
-TEXT = re.compile(rb'(?:[^"\\]|\\.)*')  # up to the end of such a text
 NUMBERS = re.compile(rb"\d+")
 # What differs from line to line of one writer: the time of the day with or without its date, or seconds.
 CLOCKS = re.compile(
@@ -149,25 +134,13 @@ def read_traceback(text: bytes) -> Traceback:
     Its lines have the prefix of that line, but for the time in it; where no frame has it, that of the first frame.
     """
     first = without_colours(text.partition(b"\n")[0])
-    before, head, after = first.partition(TRACEBACK)
+    before, head, _ = first.partition(TRACEBACK)
     if not head:  # its beginning is lost
         frame = FRAME.search(first)
         prefix = _pattern(first[: frame.start()] if frame else b"", CLOCKS)
-        return Traceback(prefix, *_errors(_lines(text, prefix, quoted=False)))
-    if b"\\n" in after and FRAME.search(after):  # all of it in one line: a text of JSON, or a list of Python's
-        lines = [(0, line) for line in _unpacked(after, quoted=b'\\"' in after)]
-        return Traceback(_pattern(before, NUMBERS), 0, _errors(lines)[1])
+        return Traceback(prefix, *_errors(_lines(text, prefix)))
     prefix = _prefix(text, before)
-    return Traceback(prefix, *_errors(_lines(text, prefix, QUOTED.match(after) is not None)))
-
-
-def raised_by(traceback: bytes, prefix: "re.Pattern[bytes]") -> bytes:
-    """The last line of source that a traceback shows, such as the condition of a failed assertion."""
-    for whole in reversed(traceback.splitlines()[-MOST_SOURCE_LINES:]):
-        line = prefix.sub(b"", without_colours(whole), count=1)
-        if line.startswith(b"    ") and line.strip(b" ~^"):
-            return line.strip()
-    return b""
+    return Traceback(prefix, *_errors(_lines(text, prefix)))
 
 
 def is_handed_on(error: bytes) -> bool:
@@ -196,7 +169,7 @@ def _errors(lines: Iterable[tuple[int, bytes]]) -> tuple[int, list[tuple[int, by
     return end, found
 
 
-def _lines(text: bytes, prefix: "re.Pattern[bytes]", quoted: bool) -> Iterator[tuple[int, bytes]]:
+def _lines(text: bytes, prefix: "re.Pattern[bytes]") -> Iterator[tuple[int, bytes]]:
     """The lines with this prefix, without it, after the first line of a text."""
     position = 0
     for number, whole in enumerate(text.split(b"\n", TRACEBACK_LINES)[:TRACEBACK_LINES]):
@@ -204,17 +177,7 @@ def _lines(text: bytes, prefix: "re.Pattern[bytes]", quoted: bool) -> Iterator[t
         line = without_colours(whole)
         found = prefix.match(line)
         if number and found:
-            rest = line[found.end() :]
-            yield start, next(_unpacked(rest, quoted)) if quoted else rest.rstrip()
-
-
-def _unpacked(text: bytes, quoted: bool) -> Iterator[bytes]:
-    """The lines of a text as JSON, where it is quoted, or Python writes it into one line."""
-    if quoted:
-        found = TEXT.match(text)
-        text = found[0] if found else text
-    for line in re.split(rb"\\n(?:['\"], ['\"])?", text):
-        yield line.replace(b'\\"', b'"').rstrip()
+            yield start, line[found.end() :].rstrip()
 
 
 def _prefix(text: bytes, before: bytes) -> "re.Pattern[bytes]":

@@ -5,10 +5,9 @@ earlier stamp, or the better known one if a stamp is missing. If it is known whi
 come before those of the others.
 """
 
-import re
 from collections.abc import Sequence
 from enum import IntEnum
-from heapq import heappop, heappush
+from heapq import merge
 
 import msgspec
 
@@ -50,9 +49,6 @@ SOON_SECONDS = 60.0
 # What the end of a log says that shows no error, and in which words.
 STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
 TEXTS = {NO_STEP: "the log ends without a step", NO_END: "the log ends with steps, and without an end"}
-A_STEP_TOO_LONG = re.compile(
-    r".*\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO TIME LIMIT|srun: error: .* Terminated$"
-)
 NOT_AFTER_THE_END = "nccl_timeout"  # ranks that wait for one another have not parted
 ANY_YEAR = 2000  # of stamps without one; all are of one log
 
@@ -183,9 +179,8 @@ class _Case:
 
     def may_follow_the_end(self, one: Finding) -> bool:
         """Whether processes that part after a training that ended well print it."""
-        too_long = one.count == 1 and A_STEP_TOO_LONG.match(one.text) is not None
         parts = self.kind(one) in (Kind.SILENCE, Kind.CONSEQUENCE) and not one.raised
-        return (too_long or parts) and one.id != NOT_AFTER_THE_END
+        return parts and one.id != NOT_AFTER_THE_END
 
     def credible(self, found: Sequence[Finding]) -> list[Finding]:
         """Without what a rank says of others' silence after its own: once woken, it takes them for lost."""
@@ -255,26 +250,18 @@ class _Case:
         return TIERS.get(kind, Tier.END)
 
     def _by_time(self, found: Sequence[Finding]) -> list[Finding]:
-        """The logs merged, each in the order of its lines: the earliest head goes first, or the better known one
-        where a head has no time."""
+        """The logs merged, each in the order of its lines; without stamps, the better known first."""
+        dated, undated = (
+            self._merged([one for one in found if (one.time is None) == missing]) for missing in (False, True)
+        )
+        is_better_known = dated and undated and self._tier(undated[0]) <= self._tier(dated[0])
+        return [*undated, *dated] if is_better_known else [*dated, *undated]
+
+    def _merged(self, found: Sequence[Finding]) -> list[Finding]:
         logs: dict[str, list[Finding]] = {}
-        for one in sorted(found, key=lambda one: (one.file, one.line, self._tier(one)), reverse=True):
+        for one in sorted(found, key=lambda one: (one.file, one.line, self._tier(one))):
             logs.setdefault(one.file, []).append(one)
-        dated: list[tuple[float, Tier, str]] = []  # heaps of the heads: time, tier and file
-        undated: list[tuple[float, Tier, str]] = []
-        merged = []
-        changed = list(logs)  # files with a new head
-        while changed or dated or undated:
-            for file in changed:
-                if logs[file]:
-                    head = logs[file][-1]
-                    heappush(undated if head.time is None else dated, (head.time or 0.0, self._tier(head), file))
-            changed = []
-            if dated or undated:
-                first = undated if not dated or (undated and undated[0][1] < dated[0][1]) else dated
-                changed = [heappop(first)[2]]
-                merged.append(logs[changed[0]].pop())
-        return merged
+        return list(merge(*logs.values(), key=lambda one: (one.time or 0.0, self._tier(one), one.file)))
 
     def _entry(self, group: Sequence[Finding]) -> Entry:
         first = group[0]
