@@ -174,15 +174,15 @@ def mlperf_data() -> int:
     configs = places.configs()
     row, typed = configs.site(_given(SITE)), job_flags.typed()
     options.refuse_without_slurm(row, typed)
-    name = read_submission(configs, _given(MODEL)).name
+    submission = read_submission(configs, _given(MODEL))
     devices = wanted.devices_of(row, configs)
     work = Preparation(
         site=row,
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
-        submission=read_submission(configs, name),
-        image=wanted.image_for(row, SUBMISSION_ENGINE + name, devices, typed_image()),
-        needs=assets.choose(assets.read_all_needs(configs), name, "mlperf", None),
+        submission=submission,
+        image=wanted.image_for(row, SUBMISSION_ENGINE + submission.name, devices, typed_image()),
+        needs=assets.choose(assets.read_all_needs(configs), submission.name, "mlperf", None),
         out=Path(_given(OUT)).absolute(),
         force=bool(FORCE.value),
     )

@@ -82,7 +82,7 @@ def _refuse_mixed_flags(runs: list[str]) -> None:
         raise RequestError(
             f"{', '.join(given)} means something with --equivalence alone",
             where=given[0],
-            next_command=f"python launch/verify.py --equivalence {' '.join(given)}=...",
+            next_command="python launch/verify.py --equivalence",
         )
 
 

@@ -13,7 +13,6 @@ from benchmarks.nightly.report_text import (
     first_verdicts,
     refused_text,
     slowed_text,
-    value_text,
     verdict_text,
 )
 from benchmarks.nightly.values import CellReport, MetricJudgement, NightReport
@@ -58,14 +57,8 @@ def _add_cell(suite: ET.Element, report: NightReport, cell: CellReport) -> None:
         case = ET.SubElement(suite, "testcase", classname=name, name=one.metric.name, time="0")
         if not cell.is_control:
             _add_verdict(case, one, slowed_text(report))
-        lines = [
-            f"{verdict_text(one) if one.gates else f'{one.verdict} (watched)'}: {one.why}",
-            *([f"since night {one.since}"] if one.since else []),
-            f"now {value_text(one.metric, one.now)}, baseline {value_text(one.metric, one.baseline)}",
-            *(f"new baseline: {change}" for change in cell.new_baseline),
-            *(f"note: {note}" for note in cell.notes),
-        ]
-        ET.SubElement(case, "system-out").text = _clean("\n".join(lines))
+        verdict = verdict_text(one) if one.gates else f"{one.verdict} (watched)"
+        ET.SubElement(case, "system-out").text = _clean(f"{verdict}: {one.why}")
 
 
 def _add_verdict(case: ET.Element, one: MetricJudgement, slowed: str) -> None:

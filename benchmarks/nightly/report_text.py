@@ -156,17 +156,16 @@ def next_commands(report: NightReport) -> list[str]:
 
 def first_verdicts(report: NightReport) -> list[str]:
     """Return, for cells with too few nights, how many are missing until the first verdict comes."""
-    waiting: dict[tuple[int, int], list[str]] = {}  # nights that count, nights until the first verdict -> cells
+    waiting: dict[int, list[str]] = {}  # nights that count -> cells
     for cell in filter(_waits, report.cells):
         needed = max(one.nights_needed or 0 for one in cell.judgements)
         latest = int(cell.status == "valid" and not report.slowed_by)
-        nights = (FEWEST_BASELINE_NIGHTS - needed + latest, needed + 1 - latest)
-        waiting.setdefault(nights, []).append(cell.cell)
+        waiting.setdefault(FEWEST_BASELINE_NIGHTS - needed + latest, []).append(cell.cell)
     return [
         f"{'' if len(cells) == len(report.cells) else 'no verdict yet on ' + ', '.join(cells) + ': '}"
         f"{count} of the {FEWEST_BASELINE_NIGHTS} nights that a baseline needs; "
-        f"the first verdict comes {plural(left, 'night')} from now"
-        for (count, left), cells in sorted(waiting.items(), key=lambda one: one[0][1])
+        f"the first verdict comes {plural(FEWEST_BASELINE_NIGHTS + 1 - count, 'night')} from now"
+        for count, cells in sorted(waiting.items(), reverse=True)
     ]
 
 

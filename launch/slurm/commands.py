@@ -159,15 +159,11 @@ class Commands:
                 next_command=PACKAGES,
             )
         if self._configuration and not Path(self._configuration).is_file():  # Slurm itself would look for a minute
-            folder = Path(self._configuration).parents[1]
-            is_private = folder.parent.name == "clusters"
             raise RequestError(
                 f"the slurm.conf of site '{self._site.name}' is not there",
                 where=self._configuration,
-                why="the cluster is down, or was never started",
-                next_command=f"python launch/cluster.py up --name={folder.name}"
-                if is_private
-                else f"another slurm.configuration in the file of site '{self._site.name}', or another --site",
+                why="slurm.configuration in the site's file names it; a private cluster has it only while it is up",
+                next_command=f"python launch/cluster.py up --name={self._site.name}     (if it is a private one)",
             )
         return found
 
