@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import yaml
 
+from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, RequestError
 from benchmarks.request.resolve import Request, resolve
