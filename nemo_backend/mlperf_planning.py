@@ -49,7 +49,6 @@ from nemo_backend.megatron import reserved as listed_as_reserved
 
 CLEAR, NCCL, TRAIN = "clear", "nccl", "train"
 RESULTS = "/results"  # where the submission leaves what it writes
-DATA_OF_EXAMPLES = "/lustre/mlperf"  # in what the nodes of example sites share
 NCCL_ARGUMENTS = "-b 62M -e 2G -f 2 -d half"
 
 NAME_OF_HARDWARE = {"h100": "DGXH100", "h200": "DGXH200", "b200": "DGXB200", "gb200": "GB200", "gb300": "GB300"}
@@ -231,7 +230,11 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     """What follows from an earlier refusal is not said again."""
-    return list(_refuse_place(benchmark)) or list(_refuse_settings(benchmark)) or list(_refuse_data(benchmark))
+    return (
+        list(_refuse_place(benchmark))
+        or [*_refuse_settings(benchmark), *_refuse_beyond_settings(benchmark)]
+        or list(_refuse_data(benchmark))
+    )
 
 
 def _refuse_place(benchmark: Benchmark) -> Iterator[RequestError]:
@@ -277,6 +280,17 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
             why="its batch is the micro batch times the replicas",
             next_command="--set=micro_batch_size=N",
         )
+
+
+def _refuse_beyond_settings(benchmark: Benchmark) -> Iterator[RequestError]:
+    types = setting_types(submission_of(benchmark.model.name))
+    for name in benchmark.settings.environment:
+        if name in types or name in listed_as_reserved("mlperf"):
+            yield RequestError(
+                f"env.{name} would run something else than what was asked for",
+                where=f"--set=env.{name}",
+                next_command=f"--set={name}=VALUE",
+            )
     for flag, given in (
         ("--profile", benchmark.instruments.profile != "none"),
         ("--inject_slowdown", benchmark.instruments.inject_slowdown),

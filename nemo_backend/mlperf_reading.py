@@ -33,15 +33,23 @@ def read_run(
     with contextlib.suppress(FileNotFoundError), (phase_dir / RESULT_FILE).open("rb") as stream:
         runs = read_runs(read_records(stream))
     steps, unreadable = _steps(phase_dir, attempt)
-    run = runs[-1] if runs else None
-    return RunRecord(
-        attempt=attempt,
-        facts=[],
-        steps=steps,
-        ends=_ends(benchmark, submission, definition, run, phase_dir),
-        unreadable=unreadable,
-        mlperf=_outcome(benchmark, definition, run) if run and run.start_ms is not None else None,
-    )
+    if not runs or runs[-1].start_ms is None:
+        ends = [_no_result("its log has no run_start")]
+        return RunRecord(attempt=attempt, facts=[], steps=steps, ends=ends, unreadable=unreadable)
+    run = runs[-1]
+    outcome = _outcome(benchmark, definition, run)
+    ends = [_no_result("no run_stop in its log")]
+    if run.stop_ms is not None:
+        failures = [*_failures(outcome, run), *_other_than_asked(benchmark, submission, run)]
+        ends = [WorkerEnd(rank=0, status="done", failures=failures, notes=list(_notes(outcome, phase_dir)))]
+        # Rank 0 tells how the run ended; the other ranks say no more than their exit codes.
+        ranks = sorted(int(path.stem.removeprefix("rank-")) for path in phase_dir.glob("rank-*.log"))
+        ends += [WorkerEnd(rank=rank, status="done") for rank in ranks if rank != 0]
+    return RunRecord(attempt=attempt, facts=[], steps=steps, ends=ends, unreadable=unreadable, mlperf=outcome)
+
+
+def _no_result(why: str) -> WorkerEnd:
+    return WorkerEnd(rank=0, status="error", message=f"the submission ended without a result: {why}")
 
 
 def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
@@ -74,8 +82,8 @@ def _outcome(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) 
         file=RESULT_FILE,
         status=run.status,
         target=definition.target.at_most,
-        reached=_reached(definition, run),
-        division=_division(benchmark),
+        reached=any(one.value is not None and definition.target.reached_by(one.value) for one in run.evaluations),
+        division=str(benchmark.settings.knobs.get(DIVISION, CLOSED)),
         evaluations=[MlperfEvaluation(samples=one.samples, value=one.value) for one in run.evaluations],
         samples=run.samples,
         seconds=run.seconds,
@@ -85,53 +93,23 @@ def _outcome(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) 
     )
 
 
-def _division(benchmark: Benchmark) -> str:
-    return str(benchmark.settings.knobs.get(DIVISION, CLOSED))
-
-
-def _reached(definition: MlperfBenchmark, run: LoggedRun) -> bool:
-    return any(one.value is not None and definition.target.reached_by(one.value) for one in run.evaluations)
-
-
-def _ends(
-    benchmark: Benchmark,
-    submission: Submission,
-    definition: MlperfBenchmark,
-    run: LoggedRun | None,
-    phase_dir: Path,
-) -> list[WorkerEnd]:
-    """Rank 0 tells how the run ended; the other ranks say no more than their exit codes."""
-    if run is None or run.stop_ms is None:
-        why = "no run_stop in its log" if run and run.start_ms is not None else "its log has no run_start"
-        return [WorkerEnd(rank=0, status="error", message=f"the submission ended without a result: {why}")]
-    ranks = sorted(int(path.stem.removeprefix("rank-")) for path in phase_dir.glob("rank-*.log"))
-    failures = [*_failures(benchmark, definition, run), *_other_than_asked(benchmark, submission, definition, run)]
-    first = WorkerEnd(rank=0, status="done", failures=failures, notes=list(_notes(benchmark, phase_dir)))
-    return [first, *(WorkerEnd(rank=rank, status="done") for rank in ranks if rank != 0)]
-
-
-def _failures(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) -> Iterator[str]:
+def _failures(outcome: MlperfOutcome, run: LoggedRun) -> Iterator[str]:
     """Why the run is no result of this benchmark."""
-    target = definition.target.at_most
-    values = [one for one in run.evaluations if one.value is not None]
-    best = min(values, key=lambda one: one.value or 0.0, default=None)
-    best_text = f"the best of {len(values)} was {best.value:g}" if best else "nothing was evaluated"
     if run.status != "success":
-        ended = f"it ended as '{run.status_text or run.status}'"
-        yield f"{ended}: no evaluation reached {target:g}, {best_text}" if not _reached(definition, run) else ended
-    elif not _reached(definition, run):
-        yield f"it says success, and no evaluation reached {target:g}: {best_text}"
+        yield f"it ended as '{run.status_text or run.status}'"
+    if not outcome.reached:
+        values = [one.value for one in run.evaluations if one.value is not None]
+        best = f"the best of {len(values)} was {min(values):g}" if values else "nothing was evaluated"
+        yield f"no evaluation reached {outcome.target:g}: {best}"
     if len(run.marks["run_start"]) > 1:
         yield f"its log starts {len(run.marks['run_start'])} runs, and stops them as one"
-    if _division(benchmark) == CLOSED and "cache_clear" not in run.settings:
+    if outcome.division == CLOSED and "cache_clear" not in run.settings:
         yield "its log does not say that the caches were cleared (cache_clear)"
 
 
-def _other_than_asked(
-    benchmark: Benchmark, submission: Submission, definition: MlperfBenchmark, run: LoggedRun
-) -> Iterator[str]:
-    if run.benchmark not in (None, definition.name):
-        yield f"its log is of {run.benchmark}, and {definition.name} was asked for"
+def _other_than_asked(benchmark: Benchmark, submission: Submission, run: LoggedRun) -> Iterator[str]:
+    if run.benchmark not in (None, submission.name):
+        yield f"its log is of {run.benchmark}, and {submission.name} was asked for"
     if run.batch not in (None, benchmark.batch.global_batch_size):
         yield f"its log says a global batch of {run.batch}, and {benchmark.batch.global_batch_size} was asked for"
     rate = run.settings.get("opt_base_learning_rate")
@@ -140,9 +118,9 @@ def _other_than_asked(
         yield f"its log says a learning rate of {rate:g}, and {wanted_rate:g} was asked for"
 
 
-def _notes(benchmark: Benchmark, phase_dir: Path) -> Iterator[str]:
-    if _division(benchmark) != CLOSED:
-        yield f"{_division(benchmark)} division: this is no result of MLPerf's closed division"
+def _notes(outcome: MlperfOutcome, phase_dir: Path) -> Iterator[str]:
+    if outcome.division != CLOSED:
+        yield f"{outcome.division} division: this is no result of MLPerf's closed division"
     with contextlib.suppress(FileNotFoundError):
         text = (phase_dir.parent / NCCL_LOG).read_text(errors="replace")
         if (average := parse(text).average_gb_s) is not None:

@@ -33,35 +33,11 @@ class BrokenRule(Value, frozen=True):
 def broken_rules(
     config: Configuration, benchmark: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
 ) -> list[BrokenRule]:
-    """All at once. Where the GPUs make no batch, what rests on it is not said."""
-    found = [*_layout(config), *_settings(config, submission)]
-    if config.batch < 1:
-        return found
-    return [*found, *_evaluations(config, benchmark, submission), *_reference(config, benchmark, submission, points)]
-
-
-def refused(found: Sequence[BrokenRule], division: str) -> list[BrokenRule]:
-    return [one for one in found if one.refuses(division)]
-
-
-def _layout(config: Configuration) -> Iterator[BrokenRule]:
-    share, micro, stated = config.model_share, config.micro_batch, config.stated_batch
-    if config.gpus % share:
-        axes = f"TP {config.tensor} x PP {config.pipeline} x CP {config.context} = {share}"
-        sizes = f"{config.nodes} x {config.gpus_per_node} = {config.gpus} GPUs, and one replica takes {axes}"
-        what = f"{config.gpus} GPUs cannot be shared out"
-        yield BrokenRule("layout", what, sizes, "axes whose product divides the GPUs")
-    if config.minibatch is not None and config.minibatch % micro:
-        what = f"MINIBS {config.minibatch} is no multiple of the micro batch"
-        times = f"{config.minibatch} / {micro} = {config.minibatch / micro:g}"
-        yield BrokenRule("micro batch", what, times, f"a micro batch that divides {config.minibatch}")
-    step = micro * max(1, config.gpus // share)
-    if stated is not None and stated % step:
-        sizes = f"{step // micro} replicas x micro batch {micro} = {step}, and {stated} / {step} = {stated / step:g}"
-        yield BrokenRule("batch", f"BATCHSIZE {stated} cannot be shared out", sizes, f"a multiple of {step}")
-    if config.batch < 1:
-        cure = "more GPUs, a larger MINIBS or smaller axes"
-        yield BrokenRule("batch", "the global batch is 0", config.batch_text(), cure)
+    return [
+        *_settings(config, submission),
+        *_evaluations(config, benchmark, submission),
+        *_reference(config, benchmark, submission, points),
+    ]
 
 
 def _settings(config: Configuration, submission: Submission) -> Iterator[BrokenRule]:
@@ -78,7 +54,7 @@ def _settings(config: Configuration, submission: Submission) -> Iterator[BrokenR
         what, why = "the caches are not cleared before the run", "CLEAR_CACHES=0, and the log must hold cache_clear"
         yield BrokenRule("caches", what, why, "CLEAR_CACHES=1, in a job that has its nodes to itself", "closed")
     if config.minutes_of_one is not None and config.minutes is not None:
-        needed = wall_minutes(config.experiments, config.minutes_of_one)
+        needed = wall_minutes(config.minutes_of_one)
         if config.minutes < needed:
             what = f"the job's {config.minutes} minutes are too few"
             yield BrokenRule("time limit", what, config.time_text(), f"{needed} minutes or more")
@@ -170,8 +146,6 @@ def configuration_rows(
         ("GPUs", f"{config.nodes} x {config.gpus_per_node} = {config.gpus}"),
         ("global batch", config.batch_text()),
     ]
-    if batch < 1:
-        return rows
     first, found = first_evaluation(benchmark, batch, config.evaluation_interval), expected(points, batch)
     reference = f"none at a batch of {batch}: the points are {', '.join(str(point.batch) for point in points)}"
     if found is not None:

@@ -80,11 +80,6 @@ class FirstEvaluation(Value, frozen=True):
     samples: int
 
 
-def global_batch_size(minibatch: int, gpus: int, tensor: int, pipeline: int, context: int) -> int:
-    """NVIDIA's knobs: MINIBS x (GPUs // (TP x PP)) // CP. 0 where the GPUs are too few."""
-    return minibatch * (gpus // (tensor * pipeline)) // context
-
-
 def steps_apart(cadence: Cadence, batch: int, knob: int | None = None) -> int:
     """Steps from one evaluation to the next; `knob` is a VAL_CHECK_INTERVAL that was set in its place."""
     if knob is not None and cadence.knob_counts == "steps":
@@ -104,6 +99,6 @@ def first_evaluation(benchmark: MlperfBenchmark, batch: int, knob: int | None = 
     return FirstEvaluation(apart, skipped, step, samples=step * batch)
 
 
-def wall_minutes(experiments: int, minutes_of_one: int) -> int:
-    """NVIDIA's WALLTIME: 5 + NEXP x (WALLTIME_RUNANDTIME + 5)."""
-    return 5 + experiments * (minutes_of_one + 5)
+def wall_minutes(minutes_of_one: int) -> int:
+    """NVIDIA's WALLTIME for one experiment: 5 + WALLTIME_RUNANDTIME + 5."""
+    return minutes_of_one + 10

@@ -2,8 +2,6 @@
 reads, the variables it is steered by, which of them the rules fix, and what a configuration of them asks for.
 """
 
-import math
-import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -11,7 +9,7 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.definitions import global_batch_size, wall_minutes
+from benchmarks.mlperf.definitions import wall_minutes
 from benchmarks.values import Architecture, Benchmark, ImageNames, Positive, Scalar, Value
 
 DIVISION = "MLPERF_DIVISION"  # as NVIDIA's logger reads it
@@ -169,7 +167,6 @@ class Configuration(Value, frozen=True):
     stated_batch: int | None  # where the whole batch is stated
     max_steps: int | None
     evaluation_interval: int | None
-    experiments: int
     minutes_of_one: int | None
     minutes: int | None  # of the whole job
     division: str
@@ -181,16 +178,11 @@ class Configuration(Value, frozen=True):
         return self.nodes * self.gpus_per_node
 
     @property
-    def model_share(self) -> int:
-        """How many GPUs hold one replica."""
-        return self.tensor * self.pipeline * self.context
-
-    @property
     def batch(self) -> int:
-        """The global batch size as the submission computes it; 0 where the GPUs are too few."""
+        """The global batch size as the submission computes it: MINIBS x (GPUs // (TP x PP)) // CP."""
         if self.stated_batch is not None:
             return self.stated_batch
-        return global_batch_size(self.minibatch or 1, self.gpus, self.tensor, self.pipeline, self.context)
+        return (self.minibatch or 1) * (self.gpus // (self.tensor * self.pipeline)) // self.context
 
     def batch_text(self) -> str:
         """The arithmetic of the batch, for people."""
@@ -205,24 +197,22 @@ class Configuration(Value, frozen=True):
         """The arithmetic of the job's time, for people; nothing where the time of one experiment is not stated."""
         if self.minutes_of_one is None:
             return ""
-        needed = wall_minutes(self.experiments, self.minutes_of_one)
-        return f"5 + NEXP {self.experiments} x (WALLTIME_RUNANDTIME {self.minutes_of_one} + 5) = {needed}"
+        return f"5 + WALLTIME_RUNANDTIME {self.minutes_of_one} + 5 = {wall_minutes(self.minutes_of_one)}"
 
 
 def configuration_of(variables: Mapping[str, str], submission: Submission) -> Configuration:
-    """RequestError where a number is none."""
+    """RequestError if a number is too small."""
 
     def number(name: str | None, least: int = 1) -> int | None:
         text = variables.get(name, "") if name else ""
-        if text in ("", "null", "None", "UNLIMITED"):
-            return None
-        if not re.fullmatch(r"-?[0-9]{1,18}", text) or int(text) < least:
-            what = f"{name}={text[:40]}: a whole number of {least} or more is expected"
-            raise RequestError(what, where=str(name))
-        return int(text)
+        if text and int(text) < least:
+            raise RequestError(f"{name}={text}: a whole number of {least} or more is expected", where=str(name))
+        return int(text) if text else None
 
     knobs = submission.knobs
-    _refuse_rate(knobs.learning_rate, variables.get(knobs.learning_rate, ""))
+    if float(variables.get(knobs.learning_rate) or 1) <= 0:
+        what = f"{knobs.learning_rate}={variables[knobs.learning_rate]}: a number over 0 is expected"
+        raise RequestError(what, where=knobs.learning_rate)
     return Configuration(
         variables=dict(variables),
         nodes=number("DGXNNODES") or 1,
@@ -235,22 +225,12 @@ def configuration_of(variables: Mapping[str, str], submission: Submission) -> Co
         stated_batch=number(knobs.global_batch),
         max_steps=number(knobs.max_steps),
         evaluation_interval=number(knobs.evaluation_interval),
-        experiments=number("NEXP") or 1,
         minutes_of_one=number("WALLTIME_RUNANDTIME", 0),
         minutes=number("WALLTIME", 0),
         division=variables.get(DIVISION, CLOSED).lower(),
         clears_caches=variables.get("CLEAR_CACHES", "1").lower() not in ("0", "false"),
         vboost=number("VBOOST_VALUE", 0) or 0,
     )
-
-
-def _refuse_rate(name: str, text: str) -> None:
-    try:
-        good = not text or 0 < float(text) < math.inf
-    except ValueError:
-        good = False
-    if not good:
-        raise RequestError(f"{name}={text[:40]}: a finite number over 0 is expected", where=name)
 
 
 def system_name(system: str, config: Configuration) -> str:

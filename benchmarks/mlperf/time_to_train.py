@@ -42,9 +42,9 @@ class Convergence(Value, frozen=True):
 
 
 def take_apart(run: LoggedRun) -> TimeToTrain | None:
-    """None if the run has no start or no stop."""
+    """None if the run has no start, or no stop after it."""
     start, stop = run.start_ms, run.stop_ms
-    if start is None or stop is None:
+    if start is None or stop is None or stop < start:
         return None
     marks = [
         (record.time_ms, MARKS[mark], end == "start")

@@ -9,7 +9,7 @@ from benchmarks.assets import read_needs
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf import package
-from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, refused, rule_lines
+from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, rule_lines
 from benchmarks.mlperf.definitions import read_definition, wall_minutes
 from benchmarks.mlperf.submission import Configuration, configuration_of, read_submission, variables
 from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
@@ -31,7 +31,7 @@ def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[s
     config = configuration_of(exported, submission)
     points = package.reference_points(definition, submission.ruleset)
     found = broken_rules(config, definition, submission, points)
-    bad = refused(found, config.division)
+    bad = [one for one in found if one.refuses(config.division)]
     if bad:
         raise _refusal(bad, name, config.division)
     _refuse_shared_nodes(config, options)
@@ -68,7 +68,7 @@ def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> 
     one = benchmark.settings.knobs.get("WALLTIME_RUNANDTIME")
     if typed or not one:
         return options
-    return msgspec.structs.replace(options, time=str(wall_minutes(1, int(one))))
+    return msgspec.structs.replace(options, time=str(wall_minutes(int(one))))
 
 
 def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:

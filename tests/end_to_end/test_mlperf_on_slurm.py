@@ -188,8 +188,8 @@ def test_the_caches_are_dropped_on_the_node_itself(site: Site, tmp_path: Path) -
 def test_a_run_that_is_aborted_is_invalid(site: Site, tmp_path: Path) -> None:
     run = site.run(tmp_path / "results", *OPEN, loss="0.9457")
     assert run.code == 3, run.out + run.err
-    (reason,) = run.result["reasons"]
-    assert reason == "rank 0: it ended as 'aborted': no evaluation reached 0.925, the best of 1 was 0.9457"
+    ended, missed = run.result["reasons"]
+    assert "it ended as 'aborted'" in ended and "the best of 1 was 0.9457" in missed
 
 
 @pytest.mark.usefixtures("reached")

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.definitions import Target, first_evaluation, global_batch_size, read_definition
+from benchmarks.mlperf.definitions import Target, first_evaluation, read_definition
 from benchmarks.mlperf.package import ReferencePoint, expected
 from benchmarks.model.flops import ADAPTED_MATRICES
 
@@ -24,20 +24,6 @@ def test_every_row_names_its_source_and_what_exists(name: str) -> None:
 def test_an_unknown_benchmark_is_refused_with_the_nearest() -> None:
     with pytest.raises(RequestError, match="did you mean 'llama2_70b_lora'"):
         read_definition(CONFIGS, "llama2_70b_loar")
-
-
-@pytest.mark.parametrize(
-    ("knobs", "batch"),
-    [
-        ((1, 8, 8, 1, 1), 1),  # a guide: TP8, MINIBS 1
-        ((4, 8, 4, 1, 1), 8),  # the published DGX H100
-        ((1, 72, 1, 1, 8), 9),  # 72 GB300, CP8
-        ((1, 72, 1, 1, 2), 36),  # llama31_8b on 72 GPUs
-        ((1, 4, 8, 1, 1), 0),  # fewer GPUs than one model takes
-    ],
-)
-def test_the_batch_of_nvidias_knobs(knobs: tuple[int, int, int, int, int], batch: int) -> None:
-    assert global_batch_size(*knobs) == batch
 
 
 @pytest.mark.parametrize(
