@@ -69,13 +69,7 @@ def submissions() -> dict[str, Submission]:
 
 
 def submission_of(model: str) -> Submission:
-    if model not in submissions():
-        raise RequestError(
-            f"there is no MLPerf submission of '{model}'",
-            where="--task=mlperf --model",
-            why=f"there are: {', '.join(submissions())}",
-        )
-    return submissions()[model]
+    return read_submission(configs(), model)
 
 
 def settings() -> dict[str, str]:

@@ -93,26 +93,12 @@ def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | Skipp
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return SkippedLine(line=place, reason=_not_json(error, text))
+        return SkippedLine(line=place, reason=f"truncated, or not JSON: {error}")
     metadata, at = data.get("metadata") or {}, number(data.get("time_ms"))
-    if not isinstance(data.get("key"), str):
-        return SkippedLine(line=place, reason="it has no key")
-    if at is None:
-        return SkippedLine(line=place, reason="it has no time_ms")
-    if not isinstance(metadata, dict):
-        return SkippedLine(line=place, reason="its metadata is no object")
+    if not isinstance(data.get("key"), str) or at is None or not isinstance(metadata, dict):
+        return SkippedLine(line=place, reason="its key, its time_ms or its metadata cannot be read")
     rank = rank_of_line(line[: found.start()])
     return Record(line=place, key=data["key"], value=data.get("value"), metadata=metadata, time_ms=at, rank=rank)
-
-
-def _not_json(error: Exception, text: str) -> str:
-    if not isinstance(error, json.JSONDecodeError):
-        return f"not JSON: {error}"
-    if error.msg.startswith("Extra data"):
-        return "text after its JSON object"
-    if error.pos >= len(text) or error.msg.startswith("Unterminated"):
-        return "truncated: its JSON object does not end"
-    return f"not JSON: {error.msg}"
 
 
 # --- runs --------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.definitions import wall_minutes
-from benchmarks.values import Architecture, Benchmark, ImageNames, Positive, Scalar, Value
+from benchmarks.values import Architecture, Benchmark, ImageNames, Positive, Value
 
 DIVISION = "MLPERF_DIVISION"  # as NVIDIA's logger reads it
 CLOSED, OPEN = "closed", "open"
@@ -139,15 +138,15 @@ def variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
     }
     return {
         **submission.variables,
-        **{name: _text(value, types[name]) for name, value in benchmark.settings.knobs.items() if name in types},
+        **{
+            # As NVIDIA's configurations write it: Hydra reads True and False.
+            name: str(bool(value)) if types[name] == "bool" else str(value)
+            for name, value in benchmark.settings.knobs.items()
+            if name in types
+        },
         **{name: str(size) for name, size in sizes.items() if name is not None},
         **benchmark.settings.environment,
     }
-
-
-def _text(value: Scalar, kind: str) -> str:
-    """As NVIDIA's configurations write it: Hydra reads True and False."""
-    return str(bool(value)) if kind == "bool" else str(value)
 
 
 # --- what its variables ask for, in common words ------------------------------------------------
@@ -192,12 +191,6 @@ class Configuration(Value, frozen=True):
             f"MINIBS {self.minibatch or 1} x ({self.gpus} GPUs // (TP {self.tensor} x PP {self.pipeline}))"
             f" // CP {self.context} = {self.batch}"
         )
-
-    def time_text(self) -> str:
-        """The arithmetic of the job's time, for people; nothing where the time of one experiment is not stated."""
-        if self.minutes_of_one is None:
-            return ""
-        return f"5 + WALLTIME_RUNANDTIME {self.minutes_of_one} + 5 = {wall_minutes(self.minutes_of_one)}"
 
 
 def configuration_of(variables: Mapping[str, str], submission: Submission) -> Configuration:

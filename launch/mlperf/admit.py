@@ -1,6 +1,5 @@
 """Holds a submission against MLPerf's rules before it is submitted: all that is wrong, in one refusal."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,7 +8,7 @@ from benchmarks.assets import read_needs
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf import package
-from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, rule_lines
+from benchmarks.mlperf.admission import broken_rules, configuration_rows, rule_lines
 from benchmarks.mlperf.definitions import read_definition, wall_minutes
 from benchmarks.mlperf.submission import Configuration, configuration_of, read_submission, variables
 from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
@@ -33,22 +32,14 @@ def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[s
     found = broken_rules(config, definition, submission, points)
     bad = [one for one in found if one.refuses(config.division)]
     if bad:
-        raise _refusal(bad, name, config.division)
+        raise RequestError(
+            "\n".join([f"MLPerf {name} cannot be run in the {config.division} division", *rule_lines(bad)]),
+            where=", ".join(dict.fromkeys(one.rule for one in bad)),
+            why="nothing was submitted: each of them costs a run",
+            next_command="the cures",
+        )
     _refuse_shared_nodes(config, options)
     return [f"{one.what}: {one.arithmetic}" for one in found]
-
-
-def _refusal(bad: Sequence[BrokenRule], name: str, division: str) -> RequestError:
-    """One message for all of them; each with its arithmetic and its cure."""
-    if len(bad) == 1:
-        where = f"MLPerf {name}: {bad[0].rule}"
-        return RequestError(bad[0].what, where=where, why=bad[0].arithmetic, next_command=bad[0].cure)
-    return RequestError(
-        "\n".join([f"MLPerf {name}: {len(bad)} reasons why this cannot be run", *rule_lines(bad, division)]),
-        where=", ".join(dict.fromkeys(one.rule for one in bad)),
-        why="nothing was submitted: each of them costs a run",
-        next_command="the cures",
-    )
 
 
 def _refuse_shared_nodes(config: Configuration, options: JobOptions) -> None:

@@ -79,13 +79,13 @@ def test_a_line_is_found_whatever_stands_before_it(before: str) -> None:
     [
         (line("seed", 7)[:-9], "truncated"),
         (":::MLLOG Weight initialization: dict_keys(['a'])", "no JSON object"),
-        (':::MLLOG {"value": 1, "time_ms": 3}', "no key"),
-        (':::MLLOG {"key": "seed", "value": 1}', "no time_ms"),
-        (':::MLLOG {"key": "seed", "time_ms": NaN}', "no time_ms"),
+        (':::MLLOG {"value": 1, "time_ms": 3}', "its key"),
+        (':::MLLOG {"key": "seed", "value": 1}', "its time_ms"),
+        (':::MLLOG {"key": "seed", "time_ms": NaN}', "its time_ms"),
         (":::MLLOG {nothing}", "not JSON"),
         (line("seed", 7)[:30] + line("seed", 8), "mingled"),
-        (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": []} x', "text after its JSON object"),
-        (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": [1]}', "metadata is no object"),
+        (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": []} x', "not JSON"),
+        (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": [1]}', "its metadata"),
     ],
 )
 def test_a_line_that_is_none_is_named(text: str, reason: str) -> None:

@@ -37,10 +37,10 @@ def test_a_run_is_held_against_the_same_rules() -> None:
     assert "a global batch of 1" in notes[1]
     with pytest.raises(RequestError) as closed:
         admit.admit(guide(settings={"MLPERF_DIVISION": "closed"}), CONFIGS, JobOptions(time="90"))
-    assert "2 reasons why this cannot be run" in closed.value.what
+    assert "2. a global batch of 1" in closed.value.what
     with pytest.raises(RequestError, match="comes after the last step, 100") as late:
         admit.admit(guide(steps=100, settings={"VAL_CHECK_INTERVAL": "1152"}), CONFIGS, JobOptions(time="90"))
-    assert "(2 + 1) x 1152 = 3456 > MAX_STEPS 100" in late.value.why
+    assert "(2 + 1) x 1152 = 3456 > MAX_STEPS 100" in late.value.what
     with pytest.raises(RequestError, match="60 minutes are too few"):
         admit.admit(guide(), CONFIGS, JobOptions(time="1:00:00"))
     with pytest.raises(RequestError, match="LIMIT_VAL_BATCHES"):

@@ -59,7 +59,8 @@ def test_a_truncated_line_is_named(tmp_path: Path) -> None:
     lines = log.read_text().splitlines()
     log.write_text("\n".join([*lines[:40], lines[40][:50], *lines[41:]]))
     report = as_json(log)
-    assert report["skipped_lines"] == [{"line": 41, "reason": "truncated: its JSON object does not end"}]
+    (skipped,) = report["skipped_lines"]
+    assert skipped["line"] == 41 and "truncated" in skipped["reason"]
     assert any(found["line"] == 41 and found["level"] == "error" for found in report["mlperf"][0]["findings"])
 
 

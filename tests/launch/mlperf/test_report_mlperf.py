@@ -79,10 +79,7 @@ def test_too_few_runs_or_a_mixture_pass_and_are_called_no_submission(tmp_path: P
     spoil(folder, 2, made_run("llama31_8b"))
     (verdict,) = (line for line in report("mlperf", folder).stdout.splitlines() if line.startswith("verdict:"))
     assert "passes" in verdict and "2 of the 10 runs that a submission needs" in verdict
-    why = as_json(folder)["no_submission_because"]
-    assert any("2 systems (1xcpu, 8xOther)" in one for one in why) and any(
-        "results of 2 benchmarks" in one for one in why
-    )
+    assert any("2 systems (1xcpu, 8xOther)" in one for one in as_json(folder)["no_submission_because"])
     assert as_json(logs(tmp_path / "whole", count=10))["no_submission_because"] == []
 
 
