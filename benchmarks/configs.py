@@ -2,18 +2,17 @@
 
 A capability reads its own rows with `Configs.row`; models, hardware, sites and recipes have methods here.
 
-A typo gives one message: the file, the key, what was expected, and the nearest name that is valid.
+A typo gives one message: the file, the key, and what was expected.
 What the rows mean together (is there a recipe for this model?) is for benchmarks/request/resolve.py.
 """
 
 import os
 import re
-import types
 import typing
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import yaml
@@ -230,9 +229,9 @@ def read_yaml(path: Path, value_type: type[AnyValue]) -> AnyValue:
     try:
         return msgspec.convert(data, value_type, strict=True)
     except msgspec.ValidationError as error:
-        fault = find_fault(data, value_type) or Fault("", str(error))
-        place = f"{path}: {fault.key}" if fault.key else str(path)
-        raise RequestError(f"{place}: {fault.what}", where=place) from None
+        what, _, key = str(error).partition(" - at ")
+        place = f"{path}: {key.strip('`').removeprefix('$.')}" if key else str(path)
+        raise RequestError(f"{place}: {what[0].lower()}{what[1:]}", where=place) from None
 
 
 # --- YAML, strictly ---------------------------------------------------------------------------
@@ -337,81 +336,3 @@ def parse_yaml(path: Path) -> Any:
         raise RequestError(f"{path}: not readable as YAML: {error}", where=str(path)) from None
     except OSError as error:
         raise RequestError(f"{path}: {error.strerror or error}", where=str(path)) from None
-
-
-# --- what exactly is wrong --------------------------------------------------------------------
-# msgspec stops at `$.peaks[...].tflops`, which leaves open which peak. Walking the data beside its
-# type finds the key itself, and knows which names would have been valid there.
-
-
-class Fault(NamedTuple):
-    """The first thing in a file that does not fit: at which key, and what is wrong with it."""
-
-    key: str
-    what: str
-
-
-def find_fault(data: Any, expected: Any, key: str = "") -> Fault | None:
-    """Where `data` does not fit the type `expected`; None when it fits."""
-    try:
-        msgspec.convert(data, expected, strict=True)
-    except msgspec.ValidationError as error:
-        arms = _arms(expected)
-        inside = (fault for arm in arms for fault in _faults_inside(data, arm, key))
-        return next(inside, None) or Fault(key, _what_is_wrong(data, arms, error))
-    return None
-
-
-def _arms(expected: Any) -> list[Any]:
-    """The types that a value may be, without bounds."""
-    if typing.get_origin(expected) is typing.Annotated:
-        return _arms(typing.get_args(expected)[0])
-    if typing.get_origin(expected) not in (types.UnionType, typing.Union):
-        return [expected]
-    return [found for arm in typing.get_args(expected) for found in _arms(arm)]
-
-
-def _faults_inside(data: Any, expected: Any, key: str) -> Iterator[Fault]:
-    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
-    found: Iterable[Fault | None] = ()
-    if isinstance(data, dict) and isinstance(expected, type) and issubclass(expected, msgspec.Struct):
-        fields = {field.encode_name: field for field in msgspec.structs.fields(expected)}
-        missing = [name for name, field in fields.items() if field.required and name not in data]
-        # Unknown keys before missing ones: a mistyped key is both, and this message holds the cure.
-        yield from (_unknown(name, fields, key) for name in data if name not in fields)
-        for name in missing:
-            (kind, *_) = _arms(fields[name].type)
-            yield Fault(_join(key, name), f"missing key '{name}' ({getattr(kind, '__name__', kind)})")
-        found = (find_fault(value, fields[name].type, _join(key, name)) for name, value in data.items())
-    elif isinstance(data, dict) and origin is dict:
-        names = typing.get_args(arguments[0])  # where only some are valid
-        for name in data:
-            if not isinstance(name, str):
-                yield Fault(_join(key, name), f"the key must be text, not {type(name).__name__}: quote it")
-            elif names and name not in names:
-                yield _unknown(name, names, key)
-        found = (find_fault(value, arguments[1], _join(key, name)) for name, value in data.items())
-    elif isinstance(data, list) and origin is list:
-        found = (find_fault(item, arguments[0], f"{key}[{place}]") for place, item in enumerate(data))
-    yield from (fault for fault in found if fault)
-
-
-def _unknown(name: object, known: Iterable[str], key: str) -> Fault:
-    return Fault(_join(key, name), f"unknown key '{name}': {nearest(str(name), known)}")
-
-
-def _what_is_wrong(data: Any, arms: Sequence[Any], error: msgspec.ValidationError) -> str:
-    names = [name for arm in arms if typing.get_origin(arm) is Literal for name in typing.get_args(arm)]
-    if names and isinstance(data, str):
-        return f"'{data}' is not valid: {nearest(data, names)}{', or a whole number' if int in arms else ''}"
-    text = str(error).split(" - at ")[0].replace("`", "").replace("object", "mapping").replace("array", "list")
-    shown = "" if data is None or isinstance(data, dict | list) else f" {data!r}"
-    if not isinstance(data, str | dict | list | None) and str in arms:
-        shown += " (YAML reads it so without quotes)"
-    elif isinstance(data, str) and float in arms:
-        shown += " (YAML 1.1 takes 1.0e-05 for a number, and not 1e-5)"
-    return text[0].lower() + text[1:] + shown
-
-
-def _join(key: str, name: object) -> str:
-    return f"{key}.{name}" if key else str(name)

@@ -107,7 +107,6 @@ def summarise_foreign(
             "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},
             "notes": [
                 of_times,
-                *figures.notes,
                 *_whose_convention(workload, marked, seconds_resolution, rate_resolution),
                 *_stride_notes(steps),
                 *window_notes(figures.window),

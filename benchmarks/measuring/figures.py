@@ -9,7 +9,6 @@ from benchmarks import statistics
 from benchmarks.measuring.utilisation import (
     Mfu,
     Workload,
-    above_measured,
     fastest_possible_seconds,
     hfu,
     impossible,
@@ -31,7 +30,6 @@ SPEED_FIGURES = (
 MOST_ARTEFACTS = 0.2  # of the steps; beyond that a window of what is left proves nothing
 RECORDED = (PROFILER, "pgle")  # why a step is left out whose time is not training's alone: a profiler's, a compiler's
 LARGEST_TIME_DISAGREEMENT = 0.02  # between the window's steps and its wall time
-LONG_STEP_SECONDS, FEW_LONG_STEPS = 2.0, 50  # fewer and longer: docs/measurements/2026-11-24-interval.md
 
 
 class SecondsPerStep(Value, frozen=True):
@@ -55,7 +53,6 @@ class Figures(Value, frozen=True):
     null_because: dict[str, str]
     complaints: list[str]  # why the figures cannot be right
     hfu: list[Mfu] | None = None
-    notes: list[str] = []  # what is odd about them, and no proof that they are wrong
 
 
 Resolution = Callable[[float], float]  # a time -> what its last printed digit is worth
@@ -95,7 +92,6 @@ def measure(
         hfu=hfu(workload, median, nulls),
         null_because=nulls,
         complaints=complaints + (impossible(workload, entries) or _faster_than_the_peak(workload, marked)),
-        notes=[*above_measured(workload, entries), *interval_notes(median, len(seconds))],
     )
     return (_without_tokens(figures, workload.model.uncounted) if workload.model.uncounted else figures), marked
 
@@ -135,16 +131,6 @@ def _seconds_per_step(seconds: list[float], resolution: float, nulls: dict[str, 
         ci95=[interval.low, interval.high] if interval else None,
         excess=statistics.excess(seconds),
     )
-
-
-def interval_notes(median: float, counted: int) -> list[str]:
-    """Where the interval is not what its name says."""
-    if median < LONG_STEP_SECONDS or not statistics.FEWEST_VALUES <= counted < FEW_LONG_STEPS:
-        return []
-    return [
-        f"the 95% interval is of {counted} long steps: of public runs with fewer than {FEW_LONG_STEPS} steps of "
-        f"{LONG_STEP_SECONDS:g} s or more, it held the median of the rest in 77-87%"
-    ]
 
 
 def _effective(workload: Workload, marked: list[Step], counted: list[Step], nulls: dict[str, str]) -> float | None:

@@ -167,7 +167,6 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
             *evidence.notes,
             *_what_it_was(benchmark, record),
             *speed_notes,
-            *figures.notes,
             *window_notes(figures.window),
             *record.unreadable,
         ],

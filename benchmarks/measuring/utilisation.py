@@ -14,7 +14,6 @@ from benchmarks.values import Benchmark, Hardware, Model, Peak, Recompute, Value
 DATASHEET, ACHIEVABLE, MEASURED = "datasheet", "achievable", "measured"
 MIXED = "mixed"  # fp8 in the layers, bf16 in attention and head
 MIXED_SOURCE = "weighted by the FLOPs of each precision: fp8 in the layers, bf16 elsewhere"
-ABOVE_MEASURED = 1.05  # of a measured peak: beyond that it was measured too low
 
 RECOMPUTE_UNKNOWN = "it is not known what was computed twice: no backend says it of this run, and no log does"
 
@@ -195,7 +194,7 @@ def fastest_possible_seconds(workload: Workload) -> float | None:
 
 def impossible(workload: Workload, entries: Sequence[Mfu] | None) -> list[str]:
     """A figure above the hardware's peak is wrong, whatever made it."""
-    own = _of_own_precision(workload, entries, DATASHEET)
+    own = [m for m in entries or [] if m.precision_peak == workload.dtype and m.table == DATASHEET]
     too_high = [entry for entry in own if entry.percent > 100]
     if not too_high:
         return []
@@ -204,20 +203,3 @@ def impossible(workload: Workload, entries: Sequence[Mfu] | None) -> list[str]:
         f"MFU {worst.percent:.1f}% ({worst.convention}) is above the peak of {workload.hardware.title} "
         f"({worst.peak_tflops:g} TFLOP/s {worst.precision_peak}): a step cannot be that fast"
     ]
-
-
-def above_measured(workload: Workload, entries: Sequence[Mfu] | None) -> list[str]:
-    """A run faster than matmuls alone were measured to be, by the convention that counts the fewest FLOPs."""
-    found = []
-    for table in (ACHIEVABLE, MEASURED):
-        least = min(_of_own_precision(workload, entries, table), key=lambda m: m.percent, default=None)
-        if least is not None and least.percent > 100 * ABOVE_MEASURED:
-            found.append(
-                f"MFU {least.percent:.1f}% ({least.convention}): the run is faster than the {table} peak of "
-                f"{least.peak_tflops:.4g} TFLOP/s {least.precision_peak}, so that was measured too low"
-            )
-    return found
-
-
-def _of_own_precision(workload: Workload, entries: Sequence[Mfu] | None, table: str) -> list[Mfu]:
-    return [m for m in entries or [] if m.precision_peak == workload.dtype and m.table == table]

@@ -12,7 +12,7 @@ from benchmarks import files
 from benchmarks.job_record import AttemptEnd, JobEvent
 from benchmarks.measuring.failures import first_to_fail, own_steps
 from benchmarks.runs import first_check
-from benchmarks.runs.outcomes import FROZEN, Seen, never_started, outcome
+from benchmarks.runs.outcomes import Seen, never_started, outcome
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import RunRecord
 
@@ -27,10 +27,7 @@ LOST_NODE = ("node_failure",)
 # Of the logs of a failed attempt: the ends of so many, and of each so much.
 LOGS_READ = 16
 LOG_TAIL_BYTES = 65_536
-# Of a job that hung: so many logs are searched for a stack, and so many ranks named.
-STACKS_SOUGHT = 256
-BEHIND_NAMED = 3
-STACK_WORDS = "(most recent call first)"  # faulthandler's, above the stack of each thread
+BEHIND_NAMED = 3  # of the ranks that a job hung for
 
 
 def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[AttemptEnd]:
@@ -73,7 +70,6 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
     by_kernel, by_framework = _first_log(logs, OUT_OF_MEMORY), _first_log(logs, DEVICE_MEMORY)
     # The nodes whose failure the job's output tells of.
     lost = [one["node"] for path in output for one in _symptoms().matches(_tail(path), LOST_NODE)]
-    silent = _silent(folder, record)
     hung = [event.phase for event in seen.events if event.event == "hung"]
     behind = _behind(folder, record) if folder.measured_phase().name in hung else []
     seen = msgspec.structs.replace(
@@ -84,12 +80,11 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
         full_disk=_name(_first_log(logs, FULL_DISK)),
         lost_nodes=", ".join(dict.fromkeys(node.decode() for node in lost if node)) or None,
         behind=_named(behind, record),
-        silent=silent,
         before_the_run=_failed_before(folder, record.attempt, seen.events, output),
     )
     end = outcome(seen)
     by_log = _rank(by_kernel or by_framework)
-    first_log = {"out_of_memory": by_log, "hung": behind[0] if behind else None, "failed": silent}
+    first_log = {"out_of_memory": by_log, "hung": behind[0] if behind else None}
     rank = first_log.get(end.outcome)
     return msgspec.structs.replace(end, rank=_failed_first(folder, record, end.outcome) if rank is None else rank)
 
@@ -104,19 +99,6 @@ def _failed_first(folder: RunFolder, record: RunRecord, kind: str) -> int | None
         if first is not None:
             return first.rank
     return None
-
-
-def _silent(folder: RunFolder, record: RunRecord) -> int | None:
-    """The rank of which the first one to fail says that nothing was heard."""
-    from benchmarks.doctor.order import first_cause
-
-    phase = folder.measured_phase().name
-    first = first_to_fail(folder.ended(phase, record.attempt), {end.rank: end for end in record.ends})
-    if first is None:
-        return None
-    log = _tail(folder.phase_dir(phase, record.attempt) / f"rank-{first.rank}.log")
-    found = first_cause(log.encode(), _symptoms())
-    return found.first.rank if found is not None and found.kind == "silence" else None
 
 
 def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
@@ -143,24 +125,16 @@ def _exit_code(events: Sequence[JobEvent], phase: str) -> int | None:
 
 
 def _behind(folder: RunFolder, record: RunRecord) -> list[int]:
-    """The ranks of a job that hung which had come less far than others, the one whose log to read first before them.
-
-    Where all had come as far, those are it that did not write their stack when they were told to: they could not.
-    """
-    phase = folder.measured_phase()
-    ranks = range(phase.tasks)
+    """The ranks of a job that hung which had come less far than others; none where all had come as far."""
+    ranks = range(folder.measured_phase().tasks)
     steps = {rank: len(of_rank) for rank, of_rank in (own_steps(record) or {}).items()}
     fewest = min(steps.get(rank, 0) for rank in ranks)
     slow = [rank for rank in ranks if steps.get(rank, 0) == fewest]
-    logs = folder.phase_dir(phase.name, record.attempt)
-    silent = [rank for rank in slow[:STACKS_SOUGHT] if STACK_WORDS not in _tail(logs / f"rank-{rank}.log")]
-    if len(slow) == len(ranks):
-        return silent if len(silent) < len(slow[:STACKS_SOUGHT]) else []
-    return sorted(slow, key=lambda rank: rank not in silent)
+    return slow if len(slow) < len(ranks) else []
 
 
 def _named(behind: Sequence[int], record: RunRecord) -> str | None:
-    """What tells them from the others: how far they had come, or that they wrote no stack."""
+    """What tells them from the others: how far they had come."""
     if not behind:
         return None
     each = own_steps(record) or {}
@@ -168,8 +142,6 @@ def _named(behind: Sequence[int], record: RunRecord) -> str | None:
     words = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
     more = f" and {len(behind) - len(ranks)} more" if len(behind) > len(ranks) else ""
     steps = each.get(behind[0])
-    if len(steps or []) == max(map(len, each.values()), default=0):
-        return f"{words}{more} wrote no stack when told to: {FROZEN}"
     return f"{words}{more} had come to {f'step {steps[-1].step} only' if steps else 'no step'}"
 
 

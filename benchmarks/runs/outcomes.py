@@ -26,11 +26,7 @@ class Seen(Value, frozen=True):
     full_disk: str | None = None  # whose log says that no space was left
     lost_nodes: str | None = None  # which nodes have failed, by the job's output
     behind: str | None = None  # which ranks held up the others, and how that is known
-    silent: int | None = None  # of which rank the others heard nothing
     before_the_run: str | None = None  # what went wrong in the phases that are the job's own
-
-
-FROZEN = "a frozen process, or a lost node or network"
 
 
 # --- the outcome ----------------------------------------------------------------------------------
@@ -105,7 +101,6 @@ def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
     at = f"{reached}{nodes}"
     quiet = f" for {hung.seconds:.0f} s" if hung is not None and hung.seconds is not None else ""
     behind = f"; {seen.behind}" if seen.behind else ""
-    silent = f"; rank {seen.silent} fell silent before: {FROZEN}" if seen.silent is not None else ""
     why_again = _why_again(seen, state)
     why_back = why_again or (f"Slurm ended it as {state}" if state != "UNKNOWN" else "why is not known")
     memory = "GPU memory" if seen.on_gpus else "memory"
@@ -135,7 +130,7 @@ def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
             "failed",
             f"{own}: {job} trained nothing: {seen.before_the_run}",
         ),
-        (failed, "failed", f"{own}: {job} {_how(seen)} {at}{disk}{silent}"),
+        (failed, "failed", f"{own}: {job} {_how(seen)} {at}{disk}"),
         (state == "COMPLETED", "completed", f"COMPLETED: {job} ended well{nodes}"),
         (code == 0, "completed", f"completed: {job} says itself that it ended well{nodes}; {slurm}"),
         (True, "unknown", f"unknown: {job} left no record of its end {at}; {slurm}{disk}"),

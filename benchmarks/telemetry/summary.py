@@ -5,16 +5,14 @@ GPUs' figures are in gpu.py.
 """
 
 from collections.abc import Collection, Sequence
-from itertools import pairwise
 
 from benchmarks.statistics import mean, median
 from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures
-from benchmarks.telemetry.samples import NodeRecord, NodeSample, Recorded
+from benchmarks.telemetry.samples import NodeSample, Recorded
 from benchmarks.text import Rows, some
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Value, Window
 
 FEWEST_SAMPLES = 2
-GAP_INTERVALS = 3  # between two samples, before it is worth a word
 
 
 class Telemetry(Value, frozen=True):
@@ -138,21 +136,10 @@ def _notes(recorded: Recorded, span: tuple[float, float] | None, no_gpu: str | N
     if recorded.unreadable:
         lines = "1 line" if len(recorded.unreadable) == 1 else f"{len(recorded.unreadable)} lines"
         found.append(f"{lines} could not be read (first: {recorded.unreadable[0]})")
-    if without := [node.name for node in recorded.nodes if node.facts is None]:
-        found.append(f"no first line, so nothing is known of the GPUs there: {some(without)}")
     ends = {node.name: node.samples[-1].time if node.samples else float("-inf") for node in recorded.nodes}
     if cut := [name for name, time in ends.items() if span and time < span[1]]:
         found.append(f"not sampled to the window's end: {some(cut)}")
-    if gaps := [text for node in recorded.nodes if (text := _gap(node, span))]:
-        found.append(f"gaps in the samples: {some(gaps)}")
     return found
-
-
-def _gap(node: NodeRecord, span: tuple[float, float] | None) -> str:
-    times = [sample.time for sample in _inside(node.samples, span)]
-    longest = max((after - before for before, after in pairwise(times)), default=0.0)
-    late = node.facts is not None and longest > GAP_INTERVALS * node.facts.interval
-    return f"{longest:.3g} s on {node.name}" if late else ""
 
 
 # --- how the ranks differ -------------------------------------------------------------------------

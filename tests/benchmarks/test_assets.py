@@ -134,16 +134,16 @@ def altered(tmp_path: Path, old: str, new: str) -> Configs:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("gated: true", "gate: true", "unknown key 'gate': did you mean 'gated'"),
+        ("gated: true", "gate: true", "unknown field `gate`"),
         ("models: [llama3_70b]", "models: [llama3_70]", "unknown name 'llama3_70': did you mean 'llama3_70b'"),
-        ("    gb_note: the source gives no size\n", "", "missing key 'gb_note'"),
-        ("gb: 747", "gb: 0", "gb: expected float > 0"),
+        ("    gb_note: the source gives no size\n", "", "missing required field `gb_note`"),
+        ("gb: 747", "gb: 0", "gb: expected `float` > 0"),
         ("folder: datasets/squad", "folder: ../squad", "folder"),
         ("folder: datasets/squad", "folder: /squad", "folder"),
-        ("kind: models", "kind: model", "'model' is not valid: did you mean 'models'"),
+        ("kind: models", "kind: model", "invalid enum value 'model'"),
         ("name: meta-llama/Meta-Llama-3-70B", "name: Meta-Llama-3-70B", "name"),
-        ("task: lora", "task: finetune", "'finetune' is not valid"),
-        ("run_flags: --data={out}/datasets/squad\n", "", "missing key 'run_flags'"),
+        ("task: lora", "task: finetune", "invalid enum value 'finetune'"),
+        ("run_flags: --data={out}/datasets/squad\n", "", "missing required field `run_flags`"),
     ],
 )
 def test_a_mistake_in_a_row_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:

@@ -119,14 +119,6 @@ def test_one_two_and_nine_steps() -> None:
     assert not {"seconds_per_step.ci95", "seconds_per_step.stdev"} & nine.null_because.keys()
 
 
-@pytest.mark.parametrize(("seconds", "counted", "noted"), [(4.0, 49, 1), (4.0, 50, 0), (1.0, 20, 0), (4.0, 8, 0)])
-def test_an_interval_of_few_long_steps_is_called_less_than_95_percent(
-    seconds: float, counted: int, noted: int
-) -> None:
-    figures = figures_of(tiny(), 9.0, *[seconds] * counted, rule=f"1-{counted}")
-    assert len([note for note in figures.notes if "95% interval" in note]) == noted
-
-
 # --- what cannot be right -------------------------------------------------------------------------
 
 

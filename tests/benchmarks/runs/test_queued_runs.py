@@ -262,31 +262,6 @@ def test_a_hang_names_the_ranks_that_are_behind(queued: RunFolder, hung: Path) -
     assert "; ranks 1, 2, 3 had come to no step; " in result_of(queued).reasons[0]
 
 
-def test_of_ranks_that_came_as_far_the_one_without_a_stack_is_read_first(queued: RunFolder, hung: Path) -> None:
-    assert result_of(queued).attempts[0].rank is None  # nobody wrote one: that tells nothing
-    for rank in (0, 1, 3):
-        (hung / f"rank-{rank}.log").write_text('Thread 0x1 (most recent call first):\n  File "a.py", line 1\n')
-    result = result_of(queued)
-    assert result.attempts[0].rank == 2
-    assert "come to" not in result.reasons[0]
-    assert "; rank 2 wrote no stack when told to: " in result.reasons[0]
-
-
-@pytest.mark.parametrize(("stopped", "first"), [(1, 0), (0, 1)])
-def test_a_rank_of_which_the_first_to_end_heard_nothing(
-    queued: RunFolder, leave: Callable[..., Path], stopped: int, first: int
-) -> None:
-    exits = [(rank, -6, 150.0 if rank == first else 150.2) for rank in range(4)]
-    phase_dir = leave(said("FAILED", exit_code="134:0"), exits, ends=(None,) * 4, job=[])
-    for rank in (0, 1):
-        log = LOGS_OF_FROZEN / f"rank-{stopped}-stopped-rank-{rank}.log"
-        (phase_dir / f"rank-{rank}.log").write_bytes(log.read_bytes())
-    result = result_of(queued)
-    assert f"; rank {stopped} fell silent before: " in result.reasons[0]
-    assert result.reasons[1].startswith(f"rank {first} on node{first + 1} was killed by signal 6 ")
-    assert result.attempts[0].rank == stopped
-
-
 def test_how_far_a_rank_had_come_is_its_own_word(queued: RunFolder, leave: Callable[..., Path]) -> None:
     exits = [(0, 143, 152.0), (1, -11, 150.0), (2, 143, 152.0), (3, 143, 152.0)]
     phase_dir = leave(said("FAILED", exit_code="11:0"), exits, steps=8, ends=(None,) * 4, job=[])
