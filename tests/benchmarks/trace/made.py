@@ -88,28 +88,25 @@ class SpaceMaker:
 class _PlaneMaker:
     def __init__(self, name: str) -> None:
         self.message = messages()["XPlane"](name=name)
-        self._stats: dict[str, int] = {}
-        self._events: dict[str, int] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
 
     def stat(self, name: str) -> int:
-        if name not in self._stats:
-            self._stats[name] = len(self._stats) + 1
-            entry = self.message.stat_metadata.add(key=self._stats[name])
-            entry.value.name = name.encode()
-        return self._stats[name]
+        return self._number("stat", name, self.message.stat_metadata)
 
-    def event(self, name: str) -> int:
-        if name not in self._events:
-            self._events[name] = len(self._events) + 1
-            entry = self.message.event_metadata.add(key=self._events[name])
+    def _number(self, of: str, name: str, entries: Any) -> int:
+        if (of, name) not in self._numbers:
+            self._numbers[of, name] = len(entries) + 1
+            entry = entries.add(key=len(entries) + 1)
             entry.value.name = name.encode()
-        return self._events[name]
+        return self._numbers[of, name]
 
     def add_line(self, name: str, events: Sequence[tuple[Any, ...]], timestamp_ns: int) -> None:
         line = messages()["XLine"](name=name, timestamp_ns=timestamp_ns)
         for title, begin, length, *stats in events:
             event = line.events.add(
-                metadata_id=self.event(title), offset_ps=round(begin * 1e6), duration_ps=round(length * 1e6)
+                metadata_id=self._number("event", title, self.message.event_metadata),
+                offset_ps=round(begin * 1e6),
+                duration_ps=round(length * 1e6),
             )
             for stat, value in (stats[0] if stats else {}).items():
                 if isinstance(value, str):

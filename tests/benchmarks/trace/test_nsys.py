@@ -12,22 +12,8 @@ from benchmarks.trace.nsys import read_nsys
 from benchmarks.trace.summary import summarise
 from benchmarks.values import Profiling
 from tests.benchmarks.trace.made import kinds
+from tests.stand_ins.nsys_tables import SCHEMA
 
-# The columns that are read, among those that stand beside them in exports of 2023 to 2025.
-SCHEMA = """
-CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE TARGET_INFO_SYSTEM_ENV (globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL,
-    nameEnum INTEGER NOT NULL, value TEXT NOT NULL);
-CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
-    contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,
-    demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, mangledName INTEGER, graphNodeId INTEGER);
-CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
-    streamId INTEGER NOT NULL, bytes INTEGER NOT NULL, copyKind INTEGER NOT NULL);
-CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
-    bytes INTEGER NOT NULL);
-CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, text TEXT,
-    globalTid INTEGER, textId INTEGER, domainId INTEGER);
-"""
 MS = 10**6  # nanoseconds
 STRINGS = {
     1: "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT",
