@@ -5,19 +5,37 @@ machine's CPU with a tiny model: what needs a GPU is then not tried.
 """
 
 import datetime
+import json
 import os
+import platform
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Literal, get_args
 
 import pytest
 
+from benchmarks import VERSION
 from benchmarks.configs import Configs
-from launch.machine import machine_gpus
-from tests.gpu import account
-from tests.gpu.account import Outcome, Row
+from benchmarks.values import Value, json_text
+from launch.machine import machine_gpus, processes, this_machine
+from launch.running import execute
 from tests.gpu.commands import Commands, Here
 from tests.gpu.judged import Judged
+
+Outcome = Literal["holds", "does not hold", "not tried"]
+
+
+class Row(Value, frozen=True):
+    """One check: what it needed, what it measured, and whether it holds."""
+
+    name: str
+    needs: str
+    outcome: Outcome
+    figures: list[str]
+    why: str  # why it does not hold, or was not tried
+    seconds: float
+
 
 ON_CPU = "cpu"
 CHECKS = "test_gpu.py"
@@ -158,6 +176,44 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     title = f"{'A rehearsal on the CPU of' if rehearsed() else 'The GPUs of'} this machine, {folder.name[10:]}"
     terminalreporter.write_sep("=", "what holds and what does not")
-    terminalreporter.write(account.write(folder, rows, title))
+    terminalreporter.write(write_account(folder, rows, title))
     packed = f"{folder.name}.tar.gz"
     terminalreporter.write_line(f"\nto send: {folder}     tar czf {packed} -C {folder.parent} {folder.name}")
+
+
+def table(rows: Sequence[Row], title: str) -> str:
+    """What holds and what does not, for people: figures and reasons below each check."""
+    width = max((len(row.name) for row in rows), default=0)
+    lines = [title, ""]
+    for row in rows:
+        lines.append(f"{row.name.ljust(width)}  {row.outcome:13}  {row.seconds:6.0f} s")
+        lines += [f"    {text}" for text in (*row.figures, *([row.why] if row.why else []))]
+    counts = [f"{sum(row.outcome == outcome for row in rows)} {outcome}" for outcome in get_args(Outcome)]
+    lines += ["", ", ".join(counts)]
+    return "\n".join(lines) + "\n"
+
+
+def write_account(folder: Path, rows: Sequence[Row], title: str) -> str:
+    """Into the folder of the runs; the table, to be shown."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = table(rows, title)
+    (folder / "table.txt").write_text(text)
+    (folder / "checks.json").write_text(json_text(rows))
+    (folder / "machine.json").write_text(json.dumps(machine_facts(), indent=2) + "\n")
+    return text
+
+
+def machine_facts() -> dict[str, object]:
+    """What the checks ran on; each run says besides in its provenance.json what its framework was."""
+    found = machine_gpus.found()
+    return {
+        "stepmark": VERSION,
+        "git": execute.git_state(processes.REPOSITORY),
+        "python": platform.python_version(),
+        "machine": this_machine.facts(),
+        "driver": found.driver,
+        "cuda": ".".join(map(str, found.cuda)) if found.cuda else None,
+        "gpus": [{"index": gpu.index, "name": gpu.name, "memory_bytes": gpu.memory_bytes} for gpu in found.gpus],
+        "why_no_gpus": found.why_none or None,
+        "hidden": found.hidden or None,
+    }

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.gpu import judged
+from tests.gpu.judged import Judged
 from tests.stand_ins.nvml.build import MACHINES, build
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -19,6 +20,7 @@ FALLING = [12.0 - step / 10 for step in range(60)]
 LIMIT_SECONDS = 60
 
 Change = Callable[[dict[str, Any]], Any]
+Judge = Callable[[dict[str, Any]], Judged]
 
 
 def on_gpus() -> dict[str, Any]:
@@ -50,21 +52,51 @@ def test_a_good_run_holds_with_its_figures() -> None:
     )
 
 
-WRONG_RUNS: dict[str, tuple[Change, list[float | None], str]] = {
-    "invalid": (lambda r: r.update(status="invalid", reasons=["a step was slow"]), [*FALLING], "the run is invalid"),
-    "an MFU of too much": (lambda r: r["mfu"][0].update(percent=97.0), [*FALLING], "97.0% is not between"),
-    "no MFU": (lambda r: r.update(mfu=None), [*FALLING], "MFU is not known: cpu has no published"),
-    "no loss": (lambda _: None, [None] * 60, "0 have a loss"),
-    "a loss that stays": (lambda _: None, [12.0, 11.99] * 30, "the loss does not fall"),
+def compiled(result: dict[str, Any]) -> Judged:
+    return judged.memory_as_compiled({"variants": [{"compiled": {"peak_bytes": 64e9}}]}, result)
+
+
+def trained(result: dict[str, Any]) -> Judged:
+    return judged.trained(result, FALLING)
+
+
+def gpu_of(**changes: Any) -> Change:
+    return lambda result: result["telemetry"]["gpu"].update(changes)
+
+
+NO_COUNTER = {"energy_joules": "GPU 0 has no energy counter"}
+WRONG: dict[str, tuple[Judge, Change, str]] = {
+    "invalid": (trained, lambda r: r.update(status="invalid", reasons=["a step was slow"]), "the run is invalid"),
+    "an MFU of too much": (trained, lambda r: r["mfu"][0].update(percent=97.0), "97.0% is not between"),
+    "no MFU": (trained, lambda r: r.update(mfu=None), "MFU is not known: cpu has no published"),
+    "no loss": (lambda r: judged.trained(r, [None] * 60), lambda _: None, "0 have a loss"),
+    "a loss that stays": (lambda r: judged.trained(r, [12.0, 11.99] * 30), lambda _: None, "the loss does not fall"),
+    "no energy": (
+        judged.telemetry_known,
+        gpu_of(energy_joules=None, null_because=NO_COUNTER),
+        "energy_joules is null: GPU 0 has no energy counter",
+    ),
+    "no clock": (judged.telemetry_known, gpu_of(sm_clock_mhz_median=None), "sm_clock_mhz_median is null"),
+    "milliwatts": (judged.telemetry_known, gpu_of(power_watts_mean=610_000.0), "610000 W a GPU, the limit is 700 W"),
+    "less memory": (compiled, gpu_of(memory_bytes_max=58_000_000_000), "+10% apart, 10% are allowed"),
+    "more memory": (compiled, gpu_of(memory_bytes_max=80_000_000_000), "-20% apart, 10% are allowed"),
+    "no memory": (compiled, gpu_of(memory_bytes_max=None), "was not measured"),
+    "no PGLE": (judged.pgle_applied, lambda r: r["pgle"]["seen"].update(applied=False), "not applied: jax profiled"),
 }
 
 
-@pytest.mark.parametrize(("change", "losses", "problem"), WRONG_RUNS.values(), ids=WRONG_RUNS.keys())
-def test_a_run_that_is_wrong_does_not_hold(change: Change, losses: list[float | None], problem: str) -> None:
+@pytest.mark.parametrize(("judge", "change", "problem"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_wrong_does_not_hold(judge: Judge, change: Change, problem: str) -> None:
     result = on_gpus()
     change(result)
-    (found,) = judged.trained(result, losses).problems
+    (found,) = judge(result).problems
     assert problem in found
+
+
+def test_what_is_right_holds() -> None:
+    for judge in (trained, judged.telemetry_known, judged.pgle_applied, compiled):
+        assert judge(on_gpus()).problems == []
+    assert compiled(on_gpus()).figures == "64.00 GB compiled, 70.00 GB measured: ratio 0.914"
 
 
 def test_the_mfu_is_that_of_the_runs_own_precision() -> None:
@@ -82,41 +114,6 @@ def test_the_real_run_of_a_cpu_has_no_mfu_and_no_telemetry_of_gpus() -> None:
     assert len(judged.trained(real, FALLING).problems) == 1
     assert judged.telemetry_known(real).problems == ["the run uses no GPU"]
     assert judged.pgle_applied(real).problems == ["the result does not say whether PGLE was applied"]
-
-
-WRONG_TELEMETRY: dict[str, tuple[dict[str, Any], str]] = {
-    "no energy": (
-        {"energy_joules": None, "null_because": {"energy_joules": "GPU 0 has no energy counter"}},
-        "energy_joules is null: GPU 0 has no energy counter",
-    ),
-    "no clock": ({"sm_clock_mhz_median": None}, "sm_clock_mhz_median is null"),
-    "milliwatts": ({"power_watts_mean": 610_000.0}, "a mean power of 610000 W a GPU, the limit is 700 W"),
-}
-
-
-@pytest.mark.parametrize(("change", "problem"), WRONG_TELEMETRY.values(), ids=WRONG_TELEMETRY.keys())
-def test_telemetry_that_is_null_or_cannot_be_does_not_hold(change: dict[str, Any], problem: str) -> None:
-    result = on_gpus()
-    assert judged.telemetry_known(result).problems == []
-    result["telemetry"]["gpu"].update(change)
-    (found,) = judged.telemetry_known(result).problems
-    assert problem in found
-
-
-@pytest.mark.parametrize(("compiled_gb", "problems"), [(64, []), (60, ["-14% apart, 10% are allowed"])])
-def test_memory_is_within_a_tenth_of_the_compiled_programs(compiled_gb: int, problems: list[str]) -> None:
-    found = judged.memory_as_compiled({"variants": [{"compiled": {"peak_bytes": compiled_gb * 1e9}}]}, on_gpus())
-    assert found.problems == problems
-    assert f"70.00 GB measured: ratio {compiled_gb / 70:.3f}" in found.figures
-
-
-def test_pgle_is_applied_or_not() -> None:
-    result = on_gpus()
-    assert judged.pgle_applied(result).problems == []
-    result["pgle"]["seen"].update(applied=False)
-    result["status"] = "invalid"
-    assert judged.pgle_applied(result).problems[0] == "not applied: jax profiled 3 steps"
-    assert len(judged.pgle_applied(result).problems) == 2
 
 
 # --- the others ---------------------------------------------------------------------------------
