@@ -5,7 +5,6 @@ The golden plans are what a dry run shows. After a change that is meant, record 
     STEPMARK_RECORD_GOLDEN=1 python -m pytest tests/jax_backend/test_planning.py
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from jax_backend import BACKEND
 from jax_backend.planning import between_nodes, refusals
 from tests.jax_backend import asked
 from tests.jax_backend.asked import CONFIGS, each, refusal, resolved
+from tests.recorded import assert_recorded
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -45,10 +45,7 @@ def settings_of(benchmark: Benchmark) -> dict[str, str]:
 def test_the_plan_is_as_recorded(name: str, model: str, wanted: dict[str, Any]) -> None:
     benchmark = resolved(model, **wanted)
     text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark)) + "\n"
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    assert_recorded(text, GOLDEN / f"{name}.txt")
 
 
 # --- arguments ----------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ The commands in golden/bridge_*.txt are what would run. After a change that is m
 """
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ from nemo_backend.bridge_planning import PRETRAINED, hydra_text, overrides
 from nemo_backend.inside import bridge_check as check
 from tests.megatron_dataset import write_dataset
 from tests.nemo_backend.conftest import HERE
+from tests.recorded import assert_recorded
 
 CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden"
@@ -79,10 +79,7 @@ def test_the_command_is_as_recorded(recipe: str, dtype: str, gpus: int) -> None:
     environment = [f"{name}={value}" for name, value in phase.environment.items()]
     tasks = f"{phase.nodes} nodes, {phase.tasks_per_node} tasks a node, {phase.devices_per_task} device a task"
     text = "\n".join([tasks, "", *environment, "", *phase.command]) + "\n"
-    path = GOLDEN / f"{recipe}_{dtype}_{gpus}.txt"
-    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    assert_recorded(text, GOLDEN / f"{recipe}_{dtype}_{gpus}.txt")
 
 
 def refused_words(words: list[str]) -> list[str]:

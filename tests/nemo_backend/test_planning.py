@@ -5,7 +5,6 @@ The golden plans are what a dry run shows. After a change that is meant, record 
     STEPMARK_RECORD_GOLDEN=1 python -m pytest tests/nemo_backend/test_planning.py
 """
 
-import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from nemo_backend.planning import (
     settings,
 )
 from tests.nemo_backend.conftest import HERE
+from tests.recorded import assert_recorded
 
 CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden"
@@ -65,10 +65,7 @@ def test_the_plan_is_as_recorded(resolved: Resolve, name: str, wanted: dict[str,
     model = re.split("_(?:pretrain|lora)_", name)[0]
     benchmark = resolved(model, **wanted)
     text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark)) + "\n"
-    path = GOLDEN / f"nemo_{name}.txt"
-    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    assert_recorded(text, GOLDEN / f"nemo_{name}.txt")
 
 
 def test_a_plan_says_where_attention_is_not_fused(resolved: Resolve) -> None:

@@ -6,7 +6,6 @@ After a change that is meant, record the golden jobs anew and read the diff:
 """
 
 import itertools
-import os
 import re
 import shutil
 import subprocess
@@ -30,6 +29,7 @@ from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan
 from launch.machine.processes import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.job_script import JobPlace, directives, prepared, render, shell_word
+from tests.recorded import assert_recorded
 
 CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden_jobs"
@@ -106,10 +106,7 @@ def golden_texts() -> dict[str, Callable[[], str]]:
 @pytest.mark.parametrize("name", sorted(golden_texts()))
 def test_the_job_is_as_recorded(name: str) -> None:
     text = golden_texts()[name]().replace(f"Stepmark {VERSION}", "Stepmark VERSION")
-    path = GOLDEN / f"{name}.sbatch"
-    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    assert_recorded(text, GOLDEN / f"{name}.sbatch")
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sbatch")), ids=lambda path: path.stem)
