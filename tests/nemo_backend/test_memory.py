@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from benchmarks.configs import Configs
-from benchmarks.model.capacity import memory_by_part, total_bytes
+from benchmarks.model.capacity import layer_working_bytes, memory_by_part, total_bytes
 from benchmarks.model.flops import adapter_parameter_count, parameter_count
 from benchmarks.model.ledger import LAYER_MATMULS
 from benchmarks.values import Benchmark, Recompute, Storage
@@ -156,6 +156,20 @@ def test_block_runs_the_first_layers_of_every_part_again_and_keeps_all_of_the_ot
     numbers = (80 - again) * WIDTH + again * 8192
     kept = parts("llama31_70b", settings, gpus=64)["saved_activations"]
     assert kept == pytest.approx(2 * numbers * TOKENS * INTERLEAVED)
+
+
+def test_uniform_keeps_one_input_for_layers_that_it_computes_again_together(resolved: Resolve, parts: Parts) -> None:
+    def chosen(number: int) -> dict[str, object]:
+        return FULL | {"model.config.recompute_num_layers": number}
+
+    def working(number: int) -> float:
+        benchmark = resolved("llama31_70b", chosen(number), gpus=64)
+        return layer_working_bytes(benchmark, BACKEND.storage(benchmark))
+
+    one, two = (parts("llama31_70b", chosen(number), gpus=64)["saved_activations"] for number in (1, 2))
+    assert two == one / 2
+    assert working(2) - working(1) == (working(4) - working(2)) / 2 > 0
+    assert working(9) == working(4)  # there are no more in a row: PP4 VP5
 
 
 @pytest.mark.parametrize(

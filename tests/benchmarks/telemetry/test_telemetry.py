@@ -104,6 +104,13 @@ def test_energy_is_the_difference_of_all_counters_over_the_window() -> None:
     assert found.gpu.null_because == found.null_because == {}
 
 
+def test_a_counter_that_does_not_grow_evenly_is_read_where_the_window_ends() -> None:
+    """It jumps between 5 and 6 s: a quarter of the jump has come by 5.25 s, none by 5 s."""
+    jump = with_row(energy_mj=lambda second, _: 0 if second <= 5 else 8_000_000)
+    quarter, none = (figures(node(count=1, rows=jump), window=(1, end)).gpu for end in (5.25, 5.0))
+    assert (quarter.energy_joules, none.energy_joules) == (pytest.approx(2000), 0)
+
+
 def why_no_energy(found: Telemetry) -> str:
     assert found.gpu.energy_joules is found.gpu.joules_per_token is None
     assert found.gpu.null_because["joules_per_token"] == found.gpu.null_because["energy_joules"]
