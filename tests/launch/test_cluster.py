@@ -13,15 +13,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
-from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, UnknownName
 from launch.private_cluster import configuration, daemons, lifecycle, machine, processes
-from launch.private_cluster.cluster import Cluster, Ports, folder_of, recall, site_file
+from launch.private_cluster.cluster import Cluster, folder_of, recall, site_file
 from tests.end_to_end.clusters import until
 from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
 
@@ -34,45 +31,9 @@ def silent(_text: str) -> None:
     pass
 
 
-def cluster_value(**changes: Any) -> Cluster:
-    value = Cluster(
-        name="dev",
-        nodes=3,
-        gpus_per_node=8,
-        accounting=True,
-        user="me",
-        host="laptop",
-        naming="namespaces",
-        memory_limit="kernel",
-        cpus_per_node=16,
-        memory_mb_per_node=32000,
-        first_job_id=5001,
-        ports=Ports(controller=20000, accounting=20001, first_node=20002),
-        folder="/home/me/clusters/dev",
-        sockets="/tmp/short",
-    )
-    return msgspec.structs.replace(value, **changes)
-
-
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path))
-
-
-# --- the texts ------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("home")
-def test_the_site_file_is_a_strict_row() -> None:
-    path = site_file("dev")
-    path.parent.mkdir(parents=True)
-    path.write_text(configuration.site(cluster_value(), "2026-11-21"))
-    site = Configs(own_sites=path.parent).site("dev")
-    assert site.slurm is not None
-    assert site.slurm.configuration == "/home/me/clusters/dev/etc/slurm.conf"
-    assert site.slurm.hardware == ["cpu"]
-    assert (site.slurm.options.memory, site.slurm.options.time) == ("0", "0:30:00")
-    assert (site.slurm.options.warn_seconds, site.slurm.options.singleton) == (10, True)
 
 
 # --- choices --------------------------------------------------------------------------------------
@@ -154,13 +115,6 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
     assert refused.value.next_command.startswith("sudo apt-get install")
     assert "slurmd, " in refused.value.what
     assert not folder_of("dev").exists()
-
-
-@pytest.mark.parametrize(("word", "code", "said"), [("down", 0, "was not up"), ("status", 1, "is not up")])
-def test_what_there_is_not(tmp_path: Path, word: str, code: int, said: str) -> None:
-    done = script(word, STEPMARK_HOME=str(tmp_path))
-    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.usefixtures("home")

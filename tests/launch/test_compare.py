@@ -12,7 +12,7 @@ import pytest
 from benchmarks.compare.sides import Sides, conditions_of, is_filter
 from benchmarks.history.filters import parse_condition
 from benchmarks.request.resolve import Request
-from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
+from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.sweeps.sweep import Cell, Sweep, SweepRun
 from benchmarks.values import json_text
 from launch.terminal.run_index import open_index
@@ -98,17 +98,6 @@ def test_a_verdict_is_no_failure_and_a_refusal_is_exit_code_3(runs: Path) -> Non
     assert done.stdout.startswith("A and B cannot be compared: B has no run that counts (profiled (--profile=nsys))")
     assert len(re.findall("profiled", done.stdout)) == 1
     assert done.stderr == f"stepmark: next:  python launch/report.py runs {runs}\n"
-
-
-def test_a_mixture_is_refused(runs: Path) -> None:
-    path = next(runs.glob("*0000"))
-    asked, result = (json.loads((path / name).read_text()) for name in (BENCHMARK, RESULT))
-    (path / BENCHMARK).write_text(json.dumps({**asked, "dtype": "fp32"}))
-    result["benchmark"]["dtype"] = "fp32"
-    (path / RESULT).write_text(json.dumps(result))
-    done = compare("tag=before", "tag=after", place=runs)
-    assert done.returncode == 3
-    assert "A is a mixture: dtype fp32" in done.stdout
 
 
 def test_a_side_without_runs_is_refused_with_the_list_of_runs(runs: Path) -> None:

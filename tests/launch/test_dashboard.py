@@ -238,14 +238,6 @@ def test_it_serves_what_comes_meanwhile_and_ends_cleanly(results: Path) -> None:
             urllib.request.urlopen(address, timeout=5)
 
 
-@pytest.mark.slow
-def test_a_port_that_is_taken_is_said(results: Path, address: str) -> None:
-    port = address.rpartition(":")[2]
-    said = dashboard(f"--output_dir={results}", "--serve", f"--port={port}", code=1)
-    assert "TensorBoard did not start" in said
-    assert "--port=0" in said
-
-
 # --- what is seen ---------------------------------------------------------------------------------
 
 

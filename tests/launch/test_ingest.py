@@ -21,7 +21,6 @@ from tests.benchmarks.logs.formats import nemo
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "launch" / "ingest.py"
 REAL_LOG = REPOSITORY / "tests" / "jax_backend" / "logs" / "maxtext-0.2.5.log"
-NEMO_LOGS = REPOSITORY / "tests" / "nemo_backend" / "logs"
 START = "I1121 13:51:57.310937 1400 maxtext_utils.py:2098] Num_devices: 1, shape (1, 1)\n"
 BENCHMARK = ["--model=llama2_70b", "--hardware=h100", "--gpus=64", "--dtype=bf16"]
 BENCHMARK += ["--global_batch_size=128", "--sequence_length=4096"]
@@ -116,20 +115,6 @@ def test_real_log_as_json() -> None:
     assert as_json("--log=-", stdin=REAL_LOG.read_bytes()) == report
 
 
-@pytest.mark.parametrize(
-    ("name", "format_name", "expected"),
-    [
-        ("nemo-2.7.3-validation.log", "nemo", [list(range(12))]),
-        ("nemo-bar-24.09-order.log", "nemo-bar", [list(range(40))]),
-        ("megatron-bridge-restart.log", "megatron", [list(range(1, 10)), list(range(10, 21))]),
-    ],
-)
-def test_logs_of_nemo_and_megatron(name: str, format_name: str, expected: list[list[int]]) -> None:
-    report = as_json(f"--log={NEMO_LOGS / name}")
-    assert (report["format"], numbers(report)) == (format_name, expected)
-    assert (report["duplicates"], report["skipped_lines"]) == (0, [])
-
-
 def test_attempts_gaps_duplicates_and_skipped_lines(log: Log) -> None:
     text = START + step_lines(range(3)) + step_lines(range(2, 3)) + step_lines(range(5, 7))
     flag = log("a", text + START + step_lines(range(1, 3)) + "completed step: 3")
@@ -192,16 +177,6 @@ def test_a_result_is_invalid_where_the_log_says_other_than_the_flags_or_did_not_
     result = as_json(log("a", text), *BENCHMARK)["result"]
     assert result["status"] == ("invalid" if reason else "valid")
     assert any(one.startswith(reason) for one in result["reasons"]) or not (reason or result["reasons"])
-
-
-def test_result_is_of_the_last_attempt_with_seconds(log: Log) -> None:
-    text = step_lines(range(50), "9.000") + START + step_lines(range(50), "7.908") + START
-    hidden = "completed profiler activation/deactivation step: 0, total_weights: 8, loss: 6.058, x: 1\n"
-    flag = log("a", text + hidden)
-    report = as_json(flag, *BENCHMARK)
-    assert len(report["attempts"]) == 3
-    assert report["result"]["seconds_per_step"]["median"] == pytest.approx(7.908)
-    assert "result of attempt 2" in run(flag, *BENCHMARK).stdout.decode()
 
 
 def test_whose_convention_the_printed_tflops_are(log: Log) -> None:
@@ -348,6 +323,3 @@ def test_a_pipe_of_the_shell_is_read(log: Log) -> None:
     command = f"{sys.executable} {SCRIPT} --log=<(cat {path})"
     done = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-# --- refusals ---------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -158,13 +157,6 @@ def test_a_known_gpu_stands_beside_what_is_published(machine: Machine) -> None:
     assert "fp8 was not measured: RuntimeError: a toy has no eighths" in done.stdout
 
 
-def test_an_unlisted_gpu_is_measured_by_its_own_name(machine: Machine) -> None:
-    done = machine.on_a_gpu("NVIDIA Z9")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(machine.file().read_text())["hardware"] == "nvidia_z9"
-    assert "datasheet" not in done.stdout
-
-
 @pytest.mark.parametrize(
     ("gpu", "flags", "shown"),
     [
@@ -232,27 +224,6 @@ def workers(folder: Path | None = None) -> list[str]:
 
 
 # --- a run --------------------------------------------------------------------------------------
-
-
-def benchmark_of(machine: Machine) -> dict[str, Any]:
-    (path,) = (machine.folder / "results").glob("*/benchmark.json")
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
-
-
-def test_a_run_takes_the_measured_peak_and_can_be_verified(machine: Machine) -> None:
-    assert machine.peak(CPU, TINY).returncode == 0
-    done = machine.run(f"--measured_peak={machine.file()}", "--dtype=bf16", "--gpus=2", "--set=replicas=2")
-    assert done.returncode == 0, done.stderr
-    peak = benchmark_of(machine)["measured_peaks"]["bf16"]
-    assert peak["tflops"] == pytest.approx(3.0)  # of 6, shared by 2 virtual devices
-    assert "shared by 2 virtual devices" in peak["source"]
-    (folder,) = (machine.folder / "results").glob("*/")
-    result = json.loads((folder / "result.json").read_text())
-    entry = next(one for one in result["mfu"] if one["convention"] == "recipe, measured")
-    achieved = result["model_flops_per_step"] / result["seconds_per_step"]["median"]
-    assert entry["percent"] == pytest.approx(100 * achieved / 6e12)  # of the whole machine
-    assert machine.call([str(REPOSITORY / "launch/verify.py"), str(folder)]).returncode == 0
 
 
 def test_a_run_refuses_what_is_no_peak_of_this_machine(machine: Machine) -> None:

@@ -11,10 +11,9 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from benchmarks.runs.runfolder import PROVENANCE, RESULT
+from benchmarks.runs.runfolder import RESULT
 from tests import forked
 from tests.benchmarks.history.made_runs import put, quick_run, whole_run
 
@@ -119,23 +118,6 @@ def test_a_page_leaves_out_what_still_trains_and_says_so(run: Any, two_runs: Pat
     assert not (tmp_path / "y.html").exists()
 
 
-@pytest.mark.parametrize("name", ["beef", f"results/{RUN.replace('eeab', 'beef')}", "beef --output_dir=elsewhere"])
-def test_one_run_is_listed_by_a_part_of_its_name(run: Any, two_runs: Path, name: str) -> None:
-    if "elsewhere" in name:
-        two_runs.rename(two_runs.with_name("elsewhere"))
-    listed = json.loads(run("runs", *name.split(), "--json").stdout)
-    assert [entry["run_id"] for entry in listed["runs"]] == [RUN.replace("eeab", "beef")]
-
-
-def test_a_renamed_run_is_found_by_its_folder_and_by_the_name_on_its_page(run: Any, two_runs: Path) -> None:
-    (two_runs / RUN).rename(two_runs / "slow-night")
-    provenance = two_runs / "slow-night" / PROVENANCE
-    provenance.write_bytes(msgspec.json.encode(msgspec.json.decode(provenance.read_bytes()) | {"run_id": RUN}))
-    for name in ("slow", "eeab"):
-        made = run("archive", f"{name}.tar.gz", name, f"--output_dir={two_runs}", "--json")
-        assert json.loads(made.stdout)["runs"] == ["slow-night"]
-
-
 def test_an_archive_says_which_files_hold_secrets_and_what_it_left_out(run: Any, two_runs: Path) -> None:
     (two_runs / RUN / ".env").write_text("A=1")
     (two_runs / RUN / "note.txt").write_text("HF_TOKEN=SeCrEtSeCrEt")
@@ -175,6 +157,3 @@ def test_a_changed_archive_is_told_and_nothing_of_it_is_believed(run: Any, tmp_p
     assert "cut off, damaged" in run("verify_archive", "x.tar.gz", code=3).stderr
     path.write_text("no archive")
     assert "not as it was written" in run("verify_archive", "x.tar.gz", code=3).stdout
-
-
-# --- pages ----------------------------------------------------------------------------------------

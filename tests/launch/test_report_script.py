@@ -103,13 +103,6 @@ def test_the_table_of_parse_train_timing(experiments: Path) -> None:
     assert text.splitlines()[-1] == "6 files: 1 Success, 2 Incomplete, 3 Not a training log"
 
 
-def test_flags_may_follow_the_folder_and_the_folder_may_be_left_out(experiments: Path) -> None:
-    followed = run(experiments, "--json", "--window", "30-37")
-    assert json.loads(followed.stdout)["window"] == "30-37"
-    assert json.loads(followed.stdout)["by_status"]["Success"] == 3
-    assert as_json(cwd=experiments.parent)["files"] == 6
-
-
 def test_run_folders_of_stepmark_are_counted_and_not_read(tmp_path: Path) -> None:
     folder = quick_run(tmp_path, "20261122T034511Z-x")
     log = write(folder, "attempt-1/perf/rank-0.log", START + steps(50))

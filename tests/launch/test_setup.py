@@ -1,7 +1,6 @@
 """launch/setup.py: what a run needs, and downloads from a hub played by a local server."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -78,15 +77,6 @@ def test_a_whole_folder_is_enough(setup: Setup, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "all is there" in done.stdout
     assert f"--model=llama3_70b --task=lora --data={tmp_path}/datasets/squad --dry_run" in done.stdout
-
-
-def test_without_the_checkpoint_engine_nemo_has_enough(setup: Setup, tmp_path: Path) -> None:
-    fill_lora(tmp_path)
-    shutil.rmtree(tmp_path / "models")
-    done = setup(*LORA, f"--out={tmp_path}")
-    assert done.returncode == 0, done.stdout
-    assert "all that engine nemo reads is there" in done.stdout
-    assert "checkpoint  747 GB   missing" in done.stdout
 
 
 def test_a_checkpoint_cut_off_is_incomplete(setup: Setup, tmp_path: Path) -> None:

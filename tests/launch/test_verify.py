@@ -7,7 +7,6 @@ taken out, and the digests of the files that this touched are the new ones.
 import fcntl
 import json
 import os
-import shlex
 import shutil
 import time
 from pathlib import Path
@@ -15,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.errors import EXIT_INVALID, EXIT_REFUSED, EXIT_VALID
-from benchmarks.runs.finished_run import read_finished_run
 from benchmarks.runs.runfolder import RunFolder
 from tests import forked
 from tests.benchmarks.test_files import HOSTILE
@@ -79,13 +77,6 @@ def test_a_run_that_a_launcher_still_writes_is_not_judged(words: tuple[str, ...]
     assert forked.run(SCRIPT, "--repair", run).returncode == EXIT_VALID
 
 
-@pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name)
-def test_history_has_a_row_of_each(stored: Path) -> None:
-    row, result = read_finished_run(RunFolder(stored), stored.name), RunFolder(stored).stored_result()
-    assert (row.origin.version, row.status, row.run_id) == ("0.12.0", "valid", result.run_id)
-    assert row.metrics.seconds_per_step == result.seconds_per_step.median
-
-
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
@@ -102,17 +93,6 @@ def test_a_run_is_found_by_a_part_of_its_name(words: tuple[str, ...], code: int,
     done = forked.run(SCRIPT.with_name(script), *rest, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert says in done.stdout + done.stderr
-
-
-def test_a_name_of_several_runs_is_answered_with_the_command_that_tells_them_apart(tmp_path: Path) -> None:
-    (tmp_path / "results").symlink_to(STORED[0].parent)
-    refused = forked.run(SCRIPT, "jax", cwd=tmp_path).stderr
-    _, script, *words = shlex.split(refused.partition("next:  ")[2])
-    done = forked.run(SCRIPT.with_name(Path(script).name), *words, cwd=tmp_path)
-    rows = [line.split()[0] for line in done.stdout.splitlines() if "jax" in line]
-    assert (done.returncode, len(rows)) == (0, 2)
-    assert ", ".join(rows) in refused
-    assert all(len(forked.run(SCRIPT, row, cwd=tmp_path).stdout.splitlines()) == 1 for row in rows)
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -33,12 +33,6 @@ def test_fewer_than_three_pairs_have_no_interval(count: int) -> None:
     assert (found.low, verdict_of(found, 1.0)[0]) == (None, Verdict.INCONCLUSIVE)
 
 
-def test_equal_runs_have_an_interval_without_width() -> None:
-    assert of_sets([0.0] * 3, [0.1] * 3)[:3] == pytest.approx((0.1, 0.1, 0.1))
-    assert of_sets([0.0] * 3, [0.0] * 3)[:3] == (0.0, 0.0, 0.0)
-    assert of_one_side([0.1] * 3)[:3] == pytest.approx((0.1, 0.1, 0.1))
-
-
 def test_two_single_runs_need_the_gap_of_their_windows_to_exceed_the_noise() -> None:
     a, b = Interval(0.0, -0.01, 0.03), Interval(0.1, 0.08, 0.14)
     noise = noise_of([[0.0, 0.001, 0.002], [0.5]])  # a group of one run shows no noise

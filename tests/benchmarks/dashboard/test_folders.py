@@ -43,14 +43,6 @@ def up_to(count: int) -> list[tuple[int, float]]:
     return [(n, float(n)) for n in range(count)]
 
 
-def test_what_is_as_before_is_not_touched(tmp_path: Path) -> None:
-    assert kept(tmp_path, folder(3)) == Changes(written=1)
-    (before,) = (tmp_path / NAME).iterdir()
-    times = before.stat().st_mtime_ns
-    assert kept(tmp_path, folder(3)) == Changes(unchanged=1)
-    assert (files(tmp_path), before.stat().st_mtime_ns) == ([before.name], times)
-
-
 def test_names_that_no_file_system_takes_are_cut_and_stay_apart(tmp_path: Path) -> None:
     target = tmp_path / "profile"
     target.touch()
@@ -68,14 +60,6 @@ def test_a_line_that_has_become_another_is_written_anew_in_its_place(tmp_path: P
     assert line(tmp_path) == [(point.step, point.scalars["tag"]) for point in now.points]
 
 
-def test_lines_with_a_place_come_in_its_order_before_all_others(tmp_path: Path) -> None:
-    """TensorBoard gives its colours in the order of the first events' times: neighbours differ."""
-    boards = [folder(3, "series/b", place=1), folder(3, "series/a", place=0), folder(3, "runs/a")]
-    kept(tmp_path, *boards)
-    times = {board.name: EventAccumulator(str(tmp_path / board.name)).FirstEventTimestamp() for board in boards}
-    assert sorted(times, key=times.__getitem__) == ["series/a", "series/b", "runs/a"]
-
-
 def test_an_unfinished_file_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(tmp_path, folder(3))
 
@@ -85,12 +69,6 @@ def test_an_unfinished_file_is_never_read(tmp_path: Path, monkeypatch: pytest.Mo
     assert line(tmp_path) == up_to(3)
     assert kept(tmp_path, folder(3, changed=0)).written == 1
     assert len(files(tmp_path)) == 1
-
-
-def test_what_is_no_longer_wanted_goes(tmp_path: Path) -> None:
-    kept(tmp_path, folder(3), folder(2, "runs/one"), folder(2, "runs/two"))
-    assert kept(tmp_path, folder(3), folder(2, "runs/two")) == Changes(unchanged=2, removed=1)
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["two"]
 
 
 def test_links_are_relative_and_follow_what_is_wanted(tmp_path: Path) -> None:

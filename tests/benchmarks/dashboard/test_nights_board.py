@@ -18,13 +18,6 @@ def lines(*reports: NightReport) -> dict[str, dict[int, float]]:
     return {board.name: line(board, TAG) for board in boards_of_nights(reports)}
 
 
-def test_one_report_tells_of_all_its_nights() -> None:
-    board, _ = boards_of_nights([report("2026-11-04", {"tiny": [judgement(VALUES)]})])
-    assert board.name == "nights/smoke"
-    assert line(board, TAG) == {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4}
-    assert [point.unix_seconds - 1793494800.0 for point in board.points] == [0, 86400, 2 * 86400, 3 * 86400]
-
-
 def test_nights_their_level_and_each_change_share_a_chart_as_runs_of_their_own() -> None:
     """TensorBoard gives colours to runs, not to tags."""
     assert lines(report("2026-11-04", {"tiny": [judgement(VALUES, CHANGE)]})) == {
@@ -48,15 +41,3 @@ def test_suites_and_cells_have_lines_of_their_own() -> None:
         "nights/large", "nights/large level", "nights/smoke", "nights/smoke level",
     ]  # fmt: skip
     assert set(found[2].points[0].scalars) == {TAG, TAG.replace("tiny", "small")}
-
-
-def test_a_night_that_goes_on_hides_nothing_of_those_before() -> None:
-    going_on = report("2026-11-05", {"tiny": []})
-    before = report("2026-11-04", {"tiny": [judgement(VALUES, CHANGE)]})
-    assert lines(before, going_on) == lines(before)
-
-
-def test_what_is_watched_comes_after_what_gates() -> None:
-    (board, _) = boards_of_nights([report("2026-11-04", {"tiny": [judgement(VALUES, gates=False)]})])
-    (tag,) = board.points[0].scalars
-    assert tag == "7 nights of smoke: seconds_per_step (watched)/tiny"

@@ -1,8 +1,10 @@
 """Reading a log: the same however it is cut into pieces, lines counted, writers and times known."""
 
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +12,8 @@ from benchmarks.doctor.evidence import AHEAD_BYTES
 from benchmarks.doctor.lines import Clock, rank_in, rank_of_file
 from benchmarks.doctor.picking import LinePicker
 from tests.benchmarks.doctor.reading import LINES, SYMPTOMS, TRACE, evidence, steps
+
+TABLES = yaml.safe_load(Path(__file__).with_name("evidence.yml").read_text())
 
 
 @pytest.mark.parametrize("piece", [1, 7, 4096])
@@ -59,27 +63,9 @@ def test_every_word_is_found_by_the_picker() -> None:
 # --- who and when -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "rank"),
-    [
-        (b"3: a line", 3),
-        (b"[rank12]: a line", 12),
-        (b"[default4]:a line", 4),
-        (b"[rank1]:[E1121 13:51:57.123456789 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught", 1),
-        (b"srun: error: n1: task 5: Killed", 5),
-        (b"srun: error: n1: tasks 0-7: Killed", None),
-        (b'{"rank":2,"exit_code":-9}', 2),
-        (b"store based barrier on rank: 2", 2),
-        (b"[prterun-n1-123@1,3]<stderr>: a line", 3),
-        (b"[job-1,4]<stdout>: a line", 4),
-        (b"12:34:56 nothing", None),
-        (b"a 3: line", None),
-        (b"2019-06-02T16:13:44.884Z: [1,12]<stdout>:n1:815:864 [0] NCCL WARN a line", 12),
-        (b"train.py: error: unrecognized arguments: --local-rank=0", None),
-    ],
-)
-def test_the_rank_of_a_line(line: bytes, rank: int | None) -> None:
-    assert rank_in(line) == rank
+@pytest.mark.parametrize(("line", "rank"), TABLES["ranks"])
+def test_the_rank_of_a_line(line: str, rank: int | None) -> None:
+    assert rank_in(line.encode()) == rank
 
 
 @pytest.mark.parametrize(
@@ -90,22 +76,9 @@ def test_the_rank_of_a_file(path: str, rank: int | None) -> None:
     assert rank_of_file(path) == rank
 
 
-@pytest.mark.parametrize(
-    ("line", "clock"),
-    [
-        (b"2026-11-22 10:00:01 a", "2026-11-22 10:00:01"),
-        (b"[2026-11-22T10:00:01.500] a", "2026-11-22 10:00:01"),
-        (b"E1122 10:00:01.310937 1400 a.cc:1] a", "2026-11-22 10:00:01"),
-        (b"Nov 22 10:00:01 n1 kernel: NVRM: Xid", "2026-11-22 10:00:01"),
-        (b':::MLLOG {"time_ms": 1795341601000, "key": 1}', "2026-11-22 10:00:01"),
-        (b'{"rank":0,"exit_code":1,"time":1795341601.5}', "2026-11-22 10:00:01"),
-        (b"2026/11/22 10:00:01 a line", "2026-11-22 10:00:01"),
-        (b"2026-13-45 10:00:01 a", None),
-        (b"10:00:01 a", None),
-    ],
-)
-def test_the_time_of_a_line(line: bytes, clock: str | None) -> None:
-    seconds = Clock(2026).first(line)
+@pytest.mark.parametrize(("line", "clock"), TABLES["times"])
+def test_the_time_of_a_line(line: str, clock: str | None) -> None:
+    seconds = Clock(2026).first(line.encode())
     assert (None if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))) == clock
 
 

@@ -2,16 +2,13 @@
 
 import csv
 import io
-import json
 
-import msgspec
 import pytest
 
-from benchmarks.history.exports import FORMATS, Listing, as_data
+from benchmarks.history.exports import FORMATS, Listing
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Problem
 from benchmarks.runs.finished_run import FIELDS, FinishedRun
-from benchmarks.values import json_text
 from tests.benchmarks.history.made_runs import an_entry
 
 NIGHT = {"suite": "smoke", "cell": "jax", "night": "20261122T020000Z", "role": "rerun"}
@@ -36,14 +33,6 @@ def text(form: str, entries: list[FinishedRun] | None = None) -> str:
     found = ENTRIES if entries is None else entries
     listing = Listing("results", [parse_condition("gpus>=64")], found, [Problem(folder="z", reason="no run")])
     return FORMATS[form](listing)
-
-
-def test_json_gives_every_field_back() -> None:
-    listing = Listing("results", [parse_condition("gpus>=64")], ENTRIES, [Problem(folder="z", reason="no run")])
-    found = json.loads(json_text(as_data(listing)))
-    assert [msgspec.convert(run, FinishedRun) for run in found["runs"]] == ENTRIES
-    assert found["where"] == ["gpus>=64"]
-    assert found["problems"] == [{"folder": "z", "reason": "no run"}]
 
 
 def test_csv_has_every_field_and_nothing_where_nothing_is_known() -> None:

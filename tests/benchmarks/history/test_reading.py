@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks.errors import RequestError
 from benchmarks.runs.finished_run import FinishedRun, changes, read_finished_run
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import to_builtins
-from tests.benchmarks.history.made_runs import ENVIRONMENT, put, quick_run, whole_run
+from tests.benchmarks.history.made_runs import ENVIRONMENT, put, quick_run
+
+TABLES = yaml.safe_load(Path(__file__).with_name("reading.yml").read_text())
 
 NIGHTLY = {"suite": "smoke", "cell": "jax", "night": "20261122T020000Z", "role": "rerun"}
 
@@ -21,25 +24,6 @@ def entry_of(path: Path) -> FinishedRun:
 
 def changed(path: Path, name: str, change: dict[str, Any]) -> None:
     put(path / name, json.dumps(json.loads((path / name).read_bytes()) | change))
-
-
-def test_a_row_says_what_the_files_say(tmp_path: Path) -> None:
-    folder = whole_run(tmp_path)
-    result, benchmark = folder.stored_result(), folder.benchmark()
-    entry = entry_of(folder.path)
-    assert entry.run_id == folder.run_id == entry.path
-    assert entry.started == "2026-11-22T03:45:11Z"
-    work, metrics = entry.benchmark, entry.metrics
-    assert (entry.status, work.model, work.dtype, work.gpus) == ("valid", "llama2_tiny", "bf16", 1)
-    assert metrics.seconds_per_step == result.seconds_per_step.median
-    assert [metrics.seconds_low, metrics.seconds_high] == result.seconds_per_step.ci95
-    assert (entry.window.counted, entry.window.settled) == (result.window.counted, result.window.settled)
-    assert metrics.tokens_per_second == result.tokens_per_second
-    assert metrics.last_loss == result.loss.last
-    assert (work.window, work.global_batch_size) == ("steady", benchmark.batch.global_batch_size)
-    assert (entry.origin.version, entry.origin.commit, entry.origin.host) == ("0.12.0", "a1" * 20, "here")
-    assert entry.benchmark.parallelism == "one device"
-    assert entry.mfu.percent is None
 
 
 def test_a_run_without_a_result_is_running(tmp_path: Path) -> None:
@@ -86,26 +70,7 @@ def test_a_result_of_another_run_or_a_later_version_is_refused(tmp_path: Path) -
 # --- identity -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("change", "other"),
-    [
-        ({"inject_slowdown": 0.5}, False),
-        ({"overrides": {"steps": "12"}}, False),
-        ({"recipe": {"name": "another", "source": "", "date": ""}}, False),
-        ({"measured_peaks": {"bf16": {"tflops": 1.0, "source": "here"}}}, False),
-        ({"a_setting_of_a_later_version": None}, False),
-        ({"another": {"deep": {"off": False, "none": []}}}, False),
-        ({"site": {"name": "other", "kind": "local", "environment": {}}}, False),
-        ({"steps": 13}, True),
-        ({"knobs": {"remat_policy": "full"}}, True),
-        ({"xla_flags": {"xla_gpu_x": "true"}}, True),
-        ({"environment": {"NCCL_X": "1"}}, True),
-        ({"global_batch_size": 3}, True),
-        ({"window": "last"}, True),
-        ({"data": "elsewhere"}, True),
-        ({"nodes": 2}, True),
-    ],
-)
+@pytest.mark.parametrize(("change", "other"), TABLES["other_work"])
 def test_other_work_is_another_benchmark_and_nothing_else_is(
     tmp_path: Path, change: dict[str, Any], other: bool
 ) -> None:

@@ -113,16 +113,6 @@ def paint(counter: int | str, global_step: str | None, seconds: str | None = "12
     return f"Epoch 0: :  47%|████▋     | {counted} [06:19<07:13{metrics}]"
 
 
-def tqdm_number(value: float) -> str:
-    """As Lightning's Tqdm prints a float: 3 digits where that is shorter, padded to 5 characters."""
-    short = f"{value:.3g}".replace("e+0", "e+").replace("e-0", "e-")
-    text = short if len(short) < len(str(value)) else str(value)
-    if "e" not in text:
-        text += "." if "." not in text and len(text) < 5 else ""
-        text += "0" * (5 - len(text))
-    return text
-
-
 LINE = {
     "maxtext": maxtext,
     "nemo": nemo,

@@ -28,16 +28,12 @@ from tests.benchmarks.logs.formats import (
     by_attempt,
     duplicates,
     lines,
-    maxtext,
-    megatron,
     nanogpt_format,
-    nemo,
     numbers,
     paint,
     read,
     skipped,
     steps,
-    tqdm_number,
 )
 
 FORMAT_OF = {
@@ -79,13 +75,6 @@ def test_what_is_no_step(kind: str) -> None:
 
 
 @EVERY_FORMAT
-def test_other_formats_lines_are_no_steps(kind: str) -> None:
-    others = "".join(lines(other, 1, 2) for other in KINDS if other != kind)
-    assert read(kind, others) == []
-    assert not KINDS[kind]().recognises(others.encode())
-
-
-@EVERY_FORMAT
 @pytest.mark.parametrize("rank", [None, 0, 12])
 @pytest.mark.parametrize(
     "prefix",
@@ -112,14 +101,6 @@ def test_prefixes(kind: str, prefix: str, rank: int | None) -> None:
     assert step.rank == (0 if forgotten else rank or 0)
 
 
-@pytest.mark.parametrize("kind", ["maxtext", "nemo", "megatron"])
-def test_ray_folds_reports(kind: str) -> None:
-    text = f"(Worker pid=123) {LINE[kind](5)}\x1b[32m [repeated 9x across cluster]\x1b[0m\n"
-    events = read(kind, text)
-    assert numbers(events) == [5]
-    assert duplicates(events) == 8
-
-
 @EVERY_FORMAT
 def test_cut_last_line(kind: str) -> None:
     last = LINE[kind](10)
@@ -144,13 +125,6 @@ def test_two_writers_on_one_line(kind: str) -> None:
 def test_hosts_and_restarts_without_labels(kind: str) -> None:
     assert duplicates(read(kind, lines(kind, 5, 5, 6, 6))) == 2
     assert by_attempt(read(kind, lines(kind, 5, 6, 7, 5, 6))) == {1: [5, 6, 7], 2: [5, 6]}
-
-
-@EVERY_FORMAT
-def test_start_line_is_a_restart(kind: str) -> None:
-    start = START[kind]
-    assert by_attempt(read(kind, start + lines(kind, 1, 2) + start + lines(kind, 3, 4))) == {1: [1, 2], 2: [3, 4]}
-    assert by_attempt(read(kind, start + start + lines(kind, 1))) == {1: [1]}
 
 
 @EVERY_FORMAT
@@ -210,34 +184,6 @@ def test_cut_anywhere_loses_at_most_the_last_step(kind: str, data: st.DataObject
     cut = data.draw(st.integers(0, len(text)))
     whole, found = steps(read(kind, text)), steps(read(kind, text[:cut]))
     assert found == whole[: len(found)]
-
-
-VALUES = st.tuples(st.floats(1e-3, 9e4), st.floats(1e-6, 99))
-
-
-PREFIXES = ["", "[default0]:", "2026-01-02T03:04:05Z ", "\x1b[36m(Worker pid=9)\x1b[0m "]
-
-
-@given(st.lists(VALUES, min_size=1, max_size=12), st.sampled_from(PREFIXES), st.sampled_from(["", "\x1b[0m", " "]))
-@settings(deadline=None)
-def test_a_generated_log_is_read_back(values: list[tuple[float, float]], prefix: str, end: str) -> None:
-    def log(kind: str, line: list[str]) -> list[tuple[float | None, float | None]]:
-        events = read(kind, "".join(f"{prefix}{one}{end}\n" for one in line))
-        assert numbers(events) == list(range(len(values)))
-        return [(s.seconds, s.loss) for s in steps(events)]
-
-    pairs = list(enumerate(values))
-    printed = [(f"{seconds:.4}", f"{loss:.4}") for seconds, loss in values]
-    assert log("nemo", [nemo(n, *printed[n]) for n, _ in pairs]) == [(float(a), float(b)) for a, b in printed]
-    printed = [(f"{seconds:.3f}", f"{loss:.3f}") for seconds, loss in values]
-    assert log("maxtext", [maxtext(n, *printed[n]) for n, _ in pairs]) == [(float(a), float(b)) for a, b in printed]
-    printed = [(f"{1000 * seconds:.1f}", f"{loss:.6E}") for seconds, loss in values]
-    found = log("megatron", [megatron(n, *printed[n]) for n, _ in pairs])
-    assert found == [(round(float(a) / 1000, 9), float(b)) for a, b in printed]
-    printed = [(tqdm_number(seconds), tqdm_number(loss)) for seconds, loss in values]
-    assert log("nemo-bar", [paint(n + 1, f"{n}.00", *printed[n]) for n, _ in pairs]) == [
-        (float(a), float(b)) for a, b in printed
-    ]
 
 
 PIECES = st.sampled_from(

@@ -13,7 +13,7 @@ from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.logs.templates import TemplateFormat, format_of_pattern, formats_in
 from benchmarks.reading.read_log import ReadLog, detect
 from benchmarks.values import Step
-from nemo_backend.line_logs import MegatronLog, NemoUntimedLog
+from nemo_backend.line_logs import MegatronLog
 from nemo_backend.progress_bar_log import NemoBarLog
 from tests.benchmarks.logs.formats import seeds_of_formats
 
@@ -62,16 +62,6 @@ def test_what_each_format_says(name: str) -> None:
     assert (one.step, one.seconds, one.loss, *rates) == FIRST_STEPS[name]
 
 
-def test_colours_and_a_line_of_each_rank() -> None:
-    line = (
-        "[rank0]:[titan] \x1b[31mstep: {}  \x1b[32mloss: 12.2  \x1b[36mmemory: 27GiB(2%)  \x1b[34mtps: 1,375\x1b[0m\n"
-    )
-    log = read(FORMATS["torchtitan"], "".join(line.format(n) * 4 for n in (1, 2)))
-    assert [step.step for step in log.attempts[0]] == [1, 2]
-    assert log.duplicates == 6
-    assert log.attempts[0][0].framework_tokens_per_second_per_device == 1375
-
-
 def test_trainer_lines_are_counted_and_a_lower_epoch_is_a_restart() -> None:
     epochs = (0.1, 0.2, 0.3, 0.2, 0.3)
     log = read(
@@ -117,11 +107,6 @@ def test_patterns(pattern: str, line: str, expected: list[float | None] | None) 
     assert str([step.step, step.seconds, step.loss]) == str(expected)  # nan is no equal of nan
 
 
-def test_a_pattern_may_have_bytes_that_are_no_text() -> None:
-    log = read(format_of_pattern("\udce9tape {step} {seconds}s"), b"\xe9tape 5 1.5s\n")
-    assert [step.seconds for step in log.attempts[0]] == [1.5]
-
-
 @pytest.mark.parametrize("pattern", ["{steps} a", "step {step} {step}", "loss {loss}", "{step}", ""])
 def test_patterns_that_are_refused(pattern: str) -> None:
     with pytest.raises(RequestError):
@@ -130,29 +115,11 @@ def test_patterns_that_are_refused(pattern: str) -> None:
 
 # --- NeMo and Megatron ------------------------------------------------------------------------
 
-NEMO = (
-    "Training epoch 0, iteration {0}/99 | lr: 0.003 | global_step: {0} | reduced_train_loss: 5.868"
-    " | consumed_samples: 128\n"
-)
 MEGATRON = (
     " iteration {0:8d}/      99 | elapsed time per iteration (ms): {1:.1f} | global batch size:     8 |"
     " lm loss: 2.1E+00 | grad norm: 0.2 | number of skipped iterations:   0 | number of nan iterations:   0 |"
     " samples per second: 53.753 | TFLOPs: 78.36 |\n"
 )
-
-
-def test_nemo_without_its_timing_callback() -> None:
-    text = "".join(NEMO.format(n) for n in range(3))
-    found = detect(io.BytesIO(text.encode()), all_log_formats())
-    assert isinstance(found, NemoUntimedLog)
-    assert [(step.step, step.seconds, step.loss) for step in steps_of(found, text)] == [
-        (n, None, 5.868) for n in range(3)
-    ]
-
-
-def test_tflops_and_samples_of_megatron_deepspeed() -> None:
-    (step,) = steps_of(MegatronLog(), MEGATRON.format(1, 900))
-    assert (step.framework_tflops_per_device, step.framework_rates) == (78.36, {"samples_per_second": 53.753})
 
 
 @pytest.mark.parametrize(("slow", "left_out"), [(2_900, "checkpoint in its interval"), (900, None)])
@@ -169,11 +136,6 @@ def test_tflops_of_megatron_bridge_stand_on_the_line_before() -> None:
     bridge = "Step Time : 0.90s GPU utilization: 412.5MODEL_TFLOP/s/GPU\n"
     steps = steps_of(MegatronLog(), bridge + line.format(1, 900) + line.format(2, 900))
     assert [step.framework_tflops_per_device for step in steps] == [412.5, None]
-
-
-def test_a_pattern_knows_how_far_times_are_rounded() -> None:
-    head = b"start\nstep 5 took 12.25ms\n"
-    assert format_of_pattern("step {step} took {milliseconds}ms", head).seconds_resolution(1.0) == pytest.approx(1e-5)
 
 
 def test_a_damaged_global_step_is_named() -> None:

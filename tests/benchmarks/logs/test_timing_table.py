@@ -1,8 +1,5 @@
 """One row for each log: its status, its figures, what is said of steps that lack; and the shapes of the table."""
 
-import csv
-import io
-import json
 import math
 import os
 import statistics
@@ -14,9 +11,9 @@ import pytest
 
 from benchmarks.backend import LogEvent, SkippedLine
 from benchmarks.logs.templates import FormatFacts, TemplateFormat
-from benchmarks.logs.timing_table import Row, Status, as_csv, as_data, as_table, find_logs, row_of, row_of_log
+from benchmarks.logs.timing_table import Row, Status, as_data, as_table, find_logs, row_of, row_of_log
 from benchmarks.reading.read_log import ReadLog
-from benchmarks.values import Step, json_text
+from benchmarks.values import Step
 
 SECONDS = [4.07, 4.08, 4.06, 4.09, 4.05, 4.07, 4.08, 4.06, 4.07, 4.10]
 
@@ -121,35 +118,3 @@ def test_a_log_whose_reader_fails_and_a_folder_that_can_not_be_listed_are_unread
     found = find_logs([tmp_path])
     assert found.paths == [log]
     assert [(one.path, one.status) for one in found.unlisted] == [(str(tmp_path / "shut"), Status.UNREADABLE)]
-
-
-def test_the_ranks_of_a_log_are_one_series() -> None:
-    events = [step(n, rank=n % 2) for n in range(50)]
-    assert row(events).steps_counted == 10
-    assert row(events, "steady").excluded["compile"] == "0"
-
-
-EVERYTHING = [
-    row([step(35 + i, s) for i, s in enumerate(SECONDS)]),
-    row(run(range(38))),
-    Row("x/'odd\", name'.txt", Status.NOT_A_LOG, "no line"),
-    Row("x/secret.log", Status.UNREADABLE, "Permission denied"),
-]
-
-
-@pytest.mark.parametrize("rows", [[], EVERYTHING], ids=["none", "all"])
-def test_json_is_valid_and_its_counts_sum_up(rows: list[Row]) -> None:
-    report = json.loads(json_text(as_data(rows, "35-44")))
-    assert report["files"] == len(rows) == sum(report["by_status"].values()) == len(report["rows"])
-    assert list(report["by_status"]) == [status.value for status in Status]
-
-
-def test_csv_is_rfc_4180() -> None:
-    text = as_csv(as_data(EVERYTHING, "35-44"))
-    assert text.count("\r\n") == text.count("\n") == 5
-    header, *records = list(csv.reader(io.StringIO(text, newline="")))
-    assert {len(record) for record in records} == {len(header)}
-    first = dict(zip(header, records[0], strict=True))
-    assert float(first["seconds_mean"]) == pytest.approx(statistics.mean(SECONDS))
-    assert first["tflops_per_gpu_mean"] == ""
-    assert records[2][0] == "x/'odd\", name'.txt"

@@ -73,24 +73,6 @@ def test_each_verdict_is_what_a_ci_makes_of_it() -> None:
     assert found.get("time") == "90.000"
 
 
-def test_a_failure_names_cell_figure_and_interval() -> None:
-    (case, *_) = suite(SLOW).iter("testcase")
-    assert (case.get("classname"), case.get("name")) == ("smoke.tiny", "seconds_per_step")
-    failure = case.find("failure")
-    assert failure is not None
-    assert "+50.00% (+49.18 to +50.82)" in str(failure.get("message"))
-    assert failure.text == SLOW.judgements[0].why
-
-
-def test_a_night_that_was_slowed_on_purpose_says_so() -> None:
-    root = ET.fromstring(junit_xml(report([SLOW], slowed_by=0.5)))
-    check(root)
-    assert [one.get("value") for one in root.iter("property") if one.get("name") == "slowed_by"] == ["0.5"]
-    (failure,) = root.iter("failure")
-    assert str(failure.get("message")).endswith("slowed on purpose by 50%: a trial of the gate")
-    assert "slowed" not in junit_xml(report([SLOW]))
-
-
 def test_a_valid_run_that_may_not_be_compared_is_no_error_of_type_valid() -> None:
     found, _ = judge_cell(tonight(1.0, history(), not_comparable=["profiled"]), GATED, Memory())
     (error,) = suite(found).iter("error")

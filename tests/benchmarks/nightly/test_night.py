@@ -12,7 +12,6 @@ from benchmarks.verdict import Verdict
 from tests.benchmarks.nightly.nights_made import (
     CELL,
     GATED,
-    QUIET,
     entry,
     history,
     judged,
@@ -27,41 +26,11 @@ SLOW, _ = judged(1.5, history(), [1.5, 1.5, 1.5])
 BROKEN = entry(20, 1.5, run_id="broken", status="failed", reasons=["told to"])
 
 
-def test_a_slower_night_is_suspect_until_its_re_runs_confirm_it() -> None:
-    before, urgency = judged(1.5, history())
-    assert urgency is not None
-    assert urgency < (False, 0.001)  # it gates, with this p
-    assert before.judgements[0].suspicion is Suspicion.OPEN
-    assert before.verdict is Verdict.INCONCLUSIVE
-    after, urgency = judged(1.5, history(), [1.51, 1.49, 1.5])
-    (seconds, _) = after.judgements
-    assert (urgency, after.verdict, after.is_regression) == (None, Verdict.WORSE, True)
-    assert seconds.effect_percent == pytest.approx(50, abs=1)
-    assert (seconds.low_percent or 0) < (seconds.effect_percent or 0) < (seconds.high_percent or 0)
-    assert seconds.confirmations == [1.51, 1.49, 1.5]
-    assert seconds.since == night_name(20)
-
-
-def test_without_enough_history_it_is_not_tested_and_says_how_many_nights_are_missing() -> None:
-    found, urgency = judged(1.5, history(QUIET[:4]))
-    assert (found.verdict, urgency, found.judgements[0].nights_needed) == (Verdict.NOT_TESTED, None, 6)
-    assert exit_code([found]) == 0
-
-
 def test_a_suspect_that_gets_no_re_runs_says_so_and_is_remembered() -> None:
     found, urgency = judged(1.5, history(), [])
     assert (found.verdict, urgency, exit_code([found])) == (Verdict.INCONCLUSIVE, None, 0)
     key = (CELL.name, "seconds_per_step", night_name(20))
     assert memory_of([report([found])], [], night_name(21)).judged[key].suspicion is Suspicion.OPEN
-
-
-def test_re_runs_that_a_watched_figure_lacks_fail_no_night() -> None:
-    jumpy = [Watched(METRICS["memory_bytes"], False), *GATED]
-    broken = [entry(20, run_id=f"r{n}", status="failed", memory_bytes=None) for n in range(3)]
-    now = tonight(1.0, history(), memory_bytes=9e9)._replace(reruns=broken)
-    found, _ = judge_cell(now, jumpy, NO_MEMORY)
-    assert found.judgements[0].suspicion is Suspicion.OPEN
-    assert (found.failed_reruns, exit_code([found])) == ([], 0)
 
 
 @pytest.mark.parametrize("loss", [6.0, 4.0])
@@ -101,34 +70,6 @@ def test_an_open_alarm_stands_without_re_runs_and_says_since_when() -> None:
     assert (back.verdict, back.judgements[0].since) == (Verdict.SAME, None)
     for before in ({19: Verdict.INCONCLUSIVE}, {19: Verdict.BETTER}, {}):
         assert judged(1.5, past, memory=remembered(before))[1] is not None
-
-
-def test_nights_that_were_judged_worse_stay_out_until_the_user_accepts_them() -> None:
-    past = [*history(), *(entry(day, 1.5) for day in range(11, 20))]
-    slow = dict.fromkeys(range(11, 20), Verdict.WORSE)
-    found, urgency = judged(1.5, past, memory=remembered(slow))
-    assert (found.verdict, urgency) == (Verdict.WORSE, None)
-    assert found.judgements[0].baseline == pytest.approx(1.0, rel=0.01)
-    found, urgency = judged(1.5, past, memory=remembered(slow, accepted=[19]))
-    assert urgency is None
-    assert (found.judgements[0].baseline_nights, found.judgements[0].nights_needed) == (9, 1)
-
-
-def test_what_earlier_reports_say_is_remembered_by_cell_figure_and_night() -> None:
-    before = report([SLOW])
-    known = memory_of([before], [], night_name(21)).judged
-    assert known[(CELL.name, "seconds_per_step", night_name(20))].verdict is Verdict.WORSE
-    assert memory_of([before], [], night_name(20)).judged == {}
-    assert memory_of([report([SLOW], slowed_by=0.5)], [], night_name(21)).judged == {}
-
-
-def test_every_night_is_shown_with_what_it_was_used_as() -> None:
-    found, _ = judged(1.0, [*history(), entry(12, 1.5, slowed_by=0.5)])
-    points = found.judgements[0].points
-    assert [point.used_as for point in points].count("baseline") == 10
-    assert points[-1].used_as == "latest"
-    (left_out,) = (point for point in points if point.used_as == "left out")
-    assert left_out.why == "slowed on purpose by 50%"
 
 
 # --- the control cell -----------------------------------------------------------------------------
@@ -176,13 +117,6 @@ def test_the_budget_goes_to_what_gates_and_then_to_the_least_likely_chance(
     assert grant(suspicions, 3, left) == (granted, refused)
 
 
-def test_what_could_not_be_seen_is_said_of_every_cell_that_has_a_baseline() -> None:
-    seen, _ = judged(1.0, history())
-    short, _ = judged(1.0, history(QUIET[:3]))
-    assert "a change of seconds/step" in could_not_see([seen, short])[0]
-    assert could_not_see([short]) == []
-
-
 # --- runs that were still moving ---
 
 
@@ -204,8 +138,3 @@ def test_an_effect_beyond_what_the_drift_may_do_or_where_all_nights_are_alike_is
     assert settling("still moving", "settled", None, 1.5).verdict is Verdict.WORSE
     assert settling("still moving", "still moving", 2.5, 2.5).verdict is Verdict.WORSE
     assert settling("too short", "not judged", None).verdict is Verdict.WORSE
-
-
-def test_where_all_cells_are_slower_the_machine_comes_to_mind() -> None:
-    assert any("every cell is a regression" in note for note in night_notes([SLOW, SLOW]))
-    assert night_notes([SLOW]) == []

@@ -1,14 +1,12 @@
 """The canned history of a rehearsal, judged by the gate."""
 
-import re
-
 import pytest
 
 from benchmarks.errors import RequestError
 from benchmarks.nightly import rehearsal
 from benchmarks.nightly.rule import FEWEST_BASELINE_NIGHTS
 from benchmarks.nightly.suites import METRICS, Watched
-from tests.benchmarks.nightly.nights_made import CELL, GATED, entry
+from tests.benchmarks.nightly.nights_made import CELL, entry
 
 REAL = rehearsal.Real(CELL, entry(1, 0.0681, tokens_per_second_per_gpu=1000.0), "(made just now)")
 
@@ -29,18 +27,6 @@ def test_every_verdict_and_exit_code_is_shown(name: str) -> None:
     ]
     assert {one.cell.verdict for one in played[:FEWEST_BASELINE_NIGHTS]} == {"not tested"}
     assert [len(one.cell.rerun_ids) for one in played[10:17]] == [0, 3, 0, 0, 0, 3, 0]  # the alarm stands without
-
-
-def test_every_line_with_a_figure_is_marked_as_rehearsed() -> None:
-    played = rehearsal.play(REAL, "smoke", rehearsal.gated_times(GATED, "smoke"))
-    top, table, reasons, _ = rehearsal.rehearsal_text("smoke", REAL, played).split("\n\n")
-    assert REAL.run.run_id in top
-    assert not re.search(r"\d(%| ms)", top)
-    _, *rows = table.splitlines()
-    assert all(line.startswith("  rehearsed 1") for line in [*rows, *reasons.splitlines()])
-    assert all(
-        run.startswith("rehearsed-") for one in played for run in (one.cell.run_id, *one.cell.rerun_ids) if run
-    )
 
 
 def test_a_suite_that_gates_no_time_cannot_be_rehearsed() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.nightly.series import Series, left_out_points, series
 from benchmarks.runs.finished_run import FinishedRun
-from tests.benchmarks.nightly.nights_made import CELL, SUITE, entry, history, night_name, other
+from tests.benchmarks.nightly.nights_made import CELL, SUITE, entry, other
 
 NOW = entry(20)
 
@@ -15,13 +15,6 @@ def found(own: list[FinishedRun], across: list[str] | None = None) -> Series:
 
 def days(made: Series) -> list[str]:
     return [past.night for past in made.nights]
-
-
-def test_nights_come_oldest_first_and_tonight_is_none_of_them() -> None:
-    made = found([*reversed(history()), NOW])
-    assert days(made) == [night_name(day) for day in range(1, 11)]
-    assert not any(past.left_out for past in made.nights)
-    assert made.new_baseline == []
 
 
 def test_runs_of_another_cell_or_suite_and_confirmations_and_later_nights_are_none() -> None:
@@ -69,10 +62,3 @@ def test_of_a_night_that_was_begun_twice_the_valid_run_counts() -> None:
     twice = [entry(5, run_id="a", status="failed"), entry(5, run_id="b"), entry(5, run_id="c", status="failed")]
     (past,) = found(twice).nights
     assert past.entry.run_id == "b"
-
-
-def test_no_more_nights_are_looked_back_on_than_are_of_use() -> None:
-    many = [entry(1, night=f"2025{number:04d}T000000Z", slowed_by=0.5) for number in range(300)]
-    made = found(many)
-    assert days(made) == [f"2025{number:04d}T000000Z" for number in range(200, 300)]
-    assert [point.night for point in left_out_points(made)] == days(made)[-60:]

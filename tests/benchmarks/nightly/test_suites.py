@@ -11,7 +11,6 @@ from benchmarks.errors import RequestError
 from benchmarks.nightly import suites
 from benchmarks.nightly.values import Matrix, Suite
 from benchmarks.request.resolve import resolve
-from tests.benchmarks.nightly.nights_made import entry
 
 CONFIGS = Configs()
 
@@ -51,11 +50,6 @@ def test_lists_make_every_combination_of_every_block_less_what_is_excluded() -> 
     ]
 
 
-def test_a_control_is_a_cell_of_the_suite() -> None:
-    made = suite({**BLOCK, "gpus": [64, 128]}, control="jax-llama2_70b-64gpus")
-    assert [cell.is_control for cell in suites.cells(made, "dev")] == [True, False]
-
-
 def test_steps_settings_site_and_slowdown_reach_the_request() -> None:
     made = suite({**BLOCK, "steps": 20, "settings": {"micro_batch_size": 16, "scan_layers": True}})
     (cell,) = suites.cells(made, "dev", 0.5)
@@ -81,11 +75,6 @@ def test_what_a_suite_cannot_mean_is_refused(made: Suite, said: str) -> None:
     with pytest.raises(RequestError) as caught:
         suites.cells(made, "local")
     assert said in str(caught.value)
-
-
-def test_a_label_tells_equal_cells_apart() -> None:
-    made = suite(BLOCK, {**BLOCK, "steps": 10, "label": "short"}, rerun_budget=3)
-    assert names(suites.cells(made, "local")) == ["jax-llama2_70b", "jax-llama2_70b-short"]
 
 
 @pytest.mark.parametrize(
@@ -119,13 +108,6 @@ def test_figures_that_cannot_be_watched_are_refused(metrics: dict[str, str], sai
 def test_a_block_of_unknown_keys_is_refused(key: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({**BLOCK, key: "nsys"}, Matrix)
-
-
-def test_the_excess_is_judged_as_mean_over_median() -> None:
-    excess = suites.METRICS["excess"]
-    assert suites.value_of(entry(1, excess=0.02), excess) == pytest.approx(1.02)
-    assert suites.value_of(entry(1, excess=-0.01), excess) == pytest.approx(0.99)
-    assert suites.value_of(entry(1, excess=None), excess) is None
 
 
 def test_a_cell_is_found_by_its_name() -> None:

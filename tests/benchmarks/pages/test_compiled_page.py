@@ -103,11 +103,3 @@ def test_variants_are_compared_before_each_is_shown_and_one_that_failed_is_named
     assert "odd flag: the compiler failed" in shown(html)
     ids = re.findall(r'\bid="([^"]+)"', html)
     assert len(ids) == len(set(ids))
-
-
-def test_without_rates_of_the_device_there_are_no_times_and_the_reason_is_said() -> None:
-    timed = program()
-    hardware = changed(timed.benchmark.hardware, achievable={})
-    html = page(*compiled_parts({"": timed._replace(benchmark=changed(timed.benchmark, hardware=hardware))}, {}))
-    assert "has no times" in html
-    assert "Forward: 2 layers" not in html

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from benchmarks.errors import RequestError
-from benchmarks.job_record import AttemptEnd
-from benchmarks.pages.html_pages import LAST_LINES, OUR_PAGE, material_of, write_html
+from benchmarks.pages.html_pages import LAST_LINES, write_html
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import PROVENANCE, RESULT, STEPS, RunFolder
 from benchmarks.values import json_text
@@ -27,7 +26,6 @@ from tests.benchmarks.pages import samples
 from tests.benchmarks.sweeps.test_sweep import a_sweep
 from tests.benchmarks.sweeps.test_sweep_report import ran
 
-OLD = f'<head>{OUR_PAGE.decode()}1">'
 TOKEN = "hf_" + "a" * 34
 
 
@@ -100,17 +98,6 @@ def test_files_that_cannot_be_read_are_named_on_the_page(whole_run: RunFolder, t
     assert "steps.jsonl cannot be read" in page
     assert "provenance.json cannot be read" in page
     assert "No step has a time." in page
-
-
-def test_the_log_of_the_rank_that_is_named_as_the_first_is_shown(failed_run: RunFolder) -> None:
-    place = failed_run.phase_dir("perf")
-    for rank in range(2, 10):
-        (place / f"rank-{rank}.log").write_text(f"I am {rank}\n")
-    write_exits(place, *[1] * 10)
-    result = failed_run.stored_result()
-    first = AttemptEnd(attempt=1, outcome="failed", text="rank 7 died", steps=4, rank=7)
-    failed_run.write(RESULT, msgspec.structs.replace(result, attempts=[first]))
-    assert [log.lines for log in material_of(failed_run).logs] == [["I am 7"]]
 
 
 def test_a_sweep_and_a_night_and_all_of_them_on_one_page(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811

@@ -4,17 +4,15 @@ import html
 from typing import Any
 
 import msgspec
-import pytest
 
 from benchmarks.compare.values import Comparison, Side
 from benchmarks.nightly.values import NightReport
 from benchmarks.pages.comparison import comparison_part
-from benchmarks.pages.night import night_dates, night_part
+from benchmarks.pages.night import night_part
 from benchmarks.pages.page import page
 from benchmarks.pages.sweep import sweep_part
 from benchmarks.sweeps.sweep_report import SweepReport, report_of
 from benchmarks.values import to_builtins
-from benchmarks.verdict import Verdict
 from tests.benchmarks.pages import samples
 from tests.benchmarks.pages.test_run_page import EVIL, Reader
 from tests.benchmarks.sweeps.test_scaling import result, scale
@@ -64,39 +62,6 @@ def test_a_comparison_says_every_sentence_and_every_figure() -> None:
     assert "image, nodes" in read.text
 
 
-def test_a_comparison_begins_with_its_sentence_and_calls_the_sides_by_name() -> None:
-    known = samples.comparison()
-    a, b = (msgspec.structs.replace(side, name=name) for side, name in ((known.a, "bf16"), (known.b, "fp8")))
-    lacking = samples.difference("HFU", Verdict.NOT_TESTED, a=None, b=None, percent=None, why="none", absent=True)
-    made = samples.comparison(
-        a=a,
-        b=b,
-        summary="MaxText fp8 is 31% faster",
-        differences=[*known.differences, lacking],
-    )
-    text = Reader(page(comparison_part(made))).text
-    first = text.index("fp8 against bf16 MaxText fp8 is 31% faster. fp8 relative to bf16")
-    assert first < text.index("A: bf16")
-    assert "HFU" not in text
-
-
-def test_a_refusal_stands_first_and_there_is_no_plot() -> None:
-    made = samples.comparison(refused=["A was profiled"], differences=[], causes=None)
-    shown = page(comparison_part(made))
-    text = Reader(shown).text
-    assert text.index("not comparable") < text.index("A was profiled")
-    assert "<svg" not in shown
-    assert "Possible causes" not in text
-
-
-def test_what_was_asked_and_what_is_not_known_is_said() -> None:
-    made = samples.comparison(asked=["dtype: bf16 -> fp8"], not_known=["clocks: A has no telemetry"])
-    text = Reader(page(comparison_part(made))).text
-    assert "dtype: bf16 -> fp8" in text
-    assert "Not known: clocks: A has no telemetry" in text
-    assert "Within 1% either way" in text
-
-
 # --- a night ------------------------------------------------------------------------------------
 
 
@@ -110,40 +75,6 @@ def test_a_night_says_every_sentence_of_every_cell() -> None:
     assert all(f"{effect:+.2f}%" in read.text for effect in effects)
     legend = "baseline ● recent ◆ latest night ◇ confirmation ┆ first night of the change ▒ two standard deviations"
     assert legend in read.text
-
-
-def test_a_regression_stands_first_and_the_table_leads_to_it() -> None:
-    shown = page(night_part(samples.night()))
-    read = Reader(shown)
-    sections = [str(found["id"]) for tag, found in read.tags if tag == "section" and "id" in found]
-    assert sections[0] == "night-cell-1"  # the second cell of the suite is the one that regressed
-    links = {str(found["href"]).removeprefix("#") for tag, found in read.tags if tag == "a"}
-    assert links == set(sections)
-
-
-@pytest.mark.parametrize(("quiet", "folded"), [(3, 0), (4, 4)])
-def test_of_many_cells_those_that_ask_for_nothing_are_folded(quiet: int, folded: int) -> None:
-    cells = [samples.slow_cell(), *(samples.quiet_cell() for _ in range(quiet))]
-    tags = [tag for tag, _ in Reader(page(night_part(samples.night(cells=cells)))).tags]
-    assert tags.count("details") == folded
-
-
-@pytest.mark.parametrize(
-    ("nights", "ticks", "below"),
-    [
-        (["20261101T023000Z", "2026-11-02"], ["Nov 1", "Nov 2"], "night, 2026-11-01 to 2026-11-02"),
-        (["20261101T023000Z", "20261101T024500Z"], ["02:30", "02:45"], "night of 2026-11-01, UTC"),
-        (["the first", "20261101T024500Z"], ["the first", "20261101T024"], "night"),
-    ],
-)
-def test_the_axis_of_a_history_has_dates(nights: list[str], ticks: list[str], below: str) -> None:
-    assert night_dates(nights) == (ticks, below)
-
-
-def test_a_slowed_night_and_runs_that_no_metric_may_use_are_said() -> None:
-    text = Reader(page(night_part(samples.night(slowed_by=0.5, cells=[samples.slow_cell()])))).text
-    assert "slowed on purpose by 50%: a trial" in text
-    assert "20261106T023000Z: slowed on purpose by 50%" in text
 
 
 # --- a sweep ------------------------------------------------------------------------------------

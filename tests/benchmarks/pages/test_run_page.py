@@ -66,12 +66,6 @@ def test_the_figures_on_the_page_are_those_of_the_result() -> None:
         assert f"{entry.percent:.2f}%" in text
 
 
-def test_without_a_peak_the_reason_is_there() -> None:
-    nulls = {"mfu": "this device has no published peak"}
-    text = run_page(msgspec.structs.replace(changed(mfu=None, hfu=None, null_because=nulls), bound=None))
-    assert "No peak is known: this device has no published peak." in text
-
-
 def test_all_of_the_provenance_is_there_also_what_this_version_does_not_know() -> None:
     provenance = {
         "worker": [{"rank": 0, "versions": {"jax": "0.9"}}],
@@ -87,21 +81,6 @@ def test_all_of_the_provenance_is_there_also_what_this_version_does_not_know() -
     ):
         assert words in text
     assert "a note that is elsewhere" not in text
-
-
-def test_reasons_stand_above_the_figures_and_logs_between() -> None:
-    logs = [LogTail("attempt-1/perf/rank-3.log", ["RuntimeError: no"])]
-    failed = msgspec.structs.replace(changed(status="failed", reasons=["rank 3 died"]), logs=logs)
-    shown = run_page(failed)
-    places = [shown.index(text) for text in ("Why it failed", "rank 3 died", "seconds per step", "RuntimeError: no")]
-    assert places == sorted(places)
-
-
-def test_what_many_ranks_say_alike_is_said_once() -> None:
-    reasons = [*(f"rank {rank}: no step was trained" for rank in range(64)), "rank 3: NaN", "it died"]
-    text = Reader(run_page(changed(status="invalid", reasons=reasons))).text
-    assert "64 ranks (0-63): no step was trained rank 3: NaN it died" in text
-    assert text.count("no step was trained") == 1
 
 
 def test_of_several_reports_the_table_has_status_figures_and_time() -> None:
@@ -122,28 +101,6 @@ def test_of_several_reports_the_table_has_status_figures_and_time() -> None:
     (policy,) = [str(found["content"]) for tag, found in read.tags if "http-equiv" in found]
     script = shown[shown.index("<script>") + 8 : shown.index("</script>")]
     assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
-
-
-def test_where_no_speed_is_claimed_it_says_so_once_and_why() -> None:
-    spread = msgspec.structs.replace(MATERIAL.result.seconds_per_step, median=None, ci95=None)
-    nulls = {"seconds_per_step": "the run failed"}
-    material = changed(seconds_per_step=spread, null_because=nulls, mfu=None, status="failed", reasons=["it died"])
-    text = Reader(run_page(material)).text
-    assert text.count("not claimed: the run failed") == 1
-    assert "No speed is claimed: the run failed" in text
-
-
-def test_every_unknown_figure_is_listed_with_its_reason() -> None:
-    text = Reader(run_page(changed(null_because={"ranks": "there is one rank", "pgle": "it was off"}))).text
-    assert "ranks there is one rank" in text
-    assert "pgle it was off" in text
-
-
-def test_what_may_not_be_compared_and_what_was_slowed_is_said_above() -> None:
-    slowed = ["slowed on purpose: every step by 50%", "another note"]
-    text = Reader(run_page(changed(not_comparable=["profiled"], notes=slowed))).text
-    assert text.index("not to be compared: profiled") < text.index("seconds per step")
-    assert text.index(slowed[0]) < text.index("seconds per step") < text.index(slowed[1])
 
 
 def test_the_nearest_published_row_with_its_ratio_and_what_differs() -> None:

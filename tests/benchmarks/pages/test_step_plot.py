@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.measuring.figures import SecondsPerStep
 from benchmarks.measuring.summary import Result
-from benchmarks.pages.step_plot import MARKS, MOST_POINTS, beyond, drawable, step_plot, view
+from benchmarks.pages.step_plot import MARKS, beyond, drawable, step_plot, view
 from benchmarks.values import Step, Window
 from tests.benchmarks.measuring import test_summary as summary
 
@@ -52,25 +52,12 @@ def test_every_reason_is_in_the_legend_with_its_count_and_drawn_otherwise_than_t
     assert len({signs[name] for name in ("counted", "compile", "settling", "profiler", "pgle", "artefact")}) == 6
 
 
-def test_a_step_far_outside_is_named_with_its_seconds() -> None:
-    steps = steps_of((62.0, "compile"), *ORDINARY, (0.6, None))
-    (drawn,) = step_plot(result_of(steps), steps, "p")
-    assert "Off the axis: step 0 took 62 s, step 21 took 600 ms." in drawn.says
-
-
 def test_a_run_without_a_counted_step_shows_those_it_has_and_one_without_times_nothing() -> None:
     steps = steps_of((62.0, "compile"), (7.0, "settling"))
     (drawn,) = step_plot(result_of(steps), steps, "p")
     assert "No step is counted." in drawn.says
     assert step_plot(result_of([]), [], "p") == []
     assert step_plot(result_of([]), steps_of((None, "no_time")), "p") == []
-
-
-def test_of_very_many_steps_some_are_drawn_and_that_is_said() -> None:
-    steps = steps_of(*[(0.25 + 0.001 * (n % 5), None) for n in range(MOST_POINTS * 8)])
-    (drawn,) = step_plot(result_of(steps), steps, "p")
-    assert "every few are drawn" in drawn.says
-    assert len(drawn.svg) < 300_000
 
 
 @settings(max_examples=12, deadline=None)

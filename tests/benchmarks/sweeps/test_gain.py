@@ -70,26 +70,3 @@ def test_a_run_that_has_no_speed_makes_no_pair() -> None:
     found = gained(off(1.0, 1.0, 1.0), auto(0.5, 0.5, 0.5, seconds_per_step=None))
     assert found.pairs == []
     assert found.left_out[0] == "repeat 1: auto: auto-1 has no speed: it is emulated"
-
-
-def test_runs_that_have_not_settled_are_counted() -> None:
-    (note,) = gained(off(1.0, 1.0, 1.0), auto(0.9, 0.9, 0.9, settled=False)).notes
-    assert note.startswith("too short to tell whether it had settled: 3 of 6 runs")
-    moving = auto(0.9, 0.9, 0.9, settled=False, settling="still moving", median_off_percent=1.23)
-    (note,) = gained(off(1.0, 1.0, 1.0), moving).notes
-    assert note.startswith("still moving: 3 of 6 runs: their medians may be off by up to 1.2%")
-
-
-# --- the table ----------------------------------------------------------------------------------
-
-
-def test_the_table_has_a_row_for_each_gain() -> None:
-    first = gained(off(1.0, 1.0, 1.0), auto(0.98, 0.981, 0.979))
-    other = msgspec.structs.replace(gained(off(1.0, 1.0), auto(0.98, 0.9)), cell="--gpus=2", left_out=["repeat 3: x"])
-    text = gain.table_text([first, other])
-    lines = text.splitlines()
-    for word in ("the cell --pgle=auto", "980 ms", "1 s off", "3 of 3", "-2.00%"):
-        assert word in lines[2]
-    assert lines[2].endswith("better")
-    assert lines[3].endswith("inconclusive")
-    assert "excluded  --gpus=2 --pgle=auto: repeat 3: x" in text

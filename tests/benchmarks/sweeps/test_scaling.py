@@ -103,10 +103,6 @@ def test_which_kind_of_scaling(batches: dict[int, int], kind: str) -> None:
     assert scaling_kind([scale(gpus, batch) for gpus, batch in batches.items()]) == kind
 
 
-def test_other_nodes_for_as_many_devices_are_one_scale() -> None:
-    assert scaling_kind([scale(8, nodes=1), scale(8, nodes=2)]) == "one scale"
-
-
 @pytest.mark.parametrize(
     "change", ["backend", "engine", "model", "task", "dtype", "hardware", "sequence_length", "pgle"]
 )
@@ -123,20 +119,6 @@ def test_a_smallest_scale_that_failed_leaves_the_efficiency_unknown() -> None:
     assert failed.null_because["seconds_per_step"] == "it has no valid run that may be compared"
     assert "1 x h100" in larger.null_because["efficiency"]
     assert larger.seconds_per_step is not None
-
-
-def test_a_valid_run_without_speed_says_why() -> None:
-    (point,) = only(measured(scale(1), None)).points
-    assert point.seconds_per_step is None
-    assert point.valid == 1
-    assert point.null_because["seconds_per_step"] == "it is emulated"
-
-
-def test_mfu_is_that_of_the_first_convention() -> None:
-    where = scale(1)
-    (point,) = only(measured(where, *(result(where, 0.1, mfu=m) for m in (40.0, 44.0)))).points
-    assert point.mfu_percent is not None
-    assert (point.mfu_percent.median, point.mfu_convention) == (42.0, "dense of bf16 peak")
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -156,21 +138,3 @@ def test_the_table_has_figures_and_names_what_is_left_out_and_unknown() -> None:
     assert "left out  --gpus=1, repeat 2: run-9 failed: rank 0 was killed by signal 9" in text
     assert "0 of 3" in text
     assert "efficiency on 1, 2 devices" in text
-
-
-def test_a_series_is_named_by_its_way_of_pgle_where_one_has_any() -> None:
-    plain, auto = measured(scale(1), 0.1), measured(scale(1, pgle="auto"), 0.1)
-    assert "PGLE" not in table_text(scaling([plain]))
-    both = table_text(scaling([plain, auto]))
-    assert both.index("· PGLE off ·") < both.index("· PGLE auto ·")
-
-
-def test_what_must_be_known_of_a_series_is_noted() -> None:
-    where = scale(1, virtual_devices=True)
-    runs = [result(where, 0.1), result(where, 0.1, "still moving", off=1.25), result(where, 0.1, "too short")]
-    virtual, moving, short = only(measured(where, *runs)).notes
-    assert "says nothing of a cluster" in virtual
-    assert moving == "still moving: 1 of 3 valid runs: their medians may be off by up to 1.2%"
-    assert short == "too short to tell whether it had settled: 1 of 3 valid runs"
-    (alone,) = only(measured(scale(1), 0.1)).notes
-    assert "one valid run has no spread" in alone

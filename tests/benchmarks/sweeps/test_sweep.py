@@ -44,14 +44,6 @@ def outcome(status: str) -> FinishedRun:
     return changed(result(scale(1), 0.1), status=status, reasons=[] if status == "valid" else ["why"])
 
 
-# --- cells --------------------------------------------------------------------------------------
-
-
-def test_a_label_says_what_differs() -> None:
-    assert sweep.labels(cells(gpus="1,2", dtype="bf16")) == ["--gpus=1", "--gpus=2"]
-    assert sweep.labels(cells()) == ["jax llama2_tiny"]
-
-
 # --- what can work ------------------------------------------------------------------------------
 
 
@@ -64,26 +56,6 @@ def test_one_cell_that_cannot_work_refuses_all_and_names_both_kinds() -> None:
     assert "--dtype=fp32 --gpus=3: recipe" in text
     assert text.count("int9") >= 3
     assert "--skip_refused runs the other 2: --dtype=fp32 --gpus=1" in text
-
-
-def test_a_mixed_refusal_says_what_to_do_for_each_kind_of_reason() -> None:
-    def refuse(request: Request) -> Benchmark:
-        if request.gpus != 4:
-            raise RequestError(f"not on {request.gpus}", next_command=f"--nodes={request.gpus}")
-        return resolved(msgspec.structs.replace(request, gpus=1))
-
-    with pytest.raises(RequestError) as refusal:
-        sweep.check(cells(gpus="1,2,4"), refuse, False)
-    said = [line.strip() for line in refusal.value.next_command.splitlines()]
-    assert said == ["--skip_refused runs the other 1: --gpus=4", "--nodes=1", "--nodes=2"]
-
-
-def test_skipping_runs_the_others_and_keeps_the_reason() -> None:
-    found = sweep.check(cells(gpus="1,3,2"), resolved, True)
-    assert [cell.request.gpus for cell in found.cells] == [1, 2]
-    assert [benchmark.gpus for benchmark in found.benchmarks] == [1, 2]
-    assert [refused.request.gpus for refused in found.refused] == [3]
-    assert "no layout for 3 devices" in found.refused[0].reason
 
 
 MANY = ",".join(str(number) for number in range(1000, 1050))
@@ -110,14 +82,6 @@ def test_two_cells_that_are_the_same_benchmark_are_refused() -> None:
         sweep.check(cells(gpus="1,2"), lambda request: resolved(msgspec.structs.replace(request, gpus=1)), False)
 
 
-def test_a_plan_shows_the_cells_and_what_is_refused() -> None:
-    text = sweep.plan_text(sweep.check(cells(gpus="1,3,2"), resolved, True), 3)
-    assert "2 cells x 3 repeats = 6 runs" in text
-    assert "--gpus=2  2 x cpu on 1 node" in text
-    assert "--gpus=3  refused: recipe" in text
-    assert "nothing was started" in text
-
-
 # --- the record ---------------------------------------------------------------------------------
 
 
@@ -131,24 +95,7 @@ def test_the_same_flags_have_the_same_key_in_any_order() -> None:
     assert len({key(), key(2), key(steps=7), key(settings={"a": "1"}), key(site="dev")}) == 5
 
 
-def test_other_configs_make_another_sweep_but_another_time_limit_does_not() -> None:
-    benchmark = resolved(cells()[0])
-    changed = msgspec.structs.replace(benchmark, steps=99)
-    elsewhere = msgspec.structs.replace(benchmark, site=msgspec.structs.replace(benchmark.site, title="other"))
-    assert sweep.digest(changed) != sweep.digest(benchmark)
-    assert sweep.digest(elsewhere) == sweep.digest(benchmark)
-
-
 # --- an A/B -------------------------------------------------------------------------------------
-
-
-def test_the_runs_of_every_pair_are_neighbours_in_time() -> None:
-    requests = cells(gpus="1,2", dtype="fp32,bf16", pgle="off,auto")
-    order = [requests[slot.cell] for slot in sweep.slots(len(requests), 4)]
-    for first, second in zip(order[::2], order[1::2], strict=True):
-        assert msgspec.structs.replace(first, pgle="any") == msgspec.structs.replace(second, pgle="any")
-    assert [request.pgle for request in order[:4]] == ["off", "auto", "off", "auto"]
-    assert [request.pgle for request in order[8:12]] == ["auto", "off", "auto", "off"]
 
 
 @pytest.mark.parametrize(
@@ -169,14 +116,6 @@ def test_an_ab_is_repeated_and_its_runs_come_one_after_the_other(
 
 
 # --- what is still to do ------------------------------------------------------------------------
-
-
-def test_repeats_are_outermost_and_turn_round() -> None:
-    assert sweep.slots(3, 3) == [
-        (0, 1), (1, 1), (2, 1),
-        (2, 2), (1, 2), (0, 2),
-        (0, 3), (1, 3), (2, 3),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 
 from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.sweeps import sweep
-from benchmarks.sweeps.sweep import Checked, Sweep, SweepRun
+from benchmarks.sweeps.sweep import Sweep, SweepRun
 from benchmarks.sweeps.sweep_report import report_of
 from benchmarks.verdict import Verdict
 from tests.benchmarks.sweeps.test_scaling import result, scale
-from tests.benchmarks.sweeps.test_sweep import a_sweep, cells, outcome, resolved, with_runs
+from tests.benchmarks.sweeps.test_sweep import a_sweep, outcome, with_runs
 
 TO_DO = {"off": 1.0, "auto": 0.9, "nsys": 0.8}
 
@@ -46,14 +46,6 @@ def test_only_valid_runs_make_figures_and_each_other_one_is_named() -> None:
     assert second.valid == 0
 
 
-def test_refused_cells_are_in_the_report() -> None:
-    requests = cells(gpus="1,3")
-    checked: Checked = sweep.check(requests, resolved, True)
-    found = report_of(sweep.new_sweep(requests, checked, 1, []), {})
-    assert len(found.refused) == 1
-    assert found.refused[0].startswith("--gpus=3: recipe")
-
-
 def test_profiled_runs_are_left_out_with_the_reason_and_are_not_run_again() -> None:
     of, results = ran(a_sweep(repeats=2, gpus="1,2"), not_comparable=["profiled (--profile=xplane)"])
     found = report_of(of, results)
@@ -81,28 +73,6 @@ def test_cells_that_differ_in_pgle_alone_are_compared() -> None:
     assert [(pair.base_run, pair.way_run) for pair in found.gains[1].pairs] == [
         ("2-1", "3-1"), ("2-2", "3-2"), ("2-3", "3-3"),
     ]  # fmt: skip
-
-
-def test_three_ways_are_held_against_the_one_without() -> None:
-    of, results = ran(a_sweep(repeats=3, pgle="auto,off,nsys"))
-    assert [(one.cell, one.base, one.way) for one in report_of(of, results).gains] == [
-        ("jax llama2_tiny", "off", "auto"),
-        ("jax llama2_tiny", "off", "nsys"),
-    ]
-
-
-def test_without_off_the_first_way_is_the_base() -> None:
-    of, results = ran(a_sweep(repeats=3, pgle="nsys,auto"))
-    (only,) = report_of(of, results).gains
-    assert (only.base, only.way, only.verdict) == ("nsys", "auto", Verdict.WORSE)
-
-
-def test_a_cell_whose_partner_cannot_run_has_no_gain_and_the_partner_is_named() -> None:
-    requests = cells(pgle="off,ncu")
-    of, results = ran(sweep.new_sweep(requests, sweep.check(requests, resolved, True), 3, []))
-    found = report_of(of, results)
-    assert found.gains == []
-    assert found.refused[0].startswith("--pgle=ncu: ")
 
 
 def test_of_a_pair_that_is_left_out_the_reason_is_that_of_its_run() -> None:

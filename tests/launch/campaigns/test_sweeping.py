@@ -224,15 +224,6 @@ def test_nothing_is_started_after_two_failed_starts_in_a_row(
     assert "2 starts in a row failed" in capsys.readouterr().err
 
 
-def test_questions_become_rarer(queue: Queue) -> None:
-    waits: list[float] = []
-    queue.polls = 14
-    assert run(queue, repeats=1, gpus="1", sleep=waits.append) == 0
-    assert waits[0] == scheduler.FIRST_WAIT_SECONDS
-    assert waits == sorted(waits)
-    assert waits[-1] == scheduler.LONGEST_WAIT_SECONDS
-
-
 # --- refused ----------------------------------------------------------------------------------
 
 
@@ -245,13 +236,6 @@ def test_what_cannot_work_starts_nothing(queue: Queue, options: dict[str, Any], 
         run(queue, **options)
     assert not queue.output_dir.exists()
     assert queue.started == []
-
-
-def test_a_folder_that_cannot_be_made_is_refused(queue: Queue, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    queue.output_dir = tmp_path / "file" / "results"
-    with pytest.raises(RequestError, match="output folder cannot be written"):
-        run(queue)
 
 
 def test_a_dry_run_writes_nothing_and_asks_no_site(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

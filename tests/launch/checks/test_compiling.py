@@ -144,19 +144,6 @@ def test_an_interrupt_keeps_what_is_compiled_by_then(benchmark: Benchmark, compi
     assert compiling.compile_step(benchmark, BACKEND).devices == 64
 
 
-def test_an_interrupted_compilation_leaves_no_folder(benchmark: Benchmark, compiler: list[Compiler]) -> None:
-    folders: list[Path] = []
-
-    def interrupted(folder: Path, _name: str) -> None:
-        folders.append(folder)
-        raise KeyboardInterrupt
-
-    compiler[0] = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        compiling.compile_step(benchmark, BACKEND)
-    assert not folders[0].parents[1].exists()
-
-
 # --- what this machine lacks ----------------------------------------------------------------------
 
 
@@ -196,18 +183,3 @@ def test_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = refusal(make_environment=True)
     assert refused is not None
     assert "1.20 of 1.5 GB" in refused.what
-
-
-@pytest.mark.usefixtures("bare")
-def test_the_compiler_is_asked_about_the_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How it is asked, and what becomes of its answer, is in test_flags_check.py."""
-    asked = []
-    monkeypatch.setattr(
-        compiling, "refuse_unknown_flags", lambda benchmark, _: asked.append(benchmark.settings.xla_flags)
-    )
-    assert refusal("xla_gpu_nonsense=1", make_environment=True) is None
-    assert asked[0]["xla_gpu_nonsense"] == "1"
-
-
-def test_available_memory_is_no_more_than_there_is() -> None:
-    assert 0 < this_machine.available_memory_bytes() <= this_machine.host_memory_bytes()

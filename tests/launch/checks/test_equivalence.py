@@ -22,7 +22,6 @@ from benchmarks.model import flops
 from launch.checks import equivalence
 from tests.benchmarks.equivalence.test_work import SHAPES
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 MODEL = Configs().model("llama2_tiny")
 FLOPS = round(BATCH * SEQUENCE * flops.flops_per_token(MODEL, SEQUENCE, "recipe"))
 
@@ -117,17 +116,6 @@ def test_backends_that_differ_exit_3_name_the_lines_and_keep_the_files(
     (folder,) = (tmp_path / "temporary").iterdir()
     assert str(folder) in out
     assert (folder / "llama2_tiny/nemo/as_it_is/given.npz").exists()
-
-
-def test_files_are_kept_where_a_folder_is_named(stand_in: Stand, tmp_path: Path) -> None:
-    stand_in()
-    assert prove(output_dir=tmp_path / "kept") == 0
-    given = work_kit.read(tmp_path / "kept/llama2_tiny/nemo/as_it_is/given.npz")
-    source = work_kit.read(tmp_path / "kept/llama2_tiny/jax/as_it_is/arrays.npz")
-    assert all(np.array_equal(given[f"weight/{name}"], source[f"weight/{name}"]) for name in tensor_names(MODEL))
-    request = json.loads((tmp_path / "kept/llama2_tiny/nemo/request.json").read_bytes())
-    assert request["cases"]["as_it_is"]["perturb_seed"] is None
-    assert request["cases"]["as_it_is"]["attention_scale"] == 1.0
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/stepmark"])

@@ -106,22 +106,6 @@ def test_what_the_compiler_refuses_is_refused_by_name(dry_run: bool) -> None:
     assert "--xla_gpu_typo=1: unknown to X 1" in error.why
 
 
-@pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(("made", "asked"), [(("cpu", "cuda"), "cuda"), (("cuda",), "cuda"), (("cpu",), "cpu")])
-def test_the_environment_of_the_runs_devices_is_asked_before_a_cpus(
-    made: tuple[str, ...], asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cuda = find_backend("jax").environment("maxtext", "cuda").locks
-    pythons = {platform: tmp_path / platform / "python" for platform in made}
-    for python in pythons.values():
-        python.parent.mkdir()
-        python.symlink_to(sys.executable)
-    monkeypatch.setattr(venvs, "python_of", lambda spec: pythons.get("cuda" if spec.locks == cuda else "cpu"))
-    checked = Checked(f"import sys; open({str(tmp_path / 'by')!r}, 'w').write(sys.orig_argv[0])")
-    refuse(checked, hardware=Configs().hardware("h100"))
-    assert (tmp_path / "by").read_text() == str(pythons[asked])
-
-
 # --- what is kept -------------------------------------------------------------------------------------
 
 
@@ -158,13 +142,6 @@ def test_a_kept_answer_that_cannot_be_read_is_asked_anew(asked: Path, home: Path
     for _ in range(2):
         refuse_in_a_new_process(counting(asked))
         assert asked.read_text() == "xx"
-
-
-@pytest.mark.usefixtures("here")
-def test_where_nothing_can_be_kept_it_is_asked_all_the_same(home: Path) -> None:
-    home.write_text("no folder")
-    with pytest.raises(RequestError):
-        refuse_in_a_new_process(Checked(REFUSES))
 
 
 @pytest.fixture

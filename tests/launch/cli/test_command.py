@@ -87,10 +87,6 @@ def test_a_mistyped_flag_or_value_gets_the_nearest_and_a_command(tmp_path: Path,
     assert done.stderr.splitlines()[-1].startswith("  next:  ")
 
 
-def test_a_defect_of_ours_shows_its_traceback(tmp_path: Path) -> None:
-    assert "Traceback" in ends(tmp_path, "return [][1]").stderr
-
-
 def test_a_reader_that_goes_away_is_no_error_to_show(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     body = "[print('x' * 1000) for _ in range(10000)]; return 0"

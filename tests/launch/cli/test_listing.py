@@ -4,10 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError
 from benchmarks.text import Rows
 from launch.cli.listing import listing, listing_text
 
@@ -58,21 +55,9 @@ def test_filters() -> None:
     assert not set(small) & set(tray[8])
 
 
-@pytest.mark.parametrize("name", ["backend", "model", "hardware"])
-def test_a_typing_error_is_no_empty_list(name: str) -> None:
-    with pytest.raises(RequestError, match="unknown"):
-        listing(Configs(), **{name: "nonsense"})
-
-
 def test_one_broken_site_of_a_users_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "mine.yml").write_text("name: mine\nkind: slurm\n")
     (tmp_path / "worse.yml").write_text("broken: [")
     found = listing(Configs(own_sites=tmp_path))
     assert {"example_venv", "local", "mine", "worse"} <= set(section(found, "sites"))
     assert re.search("cannot be read: .*mine.yml", dict(found["sites"])["mine"])
-
-
-def test_a_list_says_none_where_there_is_none() -> None:
-    text = listing_text({**listing(Configs(), model="llama2_70b", backend="jax"), "suites": []})
-    assert "models llama2_70b · h100: bf16, fp8; a100: bf16 · devices 64, 128, 256, 512, 1024, 2048" in text
-    assert text.endswith("suites\n  none")

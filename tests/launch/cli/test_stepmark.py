@@ -8,8 +8,11 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks import VERSION
+
+TABLES = yaml.safe_load(Path(__file__).with_name("stepmark.yml").read_text())
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -49,18 +52,7 @@ def test_a_command_is_its_script() -> None:
     assert "--rebuild_index" in stepmark("report", "runs", "--help").stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["reprot", "x"], "did you mean 'report'?\n  next:  stepmark --help"),
-        (["run", "--modle=x"], "did you mean 'model'?"),
-        (["run", "--bogus"], "next:  stepmark run --help"),
-        (["dashboard", "--output=x"], "did you mean 'output_dir'?"),
-        (["report", "runs", "a", "b"], "unexpected argument 'b'"),
-        (["completion", "fish"], "valid: bash, zsh"),
-        (["completion"], "stepmark completion bash|zsh"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), TABLES["refused"])
 def test_refusals(words: list[str], said: str) -> None:
     done = stepmark(*words)
     assert (done.returncode, done.stdout) == (2, "")
@@ -88,24 +80,7 @@ def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("stepmark re", ["report"]),
-        ("stepmark report arch", ["archive"]),
-        ("stepmark report runs --form", [f"--format={name}" for name in ("table", "csv")]),
-        ("stepmark report runs --format=c", ["csv"]),  # what follows the =
-        ("stepmark report runs --newest=3 --rebuild", ["--rebuild_index"]),
-        ("stepmark report DIR --wind", ["--window="]),  # of the default subcommand
-        ("stepmark run --model=llama2_t", ["llama2_tiny"]),
-        ("stepmark run --backend=", ["jax", "nemo"]),
-        ("stepmark run --no", ["--nodes=", "--nodelist=", "--nowait"]),
-        ("stepmark plan layouts --model=mine", ["mine_7b"]),
-        ("stepmark completion ", ["bash", "zsh"]),
-        ("stepmark cluster re", ["revive", "restart_controller"]),
-        ("stepmark report runs results", []),  # bash goes on with the names of files
-    ],
-)
+@pytest.mark.parametrize(("line", "expected"), TABLES["completed"])
 def test_bash_completes(completion: Path, tmp_path: Path, line: str, expected: list[str]) -> None:
     """Without any program on PATH, so no Python is started at TAB."""
     environment = {"PATH": "", "COMP_LINE": line, "COMP_POINT": str(len(line))}

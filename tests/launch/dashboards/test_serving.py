@@ -34,10 +34,3 @@ def test_whatever_is_wrong_is_said_once_and_the_next_update_comes(
     assert [words in text for text in said] == [True, False, False, True]
     assert said[0].startswith("stepmark: not brought up to date: ")
     assert said[1:3] == ["", ""]
-
-
-def test_what_was_said_before_is_not_said_again(capsys: pytest.CaptureFixture[str]) -> None:
-    refresh = Refresh(lambda: ["a is left out", "b is left out"], ["a is left out"])
-    refresh()
-    refresh()
-    assert capsys.readouterr().err == "stepmark: b is left out\n"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.backend import SideProgram, find_backend
+from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request
 from launch.machine import machine_gpus
-from launch.machine.this_machine import host_memory_bytes
 from launch.preflight import machine
-from launch.running import local, side_program
+from launch.running import local
 from launch.terminal import progress
 from tests import forked
 from tests.toy_backend import install, make_environment_in
@@ -60,18 +58,6 @@ def test_why_there_are_no_gpus(text: str, why: str, play_machine: Play) -> None:
     found = machine_gpus.found()
     assert found.gpus == ()
     assert why in found.why_none
-
-
-def test_a_gpu_is_busy_with_the_memory_of_a_process_that_cannot_be_seen(play_machine: Play) -> None:
-    play_machine("[gpu]\nname = A\nuuid = GPU-a\nmemory_mib = 81559\nused_mib = 40000")
-    ((busy,),) = [one.busy for one in machine_gpus.found().gpus]
-    assert (busy.pid, busy.bytes) == (None, 40000 * 2**20)
-
-
-def test_a_gpu_without_memory_of_its_own_has_the_hosts(play_machine: Play) -> None:
-    play_machine("[gpu]\nname = NVIDIA GB10\nuuid = GPU-a")
-    (gpu,) = machine_gpus.found().gpus
-    assert (gpu.memory_bytes, gpu.busy) == (host_memory_bytes(), ())
 
 
 # --- what is chosen, and what is refused ----------------------------------------------------------
@@ -294,18 +280,6 @@ def run_toy(folder: Path, variables: dict[str, str], *flags: str) -> tuple[int, 
     )
     (run,) = (folder / "results").glob("2*")
     return done.returncode, json.loads((run / "result.json").read_text()), run
-
-
-def test_a_program_of_the_cpu_sees_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a framework would take by itself, of a peak or of a work program."""
-    code = "import json, os, sys; json.dump(os.environ.get('CUDA_VISIBLE_DEVICES'), open(sys.argv[1], 'w'))"
-    seen = {}
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(side_program, "python_for", lambda *_: Path(sys.executable))
-    for platform in ("cpu", "cuda"):
-        program = SideProgram(command=["{python}", "-c", code, "{phase_dir}/report.json"], platform=platform)
-        seen[platform] = side_program.run_side_program(find_backend("jax"), "maxtext", program, tmp_path, Any)
-    assert seen == {"cpu": "", "cuda": None}
 
 
 @pytest.mark.slow(seconds=5)

@@ -122,14 +122,6 @@ def test_fields_that_the_driver_does_not_know_are_left_out(folder: Path) -> None
     assert set(commands) == {"gpus", "remapped_rows", "processes", "nvlink", "nvidia_smi"}
 
 
-def test_programs_that_are_not_there(folder: Path) -> None:
-    ask(folder, gpus=True, container=True)
-    commands = one(folder, "/not/there").commands
-    assert commands["gpus"].exit_code is None
-    assert commands["gpus"].output == "nvidia-smi: No such file or directory"
-    assert commands["enroot"].exit_code is None
-
-
 def test_it_needs_nothing_but_the_standard_library_of_an_old_python() -> None:
     tree = ast.parse(PROGRAM.read_text(), feature_version=(3, 6))
     imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]

@@ -110,20 +110,6 @@ def test_a_cluster_of_gpus_with_pyxis_and_accounts(slurm: PlayedSlurm, tmp_path:
     )
 
 
-@pytest.mark.parametrize(
-    ("allowed", "typed", "expected"),
-    [
-        ("ml,web", {"partition": "small"}, {"partition": "small", "account": "ml"}),
-        ("web", {}, {"partition": "batch"}),  # the only one that is left
-    ],
-)
-def test_a_partition_is_for_some_accounts(
-    slurm: PlayedSlurm, tmp_path: Path, allowed: str, typed: dict[str, str], expected: dict[str, str]
-) -> None:
-    slurm.play(accounts="ml ops", allowed=allowed)
-    assert expected.items() <= make(tmp_path, **typed)["slurm"]["options"].items()
-
-
 # --- what a person says -------------------------------------------------------------------------------
 
 
@@ -154,27 +140,6 @@ def test_what_slurm_would_never_start_is_refused(
     with pytest.raises(RequestError, match=words) as refused:
         make(tmp_path, **typed)
     assert refused.value.next_command == usage
-
-
-@pytest.mark.parametrize(
-    ("accounts", "old", "new", "words"),
-    [
-        ("", "", "", r"batch is DOWN; small is DOWN"),
-        ("", "State=DOWN", "State=UP", r"batch has 0 of 2 nodes up.*; small has 0 of 1 nodes up"),
-        ("ml", "State=DOWN", "State=UP AllowAccounts=web", r"batch admits web, not your accounts \(ml\)"),
-    ],
-)
-def test_why_no_partition_takes_my_jobs(
-    slurm: PlayedSlurm, tmp_path: Path, accounts: str, old: str, new: str, words: str
-) -> None:
-    slurm.play(accounts=accounts)
-    scontrol, sinfo = tmp_path / "bin/scontrol", tmp_path / "bin/sinfo"
-    scontrol.write_text(scontrol.read_text().replace("State=UP", "State=DOWN").replace(old or "State=UP", new))
-    if not accounts:
-        sinfo.write_text(sinfo.read_text().replace("idle", "drained"))
-    with pytest.raises(RequestError, match="no partition of this cluster takes your jobs now") as refused:
-        make(tmp_path)
-    assert re.search(words, refused.value.why)
 
 
 @pytest.mark.parametrize("absent", ["sinfo", "srun"])
@@ -286,14 +251,6 @@ def test_a_name_that_cannot_be_taken(slurm: PlayedSlurm, tmp_path: Path, name: s
     assert not slurm.record.exists()
 
 
-def test_a_dry_run_asks_no_node(slurm: PlayedSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = NewSite("big", {"partition": "batch"}, None, tmp_path, replace=False, dry_run=True)
-    assert new_site.make(wanted, Configs()) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["name"] == "big"
-    assert not slurm.record.exists()
-    assert not (tmp_path / "home").exists()
-
-
 # --- a node -------------------------------------------------------------------------------------------
 
 
@@ -305,17 +262,6 @@ def test_a_node_that_does_not_see_the_results_is_refused(slurm: PlayedSlurm, tmp
     assert slurm.record.exists()
     assert not (tmp_path / "home").exists()
     assert not list(REPOSITORY.glob(".stepmark-*"))
-
-
-def test_the_job_that_asks_a_node_is_small() -> None:
-    options = JobOptions(partition="a,b", nodelist="n[3-9]", exclude="n1", arguments=["--switches=1"])
-    words = asking.node_arguments(options, gpus=True)
-    assert words[1:] == ["--partition=a,b", "--exclude=n1", "--nodelist=n3", "--gres=gpu:1", "--switches=1"]
-
-
-def test_a_mount_with_blanks() -> None:
-    (found,) = asking.mounts("server:/a\\040b /mnt/a\\040b nfs4 rw 0 0\nbroken\n")
-    assert (found.source, found.folder, found.kind) == ("server:/a\\040b", "/mnt/a b", "nfs4")
 
 
 # --- a real Slurm -------------------------------------------------------------------------------------

@@ -39,11 +39,6 @@ def test_a_folder_of_the_same_name_is_not_shared() -> None:
     assert shared([root, mount("/lustre", "lustre", "a@tcp:/l")], [root]) == []
 
 
-def test_a_folder_inside_a_shared_one_is_not_named() -> None:
-    mounts = [mount("/"), mount("/l", "lustre", "x"), mount("/l/apps", "nfs", "y")]
-    assert shared(mounts, mounts, "/l/me") == ["/l"]
-
-
 # --- hardware -----------------------------------------------------------------------------------------
 
 
@@ -67,11 +62,6 @@ def test_the_devices(types: list[str], gpus: int, smi: list[str], expected: list
     assert site_draft.hardware(partition, NodeFacts(name="n1", gpus=smi), ROWS).value == expected
 
 
-def test_a_node_that_shows_no_gpus_is_said() -> None:
-    node = NodeFacts(name="n1", no_gpus="nvidia-smi: not found")
-    assert site_draft.hardware(BATCH, node, ROWS).source == "sinfo: gpu:h100:8; on n1 nvidia-smi: not found"
-
-
 # --- options ------------------------------------------------------------------------------------------
 
 
@@ -88,11 +78,6 @@ def test_the_options_of_a_job() -> None:
     with_pmix = msgspec.structs.replace(SLURM, mpi=["none", "pmix"])
     assert options(with_pmix)["mpi"] == "pmix"
     assert options(msgspec.structs.replace(with_pmix, no_pmix="can not load PMIx library"))["mpi"] is None
-
-
-def test_racks_are_asked_for_where_slurm_knows_them() -> None:
-    assert options(device="gb200")["segment"] == "none"
-    assert "segment" not in options(msgspec.structs.replace(SLURM, blocks=True), device="gb200")
 
 
 def test_an_account_is_asked_for_where_slurm_wants_one() -> None:

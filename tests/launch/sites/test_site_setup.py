@@ -17,7 +17,7 @@ from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.values import Container, JobOptions, Site, Slurm
-from launch.environments import image_files, venvs, wanted
+from launch.environments import venvs, wanted
 from launch.environments.wanted import Work
 from launch.sites import site_setup
 from tests import forked
@@ -27,7 +27,6 @@ from tests.launch.private_cluster_fixture import RunningCluster
 REPOSITORY = Path(__file__).resolve().parents[3]
 TABLES = yaml.safe_load(Path(__file__).with_name("setup.yml").read_text())
 NEMO, BRIDGE = "nvidia+nemo+25.09.sqsh", "nvidia+nemo+26.08.sqsh"
-ANSWER = '{"machine": "x86_64", "python": "3.12.3", "packages": {"nemo": "2.5.0"}, "missing": []}'
 TOKEN = "hf_a-token-that-must-not-be-seen"
 
 
@@ -58,14 +57,6 @@ def work(folder: Path, runtime: str = "container", force: bool = False, **filter
 
 
 # --- what is wanted ---------------------------------------------------------------------------------
-
-
-def test_each_image_is_wanted_once_under_the_name_enroot_gives_it(tmp_path: Path) -> None:
-    images = {image.path.name: image.engines for image in wanted.wanted_images(site(tmp_path))}
-    assert images[NEMO] == ["nemo/nemo"]
-    assert images[BRIDGE] == ["nemo/bridge"]
-    shared = wanted.wanted_images(site(tmp_path), {"a/b": SPEC, "a/c": SPEC})
-    assert [(image.path.name, image.engines) for image in shared] == [(NEMO, ["a/b", "a/c"])]
 
 
 SPEC = EnvironmentSpec(name="x", locks=(), import_check="json.decoder", image="nvcr.io/nvidia/nemo:25.09")
@@ -150,21 +141,6 @@ def test_the_job_says_what_is_imported(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_images_that_are_there_are_kept_unless_forced(tmp_path: Path) -> None:
-    folder = tmp_path / "the images"
-    folder.mkdir()
-    (folder / NEMO).write_text("hsqs")
-    looks = site_setup.preview(work(tmp_path, engine="nemo"))  # it was never looked into
-    assert f"check_image nvidia+nemo+25.09 '{folder / NEMO}' nemo" in looks
-    assert "import_image '" not in looks
-    image_files.keep(folder / NEMO, ANSWER, 0)
-    assert "nemo:25.09" not in site_setup.preview(work(tmp_path))
-    assert "nemo:25.09" in site_setup.preview(work(tmp_path, force=True))
-    assert site_setup.preview(work(tmp_path, engine="nemo")) == "no job: all images are there"
-    nobody_named = dataclasses.replace(work(tmp_path), named=False)
-    assert site_setup.preview(nobody_named).startswith("no job: say what you plan to run: --model=NAME")
-
-
 @pytest.mark.parametrize("trouble", ["not shared", "not there", "a file"])
 def test_where_one_folder_cannot_be_none_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], trouble: str
@@ -247,23 +223,6 @@ def setup(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProc
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     assert TOKEN not in done.stdout + done.stderr
     return done
-
-
-@pytest.mark.parametrize(("flags", "words"), TABLES["refused"].items())
-def test_refusals(flags: str, words: str, tmp_path: Path) -> None:
-    done = setup(*flags.split(), cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stdout == ""
-
-
-def test_a_dry_run_needs_no_slurm(tmp_path: Path) -> None:
-    done = setup("--site=example_pyxis", "--backend=nemo", "--dry_run", "--time=2:00:00", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "#SBATCH --time=120" in done.stdout
-    assert "nemo" in done.stdout
-    assert "maxtext" not in done.stdout
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- on a real Slurm --------------------------------------------------------------------------------

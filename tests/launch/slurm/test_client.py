@@ -185,13 +185,6 @@ def test_what_the_accounting_and_the_controller_know_together(
     assert (ends[-1].note or "").startswith(note or "") and bool(ends[-1].note) == bool(note)
 
 
-def test_the_cluster_is_described_once(script: Script) -> None:
-    asked = script("sinfo", "printf 'node1\\x1fbatch\\x1fidle\\x1fgpu:8\\n'")
-    slurm = Slurm(site_of())
-    assert slurm.nodes("batch") == slurm.all_nodes()["batch"]
-    assert len(asked.read_text().splitlines()) == 1
-
-
 # --- the real one ---------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.values import JobOptions, Site
 from launch.slurm import options
-from launch.slurm.options import choose, not_adopted, refuse_without_slurm
+from launch.slurm.options import choose, refuse_without_slurm
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TABLES = yaml.safe_load(Path(__file__).with_name("options.yml").read_text())
@@ -37,12 +37,6 @@ def refusal(*arguments: Any, **given: Any) -> RequestError:
 # --- layers -------------------------------------------------------------------------------------
 
 
-def test_the_sites_own_options_where_nothing_else_is_said() -> None:
-    site = site_with(partition="big", arguments=["--switches=1"])
-    assert site.slurm is not None
-    assert choose(site, {}, {}) == site.slurm.options
-
-
 def test_flags_win_over_parameters_over_the_shell_over_the_site() -> None:
     shell = {"SBATCH_PARTITION": "shell", "SBATCH_ACCOUNT": "shell", "SBATCH_QOS": "shell"}
     shell["ADDITIONAL_SLURM_PARAMS"] = "account=more;qos=more"
@@ -56,13 +50,6 @@ def test_what_is_asked_for(case: dict[str, dict[str, Any]]) -> None:
     site = site_with(exclusive=False, qos="site", arguments=["--switches=1"])
     found = choose(site, case.get("typed", {}), case.get("shell", {}))
     assert {name: getattr(found, name) for name in case["options"]} == case["options"]
-
-
-def test_what_would_override_the_script_is_kept_from_the_job_and_named() -> None:
-    shell = {"SBATCH_MEM_PER_NODE": "1", "SLURM_CPU_BIND": "x", "SRUN_LABEL": "1", "SALLOC_QOS": "1"}
-    more = {"SBATCH_PARTITION": "p", "SLURM_CONF": "/etc/slurm.conf", "HF_TOKEN": "secret", "PATH": "/bin"}
-    assert not_adopted(shell | more) == sorted(shell)
-    assert options.kept_from_job("SBATCH_PARTITION") and not options.kept_from_job("SLURM_CONF")
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -128,20 +115,6 @@ def script(tmp_path: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_what_is_typed_arrives_by_field(tmp_path: Path) -> None:
-    flags = ["--mem=0", "--gpu_request=none", "--noexclusive", "--requeue", "--nice=3"]
-    done = script(tmp_path, *flags, "--slurm_arg=a=1", "--slurm_arg=hold")
-    assert msgspec.json.decode(done.stdout) == {
-        "exclusive": False,
-        "requeue": True,
-        "nice": 3,
-        "memory": "0",
-        "gpus": "none",
-        "slurm_arg": ["a=1", "hold"],
-    }
-    assert script(tmp_path).stdout == "{}\n"
-
-
 def test_every_field_of_a_job_has_its_flag_or_belongs_to_the_site(tmp_path: Path) -> None:
     shown = script(tmp_path, "--help").stdout
     for field in msgspec.structs.fields(JobOptions):
@@ -150,12 +123,3 @@ def test_every_field_of_a_job_has_its_flag_or_belongs_to_the_site(tmp_path: Path
     assert shown.index("--backend") < shown.index("Flags of a job") < shown.index("--partition")
     assert "--[no]singleton" in shown
     assert "--slurm_arg=KEY=VALUE" in shown
-
-
-def test_an_empty_file_excludes_nobody(tmp_path: Path) -> None:
-    listed = tmp_path / "nodes-fail.txt"
-    listed.write_text("\n")
-    assert choose(VENV, {"exclude": str(listed)}, {}).exclude is None
-    listed.write_text("node1\n")
-    assert choose(VENV, {"exclude": str(listed)}, {}).exclude == str(listed)
-    assert choose(VENV, {"exclude": "node[1-2]"}, {}).exclude == "node[1-2]"

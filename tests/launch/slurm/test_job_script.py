@@ -191,16 +191,6 @@ def test_which_gpus_a_container_sees_is_up_to_its_image(site: str, kept: list[st
     assert [line for line in done.stdout.splitlines() if line.startswith(("NVIDIA_VIS", "XLA"))] == kept
 
 
-def test_a_container_has_what_it_needs_and_the_plans_variables_win_over_the_images() -> None:
-    text = script(dtype="bf16", gpus=64)
-    assert "image=/lustre/stepmark/images/nvidia+jax+maxtext-2026-09-10.sqsh" in text
-    for option in ("writable", "workdir", "mounts", "image", 'name="$container:no_exec"'):
-        assert text.count(f"--container-{option}") == text.count("exec srun")
-    *_, names = re.findall(r"--container-env=(\S+)", text)
-    assert "XLA_FLAGS" in names.split(",")
-    assert "container" not in script(model="llama2_tiny", site="example_venv")
-
-
 def test_a_dataset_is_mounted() -> None:
     benchmark = msgspec.structs.replace(resolved(dtype="bf16"), data="/data/my set")
     place, options = place_of(benchmark, JAX), options_of(benchmark)

@@ -19,6 +19,8 @@ from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, Partition
 from launch.slurm.refusals import of_the_cluster
 
+TABLES = yaml.safe_load(Path(__file__).with_name("folders.yml").read_text())
+
 BATCH = Partition(name="batch", state="UP", nodes=4, max_seconds=3600, default=True)
 
 
@@ -129,28 +131,7 @@ def test_too_few_nodes_that_are_up_are_a_note() -> None:
 # --- folders --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("shared", "changes", "home", "parent", "what"),
-    [
-        (["shared", "checkout"], {}, "shared", "shared/results", ""),
-        (["shared", "checkout"], {}, "shared", "own/results", "the output folder"),
-        (["shared", "checkout"], {}, "shared", "shared2", "the output folder"),  # the beginning of a name
-        (["shared", "checkout"], {}, "shared", "shared/link", "the output folder"),  # which leads out of it
-        (["link_to_shared", "checkout"], {}, "shared", "shared/results", ""),
-        ([], {}, "shared", "shared", "the output folder"),
-        (["shared"], {}, "shared", "shared", "the checkout of Stepmark"),
-        (["shared", "checkout"], {}, "own", "shared", "the environments' folder"),
-        (["shared", "checkout"], {"runtime": "container"}, "own", "shared", ""),
-        (["shared", "checkout"], {"runtime": "container", "data": "own"}, "own", "shared", "the dataset"),
-        (
-            ["shared", "checkout"],
-            {"runtime": "container", "image": "own/a.sqsh"},
-            "own",
-            "shared",
-            "the container image",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("shared", "changes", "home", "parent", "what"), TABLES["folders"])
 def test_what_the_nodes_cannot_see(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: list[str], changes: dict[str, str], home: str,
     parent: str, what: str,

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from benchmarks.errors import RequestError, RunError
-from benchmarks.job_record import SUBMITTED, SchedulerEnd
+from benchmarks.job_record import SchedulerEnd
 from benchmarks.runs.find_runs import find_runs, place_of
 from benchmarks.runs.runfolder import RunFolder
 from jax_backend import BACKEND
@@ -113,15 +113,6 @@ def test_a_run_that_goes_on_is_not_called_silent_and_a_second_follower_writes_no
     assert len(run.stored_steps()) == 5
 
 
-def test_why_it_waits_is_said_once_a_reason(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    waits = msgspec.structs.replace(RUNNING, state="PENDING", reason="Resources", expected_start=2e9)
-    held = msgspec.structs.replace(waits, reason="Priority", expected_start=None)
-    follow(run, FakeSlurm([waits, waits, held]))
-    said = capsys.readouterr().err
-    assert said.count("may start at 2033-05-18") == 1
-    assert said.count("job 7:") == 3
-
-
 def test_what_can_never_start_is_taken_out_of_the_queue(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     never = msgspec.structs.replace(RUNNING, state="PENDING", reason="PartitionNodeLimit")
     slurm = FakeSlurm([never, never])
@@ -166,16 +157,6 @@ def test_a_cluster_that_is_gone_with_the_run_is_given_up(run: RunFolder, monkeyp
     assert "status.py --collect" in given_up.value.next_command
 
 
-def test_a_run_that_is_not_collected_is_not_judged(run: RunFolder) -> None:
-    train(run, 5)
-    assert not run.is_collected()
-    with pytest.raises(RequestError, match="has not been collected") as refusal:
-        run.stored_result()
-    assert "status.py --follow" in refusal.value.next_command
-    follow(run, FakeSlurm([RUNNING]))
-    assert run.is_collected()
-
-
 def test_a_job_submitted_by_hand_once_more_is_asked_for_too(run: RunFolder) -> None:
     train(run, 5)
     for attempt, job_id in ((1, "7"), (2, "9")):
@@ -185,10 +166,3 @@ def test_a_job_submitted_by_hand_once_more_is_asked_for_too(run: RunFolder) -> N
     assert run.job_ids() == ["7", "9"]
     result = follow(run, FakeSlurm([RUNNING]))
     assert [attempt.outcome for attempt in result.attempts] == ["completed", "completed"]
-
-
-def test_a_run_whose_job_nobody_knows(run: RunFolder) -> None:
-    submitted = run.submitted()
-    run.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=None))
-    with pytest.raises(RunError, match="the run has no job"):
-        follow(run, FakeSlurm([]))

@@ -149,10 +149,3 @@ def test_a_wrong_request_fails_and_its_error_replaces_the_comment(
     for text in (compared.stderr, ours["body"]):
         assert "'--no/where' is not a run" in text
     assert "seconds/step" not in ours["body"]
-
-
-def test_a_long_comparison_is_cut_within_its_fence() -> None:
-    text = pull_request.comment("<!-- mark -->", f"## first\n\n````text\n{'x' * 70_000}\n````\n", "origin")
-    assert len(text) < 65_536
-    assert text.startswith("<!-- mark -->\n## first\n")
-    assert text.endswith("(cut here: the job's summary has all of it)\n````\n\norigin\n")
