@@ -88,13 +88,7 @@ class _Launcher:
             self._scheduler.follow(self._work(Slot(run.cell, run.repeat), run.run_id) for run in left)
             todo = record.still_to_do(self.sweep, self.results, self._scheduler.going)
             if self.sweep.runs:
-                started = {Slot(run.cell, run.repeat) for run in self.sweep.runs}
-                again = sum(slot in started for slot in todo)
-                going = len(self._scheduler.going)
-                say(
-                    f"resuming {self._path}: {self._valid()} and kept, {going} going on, {again} to be run again, "
-                    f"{len(todo) - again} not started yet (--noresume starts anew)"
-                )
+                say(f"resuming {self._path}: {self._valid()}, {len(todo)} to be run (--noresume starts anew)")
             waiting = self._scheduler.run([self._work(slot) for slot in todo], wait=wait)
         except KeyboardInterrupt:
             say("interrupted")

@@ -91,17 +91,9 @@ def _slurm(work: Work) -> Rows:
 
 
 def preview(work: Work) -> str:
-    """The job as it would be submitted, or what would be made or looked at."""
-    if work.site.runtime == "venv":
-        names = {spec.name for spec in work.engines.values() if spec.locks}
-        if not work.named:
-            return f"nothing would be made: {NAME_SOMETHING}"
-        return "\n".join(f"would be made, where it is not there: environment '{name}'" for name in sorted(names))
-    if work.site.runtime == "python":
-        return "the site's own Pythons would be looked at"
-    if work.site.slurm is None:
-        names = {image for image, _ in _chosen_here(work).values()}
-        return "\n".join(f"would be pulled, where it is not there: {image}" for image in sorted(names))
+    """The job as it would be submitted, and what would be fetched."""
+    if work.site.slurm is None or work.site.runtime != "container":
+        return "no job: environments and images are made on this machine"
     job = import_job.plan(work)
     there = work.named or all(one.path.is_file() for one in job.wanted)
     text = import_job.render(job) if job.images else f"no job: {'all images are there' if there else NAME_SOMETHING}"

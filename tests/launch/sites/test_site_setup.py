@@ -112,7 +112,7 @@ def test_a_site_of_ones_own_pythons_is_looked_at(tmp_path: Path, capsys: pytest.
     assert f"a/b      there: {sys.executable}" in out
     assert "has no module 'no_such_framework'" in out
     assert "cannot be executed (/not/there)" in out
-    assert "would be looked at" in site_setup.preview(asked)
+    assert site_setup.preview(asked).startswith("no job")
 
 
 @pytest.mark.parametrize(("filters", "engines"), TABLES["engines"])
@@ -184,7 +184,6 @@ def test_a_site_of_environments_makes_those_that_have_lock_files(
     unnamed = dataclasses.replace(work(tmp_path, "venv"), named=False)
     assert (site_setup.set_up(unnamed), made) == (1, [])
     assert "jax/maxtext   not made yet: --engine=maxtext makes it" in capsys.readouterr().out
-    assert "--model=NAME" in site_setup.preview(unnamed)
     assert site_setup.set_up(work(tmp_path, "venv", engine="bridge")) == 1
     assert "nemo/bridge   refused: not on this site" in capsys.readouterr().out
     monkeypatch.setenv("STEPMARK_HOME", "/somewhere/else")
