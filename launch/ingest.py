@@ -224,7 +224,7 @@ def _pattern_of(name: str, stream: BinaryIO, pattern: str) -> LogFormat:
             "no line fits the pattern",
             where=f"--pattern={shlex.quote(pattern)}, --log={name}",
             why="text outside braces must be as it is in the log, and a number whole and in the field's unit "
-            "(1,000.5 is whole; 0,5, 12.5k and 1m30s are not); `...` matches anything",
+            "(1,000.5, 12.5k and 1m30s are not); `...` matches anything",
             next_command=f"grep -n -i -m5 step {shlex.quote(name)}     shows the words to put into the pattern",
         )
     return found

@@ -54,15 +54,14 @@ RATES = {"tokens_per_second": TOKENS_RATE, "samples_per_second": SAMPLES_RATE, "
 PRINTED_RATES = (*RATES, "tflops", "tokens_per_second_per_device")
 
 PARTS = re.compile(r"\{(\w+)\}|([ \t]*\.\.\.[ \t]*)|([ \t]+)|((?:(?!\{\w+\}|\.\.\.)[^ \t])+)")
-WHOLE = rb"%b\d{1,15}+%b"  # %b: NO_DECIMALS and GROUPS, or nothing
-NO_DECIMALS = rb"(?!0+[,_]\d)"  # 0,510
-GROUPS = rb"(?:[,_]\d{3}(?<!\d{4}.\d{3})(?:[,_]\d{3}){0,3}+)?+"  # behind up to three digits: 1,000 or 1_000
-NUMBER = rb"[+-]?(?:%b\d++%b(?:\.\d*+)?(?:[eE][+-]?\d++)?+|\.\d++|[nN]a[nN]|[iI]nf(?:inity)?)"
-# A number that goes on, as 1,5 and 12.5k do, is not read in part. Between the commas of a CSV's line none has groups.
+WHOLE = rb"\d{1,15}+"
+DECIMAL = rb"[+-]?(?:%b(?:\.\d*+)?(?:[eE][+-]?\d++)?+|\.\d++|[nN]a[nN]|[iI]nf(?:inity)?)"
+NUMBER = DECIMAL % rb"\d++"
+RATE = DECIMAL % rb"(?:\d{1,3}(?:,\d{3})++|\d++)"  # torchtitan prints 193,831
+# A number that goes on, as 1,5 and 12.5k do, is not read in part.
 STARTS, ENDS = rb"(?<![\d.])(?<!\d[,_])", rb"(?![.,_]?\d|[eE][+-]?\d|[kKMGT](?![A-Za-z]))"
-AFTER_A_COMMA, CELL_ENDS = rb"(?<![\d.])", ENDS.replace(rb",_", b"")
 ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # whether it can be read or not, as 1e+3
-OF_A_NUMBER = "0123456789.,_eEkKMGT"  # of which the empty text is a part too
+OF_A_NUMBER = "0123456789._eEkKMGT"  # of which the empty text is a part too
 NO_MINUTES = rb"(?<!\d[:hm])"  # before the seconds of 1m30s
 OTHER_UNIT = {"seconds": rb"(?! ?(?:[mun]s|min)\b)", "milliseconds": rb"(?! ?(?:s|sec|[un]s|min)\b)"}
 LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
@@ -97,7 +96,6 @@ class Template:
         self.pattern = re.compile(_regex(self.parts, begins=begins))
         # The same with a group `anchor` where the anchor begins, and from there on.
         self.around_anchor = re.compile(_regex(self.parts, anchor_at, begins=begins))
-        self.from_anchor = re.compile(_regex(self.parts[anchor_at:], begins=begins))
 
     def values_in(self, text: bytes, cut: str) -> dict[str, float] | None:
         """The fields' numbers; None where the text does not fit, UnreadableError where one ends where it was cut."""
@@ -142,19 +140,20 @@ def _number(parts: Sequence[Part], at: int, *, begins: bool) -> bytes:
     """What the template has beside a number need not be ruled out there."""
     field = parts[at][0]
     _, gap, *before = parts[at - 1] if at else NO_PART
-    (_, _, *after), beyond = [*parts[at + 1 : at + 3], NO_PART, NO_PART][:2]
-    after_a_comma = before[1] == ","
-    is_cell = after_a_comma or (after[1] == "," and bool(beyond[0] or beyond[1]))  # a number may be beyond the comma
+    _, _, *after = parts[at + 1] if at + 1 < len(parts) else NO_PART
+    is_cell = "," in (before[1][-1:], after[1][:1])  # of a CSV's line
     if begins and field == "step" and not is_cell:
         return ANY_STEP
     number = WHOLE if field in ("step", "global_batch_size") else NUMBER
-    named = rb"(?P<%b>%b)" % (field.encode(), number % ((b"", b"") if is_cell else (NO_DECIMALS, GROUPS)))
+    if field in PRINTED_RATES and not is_cell:
+        number = RATE
+    named = rb"(?P<%b>%b)" % (field.encode(), number)
     if "".join(before)[-1:] in OF_A_NUMBER:
-        named = (AFTER_A_COMMA if after_a_comma else STARTS) + named
+        named = STARTS + named
     if gap and field == "seconds":
         named = NO_MINUTES + named
     if "".join(after)[:1] in OF_A_NUMBER:
-        named += CELL_ENDS if is_cell else ENDS
+        named += ENDS
     return named if after[1] else named + OTHER_UNIT.get(field, b"")
 
 
@@ -195,7 +194,6 @@ class TemplateFormat(LineFormat):
             raise RequestError("the template has no word that a log could be searched for", where=f"'{begins.text}'")
         self.word = begins.anchor
         self.begins = begins.around_anchor
-        self._from_word = begins.from_anchor
         self.start_lines = [
             StartLine(text.encode(), re.escape(text.encode()), of_the_job=True) for text in facts.starts
         ]
@@ -226,25 +224,17 @@ class TemplateFormat(LineFormat):
         return True
 
     def _line(self, window: Window, found: int) -> tuple[bytes, str] | None:
-        """The line around a word, one report of it where there are more, and why its end is no end of line.
-
-        None where there are more, and none has this very word.
-        """
+        """The line around a word, and why its end is no end of line; None if the word begins no report there."""
         rest, cut = window.line_from(found)
         before = window.text_before(found)
         text = before + rest
-        if text.count(self.word) == 1:
-            return text, cut
-        if self._from_word.match(rest) is None:
-            return None
-        reports = self.begins.finditer(text)
-        for report in reports:
-            if report.start("anchor") == len(before):
-                other = next(reports, None)
-                if other is not None:
-                    return text[report.start() : other.start()], "mingled with another writer's line"
-                return text[report.start() :], cut
-        return None
+        if text.count(self.word) > 1:
+            reports = [report.start("anchor") for report in self.begins.finditer(text)]
+            if len(before) not in reports:
+                return None
+            if len(reports) > 1:
+                raise UnreadableError("mingled with another writer's line")
+        return text, cut
 
     def report(self, window: Window, found: int) -> StepReport | None:
         line = self._line(window, found)

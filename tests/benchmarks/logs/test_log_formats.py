@@ -116,9 +116,9 @@ def test_cut_last_line(kind: str) -> None:
 def test_two_writers_on_one_line(kind: str) -> None:
     one, other = LINE[kind](5), LINE[kind](5)
     events = read(kind, one[:-30] + other.lstrip() + "\n" + lines(kind, 6))
-    assert numbers(events) == [5, 6]
-    assert skipped(events) == [(1, "mingled with another writer's line")]
-    assert by_attempt(events) == {1: [5, 6]}
+    both_skipped = kind == "nanogpt"
+    assert skipped(events) == [(1, "mingled with another writer's line")] * (2 if both_skipped else 1)
+    assert by_attempt(events) == {1: [6] if both_skipped else [5, 6]}
 
 
 @pytest.mark.parametrize("kind", ["maxtext", "nemo", "megatron"])
