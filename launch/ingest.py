@@ -71,8 +71,7 @@ BENCHMARK_FLAGS = (MODEL, HARDWARE, GPUS, DTYPE, GLOBAL_BATCH_SIZE, SEQUENCE_LEN
 def main(argv: list[str]) -> int:
     if argv[1:]:
         _refuse_run(argv[1])
-        meant = shlex.quote(argv[1]) if Path(argv[1]).is_file() else "PATH"
-        raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"{COMMAND} --log={meant}")
+        raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"{COMMAND} --log=PATH")
     rule = WINDOW.value or window_rule.STEADY
     window_rule.check_rule(rule)
     workload = _workload()
@@ -102,17 +101,16 @@ class NoStepError(StepmarkError):
 
 
 def _no_step(name: str, log_format: LogFormat, log: read_log.ReadLog) -> NoStepError:
-    path = "LOG" if name == STDIN else shlex.quote(name)
     if log.skipped:
         first = log.skipped[0]
         why = (
             f"none of the {len(log.skipped)} lines of steps can be read; the first, line {first.line}: {first.reason}"
         )
-        next_command = f"sed -n {first.line}p {path}     shows that line"
     else:
         why = f"it has lines that {log_format.name} prints at a start, and none of a step"
-        next_command = f"python launch/doctor.py logs {path}     says why a run ended"
-    return NoStepError("no step was read", where=f"--log={name}", why=why, next_command=next_command)
+    return NoStepError(
+        "no step was read", where=f"--log={name}", why=why, next_command="python launch/doctor.py logs LOG"
+    )
 
 
 # --- the request ------------------------------------------------------------------------------
@@ -177,12 +175,11 @@ def _refuse_special(name: str) -> None:
     except OSError:
         return  # opening it says why
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        reads = f"cat {shlex.quote(name)} | {COMMAND} --log=-" if stat.S_ISFIFO(mode) else f"{COMMAND} --log=PATH"
         raise RequestError(
             f"'{name}' is no file but a pipe, socket or device",
             where=f"--log={name}",
             why="it was not opened: it may never end",
-            next_command=reads,
+            next_command=f"cat PIPE | {COMMAND} --log=-",
         )
 
 

@@ -40,10 +40,7 @@ KINDS: dict[str, tuple[str, float, str]] = {
     "machine": ("machines", 58, "another machine feeds the devices, or is the device"),
     "version": ("versions", 45, "a package that training uses"),
     "environment": ("environment variables", 40, "a library may read it"),
-    "recipe": ("recipe", 25, "its settings are listed above where they differ"),
     "Stepmark": ("version of Stepmark", 22, "the programs that train and measure"),
-    "telemetry": ("telemetry", 12, "sampling takes some time of the host"),
-    "launcher": ("packages of the launcher", 5, "it waits while the run trains"),
 }
 # Names that weigh more or less than the rest of their kind.
 SPECIAL: tuple[tuple[str, str, float, str], ...] = (
@@ -65,14 +62,10 @@ SPECIAL: tuple[tuple[str, str, float, str], ...] = (
         70,
         "the libraries below the framework read it",
     ),
-    ("argument", r"steps|trainer\.max_steps", 46, "how long it trains"),
-    ("argument", r"--events_dir|run_name|base_output_directory", 4, "where it writes"),
-    ("image", r"name|file_written|file_bytes|lock_file", 64, "perhaps the same libraries from another file"),
-    ("Stepmark", r"changed files", 15, "the checkout had uncommitted changes"),
 )
 OF_THE_REQUEST = ("request", "setting", "XLA flag")
 # Two frameworks have nothing in common here that could be compared name by name.
-OF_A_FRAMEWORK = ("setting", "argument", "version", "layout", "image", "XLA flag", "recipe", "program")
+OF_A_FRAMEWORK = ("setting", "argument", "version", "layout", "image", "XLA flag", "program")
 
 
 class Measure(NamedTuple):

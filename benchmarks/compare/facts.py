@@ -66,12 +66,9 @@ def facts_of(run: ComparedRun) -> Facts:
         "program": _known({"sha256 of the step's program": worker.get("program")}),
         "node": _known({"hosts": _hosts(run)}),
         "machine": _machine(run),
-        "recipe": {name: str(getattr(benchmark.recipe, name)) for name in ("name", "source", "date")},
         "Stepmark": _known({
             "version": about.get("stepmark"), "commit": git.get("commit"), "changed files": git.get("changed_files"),
         }),
-        "telemetry": {"sampled": "yes" if run.result.telemetry else "no"},
-        "launcher": _known(_texts(about.get("launcher"))),
     }  # fmt: skip
     return {kind: facts for kind, facts in found.items() if facts is not None}
 

@@ -14,7 +14,6 @@ import os
 import re
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ import msgspec
 
 from benchmarks import VERSION
 from benchmarks.errors import RequestError
-from benchmarks.history.filters import COLUMNS, KEYS, SEPARATOR, Condition, columns_of, sql_of
+from benchmarks.history.filters import COLUMNS, Condition, columns_of, sql_of
 from benchmarks.runs.finished_run import READING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
 from benchmarks.values import Value
@@ -37,7 +36,6 @@ NOTHING_YET = "nothing yet"
 FOREIGN = f"no run: it has no {BENCHMARK}, and no folder in it has one"
 # A folder that was changed so lately may change again within the same tick of its file system's clock.
 YOUNG_NS = 120 * 10**9
-MOST_VALUES = 20
 LONGEST_WAIT_SECONDS = 60.0  # for another process that makes the same index
 
 _COLUMNS = ", ".join(f'"{name}"' for name in COLUMNS)
@@ -116,17 +114,6 @@ class Index:
     def paths(self) -> list[str]:
         """Of all runs."""
         return [path for (path,) in self._ask("SELECT path FROM runs")]
-
-    def values(self, key: str) -> list[str]:
-        """What runs have of something that they can be looked for by; the most frequent first, of dates both ends."""
-        column, kind = KEYS[key]
-        counts: Counter[str] = Counter()
-        sql = f'SELECT "{column}", count(*) FROM runs WHERE copy_of IS NULL GROUP BY 1 ORDER BY count(*) DESC, 1'
-        for value, count in self._ask(sql):
-            for one in str(value).split(SEPARATOR) if kind == "any" else [str(value)]:
-                counts[one] += count if one and value is not None else 0
-        found = [value for value, count in counts.most_common() if count]
-        return [f"{min(found)} to {max(found)}"] if found and kind == "date" else found[:MOST_VALUES]
 
     def problems(self) -> list[Problem]:
         """The folders that are no row, each with the reason."""

@@ -29,6 +29,7 @@ UNPACKERS: tuple[tuple[bytes, Callable[[BufferedReader], gzip.GzipFile | bz2.BZ2
 )
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 HEAD_BYTES = 8
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 UNREADABLE_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -45,7 +46,7 @@ def open_log(path: Path) -> BinaryIO:
     """A log, unpacked and seekable, as its format may show itself late."""
     stream = path.open("rb")
     head = stream.peek(HEAD_BYTES)
-    is_packed = head.startswith((*(magic for magic, _ in UNPACKERS), ZSTD_MAGIC)) or _encoding(head)
+    is_packed = head.startswith((*(magic for magic, _ in UNPACKERS), ZSTD_MAGIC)) or head.startswith(UTF_16_MARKS)
     if stream.seekable() and not is_packed:
         return stream
     with stream:
@@ -68,8 +69,8 @@ def pieces(stream: BufferedReader, size: int) -> Iterator[bytes]:
     source = unpack(stream) if unpack else stream
     decoder, begun = None, False
     while data := _next(source, size, begun):
-        if not begun and (encoding := _encoding(data)):
-            decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        if not begun and data.startswith(UTF_16_MARKS):
+            decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
         begun = True
         yield decoder.decode(data).encode(errors="replace") if decoder else data
 
@@ -84,13 +85,3 @@ def _next(source: BufferedReader | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile, 
         if not begun or error.errno is not None:  # without a number it is the unpacker that refuses
             raise
     return b""
-
-
-def _encoding(head: bytes) -> str | None:
-    """UTF-16 by its mark, or by every other byte; None: as it is."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    first, second = head[:HEAD_BYTES:2], head[1:HEAD_BYTES:2]
-    if len(head) < HEAD_BYTES or all(first) == all(second):
-        return None
-    return "utf-16-le" if not any(second) else "utf-16-be" if not any(first) else None

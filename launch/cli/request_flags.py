@@ -126,7 +126,6 @@ def _settings(texts: list[str]) -> dict[str, str]:
 def one(arguments: list[str], configs: "Configs") -> "tuple[Request, Backend]":
     """The one benchmark that the flags name, on the GPUs of this machine where they leave them open."""
     from benchmarks.backend import find_backend
-    from benchmarks.sweeps import sweep
     from launch.machine import machine_gpus
 
     refuse_more(arguments, "python launch/plan.py --help")
@@ -134,9 +133,7 @@ def one(arguments: list[str], configs: "Configs") -> "tuple[Request, Backend]":
     if len(found) > 1:
         raise RequestError(
             f"{len(found)} benchmarks are named, one can be planned at a time",
-            where=" ".join(sorted({word for label in sweep.labels(found) for word in label.split()})),
-            why="several numbers of GPUs are given by --scale",
-            next_command="one value in each flag; --scale=64,128 for several scales",
+            next_command="one value in each flag; --scale=64,128 for several numbers of GPUs",
         )
     backend = find_backend(found[0].backend)
     return machine_gpus.with_local_gpus(found[0], configs, backend), backend

@@ -75,14 +75,6 @@ def test_the_index_lies_in_the_users_own_folder_and_may_be_deleted(run: Any, res
     assert "3 runs in" in run("runs", results, "--rebuild_index").stdout
 
 
-def test_where_nothing_fits_what_there_is_is_said(run: Any, results: Path) -> None:
-    done = run("runs", results, "--where=dtype=fp4")
-    assert "0 runs in" in done.stdout
-    assert "dtype of the runs" in done.stderr
-    assert "bf16, fp8" in done.stderr
-    assert ": 8, 16, 24" in run("runs", results, "--where=gpus=7").stderr
-
-
 # --- archives -------------------------------------------------------------------------------------
 
 RUN = "20261122T034511Z-jax-llama2_tiny-pretrain-bf16-1xcpu-eeab"

@@ -1,16 +1,13 @@
 """The runs of a folder that a subcommand is about, and the flags that choose them. Importing it defines the flags."""
 
 import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
 
 from benchmarks.errors import RequestError
-from benchmarks.history.filters import KEYS, Condition, parse_condition
-from benchmarks.reading.shown_lines import printable
+from benchmarks.history.filters import parse_condition
 from benchmarks.runs.runfolder import BENCHMARK
 from launch.terminal.run_index import open_index, say_problems
 
@@ -57,7 +54,6 @@ def fitting(folder: Path) -> "list[FinishedRun]":
     say_problems(index)
     entries = index.select(conditions, NEWEST.value)
     if not entries:
-        say_what_there_is(index, conditions)
         raise RequestError(
             "no run fits",
             where=" ".join(f"--where='{text}'" for text in WHERE.value) or str(folder),
@@ -75,13 +71,6 @@ def index_of(folder: Path, *, rebuild: bool = False) -> "Index":
             next_command=f"python launch/report.py runs {run.parent} --where=run={run.name}",
         )
     return open_index(folder, rebuild)
-
-
-def say_what_there_is(index: "Index", conditions: Sequence[Condition]) -> None:
-    """All but their names: these are the runs themselves."""
-    for name in dict.fromkeys(condition.key for condition in conditions if KEYS[condition.key].kind != "part"):
-        if values := ", ".join(index.values(name)):
-            print(f"stepmark: {name} of the runs in {index.output_dir}: {printable(values)}", file=sys.stderr)
 
 
 def no_result(what: str, place: Path) -> RequestError:

@@ -44,6 +44,4 @@ def main(argv: list[str]) -> int:
     answer(exports.as_data(found), lambda: exports.FORMATS[FORMAT.value](found))
     if not run or not entries:
         say_problems(index)
-    if conditions and not entries:
-        choice.say_what_there_is(index, conditions)
     return EXIT_VALID

@@ -105,7 +105,6 @@ def test_causes_are_ranked_by_weight(tmp_path: Path) -> None:
         document["environment"]["lock_sha256"] = "f" * 64
         document["machine"]["hostname"] = "node7"
         document["git"]["commit"] = "c" * 40
-        document["launcher"]["rich"] = "99"
         document["shell"] |= {"NCCL_DEBUG": "INFO", "EDITOR_MODE": "x"}
 
     a, b = pair(
@@ -116,7 +115,7 @@ def test_causes_are_ranked_by_weight(tmp_path: Path) -> None:
     found = causes([a], [b], SLOWER).causes
     assert [cause.name for cause in found if cause.kind != "argument"] == [
         "dtype", "scan_layers", "xla_new", "jax", "lock_sha256", "NCCL_DEBUG", "hosts", "numpy", "EDITOR_MODE",
-        "commit", "rich",
+        "commit",
     ]  # fmt: skip
     assert [cause.rank for cause in found] == list(range(1, len(found) + 1))
     assert [cause.weight for cause in found] == sorted((cause.weight for cause in found), reverse=True)

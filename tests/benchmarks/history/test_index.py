@@ -52,7 +52,6 @@ def test_the_oldest_first_filtered_and_the_newest_of_them(opened: Opened) -> Non
     assert ids(index, "dtype=bf16") == ["20261120T000000Z-bf16", "20261122T000000Z-bf16"]
     assert ids(index, "dtype=bf16", "gpus>8") == ["20261122T000000Z-bf16"]
     assert ids(index, newest=2) == ["20261121T000000Z-fp8", "20261122T000000Z-bf16"]
-    assert index.values("dtype") == ["bf16", "fp8"]
     assert index.problems() == []
     assert index.notes == []
 

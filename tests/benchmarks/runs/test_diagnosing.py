@@ -102,10 +102,8 @@ def test_a_pipe_in_a_folder_is_left_alone(logs: Path) -> None:
         bz2.compress(MEMORY.encode()),
         lzma.compress(MEMORY.encode()),
         MEMORY.encode("utf-16"),
-        MEMORY.encode("utf-16-le"),
-        MEMORY.encode("utf-16-be"),
     ],
-    ids=["gzip", "gzip with more behind it", "bzip2", "xz", "UTF-16", "UTF-16LE", "UTF-16BE"],
+    ids=["gzip", "gzip with more behind it", "bzip2", "xz", "UTF-16"],
 )
 def test_however_a_log_is_stored(tmp_path: Path, stored: bytes) -> None:
     (tmp_path / "a.log").write_bytes(stored)
