@@ -6,7 +6,6 @@ forbids is refused there, and noted in the open one.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, steps_apart, wall_minutes
 from benchmarks.mlperf.package import ReferencePoint, expected
@@ -24,10 +23,10 @@ class BrokenRule(Value, frozen=True):
     what: str
     arithmetic: str
     cure: str
-    scope: Literal["always", "closed", "note"] = "always"
+    closed_only: bool = False  # the open division allows it
 
     def refuses(self, division: str) -> bool:
-        return self.scope == "always" or (self.scope == "closed" and division == CLOSED)
+        return division == CLOSED or not self.closed_only
 
 
 def broken_rules(
@@ -52,7 +51,9 @@ def _settings(config: Configuration, submission: Submission) -> Iterator[BrokenR
             yield BrokenRule(kept.name, what, f"{only}: {kept.why}", f"leave {kept.name} out")
     if not config.clears_caches:
         what, why = "the caches are not cleared before the run", "CLEAR_CACHES=0, and the log must hold cache_clear"
-        yield BrokenRule("caches", what, why, "CLEAR_CACHES=1, in a job that has its nodes to itself", "closed")
+        yield BrokenRule(
+            "caches", what, why, "CLEAR_CACHES=1, in a job that has its nodes to itself", closed_only=True
+        )
     if config.minutes_of_one is not None and config.minutes is not None:
         needed = wall_minutes(config.minutes_of_one)
         if config.minutes < needed:
@@ -66,16 +67,11 @@ def _evaluations(config: Configuration, benchmark: MlperfBenchmark, submission: 
     cadence, batch = benchmark.evaluation, config.batch
     first = first_evaluation(benchmark, batch, given)
     if config.max_steps is not None and first.step > config.max_steps:
-        interval = given or cadence.every_samples
-        apart = f"ceil({name} {interval} samples / {batch}) = {first.steps_apart} steps"
-        if cadence.knob_counts == "steps" and given is not None:
-            apart = f"{name} {interval} steps"
-        skipped = f"floor(0.125 x {batch} + 2) = {first.skipped} skipped" if first.skipped else "none skipped"
         last = submission.knobs.max_steps or "MAX_STEPS"
         yield BrokenRule(
             "first evaluation",
             f"the first evaluation, at step {first.step}, comes after the last step, {config.max_steps}",
-            f"global batch = {config.batch_text()}; evaluations are {apart} apart, {skipped}:"
+            f"{config.batch_text()}; evaluations are {first.steps_apart} steps apart, {first.skipped} skipped:"
             f" ({first.skipped} + 1) x {first.steps_apart} = {first.step} > {last} {config.max_steps}",
             f"{last} of {first.step} or more: no run that never evaluates can reach the target",
         )
@@ -88,7 +84,7 @@ def _evaluations(config: Configuration, benchmark: MlperfBenchmark, submission: 
             f"the rules: every {every:,} samples, ceil({every} / {batch}) = {ruled} steps;"
             f" {name}={given} makes {first.steps_apart}",
             f"{name}={ruled if cadence.knob_counts == 'steps' else every}",
-            "closed",
+            closed_only=True,
         )
 
 
@@ -103,33 +99,28 @@ def _reference(
             f"a global batch of {batch} is outside the reference convergence points",
             f"{config.batch_text()}; the reference converged at {known}",
             f"a batch of {points[0].batch} to {points[-1].batch}",
-            "closed",
+            closed_only=True,
         )
     if config.max_steps is None or name is None:
         return
     trained = config.max_steps * batch
-    if reference is not None and trained < reference.samples:
-        least = reference.samples - SPREADS * reference.stdev
-        too_few = trained < least
-        enough = math.ceil((reference.samples + (0 if too_few else 2 * reference.stdev)) / batch)
+    least = 0.0 if reference is None else reference.samples - SPREADS * reference.stdev
+    if reference is not None and trained < least:
         yield BrokenRule(
             "steps",
-            f"{trained:,} samples are too few to converge"
-            if too_few
-            else f"half of all runs need more than {trained:,} samples",
+            f"{trained:,} samples are too few to converge",
             f"{name} {config.max_steps} x {batch} = {trained:,}; the reference needs {reference.samples:,.0f} samples"
             f" (standard deviation {reference.stdev:,.0f}), at least {least:,.0f} in any run",
-            f"{name} of {enough} or more",
-            "always" if too_few else "note",
+            f"{name} of {math.ceil(reference.samples / batch)} or more",
         )
-    most, fixed = benchmark.max_steps, benchmark.optimizer.decay_and_warmup_steps is not None
-    if most is not None and (config.max_steps > most or (fixed and config.max_steps != most)):
+    fixed = benchmark.optimizer.decay_and_warmup_steps is not None
+    if fixed and benchmark.max_steps is not None and config.max_steps != benchmark.max_steps:
         yield BrokenRule(
             "steps",
-            f"{name}={config.max_steps}, {'the rules have' if fixed else 'the reference stops at'} {most}",
+            f"{name}={config.max_steps}, the rules have {benchmark.max_steps}",
             "the learning rate ends with the last step, so another number is another schedule",
-            f"{name}={most}",
-            "closed" if fixed else "note",
+            f"{name}={benchmark.max_steps}",
+            closed_only=True,
         )
 
 

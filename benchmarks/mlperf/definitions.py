@@ -1,5 +1,5 @@
 """An MLPerf benchmark as a frozen value, read from configs/mlperf; its batch and its first evaluation as NVIDIA's
-submissions compute them. The reference convergence points are reference_points.py's.
+submissions compute them. The reference convergence points are package.py's.
 """
 
 from typing import Annotated, Literal

@@ -12,7 +12,7 @@ from benchmarks.mlperf.admission import broken_rules, configuration_rows, rule_l
 from benchmarks.mlperf.definitions import read_definition, wall_minutes
 from benchmarks.mlperf.submission import Configuration, configuration_of, read_submission, variables
 from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
-from benchmarks.text import aligned, title
+from benchmarks.text import aligned, some, title
 from benchmarks.values import Benchmark, JobOptions, Plan
 from launch.assets.needed import look_for
 from launch.slurm.options import seconds_of
@@ -73,9 +73,8 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
         elif found.state != "present":
             faults += [f"{asset.folder}/{fault}" for fault in found.faults]
     if faults:
-        more = f" and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
         raise RequestError(
-            f"the data of {benchmark.model.name} are not whole: {'; '.join(faults[:MOST_NAMED])}{more}",
+            f"the data of {benchmark.model.name} are not whole: {some(faults, MOST_NAMED, '; ')}",
             where=f"--data={benchmark.data}",
             why="NVIDIA's own check of its mounts has these sizes; with other data it is another benchmark",
             next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name}"
