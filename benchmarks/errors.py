@@ -15,7 +15,6 @@ EXIT_INTERRUPTED = 130
 EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}  # of a result's status
 
 LIST_COMMAND = "python launch/run.py --list"
-DRY_RUN_SHOWS = "the same command with --dry_run shows the plan"
 
 
 class StepmarkError(Exception):

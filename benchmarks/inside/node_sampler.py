@@ -30,7 +30,7 @@ COLUMNS = {
     "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
     "utilization_percent": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
     "memory_used_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
-    "throttle_reasons": lambda nvml, gpu: clocks_event_reasons(nvml)(gpu),
+    "throttle_reasons": lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu),
     "ecc_uncorrected": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
         gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
     ),
@@ -38,12 +38,6 @@ COLUMNS = {
 }
 # Of a GPU in MIG mode these are of all its slices together, and a run has one.
 OF_ALL_SLICES = ("energy_mj", "power_w", "utilization_percent", "memory_used_bytes")
-
-
-def clocks_event_reasons(nvml):
-    """Older bindings have the older name alone."""
-    name = "nvmlDeviceGetCurrentClocksEventReasons"
-    return getattr(nvml, name, None) or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
 
 
 def main(argv):

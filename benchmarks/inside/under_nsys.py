@@ -6,8 +6,7 @@ Every task of a phase is started by this, by path, with any Python from 3.8 and 
 itself, so signals and exit codes are the program's own, and under nsys they are nsys's. A rank that is to be recorded
 and cannot be ends at once with 2, and its site ends the others: they would wait for it for ever.
 
-The options of nsys are those of NVIDIA's own launcher (NeMo-Run 0.11.1) and recipes. One has two names: from 2025 on
---gpu-metrics-devices, where --gpu-metrics-device is out of date, and 2024 knows only that one: nsys is asked which.
+The options of nsys are those of NVIDIA's own launcher (NeMo-Run 0.11.1) and recipes, as nsys has them from 2025 on.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import ctypes
 import os
 import platform
 import re
-import shlex
 import shutil
 import signal
 import sys
@@ -50,7 +48,7 @@ def main(argv: list[str]) -> NoReturn:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
     place = Place(rank)
-    become([nsys, "profile", *nsys_options(options, place, nsys), *options.program])
+    become([nsys, "profile", *nsys_options(options, place), *options.program])
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -107,7 +105,7 @@ class Place:
 # --- what nsys is told --------------------------------------------------------------------------
 
 
-def nsys_options(options: argparse.Namespace, place: Place, nsys: str) -> list[str]:
+def nsys_options(options: argparse.Namespace, place: Place) -> list[str]:
     """As NVIDIA's own recipes have it; kernels inside a CUDA graph are recorded one by one."""
     found = ["--sample=process-tree", "--cpuctxsw=process-tree"] if options.cpu else ["-s", "none", "--cpuctxsw=none"]
     found += ["-o", place.fill(options.output), "--force-overwrite", "true"]
@@ -119,15 +117,8 @@ def nsys_options(options: argparse.Namespace, place: Place, nsys: str) -> list[s
     # The first recorded task of a node reads the counters of all its GPUs. Tasks are numbered node by node.
     first = min(rank for rank in options.ranks if rank >= place.rank - place.local)
     if options.gpu_metrics and place.rank == first:
-        found.append(f"{gpu_metrics_option(nsys)}=all")
+        found.append("--gpu-metrics-devices=all")
     return found
-
-
-def gpu_metrics_option(nsys: str) -> str:
-    with os.popen(f"{shlex.quote(nsys)} profile --help 2>&1") as stream:
-        known = stream.read()
-    old = "--gpu-metrics-device" in known and "--gpu-metrics-devices" not in known
-    return "--gpu-metrics-device" if old else "--gpu-metrics-devices"
 
 
 # --- becoming it --------------------------------------------------------------------------------

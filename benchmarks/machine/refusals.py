@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from benchmarks.backend import Backend, EnvironmentSpec
-from benchmarks.errors import DRY_RUN_SHOWS, RequestError
+from benchmarks.errors import RequestError
 from benchmarks.machine.machine_gpus import MachineGpus, busy_text, chosen, of_hardware, shown
 from benchmarks.model.capacity import total_bytes, usable_bytes
 from benchmarks.values import Benchmark, Hardware
@@ -46,7 +46,7 @@ def of_gpus(
     else:
         return None
     where = f"--hardware={hardware.name} --gpus={wanted} --site={benchmark.site.name}"
-    return RequestError(what, where=where, why=why, next_command=f"{cure}; or another --site; {DRY_RUN_SHOWS}")
+    return RequestError(what, where=where, why=why, next_command=f"{cure}; or another --site")
 
 
 def in_use(benchmark: Benchmark, machine: MachineGpus) -> RequestError | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from benchmarks.backend import Backend, ReadsHub, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import DRY_RUN_SHOWS, RequestError, StepmarkError, raised
+from benchmarks.errors import RequestError, StepmarkError, raised
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Plan
 
@@ -171,7 +171,7 @@ def _memory_refusals(benchmark: Benchmark, backend: Backend) -> Iterator[Request
             f"{benchmark.model.name} needs {bytes_text(needed)} of memory, this machine has {bytes_text(have)}",
             where=f"--model={benchmark.model.name} on this machine's CPU",
             why=machine_gpus.found().why_none,
-            next_command=f"a smaller model; or --site=NAME of a cluster; {DRY_RUN_SHOWS}",
+            next_command="a smaller model, or --site=NAME of a cluster",
         )
 
 
@@ -190,4 +190,4 @@ def _program_refusals(plan: Plan) -> Iterator[RequestError]:
 def refused_text(refusals: Iterable[StepmarkError]) -> str:
     """Return the end of a dry run: everything that would be refused now."""
     texts = dict.fromkeys(f"\nwould be refused: {one}\n" for one in refusals)
-    return "".join(texts).replace(f"; {DRY_RUN_SHOWS}", "")
+    return "".join(texts)

@@ -17,9 +17,6 @@ SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "inside" / "under_
 # The program's words begin with this Python; all before it are nsys's own.
 FAKE_NSYS = f"""#!{sys.executable}
 import json, os, sys
-if sys.argv[1:] == ["profile", "--help"]:
-    print(os.environ.get("FAKE_HELP", "--gpu-metrics-devices=  (which)"))
-    sys.exit()
 cut = sys.argv.index({sys.executable!r})
 with open(os.environ["FAKE_CALLS"], "a") as stream:
     stream.write(json.dumps(sys.argv[1:cut]) + "\\n")
@@ -117,16 +114,6 @@ def test_it_records_between_the_programs_own_start_and_stop(start: Start) -> Non
         "-s", "none", "--cpuctxsw=none", "-o", "/out/name", "--force-overwrite", "true",
         "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "-t", "cuda,nvtx", "--cuda-graph-trace=node",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("help_text", "option"), [
-    ("--gpu-metrics-devices=  which", "--gpu-metrics-devices=all"),
-    ("--gpu-metrics-device=  which", "--gpu-metrics-device=all"),
-    ("--gpu-metrics-device= is --gpu-metrics-devices= now", "--gpu-metrics-devices=all"),
-    ("no such text", "--gpu-metrics-devices=all"),
-])  # fmt: skip
-def test_the_gpus_counters_are_sampled_by_the_name_that_nsys_knows(start: Start, help_text: str, option: str) -> None:
-    assert start("--ranks=0", "--output=o", "--gpu_metrics", FAKE_HELP=help_text).options[-1] == option
 
 
 @pytest.mark.parametrize(("ranks", "rank", "local", "samples"), [
