@@ -238,7 +238,6 @@ def read_yaml(path: Path, value_type: type[AnyValue]) -> AnyValue:
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-MERGE = "<<"
 MOST_YAML_BYTES = 4 << 20
 DEEPEST = 50  # what configs hold lies ten deep
 
@@ -296,19 +295,14 @@ class _Document:
 
     def _mapping(self) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
-        merged: dict[Any, Any] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._value(event)
             if not isinstance(key, Hashable):
                 raise _problem("a key is text or a number", event)
             if key in found:
                 raise _problem(f"the key '{key}' is there twice", event)
-            value = self._value(self._next())
-            if key == MERGE and isinstance(value, dict):
-                merged = value
-            else:
-                found[key] = value
-        return {**merged, **found}
+            found[key] = self._value(self._next())
+        return found
 
 
 def _problem(what: str, event: Any) -> yaml.MarkedYAMLError:
@@ -319,7 +313,7 @@ def _problem(what: str, event: Any) -> yaml.MarkedYAMLError:
 def _plain(text: str) -> Any:
     """A word without quotes: text, or what YAML 1.1 takes it for."""
     for tag, pattern in _LOADER.yaml_implicit_resolvers.get(text[:1], ()):
-        if pattern.match(text) and text != MERGE:
+        if pattern.match(text):
             return _LOADER("").construct_object(yaml.ScalarNode(tag, text))
     return text
 

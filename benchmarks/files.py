@@ -21,13 +21,7 @@ NOT_JSON = (ValueError, RecursionError)
 def opened(path: Path) -> BufferedReader:
     """A plain file to read. OSError also of a pipe or a device, which may have no end and is not opened."""
     _refuse_other_kinds(path.stat().st_mode, path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
-    try:
-        _refuse_other_kinds(os.fstat(descriptor).st_mode, path)  # it may be another one by now
-    except OSError:
-        os.close(descriptor)
-        raise
-    return os.fdopen(descriptor, "rb")
+    return path.open("rb")
 
 
 def _refuse_other_kinds(kind: int, path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import Literal
 import msgspec
 
 from benchmarks import statistics
+from benchmarks.measuring import settling
 from benchmarks.measuring.figures import Resolution, SecondsPerStep, measure
-from benchmarks.measuring.summary import Loss, loss_of, reported_of, unknown_figures, window_notes
+from benchmarks.measuring.summary import Loss, loss_of, reported_of, unknown_figures
 from benchmarks.measuring.utilisation import Mfu, Workload
 from benchmarks.model import flops
 from benchmarks.model.ledger import attribute
@@ -109,7 +110,7 @@ def summarise_foreign(
                 of_times,
                 *_whose_convention(workload, marked, seconds_resolution, rate_resolution),
                 *_stride_notes(steps),
-                *window_notes(figures.window),
+                *settling.notes(figures.window),
             ],
         }
     )

@@ -186,18 +186,18 @@ def _line(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
     return slope, math.sqrt(left / (count - 2) / width)
 
 
-def note(window: Window) -> str | None:
-    """What a reader must know before the median; None of a settled run."""
+def notes(window: Window) -> list[str]:
+    """What a reader must know before the median; none of a settled run."""
     if window.settling == "settled" or not window.counted:
-        return None
+        return []
     if window.settling == "still moving":
         drift, off = window.drift_percent_per_minute or 0.0, window.median_off_percent or 0.0
         pace, side = ("slower", "below") if drift > 0 else ("faster", "above")
-        return (
+        return [
             f"still moving: {abs(drift):.2g}% {pace} per minute; "
             f"the median may be up to {off:.2g}% {side} the settled step time, or more if that takes over ten minutes"
-        )
+        ]
     short = "too short to tell whether the step time has settled"
     if window.steps_to_tell is None:
-        return f"{short}: the window begins before it may have"
-    return f"{short}: that would take about {window.steps_to_tell:,} steps or more"
+        return [f"{short}: the window begins before it may have"]
+    return [f"{short}: that would take about {window.steps_to_tell:,} steps or more"]

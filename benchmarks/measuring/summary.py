@@ -167,7 +167,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
             *evidence.notes,
             *_what_it_was(benchmark, record),
             *speed_notes,
-            *window_notes(figures.window),
+            *settling.notes(figures.window),
             *record.unreadable,
         ],
         attempts=list(evidence.attempts),
@@ -316,11 +316,6 @@ def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: boo
         return figures, []
     nulled = no_figures(figures.window, {"seconds_per_step": reason}, figures.complaints)
     return nulled, notes
-
-
-def window_notes(window: Window) -> list[str]:
-    note = settling.note(window)
-    return [note] if note else []
 
 
 def parallelism_figures(parallelism: Parallelism) -> dict[str, int]:
