@@ -3,6 +3,7 @@
 A difference that only makes some metrics mean other things is refused metric by metric, in metrics.py.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,6 +13,7 @@ from benchmarks.compare.intervals import FEWEST_RUNS
 from benchmarks.compare.metrics import other_dimensions
 from benchmarks.compare.runs import Chosen, ComparedRun, Runs
 from benchmarks.compare.values import Caution, Side
+from benchmarks.request.resolve import LISTED
 from benchmarks.text import plural, reasons_text
 from benchmarks.values import benchmark_fields
 
@@ -118,13 +120,10 @@ def cautions(a: Runs, b: Runs) -> list[Caution]:
         found.append(Caution(kind="slowed", text=text))
     if min(len(a), len(b)) < FEWEST_RUNS:
         text = f"fewer than {FEWEST_RUNS} runs on a side: a disturbed run looks like a difference"
-        found.append(Caution(kind="few runs", text=text))
+        found.append(Caution(kind="few runs", text=text, next_command=interleaving_command(a, b)))
     if not interleaved(a, b):
-        text = (
-            "A and B were not run in turns, as a sweep of both does: a machine that got slower or faster in between "
-            "looks like a difference"
-        )
-        found.append(Caution(kind="not interleaved", text=text))
+        text = "A and B were not run in turns: a machine that got slower or faster in between looks like a difference"
+        found.append(Caution(kind="not interleaved", text=text, next_command=interleaving_command(a, b)))
     spans = [{(run.result.window.first_step, run.result.window.last_step) for run in runs} for runs in (a, b)]
     if spans[0] != spans[1]:
         one, other = (" or ".join(f"{first} to {last}" for first, last in sorted(span, key=str)) for span in spans)
@@ -143,3 +142,18 @@ def interleaved(a: Runs, b: Runs) -> bool:
     times = sorted((time, side) for time, side in began if time is not None)
     changes = sum(one[1] != other[1] for one, other in pairwise(times))
     return len(times) == len(began) and changes >= min(len(a), len(b))
+
+
+def interleaving_command(a: Runs, b: Runs) -> str | None:
+    """Return the sweep that runs both sides in turns; None if no list of run.py names their difference."""
+    one, other = (runs[0].benchmark for runs in (a, b))
+    fields = [benchmark_fields(side) for side in (one, other)]
+    values = {name: list(dict.fromkeys(shown(side[name]) for side in fields)) for name in LISTED}
+    values = {name: found for name, found in values.items() if len(found) > 1 or name in ("backend", "model")}
+    if all(len(found) == 1 for found in values.values()):
+        return None
+    words = [f"--{name}={','.join(found)}" for name, found in values.items()]
+    words += [f"--steps={one.steps}"] if one.steps == other.steps else []
+    same = {name: text for name, text in one.settings.overrides.items() if other.settings.overrides.get(name) == text}
+    words += [f"--set={name}={text}" for name, text in same.items()]
+    return f"python launch/run.py {shlex.join(words)} --repeats={FEWEST_RUNS}"

@@ -32,7 +32,7 @@ def table_text(comparison: Comparison) -> str:
     found = shown(comparison.differences)
     lines += ["", *columns([headings(comparison), *map(_row, found)])]
     lines += _section("why:", reasons(found))
-    lines += _section("warnings:", [one.text for one in comparison.warnings])
+    lines += _section("warnings:", warnings(comparison))
     lines += _section("notes:", metric_notes(comparison))
     if comparison.causes is not None:
         lines += [] if comparison.causes else ["", "nothing that is recorded of these runs differs"]
@@ -72,6 +72,11 @@ def reasons(differences: Sequence[Difference]) -> list[str]:
         if one.why:
             names.setdefault(one.why, []).append(one.name)
     return [f"{', '.join(found)}: {why}" for why, found in names.items()]
+
+
+def warnings(comparison: Comparison) -> list[str]:
+    """Return what weakens the verdict, each with the command that cures it."""
+    return [f"{one.text}; next: {one.next_command}" if one.next_command else one.text for one in comparison.warnings]
 
 
 def metric_notes(comparison: Comparison) -> list[str]:

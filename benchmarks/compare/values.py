@@ -62,6 +62,7 @@ class Caution(Value, frozen=True):
 
     kind: Literal["slowed", "not interleaved", "few runs", "other steps", "still moving", "too short"]
     text: str
+    next_command: str | None = None  # removes the cause of the warning
 
 
 class Comparison(Value, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from benchmarks.compare.text import (
     shown,
     value_text,
     verdict_text,
+    warnings,
 )
 from benchmarks.compare.values import Comparison, Difference, Figure, Side
 from benchmarks.pages.drawing import Interval, forest_plot
@@ -59,7 +60,7 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
         ),
         Section("The metrics", [_table(comparison, differences)]),
         Section("The verdict explained", [Words(reasons(differences), "list")]),
-        Section("Warnings", [Words([one.text for one in comparison.warnings], "list")]),
+        Section("Warnings", [Words(warnings(comparison), "list")]),
         Section("Requested differences", [Words(comparison.asked, "list")]),
         Section("Possible causes", _causes(comparison)),
         Section("Notes", [Words(metric_notes(comparison), "list")]),

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -12,7 +13,7 @@ from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, RequestError, RunError, StepmarkError, nearest
 from launch.terminal import output
-from launch.terminal.output import Harmless
+from launch.terminal.output import RED, Harmless, coloured, has_colours, in_colour, own_stderr
 
 JSON = "json"
 JSON_WORD = re.compile(r"--?json(=(true|t|1))?", re.IGNORECASE)
@@ -38,7 +39,8 @@ def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> N
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no "·" is no reason to fail
-    sys.stdout = cast("TextIO", Harmless(sys.stdout, *made))
+    colours = [coloured] if has_colours(sys.stdout) else []
+    sys.stdout = cast("TextIO", Harmless(sys.stdout, *made, *colours))
     sys.stderr = cast("TextIO", Harmless(sys.stderr, *made))
     sys.exit(_guarded(chosen))
 
@@ -90,8 +92,8 @@ def _guarded(chosen: Callable[[], Command]) -> int:
         code = command.main(_parse(command))
         return _answered(code)
     except StepmarkError as error:
-        if command is not None and not error.next_command and isinstance(error, RequestError):
-            error.next_command = f"{command.typed} --help"
+        if command is not None:
+            error.next_command = _next(command, error)
         return _ended(error, error.exit_code)
     except KeyboardInterrupt:
         return _ended(StepmarkError("interrupted"), EXIT_INTERRUPTED)
@@ -114,7 +116,8 @@ def _ended(error: StepmarkError, code: int) -> int:
     """Says why on stderr, and with --json in the document too."""
     from benchmarks.secret_rules import hidden
 
-    print(hidden(f"stepmark: {error}"), file=sys.stderr)
+    print(in_colour("stepmark", RED) if has_colours(sys.stderr) else "stepmark", end="", file=own_stderr())
+    print(hidden(f": {error}"), file=sys.stderr)
     return _answered(code, {name: hidden(word) for name, word in error.words().items()})
 
 
@@ -157,6 +160,22 @@ def _refused_value(text: str) -> str:
     if not found[3]:
         return text
     return f"--{name}={value}: a {'whole ' if found[3] == 'invalid literal' else ''}number is expected"
+
+
+ONE_FLAG = re.compile(r"--(\w+)=[^ =|]+")
+
+
+def _next(command: Command, error: StepmarkError) -> str:
+    """Return what to type: the same command with the one flag that the error names, or the command's help."""
+    flag = ONE_FLAG.fullmatch(error.next_command)
+    if flag:
+        from benchmarks.secret_rules import hidden_in_reason
+
+        others = [word for word in command.arguments if not re.match(rf"--?{flag[1]}=", word)]
+        return hidden_in_reason(f"{command.typed} {shlex.join([*others, flag[0]])}")
+    if not error.next_command and isinstance(error, RequestError):
+        return f"{command.typed} --help"
+    return error.next_command
 
 
 def _refuse_empty() -> None:

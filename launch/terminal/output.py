@@ -1,9 +1,10 @@
 """What a command answers: text for a person or, with --json, one JSON document for a program.
 
 With --json, stdout holds the document alone; whatever else is printed goes to stderr. A terminal is sent text that
-cannot move its cursor.
+cannot move its cursor, with verdicts and states of tables in colour.
 """
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -45,6 +46,32 @@ def document(data: object) -> None:
         from benchmarks.values import json_text
 
         print(json_text(data), end="", file=_kept.pop(), flush=True)
+
+
+# --- colours ---------------------------------------------------------------------------------------
+
+GREEN, YELLOW, RED = "32", "33", "31"
+COLOURS = {
+    **dict.fromkeys(("valid", "ok", "agrees", "better", "same"), GREEN),
+    **dict.fromkeys(("inconclusive", "not tested", "not checked", "warning"), YELLOW),
+    **dict.fromkeys(("invalid", "failed", "worse", "cut off", "unreadable", "missing", "first cause"), RED),
+}
+# A whole cell of benchmarks/text.py: two spaces or an end of the line on either side, or a colon behind it.
+CELL = re.compile(rf"(?:(?<=  )|^)({'|'.join(COLOURS)})(?=  |\s*$|:)", re.MULTILINE)
+
+
+def has_colours(stream: TextIO) -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def coloured(text: str) -> str:
+    return CELL.sub(lambda found: in_colour(found[0], COLOURS[found[0]]), text)
+
+
+def in_colour(text: str, colour: str) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m"
 
 
 # --- control characters ---------------------------------------------------------------------------

@@ -298,6 +298,18 @@ def test_sides_that_were_not_run_in_turns_have_a_warning(order: str) -> None:
     assert "not interleaved" in warned(order)
 
 
+def test_the_warning_has_the_command_that_runs_both_in_turns() -> None:
+    runs = [
+        [run(at(3 * side + n), 1.0, benchmark={"dtype": dtype}) for n in range(3)]
+        for side, dtype in enumerate(("bf16", "fp32"))
+    ]
+    (warning,) = (
+        one for one in compare(side("A", *runs[0]), side("B", *runs[1])).warnings if one.kind == "not interleaved"
+    )
+    flags = "--backend=jax --model=llama2_tiny --dtype=bf16,fp32 --steps=60"
+    assert warning.next_command == f"python launch/run.py {flags} --repeats=3"
+
+
 def test_an_unknown_order_and_few_runs_and_other_steps_are_warned_of() -> None:
     a, b = sides(FAST, SLOW)
     unknown = side("B", *(r._replace(nodes=[]) for r in b.runs))

@@ -87,6 +87,15 @@ def test_a_mistyped_flag_or_value_gets_the_nearest_and_a_command(tmp_path: Path,
     assert done.stderr.splitlines()[-1].startswith("  next:  ")
 
 
+@pytest.mark.parametrize(
+    ("named", "typed", "shown"),
+    [("--steps=1", ["--steps=0", "--note=x"], "--note=x --steps=1"), ("", ["--steps=9"], "--help")],
+)
+def test_a_single_flag_becomes_a_command_to_paste(tmp_path: Path, named: str, typed: list[str], shown: str) -> None:
+    done = ends(tmp_path, f"raise RequestError('no', next_command='{named}')", *typed)
+    assert done.stderr.splitlines()[-1].endswith(f"script.py {shown}")
+
+
 def test_a_reader_that_goes_away_is_no_error_to_show(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     body = "[print('x' * 1000) for _ in range(10000)]; return 0"
