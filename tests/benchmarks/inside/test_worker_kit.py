@@ -1,5 +1,6 @@
-"""The workers' kit alone: events, step records, assertions, and however a worker ends. No framework is needed."""
+"""The workers' kit alone: events, steps, assertions, how a worker ends, and the words of settings. No framework."""
 
+import enum
 import errno
 import json
 import math
@@ -8,13 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from benchmarks.inside import worker_kit as kit
+from benchmarks.inside.setting_words import SCALARS, word_of
 from benchmarks.runs.worker_events import read_phase
 from tests.benchmarks.inside.events import Events
 
@@ -256,3 +259,31 @@ def test_a_rank_that_failed_does_not_wait_in_exit_handlers(code: int) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=buffered, check=False)
     assert done.returncode == code
     assert done.stdout == ("out " if code else "out handler\n")
+
+
+# --- the word of a setting's type -----------------------------------------------------
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Name(enum.Enum):
+    A = "a"
+
+
+KNOWN = {**SCALARS, list: "list", dict: "dict", enum.IntEnum: "int", enum.Enum: "str"}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "word"),
+    [
+        *((kind, kind.__name__) for kind in (bool, int, float, str, list, dict)),
+        *((int | None, "int"), (int | float, "float"), (int | str, "str"), (bool | int, "int")),
+        *((Literal["a", None], "str"), (Literal[1, 2], "int"), (Annotated[int, "over 0"], "int")),
+        *((Number, "int"), (Name | None, "str"), (list[str], "list"), (dict[str, int], "dict")),
+        *((Callable[[], None], None), (Callable[[], None] | bool, "bool"), (None, None), (Any, None)),
+    ],
+)
+def test_the_word_for_an_annotation(annotation: object, word: str | None) -> None:
+    assert word_of(annotation, KNOWN) == word
