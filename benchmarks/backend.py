@@ -258,9 +258,6 @@ class CompilesAlone(Protocol):
         writes N/report.json, a compiled.Compiled, or N/failed.json with its exit code; N/log has its own words.
         """
 
-    def compile_sources(self) -> list[Path]:
-        """The files that such a report follows from, beside the job."""
-
 
 @runtime_checkable
 class Checks(Protocol):

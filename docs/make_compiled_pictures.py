@@ -3,7 +3,7 @@
 .venv/bin/python docs/make_compiled_pictures.py
 
 Needs MaxText's environment with JAX's CUDA plugin (made by the first plan.py compile), and no GPU. A program takes
-about a minute to compile; one that was compiled before is read.
+about a minute to compile.
 """
 
 import sys

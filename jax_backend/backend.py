@@ -146,8 +146,3 @@ class MaxTextBackend:
         from jax_backend import compiling
 
         return compiling.PROGRAM
-
-    def compile_sources(self) -> list[Path]:
-        from jax_backend import compiling
-
-        return compiling.sources()

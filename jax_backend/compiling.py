@@ -6,7 +6,6 @@ XLA's compiler for CUDA takes the plan's own settings and flags, and what config
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from benchmarks.backend import SideProgram
@@ -34,12 +33,6 @@ PROGRAM = SideProgram(
     environment=ENVIRONMENT,
     platform="cuda",  # of the environment: its plugin has the compiler
 )
-
-
-def sources() -> list[Path]:
-    here = Path(__file__).parent
-    kit = here.parent / "benchmarks" / "inside" / "worker_kit.py"
-    return [here / "requirements-cuda.lock", kit, *sorted((here / "inside").glob("*.py"))]
 
 
 def job(name: str, benchmark: Benchmark) -> Job:

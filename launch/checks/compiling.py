@@ -1,7 +1,6 @@
-"""Compiles training steps on this machine, without their hardware; a program that was compiled before is read."""
+"""Compiles training steps on this machine, without their hardware."""
 
 import contextlib
-import hashlib
 import re
 import shlex
 import shutil
@@ -16,13 +15,12 @@ from benchmarks import files
 from benchmarks.backend import Backend, CompilesAlone, SideProgram
 from benchmarks.compilation.compiled import Compiled, Job
 from benchmarks.errors import RequestError, RunError, StepmarkError
-from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Benchmark, Value
 from launch.checks.flags_check import refuse_unknown_flags
 from launch.environments import venvs
 from launch.machine import this_machine
 from launch.running.side_program import REPORT, removed_on_interrupt, run_side_program
-from launch.terminal import places, progress
+from launch.terminal import progress
 
 FOLDER, REQUEST, LOG, FAILED = "compile", "request.json", "log", "failed.json"
 Outcome = Compiled | StepmarkError
@@ -38,14 +36,6 @@ class Failed(Value, frozen=True):
     exit_code: int  # of the process that compiled; negative: the signal that ended it
 
 
-def compile_step(benchmark: Benchmark, backend: Backend, *, make_environment: bool = False) -> Compiled:
-    """The program of one benchmark; its error where it has none."""
-    (outcome,) = compile_steps({"the step": benchmark}, backend, make_environment=make_environment).values()
-    if isinstance(outcome, StepmarkError):
-        raise outcome
-    return outcome
-
-
 def compile_steps(
     benchmarks: Mapping[str, Benchmark], backend: Backend, *, make_environment: bool = False
 ) -> dict[str, Outcome]:
@@ -58,19 +48,11 @@ def compile_steps(
             next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100, say",
         )
     jobs = {name: backend.compile_job(name, benchmark) for name, benchmark in benchmarks.items()}
-    digests = _digests(jobs, backend.compile_sources())
-    found: dict[str, Outcome] = {name: kept for name in jobs if (kept := _kept(digests[name]))}
-    if found:
-        progress.say(f"compiled before, read from {_cache()}: {', '.join(found)}")
-    missing = {name: job for name, job in jobs.items() if name not in found}
-    for name in missing:
+    program = backend.compile_program()
+    for name, benchmark in benchmarks.items():
         with naming_variant(name, several=len(benchmarks) > 1):
-            refuse_to_compile(benchmarks[name], backend, backend.compile_program(), make_environment=make_environment)
-    if missing:
-        found |= _compile(
-            missing, digests, backend, backend.compile_program(), next(iter(benchmarks.values())).engine
-        )
-    return {name: found[name] for name in jobs}
+            refuse_to_compile(benchmark, backend, program, make_environment=make_environment)
+    return _compile(jobs, backend, program, next(iter(benchmarks.values())).engine)
 
 
 @contextlib.contextmanager
@@ -85,33 +67,20 @@ def naming_variant(name: str, *, several: bool) -> Iterator[None]:
         raise type(error)(what, where=error.where, why=error.why, next_command=error.next_command) from None
 
 
-def _compile(
-    jobs: Mapping[str, Job], digests: Mapping[str, str], backend: Backend, program: SideProgram, engine: str
-) -> dict[str, Outcome]:
-    """Each program is kept as soon as it is there: whoever interrupts the next one has it."""
+def _compile(jobs: Mapping[str, Job], backend: Backend, program: SideProgram, engine: str) -> dict[str, Outcome]:
     place = Path(tempfile.mkdtemp(prefix="stepmark-"))
     folder = place / FOLDER
     folder.mkdir()
     (folder / REQUEST).write_bytes(msgspec.json.encode(list(jobs.values())))
     folders = {name: folder / str(number) for number, name in enumerate(jobs)}
-    kept: set[str] = set()
-
-    def keep_finished() -> None:
-        for name in jobs.keys() - kept:
-            if (folders[name] / REPORT).exists():
-                _keep(digests[name], _outcome(folders[name], jobs[name]))
-                kept.add(name)
-
     with removed_on_interrupt(place), progress.shown() as show:
 
         def look() -> None:
-            keep_finished()
             begun = [name for name, its in folders.items() if its.exists()]
             doing = begun[-1] if begun else "importing the framework"
-            show("compiling", len(kept), len(jobs), doing)
+            show("compiling", max(0, len(begun) - 1), len(jobs), doing)
 
         run_side_program(backend, engine, program, folder, Ended, look=look)
-    keep_finished()
     found = {name: _outcome(folders[name], job) for name, job in jobs.items()}
     if not any(isinstance(one, StepmarkError) for one in found.values()):
         shutil.rmtree(place, ignore_errors=True)  # only of what went well: else its log is what there is to read
@@ -197,44 +166,3 @@ def _end(code: int) -> str:
     if code == -signal.SIGKILL:
         return "was killed (signal 9), as the kernel does where memory runs out"
     return f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
-
-
-# --- programs that were compiled before ---------------------------------------------------------
-
-
-def _cache() -> Path:
-    return places.stepmark_home() / "compiled"
-
-
-def _digests(jobs: Mapping[str, Job], sources: list[Path]) -> dict[str, str]:
-    """Equal digests, equal reports: what is asked, the compiler's version, and the code that reads what it says."""
-    made_of = hashlib.sha256()
-    for path in sources:
-        made_of.update(path.read_bytes())
-    found = {}
-    for name, job in jobs.items():
-        whole = made_of.copy()
-        whole.update(msgspec.json.encode(msgspec.structs.replace(job, name="")))
-        found[name] = whole.hexdigest()[:32]
-    return found
-
-
-def _kept(digest: str) -> Compiled | None:
-    """None too where the file is damaged: then it is compiled again."""
-    try:
-        return files.read_json(_cache() / f"{digest}.json", Compiled)
-    except (OSError, ValueError):
-        return None
-
-
-def _keep(digest: str, outcome: Outcome) -> None:
-    """Whole or not at all; a full disk or a folder that cannot be written only means that it is compiled again."""
-    if isinstance(outcome, StepmarkError):
-        return
-    path = _cache() / f"{digest}.json"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, msgspec.json.encode(outcome))
-    except (OSError, RunError) as error:
-        why = error.what if isinstance(error, RunError) else error.strerror
-        progress.note(f"{path.parent} cannot be written ({why}): the program will be compiled again")
