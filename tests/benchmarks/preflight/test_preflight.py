@@ -9,7 +9,7 @@ import yaml
 
 from benchmarks.configs import Configs
 from benchmarks.preflight.nccl_tests import NcclResult
-from benchmarks.preflight.report import Report, counts, failing, judge, node_list
+from benchmarks.preflight.report import Report, counts, failing, judge, node_list, report_text
 from benchmarks.preflight.values import Answer, Call, Command, Expected, Finding, ProbeSpec
 from benchmarks.values import Hardware
 
@@ -140,6 +140,21 @@ def test_what_the_site_asks_of_a_node(check: str, status: str, of_site: Expected
 @pytest.mark.parametrize(("names", "text"), TABLES["node_lists"])
 def test_node_lists_are_as_slurm_writes_them(names: list[str], text: str) -> None:
     assert node_list(names) == text
+
+
+def test_the_table_counts_and_then_names_only_what_is_not_ok() -> None:
+    answers = [answer(f"node{n}", shm_bytes=2**26) for n in range(1, 9)]
+    answers.append(answer("node9", program="old"))
+    made = report(judge(answers, {}, wanted()), [a.node for a in answers])
+    text = report_text(made)
+    assert "node[1-8]: 0.06 GiB, 8 wanted" in text
+    assert "checkout: node9: its node_check.py differs" in text
+    assert "node9" in made.failing
+    assert not made.passed
+    assert text.endswith("8 nodes pass, 1 fail")
+    row = next(line for line in text.splitlines() if line.strip().startswith("/dev/shm"))
+    assert row.split() == ["/dev/shm", "1", "8"]
+    assert len(text.splitlines()) < 40
 
 
 def report(findings: list[Finding], names: list[str]) -> Report:

@@ -150,3 +150,7 @@ def test_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = refusal(make_environment=True)
     assert refused is not None
     assert "1.20 of 1.5 GB" in refused.what
+
+
+def test_available_memory_is_no_more_than_there_is() -> None:
+    assert 0 < this_machine.available_memory_bytes() <= this_machine.host_memory_bytes()

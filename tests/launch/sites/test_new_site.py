@@ -142,6 +142,27 @@ def test_what_slurm_would_never_start_is_refused(
     assert refused.value.next_command == usage
 
 
+@pytest.mark.parametrize(
+    ("accounts", "old", "new", "words"),
+    [
+        ("", "", "", r"batch is DOWN; small is DOWN"),
+        ("", "State=DOWN", "State=UP", r"batch has 0 of 2 nodes up.*; small has 0 of 1 nodes up"),
+        ("ml", "State=DOWN", "State=UP AllowAccounts=web", r"batch admits web, not your accounts \(ml\)"),
+    ],
+)
+def test_why_no_partition_takes_my_jobs(
+    slurm: PlayedSlurm, tmp_path: Path, accounts: str, old: str, new: str, words: str
+) -> None:
+    slurm.play(accounts=accounts)
+    scontrol, sinfo = tmp_path / "bin/scontrol", tmp_path / "bin/sinfo"
+    scontrol.write_text(scontrol.read_text().replace("State=UP", "State=DOWN").replace(old or "State=UP", new))
+    if not accounts:
+        sinfo.write_text(sinfo.read_text().replace("idle", "drained"))
+    with pytest.raises(RequestError, match="no partition of this cluster takes your jobs now") as refused:
+        make(tmp_path)
+    assert re.search(words, refused.value.why)
+
+
 @pytest.mark.parametrize("absent", ["sinfo", "srun"])
 def test_all_of_slurms_commands_must_be_here(
     slurm: PlayedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: str
