@@ -95,6 +95,14 @@ def test_the_same_flags_have_the_same_key_in_any_order() -> None:
     assert len({key(), key(2), key(steps=7), key(settings={"a": "1"}), key(site="dev")}) == 5
 
 
+def test_other_configs_make_another_sweep_but_another_time_limit_does_not() -> None:
+    benchmark = resolved(cells()[0])
+    changed = msgspec.structs.replace(benchmark, steps=99)
+    elsewhere = msgspec.structs.replace(benchmark, site=msgspec.structs.replace(benchmark.site, title="other"))
+    assert sweep.digest(changed) != sweep.digest(benchmark)
+    assert sweep.digest(elsewhere) == sweep.digest(benchmark)
+
+
 # --- an A/B -------------------------------------------------------------------------------------
 
 
