@@ -59,6 +59,7 @@ def start_database(cluster: Cluster) -> None:
         "--no-defaults",
         f"--user={cluster.user}",
         f"--datadir={files.database}",
+        f"--tmpdir={files.temporary}",  # in a shared one, a server that starts removes the others' tables
         "--innodb-flush-log-at-trx-commit=0",  # it need not survive the machine
         "--innodb-log-file-size=16M",
         "--innodb-buffer-pool-size=32M",
