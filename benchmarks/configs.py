@@ -2,7 +2,7 @@
 
 A capability reads its own rows with `Configs.row`; models, hardware, sites and recipes have methods here.
 
-A typo gives one message: the file, the key, and what was expected.
+A typo gives one message: the file, the key, what was expected, and the nearest key.
 What the rows mean together (is there a recipe for this model?) is for benchmarks/request/resolve.py.
 """
 
@@ -231,7 +231,20 @@ def read_yaml(path: Path, value_type: type[AnyValue]) -> AnyValue:
     except msgspec.ValidationError as error:
         what, _, key = str(error).partition(" - at ")
         place = f"{path}: {key.strip('`').removeprefix('$.')}" if key else str(path)
-        raise RequestError(f"{place}: {what[0].lower()}{what[1:]}", where=place) from None
+        unknown = re.search(r"unknown field `(.*)`", what)
+        hint = f": {nearest(unknown[1], _field_names(value_type))}" if unknown else ""
+        raise RequestError(f"{place}: {what[0].lower()}{what[1:]}{hint}", where=place) from None
+
+
+def _field_names(kind: Any) -> set[str]:
+    """Return the keys that a value of this type may have, at any depth."""
+    found: set[str] = set()
+    for inner in typing.get_args(kind):
+        found |= _field_names(inner)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        for field in msgspec.structs.fields(kind):
+            found |= {field.encode_name} | _field_names(field.type)
+    return found
 
 
 # --- YAML, strictly ---------------------------------------------------------------------------
