@@ -1,5 +1,6 @@
 """Reading a file that anybody may have put there, and what to say where a file cannot be read or written."""
 
+import contextlib
 import errno
 import os
 import stat
@@ -16,6 +17,8 @@ Read = TypeVar("Read")
 MOST_BYTES = 1 << 30  # of a file that is read whole: the steps of a long run have some hundred MB
 # What text that is no JSON of the right form raises; ValueError is msgspec's DecodeError, and a UnicodeDecodeError.
 NOT_JSON = (ValueError, RecursionError)
+
+COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder, made by its worker too (inside/worker_kit.py)
 
 
 def opened(path: Path) -> BufferedReader:
@@ -65,6 +68,12 @@ def cannot_write(error: OSError, path: Path, why: str, then: str) -> RunError:
         why=why,
         next_command=then,
     )
+
+
+def mark_write_failure(phase_dir: Path, error: OSError) -> None:
+    """A full disk takes no file that names it; but a link can be made, and its target is the reason."""
+    with contextlib.suppress(OSError):
+        (phase_dir / COULD_NOT_WRITE).symlink_to(error.strerror or str(error))
 
 
 def failed(error: OSError) -> RunError:

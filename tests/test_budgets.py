@@ -11,14 +11,14 @@ LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
 
 # Lines of Python by folder. A folder without a row counts to the nearest one above that has a row.
 BUDGETS = {
-    "benchmarks": 2_410,
+    "benchmarks": 2_420,
     "benchmarks/compare": 1_590,
     "benchmarks/compilation": 900,
     "benchmarks/dashboard": 1_000,
     "benchmarks/doctor": 1_460,
     "benchmarks/equivalence": 470,
     "benchmarks/history": 750,
-    "benchmarks/inside": 1_210,
+    "benchmarks/inside": 1_220,
     "benchmarks/logs": 1_120,
     "benchmarks/machine": 610,
     "benchmarks/measuring": 1_470,
@@ -30,7 +30,7 @@ BUDGETS = {
     "benchmarks/reading": 790,
     "benchmarks/references": 280,
     "benchmarks/request": 1_490,
-    "benchmarks/runs": 1_980,
+    "benchmarks/runs": 2_000,
     "benchmarks/sweeps": 820,
     "benchmarks/telemetry": 740,
     "benchmarks/trace": 1_410,

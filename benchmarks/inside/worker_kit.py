@@ -32,6 +32,7 @@ class EventFile:
     """Append-only JSON lines; each line is one write, so a killed worker leaves whole lines."""
 
     def __init__(self, path):
+        self._path = Path(path)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._cut = False
 
@@ -40,8 +41,14 @@ class EventFile:
         if self._cut:
             line = b"\n" + line  # a full disk cut the line before: this one must not be lost with it
         self._cut = True
-        while line:
-            line = line[os.write(self._fd, line) :]
+        try:
+            while line:
+                line = line[os.write(self._fd, line) :]
+        except OSError as error:
+            # A full disk takes no file that names it; but a link can be made, and its target is the reason.
+            with contextlib.suppress(OSError):
+                self._path.with_name("could-not-write").symlink_to(error.strerror)
+            raise
         self._cut = False
 
 

@@ -77,7 +77,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
         out_of_memory=_name(by_kernel),
         device_memory=_name(by_framework),
         on_gpus=folder.benchmark().hardware.kind == "gpu",
-        full_disk=_name(_first_log(logs, FULL_DISK)),
+        full_disk=folder.could_not_write(record.attempt) or _name(_first_log(logs, FULL_DISK)),
         lost_nodes=", ".join(dict.fromkeys(node.decode() for node in lost if node)) or None,
         behind=_named(behind, record),
         before_the_run=_failed_before(folder, record.attempt, seen.events, output),

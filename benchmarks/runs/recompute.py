@@ -54,7 +54,8 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
                 *(f"attempt-{one.attempt}: {line}" for one in earlier_records for line in one.unreadable),
                 *_unbound(ended),
             ],
-            failed_before=_failed_before(folder, backend, phase, last.attempt, queued=queued is not None),
+            failed_before=_failed_before(folder, backend, phase, last.attempt, queued=queued is not None)
+            or _not_written(folder, last.attempt, written=bool(ended or queued)),
             attempts=attempts,
             queued=queued,
             sampled=samples.read(folder.telemetry_dir(last.attempt)),
@@ -117,6 +118,12 @@ def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: 
         said = backend.read_phase(benchmark, folder.phase_dir(phase.name, attempt), attempt).ends
         found += failed_phase(phase.name, folder.ended(phase.name, attempt), said, queued=queued)
     return found
+
+
+def _not_written(folder: RunFolder, attempt: int, *, written: bool) -> list[str]:
+    """Return why a run on this machine has no record of its end, if its launcher could leave the reason."""
+    reason = None if written else folder.could_not_write(attempt)
+    return [f"the end of the run could not be written: {reason}"] if reason else []
 
 
 def _unbound(ended: Sequence[Ended]) -> list[str]:

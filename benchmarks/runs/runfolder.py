@@ -145,6 +145,14 @@ class RunFolder:
                 found.setdefault(one.rank, one)
         return [found[rank] for rank in sorted(found)]
 
+    def could_not_write(self, attempt: int) -> str | None:
+        """Return why a worker or the launcher could not write into the folder; None if nothing is known of it."""
+        for phase in self.plan().phases:
+            link = self.phase_dir(phase.name, attempt) / files.COULD_NOT_WRITE
+            if link.is_symlink():
+                return f"{link.readlink()} in phase {phase.name}"
+        return None
+
     def is_whole(self) -> bool:
         """Whether the launcher came so far as to write down what is to be run."""
         return all((self.path / name).exists() for name in (BENCHMARK, PLAN, PROVENANCE))

@@ -20,7 +20,7 @@ from benchmarks import VERSION
 from benchmarks.backend import Backend
 from benchmarks.dashboard.events import EVENT_FILES, ScalarWriter
 from benchmarks.errors import RequestError
-from benchmarks.files import cannot_write
+from benchmarks.files import cannot_write, mark_write_failure
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.recompute import recompute
@@ -215,6 +215,8 @@ class StepSink:
             while text:
                 text = text[os.write(self._descriptor, text) :]
         except OSError as error:
+            if not self._queued:  # of a job that trains on, this is not how it ended
+                mark_write_failure(self._folder.phase_dir(self._folder.measured_phase().name), error)
             why = "the steps written until then are kept, and so are the raw files"
             raise cannot_write(error, self._path, why, remake_command(self._path.parent)) from None
         self._events.write(counted)

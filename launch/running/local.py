@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from benchmarks.files import cannot_write
+from benchmarks.files import cannot_write, mark_write_failure
 from benchmarks.job_record import Ended
 from benchmarks.runs.runfolder import EXITS, remake_command
 from benchmarks.telemetry import samples
@@ -142,6 +142,7 @@ def _write_exits(phase_dir: Path, ended: list[Ended]) -> None:
     try:
         (phase_dir / EXITS).write_bytes(lines)
     except OSError as error:
+        mark_write_failure(phase_dir, error)
         why = "the steps read until then are kept"
         raise cannot_write(error, phase_dir / EXITS, why, remake_command(phase_dir.parents[1])) from None
 

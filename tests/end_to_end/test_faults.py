@@ -161,4 +161,4 @@ def test_a_full_disk_ends_the_run_with_one_message_and_keeps_what_was_written(
     assert kept >= 5
     subprocess.run(["mount", "-o", "remount,size=9m", str(small_disk)], check=True)
     repaired = verify("--repair", str(run.folder), **toy_variables)
-    assert "could not write" in repaired.stdout
+    assert "No space left on device" in repaired.stdout

@@ -469,7 +469,7 @@ def test_ctrl_c_ends_the_run_and_the_sweep(tmp_path: Path) -> None:
     again = subprocess.run(command, capture_output=True, check=False, timeout=120, **options)
     assert again.returncode == 0, again.stderr
     assert "1 of 4 runs valid" in again.stderr
-    assert "1 to be run" in again.stderr
+    assert "3 to be run" in again.stderr
     assert "interrupted by the user" in again.stdout
 
 
