@@ -94,7 +94,7 @@ def of_few(a: Interval, b: Interval, counts: tuple[int, int], noise: Noise | Non
 
 
 def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
-    """The deviation of runs around the mean of their kind, from groups of 3 runs or more; None: there is none."""
+    """The deviation of runs around the mean of their kind, from groups of at least 3 runs; None without one."""
     known = [group for group in groups if len(group) >= FEWEST_RUNS]
     freedom = sum(len(group) - 1 for group in known)
     squares = sum((len(group) - 1) * variance(group) for group in known)
@@ -112,7 +112,7 @@ def percent(log: float) -> float:
 
 
 def verdict_of(found: Interval, margin_percent: float, *, lower_is_better: bool = True) -> tuple[Verdict, str]:
-    """The verdict on a step time or its inverse, and the sentence that says why."""
+    """The verdict on a step time or its inverse, and the sentence that gives the reason."""
     if found.low is None or found.high is None:
         return Verdict.INCONCLUSIVE, found.by
     if -margin_percent < percent(found.low) and percent(found.high) < margin_percent:

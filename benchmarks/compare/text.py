@@ -1,4 +1,4 @@
-"""What the sides are called, and a comparison as a person reads it. Pure."""
+"""The names of the sides, and the text of a comparison. Pure."""
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence

@@ -32,7 +32,7 @@ class Ended(Value, frozen=True):
 
 
 class Text(Value, frozen=True):
-    """What is text by its nature: --help, a completion, a job script, a timetable."""
+    """What is text by its nature: --help, a completion, a job script."""
 
     text: str
 
