@@ -26,7 +26,6 @@ from benchmarks.mlperf.verdict import Verdict  # noqa: E402
 from benchmarks.model.forecast import PlanReport  # noqa: E402
 from benchmarks.nightly.values import Acceptance, NightReport  # noqa: E402
 from benchmarks.preflight.report import Report  # noqa: E402
-from benchmarks.references.reference_table import CheckedRow  # noqa: E402
 from benchmarks.sweeps.sweep_report import SweepReport  # noqa: E402
 from benchmarks.trace.report import TraceReport  # noqa: E402
 from launch.checks.flags_check import CheckedFlags  # noqa: E402
@@ -59,7 +58,6 @@ DOCUMENTS: dict[str, Any] = {
     "report timing": Timings,
     "report mlperf": Verdict,
     "report runs": Selected,
-    "report references": list[CheckedRow],
     "report scaling": SweepReport,
     "report trace": TraceReport,
     "report html": d.Page,

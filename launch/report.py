@@ -14,7 +14,7 @@ from launch.cli.subcommands import Subcommands
 
 SUBCOMMANDS = Subcommands(
     "report",
-    ("timing", "runs", "archive", "verify_archive", "html", "scaling", "references", "trace", "mlperf"),
+    ("timing", "runs", "archive", "verify_archive", "html", "scaling", "trace", "mlperf"),
     lambda _: "timing",
 )
 

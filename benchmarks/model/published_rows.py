@@ -2,7 +2,6 @@
 
 import csv
 from collections.abc import Mapping
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,31 +58,13 @@ class Reference(Value, frozen=True):
 
     @property
     def seconds(self) -> float:
-        return float(self.seconds_per_step) if self.seconds_per_step else self._seconds_at(self._speed)
-
-    @property
-    def seconds_range(self) -> tuple[float, float]:
-        """The least and the most that are printed so."""
         if self.seconds_per_step:
-            half = rounded_by(self.seconds_per_step) / 2
-            return self.seconds - half, self.seconds + half
-        half = float(self.resolution or rounded_by(self.tokens_per_second_per_gpu)) / 2
-        return self._seconds_at(self._speed + half), self._seconds_at(self._speed - half)
-
-    @property
-    def _speed(self) -> float:
-        return float(self.tokens_per_second_per_gpu)
-
-    def _seconds_at(self, tokens_per_second_per_gpu: float) -> float:
-        return self.tokens_per_step / self.gpus / tokens_per_second_per_gpu
-
-    @property
-    def page(self) -> str:
-        return f"{self.source} {self.tag} {self.file}"
+            return float(self.seconds_per_step)
+        return self.tokens_per_step / self.gpus / float(self.tokens_per_second_per_gpu)
 
     @property
     def citation(self) -> str:
-        return f"{self.page}:{self.line}"
+        return f"{self.source} {self.tag} {self.file}:{self.line}"
 
     @property
     def tokens_per_step(self) -> int:
@@ -98,11 +79,6 @@ class Reference(Value, frozen=True):
         """The precision where its source says more than the dtype: FP8-CS, MXFP8."""
         dtype = self.dtype if self.precision.lower() == self.dtype else self.precision
         return f"{self.model} {self.task} {dtype} {self.gpus} x {self.hardware}"
-
-
-def rounded_by(printed: str) -> float:
-    """What the last printed digit is worth: 14.72 -> 0.01, 71235 -> 1, 3.94e15 -> 1e13."""
-    return 10.0 ** int(Decimal(printed).as_tuple().exponent)
 
 
 # --- reading ------------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 """launch/report.py as a user runs it over a folder of logs: every file is counted, the JSON is always valid."""
 
-import csv
 import gzip
-import io
 import json
 import os
 import statistics
@@ -18,7 +16,6 @@ import pytest
 from benchmarks.logs.timing_table import Timings
 from benchmarks.text import digits
 from tests import forked
-from tests.benchmarks.history.made_runs import quick_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "launch" / "report.py"
@@ -103,14 +100,6 @@ def test_the_table_of_parse_train_timing(experiments: Path) -> None:
     assert text.splitlines()[-1] == "6 files: 1 Success, 2 Incomplete, 3 Not a training log"
 
 
-def test_run_folders_of_stepmark_are_counted_and_not_read(tmp_path: Path) -> None:
-    folder = quick_run(tmp_path, "20261122T034511Z-x")
-    log = write(folder, "attempt-1/perf/rank-0.log", START + steps(50))
-    report = as_json(tmp_path)
-    assert (report["files"], report["run_folders"]) == (0, 1)
-    assert as_json(log)["by_status"]["Success"] == 1
-
-
 # --- files of every kind ----------------------------------------------------------------------
 
 
@@ -124,11 +113,10 @@ def test_files_that_are_called_as_logs_are_counted_and_named(tmp_path: Path) -> 
     write(tmp_path, "false.log.gz", b"\x1f\x8b\x08\x00 no gzip")
     write(tmp_path, "late.log", b"x\n" * (3 << 19) + good.encode())
     write(tmp_path, "notes.md", good)
-    (tmp_path / "a_link.log").symlink_to("good.log")
     os.mkfifo(tmp_path / "pipe.log")
     found = {name: row["status"] for name, row in by_name(as_json(tmp_path)).items()}
     assert [name for name, status in sorted(found.items()) if status == "Success"] == [
-        "a_link.log", "late.log", "log-a", "packed.log.gz"
+        "good.log", "late.log", "log-a", "packed.log.gz"
     ]  # fmt: skip
     assert found["empty.out"] == found["binary.out"] == "Not a training log"
     assert found["false.log.gz"] == "Unreadable"
@@ -140,7 +128,6 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     for name in (b"new\nline.log", b"\xff\xfe.log", b'quote".log', b"bell\x07.log", "größe.log".encode()):
         Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).write_text(START + steps(50))  # noqa: PTH118
     assert as_json(tmp_path)["by_status"]["Success"] == 5
-    assert len(list(csv.reader(io.StringIO(run("--format=csv", tmp_path).stdout.decode(), newline="")))) == 6
     in_ascii = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
     shown = subprocess.run([sys.executable, SCRIPT, tmp_path], env=in_ascii, capture_output=True, check=False)
     assert shown.returncode == 0
@@ -171,19 +158,9 @@ def test_json_of_damaged_logs_is_valid(tmp_path: Path, damage: str) -> None:
 
 def test_real_logs() -> None:
     rows = by_name(as_json("--window=2-6", REAL_LOGS, REPOSITORY / "tests/nemo_backend/logs"))
-    assert rows["maxtext-0.2.5-profiler.log"]["excluded"] == {"profiler": "4-5"}
+    assert rows["maxtext-0.2.5-profiler.log"]["excluded"] == {"profiler": "4-5, 7-8"}
     found = {name: (row["status"], row["format"]) for name, row in rows.items()}
     assert found["maxtext-0.2.5.log"][0] == "Success"
     assert found["nemo-2.7.3-validation.log"] == ("Success", "nemo")
     assert found["nemo-bar-2.7.3.log"] == ("Success", "nemo-bar")
     assert found["megatron-bridge-restart.log"] == ("Incomplete", "megatron")
-
-
-# --- refusals ---------------------------------------------------------------------------------
-
-
-def test_published_rows_are_recomputed_and_their_slips_named() -> None:
-    table = run("references").stdout.decode()
-    assert "206 rows, " in table
-    rows = json.loads(run("references", "--json").stdout)
-    assert sum(not cell["follows"] for row in rows for cell in row["cells"]) == 49

@@ -60,7 +60,6 @@ def results(tmp_path: Path) -> Path:
         ("report timing", "report timing results", 0),
         ("doctor machine", "doctor", 0),
         ("doctor flags", "doctor flags --xla_gpu_graph_level=0", 2),
-        ("report references", "report references", 0),
         ("nightly --list", "nightly --list", 0),
         ("nightly --dry_run", "nightly --suite=smoke --dry_run", 0),
         ("setup --site", "setup --site=local", 1),
