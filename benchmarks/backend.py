@@ -109,7 +109,6 @@ class LogEvent(Value, frozen=True):
     step: Step | None = None
     skipped: SkippedLine | None = None
     duplicates: int = 0  # further reports, by other hosts, of steps that were already read
-    pause: str | None = None  # what took place since the step before that is no training, such as a checkpoint
 
 
 class LogFormat(Protocol):

@@ -78,7 +78,9 @@ def main(argv: list[str]) -> int:
     name = _log_name()
     with _open(name) as stream:
         log_format = _format_of(name, stream) if PATTERN.value is None else _pattern_of(name, stream, PATTERN.value)
-        log, others = read_log.read_log(stream, log_format, all_log_formats())
+        others = read_log.other_formats(log_format, read_log.formats_of(stream, all_log_formats()))
+        stream.seek(0)
+        log = read_log.ReadLog(log_format.read(stream))
         outcome = None
         if workload is not None:
             outcome = outcome_of(log.last_timed(), workload, rule, log_format, Configs().root)
@@ -201,7 +203,7 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
     if not stream.seek(0, os.SEEK_END):
         raise RequestError("the log is empty", where=f"--log={name}")
     formats = all_log_formats()
-    found = read_log.detect(stream, formats)
+    found = next(read_log.formats_of(stream, formats), None)
     if found is None:
         known = ", ".join(f.name for f in formats)
         raise RequestError(
@@ -216,7 +218,7 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
 def _pattern_of(name: str, stream: BinaryIO, pattern: str) -> LogFormat:
     stream.seek(0)
     found = format_of_pattern(pattern, stream.read(read_log.HEAD_BYTES))
-    if read_log.detect(stream, [found]) is None:
+    if next(read_log.formats_of(stream, [found]), None) is None:
         raise RequestError(
             "no line fits the pattern",
             where=f"--pattern={shlex.quote(pattern)}, --log={name}",

@@ -27,10 +27,6 @@ NEMO_START_LINES = (
 SIGNIFICANT_DIGITS = 4
 NEMO_SECONDS = b"train_step_timing in s"
 GLOBAL_STEP = b"global_step"
-PAUSES = {
-    "checkpoint": (b"saving checkpoint at iteration", b"successfully saved checkpoint", b"Global Checkpoint Save : "),
-    "evaluation": (b"validation loss at iteration", b"Validation: iteration ", b"Validation DataLoader "),
-}
 NEMO_HEAD = re.compile(rb"Training epoch (\d{1,9}), iteration (\d{1,15})/(?:\d{1,15}|inf|nan)$")
 NEMO_STEP = rb"Training epoch \d+, iteration \d+/\S{1,15} \| [^\r\n]{1,400}"
 NEMO_RECOGNISED = re.compile(NEMO_STEP + NEMO_SECONDS)
@@ -51,7 +47,6 @@ class NemoLog(LineFormat):
     begins = re.compile(rb"Training epoch \d+, iter")
     start_lines = NEMO_START_LINES
     seconds_are = "the mean of the steps since the line before (log_every_n_steps)"
-    pauses = PAUSES
 
     def seconds_resolution(self, seconds: float) -> float:
         return last_digit(seconds, SIGNIFICANT_DIGITS)
@@ -160,7 +155,6 @@ class MegatronLog(LineFormat):
     begins = HEAD
     start_lines = MEGATRON_START_LINES
     seconds_are = "the mean of the iterations since the line before (log-interval), with the loading of their data"
-    pauses = PAUSES
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - one decimal of a ms, whatever the value
         return MS_RESOLUTION_SECONDS

@@ -4,9 +4,7 @@ Nothing here knows what a file means: numbers and words are replaced in place, w
 missing keys and deep nesting.
 """
 
-import bz2
 import gzip
-import lzma
 import os
 import random
 import re
@@ -30,7 +28,6 @@ LINES = [
     b':::MLLOG {"time_ms": 1, "key": "eval_accuracy", "value": 1, "metadata": {"samples_count": 2}}\n',
     b" iteration       10/      30 | elapsed time per iteration (ms): 1.0 | lm loss: 1.0E+00 |\n",
 ]
-PACKERS: tuple[Callable[[bytes], bytes], ...] = (gzip.compress, bz2.compress, lzma.compress)
 WORD = re.compile(rb'"[^"\n]{0,60}"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\b(?:true|false|null)\b')
 # Behind these, or anywhere, a long run of one of REPEATED is put: it takes a regular expression of quadratic time
 # minutes.
@@ -112,13 +109,13 @@ CHANGES: list[Change] = [
     lambda rng, data: data[: rng.randint(0, len(data))],
     lambda rng, data: data[rng.randint(0, len(data)) :],
     lambda rng, data: data.replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n", b"\0"))),
-    lambda rng, data: data.decode("latin-1").encode(rng.choice(("utf-8", "utf-8-sig", "utf-16"))),
+    lambda rng, data: data.decode("latin-1").encode(rng.choice(("utf-8", "utf-8-sig"))),
     _repeat_one,
 ]
 SELDOM: list[Change] = [
     _of_lines(_long),
-    lambda rng, data: rng.choice(PACKERS)(data),
-    lambda rng, data: rng.choice(PACKERS)(data)[: rng.randint(2, 900)],
+    lambda _, data: gzip.compress(data),
+    lambda rng, data: gzip.compress(data)[: rng.randint(2, 900)],
     lambda _rng, _data: b"",
     lambda rng, _data: rng.randbytes(5000),
     lambda _, data: gzip.compress(data + bytes(BOMB_BYTES), 1),

@@ -13,6 +13,7 @@ from benchmarks.backend import LogFormat, SkippedLine
 from benchmarks.logs.foreign import ForeignResult, summarise_foreign
 from benchmarks.logs.known_formats import backend_of_format
 from benchmarks.logs.templates import TemplateFormat
+from benchmarks.logs.timing_table import excluded_steps
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.measuring.window import choose_window
 from benchmarks.mlperf.run_report import RunReport
@@ -134,7 +135,10 @@ class Report(NamedTuple):
         rows = [_row(steps) for steps in attempts]
         lines = [f"format: {self.log_format.name}"]
         lines += columns([HEADINGS, *rows], numbers=(0, 1, 2, 3, 4)) if rows else []
-        lines += [line for steps in attempts for line in [*_left_out(steps), *_odd(steps)]]
+        for steps in attempts:
+            where = f"left out of attempt {steps[0].attempt}"
+            lines += [f"{where}: {reason}: {which}" for reason, which in excluded_steps(steps).items()]
+            lines += _odd(steps)
         lines += [f"seconds: {self.log_format.seconds_are}"] if self.log_format.seconds_are else []
         why = self._why_no_seconds()
         lines += [f"steps without seconds: {why}"] if why else []
@@ -201,16 +205,6 @@ def _row(marked: Sequence[Step]) -> tuple[str, ...]:
         "unknown" if median is None else digits(median),
         "; ".join(notes),
     )
-
-
-def _left_out(marked: Sequence[Step]) -> list[str]:
-    """Which timed steps of an attempt do not count, and why."""
-    reasons: dict[str, list[int]] = {}
-    for step in marked:
-        if step.excluded_because is not None and step.seconds is not None:
-            reasons.setdefault(step.excluded_because, []).append(step.step)
-    where = f"left out of attempt {marked[0].attempt}"
-    return [f"{where}: {reason}: {some(spans_text(steps).split(','))}" for reason, steps in reasons.items()]
 
 
 def _odd(marked: Sequence[Step]) -> list[str]:

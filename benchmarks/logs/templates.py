@@ -13,16 +13,12 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-import msgspec
-
-from benchmarks.backend import LogEvent
 from benchmarks.configs import read_yaml
 from benchmarks.errors import RequestError
 from benchmarks.reading.log_stream import (
     GRADIENT_NOT_FINITE,
     LOOKAHEAD,
     LineFormat,
-    LineReader,
     StartLine,
     StepReport,
     UnreadableError,
@@ -48,7 +44,6 @@ FIELDS = (
     "mfu",
     "grad_norm",
     "global_batch_size",
-    "epoch",
 )
 RATES = {"tokens_per_second": TOKENS_RATE, "samples_per_second": SAMPLES_RATE, "mfu": MFU_RATE}
 PRINTED_RATES = (*RATES, "tflops", "tokens_per_second_per_device")
@@ -170,12 +165,10 @@ class FormatFacts(Value, frozen=True):
     begins: str = ""  # a template that begins every step's line; empty: the beginning of the first
     more: list[str] = []  # templates of what a step's line may have too
     starts: list[str] = []  # texts that a whole job prints once, at its start
-    pauses: dict[str, list[str]] = {}  # what takes time between steps -> texts that tell of it
     seconds_are: str = ""  # what the printed time of a step is
     no_seconds: str = ""  # why none is printed
     seconds_resolution: float = 0.001  # what the last printed digit is worth, in seconds
     rate_resolution: float = 0.01
-    numbered: bool = False  # no step is printed: the lines are counted, from 1
     order: int = 0  # of two that know a log, the lower takes it
     sample: str = ""
 
@@ -197,11 +190,9 @@ class TemplateFormat(LineFormat):
         self.start_lines = [
             StartLine(text.encode(), re.escape(text.encode()), of_the_job=True) for text in facts.starts
         ]
-        self.pauses = {name: tuple(text.encode() for text in texts) for name, texts in facts.pauses.items()}
         self.seconds_are, self.no_seconds = facts.seconds_are, facts.no_seconds
         fields = {field for template in (*self._lines, *self._more) for field in template.fields}
         self.prints_loss = "loss" in fields
-        self._has_rates = not fields.isdisjoint(RATES)
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - decimals are fixed
         return self.facts.seconds_resolution
@@ -251,16 +242,15 @@ class TemplateFormat(LineFormat):
             raise UnreadableError(f"seconds can't be {seconds:g}")
         tokens, batch = get("tokens"), get("global_batch_size")
         return StepReport(
-            step=int(get("step", 0)),
+            step=int(values["step"]),
             rank=window.rank(found),
             seconds=seconds,
             loss=get("loss"),
             tokens=int(tokens) if tokens is not None and math.isfinite(tokens) else None,
             tflops_per_device=_finite(get("tflops")),
             tokens_per_second_per_device=_finite(get("tokens_per_second_per_device")),
-            rates=_rates(values) if self._has_rates else {},
+            rates=_rates(values),
             global_batch_size=None if batch is None else int(batch),
-            epoch=get("epoch"),
             excluded_because=None if math.isfinite(get("grad_norm", 0.0)) else GRADIENT_NOT_FINITE,
         )
 
@@ -280,9 +270,6 @@ class TemplateFormat(LineFormat):
             return None
         raise UnreadableError(cut or f"not the whole of a step's line: {shown(text)}")
 
-    def reader(self) -> LineReader:
-        return _NumberingReader(self) if self.facts.numbered else super().reader()
-
 
 def _finite(value: float | None) -> float | None:
     """A rate of -100% is how nanoGPT and llm.c print that they know none."""
@@ -291,24 +278,6 @@ def _finite(value: float | None) -> float | None:
 
 def _rates(values: Mapping[str, float]) -> dict[str, float]:
     return {RATES[name]: value for name, value in values.items() if name in RATES and 0 <= value < math.inf}
-
-
-class _NumberingReader(LineReader):
-    """Counts the steps' lines. An epoch lower than the one before is a restart."""
-
-    def __init__(self, line_format: LineFormat) -> None:
-        super().__init__(line_format)
-        self._count, self._attempt, self._epoch = 0, 1, -math.inf
-
-    def event_of(self, report: StepReport) -> LogEvent:
-        if report.epoch is not None:
-            if report.epoch < self._epoch:
-                self.tracker.job_started()
-            self._epoch = report.epoch
-        if self.tracker.attempt != self._attempt:
-            self._count, self._attempt = 0, self.tracker.attempt
-        self._count += 1
-        return super().event_of(msgspec.structs.replace(report, step=self._count))
 
 
 # --- where formats come from ------------------------------------------------------------------

@@ -1,9 +1,6 @@
-"""Which files are logs; and a log as UTF-8, however it is stored: packed by gzip, bzip2 or xz, or in UTF-16."""
+"""Which files are logs; and a log as it was written, also one that is packed by gzip."""
 
-import bz2
-import codecs
 import gzip
-import lzma
 import os
 import re
 import tempfile
@@ -15,22 +12,16 @@ from typing import BinaryIO, cast
 
 LOG_NAME = re.compile(
     r"(?:.*\.(?:(?:out|log|txt|err)(?:\.\d+)?|[eo]\d+)|log-.*|slurm-.*|std(?:out|err).*|rank[._-]?\d+)"
-    r"(?:\.(?:gz|bz2|xz))?",
+    r"(?:\.gz)?",
     re.DOTALL,
 )
 PIECE_BYTES = 1 << 20
 IN_MEMORY_BYTES = 8 << 20  # of what can be read once; the rest waits on disk
 
 GZIP_MAGIC = b"\x1f\x8b"
-UNPACKERS: tuple[tuple[bytes, Callable[[BufferedReader], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]], ...] = (
-    (GZIP_MAGIC, gzip.open),
-    (b"BZh", bz2.open),
-    (b"\xfd7zXZ\0", lzma.open),
-)
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+OTHER_PACKERS = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # how a file begins -> by what
 HEAD_BYTES = 8
-UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-UNREADABLE_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
+UNREADABLE_ERRORS = (OSError, EOFError, zlib.error)
 
 
 def log_files(place: Path, on_error: Callable[[OSError], None] | None = None) -> list[Path]:
@@ -45,9 +36,7 @@ def log_files(place: Path, on_error: Callable[[OSError], None] | None = None) ->
 def open_log(path: Path) -> BinaryIO:
     """A log, unpacked and seekable, as its format may show itself late."""
     stream = path.open("rb")
-    head = stream.peek(HEAD_BYTES)
-    is_packed = head.startswith((*(magic for magic, _ in UNPACKERS), ZSTD_MAGIC)) or head.startswith(UTF_16_MARKS)
-    if stream.seekable() and not is_packed:
+    if stream.seekable() and not stream.peek(HEAD_BYTES).startswith((GZIP_MAGIC, *OTHER_PACKERS)):
         return stream
     with stream:
         return copied(stream)
@@ -63,22 +52,20 @@ def copied(stream: BufferedReader) -> BinaryIO:
 def pieces(stream: BufferedReader, size: int) -> Iterator[bytes]:
     """All that can be read: a packed log may be cut off, and one of which nothing can be read is an error."""
     head = stream.peek(HEAD_BYTES)
-    if head.startswith(ZSTD_MAGIC):
-        raise OSError("it is packed by zstd; zstd -d unpacks it")
-    unpack = next((one for magic, one in UNPACKERS if head.startswith(magic)), None)
-    source = unpack(stream) if unpack else stream
-    decoder, begun = None, False
+    other = next((name for magic, name in OTHER_PACKERS.items() if head.startswith(magic)), None)
+    if other is not None:
+        raise OSError(f"it is packed by {other}: unpack it first")
+    source = gzip.GzipFile(fileobj=stream) if head.startswith(GZIP_MAGIC) else stream
+    begun = False
     while data := _next(source, size, begun):
-        if not begun and data.startswith(UTF_16_MARKS):
-            decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
         begun = True
-        yield decoder.decode(data).encode(errors="replace") if decoder else data
+        yield data
 
 
-def _next(source: BufferedReader | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile, size: int, begun: bool) -> bytes:
+def _next(source: BufferedReader | gzip.GzipFile, size: int, begun: bool) -> bytes:
     try:
         return source.read1(size)
-    except (EOFError, zlib.error, lzma.LZMAError):
+    except (EOFError, zlib.error):
         if not begun:
             raise
     except OSError as error:

@@ -10,10 +10,8 @@ A window of the stream is searched for one word with bytes.find; only the lines 
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NoReturn
-
-import msgspec
 
 from benchmarks.backend import LogEvent, SkippedLine
 from benchmarks.reading.read_log import CHUNK_BYTES, AttemptTracker
@@ -167,7 +165,6 @@ class StepReport(Value, frozen=True):
     tokens_per_second_per_device: float | None = None
     rates: dict[str, float] = {}  # printed rates of the whole job, by name
     global_batch_size: int | None = None
-    epoch: float | None = None
     excluded_because: str | None = None
     reports: int = 1  # Ray folds the reports of several workers into one line
 
@@ -392,7 +389,6 @@ class LineFormat(StreamedFormat):
     word: bytes  # every step line has it, and little else
     begins: re.Pattern[bytes]  # with the word, a step's report, readable or not
     start_lines: Sequence[StartLine] = ()
-    pauses: Mapping[str, Sequence[bytes]] = {}  # what takes time between steps -> texts that tell of it
 
     @abstractmethod
     def report(self, window: Window, found: int) -> StepReport | None:
@@ -406,37 +402,24 @@ class LineFormat(StreamedFormat):
 
 
 class LineReader(LogReader):
-    """Reads a log of one line a step; a step after a pause names it."""
+    """Reads a log of one line a step."""
 
     def __init__(self, line_format: LineFormat) -> None:
         super().__init__()
         self._format = line_format
-        self._pauses = [(text, name) for name, texts in line_format.pauses.items() for text in texts]
-        self._longest = max((len(text) for text, _ in self._pauses), default=1)
-        self._pause: str | None = None
 
     def read_window(self, window: Window) -> Iterator[LogEvent]:
         starts = Starts(window, self._format.start_lines, self.tracker)
         word = self._format.word
-        pauses = [one for one in self._pauses if one[0] in window.text]
         last = window.end + len(word) - 1
         while (found := window.text.find(word, window.start, last)) >= 0:
             if starts.before(found):
                 yield from starts.pass_until(found)
-            if pauses:
-                self._look_for_pauses(pauses, window, found)
             if self._format.is_step(window, found) and (event := self._event(window, found)) is not None:
                 yield event
             window.start = found + len(word)
         yield from starts.pass_until(window.end)
-        self._look_for_pauses(pauses, window, window.end)
         window.start = max(window.start, window.end)
-
-    def _look_for_pauses(self, pauses: Sequence[tuple[bytes, str]], window: Window, until: int) -> None:
-        last = until + self._longest - 1
-        for text, name in pauses:
-            if window.text.find(text, window.start, last) >= 0:
-                self._pause = name
 
     def _event(self, window: Window, found: int) -> LogEvent | None:
         try:
@@ -444,12 +427,4 @@ class LineReader(LogReader):
         except UnreadableError as error:
             skipped = SkippedLine(line=window.line_number(found), reason=str(error))
             return LogEvent(attempt=self.tracker.attempt, skipped=skipped)
-        if report is None:
-            return None
-        event = self.event_of(report)
-        if event.step is not None and self._pause is not None:
-            event, self._pause = msgspec.structs.replace(event, pause=self._pause), None
-        return event
-
-    def event_of(self, report: StepReport) -> LogEvent:
-        return event_of(report, self.tracker)
+        return None if report is None else event_of(report, self.tracker)

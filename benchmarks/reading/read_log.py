@@ -4,12 +4,11 @@ Pure: streams and events in, events out. What a line of a log looks like is the 
 (its LogFormat).
 """
 
-import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import sub
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -28,54 +27,21 @@ Span = tuple[int, int]  # a first and a last step
 # --- which format -----------------------------------------------------------------------------
 
 
-def detect(stream: BinaryIO, formats: Sequence[LogFormat]) -> LogFormat | None:
-    """The format of a seekable log, by its first MiB and then, while nothing is recognised, by each next one.
-
-    The stream is left at its start. Nothing is recognised: None.
-    """
+def formats_of(stream: BinaryIO, formats: Sequence[LogFormat]) -> Iterator[LogFormat]:
+    """The formats that have lines in a seekable log, in the order in which they show themselves."""
     stream.seek(0)
-    found, rest = None, b""
-    while found is None and (chunk := stream.read(HEAD_BYTES)):
-        head = rest + chunk
-        found = next((f for f in formats if f.recognises(head)), None)
+    unseen, rest = list(formats), b""
+    while unseen and (chunk := stream.read(HEAD_BYTES)):
+        seen = [one for one in unseen if one.recognises(rest + chunk)]
+        yield from seen
+        unseen = [one for one in unseen if one not in seen]
         rest = chunk[-HEAD_OVERLAP:]
-    stream.seek(0)
-    return found
 
 
-def _family(name: str) -> str:
-    """A run of `nemo` may print its lines and its bar, `nemo-bar`: the word before the dash is what they share."""
-    return name.partition("-")[0]
-
-
-class _WatchedStream(io.RawIOBase):
-    """A log while it is read: whether lines of further formats came by, of a run that is not read then."""
-
-    def __init__(self, stream: BinaryIO, read_as: LogFormat, formats: Sequence[LogFormat]) -> None:
-        super().__init__()
-        self._stream = stream
-        self._unseen = [f for f in formats if _family(f.name) != _family(read_as.name)]
-        self.others: list[str] = []
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        chunk = self._stream.read(len(buffer))
-        buffer[: len(chunk)] = chunk
-        seen = [f for f in self._unseen if f.recognises(chunk)]
-        self.others += [f.name for f in seen]
-        self._unseen = [f for f in self._unseen if f not in seen]
-        return len(chunk)
-
-
-def read_log(
-    stream: BinaryIO, log_format: LogFormat, formats: Sequence[LogFormat] = ()
-) -> "tuple[ReadLog, list[str]]":
-    """A log as a format reads it, and which of the other formats have lines in it."""
-    watched = _WatchedStream(stream, log_format, formats)
-    log = ReadLog(log_format.read(io.BufferedReader(watched, CHUNK_BYTES)))
-    return log, sorted(watched.others)
+def other_formats(log_format: LogFormat, found: Iterable[LogFormat]) -> list[str]:
+    """Those of another framework. A run of `nemo` may print its lines and its bar, `nemo-bar`."""
+    names = {one.name for one in found}
+    return sorted(name for name in names if name.partition("-")[0] != log_format.name.partition("-")[0])
 
 
 # --- which attempt ----------------------------------------------------------------------------
@@ -139,56 +105,29 @@ class ReadLog:
         self.skipped: list[SkippedLine] = []
         self.begun = 1  # attempts, those without a step too
         attempt = 0
-        pauses: list[dict[int, str]] = []  # of each attempt: a step -> what took place before it
         for event in events:
             step = event.step
             if step is not None:
                 if event.attempt != attempt:
                     attempt = event.attempt
-                    steps: list[Step] = []
-                    self.attempts.append(steps)
-                    pauses.append({})
-                steps.append(step)
-                if event.pause is not None:
-                    pauses[-1][step.step] = event.pause
+                    self.attempts.append([])
+                self.attempts[-1].append(step)
             elif event.skipped is not None:
                 self.skipped.append(event.skipped)
             self.duplicates += event.duplicates
             self.begun = event.attempt  # which never decreases
-        self.attempts = [without_pauses(steps, found) for steps, found in zip(self.attempts, pauses, strict=True)]
 
     def last_timed(self) -> list[Step]:
         """The steps of the last attempt that has steps with seconds, or else with a rate that they follow from: the
         one a result is about."""
         timed = (steps for steps in reversed(self.attempts) if any(step.seconds is not None for step in steps))
-        rated = (steps for steps in reversed(self.attempts) if any(_pace(step) is not None for step in steps))
+        rated = (steps for steps in reversed(self.attempts) if any(_has_rate(step) for step in steps))
         return next(timed, None) or next(rated, [])
 
 
-def without_pauses(steps: list[Step], pauses: Mapping[int, str]) -> list[Step]:
-    """A line after a checkpoint or an evaluation is left out where it shows: where it took longer than nine in ten of
-    the other lines. Some frameworks stop their timer for it, some don't, and no line says which."""
-    if not pauses:
-        return steps
-    others = sorted(pace for step in steps if step.step not in pauses and (pace := _pace(step)) is not None)
-    if not others:
-        return steps
-    limit = others[min(len(others) - 1, len(others) * 9 // 10)]
-    return [
-        msgspec.structs.replace(step, excluded_because=f"{pauses[step.step]} in its interval")
-        if step.step in pauses and step.excluded_because is None and (_pace(step) or 0) > limit
-        else step
-        for step in steps
-    ]
-
-
-def _pace(step: Step) -> float | None:
-    """A measure of how long a step took: where no time is printed, the inverse of a rate."""
-    if step.seconds is not None:
-        return step.seconds
+def _has_rate(step: Step) -> bool:
     rates = step.framework_rates or {}
-    rate = step.framework_tokens_per_second_per_device or rates.get(TOKENS_RATE) or rates.get(SAMPLES_RATE)
-    return 1 / rate if rate else None
+    return bool(step.framework_tokens_per_second_per_device or rates.get(TOKENS_RATE) or rates.get(SAMPLES_RATE))
 
 
 def one_series(steps: Sequence[Step]) -> list[Step]:

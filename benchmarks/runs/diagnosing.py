@@ -53,8 +53,7 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
         raise RequestError(
             "there is no log in it",
             where=", ".join(places),
-            why="a log is called *.out, *.log, *.txt, *.err, *.e123, log-*, slurm-* or rank-3,"
-            " also with .gz, .bz2 or .xz",
+            why="a log is called *.out, *.log, *.txt, *.err, *.e123, log-*, slurm-* or rank-3, also with .gz",
             next_command="python launch/doctor.py logs FILE",
         )
     logs = [_read(file, symptoms, str(file)) for file in files]

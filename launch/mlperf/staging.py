@@ -15,8 +15,8 @@ from benchmarks.reading.log_files import UNREADABLE_ERRORS, open_log
 from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.runfolder import BENCHMARK
 
-LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.(?:gz|bz2|xz))?", re.DOTALL)
-RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.(?:gz|bz2|xz))?", re.DOTALL)  # of a submission
+LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.gz)?", re.DOTALL)
+RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.gz)?", re.DOTALL)  # of a submission
 
 
 class StagedRun(NamedTuple):

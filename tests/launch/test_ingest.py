@@ -4,7 +4,6 @@ convention the TFLOP/s are, and which published figure is nearest.
 
 import gzip
 import json
-import lzma
 import subprocess
 import sys
 from collections.abc import Callable
@@ -239,15 +238,13 @@ def test_a_log_of_rates_has_figures_by_the_flags(log: Log) -> None:
 
 
 def test_the_table_and_the_json_count_the_same_steps(log: Log) -> None:
-    lines = [megatron_lines(range(n, n + 1), ms=90_000 if n == 21 else 31) for n in range(1, 41)]
+    lines = [megatron_lines(range(n, n + 1), ms=31) for n in range(1, 41)]
     lines[30] = megatron_lines(range(31, 32), ms=31, norm="nan")
-    lines.insert(20, "saving checkpoint at iteration      20 to /results in torch_dist format\n")
     flag = log("megatron.log", "".join(lines))
     median = as_json(flag, *TINY)["result"]["seconds_per_step"]["median"]
     for arguments in ([flag], [flag, *TINY]):
         shown = run(*arguments).stdout.decode()
         assert f"{median:.5f}" in shown.splitlines()[2]
-        assert "checkpoint in its interval: 21\n" in shown
         assert "gradient norm not finite: 31\n" in shown
 
 
@@ -311,10 +308,9 @@ def test_a_log_without_a_step_is_invalid_and_says_why(
     assert b"missing steps" not in run(flag, *flags).stdout  # no table without rows
 
 
-@pytest.mark.parametrize("packed", [gzip.compress, lzma.compress, lambda data: data.decode().encode("utf-16")])
-def test_a_log_is_read_however_it_is_stored(tmp_path: Path, packed: Callable[[bytes], bytes]) -> None:
+def test_a_packed_log_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    path.write_bytes(packed(REAL_LOG.read_bytes()))
+    path.write_bytes(gzip.compress(REAL_LOG.read_bytes()))
     assert as_json(f"--log={path}") == as_json("--log=-", stdin=path.read_bytes()) == as_json(f"--log={REAL_LOG}")
 
 

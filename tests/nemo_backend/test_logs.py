@@ -69,8 +69,7 @@ def test_a_paint_has_the_time_of_its_step_or_of_the_one_before() -> None:
 
 def test_lines_are_preferred_to_the_bar_beside_them() -> None:
     text = "".join("\r" + paint(n + 1, f"{n}.0") + "   \n" + nemo(n) + "\n" for n in range(3))
-    found = read_log.detect(io.BytesIO(text.encode()), LOG_FORMATS)
-    assert found is not None
+    found = next(read_log.formats_of(io.BytesIO(text.encode()), LOG_FORMATS))
     assert found.name == "nemo"
     assert numbers(list(found.read(io.BytesIO(text.encode())))) == [0, 1, 2]
 

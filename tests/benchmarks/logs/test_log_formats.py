@@ -51,8 +51,7 @@ def test_each_log_is_taken_by_one_format_whatever_their_order(path: Path) -> Non
     every: tuple[LogFormat, ...] = (MaxTextLog(), *LOG_FORMATS, nanogpt_format())
     for formats in permutations(every):
         with path.open("rb") as stream:
-            found = read_log.detect(stream, formats)
-        assert found is not None
+            found = next(read_log.formats_of(stream, formats))
         assert found.name == FORMAT_OF[path]
 
 

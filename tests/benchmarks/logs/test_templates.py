@@ -11,7 +11,7 @@ from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.errors import RequestError
 from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.logs.templates import TemplateFormat, format_of_pattern, formats_in
-from benchmarks.reading.read_log import ReadLog, detect
+from benchmarks.reading.read_log import ReadLog, formats_of
 from benchmarks.values import Step
 from nemo_backend.line_logs import MegatronLog
 from nemo_backend.progress_bar_log import NemoBarLog
@@ -49,7 +49,6 @@ FIRST_STEPS: dict[str, tuple[object, ...]] = {
     "llm-c": (1, 2.49444, 11.032358, None, None, {"tokens_per_second": 210_183, "mfu_percent": 40.3}),
     "deepspeed-pipeline": (10, 0.936, 5.5508, None, None, {"samples_per_second": 136.706}),
     "deepspeed": (10, None, None, None, None, {"samples_per_second": 222.88787331278564}),
-    "hf-trainer": (1, None, 1.9123, None, None, None),
     "gpt-neox": (6, 4.7771, 11.18582, 97.0, None, {"samples_per_second": 6.699}),
     "megatron-deepspeed": (12000, 106.17, 2.31, 147.0, None, {"samples_per_second": 19.29}),
 }
@@ -62,18 +61,9 @@ def test_what_each_format_says(name: str) -> None:
     assert (one.step, one.seconds, one.loss, *rates) == FIRST_STEPS[name]
 
 
-def test_trainer_lines_are_counted_and_a_lower_epoch_is_a_restart() -> None:
-    epochs = (0.1, 0.2, 0.3, 0.2, 0.3)
-    log = read(
-        FORMATS["hf-trainer"], "".join(f"{{'loss': 1.5, 'learning_rate': 1e-5, 'epoch': {e}}}\n" for e in epochs)
-    )
-    assert [[step.step for step in steps] for steps in log.attempts] == [[1, 2, 3], [1, 2]]
-
-
 def test_deepspeed_leaves_a_log_to_the_framework_above_it() -> None:
     text = FORMATS["deepspeed"].facts.sample + FORMATS["gpt-neox"].facts.sample
-    found = detect(io.BytesIO(text.encode()), all_log_formats())
-    assert found is not None
+    found = next(formats_of(io.BytesIO(text.encode()), all_log_formats()))
     assert found.name == "gpt-neox"
 
 
@@ -81,8 +71,7 @@ def test_deepspeed_leaves_a_log_to_the_framework_above_it() -> None:
 def test_lines_are_parted_by_line_ends_alone_and_none_is_lost(separator: bytes) -> None:
     """What ends no line leaves two reports in one: each is read as it would be alone, or named."""
     for seed in seeds_of_formats():
-        found = detect(io.BytesIO(seed.text), all_log_formats())
-        assert found is not None
+        found = next(formats_of(io.BytesIO(seed.text), all_log_formats()))
         (steps,), log = read(found, seed.text).attempts, read(found, seed.text.replace(b"\n", separator))
         (parted,) = log.attempts or [[]]
         assert log.duplicates == 0
@@ -120,15 +109,6 @@ MEGATRON = (
     " lm loss: 2.1E+00 | grad norm: 0.2 | number of skipped iterations:   0 | number of nan iterations:   0 |"
     " samples per second: 53.753 | TFLOPs: 78.36 |\n"
 )
-
-
-@pytest.mark.parametrize(("slow", "left_out"), [(2_900, "checkpoint in its interval"), (900, None)])
-def test_an_interval_with_a_checkpoint_is_left_out_where_it_shows(slow: float, left_out: str | None) -> None:
-    lines = [MEGATRON.format(n, slow if n == 11 else 900 + n % 3) for n in range(1, 21)]
-    lines.insert(10, "  successfully saved checkpoint from iteration      10 to /results\n")
-    reasons = {step.step: step.excluded_because for step in steps_of(MegatronLog(), "".join(lines))}
-    assert reasons.pop(11) == left_out
-    assert set(reasons.values()) == {None}
 
 
 def test_tflops_of_megatron_bridge_stand_on_the_line_before() -> None:

@@ -1,12 +1,8 @@
 """Attempts, logging intervals and outlines of foreign logs. Whole logs are in tests/launch/test_ingest.py."""
 
-import io
-
 import pytest
 
-from benchmarks.reading import read_log
 from benchmarks.reading.read_log import AttemptTracker, gaps, stride
-from jax_backend.logs import MaxTextLog
 
 # --- attempts ---------------------------------------------------------------------------------
 
@@ -48,29 +44,3 @@ def test_stride(numbers: list[int], every: int) -> None:
 def test_gaps_are_the_lines_that_are_missing() -> None:
     assert gaps([10, 20, 30, 60, 70, 80, 100]) == [(40, 50), (90, 90)]
     assert gaps([0, 1, 2, 5, 6, 7, 9]) == [(3, 4), (8, 8)]
-
-
-# --- a run of another format ------------------------------------------------------------------
-
-
-class Family(MaxTextLog):
-    """A format that knows a word of its own."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-
-    def recognises(self, head: bytes) -> bool:
-        return self.name.encode() in head
-
-
-CHUNK = b"." * 50_000
-
-
-@pytest.mark.parametrize("place", [0, 50, 99])  # of 100 chunks
-@pytest.mark.parametrize(("word", "others"), [("z", ["z"]), ("a-bar", []), ("a", [])])
-def test_a_stream_is_watched_for_other_formats(place: int, word: str, others: list[str]) -> None:
-    own = Family("a")
-    text = CHUNK * place + word.encode().ljust(len(CHUNK)) + CHUNK * (99 - place)
-    log, found = read_log.read_log(io.BytesIO(text), own, [own, Family("a-bar"), Family("z"), Family("y")])
-    assert (log.attempts, found) == ([], others)

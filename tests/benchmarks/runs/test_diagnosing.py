@@ -1,10 +1,8 @@
 """launch/doctor.py LOG: files, folders, patterns and packed logs; what it says, and with which exit code."""
 
-import bz2
 import fcntl
 import gzip
 import json
-import lzma
 import os
 import shutil
 import subprocess
@@ -99,11 +97,8 @@ def test_a_pipe_in_a_folder_is_left_alone(logs: Path) -> None:
     [
         gzip.compress(MEMORY.encode()),
         gzip.compress(MEMORY.encode()) + b"no gzip",
-        bz2.compress(MEMORY.encode()),
-        lzma.compress(MEMORY.encode()),
-        MEMORY.encode("utf-16"),
     ],
-    ids=["gzip", "gzip with more behind it", "bzip2", "xz", "UTF-16"],
+    ids=["gzip", "gzip with more behind it"],
 )
 def test_however_a_log_is_stored(tmp_path: Path, stored: bytes) -> None:
     (tmp_path / "a.log").write_bytes(stored)
@@ -117,10 +112,10 @@ def test_a_pipe_is_the_standard_input_or_refused(tmp_path: Path) -> None:
     command = f"echo '{MEMORY.strip()}' | {sys.executable} {DOCTOR} logs -"
     assert subprocess.run(command, check=False, shell=True, capture_output=True).returncode == 3
     (tmp_path / "a.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
-    assert "zstd -d" in doctor("a.zst", cwd=tmp_path).stderr
+    assert "packed by zstd" in doctor("a.zst", cwd=tmp_path).stderr
 
 
-@pytest.mark.parametrize("name", ["job.e1234", "train.log.1", "rank_0", "rank-3.gz", "a.out.xz"])
+@pytest.mark.parametrize("name", ["job.e1234", "train.log.1", "rank_0", "rank-3.gz"])
 def test_what_logs_in_a_folder_are_called(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(MEMORY)
     assert diagnosis_of([str(tmp_path)]).files == 1

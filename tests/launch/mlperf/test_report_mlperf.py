@@ -1,12 +1,9 @@
 """launch/report.py mlperf as a user runs it: the package's own checkers on logs made for the tests."""
 
-import bz2
 import gzip
 import json
-import lzma
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +92,11 @@ def test_what_a_log_says_leads_neither_out_of_the_scratch_folder_nor_into_the_re
     assert "\033" not in done.stdout and "\nverdict: passes" not in done.stdout and done.returncode == 3
 
 
-@pytest.mark.parametrize(("ending", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)])
-def test_packed_logs_are_read_too(ending: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+def test_packed_logs_are_read_too(tmp_path: Path) -> None:
     path = logs(tmp_path / "logs", count=2) / "result_0.txt"
-    data = pack(path.read_bytes())
+    data = gzip.compress(path.read_bytes())
     path.unlink()
-    packed = path.with_name(f"result_0.txt.{ending}")
+    packed = path.with_name("result_0.txt.gz")
     packed.write_bytes(data)
     ((_, _, (run, _)), *_), lost = staged_runs(path.parent, tmp_path / "scratch")
     assert run.log.status == "success" and not run.log.skipped and not lost
