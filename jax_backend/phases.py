@@ -200,7 +200,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.settings.xla_flags:
         from jax_backend import xla_flags
 
-        yield from xla_flags.refusals(benchmark.settings.xla_flags, benchmark.hardware)
+        yield from xla_flags.refusals(benchmark.settings.xla_flags)
     recorded = _of_processes(benchmark)
     if recorded is not None and not recorded.ranks:
         yield RequestError(

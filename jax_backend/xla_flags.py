@@ -3,7 +3,7 @@
 Pure but for the reading of that one file. The compiler itself is asked by check_request.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Literal
 
@@ -77,34 +77,19 @@ def group_for(name: str, hardware: Hardware) -> FlagGroup:
     where = f"--set=xla_group={name} --hardware={hardware.name}"
     if name.startswith(OF_PGLE):  # it makes phases, too: its flags alone would prove nothing
         raise RequestError(f"{name} is not set directly", where=where, next_command="--pgle=nsys|auto")
-    devices, row = devices_of(hardware), table().groups[name]
-    if not devices & set(row.hardware):
-        fitting = [other for other, row in table().groups.items() if devices & set(row.hardware)]
-        others = sorted(other for other in fitting if not other.startswith(OF_PGLE))
+    row = table().groups[name]
+    families = [family for family, names in table().families.items() if hardware.name in names]
+    if not {hardware.kind, *families} & set(row.hardware):
         raise RequestError(
             f"the flags '{name}' are for {' and '.join(row.hardware)}, not for {hardware.title}",
             where=where,
             why=row.reason,
-            next_command=f"--set=xla_group= with one of: {', '.join(others)}"
-            if others
-            else "leave --set=xla_group out",
+            next_command="leave --set=xla_group out",
         )
     return found
 
 
-def devices_of(hardware: Hardware) -> set[str]:
-    """The words of the table that fit a device: its kind, and its family where it has one."""
-    families = table().families.items()
-    return {hardware.kind, *(family for family, names in families if hardware.name in names)}
-
-
 # --- single flags -------------------------------------------------------------------------------
-
-
-def split(flag: str) -> tuple[str, str]:
-    """--name=value -> name and value; the empty value is one."""
-    name, _, value = flag.removeprefix("--").partition("=")
-    return name, value
 
 
 def is_known(row: FlagRow) -> bool:
@@ -114,7 +99,7 @@ def is_known(row: FlagRow) -> bool:
 
 def fact(flag: str) -> FlagFact:
     """What the table says of --name=value."""
-    name, value = split(flag)
+    name, _, value = flag.removeprefix("--").partition("=")
     row = table().flags.get(name)
     if row is None:
         import difflib
@@ -126,7 +111,7 @@ def fact(flag: str) -> FlagFact:
     text = "; ".join(filter(None, [f"{row.reason} ({', '.join(row.hardware)})", _known_to(row), row.note]))
     if is_known(row):
         return FlagFact(flag=flag, status="known", text=text)
-    return FlagFact(flag=flag, status="unknown", text=text, successor=_options(successors_of(name, value)))
+    return FlagFact(flag=flag, status="unknown", text=text, successor=" ".join(successors_of(name, value)))
 
 
 def _known_to(row: FlagRow) -> str:
@@ -137,44 +122,27 @@ def _known_to(row: FlagRow) -> str:
     return f"known to jaxlib {', '.join(row.versions)}" if row.versions else f"unknown to jaxlib {first} to {last}"
 
 
-def successors_of(name: str, value: str) -> dict[str, str]:
-    """The flags to use instead of one that is gone; none where it is simply left out."""
-    row = table().flags[name]
-    words = row.successors.get(value.lower(), row.successors.get("*", "")).split()
-    return dict(split(word) for word in words)
-
-
-def _options(flags: Mapping[str, str], prefix: str = "--") -> str:
-    return " ".join(f"{prefix}{name}={value}" for name, value in flags.items())
+def successors_of(name: str, value: str) -> list[str]:
+    """The flags, each --name=value, to use instead of one that is gone; none where it is simply left out."""
+    successors = table().flags[name].successors
+    return [f"--{word}" for word in successors.get(value.lower(), successors.get("*", "")).split()]
 
 
 # --- what is refused before anything starts -------------------------------------------------------
 
 
-def refusals(flags: Mapping[str, str], hardware: Hardware) -> list[RequestError]:
-    """The flags that no current version knows, all in one refusal; a flag that is not listed is not judged here."""
-    gone = {name: row for name, row in table().flags.items() if name in flags and not is_known(row)}
-    if not gone:
-        return []
-    merged: dict[str, list[str]] = {}  # several may have one successor, which then takes the values of all
-    left_out, why = [], []
-    for name, row in gone.items():
-        successors = successors_of(name, flags[name])
-        for new_name, new_value in successors.items():
-            merged.setdefault(new_name, []).append(new_value)
-        left_out += [] if successors else [name]
-        elsewhere = "" if devices_of(hardware) & set(row.hardware) else f"no flag for {hardware.name}"
-        why.append(f"{name}: " + ", ".join(filter(None, [_known_to(row), row.note, elsewhere])))
-    instead = _options({name: ",".join(dict.fromkeys(values)) for name, values in merged.items()}, "--set=")
-    leave_out = f"leave out {', '.join(left_out)}" if left_out else ""
-    return [
-        RequestError(
-            f"XLA has no flag {', '.join(gone)}",
-            where=_options({name: flags[name] for name in gone}, "--set="),
-            why="today's versions abort; " + "; ".join(why),
-            next_command=" and ".join(filter(None, [instead, leave_out])),
-        )
-    ]
+def refusals(flags: Mapping[str, str]) -> Iterator[RequestError]:
+    """The flags that no current version knows; a flag that is not listed is not judged here."""
+    for name, value in flags.items():
+        row = table().flags.get(name)
+        if row is not None and not is_known(row):
+            instead = [flag.replace("--", "--set=", 1) for flag in successors_of(name, value)]
+            yield RequestError(
+                f"XLA has no flag {name}",
+                where=f"--set={name}={value}",
+                why="; ".join(filter(None, ["today's versions abort", _known_to(row), row.note])),
+                next_command=" ".join(instead) or f"leave out {name}",
+            )
 
 
 # --- the program that asks the compiler -----------------------------------------------------------

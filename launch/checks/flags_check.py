@@ -2,26 +2,21 @@
 
 The backend says which program asks it (FlagsCheck); here it is run, and its answer is a refusal for a run, or a
 table for `launch/doctor.py flags`. A program that breaks says nothing of the flags: a note, and no refusal.
-What it answers for a run is kept, so that the next run, or a dry run, need not wait for it; doctor asks anew.
 """
 
-import contextlib
 import re
-from collections.abc import Iterable
+import subprocess
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from benchmarks.backend import Backend, CompilerFlags, EnvironmentSpec, FlagsCheck, backends
-from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
-from benchmarks.files import read_json
+from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError
 from benchmarks.text import aligned
 from benchmarks.values import Benchmark, Value
 from launch.environments import venvs
 from launch.environments.selection import runtime_of
-from launch.terminal.places import stepmark_home
+from launch.machine import processes
 from launch.terminal.progress import note
 
 SECONDS = 180  # a compiler answers within two; the first import from a shared disk takes longer
@@ -38,54 +33,15 @@ class Answer(NamedTuple):
     broken: str = ""  # why nobody knows
 
 
-# --- the question -----------------------------------------------------------------------------
-
-
 def ask(check: FlagsCheck, python: Path) -> Answer:
     """Run the check's program with a Python that exists here; equal questions are asked once a process."""
-    from launch.machine.processes import fill, places
-
-    where = places(python, Path.cwd())
-    command = _command(check, python)
-    variables = tuple((name, fill(value, where)) for name, value in sorted(check.environment.items()))
-    return ask_once(command, variables, tuple(fact.flag for fact in check.facts))
-
-
-def answer_kept(check: FlagsCheck, spec: EnvironmentSpec, python: Path) -> Answer:
-    """The answer that the same program of the same environment gave before, else a new one, which is kept."""
-    from hashlib import sha256
-
-    from benchmarks.runs.runfolder import write_atomically
-
-    command = _command(check, python)
-    files = [*(lock.path for lock in spec.locks), *(Path(word) for word in command if word.endswith(".py"))]
-    rests_on = [*(path.read_bytes() for path in files), *(word.encode() for word in command)]
-    path = None
-    with contextlib.suppress(OSError, RequestError):
-        path = stepmark_home() / "flags-checked" / f"{sha256(bytes(1).join(rests_on)).hexdigest()[:32]}.json"
-        with contextlib.suppress(ValueError):
-            return read_json(path, Answer)
-    answer = ask(check, python)
-    if path and not answer.broken:
-        with contextlib.suppress(OSError, RunError):  # a disk that is full or not ours: asked again the next time
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, msgspec.json.encode(answer))
-    return answer
-
-
-def _command(check: FlagsCheck, python: Path) -> tuple[str, ...]:
-    from launch.machine.processes import fill, places
-
-    where = places(python, Path.cwd())
-    return tuple(fill(word, where) for word in check.command)
+    where = processes.places(python, Path.cwd())
+    command = tuple(processes.fill(word, where) for word in check.command)
+    return ask_once(command, tuple(check.environment.items()), tuple(fact.flag for fact in check.facts))
 
 
 @cache
 def ask_once(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], flags: tuple[str, ...]) -> Answer:
-    import subprocess
-
-    from launch.machine import processes
-
     try:
         done = processes.ask(command, SECONDS, {**processes.inherited_environment(), **dict(variables)})
     except subprocess.TimeoutExpired:
@@ -97,9 +53,7 @@ def ask_once(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], f
     refused = {
         flag: line.removeprefix(f"{flag}: ") for line in lines for flag in flags if line.startswith(f"{flag}: ")
     }
-    if done.returncode == EXIT_VALID:
-        return Answer({}, said=last)
-    if done.returncode == EXIT_REFUSED and refused:
+    if done.returncode == EXIT_VALID or (done.returncode == EXIT_REFUSED and refused):
         return Answer(refused, said=last)
     return Answer({}, broken=last or "".join(done.stderr.splitlines()[-1:]) or f"exit code {done.returncode}")
 
@@ -107,55 +61,32 @@ def ask_once(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], f
 # --- before a run -------------------------------------------------------------------------------
 
 
-def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: bool = False) -> None:
-    """Refuse flags that the compiler which is to run does not know; where it is not here, say who decides.
-
-    A dry run needs no environment, and says nothing where there is none.
-    """
-    own = _words(f"--{name}={value}" for name, value in benchmark.settings.xla_flags.items())
-    of_phases = _words(phase.environment.get("XLA_FLAGS", "") for phase in backend.plan(benchmark).phases)
-    # A placeholder cannot be asked about before the run has its folder.
-    flags = [*own, *(word for word in of_phases if word not in own and "{" not in word)]
-    if not flags or not isinstance(backend, CompilerFlags):
+def refuse_unknown_flags(benchmark: Benchmark, backend: Backend) -> None:
+    """Refuse flags that the compiler which is to run does not know. An image's compiler decides in its own job."""
+    if not isinstance(backend, CompilerFlags) or benchmark.site.runtime == "container":
         return
-    check = backend.flags_check(flags)
+    own = [f"--{name}={value}" for name, value in benchmark.settings.xla_flags.items()]
+    of_phases = [phase.environment.get("XLA_FLAGS", "") for phase in backend.plan(benchmark).phases]
+    # As XLA splits them. A placeholder cannot be asked about before the run has its folder.
+    words = dict.fromkeys(word for flag in [*own, *of_phases] for word in flag.split())
+    check = backend.flags_check([word for word in words if "{" not in word])
     # The environment for the run's devices, if it is made; otherwise a CPU's, whose compiler has the same version.
     runtimes = [runtime_of(benchmark, backend, platform) for platform in (benchmark.hardware.platform, "cpu")]
     found = [(one.spec, one.installed_python()) for one in runtimes]
     spec, python = next((one for one in found if one[1]), found[0])
-    # The packages of a Python that the site names may change under the same path: it is asked each time.
-    kept = benchmark.site.runtime != "python"
-    answer = None if python is None else answer_kept(check, spec, python) if kept else ask(check, python)
-    if benchmark.site.runtime == "container":
-        said = "" if dry_run else "whether the XLA flags are known is up to the image"
-        if answer and answer.refused:
-            here = f"environment '{spec.name}' of this machine refuses {', '.join(answer.refused)}"
-            said = f"{here}; the image decides"
-    elif answer is None:
-        said = "" if dry_run else f"the XLA flags were not checked: environment '{spec.name}' is not made yet"
-    elif answer.refused:
-        raise _refusal(answer, spec, own, f"--pgle={benchmark.instruments.pgle}")
-    else:
-        said = f"the XLA flags were not checked: {answer.broken}" if answer.broken else ""
-    if said:
-        note(said)
-
-
-def _words(flags: Iterable[str]) -> list[str]:
-    """As XLA splits them: a value with a blank is more than one."""
-    return list(dict.fromkeys(word for flag in flags for word in flag.split()))
-
-
-def _refusal(answer: Answer, spec: EnvironmentSpec, own: list[str], others: str) -> RequestError:
-    """`own` are the benchmark's flags; `others` is the option that has brought the rest."""
-    names = ", ".join(flag.removeprefix("--").partition("=")[0] for flag in answer.refused)
-    where = [flag.replace("--", "--set=", 1) if flag in own else others for flag in answer.refused]
-    return RequestError(
-        f"environment '{spec.name}' refuses XLA flags of this run: {names}",
-        where=" ".join(dict.fromkeys(where)),
-        why="; ".join(f"{flag}: {why}" for flag, why in answer.refused.items()),
-        next_command=f'python launch/doctor.py flags "{" ".join(answer.refused)}"',
-    )
+    answer = ask(check, python) if python else Answer({}, broken=f"environment '{spec.name}' is not made yet")
+    if answer.broken:
+        note(f"the XLA flags were not checked: {answer.broken}")
+    if answer.refused:
+        names = ", ".join(flag.removeprefix("--").partition("=")[0] for flag in answer.refused)
+        pgle = f"--pgle={benchmark.instruments.pgle}"  # brings the flags that are not the benchmark's
+        where = [flag.replace("--", "--set=", 1) if flag in own else pgle for flag in answer.refused]
+        raise RequestError(
+            f"environment '{spec.name}' refuses XLA flags of this run: {names}",
+            where=" ".join(dict.fromkeys(where)),
+            why="; ".join(f"{flag}: {why}" for flag, why in answer.refused.items()),
+            next_command=f'python launch/doctor.py flags "{" ".join(answer.refused)}"',
+        )
 
 
 # --- alone: doctor.py flags --------------------------------------------------------------------
@@ -185,35 +116,26 @@ class CheckedFlags(Value, frozen=True):
 def report(text: str) -> tuple[list[CheckedFlags], str, int]:
     """Each flag of a whole XLA_FLAGS against every compiler that is here; as data and text, and the exit code."""
     flags = text.split()
-    if not flags:
-        raise RequestError("which flags?", next_command=EXAMPLE)
-    wrong = next((word for word in flags if not FLAG.fullmatch(word)), None)
-    if wrong is not None:
+    if not flags or not all(map(FLAG.fullmatch, flags)):
         raise RequestError(
-            f"'{wrong}' is no XLA flag",
-            where=text,
+            f"'{text}' is not a list of XLA flags",
             why="--name=value is expected, without quotes, the flags separated by blanks",
             next_command=EXAMPLE,
         )
-    places: dict[str, CheckedFlags] = {}
+    places, lines = [], []
     for _, backend in sorted(backends().items()):
-        if not isinstance(backend, CompilerFlags):
-            continue
-        check = backend.flags_check(flags)
-        for engine in backend.engines:
-            specs = [backend.environment(engine, platform) for platform in ("cpu", "cuda")]
-            spec = next((one for one in specs if one.locks and venvs.python_of(one)), specs[0])
-            places.setdefault(spec.name, _checked(check, spec))
-    rows = [row for place in places.values() for row in place.flags]
-    code = EXIT_REFUSED if any(row.is_refused for row in rows) else EXIT_VALID
-    lines = []
-    for place in places.values():
-        lines += [place.said, *aligned([(row.flag, _cell(row)) for row in place.flags])]
-    return list(places.values()), "\n".join(lines), code
+        if isinstance(backend, CompilerFlags):
+            specs = [backend.environment(backend.engines[0], platform) for platform in ("cpu", "cuda")]
+            spec = next((one for one in specs if venvs.python_of(one)), specs[0])
+            place = _checked(backend.flags_check(flags), spec)
+            places.append(place)
+            lines += [place.said, *aligned([(row.flag, _cell(row)) for row in place.flags])]
+    refused = any(row.is_refused for place in places for row in place.flags)
+    return places, "\n".join(lines), EXIT_REFUSED if refused else EXIT_VALID
 
 
 def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> CheckedFlags:
-    python = venvs.python_of(spec) if spec.locks else None
+    python = venvs.python_of(spec)
     answer = Answer({}, broken="is not made yet") if python is None else ask(check, python)
     said = f"environment '{spec.name}': {answer.said}"
     if answer.broken:

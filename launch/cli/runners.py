@@ -23,7 +23,7 @@ def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runne
     return LocalRunner(configs, output_dir, job, _refuse_flags)
 
 
-def _refuse_flags(benchmark: Benchmark, backend: Backend, *, dry_run: bool) -> None:
+def _refuse_flags(benchmark: Benchmark, backend: Backend) -> None:
     from launch.checks.flags_check import refuse_unknown_flags
 
-    refuse_unknown_flags(benchmark, backend, dry_run=dry_run)
+    refuse_unknown_flags(benchmark, backend)

@@ -12,8 +12,8 @@ from launch.terminal.progress import note
 class SubmissionRunner(SlurmRunner):
     """Loads the rules of MLPerf only for a submission."""
 
-    def _resolve(self, request: Request) -> Benchmark:
-        benchmark = super()._resolve(request)
+    def resolve_offline(self, request: Request) -> Benchmark:
+        benchmark = super().resolve_offline(request)
         if benchmark.is_submission:
             from launch.mlperf.admit import admit
 

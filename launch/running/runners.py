@@ -28,8 +28,8 @@ class Job(msgspec.Struct):
     allow_busy: bool = False
 
 
-# Raises if the compiler of a run does not know its XLA flags; called with the backend and `dry_run`.
-FlagsRefusal = Callable[..., None]
+# Raises if the compiler of a run does not know its XLA flags.
+FlagsRefusal = Callable[[Benchmark, Backend], None]
 
 
 class Runner(ABC):
@@ -39,31 +39,23 @@ class Runner(ABC):
         self._configs, self._output_dir, self._job, self._refuse_flags = configs, output_dir, job, refuse_flags
 
     def resolve_offline(self, request: Request) -> Benchmark:
-        """Return what a request means, without asking whether it can run; a local compiler checks its flags."""
-        benchmark = self._resolve(request)
-        self._check_flags(benchmark, dry_run=True)
-        return benchmark
+        """Return what a request means, without asking whether it can run."""
+        return resolve(request, self._configs, find_backend(request.backend), self._kept_profile)
 
     def resolve(self, request: Request) -> Benchmark:
         """Return what a request means; the first reason why it cannot run here is raised."""
-        benchmark = self._resolve(request)
+        benchmark = self.resolve_offline(request)
         for refusal in self.refusals(benchmark, patient=True):
             raise refusal
-        self._check_flags(benchmark)
+        # Otherwise all of the plan's flags are Stepmark's own.
+        if benchmark.settings.xla_flags or benchmark.instruments.pgle != "off":
+            self._refuse_flags(benchmark, find_backend(benchmark.backend))
         return benchmark
-
-    def _resolve(self, request: Request) -> Benchmark:
-        return resolve(request, self._configs, find_backend(request.backend), self._kept_profile)
 
     def _kept_profile(self, benchmark: Benchmark) -> str:
         from launch.running import kept_profiles
 
         return kept_profiles.find(benchmark, find_backend(benchmark.backend), self._output_dir.absolute())
-
-    def _check_flags(self, benchmark: Benchmark, *, dry_run: bool = False) -> None:
-        # Otherwise all of the plan's flags are Stepmark's own.
-        if benchmark.settings.xla_flags or benchmark.instruments.pgle != "off":
-            self._refuse_flags(benchmark, find_backend(benchmark.backend), dry_run=dry_run)
 
     @abstractmethod
     def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
@@ -87,11 +79,11 @@ class Runner(ABC):
 class LocalRunner(Runner):
     """Runs on this machine, one after the other."""
 
-    def _resolve(self, request: Request) -> Benchmark:
+    def resolve_offline(self, request: Request) -> Benchmark:
         from launch.machine import machine_gpus
 
         backend = find_backend(request.backend)
-        benchmark = super()._resolve(machine_gpus.with_local_gpus(request, self._configs, backend))
+        benchmark = super().resolve_offline(machine_gpus.with_local_gpus(request, self._configs, backend))
         if self._job.hang_timeout is not None:
             raise RequestError("--hang_timeout needs a site with a queue", where=f"--site={benchmark.site.name}")
         return benchmark

@@ -54,9 +54,8 @@ def test_every_row_says_what_for_and_whence() -> None:
 def test_what_is_to_be_used_instead_is_known_itself() -> None:
     for name, row in TABLE.flags.items():
         for value in row.successors:
-            successors = xla_flags.successors_of(name, value)
+            successors = [flag.removeprefix("--").partition("=")[0] for flag in xla_flags.successors_of(name, value)]
             assert successors
-            assert xla_flags.refusals(successors, H100) == [], name
             assert all(PINNED in TABLE.flags[other].versions for other in successors), name
 
 
@@ -65,30 +64,15 @@ def test_what_is_to_be_used_instead_is_known_itself() -> None:
 
 @each("flags_that_are_gone", "flag", "next")
 def test_what_to_use_instead_is_the_next_command(flag: str, next: str) -> None:
-    (refusal,) = xla_flags.refusals(dict([flag.split("=")]), H100)
+    (refusal,) = xla_flags.refusals(dict([flag.split("=")]))
     assert refusal.next_command == next
 
 
-def test_all_that_is_gone_is_in_one_refusal_and_one_next_command() -> None:
-    typed = {
-        "xla_gpu_enable_async_all_gather": "false",
-        "xla_gpu_enable_async_all_reduce": "false",
-        "xla_gpu_graph_level": "0",
-        "xla_gpu_enable_triton_softmax_fusion": "false",
-    }
-    (refusal,) = xla_flags.refusals(typed, H100)
-    assert all(name in refusal.what for name in typed)
-    assert "--set=xla_gpu_disable_async_collectives=ALLGATHER,ALLREDUCE" in refusal.next_command
-    assert "--set=xla_gpu_enable_command_buffer= and leave out" in refusal.next_command
-    assert "xla_gpu_graph_level: known to jaxlib 0.4.35" in refusal.why
-
-
-def test_an_empty_value_is_a_value() -> None:
-    assert xla_flags.refusals({"xla_gpu_enable_command_buffer": ""}, H100) == []
-    assert xla_flags.refusals({"xla_gpu_not_in_the_table": "1"}, H100) == [], "left to the compiler"
-    assert xla_flags.split("--xla_gpu_enable_command_buffer=") == ("xla_gpu_enable_command_buffer", "")
-    (refusal,) = xla_flags.refusals({"xla_gpu_graph_level": ""}, H100)
+def test_what_is_not_listed_is_left_to_the_compiler_and_an_empty_value_is_a_value() -> None:
+    flags = {"xla_gpu_enable_command_buffer": "", "xla_gpu_not_in_the_table": "1", "xla_gpu_graph_level": ""}
+    (refusal,) = xla_flags.refusals(flags)
     assert refusal.where == "--set=xla_gpu_graph_level="
+    assert "known to jaxlib 0.4.35" in refusal.why
 
 
 @each("facts_of_flags", "flag", "status", "successor", "words")
@@ -107,7 +91,7 @@ def test_facts_say_what_for_who_knows_it_and_what_to_use_instead(
     ("name", "hardware", "cure"),
     [
         ("hoper_baseline", H100, ""),
-        ("hopper_baseline", B200, "--set=xla_group= with one of: blackwell_baseline, crash_on_hang"),
+        ("hopper_baseline", B200, "leave --set=xla_group out"),
         ("hopper_baseline", CPU, "leave --set=xla_group out"),
         ("pgle_auto", CPU, "--pgle=nsys|auto"),
     ],
@@ -137,7 +121,6 @@ def test_the_table_is_what_the_installed_jaxlib_says() -> None:
 def test_the_pinned_jaxlib_takes_every_value_in_use_and_what_is_to_be_used_instead() -> None:
     python = str(venvs.ensure(BACKEND.environment("maxtext")))
     rows = [(name, value) for name, row in TABLE.flags.items() for value in row.successors]
-    instead = [flag for name, value in rows for flag in xla_flags.successors_of(name, value).items()]
-    used = [(name, value) for _, name, value in flags_in_use()]
-    words = {f"--{name}={value}" for name, value in [*used, *instead]}
-    assert check_request.problems(sorted(words), python) == {}
+    instead = [flag for name, value in rows for flag in xla_flags.successors_of(name, value)]
+    used = [f"--{name}={value}" for _, name, value in flags_in_use()]
+    assert check_request.problems(sorted({*used, *instead}), python) == {}

@@ -1,6 +1,5 @@
 """Flags that the installed compiler refuses are refused before a run, and shown by doctor.py flags."""
 
-import contextlib
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ from benchmarks.backend import Backend, FlagFact, FlagGroup, FlagsCheck, find_ba
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Container, Hardware, Plan, Site, changed_benchmark
+from benchmarks.values import Benchmark, Container, Hardware, Plan, changed_benchmark
 from launch.checks import flags_check
 from launch.environments import venvs
 from launch.terminal import progress
@@ -70,13 +69,7 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def here(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - answers are kept there
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment is made: its Python is this one."""
     monkeypatch.setattr(venvs, "python_of", lambda _spec: Path(sys.executable))
 
@@ -88,87 +81,27 @@ def benchmark(**changes: Any) -> Benchmark:
     )
 
 
-def refuse(checked: Checked, *, dry_run: bool = False, **changes: Any) -> None:
-    flags_check.refuse_unknown_flags(benchmark(**changes), cast(Backend, checked), dry_run=dry_run)
+def refuse(checked: Checked, **changes: Any) -> None:
+    flags_check.refuse_unknown_flags(benchmark(**changes), cast(Backend, checked))
 
 
 # --- before a run -------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_what_the_compiler_refuses_is_refused_by_name(dry_run: bool) -> None:
+def test_what_the_compiler_refuses_is_refused_by_name() -> None:
     with pytest.raises(RequestError) as refused:
-        refuse(Checked(REFUSES), dry_run=dry_run)
+        refuse(Checked(REFUSES))
     error = refused.value
     assert error.what == "environment 'jax-maxtext' refuses XLA flags of this run: xla_gpu_graph_level, xla_gpu_typo"
     assert error.where == "--set=xla_gpu_graph_level=0 --set=xla_gpu_typo=1"
     assert "--xla_gpu_typo=1: unknown to X 1" in error.why
 
 
-# --- what is kept -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def asked(tmp_path: Path) -> Path:
-    """A file with an x for each time that a program of `counting` was started."""
-    return tmp_path / "asked"
-
-
-def counting(asked: Path, says: str = KNOWS_ALL) -> Checked:
-    return Checked(f"open({str(asked)!r}, 'a').write('x'); {says}")
-
-
-def refuse_in_a_new_process(checked: Checked) -> None:
-    flags_check.ask_once.cache_clear()
-    refuse(checked)
-
-
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize(("says", "times"), [(KNOWS_ALL, 1), (REFUSES, 1), ("exit(1)", 3)])
-def test_an_answer_is_kept_for_the_next_process(asked: Path, says: str, times: int) -> None:
-    for _ in range(3):
-        with pytest.raises(RequestError) if says == REFUSES else contextlib.nullcontext():
-            refuse_in_a_new_process(counting(asked, says))
-    assert asked.read_text() == "x" * times
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("text", ["", "{", "[]", '["x"]', "\xff"])
-def test_a_kept_answer_that_cannot_be_read_is_asked_anew(asked: Path, home: Path, text: str) -> None:
-    refuse_in_a_new_process(counting(asked))
-    (kept,) = (home / "flags-checked").iterdir()
-    kept.write_bytes(text.encode("latin-1"))
-    for _ in range(2):
-        refuse_in_a_new_process(counting(asked))
-        assert asked.read_text() == "xx"
-
-
-@pytest.fixture
-def container() -> Site:
-    return msgspec.structs.replace(benchmark().site, runtime="container", container=Container(images="/images"))
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_in_a_container_the_image_decides_and_what_the_compiler_here_does_not_know_is_noted(
-    capsys: pytest.CaptureFixture[str], container: Site, dry_run: bool
-) -> None:
-    for _ in range(2):
-        refuse(Checked(REFUSES), site=container, dry_run=dry_run)
-    said = capsys.readouterr().err
-    assert said.count("of this machine refuses --xla_gpu_graph_level=0, --xla_gpu_typo=1; the image decides") == 1
-
-
-def test_a_dry_run_needs_no_environment_and_no_home(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_home(_spec: Any) -> None:
-        raise RequestError("this user has no home folder")
-
-    for python_of in (lambda _spec: None, no_home):
-        monkeypatch.setattr(venvs, "python_of", python_of)
-        refuse(Checked(REFUSES), dry_run=True)
+def test_in_a_container_the_image_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    site = msgspec.structs.replace(benchmark().site, runtime="container", container=Container(images="/images"))
+    refuse(Checked(REFUSES), site=site)
     assert capsys.readouterr().err == ""
 
 
