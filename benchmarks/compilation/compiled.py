@@ -48,6 +48,4 @@ class Compiled(Value, frozen=True):
     schedule: Schedule
     step_sha256: str  # of the step as jax hands it to the compiler
     program_sha256: str  # of the finished program
-    seconds: dict[str, float]  # of setting up, lowering, compiling, reading
-    peak_memory_bytes: float  # of the compiling process
     replaced: dict[str, str] = {}  # settings that cannot be compiled without the hardware -> what replaces each

@@ -6,7 +6,7 @@ from benchmarks.compilation.breakdown import Breakdown
 from benchmarks.compilation.compiled import Compiled
 from benchmarks.compilation.program import Kind, Program, kind_of, place_of
 from benchmarks.compilation.schedule import Kernels, Overlap, Schedule, kernels, overlap
-from benchmarks.text import Grid, Rows, aligned, bytes_text, seconds_text, title
+from benchmarks.text import Grid, Rows, aligned, bytes_text, title
 from benchmarks.values import Benchmark, Value
 
 LARGEST = 10  # buffers that are shown
@@ -71,7 +71,6 @@ def text(program: Program) -> str:
 
 def rows(compiled: Compiled) -> Rows:
     mesh = " x ".join(f"{axis} {size}" for axis, size in compiled.mesh.items()) or "one device"
-    seconds = ", ".join(f"{part} {seconds_text(value)}" for part, value in compiled.seconds.items())
     flops = sum(one.flops for one in kernels(compiled.schedule) if one.what == "matmul")
     sent = sum(one.sent_bytes for one in overlap(compiled.schedule))
     return [
@@ -81,7 +80,6 @@ def rows(compiled: Compiled) -> Rows:
         ("traffic", f"{bytes_text(sent)} per device and step, sent in rings"),
         ("XLA flags", compiled.flags.replace(" --", "\n--") or "none"),
         ("program", f"{compiled.program_sha256[:16]}, of step {compiled.step_sha256[:16]} (SHA-256)"),
-        ("took", f"{seconds}; {bytes_text(compiled.peak_memory_bytes)} of memory"),
         ("versions", ", ".join(f"{name} {number}" for name, number in list(compiled.versions.items())[:5])),
         *((f"{name} replaced", text) for name, text in compiled.replaced.items()),
     ]

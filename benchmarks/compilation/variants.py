@@ -20,6 +20,7 @@ from benchmarks.values import Value
 PLANNED = "as planned"
 UNKNOWN = "autotuning, NCCL's algorithms, contention, power and slow nodes"
 EXAMPLE = '--flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"'
+FLAG = re.compile(r"--xla_\w+=.*")
 # Settings whose own values have commas are no lists.
 WHOLE = re.compile(r"xla_|env\.|.*targets|.*modules")
 
@@ -72,30 +73,18 @@ def _words(requests: Sequence[Request]) -> list[str]:
 def flag_sets(text: str) -> dict[str, dict[str, str]]:
     """NAME: --xla_FLAG=VALUE ...; NAME: ... -> each name with its flags."""
     found: dict[str, dict[str, str]] = {}
-    for part in filter(str.strip, text.split(";")):
-        name, colon, words = (piece.strip() for piece in part.partition(":"))
-        flags = dict(_flag(word) for word in words.split())
-        if not colon or not name or not flags:
-            raise _malformed(
-                part.strip(), "each variant is NAME: and its flags, with a semicolon before the next one"
+    for part in text.split(";"):
+        name, _, words = (piece.strip() for piece in part.partition(":"))
+        flags = [word.removeprefix("--").partition("=") for word in words.split() if FLAG.fullmatch(word)]
+        if not name or not flags or name in found or len(flags) < len(words.split()):
+            raise RequestError(
+                f"--flags_ab: '{part.strip()}' cannot be read",
+                where="--flags_ab",
+                why="each variant is a name of its own, a colon and flags as --xla_NAME=VALUE; a semicolon parts two",
+                next_command=EXAMPLE,
             )
-        if name in found:
-            raise _malformed(part.strip(), f"'{name}' is named twice")
-        found[name] = flags
-    if not found:
-        raise _malformed(text, "it names no variant")
+        found[name] = {key: value for key, _, value in flags}
     return found
-
-
-def _flag(word: str) -> tuple[str, str]:
-    name, equals, value = word.removeprefix("--").partition("=")
-    if not word.startswith("--xla_") or not equals:
-        raise _malformed(word, "a flag is written --xla_NAME=VALUE; settings are compared by --set=KEY=A,B")
-    return name, value
-
-
-def _malformed(text: str, why: str) -> RequestError:
-    return RequestError(f"--flags_ab: '{text}' cannot be read", where="--flags_ab", why=why, next_command=EXAMPLE)
 
 
 # --- compared -----------------------------------------------------------------------------------

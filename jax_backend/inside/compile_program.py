@@ -18,9 +18,7 @@ import hashlib
 import json
 import os
 import re
-import resource
 import sys
-import time
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,26 +37,13 @@ digests = kit.load(HERE / "program_digest.py")
 PACKAGES = ["maxtext", "jax", "jaxlib", "jax-cuda12-plugin", "nvidia-cudnn-cu12", "flax", "optax", "qwix", "aqtp"]
 
 
-class Clock:
-    """The seconds of each part of the work."""
-
-    def __init__(self):
-        self.seconds = {}
-        self._since = time.monotonic()
-
-    def stop(self, part):
-        now = time.monotonic()
-        self.seconds[part] = now - self._since
-        self._since = now
-
-
 # --- the program --------------------------------------------------------------------------------
 
 
 class Step:
     """MaxText's training step, lowered and compiled as its own train_compile does, but for the mesh."""
 
-    def __init__(self, settings, clock, gpus):
+    def __init__(self, settings, gpus):
         import jax
         import maxtext
         from flax.core.spmd import logical_axis_rules
@@ -82,15 +67,12 @@ class Step:
             train.train_step, data, placed, model, config, weights
         )
         self.state = arguments[0]
-        clock.stop("set up")
         with jax.set_mesh(self.mesh), logical_axis_rules(config.logical_axis_rules):
             jitted = jax.jit(
                 function, in_shardings=ins, out_shardings=outs, static_argnums=static, donate_argnums=donated
             )
             self.lowered = jitted.lower(*arguments, **keywords)
-        clock.stop("lower")
         self.compiled = self.lowered.compile()
-        clock.stop("compile")
 
     def parameters(self):
         import jax
@@ -131,14 +113,14 @@ def hybrid_mesh(within, between, devices, **_):
 # --- what is in it ------------------------------------------------------------------------------
 
 
-def report(step, clock, folder, job):
+def report(step, folder, job):
     mesh = {axis: int(size) for axis, size in step.mesh.shape.items() if size > 1}
     memory = step.compiled.memory_analysis()
     text = dump(folder, f"{FINISHED}.txt")
     program = hlo.parse(text.splitlines())
     # The program numbers the devices in the order of the mesh.
     node_of = [device.id // (job.devices // job.nodes) for device in step.mesh.devices.flat]
-    found = {
+    return {
         "versions": kit.installed_versions(PACKAGES),
         "devices": program.devices,
         "mesh": in_words(mesh, job.words),
@@ -154,11 +136,6 @@ def report(step, clock, folder, job):
         "program_sha256": program_digest(text),
         "flags": job.flags,
         "replaced": job.replaced,
-    }
-    clock.stop("read")
-    return found | {
-        "seconds": clock.seconds,
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 
 
@@ -229,10 +206,9 @@ def compile_job(job, folder):
     dumps.mkdir()
     asked = f"--xla_dump_to={dumps} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*"
     os.environ["XLA_FLAGS"] = f"{job.flags} {asked}".strip()
-    clock = Clock()
     gpus = AbsentGpus(job.target, job.devices, job.nodes)
-    step = Step(job.settings, clock, gpus)
-    found = report(step, clock, dumps, job) | {"target": gpus.devices[0].device_kind}
+    step = Step(job.settings, gpus)
+    found = report(step, dumps, job) | {"target": gpus.devices[0].device_kind}
     unfinished = folder / "report.json.part"
     unfinished.write_text(json.dumps(found))
     unfinished.replace(folder / "report.json")

@@ -39,24 +39,6 @@ def host_memory_bytes() -> int:
     return total
 
 
-def available_memory_bytes() -> int:
-    """What a new program can have: of the machine's memory, and of its control group's; caches give way."""
-    total = available = host_memory_bytes()
-    with contextlib.suppress(OSError, KeyError):
-        available = min(total, 1024 * _numbers(Path("/proc/meminfo"))["MemAvailable"])
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        group = Path("/sys/fs/cgroup")
-        used = int((group / "memory.current").read_text()) - _numbers(group / "memory.stat")["inactive_file"]
-        available = min(available, int((group / "memory.max").read_text()) - used)
-    return available
-
-
-def _numbers(file: Path) -> dict[str, int]:
-    """NAME number, a line each."""
-    words = (line.split() for line in file.read_text().splitlines())
-    return {name.rstrip(":"): int(number) for name, number, *_ in words}
-
-
 def name_of(user: int) -> str:
     """A user's name; the number of one without a name here, as in a container started with --user."""
     try:

@@ -85,7 +85,6 @@ def test_the_flagship_is_compiled_for_64_h100s(starter: Starter, dtype: str) -> 
     }
     assert {name: share for name, share in off.items() if abs(share) > 0.01} == {}
     assert program["schedule"]["not_counted"] == []
-    assert program["peak_memory_bytes"] < 2.5e9
 
 
 def gpu_recipes() -> Iterator[tuple[str, ...]]:

@@ -26,7 +26,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import OtherGpus, RequestError, StepmarkError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
-from launch.checks.compiling import compile_steps, naming_variant
+from launch.checks.compiling import compile_steps
 from launch.cli import request_flags
 from launch.cli.command import refuse_more
 from launch.machine import machine_gpus
@@ -79,8 +79,7 @@ def _resolved(asked: Mapping[str, Request], configs: Configs, backend: Backend) 
     benchmarks, left_out = {}, []
     for name, request in asked.items():
         try:
-            with naming_variant(name, several=len(asked) > 1):
-                benchmarks[name] = resolve(machine_gpus.with_local_gpus(request, configs, backend), configs, backend)
+            benchmarks[name] = resolve(machine_gpus.with_local_gpus(request, configs, backend), configs, backend)
         except OtherGpus:
             left_out.append(name)
             if len(left_out) == len(asked):

@@ -16,12 +16,8 @@ from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, changed_benchmark
 from jax_backend import BACKEND
 from launch.checks import compiling
-from launch.machine import this_machine
 
 SAMPLE = (Path(__file__).parents[2] / "benchmarks/compilation/llama2_70b_64_bf16.json").read_bytes()
-ABORTED = (
-    "F1123 20:10:57.404649   20248 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_gpu_nonsense=1\n"
-)
 CRASHED = "F1123 20:10:57.404649   20248 nvptx_compiler.cc:12] LLVM error: no such symbol\n"
 
 
@@ -76,8 +72,7 @@ def test_a_step_is_compiled(benchmark: Benchmark, compiler: list[Compiler]) -> N
 @pytest.mark.parametrize(
     ("fail", "error", "words"),
     [
-        (fails(ABORTED), RequestError, ["the step: XLA has no flag --xla_gpu_nonsense=1", "doctor.py flags"]),
-        (fails(CRASHED), RunError, ["the step: the compiler was ended by signal 6", "LLVM error: no such symbol"]),
+        (fails(CRASHED), RunError, ["the step: the compiler failed with exit code -6", "LLVM error: no such symbol"]),
         (fails("I1123 GetPjrtApi was found\n", -9), RunError, ["killed (signal 9)", "memory"]),
         (fails("Traceback\nValueError: 64 does not divide\n", 1), RunError, ["exit code 1", "64 does not divide"]),
         (lambda folder, _: folder.joinpath("report.json").write_text("{"), RunError, ["no report that can be read"]),
@@ -99,10 +94,10 @@ def test_a_failure_is_one_message(
 
 def test_one_variant_that_fails_leaves_the_others(benchmark: Benchmark, compiler: list[Compiler]) -> None:
     well = compiler[0]
-    compiler[0] = lambda folder, name: (fails(ABORTED) if name == "wrong" else well)(folder, name)
+    compiler[0] = lambda folder, name: (fails(CRASHED) if name == "wrong" else well)(folder, name)
     other = changed_benchmark(benchmark, xla_flags={"xla_gpu_nonsense": "1"})
     found = compiling.compile_steps({"as planned": benchmark, "wrong": other}, BACKEND)
-    assert [type(outcome) for outcome in found.values()] == [Compiled, RequestError]
+    assert [type(outcome) for outcome in found.values()] == [Compiled, RunError]
 
 
 def test_a_backend_without_such_a_program_names_what_can_be_compiled(benchmark: Benchmark) -> None:
@@ -129,7 +124,6 @@ def refusal(flag: str = "", *, make_environment: bool = False) -> RequestError |
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with no environment."""
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(this_machine, "available_memory_bytes", lambda: 8 * 10**9)
     return tmp_path
 
 
@@ -138,19 +132,6 @@ def test_the_compiler_is_installed_only_where_it_is_asked_for(bare: Path) -> Non
     assert refused is not None
     assert "about 6 GB" in refused.what
     assert str(bare / "home" / "environments") in refused.where
-    assert "GB of disk are free there" in refused.why
     assert refused.next_command.endswith("--make_environment")
     assert not (bare / "home").exists()
     assert refusal(make_environment=True) is None
-
-
-@pytest.mark.usefixtures("bare")
-def test_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this_machine, "available_memory_bytes", lambda: 1_200_000_000)
-    refused = refusal(make_environment=True)
-    assert refused is not None
-    assert "1.20 of 1.5 GB" in refused.what
-
-
-def test_available_memory_is_no_more_than_there_is() -> None:
-    assert 0 < this_machine.available_memory_bytes() <= this_machine.host_memory_bytes()
