@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
@@ -37,8 +37,11 @@ NSYS_SECONDS = 1800  # that nsys may take over one report
 UNKNOWN_SHARE = 0.5
 
 
-class Failure(Exception):
+class Failure(SystemExit):
     """Why there is no profile: what is wrong, and where to look."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"stepmark convert: {why}")
 
 
 # --- nsys's table of kernels by NVTX range ------------------------------------------------------
@@ -48,44 +51,33 @@ class Failure(Exception):
 #
 #     Thunk:#hlo_op=fusion.3,hlo_module=jit_step,program_id=7#
 #     Thunk:#name=transformer/dot_general,hlo_op=fusion.3,unique_hlo_op_id=812#
-#     XlaModule:#prefix=jit(step)/jit(main),hlo_module=jit_step,program_id=7#
 #
 # jax's own converter takes all that follows `hlo_op=` for the name, so that with the newest form it matches nothing.
 TABLE = "nvtx_kern_sum"
 RANGE, AVERAGE = "NVTX Range", "Avg (ns)"
 OPERATION = re.compile(r"(?:^|:)Thunk:.*[#,]hlo_op=([\w.\-]+)(?=[,#]|$)")
-PROGRAM = re.compile(r"(?:^|:)XlaModule:.*[#,]hlo_module=([^,#]+)(?:,program_id=(\d+))?")
 MICROSECONDS = 1e-3
 # A range may hold a whole path of the framework; the csv module gives up at 131,072 characters of its own accord.
 csv.field_size_limit(16 << 20)
 
 
-class Table(NamedTuple):
-    costs: dict[str, float]  # microseconds of an instruction: of its kernel that takes longest, on average
-    ran: dict[str, set[int]]  # programs: name -> XLA's numbers of it, where the ranges give them
-    rows: int
-
-
-def table_of(lines: Iterable[str]) -> Table:
+def costs_of(lines: Iterable[str]) -> dict[str, float]:
+    """Microseconds of each instruction: of its kernel that takes longest, on average."""
     reader = csv.DictReader(lines)
     costs: dict[str, float] = {}
-    ran: dict[str, set[int]] = {}
-    rows = 0
     try:
-        for rows, row in enumerate(reader, 1):  # noqa: B007 - how many there are
-            if program := PROGRAM.search(row[RANGE] or ""):
-                ran.setdefault(program[1], set()).update([int(program[2])] if program[2] else [])
-            elif operation := OPERATION.search(row[RANGE] or ""):
+        for row in reader:
+            if operation := OPERATION.search(row[RANGE] or ""):
                 cost = float(row[AVERAGE].replace(",", "")) * MICROSECONDS
                 if not 0 <= cost < float("inf"):
                     raise ValueError(f"an average of {row[AVERAGE]}")
                 costs[operation[1]] = max(cost, costs.get(operation[1], 0.0))
     except (csv.Error, KeyError, ValueError, AttributeError) as error:
         raise Failure(f"line {reader.line_num} of nsys's table cannot be read: {error!r}") from error
-    return Table(costs, ran, rows)
+    return costs
 
 
-def read_report(report: Path, log: Path) -> Table:
+def read_report(report: Path, log: Path) -> dict[str, float]:
     # Not beside the report: nsys makes an SQLite file of it, and needs locks that a shared disk may not have.
     with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as work:
         command = ["nsys", "stats", "--report", TABLE, "--format", "csv", "--force-export", "true"]
@@ -96,15 +88,11 @@ def read_report(report: Path, log: Path) -> Table:
             raise Failure(f"nsys made no table of {report}: {skipped}; all that it says is in {log}")
         shutil.copy(made[0], log.with_name("nsys-table.csv"))
         with made[0].open(encoding="utf-8-sig", errors="replace", newline="") as stream:
-            table = table_of(stream)
-    if not table.rows:
-        raise Failure(
-            f"nsys's table of {report} has no row: no kernel ran while it recorded; see rank-0.log beside it"
-        )
-    if not table.costs:
-        why = "XLA's NVTX ranges were not recorded. nsys needs nvtx in its --trace"
-        raise Failure(f"none of the {table.rows} rows of nsys's table of {report} names an HLO instruction: {why}")
-    return table
+            costs = costs_of(stream)
+    if not costs:
+        why = "no kernel ran while it recorded (see rank-0.log beside it), or its --trace had no nvtx"
+        raise Failure(f"nsys's table of {report} names no HLO instruction: {why}")
+    return costs
 
 
 def run(command: list[str], log: Path) -> str:
@@ -143,30 +131,18 @@ def facts_of(folder: Path) -> dict[str, Any]:
         raise Failure(f"{path} does not say what program was profiled: {error!r}; see rank-0.log there") from error
 
 
-def program_of(folder: Path, table: Table) -> tuple[Path, Any]:
-    """The dumped program that the profile is of, an hlo.Module, and where it is.
-
-    The ranges of the programs say which ones ran. Of those with one name it is the one of that number, else the one
-    that has most of the profile's instructions: names such as fusion.1 are in every program.
-    """
+def program_of(folder: Path, costs: dict[str, float]) -> tuple[Path, Any]:
+    """The dumped program with most names in common with the profile, an hlo.Module, and where it is."""
     read = {path: hlo.read_module(path) for path in hlo.dumps(folder)}
     if not read:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text in XLA_FLAGS"
         raise Failure(f"there is no {hlo.DUMPS} in {folder}: phase profile needs {flags}")
-    ran = [path for path, module in read.items() if module.name in table.ran or not table.ran]
-    if not ran:
-        held = first_few(sorted({module.name for module in read.values()}))
-        raise Failure(
-            f"the dump is of another program: nsys saw {first_few(sorted(table.ran))} run, and {folder} holds {held}"
-        )
 
-    def likeness(path: Path) -> tuple[bool, int]:
-        numbers = table.ran.get(read[path].name, set())
-        return hlo.program_id(path) in numbers, len(read[path].names() & table.costs.keys())
+    def likeness(path: Path) -> float:
+        names = read[path].names()
+        return len(names & costs.keys()) / len(names | costs.keys())
 
-    best = max(ran, key=likeness)
-    if not read[best].whole:
-        raise Failure(f"{best} is not whole: it ends before its ENTRY does; was the disk full?")
+    best = max(read, key=likeness)
     return best, read[best]
 
 
@@ -199,21 +175,21 @@ def convert(options: argparse.Namespace, notes: list[str]) -> None:
         why = "nsys recorded nothing, or its importer failed (*.qdstrm)"
         raise Failure(f"there is no *.nsys-rep in {folder}: {why}; see rank-0.log there")
     made_by = facts_of(folder)
-    table = read_report(report, out / "nsys-stats.log")
-    path, program = program_of(folder / "hlo", table)
+    measured = read_report(report, out / "nsys-stats.log")
+    path, program = program_of(folder / "hlo", measured)
     collectives, known = program.collectives(), program.names()
-    notes += refuse_another_program(path, collectives, known, table.costs)
+    notes += refuse_another_program(path, collectives, known, measured)
     if not collectives:
         notes.append(f"{path.name} has no collective: there is nothing for a profile to hide")
     # XLA's ProfiledInstructionsProto as text: what xla_gpu_pgle_profile_file_or_directory_path names.
-    costs = sorted((name, cost) for name, cost in table.costs.items() if name in known)
+    costs = sorted((name, cost) for name, cost in measured.items() if name in known)
     text = "".join(f'costs {{ name: "{name}" cost_us: {round(cost, 6)!r} }}\n' for name, cost in costs)
     profile = {
         "key": options.key,
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "instructions": text.count("\n"),
         "collectives": len(collectives),
-        "covered": sum(one.known_in(table.costs) for one in collectives),
+        "covered": sum(one.known_in(measured) for one in collectives),
         "made_by": made_by,
     }
     for name, words in ((PROFILE, text), (ABOUT, json.dumps(profile, indent=2) + "\n")):
@@ -234,16 +210,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def main(options: argparse.Namespace) -> int:
     notes: list[str] = []
-
-    def work() -> None:
-        try:
-            convert(options, notes)
-        except Failure as failure:
-            raise SystemExit(f"stepmark convert: {failure}") from failure
-        except OSError as error:
-            raise SystemExit(f"stepmark convert: {error.filename or 'a file'}: {error.strerror}") from error
-
-    return int(kit.run(options, work, list, kit.events_of(options), lambda: notes))
+    return int(kit.run(options, lambda: convert(options, notes), list, kit.events_of(options), lambda: notes))
 
 
 if __name__ == "__main__":

@@ -129,7 +129,6 @@ class Module(NamedTuple):
     computations: dict[str, dict[str, Instruction]]
     entry: str  # empty where the text holds none
     devices: int
-    whole: bool  # the text was written to its end
 
     def names(self) -> set[str]:
         """Of all instructions."""
@@ -201,14 +200,8 @@ def _moves_data_of_the_first(line: Instruction, devices: int) -> bool:
 
 
 def dumps(folder: str | Path) -> list[Path]:
-    """The optimized programs that XLA dumped into a folder, in the order in which they were compiled."""
-    return sorted(Path(folder).glob(DUMPS), key=lambda path: (program_id(path) or 0, path.name))
-
-
-def program_id(path: str | Path) -> int | None:
-    """module_0031.jit_train_step.cpu_after_optimizations.txt -> 31, which a profiler's ranges call program_id."""
-    match = re.search(r"\bmodule_(\d+)\.", Path(path).name)
-    return int(match[1]) if match else None
+    """The optimized programs that XLA dumped into a folder."""
+    return sorted(Path(folder).glob(DUMPS))
 
 
 def read_module(path: str | Path) -> Module:
@@ -233,7 +226,7 @@ def parse(lines: Iterable[str]) -> Module:
             open_in = match[2]
             computations[open_in] = {}
             entry = open_in if match[1] else entry
-    return Module(module, computations, entry, devices, whole=bool(entry) and not open_in)
+    return Module(module, computations, entry, devices)
 
 
 def _instruction(line: str) -> Instruction | None:

@@ -32,14 +32,14 @@ OTHER_FLAGS = (
     "xla_gpu_pgle_profile_file_or_directory_path", "xla_gpu_pgle_accuracy_checker", "xla_dump_",
 )  # fmt: skip
 
-SHOWN = 3  # differences in one message
-NAMES_SHOWN = 5
+CANNOT_BE_USED = "the profile cannot be used"
+SHOWN = 5
 
 
 def first_few(names: Sequence[str]) -> str:
     """The first of them, and how many more there are."""
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def identity(
@@ -52,12 +52,12 @@ def identity(
 ) -> dict[str, Any]:
     """All that must be the same; plain values, ready for JSON."""
     return {
-        "settings": _without(dict(word.partition("=")[::2] for word in argv), OTHER_SETTINGS),
-        "versions": _without(versions, OTHER_PACKAGES),
-        "mesh": dict(sorted(mesh.items())),
-        "device_kind": device_kind,
-        "devices": devices,
-        "xla_flags": _without(flags_of(xla_flags), OTHER_FLAGS),
+        **_without(dict(word.partition("=")[::2] for word in argv), OTHER_SETTINGS),
+        **_without(versions, OTHER_PACKAGES),
+        **{f"the mesh's {axis}": size for axis, size in sorted(mesh.items())},
+        "the device": device_kind,
+        "the number of devices": devices,
+        **{f"XLA's flag {name}": value for name, value in _without(flags_of(xla_flags), OTHER_FLAGS).items()},
     }
 
 
@@ -83,35 +83,22 @@ def flags_of(text: str) -> dict[str, str]:
 
 def differences(made_by: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """In words, what is not as it was when the profile was made; empty where nothing is."""
-    here, there = _flat(now), _flat(made_by)
     return [
-        f"{name} is {here.get(name)!r}, the profile's is {there.get(name)!r}"
-        for name in {**here, **there}
-        if here.get(name) != there.get(name)
+        f"{name} is {now.get(name)!r}, the profile's is {made_by.get(name)!r}"
+        for name in {**now, **made_by}
+        if now.get(name) != made_by.get(name)
     ]
-
-
-def _flat(identity: Mapping[str, Any]) -> dict[str, object]:
-    found = {"the device": identity.get("device_kind"), "the number of devices": identity.get("devices")}
-    for group, called in (("settings", ""), ("mesh", "the mesh's "), ("versions", ""), ("xla_flags", "XLA's flag ")):
-        found |= {called + key: value for key, value in (identity.get(group) or {}).items()}
-    return found
 
 
 def check(profile_json: str | Path, now: Mapping[str, Any]) -> str | None:
     """Why the profile beside this file cannot be used for the program that `now` describes; None where it can."""
     path = Path(profile_json)
-    profile = path.with_name("profile.pbtxt")
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-        made_by, sha256 = dict(said["made_by"]), str(said["sha256"])
-        text = profile.read_bytes()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"the profile of {path} cannot be read ({error!r}): XLA would train on without one, and not say so"
-    if not text.strip():
-        return f"{profile} is empty: XLA would train on without a profile, and not say so"
-    if hashlib.sha256(text).hexdigest() != sha256:
-        return f"{profile} is not the one that {path.name} is about: its sha256 is another"
-    found = differences(made_by, now)
-    more = f"; and {len(found) - SHOWN} more differences" if len(found) > SHOWN else ""
-    return f"{profile} is of another program: {'; '.join(found[:SHOWN])}{more}" if found else None
+        whole = hashlib.sha256(path.with_name("profile.pbtxt").read_bytes()).hexdigest() == said["sha256"]
+        found = differences(said["made_by"], now)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{CANNOT_BE_USED}: {error!r}; XLA would train on without one, and not say so"
+    if not whole:
+        return f"{CANNOT_BE_USED}: profile.pbtxt is not the one that {path} is about"
+    return f"{CANNOT_BE_USED}: it is of another program: {first_few(found)} ({path})" if found else None

@@ -16,7 +16,7 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.backend import Backend, GuidedByProfiles
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import KEPT_PROFILE, RunFolder
 from benchmarks.values import Benchmark, PgleProfile, json_text
@@ -26,7 +26,7 @@ from launch.terminal.progress import note
 FOLDER = "pgle-profiles"
 COSTS = "profile.pbtxt"
 ABOUT = "profile.json"
-REFUSED = "is of another program"  # what a worker says of a profile that is not of what it runs (profile_identity.py)
+REFUSED = "the profile cannot be used"  # as a worker says (profile_identity.py)
 
 
 def find(benchmark: Benchmark, backend: Backend, output_dir: Path) -> str:
@@ -38,11 +38,9 @@ def find(benchmark: Benchmark, backend: Backend, output_dir: Path) -> str:
     if key is None or identity is None:
         return ""
     place = _place_of(output_dir, key, identity)
-    if not place.is_dir():
-        return ""
-    about, problem = _read(place, key)
-    if about is None:
-        note(f"the profile in {place} is not taken: {problem}; a new one is made")
+    try:
+        about = files.read_json(place / ABOUT, PgleProfile)
+    except (OSError, ValueError):
         return ""
     note(f"PGLE takes the profile of {about.made_in or 'an earlier run'}, kept in {place}")
     return key
@@ -51,15 +49,7 @@ def find(benchmark: Benchmark, backend: Backend, output_dir: Path) -> str:
 def take(folder: RunFolder, benchmark: Benchmark, origin: Mapping[str, str | None]) -> None:
     """Copy the kept profile into the run's folder, before the run starts."""
     place = _place_of(folder.path.parent, benchmark.instruments.pgle_profile, _identity_in(origin))
-    try:
-        shutil.copytree(place, folder.path / KEPT_PROFILE)
-    except FileNotFoundError:
-        raise RunError(
-            "the kept profile that PGLE was to take is gone",
-            where=str(place),
-            why="another run has removed it, or the image is another since",
-            next_command="the same command: it makes a new profile",
-        ) from None
+    shutil.copytree(place, folder.path / KEPT_PROFILE)
 
 
 def _identity_in(origin: Mapping[str, str | None]) -> str:
@@ -83,31 +73,16 @@ def keep(folder: RunFolder, result: Result) -> None:
     if seen is None or not seen.applied or seen.profile is None:
         return
     wanted = seen.profile
-    made = (path.parent for path in sorted(folder.path.glob(f"attempt-*/*/{COSTS}")))  # each attempt makes one
-    read = ((one, _read(one, wanted.key)[0]) for one in made)
-    source = next((one for one, about in read if about is not None and about.sha256 == wanted.sha256), None)
+    made = folder.path.glob(f"attempt-*/*/{ABOUT}")  # each attempt makes one
+    source = next((path.parent for path in made if files.read_json(path, PgleProfile).sha256 == wanted.sha256), None)
     place = _place_of(folder.path.parent, wanted.key, identity)
-    if source is None or _read(place, wanted.key)[0] is not None:
+    if source is None or place.exists():
         return
     place.parent.mkdir(exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
     shutil.copyfile(source / COSTS, temporary / COSTS)
     (temporary / ABOUT).write_text(json_text(msgspec.structs.replace(wanted, made_in=folder.run_id)))
     temporary.chmod(0o755)
-    shutil.rmtree(place, ignore_errors=True)
-    try:
+    with contextlib.suppress(OSError):  # another run was quicker
         temporary.rename(place)
-    except OSError:  # another run was quicker
-        shutil.rmtree(temporary)
-
-
-def _read(place: Path, key: str) -> tuple[PgleProfile | None, str]:
-    """A whole profile of this key, or why a folder is none."""
-    try:
-        about = files.read_json(place / ABOUT, PgleProfile)
-        digest = hashlib.sha256((place / COSTS).read_bytes()).hexdigest()
-    except (OSError, ValueError) as error:
-        return None, str(error)
-    if about.sha256 != digest:
-        return None, f"{COSTS} is not what {ABOUT} says"
-    return (about, "") if about.key == key else (None, f"it is of key {about.key}")
+    shutil.rmtree(temporary, ignore_errors=True)

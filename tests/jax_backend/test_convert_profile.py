@@ -132,31 +132,24 @@ def thunks(*names: str) -> list[str]:
 # --- nsys's table ---------------------------------------------------------------------------------
 
 
-@each("nsys_ranges", "range", "costs", "ran")
-def test_instructions_and_programs_are_found_in_every_form_of_a_range(
-    range: str,
-    costs: list[str],
-    ran: dict[str, list[int]],
-) -> None:
-    table = convert_profile.table_of(table_of(range).splitlines())
-    assert (list(table.costs), table.rows) == (costs, 1)
-    assert {name: sorted(numbers) for name, numbers in table.ran.items()} == ran
+@each("nsys_ranges", "range", "costs")
+def test_instructions_are_found_in_every_form_of_a_range(range: str, costs: list[str]) -> None:
+    assert list(convert_profile.costs_of(table_of(range).splitlines())) == costs
 
 
 def test_the_longest_of_an_instructions_kernels_is_its_cost() -> None:
     rows = [table_of(*thunks("gemm.1"), average=average).splitlines()[1] for average in ("10", '"2,000"', "30")]
-    assert convert_profile.table_of([*table_of().splitlines(), *rows]).costs == {"gemm.1": 2.0}
+    assert convert_profile.costs_of([*table_of().splitlines(), *rows]) == {"gemm.1": 2.0}
 
 
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ("", "has no row"),
-        ("SKIPPED: x.sqlite does not contain CUDA kernel data.\n", "has no row"),
+        ("", "names no HLO instruction"),
+        ("SKIPPED: x.sqlite does not contain CUDA kernel data.\n", "names no HLO instruction"),
         ("A,B\n1,2\n", "line 2 of nsys's table cannot be read: KeyError('NVTX Range')"),
         *((table_of(*thunks("a"), average=bad), "line 2 of nsys's table") for bad in ("n/a", "-5", "nan", "inf")),
         ('NVTX Range,Avg (ns)\n"TSL:Thunk:#hlo_op=a#"\n', "line 2 of nsys's table"),
-        (table_of("TSL:XlaModule:#hlo_module=jit_eval#", *thunks("all-gather")), "nsys saw jit_eval run, and"),
         (table_of(*thunks("all-reduce.2")), "no cost for 3 of the 4 collectives"),
     ],
 )
@@ -198,14 +191,12 @@ def test_a_recorded_table_of_a_gpu_covers_the_program_of_a_gpu(profiled: Path, c
 
 
 def test_the_program_that_ran_is_the_one_that_counts(profiled: Path, convert: Convert) -> None:
-    """By its name, and where the training step was compiled twice, by its number."""
+    """The one that has the names of the profile and no others, where several were dumped."""
     names = [*convert().costs()]
     another = ANOTHER.replace("HloModule jit_train_step", "HloModule jit__lambda")
     (profiled / "hlo" / "module_0004.jit__lambda.cpu_after_optimizations.txt").write_text(another)
     (profiled / "hlo" / "module_0009.jit_train_step.cpu_after_optimizations.txt").write_text(ANOTHER)
-    number = "TSL:XlaModule:#hlo_module=jit_train_step,program_id={}#".format
-    assert convert(table_of(*thunks(*names), number(10))).profile().covered == 6
-    assert "all-gather.77" in convert(table_of(*thunks(*names), number(9))).message
+    assert convert(table_of(*thunks(*names))).profile().covered == 6
 
 
 def test_a_program_without_collectives_is_said_to_have_none(profiled: Path, convert: Convert) -> None:
@@ -236,8 +227,8 @@ def test_instructions_of_other_programs_are_left_out_while_they_are_few(convert:
     [
         ("fail", "nsys failed with exit code 1: nsys (stand-in): ERROR: the report could not be exported"),
         ("no_kernels", "nsys made no table of {report}: SKIPPED: "),
-        ("empty", "nsys's table of {report} has no row: no kernel ran while it recorded"),
-        ("no_ranges", "names an HLO instruction: XLA's NVTX ranges were not recorded"),
+        ("empty", "nsys's table of {report} names no HLO instruction: no kernel ran"),
+        ("no_ranges", "or its --trace had no nvtx"),
         ("other_model", "the profile is of another program: it has a cost for 0 of the 4 collectives of {dump}"),
         ("partial", "the profile has no cost for 1 of the 4 collectives of {dump}: all-gather; XLA would guess"),
     ],
@@ -251,9 +242,7 @@ def test_what_nsys_does_wrong_is_told(profiled: Path, convert: Convert, mode: st
 
 def test_what_phase_profile_left_out_is_named(profiled: Path, convert: Convert) -> None:
     assert "nsys is not on PATH" in convert(path="/nowhere").message
-    (dump,), (report,) = hlo.dumps(profiled / "hlo"), profiled.glob("*.nsys-rep")
-    dump.write_text(CPU.read_text()[:-100])
-    assert f"{dump} is not whole" in convert().message
+    (report,) = profiled.glob("*.nsys-rep")
     shutil.rmtree(profiled / "hlo")
     assert f"--xla_dump_to={profiled / 'hlo'}" in convert(table_of(*thunks("all-gather"))).message
     report.unlink()

@@ -36,7 +36,7 @@ def test_all_collectives_of_a_real_dump_are_found_and_those_in_branches_are_mark
         "all-reduce.2": ("all-reduce", True),
         "all-reduce.3": ("all-reduce", True),
     }
-    assert (module.name, module.entry, module.whole) == ("jit_train_step", "main.13_spmd", True)
+    assert (module.name, module.entry) == ("jit_train_step", "main.13_spmd")
     lines = [line for line in CPU.read_text().splitlines() if re.match(r"\s+(ROOT )?%", line)]
     assert len(module.names()) == len(lines) == 280
 
@@ -90,7 +90,7 @@ def test_a_branch_that_nothing_else_calls_may_never_run(attribute: str, call: st
     assert [one.always for one in hlo.parse(text.splitlines(keepends=True)).collectives()] == [always]
 
 
-def test_dumps_are_the_final_programs_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_dumps_are_the_final_programs(tmp_path: Path) -> None:
     ours = ["module_0007.jit_f.cpu_after_optimizations.txt", "module_0010.jit_g.sm_9.0_gpu_after_optimizations.txt"]
     for name in [
         *reversed(ours),
@@ -99,8 +99,6 @@ def test_dumps_are_the_final_programs_in_the_order_of_their_numbers(tmp_path: Pa
     ]:
         (tmp_path / name).touch()
     assert [path.name for path in hlo.dumps(tmp_path)] == ours
-    assert [hlo.program_id(path) for path in hlo.dumps(tmp_path)] == [7, 10]
-    assert hlo.program_id(GPU) is None
 
 
 # --- loops and groups -------------------------------------------------------------------------------

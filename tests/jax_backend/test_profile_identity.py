@@ -47,7 +47,7 @@ def test_each_difference_is_told_in_words(profile: Path, changed: dict[str, Any]
     assert any(line.startswith(words) for line in differences(made(), made(**changed)))
     assert differences(made(**changed), made(**changed)) == []
     said = check(profile, made(**changed)) or ""
-    assert said.startswith(f"{profile.with_name('profile.pbtxt')} is of another program: ")
+    assert said.startswith("the profile cannot be used: it is of another program: ")
     assert words in said
 
 
@@ -67,9 +67,7 @@ def test_a_profile_of_this_program_is_taken_and_no_other(profile: Path) -> None:
     assert check(str(profile), made()) is None
     costs = profile.with_name("profile.pbtxt")
     costs.write_text('costs { name: "fusion.1" cost_us: 2.0 }\n')
-    assert "sha256" in (check(profile, made()) or "")
-    costs.write_text(" \n")
-    assert "is empty" in (check(profile, made()) or "")
+    assert "is not the one" in (check(profile, made()) or "")
     costs.unlink()
     assert "No such file" in (check(profile, made()) or "")
 
@@ -77,4 +75,4 @@ def test_a_profile_of_this_program_is_taken_and_no_other(profile: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", "{", '{"made_by": 3, "sha256": ""}', "\udcff"])
 def test_a_profile_json_that_says_nothing_is_refused(profile: Path, text: str) -> None:
     profile.write_text(text, errors="surrogateescape")
-    assert f"{profile} cannot be read" in (check(profile, made()) or "")
+    assert "cannot be used" in (check(profile, made()) or "")
