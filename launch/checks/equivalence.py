@@ -7,7 +7,6 @@ import contextlib
 import shutil
 import tempfile
 import time
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,10 +15,9 @@ from benchmarks.backend import Backend, ProvesWork, SideProgram, backends
 from benchmarks.equivalence import equivalence
 from benchmarks.equivalence.equivalence import Computed, Proof
 from benchmarks.equivalence.work import WorkCase, WorkReport, WorkRequest
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
-from benchmarks.machine.machine_gpus import busy_text
 from benchmarks.model.flops import parameter_count
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.text import duration_text
@@ -60,10 +58,9 @@ def _prove(proof: Proof, model: Model, contenders: Sequence[Contender], folder: 
 
 def _trained(proof: Proof, contender: Contender, case: WorkCase, given: Arrays, folder: Path) -> Computed:
     """What a backend computes of the one case; its versions and notes go to the proof."""
-    name, busy = contender.backend.name, busy_text(machine_gpus.chosen(contender.benchmark))
     report, computed = train(contender, {AS_IT_IS: (case, given)}, folder)
-    proof.versions[name] = report.versions
-    proof.notes[name] = [*report.notes, *([f"in use when it began: {busy}"] if busy else [])]
+    proof.versions[contender.backend.name] = report.versions
+    proof.notes[contender.backend.name] = report.notes
     return computed[AS_IT_IS]
 
 
@@ -78,28 +75,15 @@ def train(
         work_kit.write(folder / case_name / work_kit.GIVEN, given)
     request = WorkRequest(cases={case_name: case for case_name, (case, _) in cases.items()})
     (folder / work_kit.REQUEST).write_text(json_text(request))
-    title, wanted = contender.backend.title, equivalence.UPDATES + 1
-    say(f"{benchmark.model.name}: {title} trains {wanted} steps ...")
+    title = contender.backend.title
+    say(f"{benchmark.model.name}: {title} trains {equivalence.UPDATES + 1} steps ...")
     gpus = machine_gpus.chosen(benchmark)
     started = time.monotonic()
     report = run_side_program(contender.backend, benchmark.engine, contender.program, folder, WorkReport, gpus=gpus)
     say(f"{benchmark.model.name}: {title} is done, in {duration_text(time.monotonic() - started)}")
-    missing = [name for name in cases if name not in report.cases or len(report.cases[name].steps) != wanted]
-    if missing:
-        raise RunError(f"{title} does not say of {wanted} steps in: {', '.join(missing)}", where=str(folder))
     return report, {
-        name: Computed(title, report.cases[name], arrays_of(title, folder / name / work_kit.ARRAYS)) for name in cases
+        name: Computed(title, report.cases[name], work_kit.read(folder / name / work_kit.ARRAYS)) for name in cases
     }
-
-
-def arrays_of(title: str, path: Path) -> Arrays:
-    """What a program stored; objects of Python in it are not loaded."""
-    try:
-        return work_kit.read(path)
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
-        what = f"{title}'s arrays cannot be read: {str(error) or type(error).__name__}"
-        disk = "df -h of its folder; then the same command again"
-        raise RunError(what, where=str(path), why="they were cut off, or are no arrays", next_command=disk) from None
 
 
 # --- who takes part ---------------------------------------------------------------------------
@@ -175,7 +159,9 @@ def prove(
     parts = {model.name: contenders_for(model, backends(), task, dtype, hardware) for model in models}
     for model in models:
         _refuse(model, *parts[model.name])
-    folder = _made(output_dir) if output_dir else Path(tempfile.mkdtemp(prefix="stepmark-equivalence-"))
+    if output_dir and output_dir.exists():
+        raise RequestError("this folder exists", where=f"--output_dir={output_dir}", next_command="name a new folder")
+    folder = output_dir or Path(tempfile.mkdtemp(prefix="stepmark-equivalence-"))
     proof = Proof(
         dtype=dtype,
         hardware=hardware,
@@ -193,19 +179,3 @@ def prove(
         shutil.rmtree(folder)
     answer(proof, lambda: equivalence.proof_text(proof))
     return EXIT_VALID if proof.agree else EXIT_INVALID
-
-
-def _made(folder: Path) -> Path:
-    """An empty folder: the files of an earlier proof would pass for those of this one."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        why = "it is not empty" if any(folder.iterdir()) else ""
-    except OSError as error:
-        why = error.strerror or str(error)
-    if why:
-        raise RequestError(
-            f"this folder cannot be used: {why}",
-            where=f"--output_dir={folder}",
-            next_command="name a folder that is new, or empty",
-        )
-    return folder

@@ -1,8 +1,6 @@
 """`verify.py --equivalence` around the frameworks: who takes part, exit codes, files. Two stand-ins compute."""
 
-import io
 import json
-import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +13,7 @@ from benchmarks.backend import SideProgram, backends
 from benchmarks.configs import Configs
 from benchmarks.equivalence.equivalence import BATCH, SEQUENCE, UPDATES, Proof
 from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkReport, WorkStep, tensor_names
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import RequestError
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.model import flops
@@ -118,13 +116,10 @@ def test_backends_that_differ_exit_3_name_the_lines_and_keep_the_files(
     assert (folder / "llama2_tiny/nemo/as_it_is/given.npz").exists()
 
 
-@pytest.mark.parametrize("place", ["file", "file/below", "/proc/stepmark"])
-def test_a_folder_that_cannot_be_made_is_refused(stand_in: Stand, tmp_path: Path, place: str) -> None:
+def test_a_folder_that_exists_is_refused(stand_in: Stand, tmp_path: Path) -> None:
     stand_in()
-    (tmp_path / "file").touch()
-    with pytest.raises(RequestError, match="this folder cannot be used") as refused:
-        prove(output_dir=tmp_path / place)
-    assert refused.value.where == f"--output_dir={tmp_path / place}"
+    with pytest.raises(RequestError, match="this folder exists"):
+        prove(output_dir=tmp_path)
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -153,50 +148,3 @@ def test_one_backend_alone_is_refused(stand_in: Stand, monkeypatch: pytest.Monke
 def test_a_large_model_is_refused_before_anything_starts() -> None:
     with pytest.raises(RequestError, match="llama2_7b has 6,738,415,616 parameters"):
         equivalence.prove(["llama2_7b"], None)
-
-
-# --- the script ---------------------------------------------------------------------------------
-
-
-class Opened:
-    """Pickled, it opens a file when it is loaded."""
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[str, str]]:
-        return open, ("loaded", "w")
-
-
-def npz_of(header: dict[str, Any]) -> bytes:
-    array, packed = io.BytesIO(), io.BytesIO()
-    np.lib.format.write_array_header_1_0(array, header)
-    with zipfile.ZipFile(packed, "w") as stream:
-        stream.writestr("logits.npy", array.getvalue() + bytes(64))
-    return packed.getvalue()
-
-
-def pickled() -> bytes:
-    stored = io.BytesIO()
-    np.savez(stored, logits=np.array([Opened()], dtype=object))
-    return stored.getvalue()
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pickled(),
-        npz_of({"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)}),
-        npz_of({"descr": "<f8", "fortran_order": False, "shape": (1000,)}),
-        npz_of({"descr": "|O", "fortran_order": False, "shape": (1,)}),
-        pickled()[:-30],
-        b"PK",
-        b"",
-    ],
-    ids=["pickled", "huge", "too short", "objects", "cut off", "no archive", "empty"],
-)
-def test_arrays_that_are_hostile_or_damaged_are_refused_and_nothing_of_them_is_run(
-    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "arrays.npz").write_bytes(data)
-    with pytest.raises(RunError, match=r"MaxText's arrays cannot be read: \S"):
-        equivalence.arrays_of("MaxText", tmp_path / "arrays.npz")
-    assert not (tmp_path / "loaded").exists()
