@@ -4,6 +4,7 @@ MaxText names adapters by a pattern of module paths. Whatever pattern is given, 
 matrices of a layer whose paths it matches. Adapters themselves are made in adapters.py, inside MaxText.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -67,32 +68,24 @@ def pattern(targets: Sequence[str]) -> str:
 
 def _targets(text: str, knobs: Mapping[str, Scalar]) -> list[str]:
     """The matrices of a layer that a pattern matches whole, as MaxText has them: fused or not."""
-    try:
-        paths, why = re.compile(text), "it names no matrix of a layer"
-        named = [
-            t for t, (module, _, _) in MODULES.items() if any(paths.fullmatch(layer + module) for layer in LAYERS)
-        ]
-    except re.error as error:
-        named, why = [], f"it is no pattern: {error}"
-    there = [target for target in named if target not in _missing(knobs)]
-    if there:
-        return there
-    modules = ", ".join(module for target, (module, _, _) in MODULES.items() if target not in _missing(knobs))
-    raise RequestError(
-        f"{PATHS}={text}: {why}" + (f" with {_fusions(knobs)}" if named else ""),
-        where=f"--set={PATHS}",
-        why=f"a layer has {modules}",
-        next_command="--set=lora_targets=q,k,v,o,gate,up,down",
-    )
+    found = []
+    with contextlib.suppress(re.error):
+        paths = re.compile(text)
+        found = [t for t, module in _there(knobs).items() if any(paths.fullmatch(one + module) for one in LAYERS)]
+    if not found:
+        raise RequestError(
+            f"{PATHS}={text} names no matrix of a layer",
+            where=f"--set={PATHS}",
+            why=f"a layer has {', '.join(_there(knobs).values())}",
+            next_command="--set=lora_targets=q,k,v,o,gate,up,down",
+        )
+    return found
 
 
-def _missing(knobs: Mapping[str, Scalar]) -> list[str]:
-    """The matrices that a layer has not: fused into another, or the fused one."""
-    return [t for t, (_, setting, fused) in MODULES.items() if setting and bool(knobs.get(setting)) is not fused]
-
-
-def _fusions(knobs: Mapping[str, Scalar]) -> str:
-    return ", ".join(f"{name}={str(bool(knobs.get(name))).lower()}" for name in (FUSED_ATTENTION, FUSED_MLP))
+def _there(knobs: Mapping[str, Scalar]) -> dict[str, str]:
+    """The matrices that a layer has, with MaxText's modules: not those that are fused into another."""
+    rows = MODULES.items()
+    return {t: module for t, (module, name, fused) in rows if not name or bool(knobs.get(name)) is fused}
 
 
 def adapter_settings(benchmark: Benchmark) -> dict[str, Scalar]:
@@ -127,7 +120,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"not all of {benchmark.settings.overrides['lora_targets']} are matrices of this model",
             where="--set=lora_targets",
-            why=f"with {_fusions(knobs)} there is no {', '.join(_missing(knobs))}",
+            why=f"a layer has {', '.join(_there(knobs).values())}",
             next_command="targets that are there, or the other --set=fused_qkv and --set=fused_mlp",
         )
     if benchmark.batch.gradient_accumulation > 1:

@@ -62,19 +62,12 @@ def main(argv):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True, help="the folder that gets node-NAME.jsonl")
-    parser.add_argument("--interval", type=seconds, default=1.0, help="seconds between two samples")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between two samples")
     parser.add_argument("--name", help="of this node; else Slurm's, else the host's")
     parser.add_argument("--pynvml", help="nvidia-ml-py's pynvml.py; else the one that is installed")
     parser.add_argument("--gpus", type=lambda text: text.split(","), help="these alone, by their PCI bus ids")
     parser.add_argument("--no_gpus", action="store_true", help="leave GPUs alone: the run uses none")
     return parser.parse_args(argv)
-
-
-def seconds(text):
-    number = float(text)
-    if not 0.01 <= number <= 3600:
-        raise ValueError(text)
-    return number
 
 
 def sample(lines, node, gpus, ending, interval):
@@ -265,21 +258,18 @@ def query(nvml, name, *arguments):
 
 
 class Gpu:
-    """One GPU. What it does not support is asked once; one that falls off the bus is named in every sample."""
+    """One GPU. What it does not support is null; one that falls off the bus is named in every sample."""
 
     def __init__(self, nvml, index):
         self.index = index
         self.error = None
         self._nvml = nvml
         self._handle = None
-        self._unsupported = set()
         try:
             self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
             self.error = type(error).__name__
         self._mig = bool((self._query("nvmlDeviceGetMigMode") or (0,))[0])
-        if self._mig:
-            self._unsupported.update(OF_ALL_SLICES)
 
     def facts(self):
         limit = self._query("nvmlDeviceGetEnforcedPowerLimit")
@@ -316,16 +306,14 @@ class Gpu:
         return None if self._handle is None else query(self._nvml, name, self._handle, *arguments)
 
     def _ask(self, name):
-        if name in self._unsupported:
-            return None
         nvml = self._nvml
         try:
-            return COLUMNS[name](nvml, self._handle)
+            return None if self._mig and name in OF_ALL_SLICES else COLUMNS[name](nvml, self._handle)
         except (AttributeError, nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
-            self._unsupported.add(name)
+            return None
         except nvml.NVMLError as error:
             self.error = type(error).__name__
-        return None
+            return None
 
 
 if __name__ == "__main__":
