@@ -182,7 +182,7 @@ class Symptoms:
             return []
         return [0] if found[1] is None else [int(word.rpartition(b":")[2]) for word in found[1].split()]
 
-    def matches(self, text: str, names: Sequence[str]) -> Iterator[re.Match[bytes]]:
+    def matches(self, text: str, names: Sequence[str]) -> Iterator[tuple[Symptom, re.Match[bytes]]]:
         """Where the lines of a short text show one of these symptoms."""
         known = [self.by_id[name] for name in names]
         for line in without_colours(text.encode()).splitlines():
@@ -190,7 +190,7 @@ class Symptoms:
             for one in self.shown_by(bare, known):
                 found = self._patterns[one.id].shows.search(bare)
                 if found is not None:
-                    yield found
+                    yield one, found
 
     def quotes(self, line: bytes) -> bool:
         return any(one.search(line) for one in self._quoting)

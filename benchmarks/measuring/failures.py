@@ -2,14 +2,12 @@
 
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.job_record import AttemptEnd, Ended
 from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, Step, Value, WorkerEnd
 
-# Of thousands of ranks the first few say what happened; the others follow from it.
-MOST_NAMED = 4
 # Nothing more is known: a folder that is full, gone or renamed takes no word of it either.
 NO_RECORD = "the run has no record of its end: its launcher was killed, or could not write into its folder,"
 # How a process looks that was told to stop; and one that was killed: after it was told, or for its memory.
@@ -18,9 +16,6 @@ KILLED = {-9, 137}
 SIGKILL = 9
 # Ends that come from outside: processes that were told to stop explain nothing more.
 FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_failure"}
-
-
-Reached = Callable[[int], str]  # rank -> how far it had come, in words
 
 
 class QueuedEnd(Value, frozen=True):
@@ -39,48 +34,35 @@ def why_failed(
     queued: QueuedEnd | None,
 ) -> list[str]:
     """The reasons, the first cause first; none where every process trained to its end."""
-    reached = _after(steps)
-    each = own_steps(record)
-    of_rank = (lambda rank: _after(each.get(rank, []))) if each is not None else (lambda _rank: reached)
+    reached = {step.rank: f" after step {step.step}" for step in record.steps}
     ends = {end.rank: end for end in record.ends}
-    if queued is not None and queued.end.outcome != "completed":
-        return [queued.end.text, *(failed_before or who_failed_first(ended, ends, of_rank, queued.end.outcome))]
+    outcome = queued.end.outcome if queued is not None else "completed"
+    found = _who_failed_first(ended, ends, reached, outcome)
+    if queued is not None and outcome != "completed":
+        return [queued.end.text, *(failed_before or found)]
     if failed_before:
         return list(failed_before)
     if any(process.interrupted for process in ended):
-        return [f"interrupted by the user {reached}"]
-    found = _who_failed(ended, ends, of_rank) if queued is None else who_failed_first(ended, ends, of_rank)
+        return [f"interrupted by the user{_last(reached, 0)}"]
     if queued is not None and len(ended) < queued.processes:
         found.append(f"{queued.processes - len(ended)} of {queued.processes} ranks left no record of their end")
     elif not ended:
-        found.append(f"{NO_RECORD} {reached}")
+        found.append(f"{NO_RECORD}{_last(reached, 0)}")
     if not found and len(steps) < asked_steps:
         found.append(f"{len(steps)} of {asked_steps} steps were trained")
     return found
 
 
-def failed_phase(name: str, ended: Sequence[Ended], said: Sequence[WorkerEnd], *, queued: bool) -> list[str]:
+def failed_phase(name: str, ended: Sequence[Ended], said: Sequence[WorkerEnd]) -> list[str]:
     """Why a phase before the measured one failed, where it did; `said` is what its programs wrote of their end."""
     if any(process.interrupted for process in ended):
         return [f"interrupted by the user in phase {name}"]
-    before = f"phase {name}: "
     ends = {end.rank: end for end in said} or None  # not every program writes any
-    if queued:
-        return [before + text if at == 0 else text for at, text in enumerate(who_failed_first(ended, ends, _nowhere))]
-    return [before + text for text in _who_failed(ended, ends, _nowhere)]
+    found = _who_failed_first(ended, ends)
+    return [f"phase {name}: {found[0]}", *found[1:]] if found else []
 
 
 # --- ranks --------------------------------------------------------------------------------------
-
-
-def own_steps(record: RunRecord) -> dict[int, list[Step]] | None:
-    """The steps of each rank; None where rank 0 alone reports anything, for all of them."""
-    if not any([*(facts.rank for facts in record.facts), *(step.rank for step in record.steps)]):
-        return None
-    found: dict[int, list[Step]] = {}
-    for step in record.steps:
-        found.setdefault(step.rank, []).append(step)
-    return found
 
 
 def first_to_fail(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, outcome: str = "") -> Ended | None:
@@ -89,7 +71,8 @@ def first_to_fail(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, out
     One that was told to stop is no cause: it is named where nobody else failed, and the outcome of the job does not
     explain it either.
     """
-    failed = sorted((one for one in ended if not _went_well(one, ends)), key=_when)
+    failed = [one for one in ended if not _went_well(one, ends)]
+    failed.sort(key=lambda one: (one.time is None, one.time or 0.0, one.rank))
     from_outside = outcome in FROM_OUTSIDE
     told = TOLD_TO_STOP | KILLED if from_outside else TOLD_TO_STOP
     own = [one for one in failed if not _was_told(one, ends, told)]
@@ -98,51 +81,34 @@ def first_to_fail(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, out
     return next(iter(own or failed), None)
 
 
-def who_failed_first(
-    ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reached: Reached, outcome: str = ""
+def _who_failed_first(
+    ended: Sequence[Ended],
+    ends: dict[int, WorkerEnd] | None,
+    reached: Mapping[int, str] | None = None,
+    outcome: str = "",
 ) -> list[str]:
     """The rank that failed first, with its host, and how many were ended after it."""
     first = first_to_fail(ended, ends, outcome)
     if first is None:
         return []
+    where = f" on {first.host}" if first.host else ""
+    how = how_it_ended(first, ends.get(first.rank) if ends else None)
+    found = [f"rank {first.rank}{where} {how}{'' if reached is None else _last(reached, first.rank)}"]
     others = sum(not _went_well(one, ends) for one in ended) - 1
-    found = [_sentence(first, ends, reached)]
     if others > 0:
         found.append(f"{others} other rank{'s were' if others > 1 else ' was'} ended after it")
     return found
 
 
-def _who_failed(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reached: Reached) -> list[str]:
-    failed = [one for one in ended if not _went_well(one, ends)]
-    found = [_sentence(one, ends, reached) for one in failed[:MOST_NAMED]]
-    if len(failed) > MOST_NAMED:
-        found.append(f"{len(failed) - MOST_NAMED} more ranks of {len(ended)} did not end well")
-    return found
-
-
-def _after(steps: Sequence[Step]) -> str:
-    return f"after step {steps[-1].step}" if steps else "before its first step"
-
-
-def _nowhere(_rank: int) -> str:
-    """Of a phase before the measured one: how far it had come says nothing."""
-    return ""
+def _last(reached: Mapping[int, str], rank: int) -> str:
+    """How far a rank had come; where rank 0 reports for all, how far that had."""
+    return reached.get(rank) or reached.get(0, " before its first step")
 
 
 def rank_named(reason: str) -> int | None:
     """The rank whose failure a reason tells of first."""
     found = re.match(r"(?:phase \S+: )?rank (\d+)\b", reason)
     return int(found[1]) if found else None
-
-
-def _sentence(process: Ended, ends: dict[int, WorkerEnd] | None, reached: Reached) -> str:
-    where = f" on {process.host}" if process.host else ""
-    end = ends.get(process.rank) if ends else None
-    return f"rank {process.rank}{where} {how_it_ended(process, end)} {reached(process.rank)}".rstrip()
-
-
-def _when(process: Ended) -> tuple[bool, float, int]:
-    return (process.time is None, process.time or 0.0, process.rank)
 
 
 def _went_well(process: Ended, ends: dict[int, WorkerEnd] | None) -> bool:

@@ -1,5 +1,6 @@
 """The attempts of a run folder, each with how it ended: reads what it left, and lets outcomes.py judge."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import pairwise
@@ -10,24 +11,23 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.job_record import AttemptEnd, JobEvent
-from benchmarks.measuring.failures import first_to_fail, own_steps
+from benchmarks.measuring.failures import first_to_fail
 from benchmarks.runs import first_check
 from benchmarks.runs.outcomes import Seen, never_started, outcome
 from benchmarks.runs.runfolder import RunFolder
+from benchmarks.text import plural
 from benchmarks.values import RunRecord
 
 if TYPE_CHECKING:
     from benchmarks.doctor.symptoms import Symptoms
 
 # The symptoms (configs/symptoms.yml) that decide an outcome.
-OUT_OF_MEMORY = ("host_memory",)
-DEVICE_MEMORY = ("gpu_memory", "xla_memory")
+OUT_OF_MEMORY = ("host_memory", "gpu_memory", "xla_memory")
 FULL_DISK = ("disk_full",)
 LOST_NODE = ("node_failure",)
 # Of the logs of a failed attempt: the ends of so many, and of each so much.
 LOGS_READ = 16
 LOG_TAIL_BYTES = 65_536
-BEHIND_NAMED = 3  # of the ranks that a job hung for
 
 
 def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[AttemptEnd]:
@@ -67,24 +67,21 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
         return outcome(seen)
     output = _output_of(folder, job)
     logs = [*_logs_of_the_failed(folder, record.attempt), *output]
-    by_kernel, by_framework = _first_log(logs, OUT_OF_MEMORY), _first_log(logs, DEVICE_MEMORY)
+    memory = _first_log(logs, OUT_OF_MEMORY)
     # The nodes whose failure the job's output tells of.
-    lost = [one["node"] for path in output for one in _symptoms().matches(_tail(path), LOST_NODE)]
+    lost = [match["node"] for path in output for _, match in _symptoms().matches(_tail(path), LOST_NODE)]
     hung = [event.phase for event in seen.events if event.event == "hung"]
-    behind = _behind(folder, record) if folder.measured_phase().name in hung else []
+    behind = _behind(folder, record) if folder.measured_phase().name in hung else None
     seen = msgspec.structs.replace(
         seen,
-        out_of_memory=_name(by_kernel),
-        device_memory=_name(by_framework),
-        on_gpus=folder.benchmark().hardware.kind == "gpu",
+        out_of_memory=f"{_name(memory)} ({_shown_in(memory, OUT_OF_MEMORY)})" if memory else None,
         full_disk=folder.could_not_write(record.attempt) or _name(_first_log(logs, FULL_DISK)),
         lost_nodes=", ".join(dict.fromkeys(node.decode() for node in lost if node)) or None,
-        behind=_named(behind, record),
+        behind=behind[1] if behind else None,
         before_the_run=_failed_before(folder, record.attempt, seen.events, output),
     )
     end = outcome(seen)
-    by_log = _rank(by_kernel or by_framework)
-    first_log = {"out_of_memory": by_log, "hung": behind[0] if behind else None}
+    first_log = {"out_of_memory": _rank(memory), "hung": behind[0] if behind else None}
     rank = first_log.get(end.outcome)
     return msgspec.structs.replace(end, rank=_failed_first(folder, record, end.outcome) if rank is None else rank)
 
@@ -103,46 +100,26 @@ def _failed_first(folder: RunFolder, record: RunRecord, kind: str) -> int | None
 
 def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
     """What the phases that are the job's own found wrong; None where they found nothing, or there were none."""
-    code = _exit_code(events, first_check.CHECK)
-    if code:
-        log = _tail(folder.phase_dir(first_check.CHECK, attempt) / "rank-0.log")
-        printed = "\n".join([*map(_tail, output), log])
-        host = next((one.host for one in folder.ended(first_check.CHECK, attempt)), None)
-        return first_check.reason(log, printed, code, host, _symptoms())
-    code = _exit_code(events, first_check.UNPACK)
-    if code:
-        found = folder.phase_dir(first_check.UNPACK, attempt).glob("rank-*.log")
-        logs = sorted(path for path in found if path.stat().st_size)[:LOGS_READ]
-        return first_check.unpack_reason("\n".join(map(_tail, [*logs, *output])), code)
+    for phase in first_check.BEFORE_THE_RUN:
+        codes = [one.exit_code for one in events if (one.event, one.phase) == ("phase_end", phase)]
+        if codes and codes[-1]:
+            logs = sorted(folder.phase_dir(phase, attempt).glob("rank-*.log"))
+            log = "\n".join(map(_tail, [path for path in logs if path.stat().st_size][:LOGS_READ]))
+            return first_check.reason(phase, log, "\n".join(map(_tail, output)), codes[-1], _symptoms())
     return None
 
 
-def _exit_code(events: Sequence[JobEvent], phase: str) -> int | None:
-    return next((one.exit_code for one in reversed(events) if (one.event, one.phase) == ("phase_end", phase)), None)
-
-
-# --- a hang -------------------------------------------------------------------------------------
-
-
-def _behind(folder: RunFolder, record: RunRecord) -> list[int]:
-    """The ranks of a job that hung which had come less far than others; none where all had come as far."""
+def _behind(folder: RunFolder, record: RunRecord) -> tuple[int, str] | None:
+    """The first rank of a job that hung which had come less far than others, and how far; None if all are alike."""
+    if not any(one.rank for one in (*record.facts, *record.steps)):
+        return None  # rank 0 reports for all
+    counts = Counter(step.rank for step in record.steps)
     ranks = range(folder.measured_phase().tasks)
-    steps = {rank: len(of_rank) for rank, of_rank in (own_steps(record) or {}).items()}
-    fewest = min(steps.get(rank, 0) for rank in ranks)
-    slow = [rank for rank in ranks if steps.get(rank, 0) == fewest]
-    return slow if len(slow) < len(ranks) else []
-
-
-def _named(behind: Sequence[int], record: RunRecord) -> str | None:
-    """What tells them from the others: how far they had come."""
-    if not behind:
-        return None
-    each = own_steps(record) or {}
-    ranks = sorted(behind[:BEHIND_NAMED])
-    words = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-    more = f" and {len(behind) - len(ranks)} more" if len(behind) > len(ranks) else ""
-    steps = each.get(behind[0])
-    return f"{words}{more} had come to {f'step {steps[-1].step} only' if steps else 'no step'}"
+    fewest = min(counts[rank] for rank in ranks)
+    slow = [rank for rank in ranks if counts[rank] == fewest]
+    more = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
+    found = slow[0], f"rank {slow[0]}{more} had trained {plural(fewest, 'step')} only"
+    return found if len(slow) < len(ranks) else None
 
 
 # --- logs ---------------------------------------------------------------------------------------
@@ -166,7 +143,12 @@ def _output_of(folder: RunFolder, job: str | None) -> list[Path]:
 
 def _first_log(paths: Iterable[Path], names: Sequence[str]) -> Path | None:
     """The first log whose end shows one of these symptoms."""
-    return next((path for path in paths if any(_symptoms().matches(_tail(path), names))), None)
+    return next((path for path in paths if _shown_in(path, names)), None)
+
+
+def _shown_in(path: Path, names: Sequence[str]) -> str | None:
+    """The title of the first of these symptoms that the end of a log shows."""
+    return next((symptom.title for symptom, _ in _symptoms().matches(_tail(path), names)), None)
 
 
 @cache

@@ -1,12 +1,11 @@
-"""The first phase of a cluster's job, `check`: the phase itself from the one that trains, and the one reason it ends
-with from what it printed; the reason of `unpack` too, which follows where the job has a container. Pure.
+"""The first phase of a cluster's job, `check`, and the one reason that it fails with; that of `unpack` too, which
+follows where the job has a container. Pure.
 
 A check says itself what is wrong, in its last line. Where it could not even start (no Python in the image, an image
 of another architecture), the symptoms of the doctor say what the shell, Slurm or pyxis printed.
 """
 
 import re
-import signal
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -54,46 +53,31 @@ def with_option(command: Sequence[str]) -> list[str]:
 # --- what it ended with -------------------------------------------------------------------------
 
 _EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Exit)\b.*")
-_FAILED_ON = re.compile(r"^srun: error: ([\w.,\[\]-]+): tasks? ")
+_FAILED_ON = re.compile(r"^srun: error: ([\w.,\[\]-]+): tasks? ", re.MULTILINE)
 LONGEST = 300
-CRASHES = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV)
+WHAT = {CHECK: "the check", UNPACK: "unpacking the container"}
 
 
-def reason(log: str, printed: str, exit_code: int | None, host: str | None, symptoms: "Symptoms") -> str:
-    """Why the check failed: what, why, and what to do next, in one line. `log` is its own; `printed` has that of the
-    job script before it, where Slurm and pyxis say why a task could not be started.
+def reason(phase: str, log: str, output: str, exit_code: int, symptoms: "Symptoms") -> str:
+    """Why one of these phases failed: what, why, and what to do next, in one line. `log` is the phase's own;
+    `output` is the job's, where Slurm and pyxis say why a task could not be started.
     """
-    where = f" on {host}" if host else ""
-    found = _said(log) or _crash(log, exit_code) or _known(printed, symptoms) or _last_words(log) or _end(exit_code)
-    return f"the check{where} found: {hidden_in_reason(found)}"
-
-
-def unpack_reason(printed: str, exit_code: int | None) -> str:
-    """Why the container could not be made on every node, in one line, from all that was printed meanwhile."""
-    lines = _lines(printed)
-    told = next((line for words in ("[ERROR] ", "error: pyxis: ") for line in lines if words in line), None)
-    failed = next(filter(None, map(_FAILED_ON.search, lines)), None)
-    found = told or _last_words(printed) or f"it ended with exit code {exit_code} and printed nothing"
-    return hidden_in_reason(
-        f"the container could not be unpacked{f' on {failed[1]}' if failed else ''}: {found[:LONGEST]}; "
-        "next: python launch/doctor.py RUN explains it; --exclude=NODE leaves out a node that fails alone"
-    )
-
-
-def _said(log: str) -> str | None:
-    said = [line.removeprefix(SAID) for line in _lines(log) if line.startswith(SAID)]
-    return said[-1] if said and not is_ok(said[-1]) else None
+    own = _lines(log)
+    said = [line.removeprefix(SAID) for line in own if line.startswith(SAID)]
+    if said and not is_ok(said[-1]):
+        found = said[-1]
+    elif own and not 0 <= exit_code < 128:  # a crash: what was printed of modules and programs before is not why
+        found = f"it crashed (exit code {exit_code}); its last words: {_last_words(own)}"
+    else:
+        found = _known(f"{output}\n{log}", symptoms) or _last_words(own or _lines(output))
+    failed = _FAILED_ON.search(output)
+    where = f" on {failed[1]}" if failed else ""
+    found = found or f"it ended with exit code {exit_code} and printed nothing; next: read slurm-*.out of the run"
+    return f"{WHAT[phase]}{where} found: {hidden_in_reason(found)}"
 
 
 def is_ok(said: str) -> bool:
     return said == OK or said.startswith(f"{OK} ")
-
-
-def _crash(log: str, exit_code: int | None) -> str | None:
-    """It had begun: what it printed of modules and programs before is not why."""
-    number = -exit_code if exit_code is not None and exit_code < 0 else (exit_code or 0) - 128
-    name = next((one.name for one in CRASHES if one == number), None)
-    return f"it crashed ({name}); its last words: {_last_words(log)}" if name and _lines(log) else None
 
 
 def _known(printed: str, symptoms: "Symptoms") -> str | None:
@@ -105,16 +89,11 @@ def _known(printed: str, symptoms: "Symptoms") -> str | None:
     return f"{found.title}; it printed: {found.first.text}; next: {found.do[0]}"
 
 
-def _last_words(log: str) -> str | None:
+def _last_words(lines: Sequence[str]) -> str:
     """The last line that names an exception; else the last one."""
-    lines = _lines(log)
-    telling = next((line for line in reversed(lines) if _EXCEPTION.match(line)), lines[-1] if lines else None)
-    return telling[:LONGEST] if telling else None
+    last = lines[-1] if lines else ""
+    return next((line for line in reversed(lines) if _EXCEPTION.match(line)), last)[:LONGEST]
 
 
 def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _end(exit_code: int | None) -> str:
-    return f"it ended with exit code {exit_code} and printed nothing; next: read slurm-*.out in the run's folder"

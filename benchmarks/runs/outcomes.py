@@ -20,9 +20,7 @@ class Seen(Value, frozen=True):
     events: list[JobEvent]
     scheduler: SchedulerEnd | None
     followed: bool = False  # another attempt of the same job came after it
-    out_of_memory: str | None = None  # whose log shows it, such as "rank 3"
-    device_memory: str | None = None  # whose log says that a device has no memory left
-    on_gpus: bool = True  # what the devices are
+    out_of_memory: str | None = None  # whose log shows it, and of which memory: rank 3 (GPU out of memory)
     full_disk: str | None = None  # whose log says that no space was left
     lost_nodes: str | None = None  # which nodes have failed, by the job's output
     behind: str | None = None  # which ranks held up the others, and how that is known
@@ -63,10 +61,6 @@ def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk:
     elif scheduler.started is not None:
         kind = KINDS.get(scheduler.state, "unknown")
         text = f"{scheduler.state}: {job} was started, but left no file{_at(nodes)}{_disk(full_disk)}"
-    elif scheduler.state == "UNKNOWN":
-        text = f"{job} has left no attempt, and Slurm does not know it: {scheduler.note or 'without a reason'}"
-    elif scheduler.state in NOT_OVER:
-        text = f"{job} has not started: Slurm says {scheduler.state}{_at(scheduler.reason)}"
     else:
         text = f"{scheduler.state}: {job} never started{_at(scheduler.reason)}{_by(scheduler)}"
     return AttemptEnd(attempt=0, outcome=kind, text=_noted(text, scheduler), steps=0, nodes=nodes)
@@ -103,21 +97,16 @@ def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
     behind = f"; {seen.behind}" if seen.behind else ""
     why_again = _why_again(seen, state)
     why_back = why_again or (f"Slurm ended it as {state}" if state != "UNKNOWN" else "why is not known")
-    memory = "GPU memory" if seen.on_gpus else "memory"
-    limit = "time limit" if state == "TIMEOUT" else "deadline"
     own = state if is_known else "failed"
-    killed = f"{seen.out_of_memory} of {job} was killed for its memory"
-    needed = f"{seen.device_memory} of {job} needed more {memory} than there was"
-    too_much = f"{job} needed more memory than it had{_at(seen.out_of_memory)}"
+    no_memory = state == "OUT_OF_MEMORY" or (failed and seen.out_of_memory is not None)
+    whose = f", by the log of {seen.out_of_memory}" if seen.out_of_memory else ""
     return [
         (did_hang, "hung", f"hung: {job} trained no step{quiet} {at}{behind}; {slurm}"),
         (put_back, "requeued", f"requeued: {job} was put back {at}: {why_back}"),
         (state in LOST_NODE, "node_failure", f"{state}: {why_again}; Slurm ended {job} {at}"),
         (state == "PREEMPTED", "preempted", f"PREEMPTED: {why_again}, {job} was ended {at}"),
-        (state == "OUT_OF_MEMORY", "out_of_memory", f"OUT_OF_MEMORY: {too_much} {at}"),
-        (failed and seen.out_of_memory is not None, "out_of_memory", f"out of memory: {killed} {at}"),
-        (failed and seen.device_memory is not None, "out_of_memory", f"out of memory: {needed} {at}"),
-        (state in AT_ITS_LIMIT, "timeout", f"{state}: Slurm ended {job} at its {limit} {at}"),
+        (no_memory, "out_of_memory", f"out of memory: {job} needed more than it had {at}{whose}"),
+        (state in AT_ITS_LIMIT, "timeout", f"{state}: Slurm ended {job} at its time limit {at}"),
         (
             failed and warned is not None,
             "timeout",

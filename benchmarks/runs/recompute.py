@@ -116,7 +116,7 @@ def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: 
         if phase.name in of_the_job:
             continue
         said = backend.read_phase(benchmark, folder.phase_dir(phase.name, attempt), attempt).ends
-        found += failed_phase(phase.name, folder.ended(phase.name, attempt), said, queued=queued)
+        found += failed_phase(phase.name, folder.ended(phase.name, attempt), said)
     return found
 
 

@@ -13,9 +13,9 @@ from benchmarks.doctor.symptoms import read_symptoms
 from benchmarks.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.measuring import result_text
 from benchmarks.measuring.summary import Result
-from benchmarks.runs.attempts import DEVICE_MEMORY, FULL_DISK, LOST_NODE, OUT_OF_MEMORY
+from benchmarks.runs.attempts import FULL_DISK, LOST_NODE, OUT_OF_MEMORY
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import BENCHMARK, PLAN, RunFolder
+from benchmarks.runs.runfolder import PLAN, RunFolder
 from jax_backend import BACKEND
 from tests.benchmarks.conftest import FACTS
 
@@ -161,15 +161,14 @@ def test_the_killer_of_memory_is_told_from_the_killing_that_follows(
     )
     result = result_of(queued)
     assert result.attempts[0].outcome == "out_of_memory"
-    assert result.reasons[0].startswith("out of memory: rank 1 of job 7 was killed for its memory")
+    assert result.reasons[0].endswith(", by the log of rank 1 (host out of memory)")
     assert result.reasons[1].startswith("rank 1 on node2 was killed by signal 9")
 
 
 @pytest.mark.parametrize(
     ("names", "others"),
     [
-        (OUT_OF_MEMORY, ["RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", "step 7 loss 5.1"]),
-        (DEVICE_MEMORY, ["Memory cgroup out of memory: Killed process 1234 (python)"]),
+        (OUT_OF_MEMORY, ["step 7 loss 5.1"]),
         (FULL_DISK, ["OSError: [Errno 27] File too large"]),
         (LOST_NODE, ["srun: error: n1: task 0: Killed"]),
     ],
@@ -253,37 +252,22 @@ def test_a_hang_names_the_ranks_that_are_behind(queued: RunFolder, hung: Path) -
         steps_of(hung, rank, steps)
     result = result_of(queued)
     assert result.reasons == [
-        "hung: job 7 trained no step for 300 s after step 5 (node[1-4]); rank 1 had come to step 4 only; "
+        "hung: job 7 trained no step for 300 s after step 5 (node[1-4]); rank 1 had trained 5 steps only; "
         "Slurm says FAILED"
     ]
     assert (result.attempts[0].outcome, result.attempts[0].rank) == ("hung", 1)
     for rank in (1, 2, 3):
         steps_of(hung, rank, 0)
-    assert "; ranks 1, 2, 3 had come to no step; " in result_of(queued).reasons[0]
-
-
-def test_how_far_a_rank_had_come_is_its_own_word(queued: RunFolder, leave: Callable[..., Path]) -> None:
-    exits = [(0, 143, 152.0), (1, -11, 150.0), (2, 143, 152.0), (3, 143, 152.0)]
-    phase_dir = leave(said("FAILED", exit_code="11:0"), exits, steps=8, ends=(None,) * 4, job=[])
-    steps_of(phase_dir, 1, 4)
-    result = result_of(queued)
-    assert result.reasons[1] == "rank 1 on node2 was killed by signal 11 (SIGSEGV) after step 3"
-    assert result.attempts[0].rank == 1
-    steps_of(phase_dir, 1, 0)
-    assert result_of(queued).reasons[1].endswith("(SIGSEGV) before its first step")
+    assert "; rank 1 and 2 more had trained 0 steps only; " in result_of(queued).reasons[0]
 
 
 def test_a_framework_without_gpu_memory_is_out_of_memory(queued: RunFolder, leave: Callable[..., Path]) -> None:
     exits = [(0, 143, 152.0), (1, 1, 151.0), (2, 1, 150.0), (3, 143, 152.0)]
     phase_dir = leave(said("FAILED", exit_code="1:0"), exits, ends=(None,) * 4, job=[])
     (phase_dir / "rank-1.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
-    benchmark = queued.benchmark()
-    for kind, memory in (("cpu", "memory"), ("gpu", "GPU memory")):
-        hardware = msgspec.structs.replace(benchmark.hardware, kind=kind)
-        queued.write(BENCHMARK, msgspec.structs.replace(benchmark, hardware=hardware))
-        (attempt,) = result_of(queued).attempts
-        assert (attempt.outcome, attempt.rank) == ("out_of_memory", 1)
-        assert attempt.text.startswith(f"out of memory: rank 1 of job 7 needed more {memory} than there was ")
+    (attempt,) = result_of(queued).attempts
+    assert (attempt.outcome, attempt.rank) == ("out_of_memory", 1)
+    assert attempt.text.endswith(", by the log of rank 1 (GPU out of memory)")
 
 
 def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder) -> None:
@@ -311,10 +295,10 @@ def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder)
             "slurmstepd: error: pyxis: couldn't start container\n"
             "slurmstepd: error: pyxis:     [ERROR] Write failed because No space left on device\n",
             "srun: error: node3: task 2: Exited with exit code 1\n",
-            " on node3: slurmstepd: error: pyxis:     [ERROR] Write failed because No space left on device; next: ",
+            " on node3 found: no space left; it printed: ",
         ),
-        ("", "slurmstepd: error: pyxis: container start failed with error code: 1\n", ": slurmstepd: error: pyxis: "),
-        ("", "", ": it ended with exit code 1 and printed nothing; next: "),
+        ("", "slurmstepd: error: pyxis: container start failed with error code: 1\n", " found: "),
+        ("", "", " found: it ended with exit code 1 and printed nothing; next: "),
     ],
 )
 def test_a_container_that_was_not_unpacked_is_the_one_reason(
@@ -337,7 +321,7 @@ def test_a_container_that_was_not_unpacked_is_the_one_reason(
     (queued.attempt_dir(1) / EVENTS).write_text("".join(json.dumps(event) + "\n" for event in events))
     queued.write(f"attempt-1/{SCHEDULER}", said("FAILED", exit_code="1:0"))
     (reason,) = result_of(queued).reasons
-    assert reason.startswith(f"FAILED: job 7 trained nothing: the container could not be unpacked{words}")
+    assert reason.startswith(f"FAILED: job 7 trained nothing: unpacking the container{words}")
 
 
 def test_a_line_of_the_job_that_was_cut_takes_nothing_else_with_it(
@@ -349,9 +333,6 @@ def test_a_line_of_the_job_that_was_cut_takes_nothing_else_with_it(
     (phase_dir / "exits-rank3.jsonl").write_bytes(b'{"rank": 3, "ex')
     assert [event.event for event in queued.job_events(1)] == ["start", "end"]
     assert result_of(queued).reasons == ["1 of 4 ranks left no record of their end"]
-
-
-# --- runs of this machine ---------------------------------------------------------------------------
 
 
 # --- runs of this machine ---------------------------------------------------------------------------
