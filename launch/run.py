@@ -234,15 +234,13 @@ def _dry_sweep(checked: "Checked", repeats: int, runner: "Runner") -> "DrySweep"
 
 def _run_one(request: "Request", runner: "Runner") -> int:
     from benchmarks.backend import find_backend
-    from benchmarks.runs.runfolder import RESULT, RunExists, RunFolder, new_run_id
+    from benchmarks.runs.runfolder import RESULT, RunFolder, new_run_id
 
     benchmark = runner.resolve(request)
     run_id = new_run_id(benchmark)
     path = Path(FLAGS.output_dir) / run_id
     try:
         runner.start(benchmark, run_id)
-    except RunExists:
-        return _run_one(request, runner)
     except KeyboardInterrupt:
         if not (path / RESULT).exists():
             raise

@@ -35,9 +35,8 @@ from benchmarks.errors import (
     StepmarkError,
 )
 from benchmarks.measuring.summary import Result
-from benchmarks.runs.find_runs import find_run, find_runs
+from benchmarks.runs.find_runs import find_run, find_runs, short_names
 from benchmarks.runs.runfolder import RunFolder
-from benchmarks.runs.short_names import short_names
 from benchmarks.text import columns, seconds_text
 from launch.cli.command import run_main
 from launch.running.screen import runs_document, show_result

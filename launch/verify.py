@@ -33,7 +33,7 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkEr
 from benchmarks.files import cannot_read
 from benchmarks.runs.find_runs import place_of
 from benchmarks.runs.recompute import differences, recompute
-from benchmarks.runs.runfolder import RunFolder, is_followed, not_collected, still_runs
+from benchmarks.runs.runfolder import RunFolder, is_followed, without_result
 from launch.cli.command import run_main
 from launch.terminal.documents import Checked, CheckedRuns, Why
 from launch.terminal.output import document
@@ -123,10 +123,8 @@ def verify(folder: RunFolder) -> tuple[Checked, int]:
         )
     folder.refuse_older()
     backend = find_backend(folder.benchmark().backend)
-    if not folder.is_collected():
-        raise not_collected(folder.path)
-    if not folder.is_queued() and is_followed(folder):
-        raise still_runs(folder.path)
+    if not folder.is_collected() or (not folder.is_queued() and is_followed(folder)):
+        raise without_result(folder.path)
     if FLAGS.repair:
         return repair(folder, backend)
     stored, stored_steps = folder.stored_result(), folder.stored_steps()

@@ -9,7 +9,7 @@ import msgspec
 from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import Result
-from benchmarks.runs.runfolder import PLAN, PROVENANCE, RESULT, RunFolder
+from benchmarks.runs.runfolder import PLAN, RESULT, RunFolder
 from benchmarks.telemetry.gpu import GpuTelemetry
 from benchmarks.telemetry.samples import NODE_FILES, NodeFacts, NodeSample
 from benchmarks.values import Benchmark, Phase
@@ -77,7 +77,7 @@ def read_run(folder: RunFolder) -> ComparedRun:
         path=str(folder.path),
         result=result,
         benchmark=folder.benchmark(),
-        provenance=folder.provenance() if (folder.path / PROVENANCE).is_file() else {},
+        provenance=folder.provenance(),
         measured=folder.measured_phase() if (folder.path / PLAN).is_file() else None,
         nodes=[line for line in samples if isinstance(line, NodeFacts)],
         load=max((s.load for s in samples if isinstance(s, NodeSample) and s.load is not None), default=None),

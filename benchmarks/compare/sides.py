@@ -14,10 +14,9 @@ from benchmarks import files
 from benchmarks.compare.runs import Chosen, ComparedRun, PairPlace, read_run
 from benchmarks.errors import RequestError
 from benchmarks.history.filters import Condition, parse_condition
-from benchmarks.runs.find_runs import find_run, find_runs
+from benchmarks.runs.find_runs import find_run, find_runs, short_names
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
-from benchmarks.runs.short_names import short_names
 
 if TYPE_CHECKING:
     from benchmarks.history.index import Index

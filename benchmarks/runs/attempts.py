@@ -111,7 +111,7 @@ def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], 
 
 def _behind(folder: RunFolder, record: RunRecord) -> tuple[int, str] | None:
     """The first rank of a job that hung which had come less far than others, and how far; None if all are alike."""
-    if not any(one.rank for one in (*record.facts, *record.steps)):
+    if not any([*(fact.rank for fact in record.facts), *(step.rank for step in record.steps)]):
         return None  # rank 0 reports for all
     counts = Counter(step.rank for step in record.steps)
     ranks = range(folder.measured_phase().tasks)

@@ -24,15 +24,7 @@ from benchmarks.measuring.failures import first_to_fail
 from benchmarks.reading.log_files import PIECE_BYTES, UNREADABLE_ERRORS, log_files, pieces
 from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.outcomes import NOT_OVER
-from benchmarks.runs.runfolder import (
-    BENCHMARK,
-    RESULT,
-    RunFolder,
-    is_followed,
-    not_collected,
-    remake_command,
-    still_runs,
-)
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, is_followed, without_result
 from benchmarks.text import folded
 
 STDIN = "-"
@@ -143,26 +135,15 @@ def _result_of(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> tupl
     if (folder.path / RESULT).exists():
         result = folder.stored_result()
         return result.status, folded(result.reasons)
-    if how := _how_its_job_failed(folder, last, events):
-        return "failed", [f"its job ended ({how}), and the run has not been collected", remake_command(folder.path)]
-    if folder.is_queued():
-        return "queued", _as_lines(not_collected(folder.path))
-    if is_followed(folder):
-        return "running", _as_lines(still_runs(folder.path))
-    return CUT_OFF, ["no launcher follows it any more, and it has no result", remake_command(folder.path)]
-
-
-def _how_its_job_failed(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> str | None:
-    """By Slurm's word or its own; None: it ended well, may go on, or there was none."""
     end = folder.scheduler_end(last)
-    if end is not None and end.state not in (*NOT_OVER, "COMPLETED", "UNKNOWN"):
-        return end.state
     code = events[-1].exit_code if events and events[-1].event == "end" else None
-    return f"exit code {code}" if code else None
-
-
-def _as_lines(refused: RequestError) -> list[str]:
-    return [refused.what, refused.next_command]
+    how = end.state if end is not None and end.state not in (*NOT_OVER, "COMPLETED", "UNKNOWN") else None
+    if how or code:
+        command = f"python launch/status.py --collect {shlex.quote(str(folder.path))}"
+        return "failed", [f"its job ended ({how or f'exit code {code}'}), and has not been collected", command]
+    refused = without_result(folder.path)
+    goes_on = folder.is_queued() or is_followed(folder)
+    return "running" if goes_on else CUT_OFF, [refused.what, refused.next_command]
 
 
 def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:

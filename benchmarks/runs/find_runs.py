@@ -2,14 +2,15 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.errors import RequestError
 from benchmarks.runs.runfolder import BENCHMARK, RUN_ID, RunFolder
-from benchmarks.runs.short_names import short_names
 from benchmarks.text import some
 
+DIGITS = 4
 MOST_OFFERED = 8  # runs that one name may mean; the newest
 
 
@@ -23,15 +24,7 @@ def find_runs(output_dir: Path) -> list[RunFolder]:
         )
     with os.scandir(output_dir) as entries:
         found = [Path(entry.path) for entry in entries if entry.is_dir()]
-    return [RunFolder(path) for path in sorted(found) if _may_be_run(path)]
-
-
-def _may_be_run(path: Path) -> bool:
-    """Also where nobody can look: the row of such a run says why."""
-    try:
-        return (path / BENCHMARK).is_file()
-    except OSError:
-        return True
+    return [RunFolder(path) for path in sorted(found) if os.access(path / BENCHMARK, os.F_OK)]
 
 
 def find_run(name: str, output_dir: Path) -> RunFolder:
@@ -58,10 +51,8 @@ def place_of(name: str, output_dir: Path) -> Path:
 
 def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
     fitting = [folder for folder in runs if name == folder.run_id]
+    fitting = fitting or [folder for folder in runs if folder.run_id.endswith(name)]
     fitting = fitting or [folder for folder in runs if name in folder.run_id]
-    # Tables call a renamed run by its folder, pages by the name that its record has.
-    renamed = (folder for folder in runs if not RUN_ID.search(folder.run_id))
-    fitting = fitting or [folder for folder in renamed if name in folder.recorded_run_id()]
     if len(fitting) > 1:
         short = short_names((folder.run_id for folder in fitting), {folder.run_id for folder in runs})
         what = f"'{name}' is in the names of {len(fitting)} runs: {some(list(short.values()))}"
@@ -72,3 +63,12 @@ def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
 def _not_one(what: str, output_dir: Path, offered: Sequence[str] = ()) -> RequestError:
     command = shlex.join(["python", "launch/status.py", f"--output_dir={output_dir}", *offered])
     return RequestError(what, where=str(output_dir), next_command=command)
+
+
+def short_names(names: Iterable[str], among: Collection[str]) -> dict[str, str]:
+    """Runs called by the four digits of chance that end their names, if no other run's name ends so; every command
+    takes them. `among`: the names of all runs of the folder. A renamed folder is called by its whole name.
+    """
+    asked = list(names)
+    ends = Counter(name[-DIGITS:] for name in {*among, *asked})
+    return {name: name[-DIGITS:] if RUN_ID.search(name) and ends[name[-DIGITS:]] == 1 else name for name in asked}

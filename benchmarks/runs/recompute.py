@@ -49,7 +49,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
             ended=ended,
             provenance_digest=folder.provenance_digest(),
             notes=[
-                *folder.provenance_notes(),
+                *folder.provenance().get("notes", []),
                 *folder.changed_since_sealed(),
                 *(f"attempt-{one.attempt}: {line}" for one in earlier_records for line in one.unreadable),
                 *_unbound(ended),

@@ -44,6 +44,7 @@ RESULT = "result.json"
 EXITS = "exits.jsonl"
 RANK_EXITS = "exits-rank*.jsonl"  # one rank each: the tasks of many nodes write no common file
 JOB_OUTPUT = "slurm-*.out"
+REPAIR = "verify.py --repair"  # makes the result of a run anew from its raw files
 KEPT_PROFILE = "pgle"  # a folder: the profile of an earlier run of the same program
 
 ReadValue = TypeVar("ReadValue")
@@ -59,10 +60,6 @@ def new_run_id(benchmark: Benchmark) -> str:
     words = [benchmark.backend, benchmark.model.name, benchmark.task, benchmark.dtype]
     words += [f"{benchmark.gpus}x{benchmark.hardware.name}", os.urandom(2).hex()]
     return "-".join([when, *words]).replace(".", "_")
-
-
-class RunExists(RequestError):
-    """Names of one second differ in four digits of chance: with another name it is free to start."""
 
 
 class RunFolder:
@@ -82,9 +79,6 @@ class RunFolder:
         try:
             path.mkdir(parents=True)
             _prove_writable(path)
-        except FileExistsError:
-            again = "run the same command again"
-            raise RunExists("there is a run of this name", where=str(path), next_command=again) from None
         except OSError as error:
             raise RequestError(
                 f"the output folder cannot be written: {error.strerror}",
@@ -120,10 +114,7 @@ class RunFolder:
 
     def measured_phase(self) -> Phase:
         """The phase whose steps are the result: the last that writes any."""
-        for phase in reversed(self.plan().phases):
-            if phase.writes_steps:
-                return phase
-        raise RequestError(f"{PLAN} has no phase that writes steps", where=str(self.path / PLAN))
+        return [phase for phase in self.plan().phases if phase.writes_steps][-1]
 
     def stored_result(self) -> "Result":
         from benchmarks.measuring.summary import Result
@@ -141,7 +132,7 @@ class RunFolder:
             return _decode_lines(place / EXITS, Ended)
         found: dict[int, Ended] = {}
         for path in place.glob(RANK_EXITS):
-            for one in _whole_lines(path, Ended):
+            for one in _decode_lines(path, Ended, partly=True):
                 found.setdefault(one.rank, one)
         return [found[rank] for rank in sorted(found)]
 
@@ -185,7 +176,7 @@ class RunFolder:
     def job_events(self, attempt: int) -> list[JobEvent]:
         """What the job has written of itself until now; a line that was cut, or is being written, is none."""
         path = self.attempt_dir(attempt) / EVENTS
-        return _whole_lines(path, JobEvent) if path.exists() else []
+        return _decode_lines(path, JobEvent, partly=True) if path.exists() else []
 
     def scheduler_end(self, attempt: int) -> SchedulerEnd | None:
         """None: the run was not collected yet."""
@@ -222,7 +213,7 @@ class RunFolder:
 
     def changed_since_sealed(self) -> list[str]:
         """Raw files that are not what they were when the run ended; a run that was cut off has no seal."""
-        sealed = self._provenance_or_none().get("files", {})
+        sealed = self.provenance().get("files", {})
         if not sealed:
             return []
         now = self.raw_digests()
@@ -232,22 +223,16 @@ class RunFolder:
         return [f"{name} {what} after the run" for name, what in sorted(changes.items())]
 
     def provenance(self) -> dict[str, Any]:
-        return self._read(PROVENANCE, dict[str, Any])
+        """Empty: the file is missing."""
+        return self._read(PROVENANCE, dict[str, Any]) if (self.path / PROVENANCE).exists() else {}
 
     def recorded_run_id(self) -> str:
         """The name the run was given; its folder may have been renamed or copied since."""
-        return str(self._provenance_or_none().get("run_id") or self.run_id)
-
-    def made_by(self) -> str:
-        """The version of Stepmark that ran it; empty: not recorded."""
-        return str(self._provenance_or_none().get("stepmark") or "")
+        return str(self.provenance().get("run_id") or self.run_id)
 
     def refuse_older(self) -> None:
         """Refuse the result of a version that judged its figures by other rules."""
-        try:
-            made_by = self.made_by()
-        except RequestError:
-            return  # the message about the file that cannot be read is more useful
+        made_by = str(self.provenance().get("stepmark") or "")
         numbers = re.match(r"(\d+)\.(\d+)", made_by)
         if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_READ:
             raise RequestError(
@@ -256,12 +241,6 @@ class RunFolder:
                 why=f"Stepmark {VERSION} reads results of version {OLDEST_READ[0]}.{OLDEST_READ[1]} and later",
                 next_command=f"run it again, or check out Stepmark {made_by} to read it",
             )
-
-    def provenance_notes(self) -> list[str]:
-        return list(self._provenance_or_none().get("notes", []))
-
-    def _provenance_or_none(self) -> dict[str, Any]:
-        return self.provenance() if (self.path / PROVENANCE).exists() else {}
 
     def _read(self, name: str, kind: type[ReadValue]) -> ReadValue:
         path = self.path / name
@@ -313,20 +292,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):  # on a file system that is read-only even this is refused
             temporary.unlink()
         why = "what was there before is kept, and so are the raw files under attempt-*"
-        raise files.cannot_write(error, path, why, "python launch/verify.py --repair RUN") from None
-
-
-def remake_command(run: Path) -> str:
-    """What makes the result of a run anew from its raw files; of a queue's job, Slurm is asked too."""
-    script = "status.py --collect" if _is_there(run / SUBMITTED) else "verify.py --repair"
-    return f"python launch/{script} {shlex.quote(str(run))}"
-
-
-def _is_there(path: Path) -> bool:
-    """False also where nobody can look: the folder may be what failed."""
-    with contextlib.suppress(OSError):
-        return path.exists()
-    return False
+        raise files.cannot_write(error, path, why, f"python launch/{REPAIR} RUN") from None
 
 
 def is_followed(folder: RunFolder) -> bool:
@@ -339,63 +305,37 @@ def is_followed(folder: RunFolder) -> bool:
     return False
 
 
-def not_collected(run: Path) -> RequestError:
-    return RequestError(
-        "the run has not been collected: its job may still wait or train",
-        where=str(run),
-        why="what became of a job, Slurm knows; a result made without asking would be a guess",
-        next_command=f"python launch/status.py --follow {shlex.quote(str(run))}     (or --collect)",
-    )
-
-
-def still_runs(run: Path) -> RequestError:
-    return RequestError(
-        "the run still goes on: its launcher has its files open",
-        where=str(run),
-        why="a result made now would be of half a run; kill -CONT PID wakes a launcher that was stopped (T in ps)",
-        next_command=f"python launch/status.py {shlex.quote(str(run))}",
-    )
+def without_result(run: Path) -> RequestError:
+    """Why a run has no result, and what makes it one."""
+    if (run / SUBMITTED).exists():
+        what, command = "the run has not been collected: its job may still wait or train", "status.py --follow"
+    elif is_followed(RunFolder(run)):
+        what, command = "the run still goes on: its launcher has its files open", "status.py"
+    else:
+        what, command = f"the run was cut off: nobody follows it, and {RESULT} or {STEPS} is missing", REPAIR
+    return RequestError(what, where=str(run), next_command=f"python launch/{command} {shlex.quote(str(run))}")
 
 
 def _missing(path: Path) -> RequestError:
-    folder = path.parent
-    if not (folder / BENCHMARK).exists() or path.name not in (RESULT, STEPS, SUBMITTED):
-        return RequestError(f"{path.name} is missing", where=str(folder), why="this is not a run folder")
-    if path.name != SUBMITTED and (folder / SUBMITTED).exists():
-        return not_collected(folder)
-    return RequestError(
-        f"{path.name} is missing",
-        where=str(folder),
-        why="the run was cut off before it was written; its raw files are there",
-        next_command=remake_command(folder),
-    )
+    if (path.parent / BENCHMARK).exists() and path.name in (RESULT, STEPS):
+        return without_result(path.parent)
+    return RequestError(f"{path.name} is missing", where=str(path.parent), why="this is not a run folder")
 
 
-def _whole_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:
-    """The lines of a file that may be written meanwhile, or was cut: what cannot be read is left out."""
+def _decode_lines(path: Path, kind: type[ReadValue], *, partly: bool = False) -> list[ReadValue]:
+    """`partly`: the file may be written meanwhile, or was cut. What cannot be read is left out."""
     decoder = msgspec.json.Decoder(kind)
     found = []
-    for line in _lines(path):
-        with contextlib.suppress(*files.NOT_JSON):
-            found.append(decoder.decode(line))
-    return found
-
-
-def _lines(path: Path) -> list[bytes]:
     try:
-        return files.read(path).splitlines()
+        lines = files.read(path).splitlines()
     except FileNotFoundError:
         raise _missing(path) from None
     except OSError as error:
         raise files.cannot_read(error, path) from None
-
-
-def _decode_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:
-    decoder = msgspec.json.Decoder(kind)
-    found = []
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             found.append(decoder.decode(line))
         except files.NOT_JSON as error:
-            raise RequestError(f"{path.name} cannot be read: {error}", where=f"{path}:{number}") from None
+            if not partly:
+                raise RequestError(f"{path.name} cannot be read: {error}", where=f"{path}:{number}") from None
     return found

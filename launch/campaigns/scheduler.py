@@ -100,9 +100,7 @@ class Scheduler:
     def _start(self, work: Work) -> None:
         if work.benchmark.instruments.pgle != "off":  # an earlier run may have left a profile
             work = work._replace(benchmark=work.runner.resolve_offline(work.request))
-        while (self._output_dir / (run_id := new_run_id(work.benchmark))).exists():
-            pass  # names of one second differ in four digits of chance
-        work = work._replace(run_id=run_id)
+        work = work._replace(run_id=new_run_id(work.benchmark))
         self._started(work)
         self._going[work.run_id] = work
         say(f"{work.label}: {work.run_id}")

