@@ -30,7 +30,7 @@ def table_text(comparison: Comparison) -> str:
     lines += _sides(comparison)
     lines += _section("requested differences:", _cut(comparison.asked, MOST_ASKED))
     found = shown(comparison.differences)
-    lines += ["", *columns([headings(comparison), *map(_row, found)])]
+    lines += ["", *columns([headings(comparison), *map(row, found)])]
     lines += _section("why:", reasons(found))
     lines += _section("warnings:", warnings(comparison))
     lines += _section("notes:", metric_notes(comparison))
@@ -150,7 +150,7 @@ def _side(side: Side) -> str:
     return f"{name} ({runs})" if name and name != runs else runs
 
 
-def _row(one: Difference) -> tuple[str, ...]:
+def row(one: Difference) -> tuple[str, ...]:
     values = ["-" if figure is None else value_text(figure.value, one.unit) for figure in (one.a, one.b)]
     percent = "-" if one.percent is None else f"{one.percent:+.2f}%"
     interval = "-" if one.low is None or one.high is None else f"{one.low:+.2f}% to {one.high:+.2f}%"

@@ -33,7 +33,8 @@ VARIABLES = {
 INK, MUTED, LINE, BLUE, GOOD, BAD, WARM, VIOLET, PAPER = VARIABLES
 TONE_COLOURS: dict[Tone, str] = {"good": GOOD, "bad": BAD, "warm": WARM, "muted": MUTED, "": INK}
 
-WIDTH = 500  # of every plot, in CSS pixels before it is scaled: its text is readable on a phone, too
+WIDTH = 500  # of a plot, in CSS pixels before it is scaled: its text is readable on a phone, too
+WIDE = 1000  # of one that is as wide as the page, and is scrolled sideways on a phone
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text, not outlines
     "svg.hashsalt": "stepmark",  # the same ids every time
@@ -86,28 +87,28 @@ def plot(
     height: int,
     margins: Margins | None = None,
     keys: Sequence[Key] = (),
+    width: int = WIDTH,
 ) -> Plot:
     """`name` is its own on the page; `shows` says what is on which axis."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     left, right, top, bottom = margins or Margins()
-    box = (left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, (height - top - bottom) / height)
+    box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
     stream = io.StringIO()
     with mpl.rc_context(), warnings.catch_warnings():  # ours alone, whatever a person's matplotlibrc says
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         mpl.rcdefaults()
         mpl.rcParams.update(SETTINGS)
-        figure = Figure(figsize=(WIDTH / POINTS_PER_INCH, height / POINTS_PER_INCH), dpi=POINTS_PER_INCH)
+        figure = Figure(figsize=(width / POINTS_PER_INCH, height / POINTS_PER_INCH), dpi=POINTS_PER_INCH)
         draw(figure.add_axes(box))
         figure.savefig(stream, format="svg", metadata=NO_METADATA, transparent=True)
-    svg = _inline(stream.getvalue(), name, heading, shows, height)
-    return Plot(heading, says, [Key(key.sign, VARIABLES[key.colour], key.text) for key in keys], svg)
+    svg = _inline(stream.getvalue(), name, heading, shows)
+    return Plot(heading, says, [Key(key.sign, VARIABLES[key.colour], key.text) for key in keys], svg, width == WIDE)
 
 
 # --- matplotlib's SVG -> ours -------------------------------------------------------------------
 
-_ROOT = re.compile(r"<svg\b[^>]*>")
 _STYLE = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 _FONT = re.compile(r'font-family:[^;"]*;? ?')  # it is the page's
@@ -115,22 +116,14 @@ _ID = re.compile(r'(\bid="|url\(#|href="#)')
 _COLOUR = re.compile("|".join(VARIABLES))
 
 
-def _inline(svg: str, name: str, heading: str, shows: str, height: int) -> Markup:
-    """Return the drawing under our own root."""
-    root = _ROOT.search(svg)
-    body = svg[root.end() if root else 0 : svg.rindex("</svg>")]
-    body = _TAG.sub(lambda match: _tag(match[0], name), _STYLE.sub("", body))
-    return svg_root(name, heading, shows, WIDTH, height, re.sub(r">\s+<", "><", body.strip()))
-
-
-def svg_root(name: str, heading: str, shows: str, width: float, height: float, body: str) -> Markup:
-    """Return a drawing that scales with the page, and whose title and description a screen reader can read."""
-    head = (
-        f'<svg class="drawing" role="img" viewBox="0 0 {width:g} {height:g}" '
-        f'aria-labelledby="{name}-title {name}-desc">'
-        f'<title id="{name}-title">{escape(heading)}</title><desc id="{name}-desc">{escape(shows)}</desc>'
-    )
-    return Markup(f"{head}{body}</svg>")
+def _inline(svg: str, name: str, heading: str, shows: str) -> Markup:
+    """Return the drawing under our own root, with a title and a description that a screen reader can read."""
+    root, body = _STYLE.sub("", svg[svg.index("<svg") :]).removesuffix("</svg>\n").split(">", 1)
+    view = re.findall(r'viewBox="[^"]*"', root)[0]
+    body = re.sub(r">\s+<", "><", _TAG.sub(lambda match: _tag(match[0], name), body).strip())
+    head = f'<svg class="drawing" role="img" {view} aria-labelledby="{name}-title {name}-desc">'
+    told = f'<title id="{name}-title">{escape(heading)}</title><desc id="{name}-desc">{escape(shows)}</desc>'
+    return Markup(f"{head}{told}{body}</svg>")
 
 
 def _tag(tag: str, name: str) -> str:

@@ -2,16 +2,16 @@
 
 import contextlib
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from benchmarks import files
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_VALID, RequestError, RunError
+from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.measuring.summary import Result
 from benchmarks.model.bounds import bound
 from benchmarks.model.published_rows import read_references
@@ -26,9 +26,6 @@ from benchmarks.references import nearest_reference
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
 from benchmarks.secret_rules import REDACTED, Known, hidden_in_log, is_secret_name, shell_secrets
 from benchmarks.sweeps.sweep_report import report_of_file
-from benchmarks.values import Step
-
-Read = TypeVar("Read")
 
 LAST_LINES = 40
 TAIL_BYTES = 64 << 10
@@ -48,32 +45,18 @@ def write_html(places: list[str], output: Path) -> int:
 def write_page(html: str, output: Path) -> None:
     """Whole or not at all; a folder that is not there is made."""
     refuse_place(output)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, html.encode())
-    except (OSError, RunError) as error:
-        what = error.what if isinstance(error, RunError) else f"the folder can't be made: {error.strerror}"
-        raise RunError(
-            what, where=str(output), why="a page is made of what is stored, and can be made again: nothing is lost"
-        ) from None
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(output, html.encode())
 
 
 def refuse_place(output: Path) -> None:
-    """A page takes the place of an earlier page, and of nothing else; what lies in a run's folder is evidence."""
-    what = None
-    if output.is_dir():
-        what = "this is a folder, and a page is a file"
-    elif any((folder / BENCHMARK).is_file() for folder in output.resolve().parents):
-        what = "this is within a run's folder, where only the run itself writes"
-    elif output.exists() and not _is_our_page(output):
-        what = "there is such a file already, and it is no page of Stepmark's"
-    if what:
+    """A page takes the place of an earlier page, and of nothing else."""
+    if output.is_dir() or (output.exists() and not _is_our_page(output)):
+        what = "there is a file or a folder already, and it is no page of Stepmark's"
         raise RequestError(what, where=str(output), next_command="page.html, or another name")
 
 
 def _is_our_page(path: Path) -> bool:
-    if not path.is_file():
-        return False
     with files.opened(path) as stream:
         beginning = stream.read(WITHIN_BYTES)
     return not beginning or OUR_PAGE in beginning  # an empty file was made for it
@@ -102,7 +85,7 @@ def _cannot_be_shown(what: str, place: Path) -> RequestError:
 
 
 def material_of(folder: RunFolder) -> RunMaterial:
-    """All that a run's page is made of. A result is needed; what else can't be read is named on the page."""
+    """All that a run's page is made of."""
     if not (folder.path / BENCHMARK).exists():
         refused = _cannot_be_shown("this is no run's folder", folder.path)
         if any(folder.path.glob(f"*/{BENCHMARK}")):
@@ -117,41 +100,28 @@ def material_of(folder: RunFolder) -> RunMaterial:
             next_command=f"python launch/status.py {folder.path}",
         )
     benchmark, result = folder.benchmark(), folder.stored_result()
-    missing: list[str] = []
     lower_bound = None
     with contextlib.suppress(RequestError):  # an installed backend may refuse to say what it stores
         lower_bound = bound(benchmark, find_backend(benchmark.backend).storage(benchmark))
-    steps: list[Step] = _or_missing(folder.stored_steps, [], missing)
-    provenance: dict[str, Any] = _or_missing(folder.provenance, {}, missing)
     return RunMaterial(
         benchmark=benchmark,
         result=msgspec.convert(scrubbed(msgspec.to_builtins(result)), Result),  # it quotes logs
-        steps=steps,
-        provenance=scrubbed(provenance),
+        steps=folder.stored_steps(),
+        provenance=scrubbed(folder.provenance()),
         place=str(folder.path),
         bound=lower_bound,
         nearest=nearest_reference.nearest_of_result(result, read_references(Configs().root)),
         logs=[] if result.status == "valid" else list(log_tails(folder, result)),
-        diagnosis=_diagnosis(folder, missing) if result.status == "failed" else [],
-        missing=missing,
+        diagnosis=_diagnosis(folder) if result.status == "failed" else [],
     )
 
 
-def _or_missing(read: Callable[[], Read], otherwise: Read, missing: list[str]) -> Read:
-    try:
-        return read()
-    except (RequestError, OSError) as error:
-        missing.append(str(error).replace("\n", "; "))
-        return otherwise
-
-
-def _diagnosis(folder: RunFolder, missing: list[str]) -> list[tuple[str, str]]:
+def _diagnosis(folder: RunFolder) -> list[tuple[str, str]]:
     """What the doctor says of a run that failed, without what looks like a secret."""
     from benchmarks.doctor.text import rows
     from benchmarks.runs.diagnosing import diagnosis_of_run
 
-    found = _or_missing(lambda: diagnosis_of_run(folder), None, missing)
-    return [] if found is None else [(label, cleaned(text)) for label, text in rows(found)]
+    return [(label, cleaned(text)) for label, text in rows(diagnosis_of_run(folder))]
 
 
 # --- what a page may hold -----------------------------------------------------------------------
@@ -183,33 +153,19 @@ def cleaned(text: str, known: Known | None = None) -> str:
 
 def log_tails(folder: RunFolder, result: Result) -> Iterator[LogTail]:
     """Of the last attempt: the log of the rank that failed, or rank 0's; and what the job itself printed."""
-    last = max(folder.attempts(), default=0)
-    named = result.attempts[-1].rank if result.attempts else None  # its log says most
-    logs = folder.attempt_dir(last).glob("*/rank-*.log") if last else ()
-    chosen = sorted(logs, key=lambda path: (_rank(path) != named, _rank(path)))[:1]
-    for path in [*chosen, *folder.job_output()[-1:]]:
+    rank = result.attempts[-1].rank if result.attempts else None
+    logs = folder.attempt_dir(max(folder.attempts(), default=0)).glob(f"*/rank-{rank or 0}.log")
+    for path in [*sorted(logs), *folder.job_output()[-1:]]:
         yield _tail(path, str(path.relative_to(folder.path)))
 
 
-def _rank(path: Path) -> int:
-    number = path.stem.removeprefix("rank-")
-    return int(number) if number.isascii() and number.isdecimal() else 0
-
-
 def _tail(path: Path, name: str) -> LogTail:
-    if not path.is_file():
-        return LogTail(name, [], "is no plain file")
-    try:
-        with files.opened(path) as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - TAIL_BYTES))
-            text = without_colours(stream.read()).replace(b"\r", b"\n")
-    except OSError as error:
-        return LogTail(name, [], f"could not be read: {error.strerror}")
+    with files.opened(path) as stream:
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - TAIL_BYTES))
+        text = without_colours(stream.read()).replace(b"\r", b"\n")
     if size > TAIL_BYTES:  # it begins within a line: what is before the cut would say that the rest is a secret
         text = text.partition(b"\n")[2]
     lines = [line.rstrip() for line in cleaned(text.decode(errors="backslashreplace")).rstrip().split("\n")]
-    if lines == [""]:
-        return LogTail(name, [], "has no line to show")
     whole = size <= TAIL_BYTES and len(lines) <= LAST_LINES
     return LogTail(name, lines[-LAST_LINES:], "" if whole else f"the last {min(LAST_LINES, len(lines))} lines")

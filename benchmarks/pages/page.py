@@ -1,10 +1,8 @@
-"""What pages are made of, and how parts become one HTML file: no network, and a script only where a table is sorted.
+"""What pages are made of, and how parts become one HTML file, without network and without script.
 
 page.html.j2 has a macro for each kind of block. An empty block is not shown, nor a section without blocks.
 """
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from markupsafe import Markup
 
 from benchmarks import VERSION
-from benchmarks.text import count_text, seconds_text
+from benchmarks.text import Grid
 from benchmarks.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -36,8 +34,6 @@ class Headline(NamedTuple):
 
     label: str
     text: str
-    value: float  # the very number of the result, for programs that read the page
-    field: str
     detail: str = ""
 
 
@@ -113,36 +109,14 @@ class Plots(NamedTuple):
     content: Sequence[Plot]
 
 
-class Fold(NamedTuple):
-    """Shown after a click, and on paper."""
-
-    heading: str
-    content: "Sequence[Block]"
-
-
 class Section(NamedTuple):
     heading: str
     content: "Sequence[Block]"
     key: str = ""  # its id on the page
-    eyebrow: str = ""
-    verdict: str = ""
-    tone: Tone = ""
+    folded: bool = False  # shown after a click, and on paper
 
 
-Block = Headlines | Table | Facts | Words | Box | LogTail | Plots | Fold | Section
-
-
-class Overview(NamedTuple):
-    """A report as a row of the table over several; what is None or empty is not known."""
-
-    what: str
-    detail: str = ""
-    trouble: str = ""  # why it has no figures, or why they are compared with nothing
-    seconds_per_step: float | None = None
-    tokens_per_second: float | None = None
-    mfu_percent: float | None = None
-    when: str = ""  # UTC
-    name: str = ""  # the end of its id
+Block = Headlines | Table | Facts | Words | Box | LogTail | Plots | Section
 
 
 class Part(NamedTuple):
@@ -150,30 +124,45 @@ class Part(NamedTuple):
 
     key: str
     kind: str  # run, comparison, night, sweep
-    title: str  # in the list of contents
     verdict: str
     tone: Tone
     heading: str
     under: str
     name: str
     blocks: list[Block]
-    overview: Overview
+    # In the table over several reports:
+    when: str = ""  # UTC; empty if it is not known
+    figures: Sequence[str] = (UNKNOWN, UNKNOWN, UNKNOWN)  # seconds per step, tokens per second, MFU
+    trouble: str = ""  # why it has no figures, or why they are compared with nothing
 
 
 def shown(blocks: Sequence[Block]) -> list[Block]:
     """Without those that hold nothing."""
-    return [one for one in blocks if (shown(one.content) if isinstance(one, Fold | Section) else one.content)]
+    return [one for one in blocks if (shown(one.content) if isinstance(one, Section) else one.content)]
 
 
 def page(*parts: Part) -> str:
     """One file for one or several reports: of several, the newest first, a table, and each folded behind its row."""
-    parts = tuple(sorted(parts, key=lambda part: part.overview.when, reverse=True))
-    title = parts[0].title if len(parts) == 1 else f"{len(parts)} reports"
+    parts = tuple(sorted(parts, key=lambda part: part.when, reverse=True))
+    title = f"{parts[0].heading} {parts[0].name}" if len(parts) == 1 else f"{len(parts)} reports"
     css = (HERE / "page.css").read_text(encoding="utf-8")
-    script = (HERE / "page.js").read_text(encoding="utf-8") if len(parts) > 1 else ""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    text = _template().render(title=title, parts=parts, css=css, script=script, digest=digest, version=VERSION)
+    overview = _overview(parts) if len(parts) > 1 else None
+    text = _template().render(title=title, parts=parts, overview=overview, css=css, version=VERSION)
     return text.encode(errors="backslashreplace").decode()  # a file's name may hold what no text can
+
+
+def _overview(parts: Sequence[Part]) -> Table:
+    rows = [
+        [
+            Cell(part.heading, detail=part.under, link=part.key),
+            Cell(part.verdict, part.tone, part.trouble),
+            *map(Cell, part.figures),
+            Cell(part.when[:16].replace("T", " ") or UNKNOWN, detail=part.name.rpartition("-")[2]),
+        ]
+        for part in parts
+    ]
+    titles = ["report", "status", "#s/step", "#tokens/s", "#MFU", "when, UTC"]
+    return Table("The reports on this page; a name leads to the report", titles, rows)
 
 
 @cache
@@ -190,9 +179,14 @@ def _template() -> "Template":
     )
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["shown"] = shown
-    environment.filters["seconds"] = seconds_text
-    environment.filters["count"] = count_text
     return environment.get_template("page.html.j2")
+
+
+def table_of(grid: Grid) -> Table:
+    """Return the table that a screen has too."""
+    return Table(
+        grid.heading[:1].upper() + grid.heading[1:], grid.titles, [list(map(Cell, row)) for row in grid.rows]
+    )
 
 
 # --- words ----------------------------------------------------------------------------------------

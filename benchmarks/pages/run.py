@@ -1,6 +1,5 @@
 """A run's page: what was measured and how well that is known, where it lies, what ran, where it comes from. Pure."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,49 +8,30 @@ from benchmarks.measuring.result_text import result_rows
 from benchmarks.measuring.summary import Result
 from benchmarks.model.bounds import Bound
 from benchmarks.pages.page import (
+    UNKNOWN,
     Block,
     Box,
-    Cell,
     Facts,
-    Fold,
     Headline,
     Headlines,
     LogTail,
-    Overview,
     Part,
     Plots,
     Section,
-    Table,
     Tone,
     Words,
 )
-from benchmarks.pages.step_plot import drawable, step_plot
+from benchmarks.pages.step_plot import step_plot
 from benchmarks.references import nearest_reference
 from benchmarks.references.nearest_reference import Nearest
 from benchmarks.runs.finished_run import started_of
-from benchmarks.text import count_text, folded, layout_text, plural, seconds_text, title
-from benchmarks.values import Benchmark, Step, Value, to_builtins
+from benchmarks.text import Rows, count_text, folded, layout_text, plural, seconds_text, title
+from benchmarks.values import Benchmark, Step, Value
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
-WHY = {"valid": "is valid", "invalid": "is invalid", "failed": "failed"}
 SLOWED = "slowed on purpose:"
-FIRST = (
-    "not settled:",
-    "still moving:",
-    "too short to tell",
-    SLOWED,
-)  # notes that a reader must know before the figures
+FIRST = ("not settled:", "still moving:", "too short to tell", SLOWED)  # notes to read before the figures
 ELSEWHERE = ("status", "MFU", "HFU", "notes", "compare")  # rows of the table that are said otherwise
-# In large type, where they are known: label, field of result.json, how it is shown.
-FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("seconds per step, median", "seconds_per_step.median", seconds_text),
-    ("tokens per second", "tokens_per_second", count_text),
-    ("tokens per second and device", "tokens_per_second_per_gpu", count_text),
-    ("effective tokens per second", "tokens_per_second_effective", count_text),
-    ("MFU", "mfu.0.percent", "{:.1f}%".format),
-    ("days per 10¹² tokens", "days_per_trillion_tokens", count_text),
-    ("loss of the last step", "loss.last", "{:.4f}".format),
-)
 
 
 class RunMaterial(Value, frozen=True):
@@ -66,55 +46,56 @@ class RunMaterial(Value, frozen=True):
     nearest: Nearest = (None, "it was not looked for")
     logs: list[LogTail] = []  # of a run that failed or is invalid
     diagnosis: list[tuple[str, str]] = []  # of a run that failed: the first cause, what it means, what helps
-    missing: list[str] = []  # files that could not be read, and why
 
 
 def run_part(run: RunMaterial, key: str = "run") -> Part:
-    result, steps = run.result, run.steps
+    result = run.result
     uncomparable = [f"not to be compared: {reason}" for reason in result.not_comparable]
+    first = [note for note in result.notes if note.startswith(FIRST)]
+    slowed = [note for note in first if note.startswith(SLOWED)]
+    heading = title(run.benchmark).partition(" · ")[0]
     provenance = {name: value for name, value in run.provenance.items() if name not in ("notes", "run_id")}
     blocks: list[Block] = [
-        Box(TONES[result.status], f"Why it {WHY[result.status]}", folded(result.reasons)),
+        Box(TONES[result.status], "Why it is not valid", folded(result.reasons)),
         Section("What the logs say", [Facts(run.diagnosis)]),
-        Box("warm", "Before you use these figures", [*uncomparable, *_notes(result, first=True)]),
-        Box("warm", "Unreadable files", run.missing),
+        Box("warm", "Before you use these figures", [*uncomparable, *first]),
         Headlines(_headlines(result)),
         Section("How the logs end", run.logs),
-        Plots(step_plot(result, steps, f"{key}-steps")),
-        Words([] if drawable(steps) else ["No step has a time."]),
+        Plots(step_plot(result, run.steps, f"{key}-steps")),
         Section("The run", [Facts([row for row in result_rows(result) if row[0] not in ELSEWHERE])]),
-        Section("Compared with the peaks", [Words([_compared_with_peaks(result, run.bound)]), *_utilisation(result)]),
+        Section("Compared with the peaks", [
+            Words([_compared_with_peaks(result, run.bound)]),
+            Section("MFU and HFU by every peak and count of FLOPs", [Facts(_utilisation(result))], folded=True),
+        ]),
         Section("Nearest published reference", [Words(nearest_reference.text(run.nearest).split("\n"), "list")]),
-        Section("Notes", [Words(_notes(result, first=False), "list")]),
+        Section("Notes", [Words([note for note in result.notes if note not in first], "list")]),
         Section("Provenance", [
-            Fold("Unknown figures and why", [Facts(list(result.null_because.items()))]),
-            _data("Reported by the framework, for comparison only", result.reported_by_framework),
-            *(_data(name.replace("_", " "), value) for name, value in provenance.items() if value),
+            Section("Unknown figures and why", [Facts(list(result.null_because.items()))], folded=True),
+            *(_data(name, value) for name, value in provenance.items() if value),
+            _data("reported by the framework, for comparison only", result.reported_by_framework),
         ]),
         Section("Verify", [
             Words(["Recompute every figure from the run's raw files:"]),
             Words([f"python launch/verify.py {run.place}"], "code"),
         ]),
     ]  # fmt: skip
-    heading = title(run.benchmark).partition(" · ")[0]
-    tone = TONES[result.status]
-    under = described(run.benchmark)
-    return Part(key, "Run", result.run_id, result.status, tone, heading, under, result.run_id, blocks, _overview(run))
-
-
-def _overview(run: RunMaterial) -> Overview:
-    result = run.result
-    what, _, detail = title(run.benchmark).partition(" · ")
-    slowed = [note for note in result.notes if note.startswith(SLOWED)]
-    return Overview(
-        what,
-        detail,
-        trouble=next(iter([*folded(result.reasons), *result.not_comparable, *slowed]), ""),
-        seconds_per_step=result.seconds_per_step.median,
-        tokens_per_second=result.tokens_per_second,
-        mfu_percent=result.mfu[0].percent if result.mfu else None,
+    seconds, tokens = result.seconds_per_step.median, result.tokens_per_second
+    return Part(
+        key=key,
+        kind="Run",
+        verdict=result.status,
+        tone=TONES[result.status],
+        heading=heading,
+        under=described(run.benchmark),
+        name=result.run_id,
+        blocks=blocks,
         when=started_of(result.run_id),
-        name=result.run_id.rpartition("-")[2],
+        figures=(
+            UNKNOWN if seconds is None else seconds_text(seconds),
+            UNKNOWN if tokens is None else count_text(tokens),
+            f"{result.mfu[0].percent:.1f}%" if result.mfu else UNKNOWN,
+        ),
+        trouble=next(iter([*folded(result.reasons), *result.not_comparable, *slowed]), ""),
     )
 
 
@@ -127,49 +108,32 @@ def described(benchmark: Benchmark) -> str:
     )
 
 
-def _notes(result: Result, *, first: bool) -> list[str]:
-    """What a reader of the figures must know first, or the others; where there are no figures, all are others."""
-    known = result.seconds_per_step.median is not None
-    return [note for note in result.notes if (known and note.startswith(FIRST)) is first]
-
-
 def _headlines(result: Result) -> list[Headline]:
-    stored, spread = to_builtins(result), result.seconds_per_step
-    found = []
-    for label, field, text in FIGURES:
-        value = _at(stored, field)
-        if value is not None:
-            found.append(Headline(label, text(value), value, field))
+    """In large type, what is known."""
+    spread, detail = result.seconds_per_step, ""
     if spread.ci95 is not None:
         low, high = map(seconds_text, spread.ci95)
         detail = f"95% interval {low} to {high} · {plural(result.window.counted, 'step')} counted"
-        found[0] = found[0]._replace(detail=detail)
-    return found
+    figures = (
+        ("seconds per step, median", spread.median, seconds_text, detail),
+        ("tokens per second", result.tokens_per_second, count_text, ""),
+        ("tokens per second and device", result.tokens_per_second_per_gpu, count_text, ""),
+        ("MFU", result.mfu[0].percent if result.mfu else None, "{:.1f}%".format, ""),
+        ("days per 10¹² tokens", result.days_per_trillion_tokens, count_text, ""),
+        ("loss of the last step", result.loss.last, "{:.4f}".format, ""),
+    )
+    return [Headline(label, text(value), detail) for label, value, text, detail in figures if value is not None]
 
 
-def _at(value: Any, field: str) -> float | None:
-    for name in field.split("."):
-        if value is None:
-            return None
-        value = value[int(name)] if isinstance(value, list) else value[name]
-    return None if value is None else float(value)
-
-
-def _utilisation(result: Result) -> list[Block]:
-    """Every convention against every peak; the recipe's own is among the headlines."""
-    rows = [
-        [
-            Cell(f"{name} of {one.peak_tflops:.5g} TFLOP/s {one.precision_peak} ({one.table})"),
-            Cell(one.counted_by),
-            Cell(f"{one.percent:.2f}%"),
-            Cell(one.peak_source, "muted"),
-        ]
+def _utilisation(result: Result) -> Rows:
+    return [
+        (
+            f"{name} by {one.counted_by}: {one.percent:.2f}%",
+            f"of {one.peak_tflops:.5g} TFLOP/s {one.precision_peak} ({one.table}), {one.peak_source}",
+        )
         for name, entries in (("MFU", result.mfu or []), ("HFU", result.hfu or []))
         for one in entries
     ]
-    titles = ["figure and peak", "FLOPs counted by", "#percent", "source of the peak"]
-    every = f"MFU and HFU by {plural(len(rows), 'way')} to count FLOPs and peaks"
-    return [Fold(every, [Table("Utilisation", titles, rows)])] if rows else []
 
 
 def _compared_with_peaks(result: Result, bound: Bound | None) -> str:
@@ -188,7 +152,7 @@ def _compared_with_peaks(result: Result, bound: Bound | None) -> str:
     return " ".join(words)
 
 
-def _data(name: str, value: Any) -> Fold:
+def _data(name: str, value: Any) -> Section:
     """A part of a file as it is."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return Fold(name, [LogTail(name, text.split("\n"))])
+    return Section(name.replace("_", " "), [LogTail(name, text.split("\n"))], folded=True)

@@ -1,30 +1,27 @@
 """A sweep on a page: how it scales beside the ideal, its table, what PGLE gains, what was left out. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.pages.drawing import BLUE, MUTED, Interval, Margins, forest_plot, plot
 from benchmarks.pages.page import (
-    UNKNOWN,
     VERDICT_TONES,
     Block,
     Box,
     Cell,
     Key,
-    Overview,
     Part,
     Plot,
     Plots,
     Section,
     Table,
-    Tone,
     Words,
 )
 from benchmarks.runs.finished_run import started_of
 from benchmarks.sweeps.gain import Gain
-from benchmarks.sweeps.scaling import KINDS, NO_PGLE, Point, Series, Spread, unknown
+from benchmarks.sweeps.scaling import HEADINGS, KINDS, NO_PGLE, Point, Series, Spread, row, unknown
 from benchmarks.sweeps.sweep_report import SweepReport
-from benchmarks.text import count_text, plural, seconds_text
+from benchmarks.text import count_text, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,8 +33,6 @@ def sweep_part(report: SweepReport, key: str = "sweep") -> Part:
     points = [point for one in report.series for point in one.points]
     runs, valid = sum(point.runs for point in points), sum(point.valid for point in points)
     names = list(dict.fromkeys(f"{one.model} {one.task} {one.dtype}" for one in report.series))
-    heading = f"Sweep of {names[0]}" if len(names) == 1 else f"Sweep of {len(names)} benchmarks"
-    under = f"{len(report.series)} series · {plural(report.repeats, 'repeat')} of each cell"
     gains = report.gains
     blocks: list[Block] = [
         Words([" ".join(report.command)], "code"),
@@ -49,10 +44,17 @@ def sweep_part(report: SweepReport, key: str = "sweep") -> Part:
             Words([f"{_name(one)}: {text}" for one in gains for text in [*one.notes, *one.left_out]], "list"),
         ]),
     ]  # fmt: skip
-    title, verdict = f"sweep {report.sweep_id}", f"{valid} of {runs} runs valid"
-    tone: Tone = "good" if valid == runs else "warm"
-    overview = Overview(heading, under, when=started_of(f"{report.sweep_id[:15]}Z"))
-    return Part(key, "Sweep", title, verdict, tone, heading, under, report.sweep_id, blocks, overview)
+    return Part(
+        key=key,
+        kind="Sweep",
+        verdict=f"{valid} of {runs} runs valid",
+        tone="good" if valid == runs else "warm",
+        heading=f"Sweep of {names[0] if len(names) == 1 else f'{len(names)} benchmarks'}",
+        under=f"{len(report.series)} series · {plural(report.repeats, 'repeat')} of each cell",
+        name=report.sweep_id,
+        blocks=blocks,
+        when=started_of(f"{report.sweep_id[:15]}Z"),
+    )
 
 
 # --- how it scales ------------------------------------------------------------------------------
@@ -65,11 +67,15 @@ def _series(series: Series, key: str) -> Section:
         f"{series.sequence_length} tokens a sequence{pgle} · {KINDS[series.scaling]}"
     )
     plots = _speed_plot(series, key)
+    conventions = dict.fromkeys(point.mfu_convention for point in series.points if point.mfu_convention)
+    caption = f"Median over the valid runs (lowest to highest run); MFU by {', '.join(conventions) or 'no peak'}"
+    titles = [HEADINGS[0], *(f"#{heading}" for heading in HEADINGS[1:])]
+    rows = [[_cell(text) for text in row(point)] for point in series.points]
     blocks: list[Block] = [
         Words([under], "muted"),
         Plots(plots),
         Words([] if plots else ["No scaling plot: fewer than two scales have a speed."]),
-        _table(series),
+        Table(caption, titles, rows),
         Words([*series.notes, *(f"unknown: {text}" for text in unknown(series.points))], "muted"),
         Section("Excluded runs", [
             Words([text for point in series.points for text in point.left_out], "list")
@@ -78,22 +84,26 @@ def _series(series: Series, key: str) -> Section:
     return Section(f"{series.model} {series.task} {series.dtype}", blocks)
 
 
+def _cell(text: str) -> Cell:
+    """The range of a figure stands below it."""
+    figure, _, reach = text.partition(" (")
+    return Cell(figure, detail=reach.removesuffix(")"))
+
+
 def _speed_plot(series: Series, key: str) -> list[Plot]:
     """None where fewer than two scales have a speed."""
     known = [(point, point.tokens_per_second) for point in series.points if point.tokens_per_second is not None]
     if len({point.gpus for point, _ in known}) < 2:
         return []
     said = ", ".join(f"{count_text(spread.median)} tokens/s on {point.gpus}" for point, spread in known)
-    says = (
-        f"{said} devices. The ideal line goes through {known[0][0].gpus}: the same tokens/s a device at every scale."
-    )
     shows = "Across: devices. Up: tokens per second with the range over runs, and the ideal line; logarithmic axes."
     keys = [
         Key("●", BLUE, "median over runs, with lowest and highest"),
         Key("╌", MUTED, "ideal: the same speed a device as the smallest scale"),
     ]
     margins = Margins(left=70)
-    return [plot(key, "Tokens per second", shows, says, lambda axes: _draw_speed(axes, known), 300, margins, keys)]
+    title, says = "Tokens per second", f"{said} devices."
+    return [plot(key, title, shows, says, lambda axes: _draw_speed(axes, known), 300, margins, keys)]
 
 
 def _draw_speed(axes: "Axes", known: Known) -> None:
@@ -116,38 +126,6 @@ def _draw_speed(axes: "Axes", known: Known) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
     axes.minorticks_off()
-
-
-def _table(series: Series) -> Table:
-    conventions = list(dict.fromkeys(point.mfu_convention for point in series.points if point.mfu_convention))
-    rows = [
-        [
-            Cell(plural(point.gpus, "device")),
-            Cell(str(point.nodes)),
-            Cell(str(point.global_batch_size)),
-            Cell(point.layout),
-            Cell(f"{point.valid} of {point.runs}", "" if point.valid == point.runs else "warm"),
-            _cell(point.seconds_per_step, seconds_text),
-            _cell(point.tokens_per_second, count_text),
-            _cell(point.tokens_per_second_per_gpu, count_text),
-            _cell(point.mfu_percent, "{:.2f}%".format),
-            _cell(point.efficiency, "{:.1%}".format),
-        ]
-        for point in series.points
-    ]
-    titles = [
-        "scale", "#nodes", "#batch", "layout", "#valid runs", "#seconds per step", "#tokens/s",
-        "#tokens/s per device", "#MFU", "#efficiency",
-    ]  # fmt: skip
-    of = f"; MFU by {', '.join(conventions)}" if conventions else ""
-    return Table(f"Median over the valid runs of each scale, with their range{of}", titles, rows)
-
-
-def _cell(spread: Spread | None, text: Callable[[float], str]) -> Cell:
-    if spread is None:
-        return Cell(UNKNOWN, "muted")
-    reach = f"{text(spread.lowest)} to {text(spread.highest)}" if spread.n > 1 else ""
-    return Cell(text(spread.median), detail=reach)
 
 
 # --- what PGLE gains ------------------------------------------------------------------------------

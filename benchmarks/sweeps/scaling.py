@@ -247,7 +247,7 @@ def _series_text(series: Series, *, say_pgle: bool) -> str:
         f"{series.model} {series.task} {series.dtype} · {series.backend} ({series.engine}) · {series.hardware} · "
         f"{pgle}{series.sequence_length} tokens a sequence · {KINDS[series.scaling]}"
     )
-    lines = [title, *columns([HEADINGS, *map(_row, series.points)], numbers=range(len(HEADINGS)))]
+    lines = [title, *columns([HEADINGS, *map(row, series.points)], numbers=range(len(HEADINGS)))]
     conventions = dict.fromkeys(p.mfu_convention for p in series.points if p.mfu_convention)
     notes = [("note", note) for note in series.notes]
     notes += [("MFU", ", ".join(conventions))] if conventions else []
@@ -265,7 +265,7 @@ def unknown(points: Sequence[Point]) -> list[str]:
     return [f"{figure} on {', '.join(found)} devices: {why}" for (figure, why), found in sizes.items()]
 
 
-def _row(point: Point) -> tuple[str, ...]:
+def row(point: Point) -> tuple[str, ...]:
     return (
         str(point.gpus),
         str(point.nodes),

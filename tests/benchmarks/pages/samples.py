@@ -59,8 +59,8 @@ def comparison(**changes: Any) -> Comparison:
             difference("last loss", NOT_TESTED, unit="", percent=2.2, low=None, high=None, moved=True),
         ],
         "causes": [
-            Cause(rank=2, kind="environment", name="NCCL_ALGO", a=None, b="Ring", why="it was set on one side alone"),
             Cause(rank=1, kind="version", name="jaxlib", a="0.8.1", b="0.8.2", why="it compiles the step"),
+            Cause(rank=2, kind="environment", name="NCCL_ALGO", a=None, b="Ring", why="it was set on one side alone"),
         ],
         "same": ["image", "nodes"],
     }  # fmt: skip

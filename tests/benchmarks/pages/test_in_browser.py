@@ -35,7 +35,7 @@ def chromium() -> "Iterator[Browser]":
 
 def failed_page() -> str:
     logs = [LogTail("attempt-1/perf/rank-3.log", [LONG, "  File 'a.py', line 1", ""], "the last 40 lines")]
-    material = samples.gpu_material(logs=logs, missing=[LONG], provenance={"machine": {LONG: LONG}})
+    material = samples.gpu_material(logs=logs, provenance={"machine": {LONG: LONG}})
     return page(run_part(material))
 
 
@@ -150,19 +150,13 @@ def test_the_text_of_plots_is_large_enough_and_stays_inside(
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(PHONE, "light"), (DESK, "dark")])
-def test_a_page_of_twenty_runs_is_a_table_that_sorts_and_leads_to_each(
+def test_a_page_of_twenty_runs_is_a_table_that_leads_to_each(
     chromium: "Browser", places: dict[str, str], width: int, scheme: Literal["light", "dark"]
 ) -> None:
     with page_of(chromium, places["many"], width, scheme) as seen:
         assert seen.evaluate("document.documentElement.scrollHeight") <= 6000
         assert_fits(seen)
         assert_accessible(seen)
-        column = "[...document.querySelectorAll('table.sorted tbody tr')].map(row => row.cells[2].dataset.value)"
-        for order in (1, -1):
-            seen.get_by_role("button", name="s/step").click()
-            found = [float(text) for text in seen.evaluate(column) if text]
-            assert found == sorted(found, reverse=order < 0)
-            assert len(found) == 20
         row = seen.locator("#run-7")
         assert not row.is_visible()
         seen.locator("a[href='#run-7']").click()

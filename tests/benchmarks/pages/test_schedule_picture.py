@@ -4,10 +4,7 @@ from typing import Any
 
 from benchmarks.compilation.breakdown import Span
 from benchmarks.compilation.schedule import Operation, Schedule
-from benchmarks.pages.schedule_picture import (
-    layer_trips,
-    schedule_plot,
-)
+from benchmarks.pages.schedule_picture import label_of, layer_trips, schedule_plot
 from tests.benchmarks.planned import recipe
 
 QUERY, OUTPUT = "Attention.query_projection", "Attention.out_projection"
@@ -67,26 +64,20 @@ def loops(exposed: float = 0.0) -> dict[str, list[Span]]:
 
 def test_a_trip_of_each_loop_over_layers_says_how_many_layers_it_holds() -> None:
     up, down = layer_trips(recipe(), SCHEDULE, loops())
-    assert (up.heading, up.layers, up.seconds) == ("Forward: 2 layers", 2, 0.005)  # without the copy beside it
-    assert (down.heading, down.layers) == ("Backward: 1 layer", 1)
-    assert [bar.recomputed for bar in down.bars] == [False, True, False]
+    assert (up.heading, up.seconds) == ("Forward: 2 layers", 0.005)  # without the copy beside it
+    assert down.heading == "Backward: 1 layer"
 
 
 def test_matmuls_are_called_by_their_layer_and_q_alone_is_told_from_merged_projections() -> None:
-    up, down = layer_trips(recipe(), SCHEDULE, loops())
-    assert [bar.labels[-1] if bar.labels else "" for bar in up.bars] == ["qkv", "attention", "out", "MLP", "AG", ""]
-    assert [bar.labels[-1] if bar.labels else "" for bar in down.bars] == ["q", "out", ""]
-    assert up.bars[4].labels[0] == "all-gather 1.71 GB"
-    assert [bar.lane for bar in up.bars[-2:]] == ["communication", "copies"]
-    assert "along fsdp" in up.bars[4].details
-    assert "Router" in down.bars[2].details
+    up = [label_of(one, output_flops=1e12) for one in FORWARD]
+    assert up == ["qkv", "attention", "out", "MLP", "AG 1.71 GB", ""]
+    assert [label_of(one, output_flops=1e12) for one in BACKWARD] == ["q", "out", ""]
 
 
 def test_exposed_communication_is_said_and_drawn() -> None:
     up, _ = layer_trips(recipe(), SCHEDULE, loops(exposed=0.0004))
-    assert up.bars[4].exposed_seconds == 0.0004
     assert "400 us of it exposed" in up.under
     (hidden,), (exposed,) = (schedule_plot(recipe(), SCHEDULE, loops(one), "layer") for one in (0.0, 0.0004))
     assert "AG: all-gather" in exposed.says
     assert "not measured" in exposed.says
-    assert ("--bad" in hidden.svg, "--bad" in exposed.svg) == (False, True)
+    assert exposed.svg.count("--bad") > hidden.svg.count("--bad")
