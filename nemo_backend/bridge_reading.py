@@ -10,7 +10,6 @@ Megatron's iterations count from 1, a run's steps from 0: iteration 1 is step 0.
 
 import re
 from collections.abc import Callable, Iterator
-from math import prod
 from pathlib import Path
 
 import msgspec
@@ -27,13 +26,9 @@ MESH = {
     "context": re.compile(rb"\bcontext_parallel_size: (\d+)"),
     "virtual_pipeline": re.compile(rb"\bvirtual_pipeline_model_parallel_size: (\d+)"),
 }
-TIED = re.compile(rb"\bshare_embeddings_and_output_weights: true")
 PARAMETERS = re.compile(
-    rb"> number of parameters on \(tensor,(?: gtp_remat,)? pipeline\) model parallel rank"
-    rb" \((\d+),(?: \d+,)? (\d+)\): (\d+)"
+    rb"> number of parameters on \(tensor,(?: gtp_remat,)? pipeline\) model parallel rank \([\d, ]+\): (\d+)"
 )
-ADAPTERS = re.compile(rb"PEFT Statistics:")
-TRAINABLE = re.compile(rb" Trainable parameters: ([\d,]+)")
 ON_CUDA = b"[after megatron is initialized] datetime:"  # it asserts before that CUDA is there
 
 DONE = b"[after training is done] datetime:"
@@ -64,7 +59,7 @@ def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord
 
 def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
     """New steps at each call, each once."""
-    news = follow_log(phase_dir / f"rank-{benchmark.gpus - 1}.log", attempt)
+    news = follow_log(phase_dir / f"rank-{benchmark.gpus - 1}.log", MEGATRON, attempt)
     return lambda: profiles.marked(_ours(news()), benchmark.instruments.profiling)
 
 
@@ -73,7 +68,7 @@ def _rank(log: Path) -> str:
 
 
 def _ours(steps: list[Step]) -> list[Step]:
-    return [msgspec.structs.replace(step, step=step.step - 1, rank=0) for step in steps]
+    return [msgspec.structs.replace(step, step=step.step - 1) for step in steps]
 
 
 # --- facts --------------------------------------------------------------------------------------
@@ -94,7 +89,7 @@ def _facts(texts: bytes, processes: int) -> list[WorkerFacts]:
             device_kind=None,
             platform="cuda",
             parameters=parameters,
-            trainable_parameters=_trainable(mesh, parameters, texts),
+            trainable_parameters=None if b"PEFT Statistics:" in texts else parameters,
             mesh=mesh,
             versions={},
             argv=[],
@@ -104,21 +99,10 @@ def _facts(texts: bytes, processes: int) -> list[WorkerFacts]:
 
 
 def _parameters(mesh: dict[str, int], texts: bytes) -> int | None:
-    """The sum over the pipeline's stages; unknown where tensor shares each have copies of the norms' scales."""
-    stages = {int(found[2]): int(found[3]) for found in PARAMETERS.finditer(texts)}
-    copies = mesh.get("tensor") != 1 or (len(stages) > 1 and TIED.search(texts))
-    whole = stages.keys() == set(range(mesh.get("pipeline", 0)))
-    return sum(stages.values()) if stages and whole and not copies else None
-
-
-def _trainable(mesh: dict[str, int], parameters: int | None, texts: bytes) -> int | None:
-    """Rank 0 counts the adapters of its own first part of the model alone: the whole only where that is all."""
-    if not ADAPTERS.search(texts):
-        return parameters
-    if not {"tensor", "pipeline"} <= mesh.keys() or prod(v for k, v in mesh.items() if k != "context") != 1:
-        return None
-    count = TRAINABLE.search(texts)
-    return int(count[1].replace(b",", b"")) if count else None
+    """What rank 0 holds, if it holds the whole model: shares of a tensor group each have copies of the norms."""
+    count = PARAMETERS.search(texts)
+    whole = mesh.get("tensor") == mesh.get("pipeline") == 1
+    return int(count[1]) if count and whole else None
 
 
 # --- ends ---------------------------------------------------------------------------------------

@@ -1,74 +1,240 @@
-"""The log formats of NeMo and Megatron, and how a log is read whole, or followed while it grows.
-
-What their lines look like is in line_logs.py and progress_bar_log.py (NeMo 24.09).
-"""
+"""The log formats of NeMo 2.x and Megatron, and how a log is read whole, or followed while it grows."""
 
 import contextlib
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import msgspec
 
 from benchmarks.backend import LogFormat
-from benchmarks.reading.log_stream import StreamedFormat, Window
+from benchmarks.reading.log_stream import (
+    GRADIENT_NOT_FINITE,
+    LOOKBEHIND,
+    Fields,
+    LineFormat,
+    StartLine,
+    StepReport,
+    Window,
+    number_of,
+    shown,
+    without_colours,
+)
 from benchmarks.values import Step
-from nemo_backend.line_logs import MegatronLog, NemoLog, NemoUntimedLog
-from nemo_backend.progress_bar_log import NemoBarLog
+
+# --- NeMo 2.x -------------------------------------------------------------------------------------
+
+# Printed by rank 0 alone, which prints the steps too: the first by Lightning for each Trainer, the second
+# when a job of several processes joins.
+NEMO_START_LINES = (
+    StartLine(b"GPU available: ", rb"GPU available: (?:True|False)\b.{0,40}, used: ", of_the_job=True),
+    StartLine(b"GLOBAL_RANK: 0, ", rb"GLOBAL_RANK: 0, MEMBER: 1/\d+", of_the_job=True),
+)
+SIGNIFICANT_DIGITS = 4
+NEMO_SECONDS = b"train_step_timing in s"
+NEMO_HEAD = re.compile(rb"Training epoch \d{1,9}, iteration \d{1,15}/(?:\d{1,15}|inf|nan)$")
+NEMO_RECOGNISED = re.compile(rb"Training epoch \d+, iteration \d+/\S{1,15} \| [^\r\n]{1,400}" + NEMO_SECONDS)
+
+
+class NemoLog(LineFormat):
+    """The format `nemo`: what NeMo 2.x prints for a training step, one line each (its ProgressPrinter).
+
+        Training epoch 0, iteration 1/9 | lr: 0.003 | global_step: 1 | reduced_train_loss: 5.868 | ...
+
+    Every value has 4 significant digits, a whole number all of its digits; the steps count from 0. Printed every
+    n steps, a line is the mean of those n and is kept under the step it was printed at.
+    """
+
+    name = "nemo"
+    word = b"Training epoch "
+    begins = re.compile(rb"Training epoch \d+, iter")
+    start_lines = NEMO_START_LINES
+    seconds_are = "the mean of the steps since the line before (log_every_n_steps)"
+
+    def seconds_resolution(self, seconds: float) -> float:
+        return last_digit(seconds, SIGNIFICANT_DIGITS)
+
+    def rate_resolution(self, rate: float) -> float:
+        return last_digit(rate, SIGNIFICANT_DIGITS)
+
+    def recognises(self, head: bytes) -> bool:
+        return NEMO_RECOGNISED.search(without_colours(head)) is not None
+
+    def report(self, window: Window, found: int) -> StepReport:
+        text, cut = window.line_from(found, self.begins)
+        fields = Fields(text, cut, b" | ")
+        return StepReport(
+            step=_nemo_step(fields),
+            rank=window.rank(found),
+            seconds=fields.time(NEMO_SECONDS),
+            loss=fields.number(b"reduced_train_loss"),
+            tflops_per_device=fields.optional(b"TFLOPS_per_GPU"),
+            tokens_per_second_per_device=fields.optional(b"tokens_per_sec_per_gpu"),
+            global_batch_size=fields.whole_number(b"global_batch_size"),
+            excluded_because=GRADIENT_NOT_FINITE if fields.is_not_finite(b"grad_norm") else None,
+            reports=fields.reports,
+        )
+
+
+def last_digit(value: float, significant_digits: int) -> float:
+    """What the last of so many digits is worth in a value."""
+    if not value or not math.isfinite(value):
+        return 0.0
+    exponent = math.floor(math.log10(abs(value))) - significant_digits + 1
+    return float(f"1e{exponent}")  # 10.0**-4 is not 0.0001
+
+
+def _nemo_step(fields: Fields) -> int:
+    if NEMO_HEAD.match(fields.head) is None:
+        fields.refuse(f"no iteration: {shown(fields.head)}")
+    fields.refuse_twice()
+    number = fields.whole_number(b"global_step")
+    if number is None:
+        fields.refuse("global_step is not a whole number")
+    return number
+
+
+# --- Megatron -------------------------------------------------------------------------------------
+
+# Rank 0 prints these once, the last rank prints the steps: so each is the whole job's.
+MEGATRON_START_LINES = (
+    StartLine(b"using world size: ", rb"using world size: \d+[, ]", of_the_job=True),
+    StartLine(b"> initializing torch distributed ...", rb"> initializing", of_the_job=True),
+    StartLine(b"[before the start of training step] datetime:", rb"\[before", of_the_job=True),
+)
+MS_RESOLUTION_SECONDS = 0.0001  # {:.1f} ms
+TFLOPS_RESOLUTION = 0.1  # {:.1f}
+
+MILLISECONDS = b"elapsed time per iteration (ms)"
+NAN = b"number of nan iterations"  # the last field of a line
+SKIPPED_ITERATION = "skipped iteration"
+NAN_ITERATION = "nan iteration"
+
+HEAD = re.compile(rb"iteration +(\d{1,15})/ *\d{1,15} +\|")
+# NeMo's `Training epoch 0, iteration 1/9 |`, the time's own name, and GPT-NeoX (configs/log_formats/gpt-neox.yml)
+ANOTHERS = re.compile(rb"(?:,|per) $|samples/sec: [0-9.]{1,20} \| {0,4}$")
+RECOGNISED = re.compile(rb"(?<!\d\d\d \| )iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(ms\):")
+
+
+# Megatron-Bridge prints these on a line of their own, before the iteration's.
+BRIDGE_TFLOPS = re.compile(rb"Step Time : [0-9.]{1,20}s GPU utilization: ([0-9.]{1,20}) ?MODEL_TFLOP/s/GPU")
+
+
+class MegatronLog(LineFormat):
+    """The format `megatron`: what Megatron-LM and Megatron-Bridge print for an iteration, one line each.
+
+         [2026-04-27 00:00:01] iteration        1/       3 | ... | elapsed time per iteration (ms): 4000.0 | ...
+
+    Iterations count from 1 and keep their printed numbers: a user greps them. Where the logging interval is n, a
+    line stands for n iterations: its time is their mean, and it is kept as one step, under the iteration it was
+    printed at. So a window holds as many values as the log has lines, and none is made up for the iterations
+    between. A newer line prints `now/average`; the first is this iteration's.
+    """
+
+    name = "megatron"
+    word = b"iteration "
+    begins = HEAD
+    start_lines = MEGATRON_START_LINES
+    seconds_are = "the mean of the iterations since the line before (log-interval), with the loading of their data"
+
+    def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - one decimal of a ms, whatever the value
+        return MS_RESOLUTION_SECONDS
+
+    def rate_resolution(self, rate: float) -> float:  # noqa: ARG002
+        return TFLOPS_RESOLUTION
+
+    def recognises(self, head: bytes) -> bool:
+        text = without_colours(head)
+        return MILLISECONDS in text and RECOGNISED.search(text) is not None
+
+    def is_step(self, window: Window, found: int) -> bool:
+        before = window.text[max(0, found - 40) : found]
+        return super().is_step(window, found) and ANOTHERS.search(without_colours(before)) is None
+
+    def report(self, window: Window, found: int) -> StepReport:
+        text, cut = window.line_from(found, self.begins)
+        fields = Fields(text, cut, b"|", closed=True)
+        return StepReport(
+            step=_megatron_step(fields),
+            rank=window.rank(found),
+            seconds=round(fields.time(MILLISECONDS) / 1000, 9),  # 821.7 ms are 0.8217 s, not 0.8217000000000001
+            loss=_loss(fields),
+            tflops_per_device=fields.optional(b"throughput per GPU (TFLOP/s/GPU)", b"TFLOPs")
+            or _tflops_before(window, found),
+            tokens_per_second_per_device=fields.optional(
+                b"tokens per GPU (tokens/s/GPU)", b"tokens per gpu per second (tgs)"
+            ),
+            rates={} if (rate := fields.optional(b"samples per second")) is None else {"samples_per_second": rate},
+            global_batch_size=fields.whole_number(b"global batch size"),
+            excluded_because=_excluded_because(fields),
+            reports=fields.reports,
+        )
+
+
+def _tflops_before(window: Window, found: int) -> float | None:
+    """Those of the line before, where no other iteration's line is between."""
+    before = without_colours(window.text[max(0, found - LOOKBEHIND) : found]).rpartition(MILLISECONDS)[2]
+    printed = BRIDGE_TFLOPS.findall(before)
+    return number_of(b"MODEL_TFLOP/s/GPU", printed[-1]) if printed else None
+
+
+def _megatron_step(fields: Fields) -> int:
+    number = HEAD.match(fields.head + b"|")
+    if number is None:
+        fields.refuse(f"no iteration number: {shown(fields.head)}")
+    fields.refuse_twice()
+    if NAN not in fields and not fields.ends_whole():
+        fields.refuse(f"truncated: no {NAN.decode()}")
+    return int(number[1])
+
+
+def _loss(fields: Fields) -> float | None:
+    """None: the line is whole and names none, as Megatron does where it is not finite or was not counted."""
+    loss = fields.optional(b"lm loss", b"loss")
+    if loss is None and NAN not in fields:
+        fields.refuse("truncated: no lm loss")
+    return loss
+
+
+def _excluded_because(fields: Fields) -> str | None:
+    if fields.optional(NAN):
+        return NAN_ITERATION
+    if fields.optional(b"number of skipped iterations"):
+        return SKIPPED_ITERATION
+    return GRADIENT_NOT_FINITE if fields.is_not_finite(b"grad norm") else None
+
+
+# --- reading --------------------------------------------------------------------------------------
 
 MEGATRON = MegatronLog()
-# A log that has NeMo's lines may have its bar too: the lines come first, they have a digit more.
-LOG_FORMATS: tuple[LogFormat, ...] = (NemoLog(), MEGATRON, NemoBarLog(), NemoUntimedLog())
+LOG_FORMATS: tuple[LogFormat, ...] = (NemoLog(), MEGATRON)
 
 
 def read_log(path: Path, log_format: LogFormat, attempt: int) -> tuple[list[Step], list[str]]:
-    """The steps of a log, and what could not be read. After a restart within it, they are of the next attempt."""
+    """Return the steps of a log, which are called rank 0's, and what could not be read.
+
+    After a restart within the log, they are of the next attempt.
+    """
     steps: list[Step] = []
     unreadable: list[str] = []
     with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
         for event in log_format.read(stream):
             if event.step is not None:
-                steps.append(_of_attempt(event.step, attempt))
+                steps.append(msgspec.structs.replace(event.step, attempt=attempt - 1 + event.step.attempt, rank=0))
             if event.skipped is not None:
                 unreadable.append(f"{path.name}:{event.skipped.line} {event.skipped.reason}")
     return steps, unreadable
 
 
-def _of_attempt(step: Step, attempt: int) -> Step:
-    return msgspec.structs.replace(step, attempt=attempt - 1 + step.attempt)
-
-
-def follow_log(path: Path, attempt: int, log_format: StreamedFormat = MEGATRON) -> Callable[[], list[Step]]:
-    """A function that gives the steps written to a log since it was last called.
-
-    A line still being written waits for the next call, and so does the last step of a progress bar, which may be
-    painted again.
-    """
-    reader = log_format.reader()
-    window = Window(cast(BinaryIO, _GrowingFile(path)), growing=True)
+def follow_log(path: Path, log_format: LogFormat, attempt: int) -> Callable[[], list[Step]]:
+    """Return a function that gives the steps written since it was last called. It reads the whole log each time."""
+    given = 0
 
     def new_steps() -> list[Step]:
-        found = []
-        while window.advance():
-            found += [event.step for event in reader.read_window(window) if event.step is not None]
-        return [_of_attempt(step, attempt) for step in found]
+        nonlocal given
+        steps, _ = read_log(path, log_format, attempt)
+        fresh, given = steps[given:], max(given, len(steps))
+        return fresh
 
     return new_steps
-
-
-class _GrowingFile:
-    """A file that may not be there yet. It is open only while it is read: nobody says when following ends."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._position = 0
-
-    def read(self, size: int) -> bytes:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._position)
-                chunk = file.read(size)
-        except FileNotFoundError:
-            return b""
-        self._position += len(chunk)
-        return chunk

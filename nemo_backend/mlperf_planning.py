@@ -203,9 +203,11 @@ def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord
 
 
 def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG001
-    from nemo_backend import mlperf_reading
+    from benchmarks.mlperf.log_format import MLLOG
+    from nemo_backend.logs import follow_log
+    from nemo_backend.mlperf_reading import RESULT_FILE
 
-    return mlperf_reading.follow(phase_dir, attempt)
+    return follow_log(phase_dir / RESULT_FILE, MLLOG, attempt)
 
 
 # --- what a submission cannot be asked ----------------------------------------------------------

@@ -5,10 +5,8 @@ does not tell a success with an evaluation at the target proves nothing, whateve
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-
-import msgspec
 
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.log_format import MLLOG
@@ -16,7 +14,7 @@ from benchmarks.mlperf.run_log import LoggedRun, read_records, read_runs
 from benchmarks.mlperf.submission import CLOSED, DIVISION, Submission
 from benchmarks.mlperf.time_to_train import PARTS, take_apart
 from benchmarks.preflight.nccl_tests import parse
-from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, Step, WorkerEnd
+from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, WorkerEnd
 from nemo_backend.logs import read_log
 
 RESULT_FILE = "result_0.txt"
@@ -32,7 +30,7 @@ def read_run(
     runs: list[LoggedRun] = []
     with contextlib.suppress(FileNotFoundError), (phase_dir / RESULT_FILE).open("rb") as stream:
         runs = read_runs(read_records(stream))
-    steps, unreadable = _steps(phase_dir, attempt)
+    steps, unreadable = read_log(phase_dir / RESULT_FILE, MLLOG, attempt)
     if not runs or runs[-1].start_ms is None:
         ends = [_no_result("its log has no run_start")]
         return RunRecord(attempt=attempt, facts=[], steps=steps, ends=ends, unreadable=unreadable)
@@ -50,25 +48,6 @@ def read_run(
 
 def _no_result(why: str) -> WorkerEnd:
     return WorkerEnd(rank=0, status="error", message=f"the submission ended without a result: {why}")
-
-
-def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-    """New steps at each call, where the submission logs any; its log is short enough to be read anew."""
-    given = 0
-
-    def new_steps() -> list[Step]:
-        nonlocal given
-        steps, _ = _steps(phase_dir, attempt)
-        fresh, given = steps[given:], max(given, len(steps))
-        return fresh
-
-    return new_steps
-
-
-def _steps(phase_dir: Path, attempt: int) -> tuple[list[Step], list[str]]:
-    """The steps of the run, and what could not be read."""
-    steps, unreadable = read_log(phase_dir / RESULT_FILE, MLLOG, attempt)
-    return [msgspec.structs.replace(step, attempt=attempt, rank=0) for step in steps], unreadable
 
 
 # --- what became of it --------------------------------------------------------------------------

@@ -54,15 +54,11 @@ def rank_of_line(before: bytes) -> int | None:
 
 
 class Window:
-    """The part of a log in memory, whole for LOOKBEHIND before and LOOKAHEAD after what is being read.
+    """The part of a log in memory, whole for LOOKBEHIND before and LOOKAHEAD after what is being read."""
 
-    Of a `growing` log the end is not the end: what has no line end yet waits for more text.
-    """
-
-    def __init__(self, stream: BinaryIO, chunk_bytes: int = CHUNK_BYTES, *, growing: bool = False) -> None:
+    def __init__(self, stream: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._stream = stream
         self._chunk_bytes = chunk_bytes
-        self._growing = growing
         self.text = b""
         self.start = 0  # what begins here or later was not read yet
         self.end = 0  # what begins here or later waits for more text
@@ -72,24 +68,15 @@ class Window:
         self._newlines = 0
 
     def advance(self) -> bool:
-        """Read on; False when all was read (of a growing log: all that has its line end)."""
+        """Read on; False when all was read."""
         if self._ended:
             return False
         self.start = max(self.start, self.end)
         self._forget(max(0, self.start - LOOKBEHIND - 1))
         chunk = self._stream.read(self._chunk_bytes)
-        if self._growing and not chunk:
-            return self._up_to_the_last_line_end()
         self._ended = not chunk
         self.text += chunk
         self.end = len(self.text) if self._ended else max(self.start, len(self.text) - LOOKAHEAD)
-        return True
-
-    def _up_to_the_last_line_end(self) -> bool:
-        line_end = max(self.text.rfind(b"\n"), self.text.rfind(b"\r")) + 1
-        if line_end <= self.start:
-            return False
-        self.end = line_end
         return True
 
     def _forget(self, count: int) -> None:
@@ -346,49 +333,18 @@ class Starts:
 # --- the loop ---------------------------------------------------------------------------------
 
 
-class LogReader(ABC):
-    """Reads one log, window after window."""
-
-    def __init__(self) -> None:
-        self.tracker = AttemptTracker()
-
-    @abstractmethod
-    def read_window(self, window: Window) -> Iterator[LogEvent]:
-        """The window's events. One that holds nothing says that a process started there."""
-
-    def finish(self) -> Iterator[LogEvent]:
-        """What is known only when the log has ended."""
-        yield from ()
-
-
-class StreamedFormat(ABC):
-    """How a whole log is read with a format's reader."""
+class LineFormat(ABC):
+    """A format of one line a step: what its lines look like, and how a whole log of them is read."""
 
     seconds_are = ""
     no_seconds = ""
     prints_loss = True
-
-    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._chunk_bytes = chunk_bytes
-
-    @abstractmethod
-    def reader(self) -> LogReader:
-        """A reader of one log."""
-
-    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        """Stream the log's events. An event that holds nothing says that a process started there."""
-        reader, window = self.reader(), Window(stream, self._chunk_bytes)
-        while window.advance():
-            yield from reader.read_window(window)
-        yield from reader.finish()
-
-
-class LineFormat(StreamedFormat):
-    """A format of one line a step: what its lines look like."""
-
     word: bytes  # every step line has it, and little else
     begins: re.Pattern[bytes]  # with the word, a step's report, readable or not
     start_lines: Sequence[StartLine] = ()
+
+    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._chunk_bytes = chunk_bytes
 
     @abstractmethod
     def report(self, window: Window, found: int) -> StepReport | None:
@@ -397,34 +353,25 @@ class LineFormat(StreamedFormat):
     def is_step(self, window: Window, found: int) -> bool:
         return self.begins.match(without_colours(window.text[found : found + 200])) is not None
 
-    def reader(self) -> "LineReader":
-        return LineReader(self)
+    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
+        """Stream the log's events. An event that holds nothing says that a process started there."""
+        window, tracker = Window(stream, self._chunk_bytes), AttemptTracker()
+        while window.advance():
+            starts = Starts(window, self.start_lines, tracker)
+            last = window.end + len(self.word) - 1
+            while (found := window.text.find(self.word, window.start, last)) >= 0:
+                if starts.before(found):
+                    yield from starts.pass_until(found)
+                if self.is_step(window, found) and (event := self._event(window, found, tracker)) is not None:
+                    yield event
+                window.start = found + len(self.word)
+            yield from starts.pass_until(window.end)
+            window.start = max(window.start, window.end)
 
-
-class LineReader(LogReader):
-    """Reads a log of one line a step."""
-
-    def __init__(self, line_format: LineFormat) -> None:
-        super().__init__()
-        self._format = line_format
-
-    def read_window(self, window: Window) -> Iterator[LogEvent]:
-        starts = Starts(window, self._format.start_lines, self.tracker)
-        word = self._format.word
-        last = window.end + len(word) - 1
-        while (found := window.text.find(word, window.start, last)) >= 0:
-            if starts.before(found):
-                yield from starts.pass_until(found)
-            if self._format.is_step(window, found) and (event := self._event(window, found)) is not None:
-                yield event
-            window.start = found + len(word)
-        yield from starts.pass_until(window.end)
-        window.start = max(window.start, window.end)
-
-    def _event(self, window: Window, found: int) -> LogEvent | None:
+    def _event(self, window: Window, found: int, tracker: AttemptTracker) -> LogEvent | None:
         try:
-            report = self._format.report(window, found)
+            report = self.report(window, found)
         except UnreadableError as error:
             skipped = SkippedLine(line=window.line_number(found), reason=str(error))
-            return LogEvent(attempt=self.tracker.attempt, skipped=skipped)
-        return None if report is None else event_of(report, self.tracker)
+            return LogEvent(attempt=tracker.attempt, skipped=skipped)
+        return None if report is None else event_of(report, tracker)

@@ -39,7 +39,7 @@ def formats_of(stream: BinaryIO, formats: Sequence[LogFormat]) -> Iterator[LogFo
 
 
 def other_formats(log_format: LogFormat, found: Iterable[LogFormat]) -> list[str]:
-    """Those of another framework. A run of `nemo` may print its lines and its bar, `nemo-bar`."""
+    """Those of another framework. The word before a dash is the framework's: `megatron`, `megatron-deepspeed`."""
     names = {one.name for one in found}
     return sorted(name for name in names if name.partition("-")[0] != log_format.name.partition("-")[0])
 

@@ -14,7 +14,7 @@ import jax_backend
 import nemo_backend
 from benchmarks.backend import Backend, LogFormat
 from jax_backend.logs import MaxTextLog
-from nemo_backend.line_logs import NemoLog
+from nemo_backend.logs import NemoLog
 from tests.end_to_end.runs import TOKEN, Run, verify
 
 pytestmark = [pytest.mark.slow(seconds=2), pytest.mark.xdist_group("runs")]

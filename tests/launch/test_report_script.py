@@ -162,5 +162,4 @@ def test_real_logs() -> None:
     found = {name: (row["status"], row["format"]) for name, row in rows.items()}
     assert found["maxtext-0.2.5.log"][0] == "Success"
     assert found["nemo-2.7.3-validation.log"] == ("Success", "nemo")
-    assert found["nemo-bar-2.7.3.log"] == ("Success", "nemo-bar")
     assert found["megatron-bridge-restart.log"] == ("Incomplete", "megatron")

@@ -1,16 +1,12 @@
-"""The formats of NeMo and Megatron: every shape of line and paint, live reading. What holds for every format is in
+"""The formats of NeMo and Megatron: every shape of line. What holds for every format is in
 tests/benchmarks/logs/test_log_formats.py."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from benchmarks.reading import read_log
-from nemo_backend.logs import LOG_FORMATS
-from nemo_backend.progress_bar_log import FIRST_STEPS_TIME
 from tests.benchmarks.logs.formats import (
     KINDS,
     LOGS,
@@ -19,8 +15,6 @@ from tests.benchmarks.logs.formats import (
     duplicates,
     lines,
     nemo,
-    numbers,
-    paint,
     read,
     skipped,
     steps,
@@ -33,9 +27,6 @@ from tests.benchmarks.logs.formats import (
     ("name", "kind", "attempts", "batch"),
     [
         ("nemo-2.7.3-validation.log", "nemo", {1: range(12)}, 8),
-        ("nemo-bar-2.7.3.log", "nemo-bar", {1: range(39)}, 2),
-        ("nemo-bar-24.09-order.log", "nemo-bar", {1: range(40)}, 2),
-        ("nemo-bar-2.7.3-timed-late-validation.log", "nemo-bar", {1: range(12)}, 8),
         ("megatron-bridge-restart.log", "megatron", {1: range(1, 10), 2: range(10, 21)}, 128),
         ("megatron-lm-interval-10.log", "megatron", {1: range(10, 101, 10)}, 128),
     ],
@@ -53,25 +44,6 @@ def test_what_megatron_printed() -> None:
     assert (found[0].seconds, found[0].loss, found[0].framework_tflops_per_device) == (24.5132, 11.85, 146.9)
     left_out = [(s.step, s.excluded_because, s.loss) for s in found if s.excluded_because]
     assert left_out == [(2, "skipped iteration", None)]
-
-
-def test_a_paint_has_the_time_of_its_step_or_of_the_one_before() -> None:
-    """Where the timer stops after the bar is painted, the paint that validation adds has the step's own time."""
-    late, fresh = (
-        steps(read("nemo-bar", (LOGS / f"nemo-bar-{name}.log").read_bytes()))
-        for name in ("2.7.3-timed-late-validation", "24.09-order")
-    )
-    assert [(s.step, s.seconds) for s in late[:5]] == [(0, None), (1, 8.78), (2, 3.19), (3, 1.57), (4, 3.73)]
-    assert [s.step for s in late if s.excluded_because == FIRST_STEPS_TIME] == [1]
-    assert [(s.step, s.seconds) for s in fresh[:3]] == [(0, 3.89), (1, 1.78), (2, 0.198)]
-    assert not [s for s in fresh if s.excluded_because]
-
-
-def test_lines_are_preferred_to_the_bar_beside_them() -> None:
-    text = "".join("\r" + paint(n + 1, f"{n}.0") + "   \n" + nemo(n) + "\n" for n in range(3))
-    found = next(read_log.formats_of(io.BytesIO(text.encode()), LOG_FORMATS))
-    assert found.name == "nemo"
-    assert numbers(list(found.read(io.BytesIO(text.encode())))) == [0, 1, 2]
 
 
 # --- lines --------------------------------------------------------------------------------------------
@@ -103,7 +75,7 @@ def test_what_cannot_be_read_is_named_with_its_line(row: dict[str, Any]) -> None
     assert not steps(events)
 
 
-# --- numbers, restarts, paints ------------------------------------------------------------------------
+# --- numbers, restarts ------------------------------------------------------------------------
 
 
 def test_the_global_step_goes_on_where_an_epoch_begins_the_iteration_again() -> None:
@@ -136,26 +108,6 @@ def test_every_start_line_is_known(kind: str, line: str, attempts: set[int]) -> 
     assert set(by_attempt(read(kind, lines(kind, 1) + line + "\n" + lines(kind, 2)))) == attempts
 
 
-def test_a_step_is_its_last_paint_by_its_global_step() -> None:
-    """Painted when the counter moves, with the metrics of the step before, and again with its own; a later epoch."""
-    text = "".join(
-        "\r" + paint(n % 10 + 1, f"{told}.0", seconds=f"{told}.5").replace("Epoch 0", f"Epoch {n // 10}")
-        for n in range(20)
-        for told in (max(0, n - 1), n)
-    )
-    found = steps(read("nemo-bar", text))
-    assert [(s.step, s.seconds) for s in found] == [(n, n + 0.5) for n in range(20)]
-    scaled = paint("2.00kit", "2010.0").replace(" 47%|████▋     | 2.00kit", " 2.00kit")
-    assert numbers(read("nemo-bar", scaled + "\n")) == [2010]
-
-
-def test_the_batch_of_a_bar_that_prints_samples_alone() -> None:
-    """NeMo 24.09's. What a validation repaints is the same step; of rounded samples nothing is known."""
-    painted = zip([1, 2, 2, 3, 4, 5], ["128.0", "256.0", "256.0, x=3", "384.0", "1.28e+5", "640.0"], strict=True)
-    text = "".join("\r" + paint(n, f"{n - 1}.0")[:-1] + f", consumed_samples={samples}]" for n, samples in painted)
-    assert [s.framework_global_batch_size for s in steps(read("nemo-bar", text))] == [None, 128, 128, None, 128]
-
-
 @pytest.mark.parametrize(
     ("kind", "seconds", "digit"),
     [
@@ -164,8 +116,6 @@ def test_the_batch_of_a_bar_that_prints_samples_alone() -> None:
         ("nemo", 10730.0, 10.0),
         ("nemo", 0.0, 0.0),
         ("megatron", 400.0, 0.0001),
-        ("nemo-bar", 11.2, 0.1),  # printed as 11.20: the zero is padding
-        ("nemo-bar", 0.198, 0.001),
     ],
 )
 def test_what_the_last_printed_digit_is_worth(kind: str, seconds: float, digit: float) -> None:

@@ -12,8 +12,7 @@ from benchmarks.configs import DEFAULT_ROOT, read_yaml
 from benchmarks.logs.templates import FOLDER, FormatFacts, Template, TemplateFormat, formats_in
 from benchmarks.values import Step
 from jax_backend.logs import MaxTextLog
-from nemo_backend.line_logs import MegatronLog, NemoLog
-from nemo_backend.progress_bar_log import NemoBarLog
+from nemo_backend.logs import MegatronLog, NemoLog
 
 TESTS = Path(__file__).parents[2]
 LOGS = TESTS / "nemo_backend" / "logs"
@@ -64,13 +63,12 @@ KINDS: dict[str, Callable[..., LogFormat]] = {
     "maxtext": MaxTextLog,
     "nemo": NemoLog,
     "megatron": MegatronLog,
-    "nemo-bar": NemoBarLog,
     "nanogpt": nanogpt_format,
 }
 NEMO_START = "GPU available: True (cuda), used: True\n"
 MEGATRON_START = "> initializing torch distributed ...\n"
 MAXTEXT_START = "I1121 13:51:57.310937 1400 maxtext_utils.py:2098] Num_devices: 1, shape (1, 1)\n"
-START = {"maxtext": MAXTEXT_START, "nemo": NEMO_START, "nemo-bar": NEMO_START, "megatron": MEGATRON_START}
+START = {"maxtext": MAXTEXT_START, "nemo": NEMO_START, "megatron": MEGATRON_START}
 START["nanogpt"] = "number of parameters: 10.65M\n"
 
 
@@ -104,20 +102,10 @@ def megatron(step: int, ms: str = "12640.0", loss: str = "1.103000E+01", skipped
     )
 
 
-def paint(counter: int | str, global_step: str | None, seconds: str | None = "12.60", loss: str = "11.00") -> str:
-    """One paint of a bar, without the carriage return before it."""
-    metrics = f", v_num=0, reduced_train_loss={loss}"
-    metrics += "" if global_step is None else f", global_step={global_step}"
-    metrics += "" if seconds is None else f", train_step_timing in s={seconds}"
-    counted = f"{counter}/9999" if isinstance(counter, int) else counter
-    return f"Epoch 0: :  47%|████▋     | {counted} [06:19<07:13{metrics}]"
-
-
 LINE = {
     "maxtext": maxtext,
     "nemo": nemo,
     "megatron": megatron,
-    "nemo-bar": lambda step: paint(step + 1, f"{step}.00"),
     "nanogpt": lambda step: f"iter {step}: loss 11.0300, time 12640.00ms, mfu 16.66%",
 }
 EVERY_FORMAT = pytest.mark.parametrize("kind", KINDS)

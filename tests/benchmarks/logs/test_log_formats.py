@@ -30,16 +30,13 @@ from tests.benchmarks.logs.formats import (
     lines,
     nanogpt_format,
     numbers,
-    paint,
     read,
     skipped,
     steps,
 )
 
 FORMAT_OF = {
-    **dict.fromkeys(LOGS.glob("nemo-bar-*.log"), "nemo-bar"),
     LOGS / "nemo-2.7.3-validation.log": "nemo",
-    LOGS / "nemo-2.7.3-untimed.log": "nemo-untimed",
     **dict.fromkeys(LOGS.glob("megatron-*.log"), "megatron"),
     **dict.fromkeys(JAX_LOGS.glob("*.log"), "maxtext"),
 }
@@ -47,7 +44,7 @@ FORMAT_OF = {
 
 @pytest.mark.parametrize("path", FORMAT_OF, ids=lambda path: path.name)
 def test_each_log_is_taken_by_one_format_whatever_their_order(path: Path) -> None:
-    assert len(FORMAT_OF) == 9
+    assert len(FORMAT_OF) == 5
     every: tuple[LogFormat, ...] = (MaxTextLog(), *LOG_FORMATS, nanogpt_format())
     for formats in permutations(every):
         with path.open("rb") as stream:
@@ -95,8 +92,8 @@ def test_what_is_no_step(kind: str) -> None:
 def test_prefixes(kind: str, prefix: str, rank: int | None) -> None:
     label = "" if rank is None else f"{rank}: "
     (step,) = steps(read(kind, f"noise\n{label}{prefix}{LINE[kind](5)}\nnoise\n"))
-    assert (step.step, step.seconds) in ((5, 12.64), (5, 12.6))
-    forgotten = kind == "nemo-bar" or len(prefix) > LOOKBEHIND or prefix == "noise\r"  # the first rank alone paints
+    assert (step.step, step.seconds) == (5, 12.64)
+    forgotten = len(prefix) > LOOKBEHIND or prefix == "noise\r"
     assert step.rank == (0 if forgotten else rank or 0)
 
 
@@ -133,7 +130,7 @@ def test_labelled_ranks(kind: str) -> None:
 
     events = read(kind, both(1, 2, 3))
     assert sorted(numbers(events)) == [1, 2, 3]
-    assert duplicates(events) == (0 if kind == "nemo-bar" else 3)  # a repaint is none
+    assert duplicates(events) == 3
     assert set(by_attempt(read(kind, both(1, 2, 3) + both(1, 2)))) == {1, 2}
 
 
@@ -145,7 +142,7 @@ def test_a_growing_log_gives_each_step_once(
 ) -> None:
     text = ("noise\n" + lines(kind, 1, 2) + START[kind] + lines(kind, 3) + "more\n" + lines(kind, 4)).encode()
     path = tmp_path_factory.mktemp("grows") / "log"
-    new = follow_log(path, 3, KINDS[kind]())
+    new = follow_log(path, KINDS[kind](), 3)
     assert new() == []  # not there yet
     found: list[Step] = []
     for start, end in pairwise([0, *sorted(min(c, len(text)) for c in cuts), len(text)]):
@@ -153,9 +150,7 @@ def test_a_growing_log_gives_each_step_once(
             log.write(text[start:end])
         found += new()
         assert new() == []
-    expected = [(1, 3), (2, 3), (3, 4), (4, 4)]
-    # A bar's last step waits: it may be painted again.
-    assert [(s.step, s.attempt) for s in found] == (expected[:-1] if kind == "nemo-bar" else expected)
+    assert [(s.step, s.attempt) for s in found] == [(1, 3), (2, 3), (3, 4), (4, 4)]
 
 
 def nasty(kind: str) -> bytes:
@@ -205,15 +200,10 @@ def test_garbage_never_raises(kind: str, pieces: list[bytes], chunk_bytes: int) 
 @EVERY_FORMAT
 def test_a_line_of_any_length_is_streamed(kind: str) -> None:
     class Endless(io.RawIOBase):
-        """100 MB without a newline, then a step; the bar's is all paints."""
+        """100 MB without a newline, then a step."""
 
         def __init__(self) -> None:
-            part = b"x" * (1 << 20)
-            if kind == "nemo-bar":
-                part = b"".join(b"\r" + paint(n % 2 + 1, f"{n % 2}.00").encode() for n in range(2)) * 4000
-            self.parts: Iterator[bytes] = iter(
-                [part] * (100 if kind != "nemo-bar" else 5) + [LINE[kind](9).encode() + b"\n"]
-            )
+            self.parts: Iterator[bytes] = iter([b"x" * (1 << 20)] * 100 + [LINE[kind](9).encode() + b"\n"])
 
         def read(self, _size: int = -1) -> bytes:
             return next(self.parts, b"")

@@ -13,8 +13,7 @@ from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.logs.templates import TemplateFormat, format_of_pattern, formats_in
 from benchmarks.reading.read_log import ReadLog, formats_of
 from benchmarks.values import Step
-from nemo_backend.line_logs import MegatronLog
-from nemo_backend.progress_bar_log import NemoBarLog
+from nemo_backend.logs import MegatronLog
 from tests.benchmarks.logs.formats import seeds_of_formats
 
 FORMATS = {one.name: one for one in formats_in(DEFAULT_ROOT)}
@@ -116,9 +115,3 @@ def test_tflops_of_megatron_bridge_stand_on_the_line_before() -> None:
     bridge = "Step Time : 0.90s GPU utilization: 412.5MODEL_TFLOP/s/GPU\n"
     steps = steps_of(MegatronLog(), bridge + line.format(1, 900) + line.format(2, 900))
     assert [step.framework_tflops_per_device for step in steps] == [412.5, None]
-
-
-def test_a_damaged_global_step_is_named() -> None:
-    paint = b"Epoch 0: :   5%|#| 5/99 [00:12<01:00, reduced_train_loss=6.37, global_step=1\xac, v_num=0]\r"
-    (skipped,) = read(NemoBarLog(), paint).skipped
-    assert "global_step" in skipped.reason
