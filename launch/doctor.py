@@ -11,11 +11,139 @@ refused; 3 a node fails, or the logs show a failure.
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-from launch.cli.subcommands import Subcommands
+import os
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from launch.cli.command import refuse_more
+from launch.cli.subcommands import Subcommand, Subcommands
+from launch.slurm import job_flags
+from launch.terminal.output import answer, text_alone
+
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs; a check of nodes adds a folder.")
+SITE = flags.DEFINE_string("site", "local", "The site whose nodes are checked.")
+NODES = flags.DEFINE_integer(
+    "nodes", None, "So many nodes, whichever Slurm gives; all that are up without it.", lower_bound=1
+)
+LIMIT = flags.DEFINE_float(
+    "limit", 120, "Seconds without a further answer after which the silent nodes fail.", lower_bound=1
+)
+QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds the job may wait for its nodes.", lower_bound=1)
+DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job; submit nothing, write nothing.")
+
+NOT_STARTED = "--queue_limit=<seconds> to wait longer, --nodelist=<idle nodes>, or --noexclusive"
+
+
+def machine(argv: list[str]) -> int:
+    """This machine: its GPUs and what is wrong with them, the launcher, the environments, Slurm's commands.
+
+        python launch/doctor.py machine
+        python launch/doctor.py machine --json
+
+    What needs hardware is `not checked` without it, never `ok`. Exit code 3: something fails.
+    """
+    from launch.preflight.machine import report
+
+    refuse_more(argv[1:], "python launch/doctor.py machine")
+    data, text, code = report()
+    answer(data, text)
+    return code
+
+
+def nodes(argv: list[str]) -> int:
+    """Every node of a site: one job, an answer from each, a table, and lists of passing and failing nodes.
+
+        python launch/doctor.py nodes --site=NAME                   all nodes that are up
+        python launch/doctor.py nodes --site=NAME --nodelist=node[1-8] --json
+        python launch/doctor.py nodes --site=NAME --dry_run         show the job; submit nothing
+
+    What needs hardware is `not checked` without it, never `ok`. Exit codes: 0 all nodes pass (warnings are allowed);
+    1 the preflight itself failed; 2 the request was wrong and nothing was started; 3 a node fails.
+    """
+    from benchmarks.preflight.report import report_text
+    from launch.preflight import nodes as preflights
+    from launch.slurm.client import Slurm
+    from launch.slurm.options import choose, refuse_without_slurm
+    from launch.slurm.waiting import Limits
+    from launch.terminal import places
+    from launch.terminal.progress import say
+
+    refuse_more(argv[1:], "python launch/doctor.py nodes --site=NAME")
+    configs = places.configs()
+    site = configs.site(SITE.value)
+    if site.slurm is None:
+        refuse_without_slurm(site, job_flags.typed())
+        raise RequestError(
+            f"site {site.name} has no Slurm to ask for nodes",
+            where=f"--site={site.name}",
+            next_command="python launch/doctor.py machine     (checks this machine)",
+        )
+    options = choose(site, job_flags.typed(), os.environ)
+    output_dir = Path(OUTPUT_DIR.value)
+    if DRY_RUN.value:
+        planned = preflights.sketch(site, options, NODES.value, output_dir, LIMIT.value, configs)
+        if NODES.value is None and not options.nodelist:
+            say("1 node stands for all that are up: a dry run does not ask Slurm (--nodes=N shows another number)")
+        text_alone(preflights.render_preflight(planned))
+        return EXIT_VALID
+    preflight = preflights.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
+    limits = Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value, way_on=NOT_STARTED)
+    report = preflights.run(preflight, Slurm(site), limits)
+    answer(report, lambda: f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
+    return EXIT_VALID if report.passed else EXIT_INVALID
+
+
+def logs(argv: list[str]) -> int:
+    """Why a run failed: the earliest cause in its logs, the line, and what helps.
+
+        python launch/doctor.py logs LOG...                         files, folders, runs or patterns, packed ones too
+        python launch/doctor.py logs results/RUN --json
+        kubectl logs POD | python launch/doctor.py logs -           what another program prints
+
+    Exit code 3: the logs show a failure, or no end of the training.
+    """
+    from benchmarks.doctor.text import diagnosis_text
+    from benchmarks.runs.diagnosing import diagnosis_of
+    from benchmarks.runs.find_runs import place_of
+
+    if not argv[1:]:
+        raise RequestError("which logs?", next_command="python launch/doctor.py logs LOG...")
+    found = diagnosis_of([str(place_of(name, Path(OUTPUT_DIR.value))) for name in argv[1:]])
+    answer(found, lambda: diagnosis_text(found))
+    return EXIT_INVALID if found.failed else EXIT_VALID
+
+
+def xla_flags(argv: list[str]) -> int:
+    """XLA's flags: what each is for, whether the installed jaxlib knows it, what to use instead.
+
+        python launch/doctor.py flags "--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer="
+
+    The flags are checked on this machine; a job checks its own in its first phase. Exit code 2: a flag is refused.
+    """
+    from launch.checks.flags_check import report
+
+    data, text, code = report(" ".join(argv[1:]))
+    answer(data, text)
+    return code
+
+
+def _xla_flags_last(arguments: list[str]) -> list[str]:
+    """XLA's flags, which begin like ours, as arguments."""
+    of_xla = [word for word in arguments if not word.strip() or word.lstrip().startswith("--xla")]
+    return [*(word for word in arguments if word not in of_xla), "--", *of_xla]
+
 
 SUBCOMMANDS = Subcommands(
     "doctor",
-    ("machine", "nodes", "logs", "flags"),
+    __doc__,
+    {
+        "machine": Subcommand(machine),
+        "nodes": Subcommand(nodes, (SITE, NODES, OUTPUT_DIR, LIMIT, QUEUE_LIMIT, DRY_RUN, job_flags)),
+        "logs": Subcommand(logs, (OUTPUT_DIR,)),
+        "flags": Subcommand(xla_flags, (), _xla_flags_last),
+    },
     lambda arguments: "machine" if all(word.startswith("-") for word in arguments) else "logs",
 )
 

@@ -10,11 +10,202 @@ Nothing is started and no GPU is needed. Exit codes: 0 done; 1 the compiler fail
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-from launch.cli.subcommands import Subcommands
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from benchmarks.errors import EXIT_VALID, OtherGpus, RequestError, StepmarkError
+from launch.cli import request_flags
+from launch.cli.command import refuse_more
+from launch.cli.subcommands import Subcommand, Subcommands
+from launch.terminal.output import answer
+from launch.terminal.progress import say
+
+if TYPE_CHECKING:
+    from benchmarks.backend import Backend
+    from benchmarks.configs import Configs
+    from benchmarks.request.resolve import Request
+    from benchmarks.values import Benchmark
+
+SCALE = flags.DEFINE_string("scale", None, "Numbers of GPUs, with commas; else those that the recipe is made for.")
+TOKENS = flags.DEFINE_string("tokens", "1T", "What to train on, for the cost: 1T, 300B or a number.")
+PRICE = flags.DEFINE_float("price", None, "US dollars a GPU hour, for the cost.")
+TOP = flags.DEFINE_integer("top", 5, "How many layouts to show.", lower_bound=1)
+FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
+MAKE_ENVIRONMENT = flags.DEFINE_boolean(
+    "make_environment", False, "First install the compiler for GPUs where it is missing: about 6 GB."
+)
+HTML = flags.DEFINE_string("html", None, "Write a page with all of it to this file too.")
+
+
+def estimate(argv: list[str]) -> int:
+    """Memory by part, the bound and the estimate of a step, how it scales, and what the training costs.
+
+        python launch/plan.py estimate --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64
+        python launch/plan.py estimate --backend=jax --model=llama2_70b --gpus=256 --tokens=15T --price=2.50
+            GPU hours and dollars for 15T tokens
+        python launch/plan.py estimate --backend=jax --model=llama2_70b --scale=64,256,1024
+            the recipe on other numbers of GPUs
+
+    A bound is the least that a step takes at the fastest matmul rate known; an estimate is the nearest published run,
+    scaled by the ratio of the bounds. A flag marked * takes one value here.
+    """
+    return _show(argv, most_layouts=0)
+
+
+def layouts(argv: list[str]) -> int:
+    """The layouts for these GPUs with the least bounds: memory, traffic and the commands that run them.
+
+        python launch/plan.py layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64 --top=5
+
+    A flag marked * takes one value here.
+    """
+    return _show(argv, TOP.value)
+
+
+def _show(argv: list[str], most_layouts: int) -> int:
+    """With as many of the best layouts; 0: without ranking them."""
+    from benchmarks.backend import find_backend
+    from benchmarks.model.forecast import plan_report, token_count
+    from benchmarks.model.forecast_report import plan_lines
+    from benchmarks.model.layouts import with_layout
+    from benchmarks.request.resolve import resolve
+    from launch.machine import machine_gpus
+    from launch.terminal import places
+
+    if PRICE.value is not None and not 0 < PRICE.value < float("inf"):
+        raise RequestError(
+            f"--price={PRICE.value:g}: it must be above 0", where="--price", next_command="--price=2.5"
+        )
+    refuse_more(argv[1:], "python launch/plan.py --help")
+    configs = places.configs()
+    request, *more = request_flags.requests(configs.site(request_flags.site_name()))
+    if more:
+        raise RequestError(
+            f"{1 + len(more)} benchmarks are named, one can be planned at a time",
+            next_command="one value in each flag; --scale=64,128 for several numbers of GPUs",
+        )
+    backend = find_backend(request.backend)
+    request = machine_gpus.with_local_gpus(request, configs, backend)
+    benchmark = resolve(with_layout(request, configs, backend) if most_layouts else request, configs, backend)
+    report = plan_report(
+        request,
+        benchmark,
+        configs,
+        backend,
+        at_scales=_typed_scales(),
+        tokens=token_count(TOKENS.value),
+        price=PRICE.value,
+        ranked=bool(most_layouts),
+    )
+    answer(report, lambda: "\n".join(plan_lines(benchmark, report, most_layouts)))
+    return EXIT_VALID
+
+
+def _typed_scales() -> list[int]:
+    from benchmarks.request.resolve import whole_number
+
+    if SCALE.value is None:
+        return []
+    typed = [whole_number("scale", word.strip()) for word in SCALE.value.split(",")]
+    if min(typed) < 1:
+        raise RequestError(f"--scale={SCALE.value}: 1 or more GPUs are needed", where="--scale")
+    return sorted(set(typed))
+
+
+def compiled(argv: list[str]) -> int:
+    """Compile the training step for its GPUs on this machine, which needs none: memory, collectives, flags compared.
+
+        python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64
+        python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 \\
+            --flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"
+            variants of XLA's flags beside the plan
+        python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64,512 --set=remat_policy=full,minimal
+            and of settings: every combination of what the flags list with commas
+        python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 --html=FILE.html
+            a page with the memory, the collectives and the schedule of a layer
+
+    Exit codes: 0 compiled, and it fits; 2 no program fits the device, or the request was wrong, such as an unknown
+    XLA flag; 1 the compiler failed.
+    """
+    from benchmarks.backend import find_backend
+    from benchmarks.compilation import compiled_report, variants
+    from benchmarks.compilation.program import Program
+    from benchmarks.pages import html_pages
+    from benchmarks.pages.compiled import compiled_parts
+    from benchmarks.pages.page import page
+    from launch.checks.compiling import compile_steps
+    from launch.terminal import places
+
+    refuse_more(argv[1:], "python launch/plan.py compile --help")
+    page_file = None if HTML.value is None else Path(HTML.value)
+    if page_file is not None:
+        html_pages.refuse_place(page_file)
+    configs = places.configs()
+    asked = variants.named(request_flags.requests(configs.site(request_flags.site_name())), FLAGS_AB.value)
+    backend = find_backend(next(iter(asked.values())).backend)
+    benchmarks = _resolved(asked, configs, backend)
+    outcomes = compile_steps(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
+    failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, StepmarkError)}
+    if len(failed) == len(outcomes):
+        *others, last = failed.values()
+        for error in others:
+            print(error, file=sys.stderr)
+        raise last
+    programs = {
+        name: Program(benchmarks[name], backend.storage(benchmarks[name]), outcome)
+        for name, outcome in outcomes.items()
+        if not isinstance(outcome, StepmarkError)
+    }
+    one = next(iter(programs.values()))
+    answer(
+        variants.as_data(programs, failed),
+        lambda: variants.text(programs, failed) if len(outcomes) > 1 else compiled_report.text(one),
+    )
+    if page_file is not None:
+        html_pages.write_page(page(*compiled_parts(programs, failed)), page_file)
+        say(f"stepmark: {page_file}")
+    too_large = variants.too_large(programs)
+    for error in [*failed.values(), *([too_large] if too_large else [])]:
+        print(error, file=sys.stderr)
+    return variants.exit_code(programs, failed)
+
+
+def _resolved(asked: "Mapping[str, Request]", configs: "Configs", backend: "Backend") -> "dict[str, Benchmark]":
+    """Of lists that share out the same GPUs, some combinations are for other numbers: these are left out."""
+    from benchmarks.request.resolve import resolve
+    from launch.machine import machine_gpus
+
+    benchmarks, left_out = {}, []
+    for name, request in asked.items():
+        if request.pgle != "off":
+            raise RequestError(
+                f"--pgle={request.pgle} records its profile on a GPU; without one the program would be another",
+                where=f"--pgle={request.pgle}",
+                next_command="--pgle=off",
+            )
+        try:
+            benchmarks[name] = resolve(machine_gpus.with_local_gpus(request, configs, backend), configs, backend)
+        except OtherGpus:
+            left_out.append(name)
+            if len(left_out) == len(asked):
+                raise
+    if left_out:
+        say(f"left out, because their layouts are for another number of GPUs: {'; '.join(left_out)}")
+    return benchmarks
+
 
 SUBCOMMANDS = Subcommands(
     "plan",
-    ("estimate", "layouts", "compile"),
+    __doc__,
+    {
+        "estimate": Subcommand(estimate, (SCALE, TOKENS, PRICE, request_flags)),
+        "layouts": Subcommand(layouts, (TOP, SCALE, TOKENS, PRICE, request_flags)),
+        "compile": Subcommand(compiled, (FLAGS_AB, MAKE_ENVIRONMENT, HTML, request_flags)),
+    },
     lambda _: "estimate",
 )
 

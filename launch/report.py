@@ -10,11 +10,326 @@ Exit codes: 0 the report was made; 2 the request was wrong; 3 what was checked i
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-from launch.cli.subcommands import Subcommands
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from launch.cli.command import only_argument, refuse_more
+from launch.cli.subcommands import Subcommand, Subcommands
+from launch.terminal.output import answer, document
+
+if TYPE_CHECKING:
+    from benchmarks.history.filters import Condition
+    from benchmarks.runs.finished_run import FinishedRun
+
+DEFAULT_LOGS = "experiments"  # as of parse_train_timing.sh
+
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
+WHERE = flags.DEFINE_multi_string("where", [], "Which of them, such as dtype=bf16,fp8 or gpus>=64; all must hold.")
+NEWEST = flags.DEFINE_integer("newest", None, "The newest N of them alone.", lower_bound=1)
+CHOICE = (OUTPUT_DIR, WHERE, NEWEST)
+FORMAT = flags.DEFINE_enum("format", "table", ["table", "csv"], "The shape of the list.")
+WINDOW = flags.DEFINE_string("window", "35-44", "Which steps count: A-B (as printed in the log), last, or steady.")
+REBUILD_INDEX = flags.DEFINE_boolean("rebuild_index", False, "Forget what is known of the runs, and read all again.")
+RULESET = flags.DEFINE_string(
+    "ruleset", None, "The rules of MLPerf Training, such as 5.1.0; without it, those of the log's own round."
+)
+
+
+def timing(argv: list[str]) -> int:
+    """A row for each training log below some folders: step time, its deviation, TFLOPS per GPU.
+
+        python launch/report.py timing DIR                          of the logs below DIR, steps 35 to 44
+        python launch/report.py timing --window=steady DIR FILE     of the steady steps
+
+    The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
+    TFLOPS_per_GPU if the log prints it. An incomplete run is listed with the step that it reached. `doctor.py logs`
+    shows why a run ended, `report.py runs` the runs of Stepmark. Exit code 0: the report was made, even if runs
+    failed.
+    """
+    from benchmarks.logs import timing_table
+    from benchmarks.logs.known_formats import all_log_formats
+    from benchmarks.request.window_rule import check_rule
+    from launch.terminal.progress import tracked
+
+    check_rule(WINDOW.value)
+    paths, unlisted = timing_table.find_logs([Path(name) for name in argv[1:] or [DEFAULT_LOGS]])
+    formats = all_log_formats()
+    rows = [timing_table.row_of(path, WINDOW.value, formats) for path in tracked(paths, "reading logs", len(paths))]
+    timings = timing_table.as_data([*rows, *unlisted], WINDOW.value)
+    answer(timings, lambda: timing_table.as_table(timings))
+    return EXIT_VALID
+
+
+def runs(argv: list[str]) -> int:
+    """The runs of a folder, all or those that fit, as a table, csv or json.
+
+        python launch/report.py runs                                                 of ./results
+        python launch/report.py runs FOLDER --where=model=llama2_70b --where='gpus>=64' --newest=10
+        python launch/report.py runs RUN                                             one, by a part of its name too
+        python launch/report.py runs --format=csv
+        python launch/report.py runs --rebuild_index                                 read every run again
+
+    docs/history.md lists the keys of --where.
+    """
+    from benchmarks.history import exports
+    from benchmarks.runs.find_runs import place_of
+    from benchmarks.runs.runfolder import BENCHMARK
+    from launch.terminal.run_index import open_index, say_problems
+
+    refuse_more(argv[2:], "python launch/report.py runs FOLDER")
+    folder = place_of(argv[1], Path(OUTPUT_DIR.value)) if argv[1:] else Path(OUTPUT_DIR.value)
+    run = Path(os.path.realpath(folder)) if (folder / BENCHMARK).is_file() else None
+    folder = run.parent if run else folder
+    conditions = _conditions()
+    index = open_index(folder, REBUILD_INDEX.value)
+    entries = index.select(conditions, NEWEST.value)
+    if run:
+        entries = [entry for entry in entries if entry.path == run.name]
+    found = exports.Listing(str(folder), conditions, entries, index.problems(), index.paths())
+    answer(exports.as_data(found), lambda: exports.FORMATS[FORMAT.value](found))
+    if not run or not entries:
+        say_problems(index)
+    return EXIT_VALID
+
+
+def archive(argv: list[str]) -> int:
+    """Runs as one file, with a checksum of every file in it.
+
+    python launch/report.py archive FILE.tar.gz RUN...
+    python launch/report.py archive FILE.tar.gz --where=model=llama2_70b --output_dir=FOLDER
+    """
+    from benchmarks.history.archive import LEFT_OUT, write_archive
+    from benchmarks.runs.find_runs import find_run
+    from benchmarks.runs.runfolder import RESULT, RunFolder
+    from benchmarks.text import bytes_text, plural
+    from launch.terminal.documents import Archive
+    from launch.terminal.run_index import print_some
+
+    target, named = _file_and_runs(argv[1:], "archive")
+    folder = Path(OUTPUT_DIR.value)
+    if not target.name.endswith((".tar.gz", ".tgz")):
+        raise RequestError("an archive is called NAME.tar.gz", where=str(target))
+    if named:
+        folders = list(dict.fromkeys(find_run(name, folder).path.resolve() for name in named))
+    else:
+        folders = [folder / one.path for one in _fitting(folder)]
+    for run in map(RunFolder, folders):
+        if not (run.path / RESULT).is_file() or not run.is_collected():
+            raise _no_result("a run has no result yet", run.path)
+    packed = write_archive(folders, target)
+    archived = packed.archived
+    answer(
+        Archive(file=str(target), runs=[one.name for one in folders], sums_sha256=archived.sums_sha256),
+        f"{target}: {plural(len(folders), 'run')}, {len(archived.sums)} files, {bytes_text(archived.size_bytes)} "
+        f"({bytes_text(target.stat().st_size)} packed); left out of each: {LEFT_OUT}/\n"
+        f"  SHA256SUMS  {archived.sums_sha256} (its own sha256)\n"
+        f"  next        python launch/report.py verify_archive {target}     (on any machine)",
+    )
+    if packed.skipped:
+        print("stepmark: left out, as they are links or their names begin with a dot:", file=sys.stderr)
+        print_some(packed.skipped, len(packed.skipped))
+    if packed.secrets:  # raw files go in as they are: else no digest would agree
+        print("stepmark: what looks like a secret is in these files, and now in the archive:", file=sys.stderr)
+        print_some(packed.secrets, len(packed.secrets))
+    return EXIT_VALID
+
+
+def verify_archive(argv: list[str]) -> int:
+    """Is an archive as it was written, and does every result in it follow from its raw files?
+
+    python launch/report.py verify_archive FILE.tar.gz          exit code 3 where it is not
+    """
+    from benchmarks.history.archive import RUNS, unpack
+    from benchmarks.text import bytes_text, plural
+    from launch.checks.verifying import check_run
+    from launch.terminal.documents import CheckedArchive
+    from launch.terminal.run_index import print_some
+
+    path = Path(only_argument(argv[1:], "python launch/report.py verify_archive FILE"))
+    if not path.is_file():
+        raise RequestError("there is no such file", where=str(path))
+    with tempfile.TemporaryDirectory(prefix="stepmark-archive-") as place:
+        found = unpack(path, Path(place))
+        archived = found.archived
+        if found.differences or archived is None:
+            print(f"{path}: not as it was written", flush=True)
+            print_some(found.differences, len(found.differences))
+            document(CheckedArchive(file=str(path), whole=False, differences=found.differences, runs=[]))
+            return EXIT_INVALID
+        sizes = f"{plural(len(archived.runs), 'run')}, {len(archived.sums)} files, {bytes_text(archived.size_bytes)}"
+        print(f"{path}: whole: {sizes}")
+        print(f"  SHA256SUMS  {archived.sums_sha256} (its own sha256)")
+        with contextlib.chdir(place):  # a run is named as it is in the archive
+            checked = [check_run(Path(RUNS, name)) for name in archived.runs]
+    agree = sum(code == EXIT_VALID for _, code in checked)
+    print(f"{agree:,} of {plural(len(checked), 'run')} agree with their raw files")
+    document(CheckedArchive(file=str(path), whole=True, differences=[], runs=[one for one, _ in checked]))
+    return EXIT_VALID if agree == len(checked) else EXIT_INVALID
+
+
+def html(argv: list[str]) -> int:
+    """One page about runs, sweeps and nights that needs no network.
+
+    python launch/report.py html FILE.html RUN...
+    python launch/report.py html FILE.html --where=model=llama2_70b --output_dir=FOLDER
+    """
+    from benchmarks.pages.html_pages import write_html
+    from benchmarks.runs.find_runs import place_of
+    from benchmarks.text import bytes_text
+    from launch.terminal.documents import Page
+
+    target, named = _file_and_runs(argv[1:], "html")
+    folder = Path(OUTPUT_DIR.value)
+    code = write_html([str(place_of(name, folder)) for name in named] or _with_result(folder), target)
+    size = target.stat().st_size
+    answer(Page(file=str(target), bytes=size), f"{target}: {bytes_text(size)}, needs no network")
+    return code
+
+
+def _with_result(folder: Path) -> list[str]:
+    """A run that has no result yet has no figures to show: it is named and left out."""
+    from benchmarks.reading.shown_lines import printable
+    from benchmarks.runs.finished_run import RUNNING
+
+    entries = _fitting(folder)
+    ended = [str(folder / one.path) for one in entries if one.status != RUNNING]
+    if not ended:
+        raise _no_result("no run that fits has a result yet", folder / entries[0].path)
+    for one in entries:
+        if one.status == RUNNING:
+            print(f"stepmark: left out, it has no result yet: {printable(one.path)}", file=sys.stderr)
+    return ended
+
+
+def scaling(argv: list[str]) -> int:
+    """How a sweep scales, and what PGLE gains in it, from the results there are now.
+
+    python launch/report.py scaling results/sweep-TIME.json
+    python launch/report.py scaling results/sweep-*.json        the newest of several
+    """
+    from benchmarks.sweeps import sweep_report
+
+    if not argv[1:]:
+        usage = "python launch/report.py scaling FILE, one of results/sweep-*.json (in the --output_dir of the sweep)"
+        raise RequestError("which sweep?", next_command=usage)
+    newest = max(map(Path, argv[1:]), key=lambda path: path.name)  # their names begin with the time
+    if argv[2:]:
+        print(f"the newest of {len(argv) - 1} sweeps: {newest}", file=sys.stderr)
+    found = sweep_report.report_of_file(newest)
+    answer(found, lambda: sweep_report.text(found, newest))
+    return EXIT_VALID
+
+
+def trace(argv: list[str]) -> int:
+    """Where the time of a step goes, from a profiler's trace (docs/profiling.md).
+
+    python launch/report.py trace results/RUN                   a profiled run, or a profiler's file
+    python launch/report.py trace results/RUN --json
+    """
+    from benchmarks.runs.find_runs import place_of
+    from benchmarks.trace.report import trace_report
+    from benchmarks.trace.tables import report_text
+
+    place = place_of(only_argument(argv[1:], "python launch/report.py trace results/RUN"), Path(OUTPUT_DIR.value))
+    with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as room:  # a run's raw files are sealed
+        found = trace_report(place, lambda report: _exported(report, Path(room)))
+    answer(found, lambda: report_text(found))
+    return EXIT_VALID
+
+
+def _exported(report: Path, room: Path) -> Path:
+    """An SQLite file of a report of Nsight Systems."""
+    import subprocess
+
+    database = room / f"{report.stem}.sqlite"
+    command = ["nsys", "export", "--type=sqlite", "--force-overwrite=true", f"--output={database}", str(report)]
+    print(f"exporting {report.name} ...", file=sys.stderr)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise RequestError("listed only, nsys is not on PATH (nsys-ui opens it)") from None
+    if done.returncode != 0 or not database.is_file():
+        last = (done.stderr or done.stdout).strip().splitlines()
+        raise RequestError(f"nsys export failed ({done.returncode}): {last[-1] if last else 'no message'}")
+    return database
+
+
+def mlperf(argv: list[str]) -> int:
+    """MLPerf's checkers and more on MLLOG files; exit code 3 if they fail (docs/mlperf_logs.md).
+
+    python launch/report.py mlperf DIR                          a folder of logs, a job's output, or runs of Stepmark
+    python launch/report.py mlperf DIR --ruleset=5.1.0 --json
+    """
+    from launch.mlperf.judging import report
+
+    return report(Path(only_argument(argv[1:], "python launch/report.py mlperf DIR")), RULESET.value)
+
+
+# --- which runs -----------------------------------------------------------------------------------
+
+
+def _file_and_runs(arguments: list[str], command: str) -> tuple[Path, list[str]]:
+    """The file to write and the runs that were named; where none was, some must be chosen."""
+    usage = f"python launch/report.py {command} FILE RUN...; or --newest=20 or --where=KEY=VALUE instead"
+    if not arguments or not arguments[0]:
+        raise RequestError("which file is to be written?", next_command=usage)
+    chosen = bool(WHERE.value or NEWEST.value)
+    if bool(arguments[1:]) == chosen:
+        raise RequestError(
+            "runs are named, or chosen with --where: not both" if chosen else "which runs?", next_command=usage
+        )
+    return Path(arguments[0]), arguments[1:]
+
+
+def _conditions() -> "list[Condition]":
+    from benchmarks.history.filters import parse_condition
+
+    return [parse_condition(text) for text in WHERE.value]
+
+
+def _fitting(folder: Path) -> "list[FinishedRun]":
+    """The runs that fit, with a result or without; what was left out is said."""
+    from launch.terminal.run_index import open_index, say_problems
+
+    conditions = _conditions()
+    index = open_index(folder)
+    say_problems(index)
+    entries = index.select(conditions, NEWEST.value)
+    if not entries:
+        listed = f"python launch/report.py runs {folder}     (lists them)"
+        raise RequestError("no run fits", where=str(folder), next_command=listed)
+    return entries
+
+
+def _no_result(what: str, place: Path) -> RequestError:
+    return RequestError(
+        what,
+        where=str(place),
+        why="it trains, waits in a queue, or was cut off",
+        next_command=f"python launch/status.py {place}, or choose with --where=status=valid,invalid,failed",
+    )
+
 
 SUBCOMMANDS = Subcommands(
     "report",
-    ("timing", "runs", "archive", "verify_archive", "html", "scaling", "trace", "mlperf"),
+    __doc__,
+    {
+        "timing": Subcommand(timing, (WINDOW,)),
+        "runs": Subcommand(runs, (*CHOICE, FORMAT, REBUILD_INDEX)),
+        "archive": Subcommand(archive, CHOICE),
+        "verify_archive": Subcommand(verify_archive),
+        "html": Subcommand(html, CHOICE),
+        "scaling": Subcommand(scaling),
+        "trace": Subcommand(trace, (OUTPUT_DIR,)),
+        "mlperf": Subcommand(mlperf, (RULESET,)),
+    },
     lambda _: "timing",
 )
 

@@ -22,14 +22,19 @@ flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also
 
 def run_main(main: Callable[[list[str]], int]) -> NoReturn:
     """A script: parse its flags, run `main` with what is left, and exit with its code."""
-    run_command(lambda: Command(main, sys.modules["__main__"], f"python {sys.argv[0]}", sys.argv[1:]))
+    run_command(lambda: script(main, sys.modules["__main__"], f"python {sys.argv[0]}", sys.argv[1:]))
 
 
 class Command(NamedTuple):
     main: Callable[[list[str]], int]
-    module: ModuleType  # its docstring is the help, and its flags are the command's
+    about: str
+    flags: dict[str, list[flags.Flag[Any]]]  # by their heading, "" for its own
     typed: str  # how a user calls it, without the arguments
     arguments: list[str]
+
+
+def script(main: Callable[[list[str]], int], module: ModuleType, typed: str, arguments: list[str]) -> Command:
+    return Command(main, module.__doc__ or "", flags_of(module), typed, arguments)
 
 
 def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> NoReturn:
@@ -138,7 +143,7 @@ def _parse(command: Command) -> list[str]:
     try:
         words = list(flags.FLAGS([sys.argv[0], *command.arguments]))
     except flags.UnrecognizedFlagError as error:
-        known = [flag.name for group in flags_of(command.module).values() for flag in group]
+        known = [flag.name for group in command.flags.values() for flag in group]
         raise RequestError(f"unknown flag --{error.flagname}: {nearest(error.flagname, known)}") from None
     except flags.Error as error:
         raise RequestError(_refused_value(str(error))) from None
@@ -189,8 +194,8 @@ def _refuse_empty() -> None:
 
 
 def _help(command: Command) -> str:
-    lines = [(command.module.__doc__ or "").strip()]
-    for heading, group in flags_of(command.module).items():
+    lines = [command.about.strip()]
+    for heading, group in command.flags.items():
         lines += [f"\n{heading or 'Flags'}:", *map(_flag_help, group)] if group else []
     lines += [flags.FLAGS.get_help()] if "--helpfull" in command.arguments else []
     return "\n".join(lines)

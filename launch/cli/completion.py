@@ -10,6 +10,7 @@ the folders of the configs at each TAB. Print it again after an update.
 import importlib
 import multiprocessing
 import shlex
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from absl import flags
@@ -22,7 +23,6 @@ from launch.cli.subcommands import COMMANDS
 from launch.terminal.output import text_alone
 from launch.terminal.places import sites_folder, suites_folder
 
-SUBCOMMANDS = {name: importlib.import_module(f"launch.{name}").SUBCOMMANDS for name in ("doctor", "plan", "report")}
 FOLDERS = {"model": "models", "hardware": "hardware", "site": "sites", "recipe": "recipes", "suite": "suites"}
 
 NAMES = """\
@@ -82,11 +82,9 @@ def main(argv: list[str]) -> int:
 
 def _words_function() -> str:
     """The words that may follow a command and its subcommand, as a function of the shell."""
-    keys = [(one.command, name) for one in SUBCOMMANDS.values() for name in one.names]
-    keys += [(command, "") for command in COMMANDS]  # where no subcommand was typed
     # Each in a process of its own: commands have flags of the same names.
     with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
-        cases = pool.map(_case, keys, chunksize=1)
+        cases = pool.map(_cases, COMMANDS, chunksize=1)
     return "\n".join(
         [
             "_stepmark_words() {",
@@ -94,29 +92,32 @@ def _words_function() -> str:
             '    case "$1 $2" in',
             f"    ' '*) {_print([*COMMANDS, 'completion', '--help'])} ;;",
             f"    'completion '*) {_print(['bash', 'zsh'])} ;;",
-            *cases,
+            *(case for found in cases for case in found),
             "    esac",
             "}\n",
         ]
     )
 
 
-def _case(key: tuple[str, str]) -> str:
-    command, name = key
-    subcommands = SUBCOMMANDS.get(command)
+def _cases(command: str) -> list[str]:
+    """Of each subcommand and, last, of the command where none was typed."""
+    module = importlib.import_module(f"launch.{command}")
+    subcommands = getattr(module, "SUBCOMMANDS", None)
     if subcommands is None:
-        module = importlib.import_module(f"launch.{command}")
-    else:
-        module = subcommands.module(name or subcommands.default([]))
-    first_words = subcommands.names if subcommands and not name else getattr(module, "COMMANDS", ())
+        return [_case(f"'{command} '*", getattr(module, "COMMANDS", ()), flags_of(module))]
+    by_name = subcommands.by_name
+    cases = [_case(f"'{command} {name}'", (), one.flags()) for name, one in by_name.items()]
+    return [*cases, _case(f"'{command} '*", by_name, by_name[subcommands.default([])].flags())]
+
+
+def _case(pattern: str, first_words: Iterable[str], groups: Mapping[str, list[flags.Flag[Any]]]) -> str:
     words = [*first_words, "--help"]
     listed = []
-    for flag in [flag for group in flags_of(module).values() for flag in group]:
+    for flag in [flag for group in groups.values() for flag in group]:
         if flag.name in FOLDERS:
             listed.append(_listed(flag.name))
         else:
             words += _words(flag)
-    pattern = shlex.quote(f"{command} {name}") if name else f"'{command} '*"
     return "; ".join([f"    {pattern}) {_print(words)}", *listed]) + " ;;"
 
 

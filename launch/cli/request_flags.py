@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
-from launch.cli.command import Words, refuse_more
+from launch.cli.command import Words
 
 if TYPE_CHECKING:
-    from benchmarks.backend import Backend
-    from benchmarks.configs import Configs
     from benchmarks.request.resolve import Request
     from benchmarks.values import MeasuredPeak, Site
 
@@ -121,19 +119,3 @@ def _settings(texts: list[str]) -> dict[str, str]:
             raise RequestError(f"--set={key} is given twice, with {found[key]} and {value}", where="--set")
         found[key] = value
     return found
-
-
-def one(arguments: list[str], configs: "Configs") -> "tuple[Request, Backend]":
-    """The one benchmark that the flags name, on the GPUs of this machine where they leave them open."""
-    from benchmarks.backend import find_backend
-    from launch.machine import machine_gpus
-
-    refuse_more(arguments, "python launch/plan.py --help")
-    found = requests(configs.site(site_name()))
-    if len(found) > 1:
-        raise RequestError(
-            f"{len(found)} benchmarks are named, one can be planned at a time",
-            next_command="one value in each flag; --scale=64,128 for several numbers of GPUs",
-        )
-    backend = find_backend(found[0].backend)
-    return machine_gpus.with_local_gpus(found[0], configs, backend), backend

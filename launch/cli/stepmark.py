@@ -5,16 +5,18 @@ stepmark report --help                      what one of them does
 stepmark completion bash|zsh                a script for the shell that completes commands, flags and values
 """
 
+import ast
 import importlib
 import re
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from benchmarks import VERSION
 from benchmarks.errors import RequestError, nearest
 from benchmarks.text import aligned
-from launch.cli.command import JSON_WORD, Command, run_command, wants_help
-from launch.cli.subcommands import COMMANDS, FOLDER, SCRIPTS, Subcommands, summary
+from launch.cli.command import JSON_WORD, Command, run_command, script, wants_help
+from launch.cli.subcommands import COMMANDS, SCRIPTS
 from launch.terminal.output import text_alone
 
 TITLE = "Stepmark measures how fast a machine or a cluster trains an LLM."
@@ -31,7 +33,7 @@ def chosen(words: list[str]) -> Command:
     rest = [word for word in words if not JSON_WORD.fullmatch(word)]
     if not rest or rest[0] == "help" or wants_help(rest[:1]):
         rows = [(name, summary(SCRIPTS / f"{name}.py")) for name in COMMANDS]
-        rows.append(("completion", summary(FOLDER / "completion.py")))
+        rows.append(("completion", summary(SCRIPTS / "cli/completion.py")))
         text_alone("\n".join([TITLE, "", "Commands:", *aligned(rows), "", HELP]))
         sys.exit(0)
     if rest[0] == "--version":
@@ -42,13 +44,18 @@ def chosen(words: list[str]) -> Command:
     if name == "completion":
         from launch.cli import completion
 
-        return Command(completion.main, completion, "stepmark completion", arguments)
+        return script(completion.main, completion, "stepmark completion", arguments)
     if name not in COMMANDS:
         what = f"unknown command '{name}': {nearest(name, [*COMMANDS, 'completion'])}"
         raise RequestError(what, next_command="stepmark --help")
     sys.argv = [str(SCRIPTS / f"{name}.py"), *arguments]  # as provenance has it of a run
     module = importlib.import_module(f"launch.{name}")
-    subcommands: Subcommands | None = getattr(module, "SUBCOMMANDS", None)
-    if subcommands:
-        return subcommands.chosen(f"stepmark {name}", arguments)
-    return Command(module.main, module, f"stepmark {name}", arguments)
+    if hasattr(module, "SUBCOMMANDS"):
+        found: Command = module.SUBCOMMANDS.chosen(f"stepmark {name}", arguments)
+        return found
+    return script(module.main, module, f"stepmark {name}", arguments)
+
+
+def summary(path: Path) -> str:
+    """Return the first line of a module's docstring, without importing it."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]

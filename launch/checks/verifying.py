@@ -1,0 +1,70 @@
+"""A run held against its raw files, for verify.py and for each run of an archive."""
+
+import shlex
+import sys
+from pathlib import Path
+
+from benchmarks.backend import find_backend
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
+from benchmarks.files import cannot_read
+from benchmarks.runs.recompute import differences, recompute
+from benchmarks.runs.runfolder import RunFolder, is_followed, without_result
+from launch.terminal.documents import Checked, Why
+
+MOST_SHOWN = 20
+
+
+def check_run(place: Path, *, repair: bool = False) -> tuple[Checked, int]:
+    """Print and return the outcome, and the exit code. A run that cannot be read hides no other."""
+    try:
+        folder = _readable(place)
+        return _repair(folder) if repair else _verify(folder)
+    except BrokenPipeError:  # nobody reads what is printed
+        raise
+    except (OSError, StepmarkError) as error:
+        refused = cannot_read(error, place) if isinstance(error, OSError) else error
+        print(f"stepmark: {refused}", file=sys.stderr)
+        return Checked(path=str(place), agrees=None, error=Why(**refused.words())), refused.exit_code
+
+
+def _readable(place: Path) -> RunFolder:
+    folder = RunFolder(place)
+    if not place.is_dir():
+        raise RequestError(
+            "there is no such run folder",
+            where=str(place),
+            next_command=f"python launch/status.py --output_dir={shlex.quote(str(place.parent))}",
+        )
+    folder.refuse_older()
+    folder.benchmark()  # what is no run is called so first
+    if not folder.is_collected() or (not folder.is_queued() and is_followed(folder)):
+        raise without_result(place)
+    return folder
+
+
+def _verify(folder: RunFolder) -> tuple[Checked, int]:
+    result, steps = recompute(folder, find_backend(folder.benchmark().backend))
+    stored = differences(folder.stored_result(), result, folder.stored_steps(), steps)
+    found = [*folder.changed_since_sealed(), *stored]
+    checked = Checked(
+        path=str(folder.path), agrees=not found, status=result.status, steps=len(steps), differences=found
+    )
+    if not found:
+        print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status})")
+        return checked, EXIT_VALID
+    print(f"{folder.path}: {len(found)} differences between what is stored and what the raw files say")
+    for line in found[:MOST_SHOWN]:
+        print(f"  {line}")
+    if len(found) > MOST_SHOWN:
+        print(f"  and {len(found) - MOST_SHOWN} more")
+    return checked, EXIT_INVALID
+
+
+def _repair(folder: RunFolder) -> tuple[Checked, int]:
+    from launch.running.execute import store_result
+
+    result = store_result(folder, find_backend(folder.benchmark().backend))
+    print(f"{folder.path}: steps.jsonl and result.json written anew (status {result.status})")
+    for reason in result.reasons:
+        print(f"  - {reason}")
+    return Checked(path=str(folder.path), agrees=None, status=result.status), EXIT_VALID
