@@ -1,6 +1,6 @@
 """A run as a comparison takes it: its result, its request, and what is known of where it ran. Reads its folder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -62,6 +62,19 @@ class Chosen(NamedTuple):
     label: str
     runs: Runs
     left_out: dict[str, str]
+
+
+def read_side(label: str, folders: Iterable[RunFolder], pairs: Mapping[str, PairPlace]) -> Chosen:
+    """The runs of these folders, each once."""
+    runs: list[ComparedRun] = []
+    left_out: dict[str, str] = {}
+    for folder in {folder.path.resolve(): folder for folder in folders}.values():
+        try:
+            run = read_run(folder)
+            runs.append(run._replace(pair=pairs.get(run.name)))
+        except RequestError as error:
+            left_out[folder.run_id] = "; ".join(filter(None, (error.what, error.next_command)))
+    return Chosen(label=label, runs=runs, left_out=left_out)
 
 
 def read_run(folder: RunFolder) -> ComparedRun:

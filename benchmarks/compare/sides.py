@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from benchmarks import files
-from benchmarks.compare.runs import Chosen, ComparedRun, PairPlace, read_run
+from benchmarks.compare.runs import Chosen, PairPlace, read_side
 from benchmarks.errors import RequestError
 from benchmarks.history.filters import Condition, parse_condition
 from benchmarks.runs.find_runs import find_run, find_runs, short_names
@@ -86,19 +86,9 @@ class Sides:
             folders = [RunFolder(self._output_dir / run.path) for run in self._index.select(conditions_of(text))]
         else:
             folders = [folder for name in text.split(",") for folder in self._named(name.strip())]
-        unique = {folder.path.resolve(): folder for folder in folders}
-        parents = {path.parent for path in unique}
+        parents = {folder.path.resolve().parent for folder in folders}
         self._folders |= parents
-        pairs = _pair_places(parents)
-        runs: list[ComparedRun] = []
-        left_out: dict[str, str] = {}
-        for folder in unique.values():
-            try:
-                run = read_run(folder)
-                runs.append(run._replace(pair=pairs.get(run.name)))
-            except RequestError as error:
-                left_out[folder.run_id] = "; ".join(filter(None, (error.what, error.next_command)))
-        return Chosen(label=text, runs=runs, left_out=left_out)
+        return read_side(text, folders, _pair_places(parents))
 
     def _named(self, name: str) -> list[RunFolder]:
         """A run, or all runs of a folder."""

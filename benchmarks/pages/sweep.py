@@ -1,11 +1,10 @@
 """A sweep on a page: how it scales beside the ideal, its table, what PGLE gains, what was left out. Pure."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from benchmarks.pages.drawing import BLUE, MUTED, Interval, Margins, forest_plot, plot
+from benchmarks.pages.comparison import comparison_part
+from benchmarks.pages.drawing import BLUE, MUTED, Margins, plot
 from benchmarks.pages.page import (
-    VERDICT_TONES,
     Block,
     Box,
     Cell,
@@ -18,7 +17,6 @@ from benchmarks.pages.page import (
     Words,
 )
 from benchmarks.runs.finished_run import started_of
-from benchmarks.sweeps.gain import Gain
 from benchmarks.sweeps.scaling import HEADINGS, KINDS, NO_PGLE, Point, Series, Spread, row, unknown
 from benchmarks.sweeps.sweep_report import SweepReport
 from benchmarks.text import count_text, plural
@@ -33,16 +31,14 @@ def sweep_part(report: SweepReport, key: str = "sweep") -> Part:
     points = [point for one in report.series for point in one.points]
     runs, valid = sum(point.runs for point in points), sum(point.valid for point in points)
     names = list(dict.fromkeys(f"{one.model} {one.task} {one.dtype}" for one in report.series))
-    gains = report.gains
     blocks: list[Block] = [
         Words([" ".join(report.command)], "code"),
         Box("warm", "Refused cells", report.refused),
         *(_series(one, f"{key}-series-{number}") for number, one in enumerate(report.series)),
-        Section("Step times with PGLE", [
-            Plots(_gain_plot(gains, f"{key}-gains")),
-            Words([f"{_name(one)}: {one.verdict}: {one.why}" for one in gains], "list"),
-            Words([f"{_name(one)}: {text}" for one in gains for text in [*one.notes, *one.left_out]], "list"),
-        ]),
+        *(
+            Section("Step times with PGLE", comparison_part(one, f"{key}-gain-{number}").blocks)
+            for number, one in enumerate(report.gains)
+        ),
     ]  # fmt: skip
     return Part(
         key=key,
@@ -126,20 +122,3 @@ def _draw_speed(axes: "Axes", known: Known) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
     axes.minorticks_off()
-
-
-# --- what PGLE gains ------------------------------------------------------------------------------
-
-
-def _name(gain: Gain) -> str:
-    return f"{gain.cell}: PGLE {gain.way} over {gain.base}"
-
-
-def _gain_plot(gains: Sequence[Gain], name: str) -> list[Plot]:
-    rows = [
-        Interval(f"{_name(one)}, {one.verdict}", one.percent, one.low, one.high, VERDICT_TONES[one.verdict])
-        for one in gains
-        if one.percent is not None
-    ]
-    says = "A dot is the step time against the base over the pairs of runs, the bar the 95% interval."
-    return forest_plot(rows, name, "Step time over pairs of runs", says, "percent of the base")

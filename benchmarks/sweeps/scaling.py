@@ -197,19 +197,6 @@ def _efficiency(cell: CellRuns, base: CellRuns) -> Spread | None:
     return Spread(n=here.n * there.n, median=here.median / there.median, lowest=lowest, highest=highest)
 
 
-def settling_notes(runs: Sequence[FinishedRun], of: str, moving_also: str = "", short_also: str = "") -> list[str]:
-    """How many of the runs had not settled, and what follows; the last two say more of that."""
-    moving = [run.window.median_off_percent or 0.0 for run in runs if run.window.settling == "still moving"]
-    short = sum(not run.window.settled for run in runs) - len(moving)
-    notes = []
-    if moving:
-        off = f"their medians may be off by up to {max(moving):.2g}%{moving_also}"
-        notes.append(f"still moving: {len(moving)} of {of}: {off}")
-    if short:
-        notes.append(f"too short to tell whether it had settled: {short} of {of}{short_also}")
-    return notes
-
-
 def _notes(cells: Sequence[CellRuns]) -> list[str]:
     runs = [run for cell in cells for run in cell.counted.values()]
     found = []
@@ -218,7 +205,12 @@ def _notes(cells: Sequence[CellRuns]) -> list[str]:
             "the devices are virtual and share the cores of this machine (several nodes on one machine too): "
             "the efficiency says nothing of a cluster"
         )
-    found += settling_notes(runs, f"{len(runs)} valid runs")
+    moving = [run.window.median_off_percent or 0.0 for run in runs if run.window.settling == "still moving"]
+    if moving:
+        off = f"their medians may be off by up to {max(moving):.2g}%"
+        found.append(f"still moving: {len(moving)} of {len(runs)} valid runs: {off}")
+    if short := sum(not run.window.settled for run in runs) - len(moving):
+        found.append(f"too short to tell whether it had settled: {short} of {len(runs)} valid runs")
     if any(len(cell.counted) == 1 for cell in cells):
         found.append("a scale with one valid run has no spread: a difference may be chance (--repeats=3 or more)")
     return found

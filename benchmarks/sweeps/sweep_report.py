@@ -1,17 +1,20 @@
 """A sweep and its results -> how it scales, what one way of PGLE gains over another, what is left out."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
 
+from benchmarks.compare import compare
+from benchmarks.compare import text as comparison_text
+from benchmarks.compare.runs import PairPlace, read_side
+from benchmarks.compare.values import Comparison
 from benchmarks.request.resolve import Request
 from benchmarks.runs.campaign_record import SCHEMA_VERSION, read_record, result_of
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.runs.runfolder import RESULT
-from benchmarks.sweeps import gain, scaling
-from benchmarks.sweeps.gain import Gain
-from benchmarks.sweeps.scaling import CellRuns, Series
+from benchmarks.runs.runfolder import RESULT, RunFolder
+from benchmarks.sweeps import scaling
+from benchmarks.sweeps.scaling import NO_PGLE, CellRuns, Series
 from benchmarks.sweeps.sweep import Results, Sweep, SweepRun, labels
 from benchmarks.text import reasons_text
 from benchmarks.values import Value
@@ -28,7 +31,7 @@ class SweepReport(Value, frozen=True):
     repeats: int
     series: list[Series]
     refused: list[str]
-    gains: list[Gain] = []
+    gains: list[Comparison] = []  # as compare.py compares two cells
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -51,10 +54,10 @@ def report_of_file(path: Path) -> SweepReport:
     """Return what a sweep has measured until now, from its record and the run folders next to it."""
     sweep = read_sweep(path)
     going = [run.run_id for run in sweep.runs if may_continue(run, path.parent)]
-    return report_of(sweep, results_of(sweep, path.parent), going)
+    return report_of(sweep, results_of(sweep, path.parent), path.parent, going)
 
 
-def report_of(sweep: Sweep, results: Results, going: Collection[str] = ()) -> SweepReport:
+def report_of(sweep: Sweep, results: Results, output_dir: Path, going: Collection[str] = ()) -> SweepReport:
     """Only valid runs make figures, one a repeat; every other run is named."""
     names = labels([cell.request for cell in sweep.cells] + [refused.request for refused in sweep.refused])
     refused = zip(names[len(sweep.cells) :], sweep.refused, strict=True)
@@ -66,7 +69,7 @@ def report_of(sweep: Sweep, results: Results, going: Collection[str] = ()) -> Sw
         repeats=sweep.repeats,
         series=scaling.scaling(cells),
         refused=[f"{name}: {one.reason}" for name, one in refused],
-        gains=_gains(sweep, cells),
+        gains=_gains(sweep, output_dir),
     )
 
 
@@ -78,7 +81,8 @@ def table_text(report: SweepReport) -> str:
     """How it scales, and what one way gains over another."""
     lines = [scaling.table_text(report.series)]
     lines += [f"refused and left out: {text}" for text in report.refused]
-    lines += ["", gain.table_text(report.gains), ""] if report.gains else []
+    for one in report.gains:
+        lines += ["", comparison_text.table_text(one)]
     return "\n".join(lines)
 
 
@@ -107,19 +111,20 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[s
     return f"may not be compared: {'; '.join(result.not_comparable)}" if result.not_comparable else ""
 
 
-def _gains(sweep: Sweep, cells: Sequence[CellRuns]) -> list[Gain]:
+def _gains(sweep: Sweep, output_dir: Path) -> list[Comparison]:
     """Of all cells that differ in pgle alone: each against the one without, or where there is none the first."""
     groups: dict[bytes, list[int]] = {}
     for number, cell in enumerate(sweep.cells):
-        groups.setdefault(msgspec.json.encode(_but_pgle(cell.request), order="sorted"), []).append(number)
-    names = labels([_but_pgle(sweep.cells[numbers[0]].request) for numbers in groups.values()])
+        but_pgle: Request = msgspec.structs.replace(cell.request, pgle=NO_PGLE)
+        groups.setdefault(msgspec.json.encode(but_pgle, order="sorted"), []).append(number)
+    pairs = {run.run_id: PairPlace(sweep.sweep_id, run.cell, run.repeat) for run in sweep.runs}
+    names = labels([cell.request for cell in sweep.cells])
+    sides = [
+        read_side(name, [RunFolder(output_dir / run.run_id) for run in sweep.runs if run.cell == number], pairs)
+        for number, name in enumerate(names)
+    ]
     found = []
-    for name, numbers in zip(names, groups.values(), strict=True):
-        arms = [cells[number] for number in numbers]
-        base = next((arm for arm in arms if arm.scale.pgle == gain.OFF), arms[0])
-        found += [gain.gain(name, base, arm) for arm in arms if arm is not base]
+    for numbers in groups.values():
+        base = next((number for number in numbers if sweep.cells[number].scale.pgle == NO_PGLE), numbers[0])
+        found += [compare.compare(sides[base], sides[number]) for number in numbers if number != base]
     return found
-
-
-def _but_pgle(request: Request) -> Request:
-    return msgspec.structs.replace(request, pgle=gain.OFF)

@@ -102,9 +102,9 @@ class _Launcher:
         if not wait:
             say(f"{plural(len(self._scheduler.going), 'run')} in the queue, {len(waiting)} wait for a place")
             self._say_how_to_go_on()
-            document(sweep_report.report_of(self.sweep, self.results, list(self._scheduler.going)))
+            document(self._report())
             return EXIT_FAILED if self._scheduler.start_failed else EXIT_VALID
-        report = sweep_report.report_of(self.sweep, self.results)
+        report = self._report()
         print("\n" + sweep_report.text(report, self._path), flush=True)
         document(report)
         code = record.exit_code(self.sweep, self.results)
@@ -112,6 +112,9 @@ class _Launcher:
             self._say_how_to_go_on()
         self._keep(msgspec.structs.replace(self.sweep, shown=code == EXIT_VALID))
         return code
+
+    def _report(self) -> sweep_report.SweepReport:
+        return sweep_report.report_of(self.sweep, self.results, self._output_dir, list(self._scheduler.going))
 
     def _work(self, slot: Slot, run_id: str = "") -> Work:
         place = f"run {self._slots.index(slot) + 1} of {len(self._slots)}"

@@ -1,6 +1,7 @@
 """Comparisons, nights and sweeps on a page: each figure and each sentence of the values is there."""
 
 import html
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -79,10 +80,6 @@ def test_a_night_says_every_sentence_of_every_cell() -> None:
 # --- a sweep ------------------------------------------------------------------------------------
 
 
-def sweep_report() -> SweepReport:
-    return report_of(*ran(a_sweep(repeats=3, gpus="1,2", pgle="off,auto")))
-
-
 def scaling_report() -> SweepReport:
     of = a_sweep(repeats=2, gpus="1,2,4")
     of, results = ran(of)
@@ -92,7 +89,7 @@ def scaling_report() -> SweepReport:
         for name, gpus in cells.items()
         if name in results
     }
-    return report_of(of, found)
+    return report_of(of, found, Path())
 
 
 def test_a_sweep_has_its_ideal_line_and_every_figure() -> None:
@@ -103,13 +100,9 @@ def test_a_sweep_has_its_ideal_line_and_every_figure() -> None:
         assert f"{point.efficiency.median:.1%}" in read.text
 
 
-def test_a_gain_has_its_interval_and_its_verdict() -> None:
-    report = sweep_report()
-    text = Reader(page(sweep_part(report))).text
-    assert report.gains
-    for one in report.gains:
-        assert one.why in text
-        assert f"{one.percent:+.2f}%" in text
+def test_a_gain_is_a_comparison() -> None:
+    report = msgspec.structs.replace(scaling_report(), gains=[samples.comparison()])
+    assert samples.comparison().differences[0].why in Reader(page(sweep_part(report))).text
 
 
 def test_what_was_refused_and_left_out_is_named() -> None:

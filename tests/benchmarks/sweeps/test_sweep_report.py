@@ -1,18 +1,24 @@
 """What a sweep measured: which runs count, why each other one does not, and which cells make pairs."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from benchmarks.measuring.summary import Pgle
 from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Sweep, SweepRun
 from benchmarks.sweeps.sweep_report import report_of
+from benchmarks.values import to_builtins
 from benchmarks.verdict import Verdict
+from tests.benchmarks.compare.made import folder, run
 from tests.benchmarks.sweeps.test_scaling import result, scale
 from tests.benchmarks.sweeps.test_sweep import a_sweep, outcome, with_runs
 
+SEEN = {"way": "auto", "seen": {"applied": True, "reason": "seen"}}
+APPLIED = {"off": None, "auto": msgspec.convert(SEEN, Pgle)}
 TO_DO = {"off": 1.0, "auto": 0.9, "nsys": 0.8}
 
 
@@ -24,9 +30,7 @@ def ran(of: Sweep, **changes: Any) -> tuple[Sweep, dict[str, FinishedRun | None]
         name = f"{slot.cell}-{slot.repeat}"
         runs.append(SweepRun(run_id=name, cell=slot.cell, repeat=slot.repeat, started=float(place)))
         seconds = TO_DO[way] * (1 + slot.repeat / 10)
-        results[name] = changed(
-            result(scale(1), seconds), run_id=name, pgle_applied=None if way == "off" else True, **changes
-        )
+        results[name] = changed(result(scale(1), seconds), run_id=name, **changes)
     return msgspec.structs.replace(of, runs=runs), results
 
 
@@ -35,7 +39,7 @@ def test_only_valid_runs_make_figures_and_each_other_one_is_named() -> None:
     results = {
         "one": outcome("valid"), "two": outcome("failed"), "three": outcome("valid"), "four": outcome("valid"),
     }  # fmt: skip
-    (series,) = report_of(of, results, ["five"]).series
+    (series,) = report_of(of, results, Path(), ["five"]).series
     first, second = series.points
     assert first.valid == 2
     assert first.left_out == [
@@ -48,7 +52,7 @@ def test_only_valid_runs_make_figures_and_each_other_one_is_named() -> None:
 
 def test_profiled_runs_are_left_out_with_the_reason_and_are_not_run_again() -> None:
     of, results = ran(a_sweep(repeats=2, gpus="1,2"), not_comparable=["profiled (--profile=xplane)"])
-    found = report_of(of, results)
+    found = report_of(of, results, Path())
     points = [point for series in found.series for point in series.points]
     assert [point.valid for point in points] == [0, 0]
     assert points[0].left_out[0] == "--gpus=1, repeat 1: 0-1 may not be compared: profiled (--profile=xplane)"
@@ -59,29 +63,22 @@ def test_profiled_runs_are_left_out_with_the_reason_and_are_not_run_again() -> N
 # --- pairs --------------------------------------------------------------------------------------
 
 
-def test_cells_that_differ_in_pgle_alone_are_compared() -> None:
-    of, results = ran(a_sweep(repeats=3, gpus="1,2", pgle="off,auto"))
-    found = report_of(of, results)
-    assert [(one.cell, one.base, one.way) for one in found.gains] == [
-        ("--gpus=1", "off", "auto"), ("--gpus=2", "off", "auto"),
-    ]  # fmt: skip
-    for one in found.gains:
-        assert len(one.pairs) == 3
-        assert one.verdict == Verdict.BETTER
-        assert one.percent == pytest.approx(-10, abs=1e-4)
-        assert one.notes == []  # the runs of each pair are neighbours, backwards too
-    assert [(pair.base_run, pair.way_run) for pair in found.gains[1].pairs] == [
-        ("2-1", "3-1"), ("2-2", "3-2"), ("2-3", "3-3"),
-    ]  # fmt: skip
-
-
-def test_of_a_pair_that_is_left_out_the_reason_is_that_of_its_run() -> None:
-    of, results = ran(a_sweep(repeats=4, pgle="off,auto"))
-    results["0-2"], results["1-3"], results["1-4"] = outcome("invalid"), None, None
-    (only,) = report_of(of, results, ["1-4"]).gains
-    assert only.left_out == [
-        "repeat 2: off: 0-2 invalid: why",
-        "repeat 3: auto: 1-3 left no result that can be read: it was cut off, or its folder is gone",
-        "repeat 4: auto: 1-4 goes on",
-    ]
-    assert only.verdict == Verdict.INCONCLUSIVE
+def test_cells_that_differ_in_pgle_alone_are_compared_pair_by_pair(tmp_path: Path) -> None:
+    of, results = ran(a_sweep(repeats=4, gpus="1,2", pgle="off,auto"))
+    for one in of.runs:
+        way = of.cells[one.cell].request.pgle
+        changes = run(one.run_id, TO_DO[way] * (1 + one.repeat / 10), result={"pgle": APPLIED[way]}).result
+        folder(
+            tmp_path,
+            one.run_id,
+            benchmark=lambda document, way=way: document.update(pgle=way),
+            result=lambda document, to=changes: document.update(to_builtins(to)),
+        )
+    (tmp_path / "3-4" / "result.json").unlink()
+    first, second = report_of(of, results, tmp_path).gains
+    assert (first.a.label, first.b.label) == ("--gpus=1 --pgle=off", "--gpus=1 --pgle=auto")
+    assert [list(second.b.left_out), second.b.run_ids] == [["3-4"], ["3-1", "3-2", "3-3"]]
+    for found, pairs in ((first, 4), (second, 3)):
+        assert found.verdict == Verdict.BETTER
+        assert found.differences[0].percent == pytest.approx(-10, abs=1e-4)
+        assert f"{pairs} pairs of one sweep" in found.differences[0].why

@@ -23,14 +23,16 @@ from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Sweep
-from benchmarks.values import Benchmark, json_text, name_words
+from benchmarks.values import Benchmark, json_text, name_words, to_builtins
 from jax_backend import BACKEND
 from launch.campaigns import scheduler, sweeping
+from tests.benchmarks.compare.made import run as made_run
 from tests.end_to_end.clusters import TOY, ClusterOfTests, until
 from tests.toy_backend import install, make_environment_in
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONFIGS = Configs()
+APPLIED = {"way": "auto", "seen": {"applied": True, "reason": "seen"}}
 COMMAND = ["python", "launch/run.py", "--gpus=1,2"]
 
 
@@ -106,15 +108,13 @@ class Queue:
         (self.jobs / f".{run_id}").replace(self.jobs / run_id)
 
     def _write_result(self, run_id: str, job: dict[str, Any]) -> None:
-        benchmark, status, pgle = self.resolve(requests(str(job["gpus"]))[0]), job["ending"], job["pgle"] != "off"
-        seconds = 0.09 if pgle else 0.1
-        speed = benchmark.tokens_per_step / seconds
+        benchmark, status = self.resolve(requests(str(job["gpus"]), job["pgle"])[0]), job["ending"]
+        seconds = 0.1 if job["pgle"] == "off" else 0.09
+        result = to_builtins(made_run(run_id, seconds).result)
         made = {
-            "schema_version": 1, "run_id": run_id, "status": status, "not_comparable": [],
-            "reasons": [] if status == "valid" else ["told to"], "benchmark": name_words(benchmark),
-            "seconds_per_step": {"median": seconds}, "tokens_per_second": speed,
-            "tokens_per_second_per_gpu": speed / benchmark.gpus, "window": {"settled": True},
-            "pgle": {"seen": {"applied": True, "reason": "seen"}} if pgle else None,
+            **result, "status": status, "reasons": [] if status == "valid" else ["told to"],
+            "benchmark": {**result["benchmark"], **name_words(benchmark)},
+            "pgle": APPLIED if job["pgle"] != "off" else None,
         }  # fmt: skip
         folder = RunFolder(self.output_dir / run_id)
         folder.write(BENCHMARK, benchmark)
@@ -167,10 +167,8 @@ def test_an_ab_runs_in_turn_and_ends_with_the_gain_and_its_verdict(
     assert run(queue, repeats=3, max_jobs=1, gpus="1", pgle="off,auto") == 0
     assert queue.ways == ["off", "auto", "auto", "off", "off", "auto"]
     shown = capsys.readouterr()
-    row = next(line for line in shown.out.splitlines() if line.startswith("  jax llama2_tiny --pgle=auto"))
-    assert "3 of 3" in row
-    assert "-10.00%" in row
-    assert row.endswith("better")
+    assert "better: pgle=auto takes 90 ms per step, 10% less than pgle=off (100 ms)" in shown.out
+    assert "3 pairs of one sweep, paired t" in shown.out
     path = next(queue.output_dir.glob("sweep-*.json"))
     assert sweep_report.text(sweep_report.report_of_file(path), path) in shown.out
 
