@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from benchmarks.configs import read_yaml
-from benchmarks.errors import RequestError
 from benchmarks.values import Value
 
 FILE_NAME = "trace_kinds.yml"
@@ -60,8 +59,8 @@ class Operation(NamedTuple):
 class Kinds:
     """The rules, ready to be asked."""
 
-    def __init__(self, rules: KindRules, where: str = FILE_NAME) -> None:
-        self._rules = [(rule, _compiled(rule, where)) for rule in rules.rules]
+    def __init__(self, rules: KindRules) -> None:
+        self._rules = [(rule, re.compile(rule.pattern)) for rule in rules.rules]
 
     def of(self, operation: Operation, instruction: Instruction | None) -> Kind:
         """The kind of one operation; `instruction` is None where the trace holds no HLO of it."""
@@ -71,15 +70,7 @@ class Kinds:
 
 
 def read_kinds(configs_root: Path) -> Kinds:
-    path = configs_root / FILE_NAME
-    return Kinds(read_yaml(path, KindRules), str(path))
-
-
-def _compiled(rule: KindRule, where: str) -> re.Pattern[str]:
-    try:
-        return re.compile(rule.pattern)
-    except re.error as error:
-        raise RequestError(f"'{rule.pattern}' is no pattern: {error}", where=f"{where}: rules: pattern") from error
+    return Kinds(read_yaml(configs_root / FILE_NAME, KindRules))
 
 
 def _fits(rule: KindRule, pattern: re.Pattern[str], operation: Operation, instruction: Instruction) -> bool:

@@ -3,17 +3,15 @@
 The place is a run folder, a profiler's file, or any folder that holds some. Nothing is written into it.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from benchmarks import statistics
-from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError
-from benchmarks.runs.runfolder import RESULT, STEPS, RunFolder
+from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.text import title
 from benchmarks.trace.files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces, labels
 from benchmarks.trace.kinds import read_kinds
@@ -133,27 +131,16 @@ def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
 def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun | None:
     """None where the request cannot be read: the trace is still worth a look."""
     try:
-        benchmark = folder.benchmark()
+        benchmark, phase = folder.benchmark(), folder.measured_phase()
     except StepmarkError as error:
         notes.append(error.what)
         return None
     steps: list[Step] = []
-    tasks = None
-    try:
-        phase = folder.measured_phase()
-        tasks = phase.tasks_per_node
-        place = folder.phase_dir(phase.name, attempt)
-        steps = find_backend(benchmark.backend).read_phase(benchmark, place, attempt).steps
-    except StepmarkError as error:
-        notes.append(f"what the worker wrote cannot be read: {error.what}")
-    if (folder.path / STEPS).is_file() and (folder.path / RESULT).is_file():
-        with contextlib.suppress(StepmarkError):
-            steps = folder.stored_steps()
-            if folder.stored_result().status != "valid":
-                notes.append(f"the run is {folder.stored_result().status}")
+    if (folder.path / RESULT).is_file():
+        steps = [step for step in folder.stored_steps() if step.attempt == attempt and step.rank == 0]
     else:
-        notes.append("the run has no result: it was cut off, or has not ended")
-    return ProfiledRun(benchmark, [step for step in steps if step.attempt == attempt and step.rank == 0], tasks)
+        notes.append("the run has no result, so no step to compare: it was cut off, or has not ended")
+    return ProfiledRun(benchmark, steps, phase.tasks_per_node)
 
 
 def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], Path]) -> Iterator[TraceFile]:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import COLLECTIVE, IDLE, KINDS, Kind, Kinds
 from benchmarks.trace.trace import Device, Mark, Numbers, Trace
 from benchmarks.values import Profiling, Value
@@ -59,20 +58,13 @@ Span = tuple[int, int]
 
 
 def summarise(trace: Trace, kinds: Kinds, profiling: Profiling | None = None) -> HostSummary | None:
-    """None where no device did anything in the trace; RequestError where its times make no window.
+    """None where no device did anything in the trace.
 
     `profiling` is what the profiler of the run was asked for, where that is known.
     """
     if not trace.devices:
         return None
     window, spans = _choose_window(trace, profiling)
-    if any(end <= begin for begin, end in spans):
-        raise RequestError(
-            f"the trace of {trace.host} has no step of any length",
-            where=trace.host,
-            why="its times do not go on from one operation to the next: the file is damaged",
-            next_command="a run with --profile=xplane or nsys makes another",
-        )
     kind_of = [kinds.of(*pair) for pair in zip(trace.operations, trace.instructions, strict=True)]
     rows = [
         _device_times(trace.host, device, span, window.steps, kind_of)

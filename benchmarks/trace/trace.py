@@ -51,17 +51,12 @@ class Collector:
         self._operations: dict[Operation, int] = {}
         # begin, end and operation of each row; a list of numbers would take five times the room
         self._rows: dict[str, array[int]] = defaultdict(lambda: array("q"))
-        self._dropped = 0
 
     @property
     def has_rows(self) -> bool:
         return bool(self._rows)
 
     def add(self, device: str, begin: int, end: int, operation: Operation) -> None:
-        """Add a row; an operation that ends before it begins is only counted."""
-        if end < begin:
-            self._dropped += 1
-            return
         self._rows[device].extend((begin, end, self._operations.setdefault(operation, len(self._operations))))
 
     def trace(
@@ -74,7 +69,6 @@ class Collector:
     ) -> Trace:
         """All that was added; the devices are in the order of their numbers."""
         known = programs or {}
-        dropped = f"{self._dropped} operations that end before they begin are left out"
         by_number = sorted(self._rows, key=lambda name: (name.split()[0], int(name.split()[1])))
         return Trace(
             host=host,
@@ -85,5 +79,5 @@ class Collector:
             ],
             marks=marks,
             launches=launches,
-            notes=[*notes, *([dropped] if self._dropped else [])],
+            notes=notes,
         )

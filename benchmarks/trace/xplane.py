@@ -125,13 +125,7 @@ class _Reading:
             for data in (
                 s.bytes_value for e in plane.event_metadata for s in e.value.stats if s.metadata_id == wanted
             ):
-                try:
-                    module, program = read_program(data)
-                except DecodeError:
-                    self._notes.append(
-                        "a program in the trace cannot be read: its fusions are classified by their names"
-                    )
-                    continue
+                module, program = read_program(data)
                 if len(program) > len(found.get(module, {})):
                     found[module] = program
         return found

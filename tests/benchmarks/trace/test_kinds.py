@@ -1,13 +1,11 @@
 """What kind of work an operation is: every rule knows its samples, HLO goes before names, a loop is no work."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.configs import DEFAULT_ROOT, read_yaml
-from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import FILE_NAME, Instruction, KindRules, Operation, read_kinds
 from benchmarks.trace.xplane import messages, read_program
 from tests.benchmarks.trace.made import CASES
@@ -44,15 +42,6 @@ def test_kinds_in_particular(row: dict[str, Any]) -> None:
     operation = Operation(row["kernel"], row["kernel"] if row["hlo_op"] is None else row["hlo_op"])
     known = Instruction(row["opcode"], frozenset(row["holds"])) if row["opcode"] else None
     assert KINDS.of(operation, known) == row["kind"]
-
-
-@pytest.mark.parametrize(("pattern", "said"), [("'('", "'(' is no pattern"), ("x\n    colour: red", "colour")])
-def test_a_mistake_in_the_table_is_named(tmp_path: Path, pattern: str, said: str) -> None:
-    rule = f"kind: matmul\n    of: kernel\n    pattern: {pattern}\n    samples: []\n    why: ''\n    source: ''\n"
-    (tmp_path / FILE_NAME).write_text(f"date: '2026-11-21'\nrules:\n  - {rule}")
-    with pytest.raises(RequestError) as caught:
-        read_kinds(tmp_path)
-    assert said in str(caught.value)
 
 
 # --- HLO ----------------------------------------------------------------------------------------

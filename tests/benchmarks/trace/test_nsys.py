@@ -126,12 +126,9 @@ def test_what_is_known_in_part_is_a_note(database: Database) -> None:
             "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER)"
         )
         connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (0, 1000, 0)")
-    database.kernel(5, 3, 1).kernel(9, 8, 1, device=1)
     trace = read_nsys(database.path)
-    assert [(device.name, len(device.begins)) for device in trace.devices] == [("GPU 0", 1)]
     assert "CUDA graph" in {one.kernel for one in trace.operations}
     assert trace.notes[0].startswith("1 CUDA graphs are known as a whole only")
-    assert trace.notes[1] == "2 operations that end before they begin are left out"
 
 
 def test_what_is_no_whole_export_is_refused(database: Database, tmp_path: Path) -> None:

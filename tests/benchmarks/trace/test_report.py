@@ -114,10 +114,10 @@ def test_a_profiled_run_is_summarised_and_agrees_with_its_own_clock(profiled: Ru
         assert word in text
 
 
-def test_the_trace_itself_and_any_folder_around_it_may_be_named(profiled: RunFolder) -> None:
+def test_the_trace_itself_and_any_folder_within_the_run_may_be_named(profiled: RunFolder) -> None:
     path = profiled.path / "attempt-1" / SESSION / "vm.xplane.pb"
     whole = as_json("trace", profiled.path)["mean"]
-    for place in (path, path.parent, profiled.path / "attempt-1", profiled.path.parent):
+    for place in (path, path.parent, profiled.path / "attempt-1"):
         assert as_json("trace", place)["mean"] == whole, place
     moved = profiled.path.parent.parent / "with a blank"
     profiled.path.rename(moved)
@@ -129,7 +129,7 @@ def test_the_trace_itself_and_any_folder_around_it_may_be_named(profiled: RunFol
     assert (report["comparison"], report["files"][0]["summary"]["window"]["steps"]) == (None, 4)
 
 
-def test_the_last_of_several_attempts_and_profiles_is_taken_with_its_own_clock(
+def test_the_last_of_several_attempts_and_profiles_is_taken(
     make_run: Callable[..., RunFolder], tmp_path: Path
 ) -> None:
     """The run was cut off in its second attempt; the first wrote no step."""
@@ -145,10 +145,7 @@ def test_the_last_of_several_attempts_and_profiles_is_taken_with_its_own_clock(
         report = as_json("trace", place)
         assert report["attempt"] == 2, place
         assert [Path(file["path"]).resolve() for file in report["files"]] == [last], place
-        assert report["comparison"]["difference"] is not None, place
-    report = as_json("trace", folder.path)
-    assert "attempt 2 of those with traces: 1, 2" in report["notes"]
-    assert any("the run has no result" in note for note in report["notes"])
+        assert any("the run has no result" in note for note in report["notes"])
 
 
 # --- Nsight Systems and NCCL --------------------------------------------------------------------
@@ -291,11 +288,9 @@ def test_hosts_are_summarised_together_and_one_whose_trace_was_cut_is_named(prof
     assert "cut off" in report["files"][0]["why_not"]
 
 
-def test_two_runs_at_once_are_refused_by_name(profiled: RunFolder, make_run: Callable[..., RunFolder]) -> None:
+def test_two_runs_at_once_are_refused(profiled: RunFolder, make_run: Callable[..., RunFolder]) -> None:
     add_trace(make_run("run-2", **PROFILED))
-    said = refused("trace", profiled.path.parent)
-    assert "2 runs below this folder have traces" in said
-    assert "run-2" in said
+    assert "several runs" in refused("trace", profiled.path.parent)
 
 
 def test_places_without_a_trace_are_refused(tmp_path: Path, make_run: Callable[..., RunFolder]) -> None:
@@ -308,7 +303,7 @@ def test_places_without_a_trace_are_refused(tmp_path: Path, make_run: Callable[.
     assert "no call of NCCL was traced" in refused("trace", folder.path)
     add_report(folder, "tiny_7_0_0-prof", "profile")
     (folder.phase_dir("perf") / "nccl-n1-1.log").unlink()
-    assert "phase perf, which was measured, has no trace" in refused("trace", folder.path)
+    assert "the run has no trace" in refused("trace", folder.path)
     (tmp_path / "notes.txt").write_text("nothing")
     assert "no such file or folder" in refused("trace", tmp_path / "absent")
     (tmp_path / "empty").mkdir()

@@ -120,17 +120,10 @@ def test_the_marks_are_those_of_the_commonest_name() -> None:
     assert [(mark.step, mark.begin) for mark in trace.marks] == [(5, 50 * 10**6), (6, 60 * 10**6), (7, 70 * 10**6)]
 
 
-def test_what_is_damaged_is_a_note_and_the_rest_goes_on() -> None:
-    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1": [("k", 5, 1), ("k", 9, -2)]}).program(b"\x0a\xff\xff")
+def test_what_the_profiler_says_is_a_note() -> None:
+    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1": [("k", 5, 1)]})
     maker.space.errors.append("Dropped 12 events")
-    trace = read(maker)
-    assert named(trace) == [("k", 5, 6)]
-    assert trace.instructions == [None]
-    assert [note.split(":")[0] for note in trace.notes] == [
-        "the profiler says",
-        "a program in the trace cannot be read",
-        "1 operations that end before they begin are left out",
-    ]
+    assert read(maker).notes == ["the profiler says: Dropped 12 events"]
 
 
 # --- what is no trace ---------------------------------------------------------------------------
