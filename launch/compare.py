@@ -46,7 +46,7 @@ flags.DEFINE_enum("fail_on", "not_comparable", ["not_comparable", "worse"], "Wha
 def main(argv: list[str]) -> int:
     from benchmarks.compare.compare import compare
     from benchmarks.compare.sides import Sides
-    from benchmarks.compare.text import shortened, table_text
+    from benchmarks.compare.text import table_text
     from benchmarks.pages import html_pages
     from benchmarks.runs.runfolder import write_atomically
     from benchmarks.text import headed
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     sides = Sides(Path(FLAGS.output_dir), opened)
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)
-    text = table_text(shortened(found, sides.short))
+    text = table_text(found)
     answer(found, text)
     markdown = headed(text)
     add_to_summary(markdown)

@@ -7,10 +7,8 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
 
 from benchmarks.compare.intervals import FEWEST_RUNS
-from benchmarks.compare.metrics import other_dimensions
 from benchmarks.compare.runs import Chosen, ComparedRun, Runs
 from benchmarks.compare.values import Caution, Side
 from benchmarks.request.resolve import LISTED
@@ -22,25 +20,17 @@ OF_THE_WORK = (
     "backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "parallelism", "sequence_length",
     "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "window", "pgle", "inject_slowdown",
 )  # fmt: skip
-NOT_SETTLED: dict[Literal["still moving", "too short"], str] = {
-    "still moving": "the interval of the step time is widened by what the drift may still add",
-    "too short": "too few steps to know whether step times had settled, so the difference may include drift",
-}
 
 
 def admitted(chosen: Chosen, *, baseline: bool) -> tuple[Side, list[ComparedRun]]:
     """The runs of a side that count, and the reason of each other one."""
     left_out = dict(chosen.left_out)
-    kept: dict[str, ComparedRun] = {}
+    runs = []
     for run in chosen.runs:
-        why = _why_not(run, baseline=baseline)
-        if why is None and run.result.run_id in kept:
-            why = f"the same run as {kept[run.result.run_id].short}, copied"
-        if why is None:
-            kept[run.result.run_id] = run
-        else:
+        if why := _why_not(run, baseline=baseline):
             left_out[run.name] = why
-    runs = list(kept.values())
+        else:
+            runs.append(run)
     return Side(label=chosen.label, run_ids=[run.name for run in runs], left_out=left_out), runs
 
 
@@ -81,9 +71,6 @@ def mixed(runs: Runs) -> list[str]:
     found = []
     for field in OF_THE_WORK:
         values = [shown(benchmark_fields(run.benchmark)[field]) for run in runs]
-        if field == "model":
-            others = [other_dimensions(runs[0].benchmark.model, run.benchmark.model) for run in runs]
-            values = [f"{name} ({other})" if other else name for name, other in zip(values, others, strict=True)]
         if len(set(values)) > 1:
             texts = [f"{value} ({plural(count, 'run')})" for value, count in Counter(values).items()]
             found.append(f"{field.replace('_', ' ')} {', '.join(texts)}")
@@ -97,7 +84,7 @@ def _unproven_pgle(a: Runs, b: Runs) -> list[str]:
         if run.benchmark.instruments.pgle != "off" and not (run.result.pgle and run.result.pgle.seen.applied):
             seen = run.result.pgle.seen.reason if run.result.pgle else "the result does not say that it was"
             asked = run.benchmark.instruments.pgle
-            return [f"--pgle={asked} of {run.short} was not applied, so it can gain nothing: {seen}"]
+            return [f"--pgle={asked} of {run.name} was not applied, so it can gain nothing: {seen}"]
     return []
 
 
@@ -128,11 +115,10 @@ def cautions(a: Runs, b: Runs) -> list[Caution]:
     if spans[0] != spans[1]:
         one, other = (" or ".join(f"{first} to {last}" for first, last in sorted(span, key=str)) for span in spans)
         found.append(Caution(kind="other steps", text=f"the counted steps differ: A {one}, B {other}"))
-    for settling, what in NOT_SETTLED.items():
-        counts = [sum(run.result.window.settling == settling for run in runs) for runs in (a, b)]
-        if any(counts):
-            text = f"{settling}: {counts[0]} of {len(a)} runs of A, {counts[1]} of {len(b)} of B: {what}"
-            found.append(Caution(kind=settling, text=text))
+    unsettled = [sum(not run.result.window.settled for run in runs) for runs in (a, b)]
+    if any(unsettled):
+        text = f"{unsettled[0]} of {len(a)} runs of A and {unsettled[1]} of {len(b)} of B had not settled"
+        found.append(Caution(kind="not settled", text=f"{text}: the difference may include drift"))
     return found
 
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from benchmarks.compare import admission, explain, intervals
 from benchmarks.compare.intervals import DEFAULT_MARGIN_PERCENT, FEWEST_RUNS, Interval, Noise
 from benchmarks.compare.metrics import ComparedMetric, compared_metrics
-from benchmarks.compare.runs import Chosen, ComparedRun, Runs
+from benchmarks.compare.runs import Chosen, Runs
 from benchmarks.compare.text import names_of, sentence
-from benchmarks.compare.values import Comparison, Difference, Figure
+from benchmarks.compare.values import Comparison, Difference
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.text import some
 from benchmarks.verdict import Verdict
@@ -38,7 +38,7 @@ def compare(
     metrics = [] if refused else compared_metrics(runs_a, runs_b)
     speeds = [metric for metric in metrics if metric.step_time]
     if all(metric.refused for metric in speeds):
-        refused = refused or _reasons([metric for metric in speeds if not metric.absent])
+        refused = refused or [speeds[0].refused or ""]
         return Comparison(a=side_a, b=side_b, refused=refused, margin_percent=margin_percent)
     pairs = _pairs(runs_a, runs_b)
     differences = _differences(metrics, (runs_a, runs_b), pairs, margin_percent, history)
@@ -62,15 +62,6 @@ def compare(
         not_known=found.not_known if explained else [],
         margin_percent=margin_percent,
     )
-
-
-def _reasons(metrics: Sequence[ComparedMetric]) -> list[str]:
-    """Why none of these metrics is compared, each reason once; the others follow from the first."""
-    names: dict[str, list[str]] = {}
-    for metric in metrics:
-        names.setdefault(metric.refused or "", []).append(metric.name)
-    first, *others = names
-    return [first, *(f"{', '.join(names[why])}: {why}" for why in others)]
 
 
 def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
@@ -116,36 +107,29 @@ def _difference(
     metric: ComparedMetric, sides: tuple[Runs, Runs], pairs: Sequence[tuple[int, int]], noise: Noise | None
 ) -> tuple[Difference, Interval | None]:
     logs = [_logs(metric, runs) for runs in sides]
-    levels = [
-        intervals.of_one_side(own, _window(metric, runs[0], own[0]) if len(runs) == 1 else None) if own else None
-        for runs, own in zip(sides, logs, strict=True)
-    ]
+    means = [fmean(own) if own else None for own in logs]
     found = Difference(
         name=metric.name,
         unit=metric.unit,
         direction=metric.direction,
-        a=_figure(levels[0], sides[0]),
-        b=_figure(levels[1], sides[1]),
+        a=None if means[0] is None else math.exp(means[0]),
+        b=None if means[1] is None else math.exp(means[1]),
         note=metric.note,
-        absent=metric.absent,
     )
     if metric.refused:
         return replace(found, why=f"not compared: {metric.refused}"), None
-    if levels[0] is None or levels[1] is None:
-        every = [*sides[0], *sides[1]]
-        without = [run.short for run in every if metric.value(run) is None]
-        why = "no run has it" if len(without) == len(every) else f"not known of {some(without)}"
-        why = why if without else f"it is 0 or less, and has no ratio: {metric.name}"
-        absent = bool(without) and levels[0] is None and levels[1] is None
-        return replace(found, why=why, absent=absent), None
+    if means[0] is None or means[1] is None:
+        without = [run.name for run in (*sides[0], *sides[1]) if not _logs(metric, [run])]
+        return replace(found, why=f"not known of {some(without)}"), None
     if pairs:
         interval = intervals.of_pairs([logs[0][x] for x, _ in pairs], [logs[1][y] for _, y in pairs])
     elif min(map(len, sides)) >= FEWEST_RUNS:
         interval = intervals.of_sets(*logs)
     elif metric.step_time:
+        levels = [_level(metric, runs, own) for runs, own in zip(sides, logs, strict=True)]
         interval = intervals.of_few(levels[0], levels[1], (len(sides[0]), len(sides[1])), noise)
     else:
-        interval = Interval(levels[1].centre - levels[0].centre)
+        interval = Interval(means[1] - means[0])
     if metric.step_time:
         moves = [fmean(intervals.still_moves(run.result.window) for run in runs) for runs in sides]
         interval = interval.widened(metric.step_time * (moves[1] - moves[0]))  # what both have in common cancels
@@ -160,22 +144,17 @@ def _logs(metric: ComparedMetric, runs: Runs) -> list[float]:
     return [round(math.log(value), EXACT_DIGITS) for value in known] if len(known) == len(runs) else []
 
 
-def _window(metric: ComparedMetric, run: ComparedRun, log: float) -> tuple[float, float] | None:
-    """The interval of one run's value, from that of its median step."""
-    spread = run.result.seconds_per_step
-    if not metric.step_time or not spread.ci95 or not spread.median or spread.ci95[0] <= 0:
-        return None
+def _level(metric: ComparedMetric, runs: Runs, logs: Sequence[float]) -> Interval:
+    """The mean over a side's runs; of one run with the interval of its median step."""
+    mean = fmean(logs)
+    spread = runs[0].result.seconds_per_step
+    if len(runs) > 1:
+        return Interval(mean, mean, mean)
+    if not spread.ci95 or not spread.median or spread.ci95[0] <= 0:
+        return Interval(mean)
     low, high = (math.log(end / spread.median) for end in spread.ci95)
-    return (log + low, log + high) if metric.step_time == 1 else (log - high, log - low)
-
-
-def _figure(found: Interval | None, runs: Runs) -> Figure | None:
-    if found is None:
-        return None
-    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
-    single = len(runs) == 1
-    n = runs[0].result.window.counted if single else len(runs)
-    return Figure(value=math.exp(found.centre), low=low, high=high, n=n, of="steps" if single else "runs")
+    ends = (low, high) if metric.step_time == 1 else (-high, -low)
+    return Interval(mean, mean + ends[0], mean + ends[1])
 
 
 def _noise(sides: tuple[Runs, Runs], history: History) -> Noise | None:

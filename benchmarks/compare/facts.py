@@ -39,8 +39,8 @@ OF_ONE_RUN: tuple[tuple[re.Pattern[str], str], ...] = (
 
 def facts_of(run: ComparedRun) -> Facts:
     benchmark, about = run.benchmark, run.provenance
-    ranks = [fact for fact in about.get("worker") or [] if isinstance(fact, dict) and fact.get("rank") == 0]
-    worker: dict[str, Any] = ranks[-1] if ranks else {}  # of several phases and attempts the measured one
+    # Of several phases and attempts the measured one is the last.
+    worker: dict[str, Any] = next((one for one in reversed(about.get("worker") or []) if one.get("rank") == 0), {})
     image, git = _texts(about.get("environment")), _texts(about.get("git"))
     places: list[NodeFacts | GpuTelemetry] = [*run.nodes, *([run.gpu] if run.gpu else [])]
     drivers = {
@@ -60,7 +60,7 @@ def facts_of(run: ComparedRun) -> Facts:
             "GPU": _words(gpu.name for node in run.nodes for gpu in node.gpus),
         }),
         "image": _known({name: image.get(name) for name in IMAGE}),
-        "argument": _named_words(run.measured.command) if run.measured else None,
+        "argument": _named_words(run.measured.command),
         "layout": _layout(worker) if worker else None,
         "environment": _environment(run),
         "program": _known({"sha256 of the step's program": worker.get("program")}),
@@ -74,16 +74,11 @@ def facts_of(run: ComparedRun) -> Facts:
 
 
 def load_per_processor(run: ComparedRun) -> float | None:
-    """The load before the run itself loads the machine: of the job's nodes, or of this machine."""
-    if not _is_local(run):
-        cpus = max((node.cpus for node in run.nodes if node.cpus), default=None)
-        return run.load / cpus if run.load is not None and cpus else None
+    """The load of this machine before the run itself loads it."""
     machine = run.provenance.get("machine")
-    machine = machine if isinstance(machine, dict) else {}
-    try:
-        return float(machine["load_average"][0]) / float(machine.get("cpus_usable") or machine["cpus"])
-    except (LookupError, TypeError, ValueError, ArithmeticError):  # it was not recorded, or changed by hand
+    if not machine or not _is_local(run):
         return None
+    return float(machine["load_average"][0]) / float(machine["cpus_usable"])
 
 
 # --- what was asked and started -------------------------------------------------------------------
@@ -114,19 +109,15 @@ def _named_words(words: Sequence[str]) -> dict[str, str]:
     return {_of_any_run(name): _of_any_run(value) if equals else "given" for name, equals, value in parts if name}
 
 
-def _xla_flags(run: ComparedRun, worker: Mapping[str, Any]) -> dict[str, str] | None:
+def _xla_flags(run: ComparedRun, worker: Mapping[str, Any]) -> dict[str, str]:
     """As they were handed over, and as XLA read them where the worker says so."""
-    if run.measured is None and not run.provenance:
-        return None
-    variables = run.measured.environment if run.measured else {}
+    variables = run.measured.environment
     texts = [*(variables.get(name, "") for name in FLAG_VARIABLES), str(worker.get("xla_flags") or "")]
     flags = _named_words(" ".join(texts).split())
     return {**run.benchmark.settings.xla_flags, **{name.lstrip("-"): value for name, value in flags.items()}}
 
 
-def _environment(run: ComparedRun) -> dict[str, str] | None:
-    if run.measured is None:
-        return None
+def _environment(run: ComparedRun) -> dict[str, str]:
     both = {**_texts(run.provenance.get("shell")), **run.measured.environment}
     kept = [name for name in both if name not in FLAG_VARIABLES and not NO_SETTING.search(name)]
     return {name: _of_any_run(both[name]) for name in kept}
@@ -162,8 +153,8 @@ def _machine(run: ComparedRun) -> dict[str, str] | None:
     return _known(sizes)
 
 
-def _texts(value: object) -> dict[str, str]:
-    return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
+def _texts(value: Mapping[str, object] | None) -> dict[str, str]:
+    return {name: str(text) for name, text in (value or {}).items()}
 
 
 def _words(values: Iterable[object]) -> str:

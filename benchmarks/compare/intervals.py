@@ -40,16 +40,6 @@ class Noise(NamedTuple):
     runs: int  # that it is computed from
 
 
-def of_one_side(logs: Sequence[float], window: tuple[float, float] | None = None) -> Interval:
-    """The mean over runs with its t interval, from 3 runs on; for one run the interval of its window."""
-    from scipy import stats
-
-    centre = fmean(logs)
-    if len(logs) < FEWEST_RUNS:
-        return Interval(centre, *(window or (None, None)))
-    return _confidence(lambda: stats.ttest_1samp(logs, 0.0), centre, f"{len(logs)} runs, Student's t")
-
-
 def of_sets(a: Sequence[float], b: Sequence[float]) -> Interval:
     """Welch's t on the logarithms of the runs' medians."""
     from scipy import stats
@@ -80,17 +70,12 @@ def of_few(a: Interval, b: Interval, counts: tuple[int, int], noise: Noise | Non
     needed = f"{FEWEST_RUNS} runs a side, or {FEWEST_RUNS} earlier runs of the same kind, give an interval"
     if noise is None:
         return Interval(centre, by=f"the noise between such runs is not known: {needed}")
-    ends = [
-        (side.centre, side.centre) if count > 1 else (side.low, side.high)
-        for side, count in zip((a, b), counts, strict=True)
-    ]
-    (a_low, a_high), (b_low, b_high) = ends
-    if a_low is None or a_high is None or b_low is None or b_high is None:
+    if a.low is None or a.high is None or b.low is None or b.high is None:
         return Interval(centre, by="the window of a run has no interval")
     reach = float(stdtrit(noise.freedom, 1 - (1 - CONFIDENCE) / 2)) * noise.deviation
     reach *= math.sqrt(sum(1 / count for count in counts))
     by = f"{counts[0]} and {counts[1]} runs, their windows, and the noise of {noise.runs} other runs"
-    return Interval(centre, b_low - a_high - reach, b_high - a_low + reach, by)
+    return Interval(centre, b.low - a.high - reach, b.high - a.low + reach, by)
 
 
 def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:

@@ -25,7 +25,6 @@ class ComparedMetric(NamedTuple):
     step_time: int = 0  # 1, -1: it is, or is the inverse of, seconds/step; the first of these gets the verdict
     flagged: bool = False  # if it moves by more than the margin
     note: str = ""
-    absent: bool = False  # no run has it
 
 
 def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
@@ -93,28 +92,17 @@ def _unequal(name: str, one: object, other: object) -> str | None:
 
 def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequence[Mfu]]) -> ComparedMetric:
     """Of the first convention that all runs have against the same peak of the same precision."""
+    found = [[_convention(one) for one in read(run)] for run in (*a, *b)]
+    shared = next((one for one in found[0] if all(one in others for others in found)), None)
 
-    def by_convention(run: ComparedRun) -> dict[tuple[str, str, float], Mfu]:
-        return {(one.convention, one.precision_peak, one.peak_tflops): one for one in read(run)}
+    def percent(run: ComparedRun) -> float | None:
+        return next((one.percent for one in read(run) if shared in (None, _convention(one))), None)
 
-    found = [by_convention(run) for run in (*a, *b)]
-    shared = next((key for key in found[0] if all(key in one for one in found)), None)
-    if shared is not None:
-        note = _convention(found[0][shared])
-        return ComparedMetric(
-            name, "%", "higher", lambda run: by_convention(run)[shared].percent, step_time=-1, note=note
-        )
-    first = {"A": read(a[0]), "B": read(b[0])}
-    without = [side for side, entries in first.items() if not entries]
-    if without:
-        runs = {"A": a[0], "B": b[0]}
-        why = {runs[side].result.null_because.get(name.lower(), "unknown") for side in without}
-        refused = f"{' and '.join(without)} {'has' if len(without) == 1 else 'have'} none: {'; '.join(sorted(why))}"
-    else:
-        sides = (f"{side}: {one[0].percent:.1f}% ({_convention(one[0])})" for side, one in first.items())
-        refused = f"no convention and peak in common: {'; '.join(sides)}"
-    absent = not any(map(read, (*a, *b)))
-    return ComparedMetric(name, "%", "higher", lambda _: None, refused, step_time=-1, absent=absent)
+    refused = None
+    if shared is None:
+        firsts = [next(iter(found[place]), "none") for place in (0, len(a))]
+        refused = f"no convention and peak in common: A: {firsts[0]}; B: {firsts[1]}"
+    return ComparedMetric(name, "%", "higher", percent, refused, step_time=-1, note=shared or "")
 
 
 def _convention(one: Mfu) -> str:
@@ -122,10 +110,7 @@ def _convention(one: Mfu) -> str:
 
 
 def _memory(a: Runs, b: Runs, work: str | None) -> ComparedMetric:
-    kinds = {run.result.benchmark.hardware == "cpu" for run in (*a, *b)}
-    if len(kinds) > 1:
-        work = "of a GPU on one side, of the host on the other"
-    if kinds == {True}:
+    if all(run.result.benchmark.hardware == "cpu" for run in (*a, *b)):
         return ComparedMetric(
             "host memory", "bytes", "lower",
             lambda run: run.result.telemetry.host_memory_bytes_max if run.result.telemetry else None,

@@ -9,13 +9,13 @@ import msgspec
 from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import Result
-from benchmarks.runs.runfolder import PLAN, RESULT, RunFolder
+from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.telemetry.gpu import GpuTelemetry
-from benchmarks.telemetry.samples import NODE_FILES, NodeFacts, NodeSample
+from benchmarks.telemetry.samples import NODE_FILES, NodeFacts
 from benchmarks.values import Benchmark, Phase
 
 LONGEST = 1 << 20  # of a line that is looked at
-_LINE = msgspec.json.Decoder(NodeFacts | NodeSample)
+_LINE = msgspec.json.Decoder(NodeFacts)
 
 
 class PairPlace(NamedTuple):
@@ -28,14 +28,12 @@ class PairPlace(NamedTuple):
 
 class ComparedRun(NamedTuple):
     name: str  # of its folder
-    short: str  # as much of it as no other run there has
     path: str
     result: Result
     benchmark: Benchmark
     provenance: dict[str, Any]
-    measured: Phase | None = None  # None: it has no plan.json
+    measured: Phase
     nodes: Sequence[NodeFacts] = ()  # of its last attempt
-    load: float | None = None  # of the busiest node, when its sampling began
     pair: PairPlace | None = None
 
     @property
@@ -83,32 +81,25 @@ def read_run(folder: RunFolder) -> ComparedRun:
         what, command = "it has no result.json: it goes on, or was cut off", "python launch/status.py says which"
         raise RequestError(what, where=str(folder.path), next_command=command)
     result = folder.stored_result()
-    samples = _first_samples(folder)
     return ComparedRun(
         name=folder.run_id,
-        short=folder.run_id,
         path=str(folder.path),
         result=result,
         benchmark=folder.benchmark(),
         provenance=folder.provenance(),
-        measured=folder.measured_phase() if (folder.path / PLAN).is_file() else None,
-        nodes=[line for line in samples if isinstance(line, NodeFacts)],
-        load=max((s.load for s in samples if isinstance(s, NodeSample) and s.load is not None), default=None),
+        measured=folder.measured_phase(),
+        nodes=_first_samples(folder),
     )
 
 
-def _first_samples(folder: RunFolder) -> list[NodeFacts | NodeSample]:
-    """The first lines of each node of the last attempt; a line that can't be read says nothing."""
-    found: list[NodeFacts | NodeSample] = []
+def _first_samples(folder: RunFolder) -> list[NodeFacts]:
+    """The first line of each node of the last attempt; one that can't be read says nothing."""
+    found = []
     place = folder.telemetry_dir(max(folder.attempts(), default=1))
     for path in sorted(place.glob(NODE_FILES)):
         try:
             with files.opened(path) as stream:
-                found += [
-                    _LINE.decode(line)
-                    for line in (stream.readline(LONGEST), stream.readline(LONGEST))
-                    if line.strip()
-                ]
+                found.append(_LINE.decode(stream.readline(LONGEST)))
         except (OSError, *files.NOT_JSON):
             continue
     return found

@@ -14,7 +14,7 @@ from benchmarks import files
 from benchmarks.compare.runs import Chosen, PairPlace, read_side
 from benchmarks.errors import RequestError
 from benchmarks.history.filters import Condition, parse_condition
-from benchmarks.runs.find_runs import find_run, find_runs, short_names
+from benchmarks.runs.find_runs import find_run, find_runs
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 
@@ -47,21 +47,13 @@ class Sides:
         self._output_dir = output_dir
         self._open_index = open_index
         self._folders: set[Path] = set()  # that contain runs of the two sides
-        self.short: dict[str, str] = {}  # run -> the part of its name that no other run there has
 
     def chosen(self, a: str, b: str) -> tuple[Chosen, Chosen]:
-        found = (self._side(a), self._side(b))
-        names = [name for side in found for name in (*(run.name for run in side.runs), *side.left_out)]
-        self.short = short_names(names, {run.run_id for folder in self._folders for run in find_runs(folder)})
-        one, other = (
-            side._replace(runs=[run._replace(short=self.short[run.name]) for run in side.runs]) for side in found
-        )
-        places = [{Path(run.path).resolve(): run.short for run in side.runs} for side in (one, other)]
-        shared = [places[0][path] for path in sorted(places[0].keys() & places[1].keys())]
-        if shared:
-            more = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
+        one, other = self._side(a), self._side(b)
+        paths = [{Path(run.path).resolve(): run.name for run in side.runs} for side in (one, other)]
+        if shared := [paths[0][path] for path in paths[0].keys() & paths[1].keys()]:
             raise RequestError(
-                f"on both sides: {shared[0]}{more}",
+                f"on both sides: {shared[0]}",
                 why="a run does not differ from itself",
                 next_command=self.list_command(),
             )

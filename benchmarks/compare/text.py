@@ -1,14 +1,12 @@
 """The names of the sides, and the text of a comparison. Pure."""
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from benchmarks.compare.runs import Runs
 from benchmarks.compare.values import Cause, Comparison, Difference, Side
-from benchmarks.text import aligned, bytes_text, columns, count_text, percent_text, plural, seconds_text, some
+from benchmarks.text import aligned, bytes_text, columns, count_text, percent_text, plural, seconds_text
 from benchmarks.values import Benchmark
 from benchmarks.verdict import Verdict
 
@@ -60,7 +58,7 @@ def shown(differences: Sequence[Difference]) -> list[Difference]:
     found: list[Difference] = []
     for one in differences:
         again = any(one.name.startswith(f"{other.name} ") and (one.a, one.b) == (other.a, other.b) for other in found)
-        if not (one.absent or again):
+        if not again and (one.a is not None or one.b is not None):
             found.append(one)
     return found
 
@@ -120,16 +118,6 @@ def _sides(comparison: Comparison) -> list[str]:
     ]
 
 
-def shortened(comparison: Comparison, short: Mapping[str, str]) -> Comparison:
-    """With the sides' runs by as much of their names as is unique."""
-
-    def of(side: Side) -> Side:
-        left_out = {short.get(run, run): why for run, why in side.left_out.items()}
-        return replace(side, run_ids=[short.get(run, run) for run in side.run_ids], left_out=left_out)
-
-    return replace(comparison, a=of(comparison.a), b=of(comparison.b))
-
-
 def left_out(side: Side) -> dict[str, str]:
     """Each reason once, with the runs that it is of."""
     found: dict[str, str] = {}
@@ -139,19 +127,20 @@ def left_out(side: Side) -> dict[str, str]:
 
 
 def _side(side: Side) -> str:
-    """A side by its name and what was typed; a list of runs, which are long, by its first and last."""
+    """A side by its name and what was typed."""
     count = len(side.run_ids)
     if count == 0:
-        named = "" if side.label == ",".join(side.left_out) else f" ({some(list(side.left_out))})"
-        return f"no run: {side.label}{named if side.left_out else ''}"
-    named = side.label if len(side.label) <= LONGEST_LABEL else f"{side.run_ids[0]} ... {side.run_ids[-1]}"
-    runs = side.run_ids[0] if count == 1 else f"{count} runs: {named}"
-    name = side.name
-    return f"{name} ({runs})" if name and name != runs else runs
+        return f"no run: {_short(side.label, LONGEST_LABEL)}"
+    runs = side.run_ids[0] if count == 1 else f"{count} runs: {_short(side.label, LONGEST_LABEL)}"
+    return f"{side.name} ({runs})" if side.name else runs
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def row(one: Difference) -> tuple[str, ...]:
-    values = ["-" if figure is None else value_text(figure.value, one.unit) for figure in (one.a, one.b)]
+    values = ["-" if value is None else value_text(value, one.unit) for value in (one.a, one.b)]
     percent = "-" if one.percent is None else f"{one.percent:+.2f}%"
     interval = "-" if one.low is None or one.high is None else f"{one.low:+.2f}% to {one.high:+.2f}%"
     return (one.name, *values, percent, interval, verdict_text(one))
@@ -169,7 +158,7 @@ def value_text(value: float, unit: str) -> str:
 
 def _cause(cause: Cause) -> str:
     values = ["not set" if value is None else value or "(empty)" for value in (cause.a, cause.b)]
-    short = [text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..." for text in values]
+    short = [_short(text, LONGEST_VALUE) for text in values]
     return (
         f"{cause.rank:>2}  {cause.kind} {cause.name}: {short[0]} -> {short[1]} (weight {cause.weight:g}: {cause.why})"
     )
@@ -203,22 +192,17 @@ WORDS: dict[str, Callable[[Benchmark], str]] = {
 
 
 def names_of(a: Runs, b: Runs, typed: tuple[str, str]) -> Names:
-    """By the tags that were typed, or by what differs, or by the runs."""
+    """By the tags that were typed, or by what differs, or by their parts in the comparison."""
     words = {name: (word(a[0].benchmark), word(b[0].benchmark)) for name, word in WORDS.items()}
     same = {name: first for name, (first, second) in words.items() if first == second}
     work = " ".join(same[name] for name in ("framework", "model", "devices") if name in same)
     work = f"for {work}".replace("for on ", "on ") if work else ""
-    typed_a, typed_b = (text.split(",") for text in typed)
-    own_a, own_b = (
-        [word for word in own if word not in other] for own, other in ((typed_a, typed_b), (typed_b, typed_a))
-    )
-    if all(len(own) == 1 and own[0].startswith("tag=") for own in (own_a, own_b)):
-        return Names(own_a[0].removeprefix("tag="), own_b[0].removeprefix("tag="), work)
+    if all(text.startswith("tag=") and "," not in text for text in typed):
+        return Names(typed[0].removeprefix("tag="), typed[1].removeprefix("tag="), work)
     if differing := [pair for name, pair in words.items() if name not in same]:
         first, second = (" ".join(column).removeprefix("on ") for column in zip(*differing, strict=True))
         return Names(first, second, work)
-    first, second = (side[0].short + (f" and {len(side) - 1} more" if len(side) > 1 else "") for side in (a, b))
-    return Names(first, second, work)
+    return Names("baseline", "candidate", work)
 
 
 def sentence(speed: Difference | None, names: Names, runs: tuple[int, int]) -> str:
@@ -226,7 +210,7 @@ def sentence(speed: Difference | None, names: Names, runs: tuple[int, int]) -> s
     if speed is None or speed.percent is None or speed.a is None or speed.b is None:
         return ""
     unit = {"s": " per step", "%": f" {speed.name}"}.get(speed.unit, f" {speed.name}")
-    a, b = (value_text(figure.value, speed.unit) for figure in (speed.a, speed.b))
+    a, b = (value_text(value, speed.unit) for value in (speed.a, speed.b))
     size = f"{percent_text(abs(speed.percent), '.3g')} {'more' if speed.percent > 0 else 'less'}"
     counts = f"{runs[1]} and {plural(runs[0], 'run')}" if runs[0] != runs[1] else f"{plural(runs[0], 'run')} each"
     work = f", {names.work}" if names.work else ""

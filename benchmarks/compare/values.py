@@ -17,24 +17,14 @@ class Side(Value, frozen=True):
     name: str = ""  # in what it differs from the other side; empty: the two are not comparable
 
 
-class Figure(Value, frozen=True):
-    """One side's value of a metric, with its 95% interval; n counts runs, or the steps of a single run."""
-
-    value: float
-    low: float | None
-    high: float | None
-    n: int
-    of: Literal["runs", "steps"]
-
-
 class Difference(Value, frozen=True, kw_only=True):
     """B against A in one metric, in percent of A."""
 
     name: str
     unit: str
     direction: Direction
-    a: Figure | None
-    b: Figure | None
+    a: float | None  # the geometric mean of the runs
+    b: float | None
     percent: float | None = None  # None: not compared, or not known
     low: float | None = None  # 95%
     high: float | None = None
@@ -42,7 +32,6 @@ class Difference(Value, frozen=True, kw_only=True):
     why: str = ""  # of the verdict, or why the metric is not compared
     moved: bool = False  # loss or memory, by more than the margin
     note: str = ""  # what the metric is
-    absent: bool = False  # no run has it
 
 
 class Cause(Value, frozen=True):
@@ -60,7 +49,7 @@ class Cause(Value, frozen=True):
 class Caution(Value, frozen=True):
     """A reason to trust the verdict less."""
 
-    kind: Literal["slowed", "not interleaved", "few runs", "other steps", "still moving", "too short"]
+    kind: Literal["slowed", "not interleaved", "few runs", "other steps", "not settled"]
     text: str
     next_command: str | None = None  # removes the cause of the warning
 

@@ -15,7 +15,7 @@ from benchmarks.pages.drawing import Interval, forest_plot
 from benchmarks.pages.page import VERDICT_TONES, Block, Box, Cell, Facts, Part, Plots, Section, Table, Tone, Words
 
 
-def comparison_part(comparison: Comparison) -> Part:
+def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
     a, b, differences = comparison.a, comparison.b, shown(comparison.differences)
     margin = comparison.margin_percent
     equal = f" Within {margin:g}% either way counts as the same." if margin else ""
@@ -37,7 +37,7 @@ def comparison_part(comparison: Comparison) -> Part:
     blocks: list[Block] = [
         Box("warm", "Not comparable", comparison.refused),
         Words([f"{comparison.summary}."] if comparison.summary else [], "lead"),
-        Plots(forest_plot(intervals, "comparison-differences", relative, says, "percent of A")),
+        Plots(forest_plot(intervals, f"{key}-differences", relative, says, "percent of A")),
         Section("The metrics", [Table("Each metric of either side", titles, rows)] if rows else []),
         Section("The verdict explained", [Words(reasons(differences), "list")]),
         Section("Warnings", [Words(warnings(comparison), "list")]),
@@ -47,7 +47,7 @@ def comparison_part(comparison: Comparison) -> Part:
         Section("The two sides", [Facts(sides)]),
     ]
     return Part(
-        key="comparison",
+        key=key,
         kind="Comparison",
         verdict="not comparable" if comparison.refused else str(comparison.verdict),
         tone="warm" if comparison.refused else VERDICT_TONES[comparison.verdict],

@@ -68,7 +68,7 @@ def run(name: str = "run", seconds: float | None = None, **changes: Any) -> Comp
     began = REAL_RUN._replace(nodes=[], result=result).began
     nodes = [node if began is None else msgspec.structs.replace(node, time=began) for node in REAL_RUN.nodes]
     return REAL_RUN._replace(
-        **{"name": name, "short": name[-4:], "path": name, "nodes": nodes, **changes},
+        **{"name": name, "path": name, "nodes": nodes, **changes},
         result=result,
         benchmark=benchmark,
     )

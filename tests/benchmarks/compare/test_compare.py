@@ -36,8 +36,7 @@ def test_a_slower_set_is_worse_in_step_time_and_other_metrics_have_their_interva
     for name in SPEEDS[1:]:
         assert figure(found, name).percent == pytest.approx(100 / 1.05 - 100, abs=0.01)
         assert (figure(found, name).high or 0) < 0
-    assert seconds.a is not None
-    assert (seconds.a.value, seconds.a.n, seconds.a.of) == (pytest.approx(1.0), 3, "runs")
+    assert seconds.a == pytest.approx(1.0)
     assert compare(*reversed(sides(FAST, SLOW))).verdict == Verdict.BETTER
 
 
@@ -86,11 +85,15 @@ def test_loss_and_memory_are_flagged_if_they_move_by_more_than_the_margin(loss: 
 
 def test_a_step_time_that_still_moves_widens_the_interval() -> None:
     moving = msgspec.structs.replace(
-        REAL_RUN.result.window, settling="still moving", median_off_percent=10.0, drift_percent_per_minute=-1.0
+        REAL_RUN.result.window,
+        settling="still moving",
+        settled=False,
+        median_off_percent=10.0,
+        drift_percent_per_minute=-1.0,
     )
     found = compare(*sides(FAST, SLOW, result={"window": moving}))
     assert found.verdict == Verdict.INCONCLUSIVE
-    assert "still moving" in [one.kind for one in found.warnings]
+    assert "not settled" in [one.kind for one in found.warnings]
     a, b = sides(FAST, SLOW, result={"window": moving})
     a = side("A", *(r._replace(result=msgspec.structs.replace(r.result, window=moving)) for r in a.runs))
     assert compare(a, b).verdict == Verdict.WORSE  # what both have in common cancels
@@ -104,9 +107,6 @@ def test_two_single_runs_without_earlier_ones_are_inconclusive() -> None:
     assert (one.verdict, one.percent) == (Verdict.INCONCLUSIVE, pytest.approx(100.0))
     assert (one.low, one.high) == (None, None)
     assert "noise between such runs" in one.why
-    assert one.a is not None
-    assert (one.a.of, one.a.n) == ("steps", REAL_RUN.result.window.counted)
-    assert (one.a.low or 1) < 1.0
 
 
 def test_three_earlier_runs_of_the_same_kind_give_single_runs_their_verdict() -> None:
@@ -252,7 +252,7 @@ def test_an_mfu_of_another_convention_precision_or_peak_is_refused_alone(other: 
     a = side("A", *(run(f"a{n}", one, result={"mfu": [mfu(41.0)]}) for n, one in enumerate(FAST)))
     found = compare(a, b)
     assert figure(found, "MFU").percent is None
-    assert "no convention and peak in common: A: 41.0% (dense, 989 TFLOP/s bf16)" in figure(found, "MFU").why
+    assert "no convention and peak in common: A: dense, 989 TFLOP/s bf16" in figure(found, "MFU").why
     assert found.verdict == Verdict.WORSE
 
 
@@ -265,13 +265,6 @@ def test_a_profile_that_was_not_applied_can_gain_nothing() -> None:
     found = compare(*sides(FAST, SLOW, **pgle("auto", applied=False)))
     assert "was not applied, so it can gain nothing: every trace was empty" in found.refused[0]
     assert compare(*sides(FAST, SLOW, **pgle("auto", applied=True))).refused == []
-
-
-def test_the_same_run_in_two_folders_counts_once() -> None:
-    a, b = sides(FAST, SLOW)
-    found = compare(side("A", *a.runs, a.runs[0]._replace(name="copy")), b)
-    assert found.a.left_out == {"copy": "the same run as a0, copied"}
-    assert len(found.a.run_ids) == 3
 
 
 # --- warnings -------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from benchmarks.compare.intervals import (
     Interval,
     noise_of,
     of_few,
-    of_one_side,
     of_pairs,
     of_sets,
     verdict_of,
@@ -43,7 +42,7 @@ def test_two_single_runs_need_the_gap_of_their_windows_to_exceed_the_noise() -> 
     assert of_few(a, b, (1, 1), None).low is None
     assert of_few(a._replace(low=None), b, (1, 1), noise).low is None
     logs = [0.0, 0.01, -0.01]
-    found = of_few(of_one_side(logs), Interval(0.1, 0.1, 0.1), (3, 1), noise_of([logs]))
+    found = of_few(Interval(0.0, 0.0, 0.0), Interval(0.1, 0.1, 0.1), (3, 1), noise_of([logs]))
     reach = stats.t.ppf(0.975, 2) * 0.01 * math.sqrt(1 + 1 / 3)  # a run against a set takes the noise of the set
     assert (found.low, found.high) == pytest.approx((0.1 - reach, 0.1 + reach))
 

@@ -19,7 +19,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.request.resolve import Request, requests_of, resolve
 from benchmarks.runs import campaign_record
-from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Sweep
@@ -118,6 +118,8 @@ class Queue:
         }  # fmt: skip
         folder = RunFolder(self.output_dir / run_id)
         folder.write(BENCHMARK, benchmark)
+        folder.write(PLAN, BACKEND.plan(benchmark))
+        folder.write(PROVENANCE, {})
         folder.write(RESULT, made)
 
     def open_jobs(self) -> list[str]:
