@@ -64,7 +64,6 @@ class Needs(Value, frozen=True):
     backend: str
     task: Literal["pretrain", "lora", "mlperf"]
     models: list[str]
-    recommended_free_gb: Gigabytes | None
     assets: list[Asset]
     run_flags: str  # what launch/run.py takes to read them; {out} is the folder of all assets
     source: str

@@ -19,7 +19,7 @@ import yaml
 
 from benchmarks import files
 from benchmarks.errors import RequestError, UnknownName, nearest
-from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
+from benchmarks.secret_rules import is_secret_name, refuse_secrets
 from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
@@ -46,7 +46,6 @@ WHERE_TO_LOOK: dict[Kind, str] = {
 
 EXAMPLE = "example_"  # begins the names of sites that are there to be copied
 OF_BACKEND = re.compile(r"^backend: (\w+)$", re.MULTILINE)  # in a recipe; another spelling is left to YAML
-VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 AnyValue = TypeVar("AnyValue", bound=Value)
 
@@ -170,45 +169,18 @@ def refuse_unknown(names: Iterable[str], known: Sequence[str], where: str) -> No
 def _problems_of(site: Site) -> list[str]:
     """What no job of the site could be made from."""
     slurm, container = site.slurm, site.container
-    of_slurm = slurm is not None
     wrong = {
-        "'kind: slurm' needs a section 'slurm'": site.kind == "slurm" and not slurm,
-        "slurm: the section is for 'kind: slurm' only": site.kind != "slurm" and slurm,
-        "'runtime: container' needs a section 'container'": of_slurm
-        and site.runtime == "container"
-        and not container,
+        "'kind: slurm' and a section 'slurm' go together": (site.kind == "slurm") != (slurm is not None),
         "'runtime: python' needs a section 'python'": site.runtime == "python" and not site.python,
-        "slurm: hardware: it names no device": slurm and not slurm.hardware,
-        "slurm: shared_folders: it names no folder that every node sees": slurm and not slurm.shared_folders,
-        "slurm: bus_bandwidth_gb_s: it has no bus_bandwidth_source": slurm
-        and slurm.bus_bandwidth_gb_s is not None
-        and not slurm.bus_bandwidth_source,
-        "container: images: it names no folder for the image files": of_slurm and container and not container.images,
-        "container: program: pyxis starts the containers of a cluster": of_slurm and container and container.program,
-        "images: it goes with a section 'container'": of_slurm and site.images and not container,
-        "typed: it is no part of a site's file": site.typed,
+        "'runtime: container' needs a section 'container'": slurm and site.runtime == "container" and not container,
+        "container: images: it names no folder for the image files": slurm and container and not container.images,
     }
-    found = [problem for problem, holds in wrong.items() if holds]
-    pythons = site.python if isinstance(site.python, dict) else {"": site.python} if site.python else {}
-    folders = [*(slurm.shared_folders if slurm else []), *pythons.values()]
-    folders += [container.images] if container and container.images else []
-    found += [f"{folder}: a path that begins with / is expected" for folder in folders if not folder.startswith("/")]
-    for mount in container.mounts if container else []:
-        source, colon, inside = mount.partition(":")
-        if not (source.startswith("/") and colon and inside.startswith("/")):
-            found.append(f"container: mounts: {mount}: /HOST:/CONTAINER is expected")
-    for name, value in site.environment.items():
-        problem = _problem_of_variable(name, value)
-        found += [f"environment: {name}: {problem}"] if problem else []
-    return found
-
-
-def _problem_of_variable(name: str, value: str) -> str:
-    """The value is never in the words: it may be the secret that is refused."""
-    if not VARIABLE_NAME.fullmatch(name):
-        return "no name of a variable: letters, digits and _ are expected, and no digit in front"
-    why = "its name says so" if is_secret_name(name) else why_secret(value)
-    return f"a secret must not be written into a file ({why}): export it before the command" if why else ""
+    # The value is never in the words: it may be the secret that is refused.
+    secret = [name for name in site.environment if is_secret_name(name)]
+    return [
+        *(problem for problem, holds in wrong.items() if holds),
+        *(f"environment: {name}: a secret must not be written into a file" for name in secret),
+    ]
 
 
 def _read_row(path: Path, row_type: type[AnyValue]) -> AnyValue:

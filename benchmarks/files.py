@@ -23,16 +23,10 @@ COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder, made by its w
 
 def opened(path: Path) -> BufferedReader:
     """A plain file to read. OSError also of a pipe or a device, which may have no end and is not opened."""
-    _refuse_other_kinds(path.stat().st_mode, path)
+    kind = path.stat().st_mode
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise OSError(errno.EINVAL, "it is no plain file but a pipe, a device or a socket", str(path))
     return path.open("rb")
-
-
-def _refuse_other_kinds(kind: int, path: Path) -> None:
-    if stat.S_ISDIR(kind):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(kind):
-        name = "a named pipe" if stat.S_ISFIFO(kind) else "a device or a socket"
-        raise OSError(errno.EINVAL, f"it is no plain file but {name}", str(path))
 
 
 def read(path: Path, most: int = MOST_BYTES) -> bytes:

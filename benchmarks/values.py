@@ -22,6 +22,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+AbsolutePath = Annotated[str, msgspec.Meta(pattern="^/")]
+VariableName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]  # of a step, as a file may say; 0 where it was rounded
 
 
@@ -151,11 +153,10 @@ class JobOptions(Value, frozen=True):
 class Container(Value, frozen=True):
     """How containers are started: by pyxis on a cluster, by docker, podman or apptainer on one machine."""
 
-    images: str | None = (
-        None  # the folder of the image files, as every node sees it; docker and podman keep their own
-    )
+    images: AbsolutePath | None = None  # the folder of the image files, as every node sees it; docker has its own
     program: Literal["docker", "podman", "apptainer"] | None = None  # on one machine; None: the first that is there
-    mounts: list[str] = []  # HOST:CONTAINER beside the checkout and the run's folder, which are always mounted
+    # HOST:CONTAINER beside the checkout and the run's folder, which are always mounted
+    mounts: list[Annotated[str, msgspec.Meta(pattern="^/[^:]*:/")]] = []
     workdir: str | None = None
     writable: bool = True
     mount_home: bool = False
@@ -164,8 +165,10 @@ class Container(Value, frozen=True):
 class Slurm(Value, frozen=True):
     """A Slurm cluster, as its users see it."""
 
-    shared_folders: list[str]  # what every node sees under the same path
-    hardware: list[str]  # the devices of its nodes, names of configs/hardware
+    # what every node sees under the same path
+    shared_folders: Annotated[list[AbsolutePath], msgspec.Meta(min_length=1)]
+    # the devices of its nodes, names of configs/hardware
+    hardware: Annotated[list[str], msgspec.Meta(min_length=1)]
     options: JobOptions = JobOptions()
     configuration: str | None = None  # a slurm.conf; None: the one this machine uses
     max_jobs: int = 1  # of one sweep, in the queue at once
@@ -185,8 +188,9 @@ class Site(Value, frozen=True):
     slurm: Slurm | None = None  # for kind slurm
     container: Container | None = None  # for runtime container
     images: dict[str, ImageNames] = {}  # for runtime container: engine -> the image used instead of Stepmark's
-    python: str | dict[str, str] | None = None  # for runtime python: the interpreter, or one for each engine
-    environment: dict[str, str] = {}
+    # for runtime python: the interpreter, or one for each engine
+    python: AbsolutePath | dict[str, AbsolutePath] | None = None
+    environment: dict[VariableName, str] = {}
     typed: list[str] = []  # the flags that were laid over what the site's file says; in no file
 
 
@@ -549,17 +553,12 @@ class WorkerEnd(Value, frozen=True):
 
 
 class AdaptersSeen(Value, frozen=True):
-    """What a rank saw of its tensors before the first step and after the last, where adapters are trained.
-
-    `digests` and `norms` have [before, after] of `adapters` and of `frozen`.
-    """
+    """How many of a rank's tensors had changed after the last step, where adapters are trained."""
 
     adapters: int
     adapters_changed: int
     frozen: int
     frozen_changed: int
-    digests: dict[str, list[str]]
-    norms: dict[str, list[float | None]]
 
 
 class Started(Value, frozen=True):

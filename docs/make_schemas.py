@@ -24,6 +24,7 @@ from benchmarks.logs.timing_table import Timings  # noqa: E402
 from benchmarks.machine.peak_file import MeasuredInFile  # noqa: E402
 from benchmarks.mlperf.verdict import Verdict  # noqa: E402
 from benchmarks.model.forecast import PlanReport  # noqa: E402
+from benchmarks.model.published_rows import Reference  # noqa: E402
 from benchmarks.nightly.values import Acceptance, NightReport  # noqa: E402
 from benchmarks.preflight.report import Report  # noqa: E402
 from benchmarks.sweeps.sweep_report import SweepReport  # noqa: E402
@@ -56,6 +57,7 @@ DOCUMENTS: dict[str, Any] = {
     "ingest": Ingested,
     "peak": MeasuredInFile,
     "report timing": Timings,
+    "report references": list[Reference],
     "report mlperf": Verdict,
     "report runs": Selected,
     "report scaling": SweepReport,

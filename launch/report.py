@@ -227,6 +227,21 @@ def scaling(argv: list[str]) -> int:
     return EXIT_VALID
 
 
+def references(argv: list[str]) -> int:
+    """The published rows, as their sources print them.
+
+    python launch/report.py references
+    """
+    from benchmarks.model.published_rows import read_references
+    from benchmarks.references.nearest_reference import table_text
+    from launch.terminal import places
+
+    refuse_more(argv[1:], "python launch/report.py references")
+    rows = read_references(places.configs().root)
+    answer(rows, lambda: table_text(rows))
+    return EXIT_VALID
+
+
 def trace(argv: list[str]) -> int:
     """Where the time of a step goes, from a profiler's trace (docs/profiling.md).
 
@@ -327,6 +342,7 @@ SUBCOMMANDS = Subcommands(
         "verify_archive": Subcommand(verify_archive),
         "html": Subcommand(html, CHOICE),
         "scaling": Subcommand(scaling),
+        "references": Subcommand(references),
         "trace": Subcommand(trace, (OUTPUT_DIR,)),
         "mlperf": Subcommand(mlperf, (RULESET,)),
     },

@@ -1,14 +1,15 @@
-"""The published row nearest to a result: how many times as fast a GPU trains, and what else differs. Pure."""
+"""Published rows: as a table, and the one nearest to a result with what else differs."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 from benchmarks.measuring.summary import BenchmarkFigures, Result
 from benchmarks.model.published_rows import Reference
-from benchmarks.text import seconds_text
+from benchmarks.text import columns, seconds_text
 from benchmarks.values import Value
 
 NOT_KNOWN = "not known"
+TITLES = ("", "s/step", "tokens/s/GPU", "TFLOP/s/GPU", "MFU %", "FLOPs")
 
 
 class NearestRow(Value, frozen=True):
@@ -20,6 +21,23 @@ class NearestRow(Value, frozen=True):
     reference_tokens_per_second_per_gpu: float
     ratio: float  # tokens/s a GPU of the run over the reference's: above 1 the run is faster
     differs: list[str]  # in what else: framework, scale, layout, batch, sequence length, window
+
+
+def table_text(rows: Sequence[Reference]) -> str:
+    """The rows of each page as its authors printed them. The FLOPs are the convention of their TFLOP/s and MFU."""
+    pages: dict[str, list[tuple[str, ...]]] = {}
+    for row in rows:
+        figures = (
+            row.seconds_per_step,
+            row.tokens_per_second_per_gpu,
+            row.tflops_per_gpu,
+            row.mfu_percent,
+            row.flops,
+        )
+        page = pages.setdefault(f"{row.source} {row.tag} {row.file}", [TITLES])
+        page.append((row.name, *(figure or "-" for figure in figures)))
+    lines = [line for page, table in pages.items() for line in (page, *columns(table), "")]
+    return "\n".join([*lines, f"{len(rows)} rows"])
 
 
 Nearest = tuple[NearestRow | None, str]  # the row, or why there is none

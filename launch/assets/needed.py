@@ -24,7 +24,7 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
         last = f"not looked for: --out=DIR names the folder of the files\n  next:  {command}"
         answer(data, "\n".join([*lines, "", last]))
         return EXIT_FAILED
-    lines += [*_space_lines(needs, found, out), ""]
+    lines += [*_space_lines(found, out), ""]
     if enough(found):
         what = "all" if all(one.state == "present" for one in found) else f"all that engine {needs.backend} reads"
         run_flags = f"--model={model} --task={needs.task} {needs.run_flags.replace('{out}', str(out))}"
@@ -80,7 +80,7 @@ def _access_lines(needs: Needs) -> list[str]:
     return ["", *lines, f"{TOKEN_VARIABLE}  {'set' if token_is_set() else 'not set'}"] if lines else []
 
 
-def _space_lines(needs: Needs, found: list[Found], out: Path) -> list[str]:
+def _space_lines(found: list[Found], out: Path) -> list[str]:
     free = free_bytes(out)
     missing = sum(one.missing_gb for one in found if not one.asset.only_for)
     optional = sum(one.missing_gb for one in found if one.asset.only_for)
@@ -88,12 +88,7 @@ def _space_lines(needs: Needs, found: list[Found], out: Path) -> list[str]:
     takes = f"{missing:,.0f} GB" + (f", and {', '.join(unknown)} of unknown size" if unknown else "")
     takes += f"; {optional:,.0f} GB more where not every run needs it" if optional else ""
     lines = ["", f"disk      {bytes_text(free)} free at {out}; missing: {takes}"]
-    recommended = (needs.recommended_free_gb or 0.0) - sum(one.bytes for one in found) / GB
-    if missing * GB > free:
-        lines.append("          not enough for what is missing")
-    elif recommended * GB > free:
-        lines.append(f"          {recommended:,.0f} GB free are recommended, temporary files too")
-    return lines
+    return [*lines, "          not enough for what is missing"] if missing * GB > free else lines
 
 
 def _next_lines(found: list[Found], command: str, out: Path) -> list[str]:

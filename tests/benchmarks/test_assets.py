@@ -39,7 +39,6 @@ def needs(*assets: Asset, **fields: object) -> Needs:
         "backend": "nemo",
         "task": "lora",
         "models": ["m"],
-        "recommended_free_gb": 1000.0,
         "assets": list(assets),
         "run_flags": "",
         "source": "s",

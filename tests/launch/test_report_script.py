@@ -163,3 +163,8 @@ def test_real_logs() -> None:
     assert found["maxtext-0.2.5.log"][0] == "Success"
     assert found["nemo-2.7.3-validation.log"] == ("Success", "nemo")
     assert found["megatron-bridge-restart.log"] == ("Incomplete", "megatron")
+
+
+def test_published_rows_are_listed() -> None:
+    table = run("references").stdout.decode()
+    assert "llama31_70b pretrain bf16 2048 x h100" in table and table.splitlines()[-1] == "206 rows"
