@@ -12,20 +12,16 @@ class Adapters:
     """What a run that trains adapters does besides: makes them, and proves that they alone have changed."""
 
     def __init__(self, kit, events, rank):
-        self._look = kit.Look
         self.proof = kit.AdapterProof(events, rank)
         self._device_state = None
 
     def begin(self, device_state):
         self._device_state = device_state  # MaxText's loop puts each step's new state into it
-        self.proof.begin(*self._looks())
+        self.proof.begin(*looks_of(device_state["state"]["model"]))
 
     def finish(self):
         if self._device_state:
-            self.proof.finish(*self._looks())
-
-    def _looks(self):
-        return looks_of(self._device_state["state"]["model"], self._look)
+            self.proof.finish(*looks_of(self._device_state["state"]["model"]))
 
 
 def install():
@@ -41,28 +37,28 @@ def install():
     model_creation_utils.get_nnx_create_model_fn = with_adapters
 
 
-def looks_of(model, look):
-    """(adapters, frozen): what each array of a model's state is now, by its path; the same on every rank."""
+def looks_of(model):
+    """(adapters, frozen): the bits of each array of a model's state, by its path; the same on every rank."""
     from flax import nnx
 
     leaves = {"/".join(map(str, path)): leaf for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param))}
     seen = looked_at({path: leaf.get_value() for path, leaf in leaves.items()})
-    adapters = {path: look(*seen[path]) for path, leaf in leaves.items() if isinstance(leaf, nnx.LoRAParam)}
-    return adapters, {path: look(*seen[path]) for path in leaves if path not in adapters}
+    adapters = {path: seen[path] for path, leaf in leaves.items() if isinstance(leaf, nnx.LoRAParam)}
+    return adapters, {path: seen[path] for path in leaves if path not in adapters}
 
 
 def looked_at(arrays):
-    """{path: (its bits as one number, the sum of its squares)}, computed where the arrays are.
+    """{path: its bits as one number}, computed where the arrays are.
 
     Compiled ahead of time: jax's own profile-guided way would take a call like a step's for one to profile.
     """
     import jax
 
     def look(given):
-        return {path: (fingerprint(array), squares(array)) for path, array in given.items()}
+        return {path: fingerprint(array) for path, array in given.items()}
 
     seen = jax.jit(look).lower(arrays).compile()(arrays)
-    return {path: (int(bits), float(total)) for path, (bits, total) in jax.device_get(seen).items()}
+    return {path: int(bits) for path, bits in jax.device_get(seen).items()}
 
 
 def fingerprint(array):
@@ -78,9 +74,3 @@ def fingerprint(array):
         place = place + numbers * jnp.uint32(stride % 2**32)
         stride *= array.shape[axis]
     return jnp.sum(bits * (place * jnp.uint32(PLACE) | jnp.uint32(1)), dtype=jnp.uint32)
-
-
-def squares(array):
-    import jax.numpy as jnp
-
-    return jnp.sum(jnp.square(array.astype(jnp.float32)))

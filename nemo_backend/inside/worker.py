@@ -174,15 +174,11 @@ def short_digest(path):
 
 
 def looks_of(model):
-    """(adapters, frozen) of this rank: what each tensor is now, by its name."""
+    """(adapters, frozen) of this rank: the bits of each tensor, by its name."""
     adapters, frozen = {}, {}
     for name, parameter in model.named_parameters():
-        (adapters if parameter.requires_grad else frozen)[name] = look_at(parameter)
+        (adapters if parameter.requires_grad else frozen)[name] = fingerprint(parameter)
     return adapters, frozen
-
-
-def look_at(parameter):
-    return kit.Look(fingerprint(parameter), squares(parameter))
 
 
 def without_gradient(model):
@@ -210,13 +206,6 @@ def fingerprint(parameter, piece=1 << 24):
         places = torch.arange(start, start + bits.numel(), device=bits.device) % 1_000_003 + 1
         total += int((bits * places).sum())
     return total
-
-
-def squares(parameter, piece=1 << 24):
-    """Their sum; of the bytes inside an fp8 weight, which say as much of a change."""
-    flat = stored_numbers(parameter).contiguous().view(-1)
-    starts = range(0, flat.numel(), piece)
-    return sum(float(flat[start : start + piece].float().square().sum()) for start in starts)
 
 
 def stored_numbers(parameter):

@@ -162,7 +162,7 @@ def test_all_that_was_broken_is_told_at_the_end(put_modules: PutModules, monkeyp
     megatron(put_modules)
     put_modules({"torch.distributed": {"get_world_size": lambda: 1}})
     monkeypatch.setattr(worker, "facts", lambda _options, _model, notes: {"rank": 0, "notes": notes})
-    monkeypatch.setattr(worker, "look_at", lambda weight: worker.kit.Look(weight.bits, 1.0))
+    monkeypatch.setattr(worker, "fingerprint", lambda weight: weight.bits)
     work, part = worker.Work(options(task="lora"), Mock()), Gpt()
     work.begin(model_of(part, w=7, a=7))
     part.forward(ids(1))

@@ -28,40 +28,35 @@ LOAD_KIT = f"import os, sys, time\nsys.path.insert(0, {str(KIT.parent)!r})\nimpo
 # --- proof that adapters train and nothing else does ----------------------------------------------------
 
 
-Looks = dict[str, tuple[int, float]]
+Looks = dict[str, int]
 
 
 def proof_of(before: tuple[Looks, Looks], after: tuple[Looks, Looks]) -> tuple[Any, list[dict[str, Any]]]:
     events = Events()
     proof = kit.AdapterProof(events, rank=3)
-    look = [{name: kit.Look(*found) for name, found in looks.items()} for looks in (*before, *after)]
-    proof.begin(*look[:2])
-    proof.finish(*look[2:])
+    proof.begin(*before)
+    proof.finish(*after)
     return proof, events.written
 
 
-BEFORE: tuple[Looks, Looks] = ({"a": (1, 9.0), "b": (2, 0.0)}, {"w": (7, 16.0)})
+BEFORE: tuple[Looks, Looks] = ({"a": 1, "b": 2}, {"w": 7})
 
 
 def test_adapters_changed_and_nothing_else_did() -> None:
-    proof, written = proof_of(BEFORE, ({"a": (3, 16.0), "b": (4, 9.0)}, {"w": (7, 16.0)}))
+    proof, written = proof_of(BEFORE, ({"a": 3, "b": 4}, {"w": 7}))
     assert proof.failures == []
     assert proof.notes == ["adapters on rank 3: 2 of 2 tensors changed; 0 of 1 frozen tensors changed"]
     (event,) = written
     assert (event["adapters"], event["adapters_changed"], event["frozen"], event["frozen_changed"]) == (2, 2, 1, 0)
-    assert event["norms"] == {"adapters": [3.0, 5.0], "frozen": [4.0, 4.0]}
-    before, after = event["digests"]["adapters"]
-    assert before != after
-    assert len(set(event["digests"]["frozen"])) == 1
 
 
 @pytest.mark.parametrize(
     ("after", "failure"),
     [
-        (({"a": (3, 9.0), "b": (2, 0.0)}, {"w": (7, 16.0)}), "1 of 2 adapters did not change (first: b)"),
-        (({"a": (3, 9.0), "b": (4, 0.0)}, {"w": (8, 16.0)}), "1 of 1 frozen weights changed (first: w)"),
-        (({"a": (3, 9.0), "b": (4, 0.0)}, {}), "1 of 1 frozen weights are gone (first: w)"),
-        (({}, {"w": (7, 16.0)}), "no adapter was made: nothing was trained"),
+        (({"a": 3, "b": 2}, {"w": 7}), "1 of 2 adapters did not change (first: b)"),
+        (({"a": 3, "b": 4}, {"w": 8}), "1 of 1 frozen weights changed (first: w)"),
+        (({"a": 3, "b": 4}, {}), "1 of 1 frozen weights are gone (first: w)"),
+        (({}, {"w": 7}), "no adapter was made: nothing was trained"),
     ],
 )
 def test_whatever_else_happened_is_a_failure(after: tuple[Looks, Looks], failure: str) -> None:
