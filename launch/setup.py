@@ -62,10 +62,9 @@ ENGINE = flags.DEFINE_string("engine", None, "Only what this engine of the backe
 IMAGE = flags.DEFINE_string(
     "image", None, "Import this image for the engines that are named, as run.py --image takes it."
 )
-FORCE = flags.DEFINE_boolean("force", False, "Import images anew that are there; write the file of a site anew.")
+FORCE = flags.DEFINE_boolean("force", False, "Import images anew that are there.")
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site; submit nothing, write nothing.")
 
-HOW = ("--force", "--dry_run", "--json")  # what a command that Stepmark suggests adds where it is needed
 ABOUT_NEEDS = (MODEL, TASK)
 ABOUT_SITES = (ENGINE, IMAGE, FORCE, DRY_RUN)
 
@@ -93,16 +92,14 @@ def new_site() -> int:
     """The file of a new site, and a check of its nodes."""
     from launch.sites import new_site as making
 
-    others = (DOWNLOAD, ASSET, *ABOUT_NEEDS, SITE, BACKEND, ENGINE, IMAGE)
+    others = (DOWNLOAD, ASSET, *ABOUT_NEEDS, SITE, BACKEND, *ABOUT_SITES)
     _refuse(others, "has no meaning with --new_site")
     wanted = making.NewSite(
         name=_given(NEW_SITE),
         typed=job_flags.typed(),
         hardware=HARDWARE.value,
         out=Path(OUT.value) if OUT.value else making.RESULTS,
-        replace=bool(FORCE.value),
-        dry_run=bool(DRY_RUN.value),
-        command=f"python launch/setup.py {shlex.join(word for word in sys.argv[1:] if word not in HOW)}",
+        command=f"python launch/setup.py {shlex.join(word for word in sys.argv[1:] if word != '--json')}",
     )
     return making.make(wanted, places.configs())
 

@@ -32,25 +32,20 @@ def slurm_facts(slurm: Slurm, configuration: str | None) -> SlurmFacts:
     cluster, enforced = settings.get("ClusterName", ""), settings.get("AccountingStorageEnforce", "")
     plugins = slurm.mpi_plugins()
     accounts, default = slurm.accounts(name_of(os.geteuid()), cluster)
-    closed, partitions = [], []
-    for one in slurm.partitions():
-        found = _partition_facts(one, nodes.get(one.name, []))
-        why_closed = _why_closed(one, found, accounts)
-        if why_closed:
-            closed.append(f"{one.name} {why_closed}")
-        else:
-            partitions.append(found)
-    if not partitions:
+    partitions = [
+        _partition_facts(one, nodes.get(one.name, []))
+        for one in slurm.partitions()
+        if one.state == "UP"
+        and not (accounts and one.accounts is not None and set(accounts).isdisjoint(one.accounts))
+    ]
+    if not any(one.nodes_up for one in partitions):
         raise RequestError(
-            "no partition of this cluster takes your jobs now",
-            where=f"cluster {cluster}",
-            why="; ".join(closed) or "it has no partition",
-            next_command=WHAT_THERE_IS,
+            "no partition of this cluster takes your jobs now", where=f"cluster {cluster}", next_command=WHAT_THERE_IS
         )
     return SlurmFacts(
         cluster=cluster,
         version=settings.get("SLURM_VERSION", ""),
-        partitions=partitions,
+        partitions=[one for one in partitions if one.nodes_up],
         accounts=accounts,
         default_account=default,
         account_is_needed=bool({"associations", "limits", "qos", "safe", "all"} & set(enforced.lower().split(","))),
@@ -70,21 +65,9 @@ def _partition_facts(partition: Partition, nodes: Sequence[Node]) -> PartitionFa
         nodes_up=sum(node.up for node in nodes),
         gpus=max((node.gpus for node in nodes), default=0),
         gpu_types=sorted({node.gpu_type for node in nodes if node.gpu_type}),
-        mixed=len({(node.gpus, node.gpu_type) for node in nodes}) > 1,
         max_seconds=partition.max_seconds,
         accounts=partition.accounts,
     )
-
-
-def _why_closed(partition: Partition, found: PartitionFacts, accounts: Sequence[str]) -> str:
-    """Why it takes no job of mine now, as far as that is known; empty where it may."""
-    if partition.state != "UP":
-        return f"is {partition.state}"
-    if not found.nodes_up:
-        return f"has {found.nodes_up} of {found.nodes} nodes up"
-    if accounts and found.accounts is not None and not set(accounts) & set(found.accounts):
-        return f"admits {', '.join(found.accounts)}, not your accounts ({', '.join(accounts)})"
-    return ""
 
 
 # --- partition and account --------------------------------------------------------------------------
@@ -103,17 +86,11 @@ def resolve_answers(slurm: SlurmFacts, typed: Mapping[str, Any]) -> tuple[Partit
 
 
 def _resolve_answer(flag: str, choices: Mapping[str, str], typed: Mapping[str, Any]) -> Fact:
-    """Return the flag's value, otherwise that of the shell, as sbatch reads it, otherwise the only choice.
-
-    `choices` are names with more about each, the usual one first.
-    """
-    variable = f"SBATCH_{flag.upper()}"
+    """Return the flag's value, otherwise the only choice. `choices`: names with more about each, the usual first."""
     shown = [f"{name} ({more})" if more else name for name, more in choices.items()]
     why = f"--{flag}: {', '.join(shown) or f'no {flag} of yours is known'}"
     if flag in typed:
         fact = Fact(typed[flag], f"--{flag}")
-    elif os.environ.get(variable):
-        fact = Fact(os.environ[variable], f"{variable} of the shell")
     elif len(choices) == 1:
         fact = Fact(next(iter(choices)), f"the only {flag} that takes your jobs now")
     else:
@@ -145,7 +122,6 @@ def node_facts(slurm: Slurm, options: JobOptions, gpus: bool, folders: Sequence[
     return NodeFacts(
         name=found.get("node", [""])[0],
         gpus=found.get("gpu", []),
-        no_gpus=next(iter(found.get("no_gpu", [])), ""),
         mounts=mounts("\n".join(found.get("mount", []))),
         seen=[left[path] for path in found.get("seen", []) if path in left],
     )

@@ -1,15 +1,14 @@
-"""Drafts the file of a new site from what Slurm, a node and a person said; each line has its source. Pure."""
+"""Drafts the file of a new site from what Slurm, a node and a person said; each value has its source. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import yaml
 
-from benchmarks.values import Hardware, Site, Value, to_builtins
+from benchmarks.values import Hardware, Value
 from launch.slurm.parsing import clock_text
-from launch.terminal.documents import SiteLine
 
 # File systems that are mounted from elsewhere: under the same path, they are the same folder everywhere.
 NETWORK = {
@@ -28,14 +27,12 @@ class PartitionFacts(Value, frozen=True):
     nodes_up: int
     gpus: int  # of the node that has most
     gpu_types: list[str]  # as Slurm calls them
-    mixed: bool = False  # its nodes have other numbers or types of GPUs
     max_seconds: int | None = None
     accounts: list[str] | None = None  # that may use it; None: all
 
     @property
     def text(self) -> str:
-        kinds = ", ".join(self.gpu_types)
-        gpus = f", {'up to ' if self.mixed else ''}{self.gpus} {kinds or 'GPUs'} a node" if self.gpus else ""
+        gpus = f", {self.gpus} {', '.join(self.gpu_types) or 'GPUs'} a node" if self.gpus else ""
         return f"{self.nodes_up} of {self.nodes} nodes up{gpus}{', the default' if self.default else ''}"
 
 
@@ -66,7 +63,6 @@ class NodeFacts(Value, frozen=True):
 
     name: str
     gpus: list[str] = []  # as nvidia-smi calls them
-    no_gpus: str = ""  # what it said instead
     mounts: list[Mount] = []
     seen: list[str] = []  # folders in which it sees what was written here
 
@@ -91,35 +87,27 @@ def accounts_for(slurm: SlurmFacts, partition: PartitionFacts) -> list[str] | No
     return sorted(usable, key=lambda name: (name != slurm.default_account, name))
 
 
-def shared_folders(here: Sequence[Mount], node: NodeFacts | None) -> dict[str, str]:
+def shared_folders(here: Sequence[Mount], node: NodeFacts) -> dict[str, str]:
     """Folder -> why every node is believed to see it: a node saw a file there, or has the same network mount."""
-    name, there = (node.name, node.mounts) if node else ("", [])
     found: dict[str, str] = {}
-    for folder in node.seen if node else []:
-        around = [mount for mount in (*here, *there) if PurePosixPath(folder).is_relative_to(mount.folder)]
+    for folder in node.seen:
+        around = [mount for mount in (*here, *node.mounts) if PurePosixPath(folder).is_relative_to(mount.folder)]
         deepest = max(around, key=lambda mount: len(mount.folder), default=Mount(source="", folder="/", kind=""))
-        words = f"{name} sees what was written here in {folder}"
+        words = f"{node.name} sees what was written here in {folder}"
         found[deepest.folder] = f"{found[deepest.folder]}, {folder}" if deepest.folder in found else words
-    of_node = {(mount.source, mount.folder, mount.kind) for mount in node.mounts} if node else None
     for mount in here:
-        key = (mount.source, mount.folder, mount.kind)
-        if mount.kind in NETWORK and (of_node is None or key in of_node):
-            where = f"here and on {name}" if node else "here; no node was asked"
-            found.setdefault(mount.folder, f"the same {mount.kind} is mounted {where}")
+        if mount.kind in NETWORK and mount in node.mounts:
+            found.setdefault(mount.folder, f"the same {mount.kind} is mounted here and on {node.name}")
     inside = {one for one in found for other in found if one != other and PurePosixPath(one).is_relative_to(other)}
     return {folder: why for folder, why in found.items() if folder not in inside}
 
 
-def hardware(partition: PartitionFacts, node: NodeFacts | None, rows: Sequence[Hardware]) -> Fact:
+def hardware(partition: PartitionFacts, node: NodeFacts, rows: Sequence[Hardware]) -> Fact:
     """Names of configs/hardware by what the node's nvidia-smi or Slurm calls the GPUs; empty: they are not known."""
-    names = list(dict.fromkeys(node.gpus)) if node else []
+    names = list(dict.fromkeys(node.gpus))
     if not names and not partition.gpus:
-        what = f" and nvidia-smi shows none on {node.name}" if node else ""
-        return Fact(["cpu"], f"sinfo shows no GPUs{what}")
-    if node and names:
-        source = f"nvidia-smi on {node.name}: {len(node.gpus)} x {', '.join(names)}"
-    else:
-        source = _gres_text(partition) + (f"; on {node.name} {node.no_gpus}" if node and node.no_gpus else "")
+        return Fact(["cpu"], f"sinfo shows no GPUs, and nvidia-smi none on {node.name}")
+    source = f"nvidia-smi on {node.name}: {len(node.gpus)} x {', '.join(names)}" if names else _gres_text(partition)
     shown = names if names and len(partition.gpu_types) < 2 else [*names, *partition.gpu_types]
     found = list(dict.fromkeys(row.name for one in shown for row in rows if _same(one, row)))
     if len(found) > 1:  # Slurm gives a job any of the nodes, and a run is for one kind of GPU
@@ -161,52 +149,8 @@ def _gres_text(partition: PartitionFacts) -> str:
     return f"sinfo: {', '.join(kinds)}"
 
 
-# --- the file -----------------------------------------------------------------------------------------
-
-
-class Draft(NamedTuple):
-    """A site, and where its values came from: dotted name of a field -> words. Other fields have their defaults.
-
-    A value of None is not in the file, and its words are: why not.
-    """
-
-    site: Site
-    sources: dict[str, str]
-
-
-def lines(draft: Draft) -> list[SiteLine]:
-    values = to_builtins(draft.site)
-    return [SiteLine(field=name, value=_at(values, name), source=why) for name, why in draft.sources.items()]
-
-
-def _at(values: Any, field: str) -> Any:
-    for name in field.split("."):
-        values = values[int(name) if isinstance(values, list) else name]
-    return values
-
-
-def text(draft: Draft, heading: str) -> str:
-    """The file of the site."""
-    return "\n".join([f"# {heading}", *_lines(to_builtins(draft.site), draft.sources), ""])
-
-
-def _lines(values: Mapping[str, Any], sources: Mapping[str, str], path: str = "", pad: str = "") -> Iterator[str]:
-    for name, value in values.items():
-        here = f"{path}{name}"
-        if isinstance(value, dict):
-            inside = list(_lines(value, sources, f"{here}.", f"{pad}  "))
-            yield from [f"{pad}{name}:", *inside] if inside else []
-        elif isinstance(value, list) and f"{here}.0" in sources:
-            yield f"{pad}{name}:"
-            yield from (f"{pad}  - {_scalar(one)}  # {sources[f'{here}.{at}']}" for at, one in enumerate(value))
-        elif here in sources:
-            yield (
-                f"{pad}# no {name}: {sources[here]}"
-                if value is None
-                else f"{pad}{name}: {_scalar(value)}  # {sources[here]}"
-            )
-
-
-def _scalar(value: Any) -> str:
-    dumped: str = yaml.safe_dump([value], default_flow_style=True, width=10**6)
-    return dumped.strip()[1:-1]
+def text(row: Mapping[str, Any], sources: Mapping[str, str], heading: str) -> str:
+    """The file of the site: first where each value came from, or why there is none."""
+    comments = [f"# {heading}", *(f"#   {name}: {why}" for name, why in sources.items())]
+    dumped: str = yaml.safe_dump(dict(row), sort_keys=False, width=10**6)
+    return "\n".join([*comments, dumped])

@@ -163,19 +163,10 @@ class Site(Value, frozen=True):
     found: dict[str, str]
 
 
-class SiteLine(Value, frozen=True):
-    """A line of the file of a new site: a value of the site, and where it came from."""
-
-    field: str  # dotted
-    value: Any  # None: it is not in the file, and the source says why
-    source: str
-
-
 class NewSite(Value, frozen=True):
     site: str
     path: str
-    lines: list[SiteLine]  # of its file
-    preflight: Report | None  # of two nodes; null with --dry_run, which writes no file
+    preflight: Report  # of two nodes
     next: list[str]
 
 
