@@ -11,7 +11,6 @@ Write the file of a new site: asks Slurm and a node, then checks two nodes:
   python launch/setup.py --new_site=NAME --partition=batch --account=ml
 
 Get a site ready for what you plan to run: folders, container images (imported by a job) or environments:
-  python launch/setup.py --site=NAME     (only looks at the images)
   python launch/setup.py --site=NAME --model=llama31_70b
   python launch/setup.py --site=NAME --engine=bridge --dry_run
 
@@ -127,9 +126,14 @@ def site() -> int:
         raise RequestError(
             f"--image is for one engine, not for {', '.join(engines)}", where="--image", next_command="--engine=NAME"
         )
+    options_of_job = options.choose(row, typed, os.environ) if row.slurm else JobOptions()
+    if not any(flag.value for flag in (BACKEND, ENGINE, MODEL, IMAGE)):
+        raise RequestError(
+            "say what you plan to run on the site", where=f"--site={SITE.value}", next_command="--model=NAME"
+        )
     work = wanted.Work(
         site=row,
-        options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
+        options=options_of_job,
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
         engines=engines,
         devices=devices,
@@ -142,7 +146,6 @@ def site() -> int:
         ],
         out=Path(OUT.value or "results"),
         force=bool(FORCE.value),
-        named=any(flag.value for flag in (BACKEND, ENGINE, MODEL, IMAGE)),
     )
     if DRY_RUN.value:
         text_alone(site_setup.preview(work).rstrip())

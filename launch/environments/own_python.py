@@ -94,13 +94,9 @@ def _ask(python: Path, module: str) -> PythonReport | str:
 
 
 def _refusal(site: Site, python: Path, what: str, why: str) -> RequestError:
-    by_flag = "--python" in site.typed
-    whose = "the interpreter of --python" if by_flag else f"the Python of site '{site.name}'"
     return RequestError(
-        f"{whose} {what}",
-        where=f"--python={python}" if by_flag else f"the file of site {site.name}: python: {python}",
+        f"the interpreter {what}",
+        where=f"{python} (of site {site.name})",
         why=why,
-        next_command="--python=PATH of an interpreter that has the framework installed"
-        if by_flag
-        else f"python launch/setup.py --site={site.name} looks at it",
+        next_command="--python=PATH of an interpreter that has the framework installed, here or in the site's file",
     )

@@ -11,8 +11,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, nearest
 from benchmarks.request import images
 from benchmarks.request.resolve import ANY
-from benchmarks.values import Architecture, Hardware, ImageNames, JobOptions, Site, Value
-from launch.environments.python_report import module_of
+from benchmarks.values import Hardware, ImageNames, JobOptions, Site, Value
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Work:
     devices: Sequence[Hardware]  # of the site's nodes
     image: str | None = None  # instead of those that the site or Stepmark names
     repositories: Sequence[Repository] = ()  # that programs read from Hugging Face
-    named: bool = True  # whether a person said which engines; images of others are looked at, and not imported
 
 
 def platforms(site: Site, configs: Configs) -> list[str]:
@@ -100,8 +98,6 @@ class WantedImage(Value, frozen=True):
     image: str  # as the registry names it
     path: Path
     engines: list[str]
-    modules: list[str]  # that its Python must have
-    architecture: Architecture | None = None  # of the nodes; None: not known
 
 
 def wanted_images(
@@ -119,12 +115,9 @@ def wanted_images(
             image = images.choose(typed, site, engine_of(name), spec.image, device)
             if not image or images.is_file(image):
                 continue
-            path, architecture = images.file_of(image, site), device.cpu_architecture
-            new = WantedImage(image=image, path=path, engines=[], modules=[], architecture=architecture)
-            known = found.setdefault(image, new)
-            for values, value in ((known.engines, name), (known.modules, module_of(spec))):
-                if value not in values:
-                    values.append(value)
+            known = found.setdefault(image, WantedImage(image=image, path=images.file_of(image, site), engines=[]))
+            if name not in known.engines:
+                known.engines.append(name)
     return list(found.values())
 
 

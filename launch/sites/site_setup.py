@@ -1,4 +1,4 @@
-"""Gets a site ready: its folders, and the container images, environments or Pythons that its engines run in."""
+"""Gets a site ready: its folders, and the container images or environments that its engines run in."""
 
 import tempfile
 from collections.abc import Sequence
@@ -14,14 +14,13 @@ from benchmarks.request import images
 from benchmarks.text import aligned, plural
 from benchmarks.values import Site
 from launch.assets import site_hub
-from launch.environments import image_files, own_python
+from launch.environments import image_files
 from launch.environments.wanted import WantedImage, Work, engine_of
 from launch.sites import import_job
 from launch.slurm.client import Slurm
 from launch.terminal import documents
 from launch.terminal.output import answer
 
-NAME_SOMETHING = "say what you plan to run: --model=NAME, --engine=NAME or --backend=NAME"
 ANSWER_SECONDS = 10.0  # that Slurm is asked again for
 
 
@@ -68,7 +67,7 @@ def _rows(work: Work, submits: bool) -> Rows:
     if work.site.runtime == "venv":
         return _environments(work)
     if work.site.runtime == "python":
-        return _interpreters(work)
+        return prepare_folders(work.site, [("results", work.out)])
     return _images_here(work) if work.site.slurm is None else _images_of_nodes(work, submits)
 
 
@@ -95,8 +94,7 @@ def preview(work: Work) -> str:
     if work.site.slurm is None or work.site.runtime != "container":
         return "no job: environments and images are made on this machine"
     job = import_job.plan(work)
-    there = work.named or all(one.path.is_file() for one in job.wanted)
-    text = import_job.render(job) if job.images else f"no job: {'all images are there' if there else NAME_SOMETHING}"
+    text = import_job.render(job) if job.to_import else "no job: all images are there"
     return "\n".join([*site_hub.preview(work.site, work.repositories), text])
 
 
@@ -140,41 +138,17 @@ def _environments(work: Work) -> Rows:
     rows = prepare_folders(work.site, [("results", work.out), ("environments", venvs.environments_root())])
     if any(row.state for row in rows):
         return rows
-    rows += [_environment(work, spec, name) for name, spec in work.engines.items()]
-    there = any(spec.locks and venvs.python_of(spec) for spec in work.engines.values())
-    return rows if work.named or there else [*rows, Row("to make", NAME_SOMETHING, State.MISSING)]
+    return rows + [_environment(work, spec, name) for name, spec in work.engines.items()]
 
 
 def _environment(work: Work, spec: EnvironmentSpec, name: str) -> Row:
-    """It is made where a person said what is planned."""
     from launch.environments import venvs
 
     if not spec.locks:
         only = len(work.engines) == 1  # nothing else was asked for
         state = State.REFUSED if only else State.FINE
         return Row(name, "not on this site: it runs only in its container", state)
-    python = venvs.ensure(spec) if work.named else venvs.python_of(spec)
-    return Row(name, f"there: {python}" if python else f"not made yet: --engine={engine_of(name)} makes it")
-
-
-# --- interpreters -----------------------------------------------------------------------------------
-
-
-def _interpreters(work: Work) -> Rows:
-    """The site's own Pythons are looked at."""
-    site = work.site
-    rows = prepare_folders(site, [("results", work.out)])
-    for name, spec in work.engines.items():
-        engine = engine_of(name)
-        if not spec.locks or not (isinstance(site.python, str) or engine in (site.python or {})):
-            continue
-        python = own_python.python_of(site, engine)
-        try:
-            own_python.refuse(site, spec, engine)
-            rows.append(Row(name, f"there: {python}"))
-        except RequestError as error:
-            rows.append(_refused(name, error, python))
-    return rows
+    return Row(name, f"there: {venvs.ensure(spec)}")
 
 
 def _refused(name: str, error: StepmarkError, what: object) -> Row:
@@ -224,9 +198,7 @@ def _images_of_nodes(work: Work, submits: bool) -> Rows:
     if not any(row.state for row in rows):
         rows += _hub(work)
         failures = import_job.run(job) if submits else {}
-    rows += [_image_row(image, job.to_import, failures, work.named) for image in job.wanted]
-    if not any(image.path.is_file() for image in job.wanted) and not work.named:
-        rows.append(Row("to import", NAME_SOMETHING, State.MISSING))
+    rows += [_image_row(image, job.to_import, failures) for image in job.wanted]
     # The engines whose image the site names for other CPUs than those of its nodes.
     absent: dict[str, Row] = {}
     for device, name in product(work.devices, work.engines):
@@ -249,31 +221,19 @@ def _hub(work: Work) -> Rows:
     return rows
 
 
-def _image_row(
-    image: WantedImage, imported: list[WantedImage], failures: dict[str, import_job.Failure], named: bool
-) -> Row:
+def _image_row(image: WantedImage, imported: list[WantedImage], failures: dict[str, import_job.Failure]) -> Row:
     engines = f"  for {', '.join(image.engines)}"
     if image.image in failures:
         kept = "; the one that was there is kept" if image.path.is_file() else ""
         failure = failures[image.image]
         text = f"not imported: {failure.why} ({failure.log}){kept}{engines}"
         return Row(image.image, text, State.MISSING)
-    if not image.path.is_file() and not named:
-        return Row(image.image, f"not here: --engine={engine_of(image.engines[0])} imports it{engines}")
     if not image.path.is_file():
         return Row(image.image, f"{image.path}{engines}", State.MISSING)
-    unfit = image_files.unfit(image.path, image.architecture, image.modules)
-    if unfit:
-        text = f"{unfit}: {image.path}; --force imports it anew, --image=NAME another{engines}"
+    broken = image_files.broken(image.path)
+    if broken:
+        text = f"{broken}: {image.path}; --force imports it anew, --image=NAME another{engines}"
         return Row(image.image, text, State.REFUSED)
     how = "imported" if image in imported else "there already"
     size = f"{image_files.size_of(image.path):,} bytes"
-    return Row(image.image, f"{how}: {image.path}, {size}, {_checked_text(image)}{engines}")
-
-
-def _checked_text(image: WantedImage) -> str:
-    checked = image_files.checked_of(image.path)
-    if checked is None or checked.asked is None:
-        return "not checked: the node cannot start containers (no pyxis)"
-    found = [f"{name} {checked.asked.packages.get(name, 'is there')}" for name in image.modules]
-    return f"Python {checked.asked.python}, {', '.join(found)}"
+    return Row(image.image, f"{how}: {image.path}, {size}{engines}")

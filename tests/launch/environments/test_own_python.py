@@ -70,7 +70,7 @@ def test_one_without_the_framework_is_refused_with_what_it_has() -> None:
     assert "cannot run 'maxtext'" in error.what
     assert "has no module 'no_such_framework'" in error.what
     assert " packages" in error.why
-    assert "setup.py --site=own" in error.next_command
+    assert "--python=PATH" in error.next_command
 
 
 def test_one_whose_framework_sees_no_gpu_is_refused_for_a_gpu() -> None:

@@ -2,9 +2,7 @@
 
 import dataclasses
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import msgspec
 import pytest
 import yaml
 
-from benchmarks.backend import EnvironmentSpec, LockFile
+from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.values import Container, JobOptions, Site, Slurm
@@ -21,7 +19,7 @@ from launch.environments import venvs, wanted
 from launch.environments.wanted import Work
 from launch.sites import site_setup
 from tests import forked
-from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
+from tests.end_to_end.clusters import ClusterOfTests
 from tests.launch.private_cluster_fixture import RunningCluster
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -69,14 +67,14 @@ def test_the_sites_own_images_and_the_nodes_architecture(tmp_path: Path) -> None
     engines = {"a/b": SPEC, "a/y": submission}
     own = msgspec.structs.replace(site(tmp_path), images={"b": "nvcr.io/ours/nemo:1"})
     h100, gb200 = Configs().hardware("h100"), Configs().hardware("gb200")
-    assert [(image.path.name, image.architecture) for image in wanted.wanted_images(own, engines, [gb200])] == [
-        ("ours+nemo+1.sqsh", "arm64"),
-        ("a+y-arm+1.sqsh", "arm64"),
+    assert [image.path.name for image in wanted.wanted_images(own, engines, [gb200])] == [
+        "ours+nemo+1.sqsh",
+        "a+y-arm+1.sqsh",
     ]
     typed = wanted.wanted_images(own, {"a/b": SPEC}, [h100], "nvcr.io/typed/nemo:2")
-    assert [(image.image, image.modules) for image in typed] == [("nvcr.io/typed/nemo:2", ["json"])]
+    assert [image.image for image in typed] == ["nvcr.io/typed/nemo:2"]
     both = wanted.wanted_images(own, {"a/y": submission}, [h100, gb200])
-    assert [image.architecture for image in both] == ["amd64", "arm64"]
+    assert [image.image for image in both] == ["nvcr.io/a/y-amd:1", "nvcr.io/a/y-arm:1"]
 
 
 def test_an_image_of_no_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,24 +93,6 @@ def test_an_image_for_another_architecture_leaves_the_site_without_one(
     arm = msgspec.structs.replace(asked.site, images={"nemo": {"arm64": "nvcr.io/ours/nemo:1"}})
     assert site_setup.set_up(dataclasses.replace(asked, site=arm)) == 1
     assert "nemo/nemo  missing: no container image of 'nemo' for amd64 is known" in capsys.readouterr().out
-
-
-def test_a_site_of_ones_own_pythons_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bare = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
-    row = msgspec.structs.replace(
-        site(tmp_path, "python"), container=None, python={"b": sys.executable, "c": bare, "d": "/not/there"}
-    )
-    row = msgspec.structs.replace(row, slurm=Slurm(shared_folders=["/"], hardware=["cpu"]))
-    lock = LockFile(path=tmp_path / "a.lock", python_minimum=(3, 11), python_maximum=(3, 12), size_gb=1)
-    spec = msgspec.structs.replace(SPEC, locks=(lock,), image="")
-    other = msgspec.structs.replace(spec, import_check="no_such_framework.train")
-    asked = dataclasses.replace(work(tmp_path), site=row, engines={"a/b": spec, "a/c": other, "a/d": spec})
-    assert site_setup.set_up(asked) == 1
-    out = capsys.readouterr().out
-    assert f"a/b      there: {sys.executable}" in out
-    assert "has no module 'no_such_framework'" in out
-    assert "cannot be executed (/not/there)" in out
-    assert site_setup.preview(asked).startswith("no job")
 
 
 @pytest.mark.parametrize(("filters", "engines"), TABLES["engines"])
@@ -136,7 +116,6 @@ def test_the_job_says_what_is_imported(tmp_path: Path, monkeypatch: pytest.Monke
     assert "#SBATCH --dependency=singleton" in text
     assert "import_image 'docker://nvcr.io#nvidia/nemo:25.09'" in text
     assert f"'{tmp_path}/the images/{NEMO}'" in text
-    assert "  NVIDIA_VISIBLE_DEVICES=void srun " in text  # the image is looked into on a node without a driver, too
     assert TOKEN not in text
     assert list(tmp_path.iterdir()) == []
 
@@ -180,10 +159,6 @@ def test_a_site_of_environments_makes_those_that_have_lock_files(
     out = capsys.readouterr().out
     assert "nemo/bridge   not on this site: it runs only in its container" in out
     assert "python launch/doctor.py nodes --site=big" in out
-    made.clear()
-    unnamed = dataclasses.replace(work(tmp_path, "venv"), named=False)
-    assert (site_setup.set_up(unnamed), made) == (1, [])
-    assert "jax/maxtext   not made yet: --engine=maxtext makes it" in capsys.readouterr().out
     assert site_setup.set_up(work(tmp_path, "venv", engine="bridge")) == 1
     assert "nemo/bridge   refused: not on this site" in capsys.readouterr().out
     monkeypatch.setenv("STEPMARK_HOME", "/somewhere/else")
@@ -208,8 +183,8 @@ def test_a_slurm_that_cannot_be_reached_is_answered_with_the_way_to_it(
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
     asked = work(tmp_path, "venv")
     slurm = Slurm(shared_folders=[str(tmp_path)], hardware=["h100"], configuration=str(configuration))
-    named = dataclasses.replace(asked, site=msgspec.structs.replace(asked.site, slurm=slurm), named=False)
-    assert site_setup.set_up(named) == 1
+    unreached = dataclasses.replace(asked, site=msgspec.structs.replace(asked.site, slurm=slurm), engines={})
+    assert site_setup.set_up(unreached) == 1
     assert way_on in capsys.readouterr().out
 
 
@@ -239,7 +214,7 @@ Importing = Callable[..., "subprocess.CompletedProcess[str]"]
 def importing(cluster: RunningCluster, tmp_path: Path) -> Importing:
     """launch/setup.py of a site of containers, with an enroot that does as it is told."""
 
-    def run(enroot: str, *flags: str, pyxis: bool = False) -> "subprocess.CompletedProcess[str]":
+    def run(enroot: str, *flags: str) -> "subprocess.CompletedProcess[str]":
         row = cluster.site_file.read_text().replace(f"name: {cluster.name}", "name: boxes", 1)
         row = row.replace("runtime: venv", "runtime: container", 1)
         row += f"container:\n  images: {tmp_path}/the images\n"
@@ -251,9 +226,7 @@ def importing(cluster: RunningCluster, tmp_path: Path) -> Importing:
             (place / "enroot").write_text(f'#!/bin/bash\necho "$*" >> "{tmp_path}/record"\n{enroot}\n')
             (place / "enroot").chmod(0o755)
         every = ("--site=boxes", f"--out={tmp_path}/results", "--backend=nemo", *flags)
-        path = f"{place}:{f'{STAND_INS}:/usr/local/bin:' if pyxis else ''}{os.environ['PATH']}"
-        variables = {"STAND_IN_SRUN": str(shutil.which("srun")), "STAND_IN_LOG": f"{tmp_path}/started"}
-        return setup(*every, cwd=tmp_path, STEPMARK_HOME=str(cluster.home), PATH=path, **variables)
+        return setup(*every, cwd=tmp_path, STEPMARK_HOME=str(cluster.home), PATH=f"{place}:{os.environ['PATH']}")
 
     return run
 
@@ -271,67 +244,25 @@ WHOLE = 'printf hsqs-image > "$3"'
 
 
 @pytest.mark.slow
-def test_images_are_imported_once(cluster: RunningCluster, importing: Importing, tmp_path: Path) -> None:
+def test_images_are_imported_once(importing: Importing, tmp_path: Path) -> None:
     (tmp_path / "the images").mkdir()
     (tmp_path / "the images" / f"{NEMO}.part-1").write_text("what a job left that lost its node")
     done = importing(WHOLE)
     assert done.returncode == 1, done.stdout + done.stderr
     assert images(tmp_path) == [NEMO, BRIDGE]
-    assert "not checked: the node cannot start containers (no pyxis)" in done.stdout
     assert "refused: srun has no --container-image (pyxis)" in done.stdout  # which a run would be refused for
     asked = record(tmp_path)
     assert len(asked) == 2
     assert asked[0].startswith(f"import --output {tmp_path}/the images/{NEMO}.part-")
     assert asked[0].endswith(" docker://nvcr.io#nvidia/nemo:25.09")
-    assert f"imported: {tmp_path}/the images/{NEMO}, 10 bytes, not checked" in done.stdout
+    assert f"imported: {tmp_path}/the images/{NEMO}, 10 bytes" in done.stdout
     again = importing(WHOLE)
     assert len(record(tmp_path)) == 2
     assert "there already" in again.stdout
     importing(WHOLE, "--force", "--engine=nemo")
     assert len(record(tmp_path)) == 3
     assert TOKEN not in "".join(p.read_text() for p in (tmp_path / "results").rglob("*") if p.is_file())
-    (tmp_path / "the images" / BRIDGE).unlink()
-    unnamed = setup("--site=boxes", f"--out={tmp_path}/results", cwd=tmp_path, STEPMARK_HOME=str(cluster.home))
-    assert images(tmp_path) == [NEMO]
-    assert "not here: --engine=bridge imports it  for nemo/bridge" in unnamed.stdout
-    assert "answers: partition batch is UP, 4 of 4 nodes are up" in unnamed.stdout
-
-
-# The images of the stand-in for pyxis: a folder each, laid over this machine's files. NeMo's has a Python of another
-# architecture, Bridge's one with the framework, and the third one without it.
-MADE = """
-inside=${3%.part-*}.d/usr/local/bin
-mkdir -p "$inside" "${3%.part-*}.d/stand-in/megatron"
-case $4 in
-    *nemo:25.09) printf '\\x7fELF\\x02\\x01\\x01\\0\\0\\0\\0\\0\\0\\0\\0\\0\\x02\\0\\xb7\\0' ;;
-    *nemo:26.08) printf '#!/bin/bash\\nPYTHONPATH=/stand-in exec INTERPRETER "$@"\\n' ;;
-    *) printf '#!/bin/bash\\nexec INTERPRETER "$@"\\n' ;;
-esac > "$inside/python3"
-head -c 100 /dev/zero >> "$inside/python3"
-chmod 755 "$inside/python3"
-printf hsqs-image > "$3"
-""".replace("INTERPRETER", os.path.realpath(sys.executable))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not can_enter(),
-    reason="needs root, Slurm, and file systems that can be laid over each other",
-)
-def test_an_image_is_started_once_and_refused_for_what_its_python_says(importing: Importing, tmp_path: Path) -> None:
-    """Stand-ins for pyxis and for the images; the Pythons in them are real, or no program of this machine."""
-    done = importing(MADE, pyxis=True)
-    assert done.returncode == 1, done.stdout + done.stderr
-    of_nemo, of_bridge = (next(line for line in done.stdout.splitlines() if name in line) for name in (NEMO, BRIDGE))
-    assert "refused: its Python could not be started: " in of_nemo
-    assert f"imported: {tmp_path}/the images/{BRIDGE}, 10 bytes, Python 3." in of_bridge
-    assert "megatron is there" in of_bridge
-    again = importing("exit 1", pyxis=True)  # what was found is kept: nothing is imported
-    assert "refused: its Python could not be started: " in again.stdout
-    bare = importing(MADE, "--engine=nemo", "--image=nvcr.io/ours/nemo:1", pyxis=True)
-    assert bare.returncode == 1
-    assert "has no module 'nemo'" in bare.stdout
-    assert not list((tmp_path / "the images").glob("*.part-*"))
+    assert "answers: partition batch is UP, 4 of 4 nodes are up" in again.stdout
 
 
 REFUSED = 'echo "[ERROR] 401 Unauthorized" >&2; exit 1'
