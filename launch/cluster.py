@@ -17,8 +17,6 @@ All its files lie in $STEPMARK_HOME/clusters/<name>; nothing of this machine's o
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-import contextlib
-import os
 import sys
 import time
 
@@ -34,8 +32,8 @@ from launch.terminal.output import document
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("name", "dev", "The cluster, and the site it becomes.")
-flags.DEFINE_integer("nodes", 4, "How many nodes it has.")
-flags.DEFINE_integer("gpus_per_node", 8, "Make-believe GPUs a node.")
+flags.DEFINE_integer("nodes", 4, "How many nodes it has.", 1, 256)
+flags.DEFINE_integer("gpus_per_node", 8, "Make-believe GPUs a node.", 0, 64)
 flags.DEFINE_boolean("accounting", True, "With slurmdbd, which sacct needs (--noaccounting: without).")
 flags.DEFINE_string("node", None, "The node to kill or to revive.")
 
@@ -48,17 +46,7 @@ def main(argv: list[str]) -> int:
         if not words:
             raise RequestError("which command?", **hints)
         raise UnknownName(f"unknown command '{name}'", name, COMMANDS, **hints)
-    try:
-        return COMMANDS[words[0]]()
-    except OSError as error:
-        if error.filename is None:
-            raise
-        raise RequestError(
-            f"the cluster's files cannot be kept in STEPMARK_HOME: {error.strerror}",
-            where=os.fsdecode(error.filename),
-            why="a private cluster has its configuration, logs and state there, and the site it becomes",
-            next_command="export STEPMARK_HOME=<a folder that this user can write>",
-        ) from None
+    return COMMANDS[words[0]]()
 
 
 def up() -> int:
@@ -151,12 +139,7 @@ def _node() -> str:
 
 def _progress() -> lifecycle.Say:
     begun = time.monotonic()
-
-    def say(text: str) -> None:
-        with contextlib.suppress(OSError):  # a reader that went away (head) is no reason to leave a cluster half up
-            print(f"{time.monotonic() - begun:6.1f} s  {text}", file=sys.stderr, flush=True)
-
-    return say
+    return lambda text: print(f"{time.monotonic() - begun:6.1f} s  {text}", file=sys.stderr, flush=True)
 
 
 COMMANDS = {

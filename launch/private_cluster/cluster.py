@@ -8,8 +8,6 @@ from benchmarks.errors import RequestError
 from benchmarks.values import Value
 from launch.terminal import places
 
-MOST_NODES = 256  # ports are laid out for so many; each slurmd takes about 8 MB
-
 # How a node gets its own name: in namespaces of root, or in those of any user.
 Naming = Literal["namespaces", "user_namespaces"]
 # Who stops a job that takes more memory than it asked for: the kernel (its state is then OUT_OF_MEMORY), or

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import fcntl
 import os
 import random
 import re
@@ -12,7 +11,7 @@ import signal
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from launch.machine.processes import interrupted_once
 from launch.machine.this_machine import host_memory_bytes, name_of
 from launch.private_cluster import configuration, daemons, machine, processes
 from launch.private_cluster.cluster import (
-    MOST_NODES,
     Cluster,
     Files,
     folder_of,
@@ -37,10 +35,8 @@ from launch.private_cluster.cluster import (
 Say = Callable[[str], None]
 
 CPUS_PER_NODE = 16  # claimed, whatever the machine has; more where a node has more GPUs
-MOST_GPUS_PER_NODE = 64
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 SOCKETS = "run"  # in the cluster's folder: a link to their folder, whose path is short
-PLAIN_PATH = re.compile(r"[\w./@+-]+", re.ASCII)  # what slurm.conf takes without quotes and patterns
 MACHINE_HOSTS = Path("/etc/hosts")
 CONTROLLER_STOP_SECONDS = 30.0  # it must write down what jobs there are
 
@@ -69,49 +65,25 @@ class Status:
 
 def up(wanted: ClusterRequest, say: Say) -> tuple[Cluster, bool]:
     """Start a cluster; returns it, and whether it was started just now. On any failure nothing is left running."""
-    _refuse(wanted)
+    _refuse_other_site(wanted.name)
+    machine.refuse_missing(wanted.accounting)
     make_own(folder_of(wanted.name))
-    with _alone(wanted.name):
-        existing = _still_up(wanted)
-        if existing:
-            return existing, False
-        with interrupted_once():
+    existing = _still_up(wanted)
+    if existing:
+        return existing, False
+    with interrupted_once():
+        _stop(wanted.name, say)
+        cluster = _choose(wanted)
+        try:
+            _start(cluster, say)
+        except BaseException:
             _stop(wanted.name, say)
-            cluster = _choose(wanted)
-            try:
-                _start(cluster, say)
-            except BaseException:
-                _stop(wanted.name, say)
-                raise
+            raise
     return cluster, True
 
 
-def _refuse(wanted: ClusterRequest) -> None:
-    if _is_another_site(wanted.name):
-        raise RequestError(
-            f"there is another site called '{wanted.name}'",
-            where=f"--name={wanted.name}",
-            why="a private cluster becomes a site of its own name",
-            next_command="python launch/cluster.py up --name=<another name>",
-        )
-    for flag, number, least, most in (
-        ("nodes", wanted.nodes, 1, MOST_NODES),
-        ("gpus_per_node", wanted.gpus_per_node, 0, MOST_GPUS_PER_NODE),
-    ):
-        if not least <= number <= most:
-            raise RequestError(f"--{flag}={number}: it must be {least} to {most}", where=f"--{flag}")
-    machine.refuse_missing(wanted.accounting)
-    folder = folder_of(wanted.name)
-    if not PLAIN_PATH.fullmatch(str(folder)):
-        raise RequestError(
-            "Slurm's configuration cannot name this folder",
-            where=str(folder),
-            why="a path there has only letters, digits and . / @ + - _",
-            next_command="export STEPMARK_HOME=<another folder>",
-        )
-
-
-def _is_another_site(name: str) -> bool:
+def _refuse_other_site(name: str) -> None:
+    """RequestError where the name cannot be a cluster's, or is that of a site which is none."""
     if not NAME.fullmatch(name):
         raise RequestError(
             f"'{name}' cannot be the name of a cluster",
@@ -119,9 +91,13 @@ def _is_another_site(name: str) -> bool:
             why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
         )
     own = site_file(name)
-    if name in Configs().names("sites"):
-        return True
-    return own.exists() and str(folder_of(name)) not in own.read_text(encoding="utf-8", errors="replace")
+    ours = not own.exists() or configuration.SOURCE.format(name) in own.read_text(encoding="utf-8", errors="replace")
+    if name in Configs().names("sites") or not ours:
+        raise RequestError(
+            f"'{name}' is a site, not a private cluster of this machine",
+            where=f"--name={name}",
+            next_command="--name with another name",
+        )
 
 
 def make_own(folder: Path) -> None:
@@ -242,17 +218,8 @@ def down(name: str, say: Say) -> int:
     _refuse_other_site(name)
     if not folder_of(name).exists():
         return 0
-    with _alone(name), interrupted_once():
+    with interrupted_once():
         return _stop(name, say)
-
-
-def _refuse_other_site(name: str) -> None:
-    if _is_another_site(name):
-        raise RequestError(
-            f"'{name}' is a site, not a private cluster of this machine",
-            where=f"--name={name}",
-            next_command="python launch/cluster.py status --name=<a private cluster>",
-        )
 
 
 def _stop(name: str, say: Say) -> int:
@@ -270,35 +237,13 @@ def _stop(name: str, say: Say) -> int:
             why="they were killed, but the kernel still lists them",
             next_command=f"python launch/cluster.py down --name={name}     (again, later)",
         )
-    remove_site(site_file(name), name)
+    site_file(name).unlink(missing_ok=True)
     gone = (files.settings, files.state, files.database, files.devices, files.pids, files.temporary, files.sockets)
     for folder in gone:
         shutil.rmtree(folder, ignore_errors=True)
     (files.folder / SOCKETS).unlink(missing_ok=True)
     record_of(name).unlink(missing_ok=True)
     return len(found)
-
-
-def remove_site(path: Path, name: str) -> None:
-    """But for one that a person wrote under the cluster's name (setup.py --new_site=NAME --force)."""
-    if path.exists() and configuration.SOURCE.format(name) in path.read_text(encoding="utf-8", errors="replace"):
-        path.unlink()
-
-
-@contextlib.contextmanager
-def _alone(name: str) -> Iterator[None]:
-    """Only one `up` or `down` of a cluster at a time."""
-    lock = folder_of(name).with_suffix(".lock")
-    with lock.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RequestError(
-                f"another `up` or `down` of the private cluster '{name}' is at work",
-                where=str(lock),
-                next_command="the same command, when it has ended",
-            ) from None
-        yield
 
 
 # --- status --------------------------------------------------------------------------------------
@@ -322,11 +267,11 @@ def status(name: str) -> Status | None:
 def kill_node(name: str, node: str) -> int:
     """As if its power failed: slurmd, step daemons and tasks are killed. Returns how many processes that were."""
     cluster = _with_node(name, node)
-    killed: set[tuple[int, int]] = set()
+    killed: set[int] = set()
     while left := [process for process in daemons.running(cluster) if process.owner == node]:
         for process in left:
             processes.send(process, signal.SIGKILL)
-            killed.add((process.pid, process.started))
+            killed.add(process.pid)
     return len(killed)
 
 

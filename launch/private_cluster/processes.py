@@ -29,11 +29,10 @@ STEP_DAEMON = "slurmstepd"
 
 @dataclass(frozen=True)
 class Process:
-    """One running process; with the time it started, its id is unique."""
+    """One running process."""
 
     pid: int
     parent: int
-    started: int
     program: str
     kind: Literal["daemon", "step", "task"]
     owner: str  # the daemon, or the node
@@ -80,7 +79,7 @@ def _read(entry: Path, folder: Path, daemons_conf: Path) -> Process | None:
         kind = "step" if program == STEP_DAEMON else "daemon"
     elif variables.get("SLURM_CONF") == str(daemons_conf):
         owner = variables.get("SLURMD_NODENAME", "")  # only on a node: a person's shell has none
-    return Process(int(entry.name), int(fields[1]), int(fields[19]), program, kind, owner)
+    return Process(int(entry.name), int(fields[1]), program, kind, owner)
 
 
 # --- ending them ---------------------------------------------------------------------------------
@@ -89,7 +88,7 @@ def _read(entry: Path, folder: Path, daemons_conf: Path) -> Process | None:
 def end(find: Callable[[], list[Process]], stop_seconds: float = STOP_SECONDS) -> list[Process]:
     """Ask all at once, then kill what is left, until nothing is found; returns what would not go."""
     begun = time.monotonic()
-    asked: set[tuple[int, int]] = set()
+    asked: set[int] = set()
     # Twice, because one look can miss a process that forks while /proc is read.
     while left := find() or find():
         waited = time.monotonic() - begun
@@ -98,20 +97,13 @@ def end(find: Callable[[], list[Process]], stop_seconds: float = STOP_SECONDS) -
         for process in left:
             if waited >= stop_seconds:
                 send(process, signal.SIGKILL)
-            elif (process.pid, process.started) not in asked:
+            elif process.pid not in asked:
                 send(process, signal.SIGTERM)
-                asked.add((process.pid, process.started))
+                asked.add(process.pid)
         time.sleep(LOOK_SECONDS)
     return []
 
 
 def send(process: Process, number: signal.Signals) -> None:
-    """A signal to this very process, never to another that has got its id since."""
     with contextlib.suppress(OSError):
-        handle = os.pidfd_open(process.pid)
-        try:
-            stat = (PROC / str(process.pid) / "stat").read_text(errors="replace")
-            if int(stat.rpartition(")")[2].split()[19]) == process.started:
-                signal.pidfd_send_signal(handle, number)
-        finally:
-            os.close(handle)
+        os.kill(process.pid, number)
