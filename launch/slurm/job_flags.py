@@ -20,6 +20,9 @@ flags.DEFINE_string("exclude", None, "Nodes to leave out; or a file that lists t
 flags.DEFINE_string(
     "segment", None, "Nodes of one block of the network that a part of the job must have; none: do not ask Slurm."
 )
+flags.register_validator(  # type: ignore[no-untyped-call]
+    "segment", lambda value: value in (None, "none") or value.isdecimal(), "a number of nodes, or none"
+)
 flags.DEFINE_integer("nice", None, "How far to let other jobs go first.")
 flags.DEFINE_string("comment", None, "Words of your own, kept with the job after the run's name.")
 flags.DEFINE_boolean("exclusive", None, "Whole nodes, shared with nobody.")
@@ -41,8 +44,6 @@ def typed() -> dict[str, Any]:
     for name in ("nodelist", "exclude"):  # sbatch reads a file of names in the run's folder
         if "/" in given.get(name, ""):
             given[name] = str(Path(given[name]).absolute())
-    if "segment" in given:
-        from launch.slurm.options import segment_of
-
-        given["segment"] = segment_of(given["segment"], "--segment")
+    if given.get("segment", "none") != "none":
+        given["segment"] = int(given["segment"])
     return {_FIELDS.get(name, name): value for name, value in given.items()}

@@ -37,12 +37,11 @@ def refusal(*arguments: Any, **given: Any) -> RequestError:
 # --- layers -------------------------------------------------------------------------------------
 
 
-def test_flags_win_over_parameters_over_the_shell_over_the_site() -> None:
-    shell = {"SBATCH_PARTITION": "shell", "SBATCH_ACCOUNT": "shell", "SBATCH_QOS": "shell"}
-    shell["ADDITIONAL_SLURM_PARAMS"] = "account=more;qos=more"
-    site = site_with(partition="site", account="site", qos="site", reservation="site")
+def test_flags_win_over_the_shell_over_the_site() -> None:
+    shell = {"SBATCH_PARTITION": "shell", "SBATCH_QOS": "shell"}
+    site = site_with(partition="site", account="site", qos="site")
     found = choose(site, {"qos": "typed"}, shell)
-    assert (found.reservation, found.partition, found.account, found.qos) == ("site", "shell", "more", "typed")
+    assert (found.account, found.partition, found.qos) == ("site", "shell", "typed")
 
 
 @pytest.mark.parametrize("case", TABLES["asked"])
@@ -60,7 +59,6 @@ def test_what_stepmark_decides_is_refused_with_what_to_use_instead(key: str) -> 
     for words in ({"slurm_arg": [f"{key}=1"]}, {"slurm_arg": [f"--{key}"]}):
         error = refusal(PYXIS, words, {})
         assert key in error.what
-    assert refusal(PYXIS, {}, {"ADDITIONAL_SLURM_PARAMS": f"{key}=1"}).where == "ADDITIONAL_SLURM_PARAMS"
     assert "site" in refusal(site_with(arguments=[f"--{key}=1"]), {}, {}).where
 
 
