@@ -19,7 +19,7 @@ from benchmarks.assets import Repository, hub_home
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest
-from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, program, text_of, without_effect
+from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, program, text_of
 from benchmarks.runs import first_check
 from benchmarks.values import Benchmark, Hardware, Phase, Plan, RunRecord, Scalar, Step
 from nemo_backend import layout, profiles
@@ -287,19 +287,6 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
 
 
 def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
-    if (refusal := refuses_hardware(benchmark.hardware)) is not None:
-        yield refusal
-    if benchmark.task not in TASKS:
-        yield RequestError(
-            f"engine bridge has no task '{benchmark.task}'",
-            where=f"--task={benchmark.task}",
-            why=f"it has: {', '.join(TASKS)}",
-            next_command="--task=pretrain",
-        )
-    for key in ("profiling.nvtx_ranges", "profiling.record_shapes"):  # they write into a report of nsys
-        if key in benchmark.settings.overrides and benchmark.instruments.profile != profiles.NSYS:
-            none = f"--profile={benchmark.instruments.profile} but the time it takes"
-            yield without_effect(key, none, f"--profile={profiles.NSYS}")
     for key in benchmark.settings.knobs:
         if key not in settings():
             yield RequestError(
@@ -314,12 +301,12 @@ def _refuse_precision(benchmark: Benchmark) -> Iterator[RequestError]:
     given = [key for key in (FP8, FP8_RECIPE) if key in benchmark.settings.knobs]
     if benchmark.dtype == "fp8":
         yield from fp8_scaling_refusals(benchmark, FP8_RECIPE)
-    elif benchmark.dtype != "bf16" or given:
+    elif given:
         yield RequestError(
-            f"engine bridge has no {benchmark.dtype}{f' with {given[0]}' if given else ''}",
-            where=f"--dtype={benchmark.dtype}",
-            why="Stepmark drives it at bf16 and fp8",
-            next_command="--dtype=fp8" if given else "--dtype=bf16",
+            f"{given[0]} has no effect on {benchmark.dtype}",
+            where=f"--set={given[0]}",
+            why="it says how fp8 numbers are scaled",
+            next_command="--dtype=fp8",
         )
 
 
@@ -362,7 +349,7 @@ def _refuse_adapters(benchmark: Benchmark) -> Iterator[RequestError]:
 def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
     made_up, tuned = benchmark.data in MADE_UP_DATA, is_benchmark_recipe(benchmark)
     if benchmark.task == "pretrain" and not made_up:
-        yield from dataset_refusals(Path(benchmark.data), benchmark.model)
+        yield from dataset_refusals(Path(benchmark.data))
     if benchmark.task == "lora" and made_up != tuned:
         only = "its own mock data" if tuned else "real text"
         yield RequestError(

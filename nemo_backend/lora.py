@@ -26,7 +26,6 @@ LORA_TARGETS = {
     **SEPARATE_TARGETS,
 }
 AS_THEY_ARE = "linear_qkv,linear_proj,linear_fc1,linear_fc2"
-ONLY_OF_FUSED = frozenset({"peft.a2a_experimental", "peft.dropout_recompute", "peft.lora_dtype"})
 
 
 def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
@@ -85,25 +84,9 @@ def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
     )
 
 
-# --- what NeMo cannot do --------------------------------------------------------------------------
-
-
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Settings of adapters where none are; and what NeMo's CanonicalLoRA cannot, which its LoRA can."""
+    """Settings of adapters where none are."""
     if benchmark.lora is None:
         for name in benchmark.settings.overrides:
             if name.startswith("peft."):
                 yield without_effect(name, f"task {benchmark.task}", "--task=lora")
-        return
-    if not set(benchmark.lora.targets) & set(SEPARATE_TARGETS.values()):
-        return
-    for name in benchmark.settings.knobs.keys() & ONLY_OF_FUSED:
-        yield without_effect(name, "separate adapters: NeMo's CanonicalLoRA has no such setting", f"no --set={name}")
-    model = benchmark.model
-    if "query" in benchmark.lora.targets and model.attention_heads * model.head_dim != model.hidden_size:
-        yield RequestError(
-            f"query has {model.attention_heads * model.head_dim} numbers out, NeMo's adapter {model.hidden_size}",
-            where="--set=lora_targets",
-            why="CanonicalLoRA takes query for a square matrix",
-            next_command="--set=lora_targets=qkv,o,gate_up,down",
-        )

@@ -1,12 +1,9 @@
 """What both engines share because Megatron-core is below both: dimensions, fp8, pipeline schedules, data on disk."""
 
-import struct
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from benchmarks import files
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import whole
@@ -121,93 +118,20 @@ def _interleaving(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
 
 # --- data on disk ---------------------------------------------------------------------------------
 
-TOKENIZER = "tokenizer.json"
-INDEX_HEAD = struct.Struct("<9sQBQQ")  # magic, version, code of the type, sequences, documents
-INDEX_MAGIC = b"MMIDIDX\x00\x00"
-TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2}  # by the code of an integer type
-
 
 def dataset_prefixes(folder: Path) -> list[str]:
     """Return the names of the folder's .bin and .idx pairs, without their endings."""
-    if not folder.is_dir():
-        raise _no_dataset("there is no such folder", folder, "")
-    names = sorted(path.stem for path in folder.glob("*.idx"))
-    if not names:
-        raise _no_dataset("the folder has no .idx file", folder, "Megatron pretrains on pairs of .bin and .idx files")
-    return names
+    return sorted(path.stem for path in folder.glob("*.idx"))
 
 
-def dataset_refusals(folder: Path, model: Model) -> Iterator[RequestError]:
-    """Refuse a folder whose files are not whole, and one of more tokens than the model has."""
-    try:
-        for name in dataset_prefixes(folder):
-            _refuse_other_size(folder / name)
-        if (folder / TOKENIZER).is_file():
-            yield from vocabulary_refusals("dataset", tokenizer_size(folder / TOKENIZER), model, folder)
-    except RequestError as error:
-        yield error
-
-
-def _refuse_other_size(prefix: Path) -> None:
-    """Refuse a .bin file that is not as long as its .idx file says."""
-    tokens, index = Path(f"{prefix}.bin"), Path(f"{prefix}.idx")
-    try:
-        wanted, found = _indexed_bytes(index), tokens.stat().st_size
-    except OSError as error:
-        raise files.cannot_read(error, Path(error.filename)) from None
-    except (struct.error, KeyError, ValueError) as error:
-        raise _no_dataset(f"{index.name} is no index of Megatron's", prefix.parent, str(error)) from None
-    if found != wanted:
-        what = f"{tokens.name} has {found:,} bytes, {index.name} says {wanted:,}"
-        raise _no_dataset(what, prefix.parent, "it was cut off, or belongs to another index")
-
-
-def _indexed_bytes(index: Path) -> int:
-    with index.open("rb") as stream:
-        magic, version, code, sequences, _ = INDEX_HEAD.unpack(stream.read(INDEX_HEAD.size))
-        if (magic, version) != (INDEX_MAGIC, 1):
-            raise ValueError(f"it begins with {magic!r}, version {version}")
-        if not sequences:
-            return 0
-        stream.seek(INDEX_HEAD.size + 4 * (sequences - 1))
-        (length,) = struct.unpack("<i", stream.read(4))
-        stream.seek(INDEX_HEAD.size + 4 * sequences + 8 * (sequences - 1))
-        (start,) = struct.unpack("<q", stream.read(8))
-    return int(start + length * TOKEN_BYTES[code])
-
-
-def _no_dataset(what: str, folder: Path, why: str) -> RequestError:
-    return RequestError(
-        what,
-        where=f"--data={folder}",
-        why=why,
-        next_command=f"python tools/preprocess_data.py --input=FILE.jsonl --output-prefix={folder}/NAME --append-eod"
-        " --tokenizer-type=HuggingFaceTokenizer --tokenizer-model=FOLDER --workers=8     (in Megatron-LM)",
-    )
-
-
-def tokenizer_size(path: Path) -> int:
-    """Return one more than the largest token number of a Hugging Face tokenizer.json."""
-    try:
-        data = files.read_json(path, dict[str, Any])
-        vocabulary = data["model"]["vocab"]
-        numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
-        numbers += [token["id"] for token in data.get("added_tokens") or []]
-        return int(max(numbers)) + 1
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise RequestError(
-            "the tokenizer cannot be read",
-            where=str(path),
-            why=f"{type(error).__name__}: {error}",
-            next_command="a tokenizer.json as Hugging Face's tokenizers writes it",
-        ) from None
-
-
-def vocabulary_refusals(what: str, tokens: int, model: Model, folder: Path) -> Iterator[RequestError]:
-    if tokens > model.vocabulary_size:
+def dataset_refusals(folder: Path) -> Iterator[RequestError]:
+    names = dataset_prefixes(folder)
+    missing = [f"{name}.bin" for name in names if not (folder / f"{name}.bin").is_file()]
+    if missing or not names:
         yield RequestError(
-            f"the {what} knows {tokens:,} tokens, {model.name} {model.vocabulary_size:,}",
+            f"the folder has no {missing[0] if missing else '.idx file'}",
             where=f"--data={folder}",
-            why="a token without a row in the embedding ends the run",
-            next_command="--data of the model's own tokenizer, or a smaller one",
+            why="Megatron pretrains on pairs of .bin and .idx files",
+            next_command=f"python tools/preprocess_data.py --input=FILE.jsonl --output-prefix={folder}/NAME"
+            " --append-eod --tokenizer-type=HuggingFaceTokenizer --tokenizer-model=FOLDER     (in Megatron-LM)",
         )

@@ -234,11 +234,6 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
 
 
 def _refuse_place(benchmark: Benchmark) -> Iterator[RequestError]:
-    if (refusal := refuses_hardware(benchmark.hardware)) is not None:
-        yield refusal
-    if benchmark.task != "mlperf":
-        what = f"a submission has no task '{benchmark.task}'"
-        yield RequestError(what, where=f"--task={benchmark.task}", next_command="--task=mlperf")
     if benchmark.site.runtime != "container" or benchmark.site.slurm is None:
         yield RequestError(
             f"site '{benchmark.site.name}' has no container runtime on Slurm, where a submission runs",

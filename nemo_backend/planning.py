@@ -13,8 +13,6 @@ from benchmarks.request.framework import (
     model_without_settings,
     program,
     slowdown_option,
-    text_of,
-    unknown_values,
     without_effect,
     words_of,
 )
@@ -28,8 +26,6 @@ from nemo_backend.megatron import (
     fp8_scaling_refusals,
     reserved,
     schedule_refusals,
-    tokenizer_size,
-    vocabulary_refusals,
 )
 
 MOCK = "mock"
@@ -99,14 +95,6 @@ UNFUSED_ATTENTION = (
 RECOMPUTE = f"{MODEL}.recompute_granularity"
 FP8_RECIPE = "trainer.plugins.fp8_recipe"
 CONTEXT = f"{STRATEGY}.{layout.SIZES['context']}"
-# The texts NeMo 2.7.3 knows where it is told one of few.
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "trainer.plugins.fp8": ("hybrid", "e4m3"),
-    "trainer.plugins.fp8_amax_compute_algo": ("max", "most_recent"),
-    "optim.config.optimizer": ("adam", "sgd"),
-    RECOMPUTE: ("full", "selective"),
-    f"{MODEL}.recompute_method": ("uniform", "block"),
-}
 
 RESERVED: Mapping[str, str] = {
     **reserved("nemo"),
@@ -128,6 +116,7 @@ def settings() -> dict[str, str]:
 
 def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
     """Return every setting that NeMo gets, each once; a bare run takes the same."""
+    knobs = benchmark.settings.knobs
     stated: dict[str, Scalar] = {
         **EVERY_RUN,
         "trainer.accelerator": "gpu",
@@ -141,11 +130,12 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         "data.seq_length": benchmark.batch.sequence_length,
         "data.micro_batch_size": benchmark.batch.micro_batch_size,
         "data.global_batch_size": benchmark.batch.global_batch_size,
-        **benchmark.settings.knobs,
+        **knobs,
         **(ON_A_CPU if benchmark.hardware.kind == "cpu" else {}),
+        **{name: knobs[name] for name in benchmark.settings.overrides if name in knobs},
     }
     if benchmark.lora:
-        stated["peft.target_modules"] = ",".join(lora.target_names(benchmark.settings.knobs))
+        stated["peft.target_modules"] = ",".join(lora.target_names(knobs))
     if benchmark.parallelism.virtual_pipeline == 1:
         # Megatron takes 1 for an interleaved schedule.
         stated[f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"] = NONE
@@ -268,7 +258,6 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
         *model_without_settings(benchmark, MODEL_CLASS),
         *_settings(benchmark),
         *lora.refusals(benchmark),
-        *unknown_values(benchmark, CHOICES),
         *(_on_a_cpu(benchmark) if benchmark.hardware.kind == "cpu" else ()),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
@@ -293,14 +282,6 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
-    for name in benchmark.settings.overrides:
-        if name in ON_A_CPU and benchmark.settings.knobs[name] != ON_A_CPU[name]:
-            yield RequestError(
-                f"{name} is {text_of(ON_A_CPU[name])} on a CPU",
-                where=f"--set={name}",
-                why="a CPU lacks what the other value asks for",
-                next_command=f"leave --set={name} out",
-            )
     dropout = benchmark.lora is not None and benchmark.lora.dropout > 0
     for asked, what, setting, why in (
         (
@@ -355,7 +336,7 @@ def _data(benchmark: Benchmark) -> Iterator[RequestError]:
         return
     folder = Path(benchmark.data)
     if benchmark.task == "pretrain":
-        yield from dataset_refusals(folder, benchmark.model)
+        yield from dataset_refusals(folder)
         return
     missing = [name for name in FINE_TUNING_FILES if not (folder / name).is_file()]
     if missing:
@@ -365,10 +346,3 @@ def _data(benchmark: Benchmark) -> Iterator[RequestError]:
             why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)} (fields input and output, and their tokenizer)",
             next_command="python launch/setup.py --model=llama3_70b --task=lora shows how such a folder is made",
         )
-        return
-    try:
-        tokens = tokenizer_size(folder / "tokenizer" / "tokenizer.json")
-    except RequestError as refusal:
-        yield refusal
-        return
-    yield from vocabulary_refusals("tokenizer", tokens, benchmark.model, folder)

@@ -107,11 +107,6 @@ def test_fine_tuning_reads_questions_answers_and_their_tokenizer(resolved: Resol
         assert (error.what, error.where) == (f"the folder has no {name}", f"--data={tmp_path}")
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert "cannot be read" in refusal(resolved, task="lora", data=str(tmp_path)).what
-    tokenizer = tmp_path / "tokenizer" / "tokenizer.json"
-    tokenizer.write_text('{"model": {"vocab": {"a": 512}}}')
-    assert "513 tokens" in refusal(resolved, task="lora", data=str(tmp_path)).what
-    tokenizer.write_text('{"model": {"vocab": {"a": 511}}, "added_tokens": []}')
     assert resolved(task="lora", data=str(tmp_path)).data == str(tmp_path)
 
 
