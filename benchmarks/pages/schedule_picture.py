@@ -49,7 +49,7 @@ RECOMPUTED = 0.3  # of the colour
 LANES = {"compute": (22.0, 34.0), "communication": (62.0, 20.0), "side": (106.0, 8.0)}  # below the heading; height
 HEADING, ROW = 46.0, 172.0  # pixels
 MARGINS = Margins(left=122, right=16, top=30, bottom=48)
-LETTER = 7.6  # pixels; about, since the reader's font is not known
+LETTER = 8.6  # pixels; about, since the reader's font is not known
 
 
 def schedule_plot(benchmark: Benchmark, schedule: Schedule, loops: Loops, name: str) -> list[Plot]:
@@ -161,7 +161,9 @@ def _draw_trip(axes: "Axes", trip: Trip, top: float, pixels: float) -> None:
                 axes.barh(middle, exposed, tall, start + wide - exposed, color=BAD)
                 axes.barh(top + 39, exposed, 34, start + wide - exposed, color=BAD, alpha=0.25)
             label = label_of(span.operation, output)
-            if lane == "communication" and LETTER * len(label) <= (1e3 * following - start) * pixels:
+            if lane == "communication":
+                if LETTER * len(label) > (1e3 * following - start) * pixels:
+                    label = label.partition(" ")[0]  # without its size
                 axes.text(start, middle + tall, label, color=MUTED, va="center")
             elif lane == "compute" and LETTER * len(label) <= wide * pixels:
                 colour = INK if recomputed else PAPER
