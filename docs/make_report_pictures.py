@@ -72,13 +72,11 @@ def main() -> None:
         for name, tab, found, height in TABS:
             with opened(started, f"{address}/{tab}", found, height) as page:
                 save(page, name)
-        nights = "smoothing=0&runFilter=%5Enights%2F&tagFilter=%5E2%20nights"
         longest = f"runFilter={longest_run(place)}&tagFilter=perf%2F%7Ctelemetry%7Closs&smoothing=0"
-        for name, query, height in (("dashboard-nights", nights, 620), ("dashboard-run", longest, 1000)):
-            with opened(started, f"{address}/", "card-view", height) as page:  # it sets what TensorBoard shows
-                page.goto(f"{address}/?{query}#timeseries")
-                page.locator("card-view").first.wait_for()
-                save(page, name)
+        with opened(started, f"{address}/", "card-view", 1000) as page:  # it sets what TensorBoard shows
+            page.goto(f"{address}/?{longest}#timeseries")
+            page.locator("card-view").first.wait_for()
+            save(page, "dashboard-run")
 
 
 # --- runs -----------------------------------------------------------------------------------------

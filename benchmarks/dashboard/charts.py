@@ -1,22 +1,19 @@
 """Charts over many runs: a board for each series of runs, and the nights of each suite. Pure.
 
 A series holds the runs that trained the same in the same way on the same machine. A point is a run; the points are
-numbered in the order of time, and each has its own time of day, so both axes of a chart mean something.
-
-The step of a night is its number within its suite. The nights, the level, and the first night of a change are
-separate TensorBoard runs with the same tags, so they share a chart with one colour each.
+numbered in the order of time, and each has its own time of day, so both axes of a chart mean something. The step of a
+night is its number within its suite.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmarks.dashboard.events import plain
-from benchmarks.dashboard.points import Board, Point
+from benchmarks.dashboard.folders import Board, Point
 from benchmarks.dashboard.runs import FIGURES, line_names, parsed_time, tflops, unix_seconds, why_not_drawn
 from benchmarks.nightly.values import MetricJudgement, NightReport
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.identity import SHOWN_DIGITS
-from benchmarks.statistics import median
 
 SERIES, NIGHTS = "series", "nights"
 # Groups of tags. The tab Time Series has them in this order, so what people look for first comes first (the nights'
@@ -41,18 +38,14 @@ def drawn(entries: Iterable[FinishedRun]) -> tuple[list[FinishedRun], dict[str, 
 def lines_of(entries: Sequence[FinishedRun]) -> list[str]:
     """The line of each run; where one would mix benchmarks or machines, its digests tell them apart."""
     names = line_names(SERIES, entries)
-    digests: dict[tuple[str, str], set[str]] = {}
-    for name, run in zip(names, entries, strict=True):
-        for kind in ("benchmark", "machine"):
-            digests.setdefault((name, kind), set()).add(run.origin.identity.get(kind, "unknown"))
+    digests = [
+        " ".join(run.origin.identity.get(kind, "unknown")[:SHOWN_DIGITS] for kind in ("benchmark", "machine"))
+        for run in entries
+    ]
+    many = Counter(name for name, _ in set(zip(names, digests, strict=True)))
     return [
-        " ".join([name, *(
-            plain(f"{kind}-{run.origin.identity.get(kind, 'unknown')[:SHOWN_DIGITS]}")
-            for kind in ("benchmark", "machine")
-            if len(digests[name, kind]) > 1
-        )])
-        for name, run in zip(names, entries, strict=True)
-    ]  # fmt: skip
+        f"{name} {plain(digest)}" if many[name] > 1 else name for name, digest in zip(names, digests, strict=True)
+    ]
 
 
 def boards_of_runs(entries: Sequence[FinishedRun]) -> list[Board]:
@@ -76,14 +69,6 @@ def _scalars(entry: FinishedRun) -> dict[str, float]:
 # --- nights ---------------------------------------------------------------------------------------
 
 
-def _judgements(reports: Iterable[NightReport]) -> Iterator[tuple[str, str, MetricJudgement]]:
-    """Each with its night and its cell."""
-    for report in reports:
-        for cell in report.cells:
-            for one in cell.judgements:
-                yield report.night, cell.cell, one
-
-
 def tag_of_night(suite: str, cell: str, one: MetricJudgement) -> str:
     """What decides comes early, what is watched late: the tab Time Series has its groups in this order."""
     place, watched = ("2", "") if one.gates else ("7", " (watched)")
@@ -91,58 +76,29 @@ def tag_of_night(suite: str, cell: str, one: MetricJudgement) -> str:
 
 
 def boards_of_nights(reports: Iterable[NightReport]) -> list[Board]:
-    """Return the nights of each suite, their level, and each change. The newest report of a night counts."""
+    """Return the nights of each suite. The newest report of a night counts."""
     suites: dict[str, list[NightReport]] = {}
     for report in sorted(reports, key=lambda one: (one.suite, one.night)):
         suites.setdefault(report.suite, []).append(report)
-    return [board for suite, ours in suites.items() for board in _boards(suite, ours)]
+    return [Board(name=f"{NIGHTS}/{plain(suite)}", points=_points(ours)) for suite, ours in suites.items()]
 
 
-def _boards(suite: str, reports: Sequence[NightReport]) -> list[Board]:
-    times = _times(reports)
-    values: dict[str, dict[str, float]] = {}  # tag -> night -> value
-    for night, cell, one in _judgements(reports):
-        of_tag = values.setdefault(tag_of_night(suite, cell, one), {})
-        of_tag |= {point.night: point.value for point in one.points}
-        if one.latest is not None:
-            of_tag[night] = one.latest
-    lines: dict[str, dict[str, dict[str, float]]] = {"": values}  # what is drawn -> tag -> night -> value
-    # By tag, of the newest report that tells of it: a night that goes on has judged nothing yet.
-    newest_of = {tag_of_night(suite, cell, one): one for _, cell, one in _judgements(reports)}
-    for tag, newest in newest_of.items():
-        changes = [newest.since] if newest.since in values[tag] else []
-        lines.setdefault(" level", {})[tag] = _levels(values[tag], changes)
-        for night in changes:
-            lines.setdefault(f" change {plain(night)}", {})[tag] = {night: values[tag][night]}
+def _points(reports: Sequence[NightReport]) -> list[Point]:
+    """A night without a report is known from later ones, and began when its run did."""
+    times: dict[str, float] = {}
+    values: dict[str, dict[str, float]] = {}  # night -> tag -> value
+    for report in reports:
+        times[report.night] = parsed_time(report.started) or 0.0
+        for cell in report.cells:
+            for one in cell.judgements:
+                tag = tag_of_night(report.suite, cell.cell, one)
+                for point in one.points:
+                    times.setdefault(point.night, parsed_time(point.run_id.partition("-")[0]) or 0.0)
+                    values.setdefault(point.night, {})[tag] = point.value
+                if one.latest is not None:
+                    values.setdefault(report.night, {})[tag] = one.latest
     return [
-        Board(name=f"{NIGHTS}/{plain(suite)}{name}", points=_points(times, drawn)) for name, drawn in lines.items()
+        Point(step=number, unix_seconds=times[night], scalars=values[night])
+        for number, night in enumerate(sorted(times))
+        if night in values
     ]
-
-
-def _times(reports: Sequence[NightReport]) -> dict[str, float]:
-    """When each night began; of one without a report, when its run did."""
-    found: dict[str, float] = {}
-    for _, _, one in _judgements(reports):
-        for point in one.points:
-            began = point.run_id.partition("-")[0]
-            found.setdefault(point.night, parsed_time(began) or parsed_time(point.night[:10]) or 0.0)
-    return found | {one.night: parsed_time(one.started) or parsed_time(one.night) or 0.0 for one in reports}
-
-
-def _points(times: dict[str, float], drawn: dict[str, dict[str, float]]) -> list[Point]:
-    found = []
-    for number, night in enumerate(sorted(times)):
-        scalars = {tag: values[night] for tag, values in drawn.items() if night in values}
-        if scalars:
-            found.append(Point(step=number, unix_seconds=times[night], scalars=scalars))
-    return found
-
-
-def _levels(values: dict[str, float], changes: Sequence[str]) -> dict[str, float]:
-    """Of each night, the median of the nights between two changes."""
-    found: dict[str, float] = {}
-    for first, beyond in zip(["", *changes], [*changes, None], strict=True):
-        inside = [night for night in values if night >= first and (beyond is None or night < beyond)]
-        level = median([values[night] for night in inside])
-        found |= {night: level for night in inside if level is not None}
-    return found

@@ -23,83 +23,16 @@ import msgspec
 from benchmarks.files import NOT_JSON
 from benchmarks.measuring.figures import RECORDED
 from benchmarks.measuring.summary import not_comparable
-from benchmarks.measuring.utilisation import Mfu, mfu, workload_of
+from benchmarks.measuring.utilisation import mfu, workload_of
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.statistics import mean
 from benchmarks.telemetry import samples
 from benchmarks.telemetry.gpu import THROTTLE_BITS
 from benchmarks.telemetry.samples import GpuSample, NodeSample
-from benchmarks.values import Benchmark, Step, Value
+from benchmarks.values import Benchmark, Step
 
 EVENT_FILES = "events.out.tfevents.*"
 PERF, PROFILED, SLOWED = "perf", "profiled", "slowed"
-
-
-class StepScalars(Value, frozen=True):
-    """What turns the steps of one run into scalars."""
-
-    place: str = PERF
-    gpus: int = 1
-    mfu: list[Mfu] = []  # what a step of one second would reach, against each peak; in a step of two it is half
-
-    def of(self, step: Step) -> dict[str, float]:
-        """Tag -> value; what a step does not have has no tag."""
-        place = PROFILED if step.excluded_because in RECORDED else self.place
-        found = {}
-        if step.seconds is not None:
-            found[f"{place}/step_seconds"] = step.seconds
-            found |= self._rates(place, step, step.seconds)
-        if step.loss is not None:
-            found["train/loss"] = step.loss
-        return found
-
-    def _rates(self, place: str, step: Step, seconds: float) -> dict[str, float]:
-        if seconds <= 0:
-            return {}
-        found = {}
-        if step.tokens:
-            found[f"{place}/tokens_per_second"] = step.tokens / seconds
-            found[f"{place}/tokens_per_second_per_gpu"] = step.tokens / seconds / self.gpus
-        return found | {mfu_tag(place, one): one.percent / seconds for one in self.mfu}
-
-    def descriptions(self) -> dict[str, str]:
-        """Tag -> what it means, with its source. In every place that a run's steps may have."""
-        found = {"train/loss": "as the framework reported it"}
-        for place in {self.place, PROFILED}:
-            found[f"{place}/step_seconds"] = f"true seconds of the step, all work done{_WHAT[place]}"
-            found[f"{place}/tokens_per_second"] = f"the step's tokens over its seconds, of all devices{_WHAT[place]}"
-            found[f"{place}/tokens_per_second_per_gpu"] = f"the same over the devices{_WHAT[place]}"
-            for one in self.mfu:
-                found[mfu_tag(place, one)] = (
-                    f"% of {one.peak_tflops:.4g} TFLOP/s {one.precision_peak} a device ({one.peak_source}); "
-                    f"FLOPs counted by the convention '{one.counted_by}'{_WHAT[place]}"
-                )
-        return found
-
-
-_WHAT = {
-    PERF: "",
-    PROFILED: "; something else was recorded or compiled meanwhile, so it is compared with nothing",
-    SLOWED: "; slowed on purpose (--inject_slowdown), so it is compared with nothing",
-}
-
-
-def step_scalars(benchmark: Benchmark) -> StepScalars:
-    """Return what a run's steps become; an emulated precision has no MFU."""
-    entries = [] if benchmark.dtype in benchmark.hardware.emulated else mfu(workload_of(benchmark), 1.0, {}) or []
-    recipe = [one for one in entries if one.counted_by == entries[0].counted_by]  # against every peak that applies
-    return StepScalars(place=place_of(benchmark), gpus=benchmark.gpus, mfu=recipe)
-
-
-def place_of(benchmark: Benchmark) -> str:
-    if benchmark.instruments.inject_slowdown and benchmark.instruments.profile == "none":
-        return SLOWED
-    return PROFILED if not_comparable(benchmark) else PERF
-
-
-def mfu_tag(place: str, one: Mfu) -> str:
-    """Such as perf/mfu_percent/recipe_fp8; of a peak that was measured, perf/mfu_percent/recipe_measured_bf16."""
-    return f"{place}/mfu_percent/{plain(f'{one.convention} {one.precision_peak}')}"
 
 
 @functools.lru_cache(maxsize=8192)  # of a hundred thousand runs, most share their words
@@ -124,11 +57,15 @@ class ScalarWriter:
     def __init__(self, folder: RunFolder, benchmark: Benchmark) -> None:
         self._run, self._benchmark = folder, benchmark
         self._phase = folder.measured_phase().name
-        self._figures = step_scalars(benchmark)
+        self._place = PROFILED if not_comparable(benchmark) else PERF
+        if benchmark.instruments.inject_slowdown and benchmark.instruments.profile == "none":
+            self._place = SLOWED
+        # What a step of one second would reach, against each peak; in a step of two it is half.
+        entries = [] if benchmark.dtype in benchmark.hardware.emulated else mfu(workload_of(benchmark), 1.0, {}) or []
+        self._mfu = [one for one in entries if one.counted_by == entries[0].counted_by]
         self._started = time.time()
         self._file: BinaryIO | None = None
         self._records: Any = None  # TensorBoard ships no types
-        self._described: set[str] = set()
         self._waiting: list[Step] = []
         self._begins: dict[int, float | None] = {}  # attempt -> when its first step began
         self._ends: dict[int, list[tuple[int, float]]] = {}  # attempt -> its steps, and when each ended
@@ -150,13 +87,27 @@ class ScalarWriter:
         steps, self._waiting = self._waiting, []
         try:
             for step in steps:
-                self._put(step.step, self._when(step), self._figures.of(step), self._figures.descriptions)
+                self._put(step.step, self._when(step), self._scalars(step))
             if last:
                 self._put_samples()
             if self._file is not None:
                 self._file.flush()
         except OSError as error:
             print(f"stepmark: TensorBoard's events could not be written: {error.strerror}", file=sys.stderr)
+
+    def _scalars(self, step: Step) -> dict[str, float]:
+        """Tag -> value; what a step does not have has no tag."""
+        place = PROFILED if step.excluded_because in RECORDED else self._place
+        found = {} if step.loss is None else {"train/loss": step.loss}
+        if step.seconds is not None:
+            found[f"{place}/step_seconds"] = step.seconds
+        if step.seconds and step.tokens:
+            found[f"{place}/tokens_per_second"] = step.tokens / step.seconds
+            found[f"{place}/tokens_per_second_per_gpu"] = step.tokens / step.seconds / self._benchmark.gpus
+            for one in self._mfu:
+                peak = plain(f"{one.convention} {one.precision_peak}")
+                found[f"{place}/mfu_percent/{peak}"] = one.percent / step.seconds
+        return found
 
     def _when(self, step: Step) -> float:
         """When a step ended, by the clock of rank 0's host where its worker says when it began."""
@@ -174,11 +125,9 @@ class ScalarWriter:
             nodes = samples.read(self._run.telemetry_dir(attempt)).nodes
             sampled = [sample for node in nodes for sample in node.samples]
             for step, when, own in samples_by_step(self._begins[attempt] or 0.0, ends, sampled):
-                self._put(step, when, machine_scalars(own, gpus=gpus), lambda: MACHINE_DESCRIPTIONS)
+                self._put(step, when, machine_scalars(own, gpus=gpus))
 
-    def _put(
-        self, step: int, when: float, found: Mapping[str, float], described: Callable[[], Mapping[str, str]]
-    ) -> None:
+    def _put(self, step: int, when: float, found: Mapping[str, float]) -> None:
         if not found:
             return
         if self._file is None:
@@ -186,9 +135,7 @@ class ScalarWriter:
             folder.mkdir(exist_ok=True)
             self._file = (folder / f"events.out.tfevents.{int(self._started)}.stepmark").open("ab")
             self._records = records_of(self._file, self._started)
-        new = found.keys() - self._described
-        self._records.write(event(step, when, found, described() if new else {}, new))
-        self._described |= new
+        self._records.write(event(step, when, found))
 
 
 def records_of(stream: BinaryIO, when: float) -> Any:
@@ -201,19 +148,12 @@ def records_of(stream: BinaryIO, when: float) -> Any:
     return records
 
 
-def event(
-    step: int, when: float, found: Mapping[str, float], descriptions: Mapping[str, str], new: Iterable[str] = ()
-) -> bytes:
-    """One event with all scalars of a step; a tag that is `new` to its file says what it means."""
+def event(step: int, when: float, found: Mapping[str, float]) -> bytes:
+    """One event with all scalars of a step."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.scalar.metadata import create_summary_metadata
 
-    told = {tag: create_summary_metadata("", descriptions[tag]) for tag in new if tag in descriptions}
-    values = [
-        Summary.Value(tag=tag, simple_value=value, **({"metadata": told[tag]} if tag in told else {}))
-        for tag, value in found.items()
-    ]
+    values = [Summary.Value(tag=tag, simple_value=value) for tag, value in found.items()]
     data: bytes = Event(wall_time=when, step=step, summary=Summary(value=values)).SerializeToString()
     return data
 
@@ -241,31 +181,28 @@ def _throttled(reasons: Sequence[float]) -> float | None:
 
 
 class Scalar(NamedTuple):
-    """A tag: which number of a sample, what is made of those of one step, and what it means."""
+    """A tag: which number of a sample, and what is made of those of one step."""
 
     name: str
     field: str
     made: Callable[[Sequence[float]], float | None]
-    description: str
     scale: float = 1.0
 
 
 OF_GPUS = (
-    Scalar("gpu_power_watts", "power_w", mean, "of one GPU: mean over all GPUs and the samples of the step"),
-    Scalar("gpu_power_watts_highest", "power_w", max, "of one GPU: the highest of all GPUs and samples"),
-    Scalar("gpu_sm_clock_mhz", "sm_clock_mhz", mean, "mean over all GPUs and the samples of the step"),
-    Scalar("gpu_sm_clock_mhz_lowest", "sm_clock_mhz", min, "of the slowest GPU"),
-    Scalar("gpu_memory_clock_mhz", "memory_clock_mhz", mean, "mean over all GPUs and the samples of the step"),
-    Scalar("gpu_utilization_percent", "utilization_percent", mean, "NVML's: the time in which any kernel ran; mean"),
-    Scalar("gpu_memory_gb_highest", "memory_used_bytes", max, "of one GPU, decimal GB: the most that any held", 1e-9),
-    Scalar("gpu_temperature_c_highest", "temperature_c", max, "of the hottest GPU"),
-    Scalar("gpu_throttled_percent", "throttle_reasons", _throttled, "samples slowed by power, heat or hardware"),
+    Scalar("gpu_power_watts", "power_w", mean),
+    Scalar("gpu_power_watts_highest", "power_w", max),
+    Scalar("gpu_sm_clock_mhz", "sm_clock_mhz", mean),
+    Scalar("gpu_sm_clock_mhz_lowest", "sm_clock_mhz", min),
+    Scalar("gpu_utilization_percent", "utilization_percent", mean),
+    Scalar("gpu_memory_gb_highest", "memory_used_bytes", max, 1e-9),
+    Scalar("gpu_temperature_c_highest", "temperature_c", max),
+    Scalar("gpu_throttled_percent", "throttle_reasons", _throttled),
 )
 OF_NODES = (
-    Scalar("cpu_utilisation_percent", "cpu_utilisation", mean, "busy share of a node's processors: mean", 100.0),
-    Scalar("host_memory_gb_highest", "memory_used_bytes", max, "of one node, decimal GB: the most in use", 1e-9),
+    Scalar("cpu_utilisation_percent", "cpu_utilisation", mean, 100.0),
+    Scalar("host_memory_gb_highest", "memory_used_bytes", max, 1e-9),
 )
-MACHINE_DESCRIPTIONS = {f"telemetry/{one.name}": one.description for one in (*OF_GPUS, *OF_NODES)}
 
 
 def machine_scalars(samples: Sequence[NodeSample], *, gpus: bool = True) -> dict[str, float]:
@@ -282,9 +219,6 @@ def _made(table: Sequence[Scalar], rows: Sequence[GpuSample | NodeSample]) -> di
         if value is not None:
             found[f"telemetry/{one.name}"] = float(value)
     return found
-
-
-# --- which samples are a step's -------------------------------------------------------------------
 
 
 def samples_by_step(

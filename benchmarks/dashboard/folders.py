@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.dashboard.points import Board, Row, Table
+from benchmarks.dashboard.events import event, records_of
 from benchmarks.dashboard.runs import FIRST_COLUMNS
 from benchmarks.errors import RequestError
 from benchmarks.values import Value
@@ -27,16 +27,37 @@ MARK = "tfevents"  # TensorBoard reads the files that have this in their names
 ROOT = "."  # the log directory itself
 KINDS = ("newest", "nights", "runs", "series")
 OURS = ".stepmark"
-LONGEST, CUT = 200, 150  # of a folder's or a link's name
-FORMAT = 7  # of what is written: another number makes all of it anew
+FORMAT = 8  # of what is written: another number makes all of it anew
 
 
-class Changes(Value, frozen=True):
-    """What an update did, in folders."""
+class Point(Value, frozen=True):
+    step: int
+    unix_seconds: float
+    scalars: dict[str, float]  # tag -> value
 
-    written: int = 0
-    unchanged: int = 0
-    removed: int = 0
+
+class Table(Value, frozen=True, tag=True):
+    """The columns of the tab HParams, from all rows: the values of each are its filter."""
+
+    rows: list[dict[str, str | float]]
+
+
+class Row(Value, frozen=True, tag=True):
+    """One row of the tab HParams."""
+
+    name: str
+    unix_seconds: float
+    cells: dict[str, str | float]
+
+
+class Board(Value, frozen=True):
+    """One run of TensorBoard's as it is to be."""
+
+    name: str  # KIND/NAME: its folder below the log directory
+    points: list[Point] = []
+    table: Table | Row | None = None  # before the points
+    links: dict[str, str] = {}  # name in the folder -> file elsewhere
+    place: int | None = None  # among those whose colours must differ; None: after them, by its first point
 
 
 @contextlib.contextmanager
@@ -56,23 +77,13 @@ def alone(logdir: Path) -> Iterator[None]:
         yield
 
 
-def keep(logdir: Path, wanted: Sequence[Board]) -> Changes:
-    """Make the directory what it is to be."""
-    written = [_keep_folder(logdir / _short(board.name), board) for board in wanted]
-    names = {_short(board.name) for board in wanted}
-    foreign = [path for kind in KINDS for path in (logdir / kind).glob("*") if f"{kind}/{path.name}" not in names]
-    for path in foreign:
+def keep(logdir: Path, wanted: Sequence[Board]) -> int:
+    """Make the directory what it is to be; return how many of its folders were written."""
+    written = sum(_keep_folder(logdir / board.name, board) for board in wanted)
+    names = {board.name for board in wanted}
+    for path in [path for kind in KINDS for path in (logdir / kind).glob("*") if f"{kind}/{path.name}" not in names]:
         shutil.rmtree(path)
-    return Changes(written=sum(written), unchanged=len(written) - sum(written), removed=len(foreign))
-
-
-def _short(name: str) -> str:
-    """The same where it is short; a file system takes names of at most 255 bytes."""
-    parts = name.split("/")
-    return "/".join(
-        part if len(part) <= LONGEST else f"{part[:CUT]}~{hashlib.sha256(part.encode()).hexdigest()[:8]}"
-        for part in parts
-    )
+    return written
 
 
 def _keep_folder(path: Path, board: Board) -> bool:
@@ -82,7 +93,7 @@ def _keep_folder(path: Path, board: Board) -> bool:
         _keep_links(path, board.links)
     content = [FORMAT, board.table, board.name, board.points, board.place]
     digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
-    before = [one for one in path.glob(f"*{MARK}*{OURS}") if not one.is_symlink() and one.name not in board.links]
+    before = [one for one in path.glob(f"*{MARK}*{OURS}") if not one.is_symlink()]
     same = [one for one in before if one.name.endswith(f".{digest}{OURS}")]
     if not same:
         _write_new(path, board, f"events.out.{MARK}.{time.time_ns()}.{digest}{OURS}")
@@ -94,8 +105,6 @@ def _keep_folder(path: Path, board: Board) -> bool:
 
 def _write_new(path: Path, board: Board, name: str) -> None:
     """Under a name that TensorBoard does not read until it is whole."""
-    from benchmarks.dashboard.events import event, records_of
-
     began = time.time()
     if board.points:
         began = board.points[0].unix_seconds
@@ -109,13 +118,12 @@ def _write_new(path: Path, board: Board, name: str) -> None:
         if board.table is not None:
             records.write(summary_event(board.table, began))
         for point in board.points:
-            records.write(event(point.step, point.unix_seconds, point.scalars, {}))
+            records.write(event(point.step, point.unix_seconds, point.scalars))
     unfinished.replace(path / name)
 
 
 def _keep_links(path: Path, links: Mapping[str, str]) -> None:
-    """Relative, so that a folder of runs can be moved with its dashboard; a copy where there are no links."""
-    links = {_short(name): target for name, target in links.items()}
+    """Relative, so that a folder of runs can be moved with its dashboard."""
     for one in path.rglob("*"):
         if one.is_symlink() and str(one.relative_to(path)) not in links:
             one.unlink()
@@ -123,13 +131,9 @@ def _keep_links(path: Path, links: Mapping[str, str]) -> None:
         place = path / name
         place.parent.mkdir(parents=True, exist_ok=True)
         wanted = os.path.relpath(Path(target).resolve(), place.parent.resolve())
-        if place.is_symlink() and str(place.readlink()) == wanted:
-            continue
-        place.unlink(missing_ok=True)
-        try:
+        if not place.is_symlink() or str(place.readlink()) != wanted:
+            place.unlink(missing_ok=True)
             place.symlink_to(wanted)
-        except OSError:
-            shutil.copyfile(target, place)
 
 
 # --- the messages of TensorBoard's table HParams --------------------------------------------------

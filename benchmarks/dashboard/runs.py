@@ -2,8 +2,7 @@
 
 import datetime
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.dashboard.events import plain
@@ -32,8 +31,7 @@ FIGURES = (
     Figure("memory_gb", "memory GB", lambda run: _scaled(run.metrics.memory_bytes, 1e-9)),
 )
 # TensorBoard shows the first five columns of HParams before any click.
-FIRST_FIGURES = FIGURES[:3]
-FIRST_COLUMNS = ("model", "on", *(figure.title for figure in FIRST_FIGURES))
+FIRST_COLUMNS = ("model", "on", *(figure.title for figure in FIGURES[:3]))
 
 
 def row_of(run: FinishedRun) -> dict[str, str | float]:
@@ -116,14 +114,8 @@ def newest(entries: Sequence[FinishedRun]) -> list[FinishedRun]:
     return [run for run, of_last in zip(entries, last, strict=True) if run is entries[-1] or of_last]
 
 
-def run_names(entries: Sequence[FinishedRun]) -> list[str]:
+def run_name(run: FinishedRun) -> str:
     """When, what, and the end of its id, as a folder: "2026-11-24 00.27 llama2_tiny fp32 jax 1xcpu b722"."""
-    short = [_run_name(run) for run in entries]
-    many = {name for name, count in Counter(short).items() if count > 1}
-    return [plain(run.run_id) if name in many else name for name, run in zip(short, entries, strict=True)]
-
-
-def _run_name(run: FinishedRun) -> str:
     benchmark = run.benchmark
     again = ["rerun"] if run.labels.role == "rerun" else []
     devices = f"{benchmark.gpus}x{benchmark.hardware}"
@@ -131,15 +123,10 @@ def _run_name(run: FinishedRun) -> str:
     return " ".join([f"{run.started[:10]} {run.started[11:16].replace(':', '.')}", *map(plain, words)]).strip()
 
 
-def trial_names(entries: Sequence[FinishedRun], newest: Collection[str]) -> list[str]:
+def trial_name(run: FinishedRun, *, newest: bool) -> str:
     """In the first column of HParams, which has room for so much, in whose order its rows are: the newest first."""
-    short = [
-        f"{'(newest)' if run.run_id in newest else run.started[5:10]} {_end(run)}"
-        + ("" if run.status == "valid" else f" {run.status}")
-        for run in entries
-    ]
-    many = {name for name, count in Counter(short).items() if count > 1}
-    return [run.run_id if name in many else name for name, run in zip(short, entries, strict=True)]
+    when = "(newest)" if newest else run.started[5:10]
+    return " ".join([when, _end(run), *([] if run.status == "valid" else [run.status])])
 
 
 def _end(run: FinishedRun) -> str:

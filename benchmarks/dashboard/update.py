@@ -13,10 +13,9 @@ import msgspec
 from benchmarks import files
 from benchmarks.dashboard import charts
 from benchmarks.dashboard.events import EVENT_FILES, plain
-from benchmarks.dashboard.folders import ROOT, alone, keep
-from benchmarks.dashboard.points import Board, Row, Table
+from benchmarks.dashboard.folders import ROOT, Board, Row, Table, alone, keep
 from benchmarks.dashboard.runs import newest as newest_of
-from benchmarks.dashboard.runs import row_of, run_names, trial_names, unix_seconds
+from benchmarks.dashboard.runs import row_of, run_name, trial_name, unix_seconds
 from benchmarks.errors import StepmarkError
 from benchmarks.nightly.values import NightReport
 from benchmarks.runs.finished_run import FinishedRun
@@ -44,14 +43,16 @@ def update(
         boards = charts.boards_of_runs(drawn)
         reports = [] if filtered else _reports(output_dir / charts.NIGHTS, notes)
         of_nights = charts.boards_of_nights(reports)
-        of_runs = _boards_of_runs(output_dir, shown, notes)
+        first = {run.run_id for run in newest_of(shown)}
+        of_newest = [_board_of_run(output_dir, run, NEWEST, notes) for run in shown if run.run_id in first]
+        of_runs = [_board_of_run(output_dir, run, RUNS, notes) for run in shown if run.run_id not in first]
         root = Board(name=ROOT, table=Table(rows=[row_of(one) for one in shown]))
         coloured = [
             msgspec.structs.replace(board, place=place)
-            for place, board in enumerate([*boards, *of_nights, *(one for one in of_runs if _is_newest(one))])
+            for place, board in enumerate([*boards, *of_nights, *of_newest])
         ]
-        changes = keep(logdir, [root, *coloured, *(one for one in of_runs if not _is_newest(one))])
-    count = sum(len(board.points) for board in of_nights if " " not in board.name)  # not of their levels and changes
+        written = keep(logdir, [root, *coloured, *of_runs])
+    count = sum(len(board.points) for board in of_nights)
     also = f"; {plural(count, 'night')}" if count else ""
     older = f", the newest (--newest={newest})" if len(shown) < len(entries) else ""
     reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(left_out.items()))
@@ -59,7 +60,7 @@ def update(
         ("runs", f"{len(entries):,}"),
         ("charts", f"{plural(len(drawn), 'run')} in {len(boards)} series{also}"),
         ("table", f"{plural(len(shown), 'run')}{older}"),
-        ("written", f"{changes.written} new, {changes.unchanged} as before, {changes.removed} removed"),
+        ("written", plural(written, "line")),
         *([("left out", f"{reasons}: in no chart over many runs")] if reasons else []),
         *(("note", note) for note in notes),
     ]
@@ -72,36 +73,22 @@ def _reports(folder: Path, notes: list[str]) -> list[NightReport]:
     for path in sorted(folder.glob("*/*.json")):
         try:
             reports.append(files.read_json(path, NightReport))
-        except OSError as error:
-            notes.append(f"a night of {path.parent.name} is left out: {path.name}: {error.strerror}")
-        except files.NOT_JSON as error:
-            notes.append(f"a night of {path.parent.name} is left out: {path.name} cannot be read: {error}")
+        except (OSError, *files.NOT_JSON) as error:
+            notes.append(f"a night of {path.parent.name} is left out: {path.name}: {error}")
     return reports
 
 
-def _boards_of_runs(output_dir: Path, shown: Sequence[FinishedRun], notes: list[str]) -> list[Board]:
-    """The newest ones in a group of their own, which stands before all others."""
-    first = {run.run_id for run in newest_of(shown)}
-    names = zip(shown, run_names(shown), trial_names(shown, first), strict=True)
-    return [
-        _board_of_run(output_dir / run.path, run, f"{NEWEST if run.run_id in first else RUNS}/{name}", trial, notes)
-        for run, name, trial in names
-    ]
-
-
-def _is_newest(board: Board) -> bool:
-    return board.name.startswith(f"{NEWEST}/")
-
-
-def _board_of_run(run: Path, entry: FinishedRun, name: str, trial: str, notes: list[str]) -> Board:
+def _board_of_run(output_dir: Path, entry: FinishedRun, kind: str, notes: list[str]) -> Board:
+    run = output_dir / entry.path
     links = {path.name: str(path) for path in (run / "tensorboard").glob(EVENT_FILES)}
     if entry.benchmark.profile == "xplane":
         try:
             links |= _profile_links(run)
         except (StepmarkError, OSError) as error:
             notes.append(f"{entry.run_id}: its profile cannot be shown: {error}")
+    trial = trial_name(entry, newest=kind == NEWEST)
     return Board(
-        name=name,
+        name=f"{kind}/{run_name(entry)}",
         table=Row(name=trial, unix_seconds=unix_seconds(entry), cells=row_of(entry)),
         links=links,
     )

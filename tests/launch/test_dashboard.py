@@ -30,7 +30,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SERIES = "series/llama2_tiny bf16 jax-maxtext 1xcpu batch2 one_device"
 SERIES_OF_TWO = "series/llama2_tiny bf16 jax-maxtext 2xcpu batch4 data_2"
 NIGHTS = {f"2026-11-0{n}": 0.5 + 0.1 * (n > 3) for n in range(1, 7)}
-CHANGE = "2026-11-04"
 
 
 def run_name(number: int, devices: int = 1) -> str:
@@ -60,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store_result(profiled, BACKEND)
     begun(root, run_name(6))
     (root / "nights/smoke").mkdir(parents=True)
-    text = msgspec.json.encode(report("2026-11-06", {"tiny": [judgement(NIGHTS, CHANGE)]}))
+    text = msgspec.json.encode(report("2026-11-06", {"tiny": [judgement(NIGHTS)]}))
     (root / "nights/smoke/2026-11-06.json").write_bytes(text)
     return root
 
@@ -112,7 +111,7 @@ def test_it_says_what_it_holds_and_a_second_time_writes_nothing(results: Path) -
     )
     assert link.read_bytes() == b"a trace"
     before = files(results / "dashboard")
-    assert "written   0 new, 15 as before, 0 removed" in dashboard(f"--output_dir={results}")
+    assert "written   0 lines" in dashboard(f"--output_dir={results}")
     assert files(results / "dashboard") == before
 
 
@@ -144,8 +143,8 @@ def test_what_cannot_be_read_is_named_and_a_pipe_is_not_waited_for(results: Path
     os.mkfifo(results / "nights/smoke/2026-11-07.json")
     (results / "nights/smoke/2026-11-08.json").write_text("{ cut")
     said = dashboard(f"--output_dir={results}")
-    assert "2026-11-07.json: it is no plain file" in said
-    assert "2026-11-08.json cannot be read" in said
+    assert "it is no plain file" in said
+    assert "2026-11-08.json" in said
     assert "6 nights" in said
 
 
@@ -213,8 +212,6 @@ def test_the_step_times_of_a_series_and_its_nights_are_served_point_by_point(add
     assert [when for when, _, _ in found] == [1793491200.0 + 86400 * n for n in range(3)]
     nights = ask(scalars, run="nights/smoke", tag="2 nights of smoke: seconds_per_step/tiny")
     assert [round(value, 3) for _, _, value in nights] == list(NIGHTS.values())
-    (change,) = ask(scalars, run="nights/smoke change 2026-11-04", tag="2 nights of smoke: seconds_per_step/tiny")
-    assert change[1] == 3
 
 
 @pytest.mark.slow
