@@ -25,12 +25,6 @@ MAKE_A_CLIENT = "from jaxlib import xla_client; xla_client.make_cpu_client()"
 UNKNOWN = re.compile(r"Unknown flags? in XLA_FLAGS: (.*)")
 BAD_VALUE = re.compile(r"Couldn't interpret value .* for flag (\w+)\.|Illegal value for --(\w+)")
 
-# XLA splits at blanks, but for those in the quotes of a value.
-WORD = re.compile(r"""--[\w-]+=(?:"(?:[^"\\]|\\.)*"|'[^']*')|\S+""")
-
-HAS_A_BAD_VALUE = "its value cannot be read by"
-IS_NO_FLAG = "it does not begin with --: XLA would leave it out in silence, or take it for a file of flags"
-
 
 class CannotAskError(Exception):
     """jaxlib gave no answer, whatever the flags."""
@@ -59,18 +53,13 @@ def named(text: str, words: list[str]) -> dict[str, str]:
 
     0.4.35 goes on after a double blank with whatever is left in its memory.
     """
-    without_value = "write =VALUE behind it; without one it is unknown to"
     found = UNKNOWN.search(text)
     unknown = found[1].partition("  ")[0].split() if found else []
     bad = {name for names in BAD_VALUE.findall(text) for name in names if name}
     return {
-        **{word: "unknown to" if "=" in word else without_value for word in words if word in unknown},
-        **{word: HAS_A_BAD_VALUE for word in words if name_of(word) in bad},
+        **{word: "unknown to" for word in words if word in unknown},
+        **{word: "its value cannot be read by" for word in words if word.removeprefix("--").partition("=")[0] in bad},
     }
-
-
-def name_of(word: str) -> str:
-    return word.removeprefix("--").partition("=")[0]
 
 
 def problems(words: list[str], python: str = sys.executable) -> dict[str, str]:
@@ -111,15 +100,13 @@ def jaxlib() -> str:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--flags", default="", help="the whole of one XLA_FLAGS")
-    words = list(dict.fromkeys(WORD.findall(parser.parse_args(argv).flags)))
-    flags = [word for word in words if word.startswith("--")]
+    flags = list(dict.fromkeys(parser.parse_args(argv).flags.split()))
     try:
         wrong = problems(flags)
     except CannotAskError as error:
         print(f"{jaxlib()} could not be asked: {error}")
         return EXIT_BROKEN
-    lines = [f"{word}: {IS_NO_FLAG}" for word in words if word not in flags]
-    lines += [f"{word}: {why} {jaxlib()}" for word, why in wrong.items()]
+    lines = [f"{word}: {why} {jaxlib()}" for word, why in wrong.items()]
     count = "1 flag" if len(flags) == 1 else f"{len(flags)} flags"
     told = f"{jaxlib()} was asked about {count}" + ("" if lines or not flags else " and knows all")
     print("\n".join([*lines, told]))

@@ -32,9 +32,6 @@ first_few = profile_identity.first_few
 
 PROFILE, ABOUT = "profile.pbtxt", "profile.json"
 NSYS_SECONDS = 1800  # that nsys may take over one report
-# A worker dumps the training step alone, and other programs run beside it: so many of the profile's instructions may
-# be theirs.
-UNKNOWN_SHARE = 0.5
 
 
 class Failure(SystemExit):
@@ -146,23 +143,6 @@ def program_of(folder: Path, costs: dict[str, float]) -> tuple[Path, Any]:
     return best, read[best]
 
 
-def refuse_another_program(path: Path, collectives: list[Any], known: set[str], costs: dict[str, float]) -> list[str]:
-    """A profile that is not of the dumped program, or not of all its collectives; else notes on what is in none."""
-    demanded = [one for one in collectives if one.always]
-    missing = [one.name for one in demanded if not one.known_in(costs)]
-    unknown = [name for name in costs if name not in known]
-    foreign = f"{len(unknown)} of the profile's {len(costs)} instructions are not in {path}"
-    if len(unknown) > UNKNOWN_SHARE * len(costs) or (demanded and len(missing) == len(demanded)):
-        covered = f"it has a cost for {len(demanded) - len(missing)} of the {len(demanded)} collectives of {path}"
-        raise Failure(f"the profile is of another program: {covered}, and {foreign}: {first_few(sorted(unknown))}")
-    if missing:
-        raise Failure(
-            f"the profile has no cost for {len(missing)} of the {len(demanded)} collectives of {path}: "
-            f"{first_few(sorted(missing))}; XLA would guess what they take"
-        )
-    return [f"{foreign}: {first_few(sorted(unknown))}"] if unknown else []
-
-
 # --- the profile --------------------------------------------------------------------------------
 
 
@@ -178,7 +158,12 @@ def convert(options: argparse.Namespace, notes: list[str]) -> None:
     measured = read_report(report, out / "nsys-stats.log")
     path, program = program_of(folder / "hlo", measured)
     collectives, known = program.collectives(), program.names()
-    notes += refuse_another_program(path, collectives, known, measured)
+    demanded = [one for one in collectives if one.always]
+    if missing := [one.name for one in demanded if not one.known_in(measured)]:
+        raise Failure(
+            f"the profile has no cost for {len(missing)} of the {len(demanded)} collectives of {path}: "
+            f"{first_few(sorted(missing))}; XLA would guess what they take"
+        )
     if not collectives:
         notes.append(f"{path.name} has no collective: there is nothing for a profile to hide")
     # XLA's ProfiledInstructionsProto as text: what xla_gpu_pgle_profile_file_or_directory_path names.

@@ -134,20 +134,18 @@ class Module(NamedTuple):
         """Of all instructions."""
         return {name for lines in self.computations.values() for name in lines}
 
-    def _executed(
-        self, name: str, always: bool, within: tuple[str, ...]
-    ) -> Iterator[tuple[Instruction, bool, tuple[str, ...]]]:
-        """Each instruction, whether it is in no branch of a conditional, and the fusions and starts around it.
-
-        Of a conditional every branch is executed, since nobody knows which one runs.
-        """
-        for line in self.computations.get(name, {}).values():
-            yield line, always, within
-            if line.opcode not in _CALLERS:
-                continue
-            around = (*within, line.name) if line.opcode in ("fusion", "async-start") else within
-            for called in line.called:
-                yield from self._executed(called, always and line.opcode != "conditional", around)
+    def executed(
+        self, name: str, times: int = 1, branch: bool = False, within: tuple[str, ...] = ()
+    ) -> Iterator["Executed"]:
+        """All that a computation reaches. Of a conditional every branch is, since nobody knows which one runs."""
+        lines = self.computations.get(name, {})
+        for line in lines.values():
+            yield Executed(line, lines, times, branch, within)
+            if line.opcode in _CALLERS:
+                often = times * (self.trips(line) or 0) if line.opcode == "while" else times
+                around = (*within, line.name) if line.opcode in ("fusion", "async-start") else within
+                for called in line.called:
+                    yield from self.executed(called, often, branch or line.opcode == "conditional", around)
 
     def trips(self, loop: Instruction) -> int | None:
         """How often a loop's body runs: as XLA says, else the constant that the condition compares with.
@@ -171,13 +169,23 @@ class Module(NamedTuple):
 
     def collectives(self) -> list["Collective"]:
         found: dict[str, Collective] = {}
-        for line, always, within in self._executed(self.entry, True, ()):
+        for line, _, _, branch, within in self.executed(self.entry):
             kind = line.opcode.removesuffix("-start")
             if kind in SENT:
-                moves = always and _moves_data_of_the_first(line, self.devices)
+                moves = not branch and _moves_data_of_the_first(line, self.devices)
                 before = line.name in found and found[line.name].always
                 found[line.name] = Collective(line.name, kind, moves or before, (line.name, *within))
         return list(found.values())
+
+
+class Executed(NamedTuple):
+    """An instruction that a program runs."""
+
+    line: Instruction
+    lines: dict[str, Instruction]  # its computation
+    times: int  # loops multiplied in; 0 in a loop of unknown trip count
+    branch: bool  # it is in a branch of a conditional
+    within: tuple[str, ...]  # the fusions and starts around it
 
 
 class Collective(NamedTuple):

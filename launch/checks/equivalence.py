@@ -159,8 +159,8 @@ def prove(
     parts = {model.name: contenders_for(model, backends(), task, dtype, hardware) for model in models}
     for model in models:
         _refuse(model, *parts[model.name])
-    if output_dir and output_dir.exists():
-        raise RequestError("this folder exists", where=f"--output_dir={output_dir}", next_command="name a new folder")
+    if output_dir and output_dir.exists() and any(output_dir.iterdir()):  # its files would pass for those of this one
+        raise RequestError("the folder is not empty", where=f"--output_dir={output_dir}", next_command="a new folder")
     folder = output_dir or Path(tempfile.mkdtemp(prefix="stepmark-equivalence-"))
     proof = Proof(
         dtype=dtype,

@@ -22,7 +22,7 @@ from launch.terminal.progress import note
 SECONDS = 180  # a compiler answers within two; the first import from a shared disk takes longer
 KNOWN = "known"
 EXAMPLE = 'python launch/doctor.py flags "--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer="'
-FLAG = re.compile(r"--[A-Za-z0-9_]+(?:=[^\s'\"`]*)?")
+FLAG = re.compile(r"--[A-Za-z0-9_]+=[^\s'\"`]*")
 
 
 class Answer(NamedTuple):

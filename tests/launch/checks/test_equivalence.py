@@ -116,9 +116,9 @@ def test_backends_that_differ_exit_3_name_the_lines_and_keep_the_files(
     assert (folder / "llama2_tiny/nemo/as_it_is/given.npz").exists()
 
 
-def test_a_folder_that_exists_is_refused(stand_in: Stand, tmp_path: Path) -> None:
+def test_a_folder_with_files_is_refused(stand_in: Stand, tmp_path: Path) -> None:
     stand_in()
-    with pytest.raises(RequestError, match="this folder exists"):
+    with pytest.raises(RequestError, match="the folder is not empty"):
         prove(output_dir=tmp_path)
 
 
