@@ -10,7 +10,6 @@ from typing import Any
 
 from benchmarks.backend import SideProgram
 from benchmarks.compilation.compiled import Job
-from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import program as inside
 from benchmarks.values import Benchmark, CompileTarget, Hardware, Scalar
@@ -89,7 +88,12 @@ def target(hardware: Hardware) -> str:
     """What XLA's compiler is told of it: GpuTargetConfigProto, as text."""
     facts = hardware.compile_target
     if facts is None:
-        raise _no_target(hardware)
+        raise RequestError(
+            f"{hardware.title} is not among the devices that a program can be compiled for",
+            where=f"--hardware={hardware.name}",
+            why="XLA is told what a device is: compile_target in configs/hardware",
+            next_command="--hardware=h100, say; few of them for a tiny model: --model=llama3_tiny --gpus=4",
+        )
     name = hardware.device_names[0]
     cudnn = _locked("nvidia-cudnn-cu12")
     cuda = ".".join([*_locked("nvidia-cuda-runtime-cu12")[:2], "0"])
@@ -103,17 +107,6 @@ def target(hardware: Hardware) -> str:
                 "device_description_str": name,
             }
         )
-    )
-
-
-def _no_target(hardware: Hardware) -> RequestError:
-    configs = Configs()
-    known = [name for name in configs.names("hardware") if configs.hardware(name).compile_target]
-    return RequestError(
-        f"{hardware.title} is not among the devices that a program can be compiled for",
-        where=f"--hardware={hardware.name}",
-        why=f"XLA is told what a device is, and that is known of: {', '.join(known)}",
-        next_command="--hardware=h100, say; few of them for a tiny model: --model=llama3_tiny --gpus=4",
     )
 
 

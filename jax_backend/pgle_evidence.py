@@ -37,11 +37,8 @@ def evidence_of(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> Pgl
 def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> PgleSeen:
     """Every rank must say that it has read the profile, whose costs must be those of the program it schedules."""
     place = Path(phases.profile_folder(benchmark).replace("{phase_dir}", str(phase_dir)))
-    try:
-        profile = files.read_json(place / "profile.json", PgleProfile)
-        costs = set(COST.findall((place / phases.PROFILE_FILE).read_text()))
-    except (OSError, ValueError) as error:
-        return PgleSeen(applied=False, reason=f"the profile cannot be read: {error}")
+    profile = files.read_json(place / "profile.json", PgleProfile)
+    costs = set(COST.findall((place / phases.PROFILE_FILE).read_text()))
     file = f"{place.name}/{phases.PROFILE_FILE}"
     silent = _silent(logs, lambda line: (match := READ.search(line)) is not None and match[1].endswith(file))
     dumps = hlo.dumps(phase_dir / "hlo")

@@ -23,8 +23,6 @@ import sys
 from typing import NoReturn
 
 EXIT_REFUSED = 2
-EXIT_NOT_EXECUTABLE = 126
-EXIT_NOT_FOUND = 127
 OUTSIDE_SLURM = "local"
 DIE_WITH_PARENT = "STEPMARK_DIE_WITH_PARENT"
 
@@ -33,26 +31,27 @@ def main(argv: list[str]) -> NoReturn:
     options = parse(argv)
     rank = int(os.environ.get("STEPMARK_RANK", "0"))
     if rank not in options.ranks:
-        become(options.program)
+        os.execvp(options.program[0], options.program)
     nsys = shutil.which("nsys")
     if nsys is None:
-        refuse(
-            f"rank {rank} is to be recorded by nsys, and there is none on {platform.node()}",
-            where=f"PATH={os.environ.get('PATH', '')}",
-            why="Nsight Systems is no part of the environment or container that this phase runs in",
-            next_command="install it (nsight-systems-cli) or put its folder in PATH; or --profile=none",
+        print(
+            f"under_nsys: rank {rank} is to be recorded by nsys, and there is none on {platform.node()}\n"
+            f"  where: PATH={os.environ.get('PATH', '')}\n"
+            "  why:   Nsight Systems is no part of the environment or container that this phase runs in\n"
+            "  next:  install it (nsight-systems-cli) or put its folder in PATH; or --profile=none",
+            file=sys.stderr,
         )
+        sys.exit(EXIT_REFUSED)
     # A worker asks the kernel to end with its parent, which under nsys is a thread of nsys: nsys asks instead.
     if os.environ.pop(DIE_WITH_PARENT, None):
         set_parent_death_signal = 1
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
-    place = Place(rank)
-    become([nsys, "profile", *nsys_options(options, place), *options.program])
+    os.execvp(nsys, [nsys, "profile", *nsys_options(options, rank), *options.program])
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    cut = argv.index("--") if "--" in argv else len(argv)  # the program has one of its own
+    cut = argv.index("--")  # the program has one of its own
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", required=True, type=ranks_of, help="such as 0,1,8-15")
     parser.add_argument("--output", required=True, help="the report, without its ending; %%q{VARIABLE} is filled in")
@@ -61,8 +60,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--whole_run", action="store_true", help="where no program can say when to begin: no CUDA")
     options = parser.parse_args(argv[:cut])
     options.program = argv[cut + 1 :]
-    if not options.program:
-        parser.error("no program is named after --")
     return options
 
 
@@ -70,71 +67,47 @@ def ranks_of(text: str) -> set[int]:
     """0,1,8-10 -> {0, 1, 8, 9, 10}"""
     found: set[int] = set()
     for word in text.split(","):
-        match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", word)
-        if match is None:
-            raise argparse.ArgumentTypeError(f"'{text}' names no ranks; such as 0,1,8-15")
-        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+        first, _, last = word.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
     return found
 
 
-# --- where this task is -------------------------------------------------------------------------
+def numbers_of_this_task(rank: int) -> dict[str, str]:
+    """Return Slurm's numbers of this task, or stand-ins outside Slurm.
 
-
-class Place:
-    """This task's node and its number there. Slurm's numbers count where they are of this very task: a shell inside
-    an allocation has some too, and hands them to every task that it starts."""
-
-    def __init__(self, rank: int) -> None:
-        ours = os.environ.get("SLURM_PROCID") == str(rank)
-        self.rank = rank
-        self.local = int(os.environ.get("SLURM_LOCALID", rank)) if ours else rank
-        self._known = {
-            "SLURM_JOB_ID": os.environ.get("SLURM_JOB_ID") or OUTSIDE_SLURM,
-            "SLURM_NODEID": os.environ.get("SLURM_NODEID", "0") if ours else "0",
-            "SLURM_LOCALID": str(self.local),
-            "SLURM_PROCID": str(rank),
-        }
-
-    def fill(self, template: str) -> str:
-        """%q{VARIABLE} as nsys has it; what nsys calls so it would not find outside Slurm."""
-        return re.sub(
-            r"%q\{(\w+)\}", lambda found: self._known.get(found[1]) or os.environ.get(found[1], ""), template
-        )
+    A shell inside an allocation has some too, and hands them to every task that it starts.
+    """
+    ours = os.environ.get("SLURM_PROCID") == str(rank)
+    return {
+        "SLURM_JOB_ID": os.environ.get("SLURM_JOB_ID") or OUTSIDE_SLURM,
+        "SLURM_NODEID": os.environ.get("SLURM_NODEID", "0") if ours else "0",
+        "SLURM_LOCALID": os.environ.get("SLURM_LOCALID", str(rank)) if ours else str(rank),
+        "SLURM_PROCID": str(rank),
+    }
 
 
 # --- what nsys is told --------------------------------------------------------------------------
 
 
-def nsys_options(options: argparse.Namespace, place: Place) -> list[str]:
+def nsys_options(options: argparse.Namespace, rank: int) -> list[str]:
     """As NVIDIA's own recipes have it; kernels inside a CUDA graph are recorded one by one."""
+    numbers = numbers_of_this_task(rank)
+    # nsys fills %q{VARIABLE} itself, but would not find these outside Slurm.
+    output = re.sub(
+        r"%q\{(\w+)\}", lambda found: numbers.get(found[1]) or os.environ.get(found[1], ""), options.output
+    )
     found = ["--sample=process-tree", "--cpuctxsw=process-tree"] if options.cpu else ["-s", "none", "--cpuctxsw=none"]
-    found += ["-o", place.fill(options.output), "--force-overwrite", "true"]
+    found += ["-o", output, "--force-overwrite", "true"]
     if options.whole_run:
         found += ["-t", "cuda,nvtx,osrt"]
     else:
         found += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
         found += ["-t", "cuda,nvtx", "--cuda-graph-trace=node"]
     # The first recorded task of a node reads the counters of all its GPUs. Tasks are numbered node by node.
-    first = min(rank for rank in options.ranks if rank >= place.rank - place.local)
-    if options.gpu_metrics and place.rank == first:
+    first = min(one for one in options.ranks if one >= rank - int(numbers["SLURM_LOCALID"]))
+    if options.gpu_metrics and rank == first:
         found.append("--gpu-metrics-devices=all")
     return found
-
-
-# --- becoming it --------------------------------------------------------------------------------
-
-
-def become(words: list[str]) -> NoReturn:
-    try:
-        os.execvp(words[0], words)
-    except OSError as error:
-        print(f"under_nsys: {words[0]} cannot be started: {error.strerror}", file=sys.stderr)
-        sys.exit(EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE)
-
-
-def refuse(what: str, where: str, why: str, next_command: str) -> NoReturn:
-    print(f"under_nsys: {what}\n  where: {where}\n  why:   {why}\n  next:  {next_command}", file=sys.stderr)
-    sys.exit(EXIT_REFUSED)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ before the program that uses it trains. Pure standard library, and loadable by p
 
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,11 +72,7 @@ def of_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def flags_of(text: str) -> dict[str, str]:
     """--xla_a=b --xla_c -> {"xla_a": "b", "xla_c": "true"}; of a flag that stands there twice XLA takes the last."""
-    try:
-        words = shlex.split(text)
-    except ValueError:  # a quote that nothing closes
-        words = text.split()
-    parts = (word.lstrip("-").partition("=") for word in words)
+    parts = (word.lstrip("-").partition("=") for word in text.split())
     return {name: value if given else "true" for name, given, value in parts}
 
 

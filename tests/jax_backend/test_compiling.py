@@ -57,7 +57,6 @@ def test_a_target_is_its_hardware(name: str) -> None:
 def test_a_device_without_a_target_is_refused(hardware: str) -> None:
     with pytest.raises(RequestError, match="not among the devices that a program can be compiled for") as refused:
         compiling.job("as planned", resolved("llama3_tiny", hardware=hardware, gpus=4))
-    assert refused.value.why.endswith("a100, b200, b300, gb200, gb300, h100, h100_pcie, h200")
     assert "--hardware=h100" in refused.value.next_command
 
 

@@ -245,23 +245,6 @@ def test_what_phase_profile_left_out_is_named(profiled: Path, convert: Convert) 
     assert f"no *.nsys-rep in {profiled}" in convert().message
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{"event": "started"}\n{ cut\n3\n', "IndexError"),
-        (json.dumps({**FACTS, "argv": None}), "TypeError"),
-        (json.dumps({name: fact for name, fact in FACTS.items() if name != "xla_flags"}), "KeyError('xla_flags')"),
-        ("", "IndexError"),
-    ],
-)
-def test_facts_that_are_missing_are_told(profiled: Path, convert: Convert, text: str, words: str) -> None:
-    events = profiled / "events-rank0.jsonl"
-    events.write_text(text)
-    message = convert().message
-    assert f"{events} does not say what program was profiled" in message
-    assert words in message
-
-
 def test_told_to_stop_it_says_so_and_takes_nsys_with_it(profiled: Path, tmp_path: Path) -> None:
     folder, out, pid = tmp_path / "bin", tmp_path / "convert", tmp_path / "pid"
     folder.mkdir()

@@ -79,7 +79,6 @@ DUMP = "hlo/module_0001.jit_train_step.sm_9.0_gpu_after_optimizations.txt"
         ("rank-1.log", f"{OTHER}/tmp/other.pb\n", "no word of XLA that it has read the profile in rank-1.log"),
         ("rank-1.log", f"{OTHER}/x/profile.pbtxt\n", "in rank-1.log ("),
         ("rank-1.log", None, "in rank-1.log ("),
-        ("../convert/profile.json", None, "the profile cannot be read"),
         (DUMP, None, "the program that was measured was not written down"),
     ],
 )
