@@ -209,9 +209,26 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             why="on a CPU one process holds all devices of a node",
             next_command="--profile_ranks=0",
         )
+    yield from _missing_machinery(benchmark)
     yield from _set_past_pgle(benchmark)
     if benchmark.instruments.pgle == "auto":
         yield from _beside_auto(benchmark)
+
+
+def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
+    """Nsight Systems is NVIDIA's, and XLA's profile is one of GPUs; a CPU goes through the motions."""
+    there = benchmark.hardware.platform in ("cuda", "cpu")
+    for flag, value, needs in (
+        ("pgle", benchmark.instruments.pgle, ("nsys", "auto")),
+        ("profile", benchmark.instruments.profile, ("nsys",)),
+    ):
+        if value in needs and not there:
+            yield RequestError(
+                f"--{flag}={value} is not to be had on {benchmark.hardware.title}",
+                where=f"--{flag}={value} --hardware={benchmark.hardware.name}",
+                why=f"it takes NVIDIA's profiling interface, not {benchmark.hardware.platform}'s",
+                next_command=f"--{flag}=off" if flag == "pgle" else "--profile=xplane",
+            )
 
 
 def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
@@ -238,6 +255,14 @@ def _beside_auto(benchmark: Benchmark) -> Iterator[RequestError]:
             where=f"--steps={benchmark.steps}",
             why=f"jax profiles {PROFILING_RUNS} steps and compiles again; {SETTLING_STEPS} more cannot count",
             next_command=f"--steps={FEWEST_STEPS}",
+        )
+    last, first = benchmark.window.rpartition("-")[2], PROFILING_RUNS + SETTLING_STEPS + 1
+    if last.isdecimal() and int(last) < first:
+        yield RequestError(
+            f"window {benchmark.window} holds no step that --pgle=auto could count",
+            where=f"--window={benchmark.window}",
+            why=f"its first one is step {first}: jax compiles again in step {PROFILING_RUNS}",
+            next_command=f"--window={first}-{max(first, benchmark.steps - 1)}, or --window=steady",
         )
     profiling = benchmark.instruments.profiling
     if benchmark.instruments.profile == "nsys":
