@@ -4,7 +4,7 @@ launch/machine/machine_gpus.py asks NVML. What a driver must be for an environme
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -31,14 +31,11 @@ class Busy(Value, frozen=True):
 
 
 class MachineGpu(Value, frozen=True):
-    """A GPU, or a slice of one that is in MIG mode."""
-
-    index: int  # NVML's, in the order of the PCI bus; of a slice: its GPU's
+    index: int  # NVML's, in the order of the PCI bus
     uuid: str
     name: str
     memory_bytes: int
     pci: str
-    mig: bool = False
     busy: tuple[Busy, ...] = ()
 
 
@@ -56,43 +53,26 @@ class MachineGpus(Value, frozen=True):
 # --- which a program of CUDA sees ---------------------------------------------------------------
 
 
-def visible(
-    gpus: Sequence[MachineGpu],
-    slices: Mapping[str, Sequence[MachineGpu]],
-    variable: str | None,
-    in_bus_order: bool,
-) -> MachineGpus:
-    """Return what a run may use. `slices`: a GPU in MIG mode, by its UUID -> what it is cut into. `variable`:
-    CUDA_VISIBLE_DEVICES. CUDA uses one slice at most (NVIDIA's MIG user guide).
-    """
+def visible(gpus: Sequence[MachineGpu], variable: str | None, in_bus_order: bool) -> MachineGpus:
+    """Return what a run may use. `variable`: CUDA_VISIBLE_DEVICES."""
     if not gpus:
         return MachineGpus(why_none="the driver shows no GPU")
-    named, notes = list(gpus), list[str]()
-    if variable is not None:
-        words = [word.strip() for word in variable.split(",")]
-        if any(map(str.isdigit, words)) and not in_bus_order and len({gpu.name for gpu in gpus}) > 1:
-            return MachineGpus(
-                why_none=f"{VISIBLE}={variable} counts as CUDA does, the fastest first, and the GPUs differ: name "
-                "them by UUID, or export CUDA_DEVICE_ORDER=PCI_BUS_ID"
-            )
-        everything = [*gpus, *(part for parts in slices.values() for part in parts)]
-        named = []
-        for word in words:
-            hits = [gpu for gpu in gpus if str(gpu.index) == word]
-            hits = hits or [gpu for gpu in everything if word and gpu.uuid.startswith(word)]
-            if len(hits) != 1 or hits[0] in named:
-                return MachineGpus(why_none=f"{VISIBLE}='{variable}': '{word}' does not name one GPU, once")
-            named += hits
-        if len(named) < len(gpus):
-            notes.append(f"{VISIBLE}={variable} leaves {len(named)} of {len(gpus)} GPUs")
-    whole = [gpu for gpu in named if not gpu.mig and gpu.uuid not in slices]
-    if len(whole) < len(named):
-        notes.append("a GPU in MIG mode is left out" if whole else "of GPUs in MIG mode CUDA uses one slice")
-    parts = [part for gpu in named for part in ([gpu] if gpu.mig else slices.get(gpu.uuid, ()))]
-    usable = whole or parts[:1]
-    if not usable:
-        return MachineGpus(why_none="the GPUs are in MIG mode and cut into no slice: nvidia-smi mig -cgi makes some")
-    return MachineGpus(gpus=tuple(usable), hidden="; ".join(notes))
+    if variable is None:
+        return MachineGpus(gpus=tuple(gpus))
+    words = [word.strip() for word in variable.split(",")]
+    if any(map(str.isdigit, words)) and not in_bus_order and len({gpu.name for gpu in gpus}) > 1:
+        return MachineGpus(
+            why_none=f"{VISIBLE}={variable} counts as CUDA does, the fastest first, and the GPUs differ: name "
+            "them by UUID, or export CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        )
+    named: list[MachineGpu] = []
+    for word in words:
+        hits = [gpu for gpu in gpus if str(gpu.index) == word or (word and gpu.uuid.startswith(word))]
+        if len(hits) != 1 or hits[0] in named:
+            return MachineGpus(why_none=f"{VISIBLE}='{variable}': '{word}' does not name one GPU, once")
+        named += hits
+    hidden = f"{VISIBLE}={variable} leaves {len(named)} of {len(gpus)} GPUs" if len(named) < len(gpus) else ""
+    return MachineGpus(gpus=tuple(named), hidden=hidden)
 
 
 # --- kinds --------------------------------------------------------------------------------------

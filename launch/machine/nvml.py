@@ -1,7 +1,7 @@
 """Asks NVML what GPUs this machine has."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -38,18 +38,18 @@ def found() -> MachineGpus:
 
 
 def _found() -> MachineGpus:
-    gpus, slices, lost = [], {}, []
+    gpus, lost = [], []
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            gpus.append(_gpu(handle, index))
             if query([0], pynvml.nvmlDeviceGetMigMode, handle)[0]:
-                slices[gpus[-1].uuid] = [_gpu(part, index, gpus[-1]) for part in _parts(handle)]
+                lost.append(f"GPU {index} is in MIG mode, and no run uses a part of a GPU")
+            else:
+                gpus.append(_gpu(handle, index))
         except pynvml.NVMLError as error:
             lost.append(f"GPU {index} answers nothing ({error}): its driver's log (dmesg) says why")
-    machine = machine_gpus.visible(
-        gpus, slices, os.environ.get(VISIBLE), os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    )
+    in_bus_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    machine = machine_gpus.visible(gpus, os.environ.get(VISIBLE), in_bus_order)
     cuda = query(None, pynvml.nvmlSystemGetCudaDriverVersion)
     why_none = f"{machine.why_none}; {'; '.join(lost)}" if machine.why_none and lost else machine.why_none
     return msgspec.structs.replace(
@@ -61,15 +61,14 @@ def _found() -> MachineGpus:
     )
 
 
-def _gpu(handle: Any, index: int, whole: MachineGpu | None = None) -> MachineGpu:
+def _gpu(handle: Any, index: int) -> MachineGpu:
     memory = memory_of(handle)
     return MachineGpu(
         index=index,
         uuid=pynvml.nvmlDeviceGetUUID(handle),
         name=pynvml.nvmlDeviceGetName(handle),
         memory_bytes=memory.total,
-        pci=whole.pci if whole else pynvml.nvmlDeviceGetPciInfo(handle).busId,
-        mig=whole is not None,
+        pci=pynvml.nvmlDeviceGetPciInfo(handle).busId,
         busy=_busy(handle, memory.used),
     )
 
@@ -86,13 +85,6 @@ def memory_of(handle: Any) -> Memory:
     found = query(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
     found = found or query(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
     return Memory(found.total, found.used) if found else Memory(host_memory_bytes(), 0)
-
-
-def _parts(handle: Any) -> Iterator[Any]:
-    for place in range(query(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle)):
-        part = query(None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
-        if part is not None:
-            yield part
 
 
 def _busy(handle: Any, used: int) -> tuple[Busy, ...]:

@@ -21,7 +21,6 @@ def gpu(index: int, name: str = H100, **fields: object) -> MachineGpu:
 
 
 FOUR = [gpu(index) for index in range(4)]
-SLICES = {"GPU-00": [gpu(0, "MIG 1g", uuid=f"MIG-{part}", mig=True) for part in "ab"]}
 
 
 @pytest.mark.parametrize(
@@ -39,34 +38,17 @@ SLICES = {"GPU-00": [gpu(0, "MIG 1g", uuid=f"MIG-{part}", mig=True) for part in 
     ],
 )
 def test_the_variable_is_read_as_cuda_reads_it(variable: str | None, indices: list[int], words: str) -> None:
-    found = machine_gpus.visible(FOUR, {}, variable, False)
+    found = machine_gpus.visible(FOUR, variable, False)
     assert [one.index for one in found.gpus] == indices
     assert words in (found.hidden if found.gpus else found.why_none)
     assert bool(found.why_none) == (not indices)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "variable", "uuids", "words"),
-    [
-        (FOUR[:1], None, ["MIG-a"], "uses one slice"),
-        (FOUR[:2], None, ["GPU-10"], "in MIG mode is left out"),
-        (FOUR[:2], "MIG-b", ["MIG-b"], "uses one slice"),
-        (FOUR[:2], "0", ["MIG-a"], "uses one slice"),
-    ],
-)
-def test_one_slice_is_used_where_no_whole_gpu_is(
-    gpus: list[MachineGpu], variable: str | None, uuids: list[str], words: str
-) -> None:
-    found = machine_gpus.visible(gpus, SLICES, variable, False)
-    assert [one.uuid for one in found.gpus] == uuids
-    assert words in found.hidden
-
-
 def test_a_number_says_nothing_where_kinds_differ_and_cuda_counts_the_fastest_first() -> None:
     mixed = [gpu(0, RTX), gpu(1)]
-    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in machine_gpus.visible(mixed, {}, "1", False).why_none
-    assert machine_gpus.visible(mixed, {}, "1", True).gpus == (mixed[1],)
-    assert machine_gpus.visible(mixed, {}, "GPU-1", False).gpus == (mixed[1],)
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in machine_gpus.visible(mixed, "1", False).why_none
+    assert machine_gpus.visible(mixed, "1", True).gpus == (mixed[1],)
+    assert machine_gpus.visible(mixed, "GPU-1", False).gpus == (mixed[1],)
 
 
 def benchmark(gpus: int = 1) -> Benchmark:
