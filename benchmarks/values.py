@@ -552,22 +552,12 @@ class WorkerEnd(Value, frozen=True):
     notes: list[str] = []
 
 
-class AdaptersSeen(Value, frozen=True):
-    """How many of a rank's tensors had changed after the last step, where adapters are trained."""
-
-    adapters: int
-    adapters_changed: int
-    frozen: int
-    frozen_changed: int
-
-
 class Started(Value, frozen=True):
     """When and where a rank began its first step: what its elapsed_seconds count from."""
 
     rank: int
     unix_seconds: float
     host: str
-    launched_unix_seconds: float | None = None  # when its program began
 
 
 class PgleProfile(Value, frozen=True):
@@ -629,7 +619,6 @@ class RunRecord(Value, frozen=True):
     watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
     pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
     mlperf: MlperfOutcome | None = None  # of a submission's run
-    adapters: dict[int, AdaptersSeen] = {}  # by rank: that adapters changed, and nothing else did
 
 
 # --- summarised -------------------------------------------------------------------------------
@@ -706,7 +695,6 @@ class Storage(Value, frozen=True):
     input_only_layers: int = 0  # layers that keep what goes in alone, and compute the rest again
     recomputed_together: int = 1  # so many of these in a row keep one input, and all their activations while at it
     absent_layers: int = 0  # layers that keep nothing on the device: it waits in the host's memory
-    norm_axes: tuple[str, ...] = ()  # of the layout, that share out the scales of norms; empty: as all weights
     whole_adapters: bool = False  # each device has all of them, however the weights they stand beside are shared out
     uncounted: tuple[str, ...] = ()  # settings that change what is held here, in a way that is not known
     layer_loop: LayerLoop | None = None  # None: the peak is estimated by the largest buffers of each kind

@@ -42,7 +42,6 @@ def storage(benchmark: Benchmark) -> Storage:
         whole_states=True,
         recompute=again,
         tensor_exchanges=exchanges,
-        norm_axes=norm_axes(benchmark),
         whole_adapters=True,
         uncounted=uncounted(benchmark),
         layer_loop=loop,
@@ -98,12 +97,6 @@ def _logit_number_bytes(benchmark: Benchmark) -> int:
     """On Blackwell, XLA stores each logit's exponential in float32; for other GPUs it computes it twice."""
     exponential = FLOAT32_BYTES if _is_blackwell(benchmark) else 0
     return LOGIT_COPIES * _head_number_bytes(benchmark) + exponential
-
-
-def norm_axes(benchmark: Benchmark) -> tuple[str, ...]:
-    """MaxText's files of Llama 2 say `norm` along fsdp; those of Llama 3 say nothing, and base.yml says tensor."""
-    name = str(benchmark.model.backend_settings.get("jax", {}).get("model_name", ""))
-    return ("fsdp",) if name.startswith("llama2-") else ("tensor",)
 
 
 # --- types, and the optimizer -------------------------------------------------------------------

@@ -19,7 +19,6 @@ import traceback
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-LAUNCHED = time.time()  # as good as the program's start: nothing of a framework is imported before
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 ENOUGH_TO_SEE_TRAINING = 4
@@ -72,7 +71,7 @@ class StepRecorder:
         # The steps count from here; what samples the machine meanwhile has only the time of day.
         host = os.environ.get("SLURMD_NODENAME") or platform.node()  # as Slurm and its users call the node
         host = host.encode(errors="surrogateescape").decode(errors="backslashreplace")  # JSON takes no other bytes
-        self._events.write("started", unix_seconds=time.time(), host=host, launched_unix_seconds=LAUNCHED)
+        self._events.write("started", unix_seconds=time.time(), host=host)
 
     def record(self, step, end, loss, gradient_norm, excluded_because=None, **framework):
         """A step that ended at `end` of time.perf_counter(); `framework` is what the framework says of it.
@@ -121,11 +120,10 @@ class AdapterProof:
     """Adapters have changed and nothing else has, by what each tensor was before the first step and after the last.
 
     A worker gives {name: a number that follows from every bit} of its adapters and of its frozen weights, at both
-    times: after the last step it costs no step any time. What was seen is an event of its own.
+    times: after the last step it costs no step any time.
     """
 
-    def __init__(self, events, rank=0):
-        self._events = events
+    def __init__(self, rank=0):
         self._rank = rank
         self._before = {}
         self.failures = ["training ended before the adapters were checked: nothing is proven about them"]
@@ -150,13 +148,6 @@ class AdapterProof:
             self._fail(changed, frozen, "frozen weights changed")
         if gone:
             self._fail(gone, self._before["frozen"], "frozen weights are gone")
-        self._events.write(
-            "adapters",
-            adapters=len(adapters),
-            adapters_changed=len(adapters) - len(unchanged),
-            frozen=len(frozen),
-            frozen_changed=len(changed) + len(gone),
-        )
         self.notes.append(
             f"adapters on rank {self._rank}: {len(adapters) - len(unchanged)} of {len(adapters)} tensors changed; "
             f"{len(changed) + len(gone)} of {len(frozen)} frozen tensors changed"

@@ -12,7 +12,6 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.values import (
-    AdaptersSeen,
     PgleSeen,
     RunRecord,
     Started,
@@ -35,7 +34,6 @@ EVENTS: Mapping[str, type[Value]] = {
     "end": WorkerEnd,
     "pgle": PgleSeen,
     "program": Program,
-    "adapters": AdaptersSeen,
     "started": Started,
     "step": Step,
 }
@@ -81,7 +79,6 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
         unreadable=unreadable,
         started=[started for _, started in found[Started]],
         watched=dict(found[PgleSeen]),
-        adapters=dict(found[AdaptersSeen]),
     )
 
 

@@ -11,8 +11,8 @@ PLACE = 2_654_435_761
 class Adapters:
     """What a run that trains adapters does besides: makes them, and proves that they alone have changed."""
 
-    def __init__(self, kit, events, rank):
-        self.proof = kit.AdapterProof(events, rank)
+    def __init__(self, kit, rank):
+        self.proof = kit.AdapterProof(rank)
         self._device_state = None
 
     def begin(self, device_state):

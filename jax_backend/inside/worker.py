@@ -302,7 +302,7 @@ def main(options):
     program = kit.load(HERE / "program_digest.py").ProgramDigest()
     adapters = None
     if options.task == "lora":
-        adapters = kit.load(HERE / "adapters.py").Adapters(kit, events, options.rank)
+        adapters = kit.load(HERE / "adapters.py").Adapters(kit, options.rank)
 
     def train():
         train_under_clock(options, clock, events, watch, slowdown, program, adapters)

@@ -291,7 +291,7 @@ class Work:
         self._reason_against = kit.reason_against_disturbed(options)
         self._options = options
         self._events = events
-        self._proof = kit.AdapterProof(events, options.rank) if options.task == "lora" else None
+        self._proof = kit.AdapterProof(options.rank) if options.task == "lora" else None
         self._redirect = None
         self._notes = []
         self._count = None

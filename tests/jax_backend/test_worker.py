@@ -350,7 +350,7 @@ def test_a_process_that_is_alone_would_take_all(monkeypatch: pytest.MonkeyPatch)
 
 def proven(monkeypatch: pytest.MonkeyPatch, states: list[Any]) -> Any:
     """Of a run whose state is replaced by each step; the looks that it takes are those given."""
-    found = adapters.Adapters(kit, SimpleNamespace(write=lambda *_, **__: None), 0)
+    found = adapters.Adapters(kit, 0)
     monkeypatch.setattr(adapters, "looks_of", lambda state: states[state])
     device_state = {"state": {"model": 0}}
     found.begin(device_state)
@@ -365,7 +365,7 @@ def test_the_last_state_is_looked_at_not_the_first(monkeypatch: pytest.MonkeyPat
     assert found.proof.failures == []
     assert found.proof.notes == ["adapters on rank 0: 1 of 1 tensors changed; 0 of 1 frozen tensors changed"]
     assert proven(monkeypatch, [before, before]).proof.failures == ["1 of 1 adapters did not change (first: a)"]
-    ended_early = adapters.Adapters(kit, SimpleNamespace(), 0)
+    ended_early = adapters.Adapters(kit, 0)
     ended_early.finish()
     assert ended_early.proof.failures == [
         "training ended before the adapters were checked: nothing is proven about them"

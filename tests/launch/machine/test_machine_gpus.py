@@ -74,7 +74,6 @@ def dry_run(folder: Path, *flags: str) -> tuple[str, str]:
     [
         ("dgx_h100", EIGHT_B, "--hardware=h100 --gpus=8"),
         ("workstation", (*TINY, "--hardware=here"), "--hardware=nvidia_geforce_rtx_4090 --gpus=2"),
-        ("mig_slice", (*TINY, "--hardware=here"), "--hardware=nvidia_h100_80gb_hbm3_mig_3g_40gb --gpus=1"),
     ],
 )
 def test_a_request_takes_the_gpus_that_are_here(
