@@ -7,20 +7,17 @@ figures follow from the raw files is for launch/verify.py to say.
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from benchmarks import files
 from benchmarks.errors import RequestError
-from benchmarks.measuring.summary import SCHEMA_VERSION
 from benchmarks.runs import identity
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import BenchmarkName, Parallelism, Seconds, Settling, Value
 
-READING = 5  # what a row means: higher, and every index is made anew
+READING = 6  # what a row means: higher, and every index is made anew
 RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue, or was cut off
 
 
@@ -190,27 +187,26 @@ SOURCES: dict[str, dict[str, tuple[str | int, ...]]] = {
     },
 }
 _BEGINNING = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z")
-_AXES = [name for name in Parallelism.__struct_fields__ if name != "virtual_pipeline"] + ["virtual_pipeline"]
-_NOT_AS_EXPECTED = (
-    msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError,
-)  # fmt: skip
 
 Document = Mapping[str, Any]
 
 
 def read_finished_run(folder: RunFolder, relative_path: str) -> FinishedRun:
     """The row of a run; of one without a result yet, what is known of it. RequestError: what is wrong with it."""
-    benchmark, row = _checked(folder, BENCHMARK, _of_benchmark, _bytes(folder, BENCHMARK))
-    row = {"path": relative_path, "status": RUNNING, "run_id": folder.path.name, **row}
-    about = _bytes(folder, PROVENANCE) or b"{}"
-    row |= _checked(folder, PROVENANCE, lambda data: _of_provenance(data, benchmark, row), about)
-    result = _bytes(folder, RESULT)
-    if result is not None:
-        row |= _checked(folder, RESULT, lambda data: _of_result(folder, data, benchmark, row), result)
+    row: Document = {"path": relative_path, "status": RUNNING, "run_id": folder.path.name}
     try:
+        benchmark = folder.read(BENCHMARK, dict[str, Any])
+        row = {**row, **_of_benchmark(benchmark)}
+        row |= _of_provenance(folder.provenance(), benchmark, row)
+        if (folder.path / RESULT).exists():
+            row |= _of_result(folder.read(RESULT, dict[str, Any]), benchmark, row)
         return finished_run({**row, "started": started_of(row["run_id"])})
-    except msgspec.ValidationError as error:
-        raise _damaged(folder, f"its files cannot be read: {error}") from None
+    except (LookupError, TypeError, AttributeError, msgspec.ValidationError) as error:
+        raise RequestError(
+            f"its files cannot be read: {type(error).__name__}: {error}",
+            where=str(folder.path),
+            next_command=f"python launch/verify.py {folder.path}",
+        ) from None
 
 
 def _taken(file: str, document: Any) -> dict[str, Any]:
@@ -228,21 +224,18 @@ def _at(document: Any, *keys: str | int) -> Any:
     return document
 
 
-@lru_cache(maxsize=256)
-def _of_benchmark(data: bytes) -> tuple[Document, Document]:
-    """Many runs have the very same benchmark: what is in it, and what a row takes from it."""
-    found = msgspec.json.decode(data)
+def _of_benchmark(found: Document) -> Document:
     digest, text = identity.of_benchmark(found)
-    return found, {
+    layout = msgspec.convert(found["parallelism"], Parallelism).words()
+    return {
         **_taken(BENCHMARK, found),
-        "parallelism": _layout(found["parallelism"]),
+        "parallelism": " x ".join(f"{name} {size}" for name, size in layout) or "one device",
         "identity": {"benchmark": digest},
         "identity_text": {"benchmark": text},
     }
 
 
-def _of_provenance(data: bytes, benchmark: Document, row: Document) -> Document:
-    found = msgspec.json.decode(data)
+def _of_provenance(found: Document, benchmark: Document, row: Document) -> Document:
     site, local = benchmark["site"], _is_local(benchmark)
     host = _at(found, "machine", "hostname") if local else None
     first: Document = next((worker for worker in found.get("worker", []) if worker.get("rank", 0) == 0), {})
@@ -269,9 +262,7 @@ def _of_provenance(data: bytes, benchmark: Document, row: Document) -> Document:
     }
 
 
-def _of_result(folder: RunFolder, data: bytes, benchmark: Document, row: Document) -> Document:
-    found = msgspec.json.decode(data)
-    _refuse_another(folder, row, found)
+def _of_result(found: Document, benchmark: Document, row: Document) -> Document:
     on_gpu = _at(found, "telemetry", "gpu", "memory_bytes_max")
     nodes = None if _is_local(benchmark) else _at(found, "attempts", -1, "nodes")
     return {
@@ -286,42 +277,6 @@ def _is_local(benchmark: Document) -> bool:
     return bool(benchmark["site"].get("kind", "local") == "local")
 
 
-def _refuse_another(folder: RunFolder, row: Document, result: Document) -> None:
-    if result["schema_version"] > SCHEMA_VERSION:
-        raise _damaged(
-            folder,
-            f"{RESULT} has schema {result['schema_version']}, this version of Stepmark knows {SCHEMA_VERSION}",
-        )
-    if any(result["benchmark"][name] != row[name] for name in ("backend", "model", "dtype", "gpus")):
-        raise _damaged(folder, f"{RESULT} is of another benchmark than {BENCHMARK}")
-
-
-def _bytes(folder: RunFolder, name: str) -> bytes | None:
-    path = folder.path / name
-    try:
-        return files.read(path) if path.exists() else None
-    except OSError as error:
-        raise _damaged(folder, f"{name} cannot be read: {error.strerror}") from None
-
-
-def _checked(folder: RunFolder, name: str, read: Callable[[Any], Any], data: Any) -> Any:
-    if data is None:
-        raise _damaged(folder, f"{name} is missing")
-    try:
-        return read(data)
-    except _NOT_AS_EXPECTED as error:
-        raise _damaged(folder, f"{name} cannot be read: {error}") from None
-
-
-def _damaged(folder: RunFolder, what: str) -> RequestError:
-    return RequestError(
-        what,
-        where=str(folder.path),
-        why="the run's folder is damaged, or no run's",
-        next_command=f"python launch/verify.py {folder.path}",
-    )
-
-
 def first_node(nodes: str) -> str:
     """Of Slurm's list: node[03-07,9],login1 -> node03."""
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", re.split(r",(?![^\[]*\])", nodes)[0])
@@ -331,12 +286,6 @@ def started_of(run_id: str) -> str:
     """The time that a run's name begins with; empty where it begins otherwise."""
     found = _BEGINNING.match(run_id)
     return "{}-{}-{}T{}:{}:{}Z".format(*found.groups()) if found else ""
-
-
-def _layout(parallelism: Mapping[str, int]) -> str:
-    axes = [f"{name} {parallelism[name]}" for name in (*_AXES, *sorted(parallelism.keys() - set(_AXES)))
-            if parallelism.get(name, 1) > 1]  # fmt: skip
-    return " x ".join(axes) or "one device"
 
 
 def changes(before: FinishedRun, after: FinishedRun, kinds: Sequence[str] = identity.KINDS) -> list[str]:

@@ -49,9 +49,12 @@ def of_environment(
         text = f"{environment.get('lock_file') or environment.get('name') or 'lock file'} {sha[:SHOWN_DIGITS]}"
         what: object = ["lock", sha]
     elif environment.get("image"):
-        file, text = _image_file(environment)
-        text = f"{environment['image']} ({text})"
-        what = ["image", environment["image"], *file]
+        # What tells an image's file from another, wherever it lies and whenever it was copied there.
+        sha, size = str(environment.get("image_digest") or ""), environment.get("file_bytes")
+        written = environment.get("file_written")
+        file = f"{size} bytes of {written}" if size else "file unknown"
+        text = f"{environment['image']} ({sha.rpartition(':')[2][:SHOWN_DIGITS] or file})"
+        what = ["image", environment["image"], *([sha] if sha else [str(size), str(written)])]
     elif environment.get("packages_sha256"):
         sha = str(environment["packages_sha256"])
         text = f"{environment.get('python') or 'python'} ({sha[:SHOWN_DIGITS]})"
@@ -65,14 +68,6 @@ def of_environment(
         shown = digest(dict(site_variables))[:SHOWN_DIGITS]
         text += f", {len(site_variables)} variables of the site ({shown})"
     return digest([what, dict(site_variables)]), text
-
-
-def _image_file(environment: Mapping[str, Any]) -> tuple[list[str], str]:
-    """What tells an image's file from another, wherever it lies and whenever it was copied there."""
-    if sha256 := environment.get("image_digest"):
-        return [str(sha256)], str(sha256).rpartition(":")[2][:SHOWN_DIGITS]
-    size, written = environment.get("file_bytes"), environment.get("file_written")
-    return [str(size), str(written)], f"{size} bytes of {written}" if size else "file unknown"
 
 
 def of_machine(parts: Sequence[tuple[str, object]]) -> tuple[str, str]:

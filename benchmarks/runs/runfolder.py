@@ -103,14 +103,14 @@ class RunFolder:
     # --- reading ---
 
     def benchmark(self) -> Benchmark:
-        fields = self._read(BENCHMARK, dict[str, Any])
+        fields = self.read(BENCHMARK, dict[str, Any])
         try:
             return benchmark_from(fields)
         except msgspec.ValidationError as error:
             raise self._unreadable(BENCHMARK, error) from None
 
     def plan(self) -> Plan:
-        return self._read(PLAN, Plan)
+        return self.read(PLAN, Plan)
 
     def measured_phase(self) -> Phase:
         """The phase whose steps are the result: the last that writes any."""
@@ -120,7 +120,7 @@ class RunFolder:
         from benchmarks.measuring.summary import Result
 
         self.refuse_older()
-        return self._read(RESULT, Result)
+        return self.read(RESULT, Result)
 
     def stored_steps(self) -> list[Step]:
         return _decode_lines(self.path / STEPS, Step)
@@ -154,7 +154,7 @@ class RunFolder:
         return (self.path / SUBMITTED).exists()
 
     def submitted(self) -> Submitted:
-        return self._read(SUBMITTED, Submitted)
+        return self.read(SUBMITTED, Submitted)
 
     def is_collected(self) -> bool:
         """Whether what became of the last attempt is written down; until then a queued run may still go on."""
@@ -181,7 +181,7 @@ class RunFolder:
     def scheduler_end(self, attempt: int) -> SchedulerEnd | None:
         """None: the run was not collected yet."""
         name = str((self.attempt_dir(attempt) / SCHEDULER).relative_to(self.path))
-        return self._read(name, SchedulerEnd) if (self.path / name).exists() else None
+        return self.read(name, SchedulerEnd) if (self.path / name).exists() else None
 
     def provenance_digest(self) -> str | None:
         path = self.path / PROVENANCE
@@ -224,7 +224,7 @@ class RunFolder:
 
     def provenance(self) -> dict[str, Any]:
         """Empty: the file is missing."""
-        return self._read(PROVENANCE, dict[str, Any]) if (self.path / PROVENANCE).exists() else {}
+        return self.read(PROVENANCE, dict[str, Any]) if (self.path / PROVENANCE).exists() else {}
 
     def recorded_run_id(self) -> str:
         """The name the run was given; its folder may have been renamed or copied since."""
@@ -242,7 +242,7 @@ class RunFolder:
                 next_command=f"run it again, or check out Stepmark {made_by} to read it",
             )
 
-    def _read(self, name: str, kind: type[ReadValue]) -> ReadValue:
+    def read(self, name: str, kind: type[ReadValue]) -> ReadValue:
         path = self.path / name
         try:
             return files.read_json(path, kind)
