@@ -45,13 +45,13 @@ class Figures(Value, frozen=True):
 
     window: Window
     seconds_per_step: SecondsPerStep
-    tokens_per_second: float | None
-    tokens_per_second_effective: float | None
-    tokens_per_second_per_gpu: float | None
-    days_per_trillion_tokens: float | None
-    mfu: list[Mfu] | None
     null_because: dict[str, str]
     complaints: list[str]  # why the figures cannot be right
+    tokens_per_second: float | None = None
+    tokens_per_second_effective: float | None = None
+    tokens_per_second_per_gpu: float | None = None
+    days_per_trillion_tokens: float | None = None
+    mfu: list[Mfu] | None = None
     hfu: list[Mfu] | None = None
 
 
@@ -93,21 +93,11 @@ def measure(
         null_because=nulls,
         complaints=complaints + (impossible(workload, entries) or _faster_than_the_peak(workload, marked)),
     )
-    return (_without_tokens(figures, workload.model.uncounted) if workload.model.uncounted else figures), marked
-
-
-def _without_tokens(figures: Figures, why: str) -> Figures:
-    """What trains on no tokens has no rate of them."""
-    names = [name for name in SPEED_FIGURES if name not in ("mfu", "hfu")]
-    nulls = {**figures.null_because, **dict.fromkeys(names, why)}
-    return msgspec.structs.replace(
-        figures,
-        tokens_per_second=None,
-        tokens_per_second_effective=None,
-        tokens_per_second_per_gpu=None,
-        days_per_trillion_tokens=None,
-        null_because=nulls,
-    )
+    if workload.model.uncounted:  # what trains on no tokens has no rate of them
+        rates = [name for name in SPEED_FIGURES if name not in ("mfu", "hfu")]
+        figures = msgspec.structs.replace(figures, **dict.fromkeys(rates))
+        nulls |= dict.fromkeys(rates, workload.model.uncounted)
+    return figures, marked
 
 
 def usable_seconds(steps: Sequence[Step]) -> list[float]:
@@ -185,11 +175,6 @@ def no_figures(window: Window, nulls: dict[str, str], complaints: list[str]) -> 
     return Figures(
         window=window,
         seconds_per_step=SecondsPerStep(),
-        tokens_per_second=None,
-        tokens_per_second_effective=None,
-        tokens_per_second_per_gpu=None,
-        days_per_trillion_tokens=None,
-        mfu=None,
         null_because=nulls,
         complaints=complaints,
     )

@@ -28,7 +28,6 @@ STUDENT_T = 2.447  # of a 95% interval, for a line through 8 blocks
 BOUND = 1.25 * STUDENT_T
 SEEN = 2 * STUDENT_T
 SMALLEST_ERROR = 1e-9  # percent; of step times that do not vary
-LONGER = [math.pow(1.2, power) for power in range(1, 60)]  # times the steps
 
 
 class Timed(msgspec.Struct, frozen=True):
@@ -123,7 +122,8 @@ def judge(steps: Sequence[Timed], counted: Sequence[Timed], before: int) -> Judg
     blocks = [steps[start:end] for start, end in pairwise(cut)]
     at = [math.fsum(step.ended for step in block) / len(block) for block in blocks]
     percent = [100 * (median(step.seconds for step in block) / typical - 1) for block in blocks]
-    left = _seconds_left(steps, counted)
+    end, middle = steps[-1].ended, (counted[0].ended + counted[-1].ended) / 2
+    left = max(LONGEST_DRIFT_SECONDS, end) - middle  # to where a drift ends
     slope, slope_error = _line(at, percent)
     trend = Movement(slope * left, slope_error * left, left)
     # From the blocks before each one to those from it on.
@@ -133,9 +133,12 @@ def judge(steps: Sequence[Timed], counted: Sequence[Timed], before: int) -> Judg
     found = _verdict([trend, *inner], [jumps[0], jumps[-1]])
     if found.settling != "too short":
         return found
-    error = max(jump.error for jump in inner)
-    longer = next((one for one in LONGER if _would_tell(trend, error, steps, counted, one)), None)
-    return found._replace(steps_to_tell=_rounded(before + longer * len(steps)) if longer else None)
+    # How many times the steps, as noisy as these, would rule out that the median is off: errors shrink with the
+    # square root of the steps, that of a trend over a fixed time with their power of 1.5.
+    error = max(slope_error * (end - middle), *(jump.error for jump in inner))
+    needed = (1 + BOUND) / MATTERS_PERCENT
+    longer = max((needed * error) ** 2, (needed * slope_error * LONGEST_DRIFT_SECONDS) ** (2 / 3))
+    return found._replace(steps_to_tell=_rounded(before + longer * len(steps)))
 
 
 def _fewest(seconds: float, typical: float) -> float:
@@ -148,20 +151,6 @@ def _rounded(steps: float) -> int | None:
         return None
     unit: int = 10 ** max(0, math.floor(math.log10(steps)) - 1)
     return math.ceil(steps / unit) * unit
-
-
-def _seconds_left(steps: Sequence[Timed], counted: Sequence[Timed], longer: float = 1.0) -> float:
-    """From the middle of the counted steps to where a drift ends: at LONGEST_DRIFT_SECONDS, or later with the run."""
-    middle = (counted[0].ended + counted[-1].ended) / 2
-    return max(LONGEST_DRIFT_SECONDS, longer * steps[-1].ended) - longer * middle
-
-
-def _would_tell(
-    trend: Movement, jump_error: float, steps: Sequence[Timed], counted: Sequence[Timed], longer: float
-) -> bool:
-    """Whether so many times the steps, as noisy as these, would rule out that the median is off."""
-    trend_error = trend.error / trend.seconds * _seconds_left(steps, counted, longer) / math.pow(longer, 1.5)
-    return (1 + BOUND) * max(trend_error, jump_error / math.sqrt(longer)) < MATTERS_PERCENT
 
 
 def _verdict(movements: Sequence[Movement], at_ends: Sequence[Movement]) -> Judgement:

@@ -8,7 +8,7 @@ statistics.py; whether a window is good enough for a valid result is the caller'
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 import msgspec
 
@@ -178,24 +178,8 @@ def _artefacts(times: Mapping[int, float], marks: Marks, fastest_possible_second
     dispatch_only = sum(times[index] < DISPATCH_BELOW_MEDIAN * typical for index in too_fast)
     if dispatch_only >= 3 and dispatch_only > DISPATCH_TOLERATED * len(candidates):
         return set(candidates)
-    beside = [_slower_neighbour(times, marks, block) for block in _blocks(list(times), too_fast)]
-    carriers = {index for index in beside if index is not None and times[index] > CARRIER_ABOVE_MEDIAN * typical}
-    return too_fast | carriers
-
-
-def _blocks(positions: Sequence[int], chosen: set[int]) -> list[tuple[int | None, int | None]]:
-    """The positions directly before and after each unbroken row of chosen ones."""
-    padded: list[int | None] = [None, *positions, None]
-    rows = [list(row) for is_chosen, row in groupby(range(len(padded)), lambda at: padded[at] in chosen) if is_chosen]
-    return [(padded[row[0] - 1], padded[row[-1] + 1]) for row in rows]
-
-
-def _slower_neighbour(
-    times: Mapping[int, float], marks: Marks, neighbours: tuple[int | None, int | None]
-) -> int | None:
-    """The slower of those that could count; one already left out (compile) is slow for its own reason."""
-    countable = [index for index in neighbours if index is not None and marks[index] is None]
-    return max(countable, key=times.__getitem__, default=None)
+    beside = {index + shift for index in too_fast for shift in (-1, 1)}.intersection(candidates)
+    return too_fast | {index for index in beside if times[index] > CARRIER_ABOVE_MEDIAN * typical}
 
 
 def _settled_from(times: Mapping[int, float], ends: Sequence[float], marks: Marks) -> int | None:
