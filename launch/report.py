@@ -36,7 +36,6 @@ NEWEST = flags.DEFINE_integer("newest", None, "The newest N of them alone.", low
 CHOICE = (OUTPUT_DIR, WHERE, NEWEST)
 FORMAT = flags.DEFINE_enum("format", "table", ["table", "csv"], "The shape of the list.")
 WINDOW = flags.DEFINE_string("window", "35-44", "Which steps count: A-B (as printed in the log), last, or steady.")
-REBUILD_INDEX = flags.DEFINE_boolean("rebuild_index", False, "Forget what is known of the runs, and read all again.")
 RULESET = flags.DEFINE_string(
     "ruleset", None, "The rules of MLPerf Training, such as 5.1.0; without it, those of the log's own round."
 )
@@ -74,7 +73,6 @@ def runs(argv: list[str]) -> int:
         python launch/report.py runs FOLDER --where=model=llama2_70b --where='gpus>=64' --newest=10
         python launch/report.py runs RUN                                             one, by a part of its name too
         python launch/report.py runs --format=csv
-        python launch/report.py runs --rebuild_index                                 read every run again
 
     docs/history.md lists the keys of --where.
     """
@@ -88,7 +86,7 @@ def runs(argv: list[str]) -> int:
     run = Path(os.path.realpath(folder)) if (folder / BENCHMARK).is_file() else None
     folder = run.parent if run else folder
     conditions = _conditions()
-    index = open_index(folder, REBUILD_INDEX.value)
+    index = open_index(folder)
     entries = index.select(conditions, NEWEST.value)
     if run:
         entries = [entry for entry in entries if entry.path == run.name]
@@ -337,7 +335,7 @@ SUBCOMMANDS = Subcommands(
     __doc__,
     {
         "timing": Subcommand(timing, (WINDOW,)),
-        "runs": Subcommand(runs, (*CHOICE, FORMAT, REBUILD_INDEX)),
+        "runs": Subcommand(runs, (*CHOICE, FORMAT)),
         "archive": Subcommand(archive, CHOICE),
         "verify_archive": Subcommand(verify_archive),
         "html": Subcommand(html, CHOICE),

@@ -9,6 +9,7 @@ A run lies in the folder itself, or one level deeper (results/team/RUN). What ha
 or a dot before it, is no run; files are none either. All else is a row, or is named with its reason.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -16,7 +17,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -64,9 +65,7 @@ class Problem(Value, frozen=True):
 class Index:
     """The runs of one folder as they were when it was opened."""
 
-    def __init__(
-        self, output_dir: Path, database: Path | None, tracked: Tracked = iter, *, rebuild: bool = False
-    ) -> None:
+    def __init__(self, output_dir: Path, database: Path | None, tracked: Tracked = iter) -> None:
         """Makes it, or brings it up to date. Without a file it is made in memory."""
         if not output_dir.is_dir():
             raise RequestError(
@@ -78,27 +77,17 @@ class Index:
         self.notes: list[str] = []  # what a person should know of the index itself
         self.read_anew = 0  # folders that were looked into
         self._tracked = tracked
-        self._rows = self._in_memory() if database is None else self._in_file(database, rebuild)
+        self._rows = self._open(database)
 
-    def _in_file(self, database: Path, rebuild: bool) -> sqlite3.Connection:
-        try:
-            database.parent.mkdir(parents=True, exist_ok=True)
-            return self._up_to_date(database, rebuild)
-        except sqlite3.OperationalError as error:  # another file would fare no better
-            return self._in_memory(error)
-        except sqlite3.DatabaseError:  # it is damaged
-            for path in (database, database.with_name(f"{database.name}-journal")):
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            return self._in_memory(error)
-        try:
-            return self._up_to_date(database)
-        except (sqlite3.Error, OSError) as error:
-            return self._in_memory(error)
-
-    def _in_memory(self, error: Exception | None = None) -> sqlite3.Connection:
-        if error is not None:
-            self.notes.append(f"the index cannot be kept ({error}): it is made for this once")
+    def _open(self, database: Path | None) -> sqlite3.Connection:
+        if database is not None:
+            try:
+                database.parent.mkdir(parents=True, exist_ok=True)
+                return self._up_to_date(database)
+            except (sqlite3.Error, OSError) as error:
+                with contextlib.suppress(OSError):  # a damaged one is made anew by the next command
+                    database.unlink(missing_ok=True)
+                self.notes.append(f"the index cannot be kept ({error}): it is made for this once")
         return self._up_to_date(":memory:")
 
     # --- questions ---
@@ -108,34 +97,28 @@ class Index:
         hit, parameters = sql_of(where)
         limit = -1 if newest is None else newest
         order = "ORDER BY started DESC, run_id DESC, path DESC LIMIT ?"
-        found = self._ask(f"SELECT entry FROM runs WHERE copy_of IS NULL AND {hit} {order}", [*parameters, limit])
+        sql = f"SELECT entry FROM runs WHERE copy_of IS NULL AND {hit} {order}"
+        found = self._rows.execute(sql, [*parameters, limit]).fetchall()
         return [_DECODER.decode(entry) for (entry,) in reversed(found)]
 
     def paths(self) -> list[str]:
         """Of all runs."""
-        return [path for (path,) in self._ask("SELECT path FROM runs")]
+        return [path for (path,) in self._rows.execute("SELECT path FROM runs")]
 
     def problems(self) -> list[Problem]:
         """The folders that are no row, each with the reason."""
-        found = self._ask("SELECT path, reason FROM folders WHERE reason IS NOT NULL")
-        copies = self._ask("SELECT path, copy_of FROM runs WHERE copy_of IS NOT NULL")
+        found = self._rows.execute("SELECT path, reason FROM folders WHERE reason IS NOT NULL").fetchall()
+        copies = self._rows.execute("SELECT path, copy_of FROM runs WHERE copy_of IS NOT NULL")
         found += [(path, f"the same run as {first}: a copy counts once") for path, first in copies]
         return [Problem(folder=path, reason=reason) for path, reason in sorted(found)]
 
-    def _ask(self, sql: str, parameters: Sequence[str | float] = ()) -> list[Any]:
-        try:
-            return self._rows.execute(sql, parameters).fetchall()
-        except sqlite3.Error as error:  # the file was spoilt since it was opened
-            self._rows = self._in_memory(error)
-            return self._rows.execute(sql, parameters).fetchall()
-
     # --- bringing it up to date ---
 
-    def _up_to_date(self, database: Path | str, rebuild: bool = False) -> sqlite3.Connection:
+    def _up_to_date(self, database: Path | str) -> sqlite3.Connection:
         """In one transaction: whoever is killed meanwhile leaves what was there before."""
         rows = sqlite3.connect(database, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
         rows.execute("BEGIN IMMEDIATE")
-        if rebuild or rows.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
+        if rows.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
             for (table,) in rows.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                 rows.execute(f'DROP TABLE "{table}"')
             for statement in _SCHEMA:
@@ -163,21 +146,15 @@ class Index:
         youngest = time.time_ns() - YOUNG_NS
         try:
             entries = list(os.scandir(self.output_dir / below))
-        except (FileNotFoundError, NotADirectoryError):  # it was removed meanwhile
-            return
         except OSError as error:
-            if not below:
-                what = f"the folder of runs cannot be read: {error.strerror}"
-                raise RequestError(what, where=str(self.output_dir)) from None
-            self.notes.append(f"{below} cannot be read now ({error.strerror}): its runs are left out")
+            place = self.output_dir / below
+            self.notes.append(f"{place} cannot be read now ({error.strerror}): its runs are left out")
             return
         for entry in entries:
             if entry.name.startswith(".") or NO_RUNS.fullmatch(entry.name):
                 continue
             try:
                 about = entry.stat()
-            except FileNotFoundError:  # a link to nothing, or removed meanwhile
-                continue
             except OSError as error:
                 self.notes.append(f"{entry.path} cannot be read now ({error.strerror}), and is left out")
                 continue

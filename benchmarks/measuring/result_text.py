@@ -41,15 +41,12 @@ def _target_rows(result: Result) -> Rows:
     samples = f" after {told.samples:,} samples" if told.samples is not None else ""
     target = f"loss {told.target:g} ({told.benchmark}, {told.division}): {told.status}{samples}{best}"
     parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in told.parts.items() if seconds)
-    word = "to train" if told.status == "success" else "until then"
-    return [("target", target), *_time_rows(word, told.seconds, parts, told.init_seconds)]
-
-
-def _time_rows(label: str, seconds: float | None, parts: str, init_seconds: float | None) -> Rows:
-    if seconds is None:
-        return []
-    init = "" if init_seconds is None else f"; {init_seconds:.1f} s of init before"
-    return [(label, f"{duration_text(seconds)}{f': {parts}' if parts else ''}{init}")]
+    rows = [("target", target)]
+    if told.seconds is not None:
+        word = "to train" if told.status == "success" else "until then"
+        init = "" if told.init_seconds is None else f"; {told.init_seconds:.1f} s of init before"
+        rows.append((word, f"{duration_text(told.seconds)}{f': {parts}' if parts else ''}{init}"))
+    return rows
 
 
 def _attempt_rows(result: Result) -> Rows:

@@ -10,7 +10,7 @@ from benchmarks import statistics
 from benchmarks.job_record import AttemptEnd, Ended
 from benchmarks.measuring import settling
 from benchmarks.measuring.failures import QueuedEnd, why_failed
-from benchmarks.measuring.figures import Figures, SecondsPerStep, measure, no_figures
+from benchmarks.measuring.figures import SPEED_FIGURES, Figures, SecondsPerStep, measure, no_figures
 from benchmarks.measuring.utilisation import Mfu, workload_of
 from benchmarks.model import flops
 from benchmarks.telemetry.gpu import lost_gpus
@@ -20,7 +20,6 @@ from benchmarks.values import (
     Benchmark,
     BenchmarkName,
     MlperfOutcome,
-    Parallelism,
     PgleSeen,
     Recompute,
     RunRecord,
@@ -148,15 +147,13 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
         run_id=evidence.run_id,
         status=status,
         reasons=[*failures, *doubts],
-        benchmark=BenchmarkFigures(**name_words(benchmark), parallelism=parallelism_figures(benchmark.parallelism)),
+        benchmark=BenchmarkFigures(
+            **name_words(benchmark), parallelism=dict(benchmark.parallelism.words()) or {"data": 1}
+        ),
         window=figures.window,
         seconds_per_step=figures.seconds_per_step,
-        tokens_per_second=figures.tokens_per_second,
-        tokens_per_second_effective=figures.tokens_per_second_effective,
-        tokens_per_second_per_gpu=figures.tokens_per_second_per_gpu,
-        days_per_trillion_tokens=figures.days_per_trillion_tokens,
+        **{name: getattr(figures, name) for name in SPEED_FIGURES},
         model_flops_per_step=None if workload.model.uncounted else workload.flops_per_step(own_convention),
-        mfu=figures.mfu,
         loss=loss,
         trainable_parameters=facts.trainable_parameters if facts else None,
         parameters=facts.parameters if facts else None,
@@ -173,7 +170,6 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
         attempts=list(evidence.attempts),
         pgle=pgle,
         not_comparable=not_comparable(benchmark),
-        hfu=figures.hfu,
         slowed_by=benchmark.instruments.inject_slowdown,
         mlperf=record.mlperf,
     )
@@ -316,10 +312,6 @@ def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: boo
         return figures, []
     nulled = no_figures(figures.window, {"seconds_per_step": reason}, figures.complaints)
     return nulled, notes
-
-
-def parallelism_figures(parallelism: Parallelism) -> dict[str, int]:
-    return dict(parallelism.words()) or {"data": 1}
 
 
 def loss_of(steps: Sequence[Step]) -> Loss:

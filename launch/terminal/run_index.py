@@ -20,8 +20,8 @@ MOST_SHOWN = 20
 Folder = TypeVar("Folder")
 
 
-def open_index(output_dir: Path, rebuild: bool = False) -> "Index":
-    """The runs of a folder as they are now; `rebuild` forgets what was known of them."""
+def open_index(output_dir: Path) -> "Index":
+    """The runs of a folder as they are now."""
     from benchmarks.history.index import Index
 
     place = os.path.realpath(output_dir).encode(errors="surrogateescape")
@@ -29,7 +29,7 @@ def open_index(output_dir: Path, rebuild: bool = False) -> "Index":
         file = stepmark_home() / "index" / f"{hashlib.sha256(place).hexdigest()[:16]}.sqlite"
     except RequestError:  # a user without a home
         file = None
-    return Index(output_dir, file, _tracked, rebuild=rebuild)
+    return Index(output_dir, file, _tracked)
 
 
 def say_problems(index: "Index") -> None:

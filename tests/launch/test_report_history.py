@@ -72,7 +72,6 @@ def test_the_index_lies_in_the_users_own_folder_and_may_be_deleted(run: Any, res
     assert sorted(results.rglob("*")) == before
     shutil.rmtree(home)
     assert "3 runs in" in run("runs", results).stdout
-    assert "3 runs in" in run("runs", results, "--rebuild_index").stdout
 
 
 # --- archives -------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_a_command_is_its_script() -> None:
     done = stepmark("run", "--list")
     assert (done.returncode, done.stdout, done.stderr) == (0, script.stdout, "")
     assert "--hardware=TEXT" in stepmark("run", "--help").stdout
-    assert "--rebuild_index" in stepmark("report", "runs", "--help").stdout
+    assert "--newest=" in stepmark("report", "runs", "--help").stdout
 
 
 @pytest.mark.parametrize(("words", "said"), TABLES["refused"])
