@@ -11,6 +11,7 @@ Write the file of a new site: asks Slurm and a node, then checks two nodes:
   python launch/setup.py --new_site=NAME --partition=batch --account=ml
 
 Get a site ready for what you plan to run: folders, container images (imported by a job) or environments:
+  python launch/setup.py --site=NAME     (only looks at the images)
   python launch/setup.py --site=NAME --model=llama31_70b
   python launch/setup.py --site=NAME --engine=bridge --dry_run
 
@@ -39,8 +40,8 @@ from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.mlperf.submission import read_submission
 from benchmarks.request import images
 from benchmarks.secret_rules import refuse_secrets
-from benchmarks.values import SUBMISSION_ENGINE, JobOptions
-from launch.cli.command import run_main
+from benchmarks.values import SUBMISSION_ENGINE, JobOptions, Site
+from launch.cli.command import refuse_more, run_main
 from launch.slurm import job_flags, options
 from launch.terminal import places
 from launch.terminal.output import text_alone
@@ -64,35 +65,41 @@ IMAGE = flags.DEFINE_string(
 FORCE = flags.DEFINE_boolean("force", False, "Import images anew that are there.")
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site; submit nothing, write nothing.")
 
-ABOUT_NEEDS = (MODEL, TASK)
-ABOUT_SITES = (ENGINE, IMAGE, FORCE, DRY_RUN)
+JOB = {flag.name for flag in flags.FLAGS.get_flags_for_module(job_flags.__name__)}
+OF_NEEDS = {"model", "task", "backend", "out"}
+OF_A_SITE = {"site", "model", "image", "out", "force", "dry_run", *JOB}
 
 
 def main(argv: list[str]) -> int:
-    if argv[1:]:
-        raise RequestError(f"unexpected argument '{argv[1]}'", next_command="python launch/setup.py --help")
+    refuse_more(argv[1:], "python launch/setup.py --help")
     if NEW_SITE.value:
-        return new_site()
-    _refuse((HARDWARE,), "is for --new_site")
-    if SITE.value:
-        return site()
-    _refuse(ABOUT_SITES, "is for --site")
-    typed = [f"--{options.flag_of(name)}" for name in job_flags.typed()]
-    if typed:
-        raise RequestError(f"{', '.join(typed)}: options of a job are for --site", where=typed[0])
-    if DOWNLOAD.value:
-        return download_assets()
-    if ASSET.value:
-        raise RequestError("--asset is for --download", where=f"--asset={ASSET.value}")
-    return needed()
+        doing, act, takes = "with --new_site", new_site, {"new_site", "hardware", "out", *JOB}
+    elif SITE.value and TASK.value == "mlperf":
+        doing, act, takes = "with --task=mlperf", mlperf_data, {*OF_A_SITE, "task"}
+    elif SITE.value:
+        doing, act, takes = "with --site", site, {*OF_A_SITE, "backend", "engine"}
+    elif DOWNLOAD.value:
+        doing, act, takes = "with --download", download_assets, {"download", "asset", *OF_NEEDS}
+    else:
+        doing, act, takes = "without --site or --download", needed, OF_NEEDS
+    others = [name for name in flags.FLAGS if flags.FLAGS[name].present and name not in {*takes, "json"}]
+    if others:  # what has no meaning here is not left out in silence
+        raise RequestError(f"--{others[0]} has no meaning {doing}", where=f"--{others[0]}")
+    return act()
+
+
+def _job_of(row: Site) -> tuple[JobOptions, int | None]:
+    """The options of a job on the site; and its minutes, where the user says so."""
+    typed = job_flags.typed()
+    options.refuse_without_slurm(row, typed)
+    job = options.choose(row, typed, os.environ) if row.slurm else JobOptions()
+    return job, options.seconds_of(typed["time"]) // 60 if "time" in typed else None
 
 
 def new_site() -> int:
     """The file of a new site, and a check of its nodes."""
     from launch.sites import new_site as making
 
-    others = (DOWNLOAD, ASSET, *ABOUT_NEEDS, SITE, BACKEND, *ABOUT_SITES)
-    _refuse(others, "has no meaning with --new_site")
     wanted = making.NewSite(
         name=_given(NEW_SITE),
         typed=job_flags.typed(),
@@ -104,40 +111,35 @@ def new_site() -> int:
 
 
 def site() -> int:
-    """Folders, and the images or environments that the engines of a site run in; or what MLPerf reads there."""
+    """Folders, and the images or environments that the engines of a site run in."""
     from launch.assets import site_hub
     from launch.environments import wanted
     from launch.environments.selection import refuse_unknown_engines
     from launch.sites import site_setup
 
-    _refuse((DOWNLOAD, ASSET), "has no meaning with --site")
-    if TASK.value == "mlperf":
-        return mlperf_data()
-    _refuse((TASK,), "has no meaning with --site")
     configs = places.configs()
-    row, typed = configs.site(_given(SITE)), job_flags.typed()
+    row = configs.site(_given(SITE))
+    (job, minutes), image = _job_of(row), typed_image()
     refuse_unknown_engines(row)
-    images.refuse_without_containers(typed_image(), row)
-    options.refuse_without_slurm(row, typed)
+    images.refuse_without_containers(image, row)
     devices = wanted.devices_of(row, configs)
     on = [device.name for device in devices]
     engines = wanted.specs(configs, wanted.platforms(row, configs), BACKEND.value, ENGINE.value, MODEL.value, on)
-    if IMAGE.value and len(engines) > 1:
+    if image and len(engines) > 1:
         raise RequestError(
             f"--image is for one engine, not for {', '.join(engines)}", where="--image", next_command="--engine=NAME"
         )
-    options_of_job = options.choose(row, typed, os.environ) if row.slurm else JobOptions()
     if not any(flag.value for flag in (BACKEND, ENGINE, MODEL, IMAGE)):
         raise RequestError(
             "say what you plan to run on the site", where=f"--site={SITE.value}", next_command="--model=NAME"
         )
     work = wanted.Work(
         site=row,
-        options=options_of_job,
-        minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
+        options=job,
+        minutes=minutes,
         engines=engines,
         devices=devices,
-        image=typed_image(),
+        image=image,
         repositories=[
             one
             for name in engines
@@ -170,16 +172,15 @@ def mlperf_data() -> int:
     from launch.environments import wanted
     from launch.mlperf.preparing import Preparation, prepare, preview
 
-    _refuse((BACKEND, ENGINE), "has no meaning with --task=mlperf")
     configs = places.configs()
-    row, typed = configs.site(_given(SITE)), job_flags.typed()
-    options.refuse_without_slurm(row, typed)
+    row = configs.site(_given(SITE))
+    job, minutes = _job_of(row)
     submission = read_submission(configs, _given(MODEL))
     devices = wanted.devices_of(row, configs)
     work = Preparation(
         site=row,
-        options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
-        minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
+        options=job,
+        minutes=minutes,
         submission=submission,
         image=wanted.image_for(row, SUBMISSION_ENGINE + submission.name, devices, typed_image()),
         needs=assets.choose(assets.read_all_needs(configs), submission.name, "mlperf", None),
@@ -202,16 +203,12 @@ def needed() -> int:
 def download_assets() -> int:
     """Every asset that can be downloaded, or the one that was named; then the table."""
     from launch.assets import hub
-    from launch.assets.needed import report
 
     needs, out = _needs(), Path(_given(OUT))
     wanted = [assets.find_asset(needs, ASSET.value)] if ASSET.value else [a for a in needs.assets if a.repository]
     for asset in wanted:
         hub.download_asset(hub.from_environment(), asset, out / asset.folder)
-    return EXIT_VALID if ASSET.value else report(needs, _given(MODEL), out)
-
-
-# --- the flags --------------------------------------------------------------------------------
+    return EXIT_VALID if ASSET.value else needed()
 
 
 def _needs() -> assets.Needs:
@@ -224,12 +221,6 @@ def _given(flag: "flags.FlagHolder[str | None]") -> str:
     if not flag.value:
         raise RequestError(f"--{flag.name} is needed", next_command="python launch/setup.py --help")
     return flag.value
-
-
-def _refuse(others: "tuple[flags.FlagHolder[object], ...]", why: str) -> None:
-    for flag in others:
-        if flag.value:
-            raise RequestError(f"--{flag.name} {why}", where=f"--{flag.name}")
 
 
 if __name__ == "__main__":
