@@ -23,7 +23,6 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 
 import os
 import shlex
-import stat
 import sys
 from io import BufferedReader
 from pathlib import Path
@@ -42,8 +41,7 @@ from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.reading import read_log
 from benchmarks.reading.log_files import UNREADABLE_ERRORS, copied, open_log
 from benchmarks.request import window_rule
-from benchmarks.runs.runfolder import BENCHMARK
-from launch.cli.command import run_main
+from launch.cli.command import refuse_more, run_main
 from launch.terminal.output import answer
 
 COMMAND = "python launch/ingest.py"
@@ -69,15 +67,13 @@ BENCHMARK_FLAGS = (MODEL, HARDWARE, GPUS, DTYPE, GLOBAL_BATCH_SIZE, SEQUENCE_LEN
 
 
 def main(argv: list[str]) -> int:
-    if argv[1:]:
-        _refuse_run(argv[1])
-        raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"{COMMAND} --log=PATH")
+    refuse_more(argv[1:], f"{COMMAND} --log=PATH")
     rule = WINDOW.value or window_rule.STEADY
     window_rule.check_rule(rule)
     workload = _workload()
     name = _log_name()
     with _open(name) as stream:
-        log_format = _format_of(name, stream) if PATTERN.value is None else _pattern_of(name, stream, PATTERN.value)
+        log_format = _format_of(name, stream)
         others = read_log.other_formats(log_format, read_log.formats_of(stream, all_log_formats()))
         stream.seek(0)
         log = read_log.ReadLog(log_format.read(stream))
@@ -103,16 +99,12 @@ class NoStepError(StepmarkError):
 
 
 def _no_step(name: str, log_format: LogFormat, log: read_log.ReadLog) -> NoStepError:
+    why = f"it has lines that {log_format.name} prints at a start, and none of a step"
     if log.skipped:
-        first = log.skipped[0]
-        why = (
-            f"none of the {len(log.skipped)} lines of steps can be read; the first, line {first.line}: {first.reason}"
-        )
-    else:
-        why = f"it has lines that {log_format.name} prints at a start, and none of a step"
-    return NoStepError(
-        "no step was read", where=f"--log={name}", why=why, next_command="python launch/doctor.py logs LOG"
-    )
+        line, reason = log.skipped[0].line, log.skipped[0].reason
+        why = f"none of the {len(log.skipped)} lines of steps can be read; the first, line {line}: {reason}"
+    following = "python launch/doctor.py logs LOG"
+    return NoStepError("no step was read", where=f"--log={name}", why=why, next_command=following)
 
 
 # --- the request ------------------------------------------------------------------------------
@@ -146,12 +138,8 @@ def _log_name() -> str:
     if not names:
         raise RequestError("no log given", next_command=f"{COMMAND} --log=PATH")
     if len(names) > 1:
-        raise RequestError(
-            "one log is read at a time",
-            where="--log",
-            why="of several hosts' logs of one run, read one; the logs of a run that was continued are joined",
-            next_command=f"cat {shlex.join(names)} | {COMMAND} --log=-",
-        )
+        joined = f"cat {shlex.join(names)} | {COMMAND} --log=-     (of a run that was continued)"
+        raise RequestError("one log is read at a time", where="--log", next_command=joined)
     return str(names[0])
 
 
@@ -160,50 +148,28 @@ def _log_name() -> str:
 
 def _open(name: str) -> BinaryIO:
     try:
-        if name == STDIN:
-            return copied(cast(BufferedReader, sys.stdin.buffer))
-        _refuse_special(name)
-        return open_log(Path(name))
+        return copied(cast(BufferedReader, sys.stdin.buffer)) if name == STDIN else open_log(Path(name))
     except UNREADABLE_ERRORS as error:
-        _refuse_run(name)
         words = getattr(error, "strerror", None) or error
         raise RequestError(f"can't read the log: {words}", where=f"--log={name}") from error
-
-
-def _refuse_special(name: str) -> None:
-    """A pipe that nobody writes to would be waited for. The shell's own, `<(zcat a.gz)`, leads to no name."""
-    try:
-        mode = Path(os.path.realpath(name)).stat().st_mode
-    except OSError:
-        return  # opening it says why
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise RequestError(
-            f"'{name}' is no file but a pipe, socket or device",
-            where=f"--log={name}",
-            why="it was not opened: it may never end",
-            next_command=f"cat PIPE | {COMMAND} --log=-",
-        )
-
-
-def _refuse_run(name: str) -> None:
-    """A run's folder, or a part of its name."""
-    from benchmarks.runs.find_runs import place_of
-
-    place = place_of(name, Path("results"))
-    if (place / BENCHMARK).is_file():
-        raise RequestError(
-            f"'{name}' is no log but a run of Stepmark's, whose steps are in its steps.jsonl",
-            where=str(place),
-            why="a log is one file, such as those in the folder's attempt-*/",
-            next_command=f"python launch/verify.py {shlex.quote(str(place))}",
-        )
 
 
 def _format_of(name: str, stream: BinaryIO) -> LogFormat:
     if not stream.seek(0, os.SEEK_END):
         raise RequestError("the log is empty", where=f"--log={name}")
-    formats = all_log_formats()
+    stream.seek(0)
+    pattern, formats = PATTERN.value, all_log_formats()
+    if pattern is not None:
+        formats = [format_of_pattern(pattern, stream.read(read_log.HEAD_BYTES))]
     found = next(read_log.formats_of(stream, formats), None)
+    if found is None and pattern is not None:
+        raise RequestError(
+            "no line fits the pattern",
+            where=f"--pattern={shlex.quote(pattern)}, --log={name}",
+            why="text outside braces must be as it is in the log, and a number whole and in the field's unit "
+            "(1,000.5, 12.5k and 1m30s are not); `...` matches anything",
+            next_command=f"grep -n -i -m5 step {shlex.quote(name)}     shows the words to put into the pattern",
+        )
     if found is None:
         known = ", ".join(f.name for f in formats)
         raise RequestError(
@@ -211,20 +177,6 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
             where=f"--log={name}",
             why=f"it has no line that a known format prints at a start or for a step; known formats: {known}",
             next_command=f"{COMMAND} --log={shlex.quote(name)} --pattern='{PATTERN_EXAMPLE}'",
-        )
-    return found
-
-
-def _pattern_of(name: str, stream: BinaryIO, pattern: str) -> LogFormat:
-    stream.seek(0)
-    found = format_of_pattern(pattern, stream.read(read_log.HEAD_BYTES))
-    if next(read_log.formats_of(stream, [found]), None) is None:
-        raise RequestError(
-            "no line fits the pattern",
-            where=f"--pattern={shlex.quote(pattern)}, --log={name}",
-            why="text outside braces must be as it is in the log, and a number whole and in the field's unit "
-            "(1,000.5, 12.5k and 1m30s are not); `...` matches anything",
-            next_command=f"grep -n -i -m5 step {shlex.quote(name)}     shows the words to put into the pattern",
         )
     return found
 

@@ -26,10 +26,9 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three runs, a pipe, and logs that hold nothing."""
+    """A folder with three runs, and logs that hold nothing."""
     made = tmp_path_factory.mktemp("refused")
     shutil.copytree(HERE / "stored_runs", made / "results")
-    os.mkfifo(made / "named pipe")
     (made / "empty.log").touch()
     (made / "cut.log.gz").write_bytes(b"\x1f\x8b\x08")
     return made
