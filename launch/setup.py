@@ -11,7 +11,6 @@ Write the file of a new site: asks Slurm and a node, then checks two nodes:
   python launch/setup.py --new_site=NAME --partition=batch --account=ml
 
 Get a site ready for what you plan to run: folders, container images (imported by a job) or environments:
-  python launch/setup.py --site=NAME     (only looks at the images)
   python launch/setup.py --site=NAME --model=llama31_70b
   python launch/setup.py --site=NAME --engine=bridge --dry_run
 
