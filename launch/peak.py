@@ -43,7 +43,7 @@ from benchmarks.values import Hardware, json_text
 from launch.cli.command import refuse_more, run_main
 from launch.machine import machine_gpus, this_machine
 from launch.running.screen import Screen
-from launch.running.side_program import python_for, removed_on_interrupt, run_side_program
+from launch.running.side_program import python_for, run_side_program
 from launch.terminal import places
 from launch.terminal.output import document
 
@@ -180,7 +180,7 @@ def _measure(
     engine = backend.engines[0]
     python_for(backend, engine, program, gpus)  # making it has its own progress, which goes before ours
     folder = Path(tempfile.mkdtemp(prefix=f"stepmark-peak-{backend.name}-"))  # a container's home may be read-only
-    with removed_on_interrupt(folder), Screen(0, f"measuring matmuls with {backend.title}"):
+    with Screen(0, f"measuring matmuls with {backend.title}"):
         (folder / "request.json").write_text(json_text(request))
         report = run_side_program(backend, engine, program, folder, peaks.PeakReport, gpus)
     shutil.rmtree(folder)

@@ -16,7 +16,7 @@ LOAD_A_CORE = 0.5  # an idle node is far below
 
 
 def findings(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
-    found = [*_same_versions(answers, wanted), *_ports(answers)]
+    found = [*_same_versions(answers), *_ports(answers)]
     of_nodes = [(answer, _problems(answer, wanted)) for answer in answers]
     names = of_nodes[0][1] if of_nodes else {}
     return found + [finding(name, answer, problems[name]) for name in names for answer, problems in of_nodes]
@@ -90,9 +90,9 @@ def _container_runtime(answer: Answer, wanted: Expected) -> Problem | None:
 # --- the nodes beside each other --------------------------------------------------------------------
 
 
-def _same_versions(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
+def _same_versions(answers: Sequence[Answer]) -> list[Finding]:
     """Nodes that differ from most: another kernel, driver or size makes one node the slowest of all."""
-    facts = {answer.node: _facts(answer, wanted) for answer in answers}
+    facts = {answer.node: _facts(answer) for answer in answers}
     differences: dict[str, list[str]] = {node: [] for node in facts}
     for name in sorted({name for of_node in facts.values() for name in of_node}):
         seen = {node: of_node.get(name, "none") for node, of_node in facts.items()}
@@ -106,14 +106,12 @@ def _same_versions(answers: Sequence[Answer], wanted: Expected) -> list[Finding]
     ]
 
 
-def _facts(answer: Answer, wanted: Expected) -> dict[str, str]:
+def _facts(answer: Answer) -> dict[str, str]:
     facts = answer.versions | gpu_versions(answer.commands)
     # The kernel keeps a little of the memory, not always as much.
     facts |= {"cores": str(answer.cores), "memory": f"{round(answer.memory_bytes / GIB / 4) * 4} GiB"}
     if answer.infiniband:
         facts["InfiniBand ports"] = str(len(answer.infiniband))
-    if wanted.slurm_versions:
-        facts["Slurm"] = wanted.slurm_versions.get(answer.node, "unknown")
     return facts
 
 

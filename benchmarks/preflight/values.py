@@ -74,7 +74,6 @@ class Expected(Value, frozen=True):
     asked: ProbeSpec
     hardware: list[Hardware]  # what the site says its nodes have
     program: str  # the checksum of node_check.py in the launcher's checkout
-    slurm_versions: dict[str, str]  # of each node's slurmd
     pyxis: bool | None  # whether srun has it; None: the site starts no containers
 
 

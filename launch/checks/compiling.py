@@ -16,7 +16,7 @@ from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.values import Benchmark, Value
 from launch.checks.flags_check import refuse_unknown_flags
 from launch.environments import venvs
-from launch.running.side_program import REPORT, removed_on_interrupt, run_side_program
+from launch.running.side_program import REPORT, run_side_program
 from launch.terminal import progress
 
 FOLDER, REQUEST, LOG, FAILED = "compile", "request.json", "log", "failed.json"
@@ -57,7 +57,7 @@ def _compile(jobs: Mapping[str, Job], backend: Backend, program: SideProgram, en
     folder.mkdir()
     (folder / REQUEST).write_bytes(msgspec.json.encode(list(jobs.values())))
     folders = {name: folder / str(number) for number, name in enumerate(jobs)}
-    with removed_on_interrupt(place), progress.shown() as show:
+    with progress.shown() as show:
 
         def look() -> None:
             begun = [name for name, its in folders.items() if its.exists()]

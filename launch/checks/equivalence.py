@@ -3,7 +3,6 @@
 The first backend that can starts from weights of its own, perturbed; the others are given them.
 """
 
-import contextlib
 import shutil
 import tempfile
 import time
@@ -23,7 +22,7 @@ from benchmarks.request.resolve import Request, resolve
 from benchmarks.text import duration_text
 from benchmarks.values import Benchmark, Model, json_text
 from launch.machine import machine_gpus
-from launch.running.side_program import removed_on_interrupt, run_side_program
+from launch.running.side_program import run_side_program
 from launch.terminal.output import answer
 from launch.terminal.places import configs
 from launch.terminal.progress import say
@@ -168,9 +167,8 @@ def prove(
         tolerances=dict(equivalence.TOLERANCES[dtype]),
         not_compared={f"{name} on {model}": why for model, (_, out) in parts.items() for name, why in out.items()},
     )
-    with contextlib.nullcontext() if output_dir else removed_on_interrupt(folder):
-        for model in models:
-            _prove(proof, model, parts[model.name][0], folder.absolute())
+    for model in models:
+        _prove(proof, model, parts[model.name][0], folder.absolute())
     proof.agree = not any(comparison.differing for comparison in proof.comparisons)
     proof.seconds = time.monotonic() - started
     if output_dir or not proof.agree:

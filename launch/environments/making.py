@@ -84,14 +84,6 @@ def make(making: Making) -> Path | None:
             half_written = making.marker.with_name(making.marker.name + ".part")
             half_written.write_text(json.dumps(facts) + "\n")
             half_written.replace(making.marker)
-    except OSError as error:
-        whole = False
-        raise RunError(
-            f"environment '{name}': a file could not be written",
-            where=str(error.filename or path),
-            why=error.strerror or str(error),
-            next_command="export STEPMARK_HOME=<a folder that this user can write, on a disk with room>",
-        ) from error
     finally:
         if not whole:
             _remove(making)
@@ -120,13 +112,6 @@ def _remove(making: Making) -> None:
     """Remove the environment; the marker first, so that what is half removed is never taken for whole."""
     making.marker.unlink(missing_ok=True)
     shutil.rmtree(making.path, ignore_errors=True)
-    if making.path.exists():
-        raise RunError(
-            "an incomplete environment cannot be removed",
-            where=str(making.path),
-            why="a file in it is in use or belongs to another user",
-            next_command=f"rm -rf {making.path}",
-        )
 
 
 def _refuse_without_room(making: Making) -> None:

@@ -221,7 +221,7 @@ def take_calls(folder, callers):
     listener.bind(("", 0))  # a port that is free: virtual nodes share one machine's
     listener.listen(1024)
     listener.settimeout(SERVER_IDLE_SECONDS)
-    write(os.path.join(folder, "port.json"), {"addresses": own_addresses(), "port": listener.getsockname()[1]})
+    write(os.path.join(folder, "port.json"), {"host": own_name(), "port": listener.getsockname()[1]})
 
     def serve():
         with contextlib.suppress(OSError):
@@ -233,17 +233,14 @@ def take_calls(folder, callers):
     return thread
 
 
-def own_addresses():
-    """How the others may reach this node: by its name, else by the addresses behind it."""
+def own_name():
+    """As the job of a run calls its first node."""
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    found = [name, socket.gethostname()]
-    for host in (name, socket.gethostname()):
-        with contextlib.suppress(OSError):
-            found += socket.gethostbyname_ex(host)[2]
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing: only asks which address would be used to go out
-        found.append(probe.getsockname()[0])
-    return list(dict.fromkeys(found))
+    try:
+        socket.gethostbyname(name)
+    except OSError:
+        return socket.gethostname()
+    return name
 
 
 def call(folder, asked, first, node):
@@ -255,14 +252,12 @@ def call(folder, asked, first, node):
     offered = wait_for(os.path.join(folder, "port.json"), asked["call_seconds"])
     if offered is None:
         return {"first_node": first, "error": f"{first} offered no port within {asked['call_seconds']} s"}
-    errors = []
-    for address in offered["addresses"]:
-        try:
-            socket.create_connection((address, offered["port"]), CONNECT_SECONDS).close()
-            return {"first_node": first, "offered": True}
-        except OSError as error:
-            errors.append(f"{address}:{offered['port']} {error.strerror or error}")
-    return {"first_node": first, "offered": True, "error": "; ".join(errors)}
+    try:
+        socket.create_connection((offered["host"], offered["port"]), CONNECT_SECONDS).close()
+    except OSError as error:
+        why = f"{offered['host']}:{offered['port']} {error.strerror or error}"
+        return {"first_node": first, "offered": True, "error": why}
+    return {"first_node": first, "offered": True}
 
 
 def wait_for(path, seconds):

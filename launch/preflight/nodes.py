@@ -28,7 +28,6 @@ from launch.environments import venvs
 from launch.environments.wanted import specs, wanted_images
 from launch.machine.processes import REPOSITORY
 from launch.slurm.client import Slurm
-from launch.slurm.commands import PATIENCE_SECONDS, Commands
 from launch.slurm.helper_job import directives, job_environment, new_folder, render, shell_word
 from launch.slurm.options import named
 from launch.slurm.parsing import Node
@@ -89,7 +88,6 @@ def prepare(
     refuse_unseen(site, "--output_dir", planned.folder, way_on)
     refuse_unseen(site, "the checkout", REPOSITORY, way_on)
     partition = slurm.partition(options.partition)
-    facts = _slurmds(site, partition.name)
     hardware = _hardware(site, configs)
     found, options = with_gpus(slurm.nodes(partition.name), options, hardware)
     options, count, down = choose(found, options, nodes)
@@ -106,16 +104,9 @@ def prepare(
         asked=asked,
         hardware=[as_counted(device, max(there, default=0)) for device in hardware],
         program=f"{zlib.crc32((REPOSITORY / 'launch/inside/node_check.py').read_bytes()):08x}",
-        slurm_versions={name: version for name, (version, _) in facts.items()},
         pyxis=slurm.has_pyxis() if site.runtime == "container" else None,
     )
-    reasons = {name: facts[name][1] if name in facts else "" for name in down}
-    return Preflight(
-        job=job,
-        partition=partition.name,
-        wanted=wanted,
-        down={name: f"{why}: {reasons[name]}" if reasons[name] else why for name, why in down.items()},
-    )
+    return Preflight(job=job, partition=partition.name, wanted=wanted, down=down)
 
 
 def sketch(
@@ -213,14 +204,6 @@ def _asked(site: Site, planned: PreflightJob, configs: Configs) -> ProbeSpec:
         call_seconds=CALL_SECONDS,
         written_folders=[str(planned.folder.parent), *([str(more)] if more.is_dir() else [])],
     )
-
-
-def _slurmds(site: Site, partition: str) -> dict[str, tuple[str, str]]:
-    """Node -> the version of its slurmd, and why it is down in the administrator's words."""
-    commands = Commands(site, PATIENCE_SECONDS, lambda _text: None)
-    text = commands.ask(["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%v|%E"])
-    rows = (line.strip().split("|", 2) for line in text.splitlines())
-    return {row[0]: (row[1], "" if row[2] == "none" else row[2]) for row in rows if len(row) == 3}
 
 
 # --- the job -----------------------------------------------------------------------------------------

@@ -1,9 +1,7 @@
 """Runs a backend's program that is no run (SideProgram): in its environment, on this machine, with its report."""
 
-import contextlib
 import shlex
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -74,16 +72,6 @@ def _shown(program: SideProgram, gpus: Sequence[MachineGpu]) -> dict[str, str]:
     if not gpus and program.platform != "cpu":
         return {}
     return {VISIBLE: ",".join(gpu.uuid for gpu in gpus)}
-
-
-@contextlib.contextmanager
-def removed_on_interrupt(folder: Path) -> Iterator[None]:
-    """A temporary folder: who interrupts wants nothing of it. After an error it stays, for its log is to be read."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def _broken(backend: Backend, why: str, log: Path) -> RunError:

@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Sequence
 from enum import StrEnum
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,10 +101,8 @@ def preview(work: Work) -> str:
 
 
 def prepare_folders(site: Site, folders: Sequence[tuple[str, Path]]) -> Rows:
-    """Makes all of them, or none where the nodes would not see one."""
-    wanted = [(name, path.absolute()) for name, path in folders]
-    unseen = [Row(name, f"{path}: {why}", State.MISSING) for name, path in wanted if (why := _why_unseen(site, path))]
-    return unseen or [_prepare_folder(name, path) for name, path in wanted]
+    """Makes those that the nodes see."""
+    return [_prepare_folder(site, name, path.absolute()) for name, path in folders]
 
 
 def _why_unseen(site: Site, path: Path) -> str:
@@ -119,7 +116,10 @@ def _why_unseen(site: Site, path: Path) -> str:
     return f"{around[0]} is not there: on a machine of the site, which shares it, the same command works"
 
 
-def _prepare_folder(name: str, path: Path) -> Row:
+def _prepare_folder(site: Site, name: str, path: Path) -> Row:
+    unseen = _why_unseen(site, path)
+    if unseen:
+        return Row(name, f"{path}: {unseen}", State.MISSING)
     how = "there" if path.is_dir() else "made"
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -199,14 +199,7 @@ def _images_of_nodes(work: Work, submits: bool) -> Rows:
         rows += _hub(work)
         failures = import_job.run(job) if submits else {}
     rows += [_image_row(image, job.to_import, failures) for image in job.wanted]
-    # The engines whose image the site names for other CPUs than those of its nodes.
-    absent: dict[str, Row] = {}
-    for device, name in product(work.devices, work.engines):
-        engine, own = engine_of(name), work.engines[name].image
-        if engine in work.site.images and not images.choose(work.image, work.site, engine, own, device):
-            none = images.none_known(engine, own, device, work.site).what
-            absent[name] = Row(name, none, State.MISSING)
-    return rows + list(absent.values())
+    return rows
 
 
 def _hub(work: Work) -> Rows:

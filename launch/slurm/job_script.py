@@ -58,7 +58,6 @@ def render(
     secrets: Known = MappingProxyType({}),
 ) -> str:
     """The job script of a run; RequestError where it would hold one of the `secrets` of the submitting shell."""
-    refuse_paths(place.repository, place.run, place.image)
     for text in (place.python, place.sampler_python or ""):
         one_line(text)
     _refuse_shared_nodes(plan, options)
@@ -286,7 +285,6 @@ def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase
 def _mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> str:
     data = []
     if benchmark.data.startswith("/"):
-        _refuse_characters("the folder of --data", benchmark.data, ":,")
         data = [f"{benchmark.data}:{benchmark.data}"]
     of_phase = phase.mounts if phase else []
     own = ["$repository:$repository", "$run:$run"]  # and folders of the phase's own
@@ -322,18 +320,6 @@ def one_line(text: str) -> str:
 # --- what cannot be said ------------------------------------------------------------------------
 
 
-def refuse_paths(repository: Path, run: Path, image: str | Path | None) -> None:
-    """RequestError where no job can name one of them: to be asked before the run's folder is made."""
-    _refuse_characters("the run's folder", str(run), "%\\")  # Slurm reads patterns in the names of its outputs
-    for what, path in (("the run's folder", run), ("the checkout", repository)):
-        if image is not None:
-            _refuse_characters(what, str(path), ":,")  # which separate a container's mounts
-        if not path.is_absolute():
-            raise RequestError(f"{what} must be an absolute path in a job", where=str(path))
-    for text in (str(run), str(repository), str(image or "")):
-        one_line(text)
-
-
 def _refuse_shared_nodes(plan: Plan, options: JobOptions) -> None:
     alone = [phase.name for phase in plan.phases if phase.alone]
     if alone and not options.exclusive:
@@ -342,16 +328,6 @@ def _refuse_shared_nodes(plan: Plan, options: JobOptions) -> None:
             where="--noexclusive",
             why="another's run would be slower for it, and nobody would know why",
             next_command="--exclusive",
-        )
-
-
-def _refuse_characters(what: str, path: str, characters: str) -> None:
-    found = [character for character in characters if character in path]
-    if found:
-        raise RequestError(
-            f"{what} has a '{found[0]}' in its name, which a Slurm job cannot say",
-            where=path,
-            next_command="--output_dir=DIR with a plainer name" if "run" in what else "",
         )
 
 

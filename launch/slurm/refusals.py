@@ -27,7 +27,6 @@ def of_the_cluster(
 ) -> Iterator[StepmarkError]:
     """All because of which the job could never run; what else is worth saying of it goes to `notes`."""
     yield from _unseen_places(benchmark, run_parent, image)
-    yield from raised(lambda: _refuse_lists(options))
     names = options.partition.split(",") if options.partition else [None]
     # Three questions at once: from typing to submitted takes as long as the slowest.
     with ThreadPoolExecutor(max_workers=3) as pool:
@@ -82,19 +81,6 @@ def refuse_unseen(site: Site, what: str, path: Path, way_on: str) -> None:
             where=str(real),
             why=f"what every node sees: {', '.join(shared) or 'nothing is named'} (shared_folders of the site)",
             next_command=way_on,
-        )
-
-
-def _refuse_lists(options: JobOptions) -> None:
-    """RequestError where --nodelist and --exclude contradict each other, whatever the cluster."""
-    excluded = set(named(options.exclude))
-    both = [name for name in named(options.nodelist) if name in excluded]
-    if both:
-        raise RequestError(
-            f"asked for and excluded: {some(both)}",
-            where="--nodelist and --exclude",
-            why="a job gets every node of --nodelist, and none of --exclude: Slurm would refuse it",
-            next_command="take the nodes out of one of the two",
         )
 
 

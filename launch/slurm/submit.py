@@ -107,7 +107,6 @@ def submit(
     """Put a run into the queue; its folder then holds all that is needed to follow and collect it."""
     runtime = runtime_of(benchmark, backend)
     image = runtime.image_file()
-    job_script.refuse_paths(REPOSITORY, output_dir.absolute() / run_id, str(image) if image else None)
     python, origin = runtime.prepare()
     folder = RunFolder.create(output_dir.absolute(), run_id)
     try:
@@ -118,7 +117,9 @@ def submit(
         script = _script(folder, benchmark, plan, python, image, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())
         if image is not None and job.telemetry:
-            shutil.copyfile(_own_pynvml(), folder.path / job_script.PYNVML)
+            own = importlib.util.find_spec("pynvml")
+            assert own is not None and own.origin is not None  # one of the launcher's requirements
+            shutil.copyfile(own.origin, folder.path / job_script.PYNVML)
     except BaseException:
         shutil.rmtree(folder.path)  # nothing was started, so nothing is left
         raise
@@ -166,14 +167,3 @@ def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout:
     environment = {name: value for name, value in inherited_environment().items() if not kept_from_job(name)}
     job_id = slurm.submit(folder.path / JOB_SCRIPT, environment)
     folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=job_id))
-
-
-def _own_pynvml() -> Path:
-    spec = importlib.util.find_spec("pynvml")
-    if spec is None or spec.origin is None:
-        raise RequestError(
-            "the launcher's environment has no nvidia-ml-py, by which the GPUs of a job are sampled",
-            where=sys.executable,
-            next_command="make install, or --notelemetry",
-        )
-    return Path(spec.origin)

@@ -56,7 +56,6 @@ def wanted(*hardware: Hardware, container: bool = True, pyxis: bool | None = Tru
         ),
         hardware=list(hardware or [H100]),
         program="abc",
-        slurm_versions=asked.get("slurm_versions", {}),
         pyxis=pyxis,
     )
 
@@ -125,7 +124,6 @@ def test_what_is_wrong_with_a_node(case: dict[str, Any]) -> None:
         ("container runtime", "not_checked", wanted(container=False)),
         ("environments", "failed", wanted(container=False, environments=["/shared/env/bin/python"])),
         ("environments", "not_checked", wanted(container=False)),
-        ("same versions", "failed", wanted(slurm_versions={"node1": "23.02", "node2": "23.02", "node3": "22.05"})),
         ("GPUs", "not_checked", wanted(MI300X)),
     ],
 )

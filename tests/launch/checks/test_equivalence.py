@@ -122,22 +122,6 @@ def test_a_folder_with_files_is_refused(stand_in: Stand, tmp_path: Path) -> None
         prove(output_dir=tmp_path)
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_an_interrupted_proof_leaves_no_temporary_folder(
-    stand_in: Stand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: bool
-) -> None:
-    stand_in()
-
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(equivalence, "run_side_program", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        prove(output_dir=tmp_path / "kept" if named else None)
-    assert list((tmp_path / "temporary").iterdir()) == []
-    assert (tmp_path / "kept/llama2_tiny").is_dir() is named
-
-
 def test_one_backend_alone_is_refused(stand_in: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in()
     monkeypatch.setattr(equivalence, "backends", lambda: {"jax": backends()["jax"]})

@@ -86,15 +86,6 @@ def test_an_image_of_no_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert f"refused: it has 0 bytes: {tmp_path}/the images/{NEMO}; --force imports it anew" in out
 
 
-def test_an_image_for_another_architecture_leaves_the_site_without_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = work(tmp_path, engine="nemo")
-    arm = msgspec.structs.replace(asked.site, images={"nemo": {"arm64": "nvcr.io/ours/nemo:1"}})
-    assert site_setup.set_up(dataclasses.replace(asked, site=arm)) == 1
-    assert "nemo/nemo  missing: no container image of 'nemo' for amd64 is known" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("filters", "engines"), TABLES["engines"])
 def test_which_engines_are_chosen(filters: dict[str, Any], engines: list[str] | str) -> None:
     assert {"jax/maxtext", "nemo/nemo", "nemo/bridge"} <= set(wanted.specs(Configs()))
@@ -121,7 +112,7 @@ def test_the_job_says_what_is_imported(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("trouble", ["not shared", "not there", "a file"])
-def test_where_one_folder_cannot_be_none_is_made(
+def test_a_folder_that_cannot_be_is_not_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], trouble: str
 ) -> None:
     here, absent = tmp_path / "here", tmp_path / "lustre"  # the second is not on this machine
@@ -139,7 +130,6 @@ def test_where_one_folder_cannot_be_none_is_made(
     why = f"the nodes do not see it (they share {here})" if trouble == "not shared" else f"{absent} is not there"
     assert f"missing: {absent / 'images'}: {why}" in capsys.readouterr().out
     assert not absent.is_dir()
-    assert list(here.iterdir()) == []
 
 
 def test_a_site_of_environments_makes_those_that_have_lock_files(

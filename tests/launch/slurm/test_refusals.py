@@ -107,18 +107,6 @@ def test_nodes_of_fewer_gpus_are_refused() -> None:
         checked(benchmark, [Node(name=f"node{at}", state="idle", gpus=4) for at in range(4)])
 
 
-def test_nodes_that_are_asked_for_and_excluded(tmp_path: Path) -> None:
-    listed = tmp_path / "failing.txt"
-    listed.write_text("node2\nnode3\n")
-    for exclude, what in (("node[3-4]", "node3"), (str(listed), "node2, node3")):
-        with pytest.raises(RequestError, match=f"asked for and excluded: {what}") as caught:
-            checked(benchmark_of(4), nodelist="node[1-3]", exclude=exclude)
-        assert (caught.value.where, caught.value.exit_code) == ("--nodelist and --exclude", EXIT_REFUSED)
-        assert caught.value.next_command
-    listed.write_text("")
-    assert checked(benchmark_of(4), nodelist="node[1-3]", exclude=str(listed)) == []
-
-
 def test_too_few_nodes_that_are_up_are_a_note() -> None:
     (note,) = checked(benchmark_of(4), nodes=nodes_of("idle", "allocated", "down*", "drained"))
     assert note == "2 of the 4 nodes it needs are up, so it will wait: node3 is down*, node4 is drained"
@@ -178,13 +166,13 @@ def test_of_several_partitions_one_must_do() -> None:
 
 
 def test_all_that_would_be_refused_is_found_at_once() -> None:
-    asked, notes = JobOptions(time="2:00:00", nodelist="node1", exclude="node1"), list[str]()
+    asked, notes = JobOptions(time="2:00:00"), list[str]()
     found = [
         str(error)
         for error in of_the_cluster(
             benchmark_of(9, site=site_of("/nowhere", runtime="container")), asked, Cluster(), REPOSITORY, None, notes
         )
     ]
-    expected = ("the output folder", "the checkout", "no --container-image", "2:00:00", "excluded", "9 nodes")
+    expected = ("the output folder", "the checkout", "no --container-image", "2:00:00", "9 nodes")
     assert [words for words in expected if sum(words in one for one in found) != 1] == []
     assert (len(found), notes) == (len(expected), [])
