@@ -99,13 +99,13 @@ def test_what_the_site_lacks_for_the_engine_hides_nothing_else_that_would_be_ref
     (tmp_path / "sites").mkdir()
     (tmp_path / "sites/a.yml").write_text(SITE.format(runtime=runtime))
     *flags, lacks = RUNTIMES[runtime]
-    asked = ("--backend=nemo", "--hardware=h100", "--gpus=64", "--site=a", "--nodelist=n1", "--exclude=n1", *flags)
+    asked = ("--backend=nemo", "--hardware=h100", "--gpus=64", "--site=a", *flags)
     done = forked.run(REPOSITORY / "launch/run.py", *asked, "--dry_run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     plan, *refused = done.stdout.split("would be refused: ")
     assert "TP4 PP4 CP2" in plan
     assert "job.sbatch" not in plan
-    expected = (lacks, "the output folder", "the checkout of Stepmark", "asked for and excluded: n1", "no scontrol")
+    expected = (lacks, "the output folder", "the checkout of Stepmark", "no scontrol")
     assert [words for words in expected if sum(words in one for one in refused) != 1] == []
 
 
