@@ -3,7 +3,6 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.statistics import mean, median
@@ -19,7 +18,6 @@ THROTTLE_BITS = {
     "hardware_thermal": 0x40,
     "power_brake": 0x80,
 }
-MOST_NAMED = 8
 Span = tuple[float, float]
 Known = TypeVar("Known", int, float, str)
 
@@ -60,10 +58,9 @@ class GpuTelemetry(Value, frozen=True):
 class _Gpu(NamedTuple):
     host: str
     facts: GpuFacts
-    times: list[float]  # of `samples`: all of the attempt
-    samples: list[GpuSample]
+    samples: list[tuple[float, GpuSample]]  # all of the attempt
     inside: list[GpuSample]  # those within the window
-    remapped_rows_after: int | None
+    new_remapped_rows: int | None
 
     @property
     def name(self) -> str:
@@ -85,17 +82,11 @@ def gpu_figures(
         return None, "the run uses no GPU"
     gpus = [gpu for node in nodes for gpu in _gpus_of(node, span)]
     if not gpus:
-        return None, _why_none(nodes)
-    nulls: dict[str, str] = {}
-    samples = [] if too_short else [sample for gpu in gpus for sample in gpu.inside]
-    energy = _energy(gpus, span, expected, too_short or incomplete, nulls)
+        reasons = _known(node.facts.no_gpus_because for node in nodes if node.facts)
+        return None, reasons[0] if reasons else "no node says what GPUs it has"
+    energy, no_energy = _energy(gpus, span, expected, too_short or incomplete)
     per_token = energy / tokens if energy is not None and tokens else None
-    if per_token is None:
-        nulls["joules_per_token"] = nulls.get("energy_joules") or unclaimed or "no token was trained in the window"
-    remapped = _remapped(gpus)
-    killed = [node.name for node in nodes if node.end is None]
-    if remapped is None and killed:
-        nulls["remapped_rows"] = f"they are read at the end, and the sampler of {killed[0]} did not come to it"
+    samples = [] if too_short else [sample for gpu in gpus for sample in gpu.inside]
 
     def sampled(field: str) -> list[Any]:
         return _known(getattr(sample, field) for sample in samples)
@@ -112,15 +103,19 @@ def gpu_figures(
     over_attempt: dict[str, Any] = {
         "power_limit_watts": min(_known(gpu.facts.power_limit_w for gpu in gpus), default=None),
         "sm_clock_mhz_highest": max(_known(gpu.facts.max_sm_clock_mhz for gpu in gpus), default=None),
-        "ecc_uncorrected": _increments(gpus, "ecc_uncorrected"),
-        "pcie_replays": _increments(gpus, "pcie_replays"),
-        "remapped_rows": remapped,
-        "driver": _most_common([node.facts.driver for node in nodes if node.facts]),
-        "cuda": _most_common([node.facts.cuda for node in nodes if node.facts]),
+        "ecc_uncorrected": _sum([_growth(gpu, "ecc_uncorrected") for gpu in gpus]),
+        "pcie_replays": _sum([_growth(gpu, "pcie_replays") for gpu in gpus]),
+        "remapped_rows": _sum([gpu.new_remapped_rows for gpu in gpus]),
+        "driver": next(iter(_known(node.facts.driver for node in nodes if node.facts)), None),
+        "cuda": next(iter(_known(node.facts.cuda for node in nodes if node.facts)), None),
     }
     unsaid = "the driver does not say it of all GPUs"
-    for figures, why in ((in_window, too_short or unsaid), (over_attempt, unsaid)):
-        nulls |= {name: why for name, value in figures.items() if value is None and name not in nulls}
+    nulls = {name: too_short or unsaid for name, value in in_window.items() if value is None}
+    nulls |= {name: unsaid for name, value in over_attempt.items() if value is None}
+    if energy is None:
+        nulls["energy_joules"] = no_energy
+    if per_token is None:
+        nulls["joules_per_token"] = no_energy or unclaimed or "no token was trained in the window"
     return GpuTelemetry(
         gpus=len(gpus),
         energy_joules=energy,
@@ -134,63 +129,38 @@ def gpu_figures(
 
 def _gpus_of(node: NodeRecord, span: Span | None) -> list[_Gpu]:
     found = []
+    after = node.end.remapped_rows if node.end else []
     for place, facts in enumerate(node.facts.gpus if node.facts else []):
         rows = [(s.time, s.gpus[place]) for s in node.samples if place < len(s.gpus)]
-        known = [(time, row) for time, row in rows if row is not None]
-        after = node.end.remapped_rows if node.end else []
-        found.append(
-            _Gpu(
-                host=node.name,
-                facts=facts,
-                times=[time for time, _ in known],
-                samples=[row for _, row in known],
-                inside=[row for time, row in known if span is None or span[0] <= time <= span[1]],
-                remapped_rows_after=after[place] if place < len(after) else None,
-            )
-        )
+        samples = [(time, row) for time, row in rows if row is not None]
+        inside = [row for time, row in samples if span is None or span[0] <= time <= span[1]]
+        before, now = facts.remapped_rows, after[place] if place < len(after) else None
+        new = None if before is None or now is None else now - before
+        found.append(_Gpu(node.name, facts, samples, inside, new))
     return found
-
-
-def _why_none(nodes: Sequence[NodeRecord]) -> str:
-    reasons = [node.facts.no_gpus_because for node in nodes if node.facts and node.facts.no_gpus_because]
-    return _most_common(reasons) or "no node says what GPUs it has"
 
 
 # --- energy -----------------------------------------------------------------------------------
 
 
-def _energy(
-    gpus: Sequence[_Gpu], span: Span | None, expected: int | None, unfit: str, nulls: dict[str, str]
-) -> float | None:
-    """The difference of all counters over the window; one GPU that is unknown leaves the sum unknown."""
-    if span is None:
-        nulls["energy_joules"] = "no step is counted, or its time of day is unknown"
-    elif unfit:
-        nulls["energy_joules"] = unfit
-    elif expected not in (None, len(gpus)):
-        nulls["energy_joules"] = f"{len(gpus)} GPUs were sampled, the run uses {expected}"
-    else:
-        used = [_energy_of(gpu, span) for gpu in gpus]
-        unknown = [why for why in used if isinstance(why, str)]
-        if not unknown:
-            return sum(joules for joules in used if not isinstance(joules, str))
-        nulls["energy_joules"] = unknown[0] + (f", and {len(unknown) - 1} more" if len(unknown) > 1 else "")
-    return None
-
-
-def _energy_of(gpu: _Gpu, span: Span) -> float | str:
-    """Joules, or why they are not known."""
-    if gpu.facts.mig:
-        return f"{gpu.name} is in MIG mode, and its energy is that of all its slices"
-    read = [(time, s.energy_mj) for time, s in zip(gpu.times, gpu.samples, strict=True) if s.energy_mj is not None]
-    if not read:
-        return f"{gpu.name} has no energy counter"
-    if any(after < before for (_, before), (_, after) in pairwise(read)):
-        return f"the energy counter of {gpu.name} went backwards"
-    begin, end = _counter_at(read, span[0]), _counter_at(read, span[1])
-    if begin is None or end is None:
-        return f"{gpu.name} was not sampled over the whole window"
-    return (end - begin) / 1000
+def _energy(gpus: Sequence[_Gpu], span: Span | None, expected: int | None, unfit: str) -> tuple[float | None, str]:
+    """The difference of all counters over the window, or why it is unknown: one unknown GPU is enough."""
+    if span is None or unfit:
+        return None, unfit or "no step is counted, or its time of day is unknown"
+    if expected not in (None, len(gpus)):
+        return None, f"{len(gpus)} GPUs were sampled, the run uses {expected}"
+    total = 0.0
+    for gpu in gpus:
+        if gpu.facts.mig:
+            return None, f"{gpu.name} is in MIG mode, and its energy is that of all its slices"
+        read = [(time, sample.energy_mj) for time, sample in gpu.samples if sample.energy_mj is not None]
+        if not read:
+            return None, f"{gpu.name} has no energy counter"
+        begin, end = _counter_at(read, span[0]), _counter_at(read, span[1])
+        if begin is None or end is None:
+            return None, f"{gpu.name} was not sampled over the whole window"
+        total += (end - begin) / 1000
+    return total, ""
 
 
 def _counter_at(read: Sequence[tuple[float, int]], when: float) -> float | None:
@@ -213,37 +183,29 @@ def _counter_at(read: Sequence[tuple[float, int]], when: float) -> float | None:
 def _throttled(bits: Sequence[int]) -> dict[str, float] | None:
     if not bits:
         return None
-    kinds = Counter(bits)
-    return {
-        reason: sum(count for value, count in kinds.items() if value & bit) / len(bits)
-        for reason, bit in THROTTLE_BITS.items()
-    }
+    return {reason: sum(bool(value & bit) for value in bits) / len(bits) for reason, bit in THROTTLE_BITS.items()}
 
 
 def _slowest(gpus: Sequence[_Gpu]) -> SlowGpu | None:
     clocks = [(gpu, median(_known(sample.sm_clock_mhz for sample in gpu.inside))) for gpu in gpus]
-    known = [(clock, gpu) for gpu, clock in clocks if clock is not None]
-    if not known:
-        return None
-    clock, gpu = min(known, key=lambda pair: pair[0])
-    return SlowGpu(host=gpu.host, index=gpu.facts.index, uuid=gpu.facts.uuid, sm_clock_mhz=clock)
+    known = [
+        SlowGpu(host=gpu.host, index=gpu.facts.index, uuid=gpu.facts.uuid, sm_clock_mhz=clock)
+        for gpu, clock in clocks
+        if clock is not None
+    ]
+    return min(known, key=lambda gpu: gpu.sm_clock_mhz, default=None)
 
 
-def _increments(gpus: Sequence[_Gpu], counter: str) -> int | None:
-    """How much the counters of all GPUs grew; None where one GPU has none."""
-    total = 0
-    for gpu in gpus:
-        read = _known(getattr(sample, counter) for sample in gpu.samples)
-        if not read:
-            return None
-        total += max(read[-1] - read[0], 0)  # a driver that was loaded again counts from zero
-    return total
+def _growth(gpu: _Gpu, counter: str) -> int | None:
+    """How much a counter grew. A driver that was loaded again counts from zero."""
+    read = _known(getattr(sample, counter) for _, sample in gpu.samples)
+    return max(read[-1] - read[0], 0) if read else None
 
 
-def _remapped(gpus: Sequence[_Gpu]) -> int | None:
-    pairs = [(gpu.facts.remapped_rows, gpu.remapped_rows_after) for gpu in gpus]
-    known = [after - before for before, after in pairs if before is not None and after is not None]
-    return sum(known) if len(known) == len(gpus) else None
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """None where one is unknown."""
+    known = _known(counts)
+    return sum(known) if len(known) == len(counts) else None
 
 
 def lost_gpus(nodes: Sequence[NodeRecord]) -> list[str]:
@@ -260,37 +222,25 @@ def lost_gpus(nodes: Sequence[NodeRecord]) -> list[str]:
 
 
 def _notes(nodes: Sequence[NodeRecord], gpus: Sequence[_Gpu]) -> list[str]:
-    found = []
+    """GPUs that were lost, and what should be the same everywhere and is not."""
     lost = [
         f"GPU {index} of {node.name}: {error}"
         for node in nodes
         for index, error in sorted({pair for sample in node.samples for pair in sample.errors.items()})
     ]
-    if lost:
-        found.append(some(lost, between="; "))
-    facts = [node.facts for node in nodes if node.facts]
-    parts = {
-        "drivers": [fact.driver for fact in facts],
-        "power limits": [
-            None if gpu.facts.power_limit_w is None else f"{gpu.facts.power_limit_w:g} W" for gpu in gpus
-        ],
+    found = [some(lost, between="; ")] if lost else []
+    parts: dict[str, list[Any]] = {
+        "drivers": [node.facts.driver for node in nodes if node.facts],
+        "power limits (W)": [gpu.facts.power_limit_w for gpu in gpus],
         "kinds of GPU": [gpu.facts.name for gpu in gpus],
     }
     for what, values in parts.items():
-        counts = Counter(value or "unknown" for value in values)
+        counts = Counter(values).most_common()
         if len(counts) > 1:
-            shown = ", ".join(f"{value} ({count})" for value, count in counts.most_common(MOST_NAMED))
+            shown = ", ".join(f"{value or 'unknown'} ({count})" for value, count in counts)
             found.append(f"different {what}: {shown}")
     return found
 
 
-# --- small helpers ----------------------------------------------------------------------------
-
-
 def _known(values: Iterable[Known | None]) -> list[Known]:
     return [value for value in values if value is not None]
-
-
-def _most_common(values: Iterable[str | None]) -> str | None:
-    counts = Counter(_known(values)).most_common(1)
-    return counts[0][0] if counts else None

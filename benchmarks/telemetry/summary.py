@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 
 from benchmarks.statistics import mean, median
 from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures
-from benchmarks.telemetry.samples import NodeSample, Recorded
-from benchmarks.text import Rows, some
+from benchmarks.telemetry.samples import Recorded
+from benchmarks.text import Rows, plural, some
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Value, Window
 
 FEWEST_SAMPLES = 2
@@ -48,8 +48,7 @@ def of_run(
     within = [step for step in marked if span and (window.first_step or 0) <= step.step <= (window.last_step or 0)]
     return summarise(
         recorded,
-        span[0] if span else None,
-        span[1] if span else None,
+        span,
         None if unclaimed else len(within) * benchmark.tokens_per_step,
         nodes_expected=benchmark.nodes if benchmark.site.kind == "slurm" else 1,
         gpus_expected=0 if benchmark.hardware.kind == "cpu" else benchmark.gpus,
@@ -71,8 +70,7 @@ def window_unix(started: Sequence[Started], steps: Sequence[Step], window: Windo
 
 def summarise(
     recorded: Recorded,
-    window_from_unix: float | None,
-    window_to_unix: float | None,
+    span: tuple[float, float] | None,
     tokens: int | None,
     *,
     nodes_expected: int | None = None,
@@ -83,8 +81,7 @@ def summarise(
 
     `gpus_expected` of 0 says that the run uses no GPU: those of the nodes are not its own.
     """
-    span = None if window_from_unix is None or window_to_unix is None else (window_from_unix, window_to_unix)
-    inside = [_inside(node.samples, span) for node in recorded.nodes]
+    inside = [[s for s in node.samples if span is None or span[0] <= s.time <= span[1]] for node in recorded.nodes]
     counts = [len(samples) for samples in inside]
     interval = median([node.facts.interval for node in recorded.nodes if node.facts])
     nulls: dict[str, str] = {}
@@ -118,10 +115,6 @@ def summarise(
     )
 
 
-def _inside(samples: Sequence[NodeSample], span: tuple[float, float] | None) -> list[NodeSample]:
-    return [sample for sample in samples if span is None or span[0] <= sample.time <= span[1]]
-
-
 def _too_short(span: tuple[float, float] | None, samples: int, interval: float | None) -> str:
     """Why means and shares would say nothing; empty where they do."""
     if samples >= FEWEST_SAMPLES:
@@ -134,8 +127,9 @@ def _too_short(span: tuple[float, float] | None, samples: int, interval: float |
 def _notes(recorded: Recorded, span: tuple[float, float] | None, no_gpu: str | None) -> list[str]:
     found = [f"no GPU figures: {no_gpu}"] if no_gpu else []
     if recorded.unreadable:
-        lines = "1 line" if len(recorded.unreadable) == 1 else f"{len(recorded.unreadable)} lines"
-        found.append(f"{lines} could not be read (first: {recorded.unreadable[0]})")
+        found.append(
+            f"{plural(len(recorded.unreadable), 'line')} could not be read (first: {recorded.unreadable[0]})"
+        )
     ends = {node.name: node.samples[-1].time if node.samples else float("-inf") for node in recorded.nodes}
     if cut := [name for name, time in ends.items() if span and time < span[1]]:
         found.append(f"not sampled to the window's end: {some(cut)}")
@@ -227,9 +221,22 @@ def telemetry_rows(telemetry: Telemetry | None, ranks: RankSpread | None = None)
     """What is known of the machines and of the ranks; nothing where neither is."""
     rows: Rows = []
     if telemetry is not None:
-        rows += gpu_rows(telemetry.gpu) if telemetry.gpu else []
+        rows += _gpu_rows(telemetry.gpu) if telemetry.gpu else []
         rows.append(("host", _host_text(telemetry)))
-    return rows + rank_rows(ranks)
+    if ranks is not None:
+        slow, fast = (
+            f"rank {one.rank}" + (f" on {one.host}" if one.host else "") for one in (ranks.slowest, ranks.fastest)
+        )
+        lines = [f"{ranks.ranks} ranks, {ranks.spread:.2%} between the slowest ({slow}) and the fastest ({fast})"]
+        if ranks.latest:
+            last = ranks.latest[0]
+            lines.append(
+                f"the last began {last.seconds_late:.3g} s after the first (rank {last.rank} on {last.host})"
+            )
+        if ranks.without_times:
+            lines.append(f"{ranks.without_times} more without a time for a counted step")
+        rows.append(("ranks", "\n".join([*lines, CAVEAT])))
+    return rows
 
 
 def _host_text(telemetry: Telemetry) -> str:
@@ -243,11 +250,23 @@ def _host_text(telemetry: Telemetry) -> str:
     return ", ".join(words) + ("" if telemetry.nodes == 1 else f" ({telemetry.nodes} nodes)")
 
 
-def gpu_rows(gpu: GpuTelemetry) -> Rows:
-    rows = [("energy", _energy_text(gpu))]
+def _gpu_rows(gpu: GpuTelemetry) -> Rows:
+    energy = ["not known: " + gpu.null_because.get("energy_joules", "")]
+    if gpu.energy_joules is not None:
+        energy = [f"{gpu.energy_joules / 1e3:.4g} kJ"]
+    if gpu.joules_per_token is not None:
+        energy.append(f"{gpu.joules_per_token:.3g} J a token")
+    if gpu.power_watts_mean is not None:
+        limit = f" of {gpu.power_limit_watts:.0f}" if gpu.power_limit_watts else ""
+        energy.append(f"{gpu.power_watts_mean:.0f} W{limit} a GPU")
+    rows = [("energy", ", ".join(energy))]
     if gpu.sm_clock_mhz_median is not None:
         most = f" of {gpu.sm_clock_mhz_highest} at most" if gpu.sm_clock_mhz_highest else ""
-        rows.append(("SM clock", f"{gpu.sm_clock_mhz_median:.0f} MHz median{most}{_slowest_text(gpu)}"))
+        slow, slowest = gpu.slowest, ""
+        if slow is not None and gpu.gpus > 1:
+            below = slow.sm_clock_mhz / gpu.sm_clock_mhz_median - 1
+            slowest = f"; the slowest is GPU {slow.index} of {slow.host}, {slow.sm_clock_mhz:.0f} MHz ({below:+.1%})"
+        rows.append(("SM clock", f"{gpu.sm_clock_mhz_median:.0f} MHz median{most}{slowest}"))
     if gpu.throttled is not None:
         held = [f"{reason.replace('_', ' ')} {share:.0%}" for reason, share in gpu.throttled.items() if share]
         rows.append(("throttled", ", ".join(held) + " of the samples" if held else "never"))
@@ -255,44 +274,3 @@ def gpu_rows(gpu: GpuTelemetry) -> Rows:
     if new := [f"{count} new {what}" for what, count in errors.items() if count]:
         rows.append(("GPU errors", ", ".join(new)))
     return rows + [("GPU notes", "\n".join(gpu.notes))] * bool(gpu.notes)
-
-
-def _energy_text(gpu: GpuTelemetry) -> str:
-    if gpu.energy_joules is None:
-        return "not known: " + gpu.null_because["energy_joules"]
-    words = [f"{gpu.energy_joules / 1e3:.4g} kJ"]
-    if gpu.joules_per_token is not None:
-        words.append(f"{gpu.joules_per_token:.3g} J a token")
-    if gpu.power_watts_mean is not None:
-        limit = f" of {gpu.power_limit_watts:.0f}" if gpu.power_limit_watts else ""
-        words.append(f"{gpu.power_watts_mean:.0f} W{limit} a GPU")
-    return ", ".join(words)
-
-
-def _slowest_text(gpu: GpuTelemetry) -> str:
-    slow = gpu.slowest
-    if slow is None or gpu.gpus == 1 or not gpu.sm_clock_mhz_median:
-        return ""
-    below = slow.sm_clock_mhz / gpu.sm_clock_mhz_median - 1
-    return f"; the slowest is GPU {slow.index} of {slow.host}, {slow.sm_clock_mhz:.0f} MHz ({below:+.1%})"
-
-
-def rank_rows(spread: RankSpread | None) -> Rows:
-    """A rank alone has no row."""
-    if spread is None:
-        return []
-    lines = [
-        f"{spread.ranks} ranks, {spread.spread:.2%} between the slowest ({_named(spread.slowest)}) "
-        f"and the fastest ({_named(spread.fastest)})"
-    ]
-    if spread.latest:
-        last = spread.latest[0]
-        lines.append(f"the last began {last.seconds_late:.3g} s after the first (rank {last.rank} on {last.host})")
-    if spread.without_times:
-        lines.append(f"{spread.without_times} more without a time for a counted step")
-    lines.append(CAVEAT)
-    return [("ranks", "\n".join(lines))]
-
-
-def _named(time: RankTime) -> str:
-    return f"rank {time.rank}" + (f" on {time.host}" if time.host else "")

@@ -89,7 +89,7 @@ def with_row(**changes: Any) -> Any:
 def figures(
     *nodes: NodeRecord, window: tuple[float, float] = (2.0, 8.0), tokens: int = 1000, **more: Any
 ) -> Telemetry:
-    return summarise(Recorded(nodes=list(nodes)), T0 + window[0], T0 + window[1], tokens, **more)
+    return summarise(Recorded(nodes=list(nodes)), (T0 + window[0], T0 + window[1]), tokens, **more)
 
 
 # --- energy ---------------------------------------------------------------------------------------------
@@ -117,7 +117,6 @@ def why_no_energy(found: Telemetry) -> str:
     return found.gpu.null_because["energy_joules"]
 
 
-BACKWARDS = with_row(energy_mj=lambda second, _: second if second < 5 else second - 5)
 FEWER = with_row(energy_mj=lambda second, gpu: None if gpu else 100_000 * second)
 
 
@@ -125,12 +124,11 @@ FEWER = with_row(energy_mj=lambda second, gpu: None if gpu else 100_000 * second
     ("found", "why"),
     [
         (figures(node(), node("n2", rows=FEWER)), "GPU 1 of n2 has no energy counter"),
-        (figures(node(rows=with_row(energy_mj=None))), "GPU 0 of n1 has no energy counter, and 1 more"),
+        (figures(node(rows=with_row(energy_mj=None))), "GPU 0 of n1 has no energy counter"),
         (
             figures(node(count=1, gpus=[gpu_facts(0, mig=True)])),
             "GPU 0 of n1 is in MIG mode, and its energy is that of all its slices",
         ),
-        (figures(node(count=1, rows=BACKWARDS)), "the energy counter of GPU 0 of n1 went backwards"),
         (figures(node(count=1), window=(-0.5, 5.0)), "GPU 0 of n1 was not sampled over the whole window"),
         (figures(node(count=1), window=(5.0, 10.5)), "GPU 0 of n1 was not sampled over the whole window"),
         (figures(node(), gpus_expected=4), "2 GPUs were sampled, the run uses 4"),
@@ -255,7 +253,7 @@ def test_a_window_of_fewer_than_two_samples_leaves_what_was_read_before_it(
 
 
 def test_lines_that_could_not_be_read_are_said() -> None:
-    found = summarise(Recorded(nodes=[node()], unreadable=["node-n1.jsonl:3 cut", "more"]), T0 + 2, T0 + 8, 10)
+    found = summarise(Recorded(nodes=[node()], unreadable=["node-n1.jsonl:3 cut", "more"]), (T0 + 2, T0 + 8), 10)
     assert found.notes == ["2 lines could not be read (first: node-n1.jsonl:3 cut)"]
 
 

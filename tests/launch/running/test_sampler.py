@@ -56,7 +56,7 @@ def test_telemetry_of_the_runs_gpus_by_the_launchers_own_pynvml(
     row = recorded.nodes[0].samples[1].gpus[0]
     assert sum(getattr(row, name) is not None for name in row.__struct_fields__) == known
     times = [sample.time for sample in recorded.nodes[0].samples]
-    gpu = summarise(recorded, times[0], times[-1], 1000, gpus_expected=len(places)).gpu
+    gpu = summarise(recorded, (times[0], times[-1]), 1000, gpus_expected=len(places)).gpu
     assert (gpu.gpus, gpu.power_limit_watts, gpu.sm_clock_mhz_median) == (len(places), 700.0, 1755)
     assert (gpu.temperature_c_max, gpu.driver is None) == (41, False)
     assert (gpu.energy_joules is not None) is (machine == "dgx_h100"), gpu.null_because
