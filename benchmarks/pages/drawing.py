@@ -48,7 +48,6 @@ SETTINGS: dict[Any, Any] = {
     "axes.facecolor": "none",
     "axes.edgecolor": LINE,
     "axes.labelcolor": MUTED,
-    "axes.linewidth": 1.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.spines.left": False,
@@ -56,16 +55,12 @@ SETTINGS: dict[Any, Any] = {
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
     "grid.color": LINE,
-    "grid.linewidth": 0.8,
     "xtick.color": LINE,
     "xtick.labelcolor": MUTED,
-    "xtick.minor.size": 0,
     "ytick.color": LINE,
     "ytick.labelcolor": MUTED,
     "ytick.major.size": 0,
-    "ytick.minor.size": 0,
     "lines.linewidth": 1.6,
-    "lines.solid_capstyle": "round",
 }
 POINTS_PER_INCH = 72  # matplotlib's SVG is in points: a figure of so many inches has one unit a CSS pixel
 NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
@@ -135,12 +130,6 @@ def _tag(tag: str, name: str) -> str:
 # --- drawn by more than one page ------------------------------------------------------------------
 
 
-def label(axes: "Axes", text: str, at: tuple[float, float], offset: tuple[float, float], **options: Any) -> None:
-    """Beside a point, on paper, so that it can be read above lines."""
-    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
-    axes.annotate(text, at, offset, textcoords="offset points", **{"color": INK, "bbox": box, **options})
-
-
 def seconds_axis(seconds: float) -> tuple[float, str]:
     """What seconds are multiplied by for an axis, and the unit above it."""
     if seconds >= 1:
@@ -162,41 +151,32 @@ def forest_plot(rows: Sequence[Interval], name: str, heading: str, says: str, ax
     """Differences with their intervals, a row for each; none without rows."""
     if not rows:
         return []
-    shows = (
-        f"A row for each figure: {axis}, with its interval as a line, which ends in an arrow where it is too wide "
-        "for the plot; the vertical line is 0."
-    )
-    margins = Margins(left=8, right=76, top=8)
+    shows = f"A row for each figure: {axis}, with its interval as a line; the vertical line is 0."
+    margins = Margins(left=16, top=8)
     return [plot(name, heading, shows, says, lambda axes: _forest(axes, rows, axis), 48 * len(rows) + 58, margins)]
 
 
 def _forest(axes: "Axes", rows: Sequence[Interval], axis: str) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    reaches = [[one for one in (row.percent, row.low, row.high) if one is not None] for row in rows]
-    usual = sorted(max(map(abs, ends)) for ends in reaches)[len(rows) // 2]
-    farthest = max([3 * usual, *(abs(row.percent) for row in rows)])  # one wide interval must not hide the others
-    ends = [one for reach in reaches for one in reach]
-    low, high = max(min([*ends, -1.0]), -farthest), min(max([*ends, 1.0]), farthest)  # nothing must not fill the plot
-    pad = 0.04 * (high - low)
-    axes.set_xlim(low - pad, high + pad)
+    most = 3 * max(1.0, *(abs(row.percent) for row in rows))  # one wide interval must not hide the others
+    known = [end for row in rows for end in (row.percent, row.low, row.high) if end is not None]
+    ends = [-1.0, 1.0, *(min(max(end, -most), most) for end in known)]  # nothing must not fill the plot
+    axes.set_xlim(1.08 * min(ends), 1.08 * max(ends))
     axes.set_ylim(-len(rows) + 0.5, 0.75)
     axes.axvline(0, color=INK, linewidth=1, zorder=1)
-    edge = axes.get_yaxis_transform()
+    paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}  # so that it can be read above lines
     for place, row in enumerate(rows):
         colour = TONE_COLOURS[row.tone]
         if row.low is not None and row.high is not None:
             axes.plot([row.low, row.high], [-place, -place], color=colour, linewidth=5, alpha=0.45, zorder=2)
-            for end, rim, marker in ((row.low, low - pad, "<"), (row.high, high + pad, ">")):
-                if abs(end) > farthest:
-                    axes.plot([rim], [-place], marker, markersize=8, color=colour, clip_on=False, zorder=3)
         axes.plot([row.percent], [-place], marker="o", markersize=7, color=colour, linestyle="none", zorder=3)
-        label(axes, row.name, (0, -place), (0, 9), xycoords=edge, va="bottom")
-        of_value = {"xycoords": edge, "va": "center", "color": colour, "annotation_clip": False}
-        label(axes, change_text(row.percent), (1, -place), (6, 0), **of_value)
+        text = f"{row.name} {change_text(row.percent)}"
+        edge = axes.get_yaxis_transform()
+        axes.text(0, 0.2 - place, text, transform=edge, color=colour, bbox=paper, va="bottom")
     axes.set_yticks([])
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", visible=True)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, prune="lower"))  # at the rim it would be cut
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, prune="both"))  # at the rim it would be cut
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}%" if value else "0"))
     axes.set_xlabel(axis)

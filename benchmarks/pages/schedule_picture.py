@@ -131,15 +131,9 @@ def _draw(axes: "Axes", trips: Sequence[Trip]) -> None:
     keys = [Patch(facecolor=colour, label=text) for text, colour in COLOURS.items()]
     keys.insert(1, Patch(facecolor=BLUE, alpha=RECOMPUTED, label="recomputed"))
     left = -MARGINS.left / (WIDE - MARGINS.left - MARGINS.right)
-    axes.legend(
-        handles=keys,
-        ncols=len(keys),
-        loc="lower left",
-        bbox_to_anchor=(left, 1.0),
-        frameon=False,
-        handlelength=1.2,
-        columnspacing=1.3,
-    )
+    legend = axes.legend(handles=keys, ncols=len(keys), frameon=False, handlelength=1.2, columnspacing=1.3)
+    legend.set_loc("lower left")
+    legend.set_bbox_to_anchor((left, 1.0))
 
 
 def _draw_trip(axes: "Axes", trip: Trip, top: float, pixels: float) -> None:

@@ -64,7 +64,8 @@ def _series(series: Series, key: str) -> Section:
     )
     plots = _speed_plot(series, key)
     conventions = dict.fromkeys(point.mfu_convention for point in series.points if point.mfu_convention)
-    caption = f"Median over the valid runs (lowest to highest run); MFU by {', '.join(conventions) or 'no peak'}"
+    of = f"; MFU by {', '.join(conventions)}" if conventions else ""
+    caption = f"Median over the valid runs (lowest to highest run){of}"
     titles = [HEADINGS[0], *(f"#{heading}" for heading in HEADINGS[1:])]
     rows = [[_cell(text) for text in row(point)] for point in series.points]
     blocks: list[Block] = [
