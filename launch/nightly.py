@@ -59,7 +59,7 @@ flags.DEFINE_string("output_dir", "results", "The folder with the runs, and in n
 flags.DEFINE_integer("max_reruns", None, "Confirmation runs of one night; the suite says how many else.", 0)
 flags.DEFINE_boolean("resume", True, "Go on with a night that a launcher has left half done.")
 flags.DEFINE_float(
-    "inject_slowdown", 0.0, "Slow every step, 0.5: by half. To try the gate; no baseline takes such runs."
+    "inject_slowdown", 0.0, "Slow every step, 0.5: by half. To try the gate; no baseline takes such runs.", 0, 10
 )
 flags.DEFINE_boolean("dry_run", False, "Show the cells; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show the suites.")

@@ -70,7 +70,7 @@ flags.DEFINE_boolean("list", False, "Show what can be run, filtered by the other
 flags.DEFINE_boolean("wait", True, "Wait for the result (--nowait: leave it in the queue; see launch/status.py).")
 flags.DEFINE_multi_string("tag", [], "A word by which the run is found again; repeat for more.")
 flags.DEFINE_float(
-    "inject_slowdown", 0.0, "Make every step take this much longer, 0.5: half as much again. To try a gate."
+    "inject_slowdown", 0.0, "Make every step take this much longer, 0.5: half as much again. To try a gate.", 0, 10
 )
 flags.DEFINE_boolean("telemetry", True, "Sample clocks, power and memory of every node beside the run.")
 flags.DEFINE_boolean("allow_busy", False, "On this machine: use GPUs that another program is using.")

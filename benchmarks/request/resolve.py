@@ -5,7 +5,7 @@ It reads the secret variables of the shell (secret_rules.py), only to refuse the
 
 import itertools
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
-from benchmarks.secret_rules import refuse_secrets, secrets_here
+from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import (
     SUBMISSION_ENGINE,
     Batch,
@@ -47,7 +47,6 @@ from benchmarks.values import (
 )
 
 ANY = "*"
-RUNTIMES = ("venv", "container", "python")
 UNKNOWN_IS_LIKE = "a100"  # bf16, and no fp8
 
 
@@ -265,11 +264,8 @@ def resolve(
 
 def _refuse_secrets(request: Request) -> None:
     """Before any message repeats them: what is typed is written to the run's folder."""
-    known = secrets_here()
-    for key, text in request.settings.items():
-        refuse_secrets(key, "--set", known)
-        refuse_secrets(text, f"--set={key}", known)
-    refuse_secrets(to_builtins(request), "the request:", known)
+    refuse_secrets(request.settings, "--set")
+    refuse_secrets(to_builtins(request), "the request:")
 
 
 def _adapter_words(request: Request) -> tuple[dict[str, str], Mapping[str, str]]:
@@ -427,11 +423,6 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
         what = f"no {request.backend} {request.task} recipe trains model '{request.model}'"
         models = ", ".join(sorted({model for r in of_backend for model in r.models}))
         known = ", ".join(sorted({name for r in fitting for name in r.hardware}))
-        own = (request.backend, request.task)
-        others = [r.engine for r in recipes if (r.backend, r.task) == own and request.model in r.models]
-        if others and not fitting and not request.engine:
-            why = f"engine '{others[0]}' has one"
-            raise RequestError(what, where="--model", why=why, next_command=f"--engine={others[0]}")
         raise RequestError(
             what + (f" on '{hardware.name if hardware else home}'" if fitting else "") + with_engine,
             where="--hardware" if fitting else "--model",
@@ -455,10 +446,10 @@ def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None, site: 
 
 
 def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) -> str:
-    """As typed; else the first that has a recipe of the task for the model, or of the task."""
+    """As typed; else the first that has a recipe of the task that names the model, or one of the task."""
     if request.engine is None:
         own = [r for r in recipes if (r.backend, r.task) == (backend.name, request.task)]
-        naming = {r.engine for r in own if request.model in r.models} if request.task == "mlperf" else set()
+        naming = {r.engine for r in own if request.model in r.models}
         wanted = naming or {r.engine for r in own}
         return next((engine for engine in backend.engines if engine in wanted), backend.engines[0])
     if request.engine not in backend.engines:
@@ -498,14 +489,10 @@ def like(hardware: Hardware, configs: Configs, site: Site, backend: str | None =
     """
     if hardware.platform != "cuda":
         return hardware.name
-    nameless = site.slurm is None and not any(_name(hardware.name, configs.recipes(of)) for of in (backend, None))
-    if not hardware.peaks or (nameless and _name(UNKNOWN_IS_LIKE, configs.recipes())):
-        return UNKNOWN_IS_LIKE
-    return hardware.name
-
-
-def _name(hardware: str, recipes: Iterable[Recipe]) -> bool:
-    return any(hardware in recipe.hardware for recipe in recipes)
+    named = site.slurm is not None or any(
+        hardware.name in recipe.hardware for of in (backend, None) for recipe in configs.recipes(of)
+    )
+    return hardware.name if hardware.peaks and named else UNKNOWN_IS_LIKE
 
 
 def layouts_on(recipe: Recipe, hardware: Hardware | None) -> list[Layout]:
@@ -588,46 +575,36 @@ def _merged(overlays: list[Overlay], part: str) -> dict[str, str]:
     return merged
 
 
-def _batch(sequence_length: int, micro: int, accumulation: int, global_batch: int) -> Batch:
-    return Batch(
-        sequence_length=sequence_length,
-        micro_batch_size=micro,
-        gradient_accumulation=accumulation,
-        global_batch_size=global_batch,
-    )
-
-
 def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Parallelism) -> Batch:
     """Return the batch; the layout binds its three sizes."""
     length = own.get("sequence_length", recipe.sequence_length)
     micro = own.get("micro_batch_size", recipe.micro_batch_size)
     accumulation = own.get("gradient_accumulation", recipe.gradient_accumulation)
     replicas = parallelism.data * parallelism.fsdp
-    if "global_batch_size" not in own:
-        return _batch(length, micro, accumulation, micro * accumulation * replicas)
-    wanted = own["global_batch_size"]
-    if "micro_batch_size" in own:
-        micro_steps, rest = divmod(wanted, micro * replicas)
-        if rest or ("gradient_accumulation" in own and micro_steps != accumulation):
-            divisor = f"{micro} (micro batch) x {replicas} (data x fsdp) x accumulation"
-        else:
-            return _batch(length, micro, micro_steps, wanted)
-    else:
-        micro, rest = divmod(wanted, accumulation * replicas)
-        if not rest:
-            return _batch(length, micro, accumulation, wanted)
+    wanted = own.get("global_batch_size", micro * accumulation * replicas)
+    if "micro_batch_size" not in own:
+        micro = wanted // (accumulation * replicas)
         divisor = f"{replicas} (data x fsdp) x {accumulation} (gradient accumulation)"
-    raise RequestError(
-        f"a global batch of {wanted} sequences is not divisible by the layout",
-        where="--set=global_batch_size",
-        why=f"it must be a multiple of {divisor}",
+    else:
+        divisor = f"{micro} (micro batch) x {replicas} (data x fsdp) x accumulation"
+        if "gradient_accumulation" not in own:
+            accumulation = wanted // (micro * replicas)
+    if micro * accumulation * replicas != wanted:
+        raise RequestError(
+            f"a global batch of {wanted} sequences is not divisible by the layout",
+            where="--set=global_batch_size",
+            why=f"it must be a multiple of {divisor}",
+        )
+    return Batch(
+        sequence_length=length,
+        micro_batch_size=micro,
+        gradient_accumulation=accumulation,
+        global_batch_size=wanted,
     )
 
 
 def with_runtime(site: Site, runtime: str | None, python: str | None) -> Site:
     """Return the site with the typed runtime and interpreter, without what belongs to its other runtimes."""
-    if runtime is not None and runtime not in RUNTIMES:
-        raise UnknownName(f"unknown runtime '{runtime}'", runtime, RUNTIMES, where="--runtime")
     if python is not None and runtime not in (None, "python"):
         where = f"--runtime={runtime} --python={python}"
         raise RequestError("--python goes with --runtime=python", where=where, next_command="one of the two")

@@ -38,9 +38,7 @@ flags.DEFINE_string(
     None,
     "The container image instead of the site's: REGISTRY/NAME:TAG, or the path of a .sqsh or .sif file.",
 )
-flags.DEFINE(
-    Words(("venv", "container", "python")), "runtime", None, "What it runs in, instead of the site's choice."
-)
+flags.DEFINE_enum("runtime", None, ["venv", "container", "python"], "What it runs in, instead of the site's choice.")
 flags.DEFINE_string("python", None, "An interpreter that has the framework; it goes with --runtime=python.")
 flags.DEFINE_string("measured_peak", None, "A file of launch/peak.py: MFU and bound are of the peak in it too.")
 flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")

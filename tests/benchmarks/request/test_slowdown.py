@@ -1,6 +1,5 @@
 """--inject_slowdown: what may be asked, what is refused, and who is told. Runs: tests/end_to_end/test_slowdown.py."""
 
-import math
 from typing import Any
 
 import pytest
@@ -38,30 +37,6 @@ def test_the_worker_is_told_before_the_frameworks_own_settings(
     assert told(benchmark) == [f"--inject_slowdown={word}"]
     command = BACKENDS[backend].plan(benchmark).phases[-1].command
     assert command.index(f"--inject_slowdown={word}") < command.index("--")
-
-
-@pytest.mark.parametrize("fraction", [-0.1, -0.0001, 10.01, math.inf, -math.inf, math.nan])
-def test_a_slowdown_that_is_none_is_refused(fraction: float) -> None:
-    with pytest.raises(RequestError, match="it must be from 0 to 10") as refused:
-        resolved(inject_slowdown=fraction)
-    assert (refused.value.where, refused.value.next_command) == ("--inject_slowdown", "--inject_slowdown=0.5")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "says", "leave_out"),
-    [
-        ({"profile": "xplane"}, "does not go with --profile=xplane", "--profile"),
-        ({"hardware": "h100", "profile": "nccl"}, "does not go with --profile=nccl", "--profile"),
-        ({"hardware": "h100", "pgle": "auto"}, "does not go with --pgle=auto", "--pgle"),
-        ({"hardware": "h100", "pgle": "nsys"}, "does not go with --pgle=nsys", "--pgle"),
-    ],
-)
-def test_what_a_slowed_run_says_nothing_of_is_refused(wanted: dict[str, Any], says: str, leave_out: str) -> None:
-    with pytest.raises(RequestError, match=says) as refused:
-        resolved(**wanted)
-    assert refused.value.where.startswith("--inject_slowdown=0.5 --")
-    assert refused.value.next_command == f"leave --inject_slowdown or {leave_out} out"
-    assert resolved(**wanted, inject_slowdown=0.0).instruments.inject_slowdown == 0
 
 
 def test_a_program_that_nothing_of_ours_runs_in_is_refused() -> None:
