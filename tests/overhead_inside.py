@@ -105,11 +105,10 @@ def nemo_bare(words):
     worker = load_worker("nemo")
     options = worker.parse(words)
     worker.join_processes(options)
-    redirect = worker.kit.load(worker.HERE / "cpu_redirect.py")
-    on_cpu = redirect.install()
+    on_cpu = worker.kit.load(worker.HERE / "cpu_redirect.py").install()
     if on_cpu:
         worker.share_the_cpu(options)
-    worker.fit(options, worker.kit.load(worker.HERE / "build.py"), [], redirect if on_cpu else None)
+    worker.fit(options, worker.kit.load(worker.HERE / "build.py"), [], on_cpu)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Lets NeMo and Megatron train on a CPU: their requests for a CUDA device are answered with the CPU, and counted.
+"""Lets NeMo and Megatron train on a CPU: their requests for a CUDA device are answered with the CPU.
 
 NeMo 2.x and Megatron-core ask for torch.cuda.current_device(), .to("cuda"), streams and pinned memory
 without asking whether there is a GPU. No model, optimizer, loss or loop code is replaced here, and where
@@ -6,14 +6,13 @@ CUDA exists nothing is done at all. Loaded by worker.py, inside NeMo's environme
 """
 
 import contextlib
-from collections import Counter
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import cpp_extension
 
 CPU = torch.device("cpu")
-mapped = Counter()  # what was asked of CUDA -> how often
+NOTE = "requests for a CUDA device were answered with the CPU"
 
 
 def install():
@@ -30,11 +29,11 @@ def install():
         "LongTensor": torch.LongTensor,
     }
     for name, answer in answers.items():
-        setattr(torch.cuda, name, _counted(f"torch.cuda.{name}", answer))
+        setattr(torch.cuda, name, answer)
     torch.cuda.Stream = torch.cuda.Event = _Stream
     torch.cuda.nvtx.range_push = torch.cuda.nvtx.range_pop = lambda *_a, **_k: None
-    torch.nn.Module.cuda = _counted("Module.cuda", lambda module, device=None: module)  # noqa: ARG005
-    cpp_extension.load_inline = _counted("compiled for CUDA", _nothing_to_compile_for)
+    torch.nn.Module.cuda = lambda module, device=None: module  # noqa: ARG005
+    cpp_extension.load_inline = _nothing_to_compile_for
     CudaToCpu().__enter__()
     return True
 
@@ -44,34 +43,21 @@ def _nothing_to_compile_for(*_args, **_kwargs):
     raise RuntimeError("there is no CUDA here")
 
 
-def note():
-    """One sentence for the result."""
-    total = sum(mapped.values())
-    kinds = ", ".join(f"{name} {count:,}" for name, count in mapped.most_common())
-    requests = "1 request for a CUDA device was" if total == 1 else f"{total:,} requests for a CUDA device were"
-    return f"{requests} answered with the CPU: {kinds}"
-
-
 class CudaToCpu(TorchFunctionMode):
     """Sees every call of a torch function, and changes nothing but the device it names."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
-            mapped[f"Tensor.{func.__name__}"] += 1
             return args[0]
         if kwargs.get("pin_memory"):
-            mapped["pin_memory"] += 1
             kwargs["pin_memory"] = False
         if _names_cuda(kwargs.get("device")):
-            mapped["device"] += 1
             kwargs["device"] = CPU
         if func is torch.Tensor.to and len(args) > 1 and _names_cuda(args[1]):
-            mapped["Tensor.to"] += 1
             args = (args[0], CPU, *args[2:])
         if func is torch.Tensor.type and len(args) == 1 and not kwargs:
             # Megatron-core clips gradients only where a tensor's type says cuda.
-            mapped["Tensor.type"] += 1
             return func(*args).replace("torch.", "torch.cuda.", 1)
         return func(*args, **kwargs)
 
@@ -89,7 +75,7 @@ class _Stream:
     cuda_stream = 0
 
     def __init__(self, *_args, **_kwargs):
-        mapped["streams and events"] += 1
+        pass
 
     def _nothing(self, *_args, **_kwargs):
         return None
@@ -101,11 +87,3 @@ class _Stream:
 
     def query(self):
         return True
-
-
-def _counted(name, answer):
-    def answered(*args, **kwargs):
-        mapped[name] += 1
-        return answer(*args, **kwargs)
-
-    return answered

@@ -22,13 +22,13 @@ def look(options, work, objects, kit):
         versions = torch_check.versions(PACKAGES, kit)
     devices = torch_check.devices(options.tasks_per_node, options.device_name, kit)
     with kit.checking("NeMo cannot be imported", ANOTHER_IMAGE):
-        build, callbacks, redirect = work.prepared()
+        build, callbacks, on_cpu = work.prepared()
         for group in build.GROUPS.values():
             build.class_of(group)
     settings = build.grouped(options.settings)
     torch_check.transformer_engine(needing_transformer_engine(settings), kit)
     with kit.checking(f"NeMo {versions.get('nemo-toolkit')} does not take the benchmark's settings", ANOTHER_SETTING):
-        given = objects(options, build, callbacks, redirect)
+        given = objects(options, build, callbacks, on_cpu)
         started(given)
     changed = overruled(settings, given["model"].config, build)
     if changed:

@@ -198,7 +198,8 @@ def main(options):
     options.coordinator, options.processes, options.rank, options.tasks_per_node = None, 1, 0, 1
     worker.join_processes(options)
     redirect = load(HERE / "cpu_redirect.py")
-    if redirect.install():
+    on_cpu = redirect.install()
+    if on_cpu:
         worker.share_the_cpu(options)
     from megatron.core.tensor_parallel.random import initialize_rng_tracker
 
@@ -213,7 +214,7 @@ def main(options):
         )
 
     versions = worker.kit.installed_versions(PACKAGES)
-    kit.run(options.folder, versions, train, lambda: [redirect.note()] if redirect.mapped else [])
+    kit.run(options.folder, versions, train, lambda: [redirect.NOTE] if on_cpu else [])
 
 
 if __name__ == "__main__":

@@ -292,7 +292,6 @@ class Work:
         self._options = options
         self._events = events
         self._proof = kit.AdapterProof(options.rank) if options.task == "lora" else None
-        self._redirect = None
         self._notes = []
         self._count = None
         self._failures = []
@@ -301,21 +300,21 @@ class Work:
         fit(self._options, *self.prepared())
 
     def prepared(self):
-        """What `fit` is given: build.py, the callbacks, and on a CPU the redirect."""
+        """What `fit` is given: build.py, the callbacks, and whether it is on a CPU."""
         options = self._options
         join_processes(options)
-        self._redirect = kit.load(HERE / "cpu_redirect.py")
-        on_cpu = self._redirect.install()
+        redirect = kit.load(HERE / "cpu_redirect.py")
+        on_cpu = redirect.install()
         if on_cpu:
             share_the_cpu(options)
-            self._notes.append(ON_A_CPU)
+            self._notes += [ON_A_CPU, redirect.NOTE]
         if self._proof:
             self._notes.append(kit.RANDOM_WEIGHTS)
             self._notes.extend(kit.load(HERE / "adapters.py").notes(options.settings))
         self._notes.extend(about_dataset(Path(options.data)))
         assert_devices(options)
         build = kit.load(HERE / "build.py")
-        return build, [step_clock(self)], self._redirect if on_cpu else None
+        return build, [step_clock(self)], on_cpu
 
     def begin(self, model):
         """The model is made, its adapters too, and the first batch is there."""
@@ -351,27 +350,26 @@ class Work:
         return self.recorder.failures() + self._failures + (self._proof.failures if self._proof else [])
 
     def notes(self):
-        redirected = [self._redirect.note()] if self._redirect and self._redirect.mapped else []
         proven = self._proof.notes if self._proof else []
-        return proven + redirected + self.profile.notes() + self._slowdown.notes()
+        return proven + self.profile.notes() + self._slowdown.notes()
 
 
-def fit(options, build, callbacks, redirect):
+def fit(options, build, callbacks, on_cpu):
     """What a script of NeMo's own does; tests/measure_overhead.py has it done without our clock too."""
     from nemo.collections import llm
 
-    arguments = objects(options, build, callbacks, redirect)
+    arguments = objects(options, build, callbacks, on_cpu)
     if options.task == "lora":
         llm.finetune(tokenizer="data", **arguments)
     else:
         llm.pretrain(**arguments)
 
 
-def objects(options, build, callbacks, redirect):
+def objects(options, build, callbacks, on_cpu):
     """What NeMo's own entry point is given."""
     from nemo import lightning as nl
 
-    if redirect:
+    if on_cpu:
         # Megatron's random state is CUDA's own; with no dropout, one that forks nothing will do.
         from megatron.core.tensor_parallel.random import initialize_rng_tracker
 

@@ -1,4 +1,4 @@
-"""The redirect of requests for a GPU, on real torch: what it answers, what it counts, and that CUDA turns it off."""
+"""The redirect of requests for a GPU, on real torch: what it answers, and that CUDA turns it off."""
 
 import subprocess
 import textwrap
@@ -42,12 +42,11 @@ def test_where_cuda_exists_nothing_is_done_at_all(nemo_python: Path) -> None:
             pass
         else:
             raise SystemExit("redirected")
-        assert not redirect.mapped
         """,
     )
 
 
-def test_every_request_for_a_gpu_is_answered_with_the_cpu_and_counted(nemo_python: Path) -> None:
+def test_every_request_for_a_gpu_is_answered_with_the_cpu(nemo_python: Path) -> None:
     run(
         nemo_python,
         """
@@ -64,16 +63,11 @@ def test_every_request_for_a_gpu_is_answered_with_the_cpu_and_counted(nemo_pytho
             event.record(); event.synchronize(); torch.cuda.current_stream().wait_event(event)
         torch.cuda.synchronize(); torch.cuda.set_device(0)
         assert x.type() == "torch.cuda.FloatTensor"
-        counts = dict(redirect.mapped)
-        assert counts["Tensor.to"] == 3 and counts["Tensor.cuda"] == 1 and counts["Tensor.pin_memory"] == 1, counts
-        assert counts["device"] == 1 and counts["pin_memory"] == 1 and counts["torch.cuda.LongTensor"] == 1, counts
-        assert counts["torch.cuda.current_device"] == 1 and counts["Module.cuda"] == 1, counts
-        assert redirect.note().startswith(f"{sum(counts.values()):,} requests for a CUDA device were answered")
         """,
     )
 
 
-def test_what_asks_for_no_gpu_is_neither_changed_nor_counted_and_nothing_is_compiled_for_one(
+def test_what_asks_for_no_gpu_is_not_changed_and_nothing_is_compiled_for_one(
     nemo_python: Path,
 ) -> None:
     run(
@@ -88,16 +82,11 @@ def test_what_asks_for_no_gpu_is_neither_changed_nor_counted_and_nothing_is_comp
         assert torch.equal(plain, w.grad)
         assert x.to("cpu") is x and x.to(torch.float64).dtype == torch.float64
         assert x.type(torch.float64).dtype == torch.float64
-        assert not redirect.mapped
-        redirect.mapped["x"] += 1
-        assert redirect.note() == "1 request for a CUDA device was answered with the CPU: x 1"
-        redirect.mapped.clear()
         try:
             cpp_extension.load_inline(name="x", cpp_sources=[""])
         except RuntimeError as error:
             assert "no CUDA" in str(error)
         else:
             raise SystemExit("compiled")
-        assert redirect.mapped["compiled for CUDA"] == 1
         """,
     )

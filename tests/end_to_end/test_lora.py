@@ -73,7 +73,7 @@ class Fault(Callback):
                 frozen[0].view(torch.int32)[5] ^= 1
 
 fit = worker.fit
-worker.fit = lambda options, build, callbacks, redirect: fit(options, build, [*callbacks, Fault()], redirect)
+worker.fit = lambda options, build, callbacks, on_cpu: fit(options, build, [*callbacks, Fault()], on_cpu)
 """
 
 
