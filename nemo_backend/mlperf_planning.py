@@ -21,14 +21,12 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.submission import (
-    CLOSED,
-    DIVISION,
     OF_THE_JOB,
     Submission,
-    configuration_of,
+    clears_caches,
+    division_of,
     read_submission,
     setting_types,
-    system_name,
     variables,
 )
 from benchmarks.request.settings import positive
@@ -136,7 +134,7 @@ def _phase(benchmark: Benchmark, name: str, script: str, *words: str, environmen
 
 
 def _before(benchmark: Benchmark) -> Iterator[Phase]:
-    clears, boost = _clears(benchmark), int(benchmark.settings.knobs.get("VBOOST_VALUE", 0))
+    clears, boost = clears_caches(benchmark), int(benchmark.settings.knobs.get("VBOOST_VALUE", 0))
     if clears or boost:  # on every node itself, for everybody there
         found = _phase(benchmark, CLEAR, "mlperf_clear.sh", str(int(clears)), str(boost), environment={})
         once = {"tasks_per_node": 1, "devices_per_task": found.tasks_per_node}
@@ -148,22 +146,21 @@ def _before(benchmark: Benchmark) -> Iterator[Phase]:
 
 def _train(benchmark: Benchmark, submission: Submission) -> Phase:
     own = [f"{{phase_dir}}/{mount.folder}:{mount.inside}" for mount in submission.run_mounts]
-    exported = variables(benchmark, submission)
+    exported, share = variables(benchmark, submission), benchmark.parallelism
+    minibatch = benchmark.batch.micro_batch_size * benchmark.batch.gradient_accumulation
     machine = NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name)
     environment = {
         **{name: value for name, value in exported.items() if name not in OF_THE_JOB},
-        "DGXSYSTEM": system_name(machine, configuration_of(exported, submission)),
+        # As NVIDIA names its config_*.sh.
+        "DGXSYSTEM": f"{machine}_{benchmark.nodes}x{benchmark.gpus // benchmark.nodes}x{minibatch}"
+        f"xtp{share.tensor}pp{share.pipeline}cp{share.context}",
         "MODEL_NAME": submission.name,
         "MODEL_FRAMEWORK": "pytorch",
     }
-    words = (submission.workdir, submission.logger if _clears(benchmark) else "none")
+    words = (submission.workdir, submission.logger if clears_caches(benchmark) else "none")
     phase = _phase(benchmark, TRAIN, "mlperf_task.sh", *words, environment=environment)
     mounts = [*_mounts(benchmark, submission), f"{{phase_dir}}:{RESULTS}", *own]
     return msgspec.structs.replace(phase, writes_steps=True, mounts=mounts)
-
-
-def _clears(benchmark: Benchmark) -> bool:
-    return bool(benchmark.settings.knobs.get("CLEAR_CACHES", True))
 
 
 def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:
@@ -274,9 +271,9 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _refuse_beyond_settings(benchmark: Benchmark) -> Iterator[RequestError]:
-    types = setting_types(submission_of(benchmark.model.name))
+    kept = {*setting_types(submission_of(benchmark.model.name)), *reserved()}
     for name in benchmark.settings.environment:
-        if name in types or name in listed_as_reserved("mlperf"):
+        if name in kept:
             yield RequestError(
                 f"env.{name} would run something else than what was asked for",
                 where=f"--set=env.{name}",
@@ -293,11 +290,10 @@ def _refuse_beyond_settings(benchmark: Benchmark) -> Iterator[RequestError]:
 
 def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
     if not benchmark.data.startswith("/"):
-        division = benchmark.settings.knobs.get(DIVISION, CLOSED)
         yield RequestError(
             f"where the data of {benchmark.model.name} lies is not said",
             where="--data",
-            why=f"a run in the {division} division trains on the benchmark's own data",
+            why=f"a run in the {division_of(benchmark)} division trains on the benchmark's own data",
             next_command=f"--data=DIR; python launch/setup.py --site={benchmark.site.name}"
             f" --model={benchmark.model.name} --task=mlperf --out=DIR makes it",
         )

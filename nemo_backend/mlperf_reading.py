@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.run_log import LoggedRun, read_records, read_runs
-from benchmarks.mlperf.submission import CLOSED, DIVISION, Submission
+from benchmarks.mlperf.submission import CLOSED, Submission, division_of
 from benchmarks.mlperf.time_to_train import PARTS, take_apart
 from benchmarks.preflight.nccl_tests import parse
 from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, WorkerEnd
@@ -62,7 +62,7 @@ def _outcome(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) 
         status=run.status,
         target=definition.target.at_most,
         reached=any(one.value is not None and definition.target.reached_by(one.value) for one in run.evaluations),
-        division=str(benchmark.settings.knobs.get(DIVISION, CLOSED)),
+        division=division_of(benchmark),
         evaluations=[MlperfEvaluation(samples=one.samples, value=one.value) for one in run.evaluations],
         samples=run.samples,
         seconds=run.seconds,

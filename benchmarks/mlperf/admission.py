@@ -7,11 +7,11 @@ forbids is refused there, and noted in the open one.
 import math
 from collections.abc import Iterator, Sequence
 
-from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, steps_apart, wall_minutes
+from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, steps_apart
 from benchmarks.mlperf.package import ReferencePoint, expected
-from benchmarks.mlperf.submission import CLOSED, DIVISION, OPEN, Configuration, Submission
+from benchmarks.mlperf.submission import CLOSED, DIVISION, OPEN, Submission, clears_caches, division_of
 from benchmarks.text import Rows
-from benchmarks.values import Value
+from benchmarks.values import Benchmark, Value
 
 SPREADS = 3  # standard deviations below the mean: a run that short has not converged in any reference run
 
@@ -30,49 +30,49 @@ class BrokenRule(Value, frozen=True):
 
 
 def broken_rules(
-    config: Configuration, benchmark: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
+    asked: Benchmark, rules: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
 ) -> list[BrokenRule]:
     return [
-        *_settings(config, submission),
-        *_evaluations(config, benchmark, submission),
-        *_reference(config, benchmark, submission, points),
+        *_settings(asked),
+        *_evaluations(asked, rules, submission),
+        *_reference(asked, rules, submission, points),
     ]
 
 
-def _settings(config: Configuration, submission: Submission) -> Iterator[BrokenRule]:
-    if config.division not in (CLOSED, OPEN):
-        what = f"{DIVISION}={config.division} is no division"
+def _settings(asked: Benchmark) -> Iterator[BrokenRule]:
+    division = division_of(asked)
+    if division not in (CLOSED, OPEN):
+        what = f"{DIVISION}={division} is no division"
         yield BrokenRule("division", what, f"there are {CLOSED} and {OPEN}", f"{DIVISION}={CLOSED}")
-    for kept in submission.kept:
-        given = config.variables.get(kept.name)
-        if given is not None and given not in kept.values:
-            only = f"only {' or '.join(map(repr, kept.values))}" if kept.values else "it is not set"
-            what = f"{kept.name}={given} would make another benchmark of it"
-            yield BrokenRule(kept.name, what, f"{only}: {kept.why}", f"leave {kept.name} out")
-    if not config.clears_caches:
+    if not clears_caches(asked):
         what, why = "the caches are not cleared before the run", "CLEAR_CACHES=0, and the log must hold cache_clear"
         yield BrokenRule(
             "caches", what, why, "CLEAR_CACHES=1, in a job that has its nodes to itself", closed_only=True
         )
-    if config.minutes_of_one is not None and config.minutes is not None:
-        needed = wall_minutes(config.minutes_of_one)
-        if config.minutes < needed:
-            what = f"the job's {config.minutes} minutes are too few"
-            arithmetic = f"5 + WALLTIME_RUNANDTIME {config.minutes_of_one} + 5 = {needed}"
-            yield BrokenRule("time limit", what, arithmetic, f"{needed} minutes or more")
 
 
-def _evaluations(config: Configuration, benchmark: MlperfBenchmark, submission: Submission) -> Iterator[BrokenRule]:
-    name, given = submission.knobs.evaluation_interval, config.evaluation_interval
-    cadence, batch = benchmark.evaluation, config.batch
-    first = first_evaluation(benchmark, batch, given)
-    if config.max_steps is not None and first.step > config.max_steps:
-        last = submission.knobs.max_steps or "MAX_STEPS"
+def _interval(asked: Benchmark, submission: Submission) -> int | None:
+    value = asked.settings.knobs.get(submission.knobs.evaluation_interval)
+    return None if value is None else int(value)
+
+
+def _batch_text(asked: Benchmark) -> str:
+    """The arithmetic of the batch, for people."""
+    batch, share = asked.batch, asked.parallelism
+    replicas = f"{asked.gpus} GPUs / (TP {share.tensor} x PP {share.pipeline} x CP {share.context})"
+    return f"MBS {batch.micro_batch_size} x GA {batch.gradient_accumulation} x {replicas} = {batch.global_batch_size}"
+
+
+def _evaluations(asked: Benchmark, rules: MlperfBenchmark, submission: Submission) -> Iterator[BrokenRule]:
+    name, given = submission.knobs.evaluation_interval, _interval(asked, submission)
+    cadence, batch = rules.evaluation, asked.batch.global_batch_size
+    first, last = first_evaluation(rules, batch, given), submission.knobs.max_steps
+    if last is not None and first.step > asked.steps:
         yield BrokenRule(
             "first evaluation",
-            f"the first evaluation, at step {first.step}, comes after the last step, {config.max_steps}",
-            f"{config.batch_text()}; evaluations are {first.steps_apart} steps apart, {first.skipped} skipped:"
-            f" ({first.skipped} + 1) x {first.steps_apart} = {first.step} > {last} {config.max_steps}",
+            f"the first evaluation, at step {first.step}, comes after the last step, {asked.steps}",
+            f"{_batch_text(asked)}; evaluations are {first.steps_apart} steps apart, {first.skipped} skipped:"
+            f" ({first.skipped} + 1) x {first.steps_apart} = {first.step} > {last} {asked.steps}",
             f"{last} of {first.step} or more: no run that never evaluates can reach the target",
         )
     ruled = steps_apart(cadence, batch)
@@ -89,37 +89,38 @@ def _evaluations(config: Configuration, benchmark: MlperfBenchmark, submission: 
 
 
 def _reference(
-    config: Configuration, benchmark: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
+    asked: Benchmark, rules: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
 ) -> Iterator[BrokenRule]:
-    reference, name, batch = expected(points, config.batch), submission.knobs.max_steps, config.batch
+    name, batch = submission.knobs.max_steps, asked.batch.global_batch_size
+    reference = expected(points, batch)
     if points and reference is None:
         known = ", ".join(str(point.batch) for point in points)
         yield BrokenRule(
             "reference points",
             f"a global batch of {batch} is outside the reference convergence points",
-            f"{config.batch_text()}; the reference converged at {known}",
+            f"{_batch_text(asked)}; the reference converged at {known}",
             f"a batch of {points[0].batch} to {points[-1].batch}",
             closed_only=True,
         )
-    if config.max_steps is None or name is None:
+    if name is None:
         return
-    trained = config.max_steps * batch
+    trained = asked.steps * batch
     least = 0.0 if reference is None else reference.samples - SPREADS * reference.stdev
     if reference is not None and trained < least:
         yield BrokenRule(
             "steps",
             f"{trained:,} samples are too few to converge",
-            f"{name} {config.max_steps} x {batch} = {trained:,}; the reference needs {reference.samples:,.0f} samples"
+            f"{name} {asked.steps} x {batch} = {trained:,}; the reference needs {reference.samples:,.0f} samples"
             f" (standard deviation {reference.stdev:,.0f}), at least {least:,.0f} in any run",
             f"{name} of {math.ceil(reference.samples / batch)} or more",
         )
-    fixed = benchmark.optimizer.decay_and_warmup_steps is not None
-    if fixed and benchmark.max_steps is not None and config.max_steps != benchmark.max_steps:
+    fixed = rules.optimizer.decay_and_warmup_steps is not None
+    if fixed and rules.max_steps is not None and asked.steps != rules.max_steps:
         yield BrokenRule(
             "steps",
-            f"{name}={config.max_steps}, the rules have {benchmark.max_steps}",
+            f"{name}={asked.steps}, the rules have {rules.max_steps}",
             "the learning rate ends with the last step, so another number is another schedule",
-            f"{name}={benchmark.max_steps}",
+            f"{name}={rules.max_steps}",
             closed_only=True,
         )
 
@@ -128,31 +129,26 @@ def _reference(
 
 
 def configuration_rows(
-    config: Configuration, benchmark: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
+    asked: Benchmark, rules: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
 ) -> Rows:
     """What it comes to; a line each."""
-    batch = config.batch
-    rows: Rows = [
-        ("benchmark", f"{benchmark.title}: {benchmark.target.metric} <= {benchmark.target.at_most:g}"),
-        ("division", config.division),
-        ("GPUs", f"{config.nodes} x {config.gpus_per_node} = {config.gpus}"),
-        ("global batch", config.batch_text()),
-    ]
-    first, found = first_evaluation(benchmark, batch, config.evaluation_interval), expected(points, batch)
+    batch = asked.batch.global_batch_size
+    first, found = first_evaluation(rules, batch, _interval(asked, submission)), expected(points, batch)
     reference = f"none at a batch of {batch}: the points are {', '.join(str(point.batch) for point in points)}"
     if found is not None:
         how = "" if len(found.between) == 1 else f", interpolated between {found.between[0]} and {found.between[1]}"
         reference = f"{found.samples:,.0f} samples to converge (standard deviation {found.stdev:,.0f}){how}"
-    rows += [
+    rows: Rows = [
+        ("benchmark", f"{rules.title}: {rules.target.metric} <= {rules.target.at_most:g}"),
+        ("division", division_of(asked)),
+        ("GPUs", f"{asked.nodes} x {asked.gpus // asked.nodes} = {asked.gpus}"),
+        ("global batch", _batch_text(asked)),
         ("evaluations", f"every {first.steps_apart} steps, {first.skipped} skipped: first at step {first.step}"),
         ("reference", reference),
     ]
-    if config.max_steps is not None:
-        trained = f"{config.max_steps} x {batch} = {config.max_steps * batch:,} samples"
+    if submission.knobs.max_steps is not None:
+        trained = f"{asked.steps} x {batch} = {asked.steps * batch:,} samples"
         rows.append(("last step", f"{submission.knobs.max_steps} {trained}"))
-    if config.minutes_of_one is not None:
-        minutes = f"5 + WALLTIME_RUNANDTIME {config.minutes_of_one} + 5 = {wall_minutes(config.minutes_of_one)}"
-        rows.append(("time limit", f"{minutes} minutes"))
     return rows
 
 

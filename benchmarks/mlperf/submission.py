@@ -1,5 +1,5 @@
 """NVIDIA's submission of an MLPerf benchmark as a frozen value, read from configs/submissions: the container, what it
-reads, the variables it is steered by, which of them the rules fix, and what a configuration of them asks for.
+reads, the variables it is steered by, and which of them the rules fix.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import msgspec
 
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError
 from benchmarks.values import Architecture, Benchmark, ImageNames, Positive, Value
 
 DIVISION = "MLPERF_DIVISION"  # as NVIDIA's logger reads it
@@ -46,10 +45,9 @@ class Knobs(Value, frozen=True):
 
 
 class Kept(Value, frozen=True):
-    """A variable that no run may set to anything but these values; without any, it may not be set at all."""
+    """A variable that no run may set."""
 
     name: str
-    values: list[str]
     why: str
 
 
@@ -125,6 +123,14 @@ def setting_types(submission: Submission) -> dict[str, str]:
 # --- a benchmark as its submission is told of it ------------------------------------------------
 
 
+def division_of(asked: Benchmark) -> str:
+    return str(asked.settings.knobs.get(DIVISION, CLOSED)).lower()
+
+
+def clears_caches(asked: Benchmark) -> bool:
+    return bool(asked.settings.knobs.get("CLEAR_CACHES", True))
+
+
 def variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
     """Everything that the submission's own config_*.sh would export, each once."""
     knobs, types = submission.knobs, setting_types(submission)
@@ -147,89 +153,3 @@ def variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
         **{name: str(size) for name, size in sizes.items() if name is not None},
         **benchmark.settings.environment,
     }
-
-
-# --- what its variables ask for, in common words ------------------------------------------------
-
-
-class Configuration(Value, frozen=True):
-    """What a configuration asks for; None: it says nothing of it."""
-
-    variables: dict[str, str]
-    nodes: int
-    gpus_per_node: int
-    tensor: int
-    pipeline: int
-    context: int
-    minibatch: int | None  # sequences a replica and step
-    micro_batch: int
-    stated_batch: int | None  # where the whole batch is stated
-    max_steps: int | None
-    evaluation_interval: int | None
-    minutes_of_one: int | None
-    minutes: int | None  # of the whole job
-    division: str
-    clears_caches: bool
-    vboost: int
-
-    @property
-    def gpus(self) -> int:
-        return self.nodes * self.gpus_per_node
-
-    @property
-    def batch(self) -> int:
-        """The global batch size as the submission computes it: MINIBS x (GPUs // (TP x PP)) // CP."""
-        if self.stated_batch is not None:
-            return self.stated_batch
-        return (self.minibatch or 1) * (self.gpus // (self.tensor * self.pipeline)) // self.context
-
-    def batch_text(self) -> str:
-        """The arithmetic of the batch, for people."""
-        if self.stated_batch is not None:
-            return f"BATCHSIZE = {self.stated_batch}"
-        return (
-            f"MINIBS {self.minibatch or 1} x ({self.gpus} GPUs // (TP {self.tensor} x PP {self.pipeline}))"
-            f" // CP {self.context} = {self.batch}"
-        )
-
-
-def configuration_of(variables: Mapping[str, str], submission: Submission) -> Configuration:
-    """RequestError if a number is too small."""
-
-    def number(name: str | None, least: int = 1) -> int | None:
-        text = variables.get(name, "") if name else ""
-        if text and int(text) < least:
-            raise RequestError(f"{name}={text}: a whole number of {least} or more is expected", where=str(name))
-        return int(text) if text else None
-
-    knobs = submission.knobs
-    if float(variables.get(knobs.learning_rate) or 1) <= 0:
-        what = f"{knobs.learning_rate}={variables[knobs.learning_rate]}: a number over 0 is expected"
-        raise RequestError(what, where=knobs.learning_rate)
-    return Configuration(
-        variables=dict(variables),
-        nodes=number("DGXNNODES") or 1,
-        gpus_per_node=number("DGXNGPU") or 8,
-        tensor=number(knobs.tensor) or 1,
-        pipeline=number(knobs.pipeline) or 1,
-        context=number(knobs.context) or 1,
-        minibatch=number(knobs.minibatch),
-        micro_batch=number(knobs.micro_batch) or 1,
-        stated_batch=number(knobs.global_batch),
-        max_steps=number(knobs.max_steps),
-        evaluation_interval=number(knobs.evaluation_interval),
-        minutes_of_one=number("WALLTIME_RUNANDTIME", 0),
-        minutes=number("WALLTIME", 0),
-        division=variables.get(DIVISION, CLOSED).lower(),
-        clears_caches=variables.get("CLEAR_CACHES", "1").lower() not in ("0", "false"),
-        vboost=number("VBOOST_VALUE", 0) or 0,
-    )
-
-
-def system_name(system: str, config: Configuration) -> str:
-    """As NVIDIA names its config_*.sh, and tells the program inside."""
-    batch = config.minibatch or config.micro_batch
-    return (
-        f"{system}_{config.nodes}x{config.gpus_per_node}x{batch}"
-        f"xtp{config.tensor}pp{config.pipeline}cp{config.context}"
-    )

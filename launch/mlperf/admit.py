@@ -1,5 +1,6 @@
 """Holds a submission against MLPerf's rules before it is submitted: all that is wrong, in one refusal."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -8,9 +9,9 @@ from benchmarks.assets import read_needs
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf import package
-from benchmarks.mlperf.admission import broken_rules, configuration_rows, rule_lines
+from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, rule_lines
 from benchmarks.mlperf.definitions import read_definition, wall_minutes
-from benchmarks.mlperf.submission import Configuration, configuration_of, read_submission, variables
+from benchmarks.mlperf.submission import clears_caches, division_of, read_submission
 from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
 from benchmarks.text import aligned, some, title
 from benchmarks.values import Benchmark, JobOptions, Plan
@@ -26,25 +27,33 @@ def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[s
         return []
     name = benchmark.model.name
     definition, submission = read_definition(configs, name), read_submission(configs, name)
-    exported = {**variables(benchmark, submission), "WALLTIME": str(seconds_of(options.time) // 60)}
-    config = configuration_of(exported, submission)
     points = package.reference_points(definition, submission.ruleset)
-    found = broken_rules(config, definition, submission, points)
-    bad = [one for one in found if one.refuses(config.division)]
+    found = [*broken_rules(benchmark, definition, submission, points), *_time_limit(benchmark, options)]
+    division = division_of(benchmark)
+    bad = [one for one in found if one.refuses(division)]
     if bad:
         raise RequestError(
-            "\n".join([f"MLPerf {name} cannot be run in the {config.division} division", *rule_lines(bad)]),
+            "\n".join([f"MLPerf {name} cannot be run in the {division} division", *rule_lines(bad)]),
             where=", ".join(dict.fromkeys(one.rule for one in bad)),
             why="nothing was submitted: each of them costs a run",
             next_command="the cures",
         )
-    _refuse_shared_nodes(config, options)
+    _refuse_shared_nodes(benchmark, options)
     return [f"{one.what}: {one.arithmetic}" for one in found]
 
 
-def _refuse_shared_nodes(config: Configuration, options: JobOptions) -> None:
+def _time_limit(benchmark: Benchmark, options: JobOptions) -> Iterator[BrokenRule]:
+    one, minutes = int(benchmark.settings.knobs["WALLTIME_RUNANDTIME"]), seconds_of(options.time) // 60
+    needed = wall_minutes(one)
+    if minutes < needed:
+        what, arithmetic = f"the job's {minutes} minutes are too few", f"5 + WALLTIME_RUNANDTIME {one} + 5 = {needed}"
+        yield BrokenRule("time limit", what, arithmetic, f"{needed} minutes or more")
+
+
+def _refuse_shared_nodes(benchmark: Benchmark, options: JobOptions) -> None:
     """Caches and clocks are everybody's on a node."""
-    does = ["drops the caches"] * config.clears_caches + ["sets the GPUs' boost"] * bool(config.vboost)
+    boost = bool(benchmark.settings.knobs.get("VBOOST_VALUE", 0))
+    does = ["drops the caches"] * clears_caches(benchmark) + ["sets the GPUs' boost"] * boost
     if does and not options.exclusive:
         raise RequestError(
             f"the job shares its nodes, and a submission {' and '.join(does)} of a node for everybody on it",
@@ -87,9 +96,10 @@ def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs) -> str:
     name = benchmark.model.name
     definition, submission = read_definition(configs, name), read_submission(configs, name)
     points = package.reference_points(definition, submission.ruleset)
-    config = configuration_of(variables(benchmark, submission), submission)
+    minutes = int(benchmark.settings.knobs["WALLTIME_RUNANDTIME"])
     rows = [
-        *configuration_rows(config, definition, submission, points),
+        *configuration_rows(benchmark, definition, submission, points),
+        ("time limit", f"5 + WALLTIME_RUNANDTIME {minutes} + 5 = {wall_minutes(minutes)} minutes"),
         ("data", benchmark.data),
         ("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})"),
         ("overrides", ", ".join(f"{key}={value}" for key, value in benchmark.settings.overrides.items()) or "none"),

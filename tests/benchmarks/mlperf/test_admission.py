@@ -1,8 +1,9 @@
-"""What is refused of a configuration, rule by rule, each with its arithmetic; and what the published ones come to."""
+"""What is refused of a submission, rule by rule, each with its arithmetic."""
 
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -10,44 +11,42 @@ from benchmarks.configs import Configs
 from benchmarks.mlperf.admission import BrokenRule, broken_rules
 from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.package import reference_points
-from benchmarks.mlperf.submission import configuration_of, read_submission
+from benchmarks.mlperf.submission import read_submission
+from benchmarks.request.resolve import Request, resolve
+from nemo_backend import BACKEND
 
 CONFIGS = Configs()
-LORA, EIGHT, FLUX = "llama2_70b_lora", "llama31_8b", "flux1"
-TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("configurations.yml").read_text())
-PUBLISHED, GUIDE = TABLE["published"], TABLE["guide"]
+LORA = Request(
+    backend="nemo",
+    task="mlperf",
+    model="llama2_70b_lora",
+    recipe="mlperf_llama2_70b_lora_h100",
+    site="example_pyxis",
+    data="/lustre/mlperf",
+)
+RECIPES = {
+    "lora": {},
+    "guide": {"recipe": "mlperf_llama2_70b_lora_h100_guide"},
+    "8b": {"model": "llama31_8b", "recipe": "mlperf_llama31_8b_blackwell", "site": "example_gb200"},
+}
+TABLE: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("configurations.yml").read_text())
 REFUSES = {"refused": (True, True), "refused in closed": (True, False)}  # closed, open
 
 
-def found(change: dict[str, str], name: str = LORA) -> dict[str, BrokenRule]:
-    definition, submission = read_definition(CONFIGS, name), read_submission(CONFIGS, name)
-    points = reference_points(definition, submission.ruleset)
-    config = configuration_of({**PUBLISHED[name], **change}, submission)
-    return {one.rule: one for one in broken_rules(config, definition, submission, points)}
+def found(of: str = "lora", **changes: Any) -> dict[str, BrokenRule]:
+    asked = resolve(msgspec.structs.replace(LORA, **RECIPES[of], **changes), CONFIGS, BACKEND)
+    rules, submission = read_definition(CONFIGS, asked.model.name), read_submission(CONFIGS, asked.model.name)
+    points = reference_points(rules, submission.ruleset)
+    return {one.rule: one for one in broken_rules(asked, rules, submission, points)}
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        (LORA, {}),
-        (LORA, {"MINIBS": "6"}),  # 12: between the points of 8 and 16
-        (LORA, {"MINIBS": "16"}),  # 32: a point that is pruned, so between 16 and 128
-        (EIGHT, {}),
-        (FLUX, {}),
-    ],
-)
-def test_the_published_configurations_break_no_rule(name: str, change: dict[str, str]) -> None:
-    assert found(change, name) == {}
-
-
-def test_what_a_configuration_comes_to() -> None:
-    config = configuration_of(PUBLISHED[LORA], read_submission(CONFIGS, LORA))
-    assert (config.batch, config.gpus) == (8, 8)
-    assert config.batch_text() == "MINIBS 4 x (8 GPUs // (TP 4 x PP 1)) // CP 1 = 8"
+@pytest.mark.parametrize("accumulation", ["4", "6", "16"])  # 12: between points; 32: a point that is pruned
+def test_a_batch_at_or_between_the_reference_points_breaks_no_rule(accumulation: str) -> None:
+    assert found(settings={"gradient_accumulation": accumulation}) == {}
 
 
 def test_the_guides_configuration_is_outside_the_closed_division() -> None:
-    bad = found(GUIDE)
+    bad = found("guide")
     assert bad.keys() == {"evaluation cadence", "reference points"}
     assert [[one.refuses(division) for one in bad.values()] for division in ("closed", "open")] == [
         [True, True], [False, False],
@@ -55,8 +54,8 @@ def test_the_guides_configuration_is_outside_the_closed_division() -> None:
     assert "a global batch of 1 is outside" in bad["reference points"].what
 
 
-@pytest.mark.parametrize("row", TABLE["broken"], ids=lambda row: f"{row['benchmark']}-{row['change']}")
+@pytest.mark.parametrize("row", TABLE, ids=str)
 def test_a_broken_rule_is_refused_where_it_must_be(row: dict[str, Any]) -> None:
-    one = found(row["change"], row["benchmark"])[row["rule"]]
+    one = found(**{name: row[name] for name in ("of", "settings", "steps") if name in row})[row["rule"]]
     assert (one.refuses("closed"), one.refuses("open")) == REFUSES[row["how"]]
     assert row.get("arithmetic", "") in one.arithmetic and one.cure
