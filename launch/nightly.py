@@ -51,6 +51,7 @@ from launch.terminal.progress import say
 
 if TYPE_CHECKING:
     from benchmarks.nightly.rehearsal import Real
+    from launch.running.runners import Runner
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("suite", None, "A suite of configs/suites, such as smoke, or of your own.")
@@ -74,9 +75,6 @@ flags.adopt_module_key_flags(job_flags)
 
 MODES = ("list", "accept", "replay", "dry_run", "rehearse")
 LEVELS = {Verdict.WORSE, Verdict.BETTER}
-ON_A_CPU = (
-    "python launch/nightly.py --suite=smoke --rehearse     (on this machine), or the same after the first night"
-)
 NOT_REHEARSED = ("inject_slowdown", "junit", "markdown", "html")
 
 
@@ -93,7 +91,7 @@ def main(argv: list[str]) -> int:
         raise RequestError("--suite is missing", next_command=usage)
     suite = suites.read_suite(configs, FLAGS.suite)
     site = configs.site(FLAGS.site or suite.site or os.environ.get("STEPMARK_SITE") or "local")
-    cells = _cells(suite, site.name, configs)
+    cells = _cells(suite, site.name)
     if FLAGS.accept is not None:
         return _accept(suite, cells)
     if FLAGS.replay:
@@ -118,21 +116,17 @@ def _refuse(argv: list[str]) -> None:
         suites.refuse_budget(FLAGS.max_reruns, f"--max_reruns={FLAGS.max_reruns}")
 
 
-def _cells(suite: Suite, site: str, configs: Configs) -> list[suites.Cell]:
-    """Refused before anything runs, with the path of the suite's file."""
-    try:
-        suites.watched(suite)
-        return suites.cells(suite, site, FLAGS.inject_slowdown)
-    except RequestError as error:
-        error.where = error.where.replace(suites.file_of(suite), str(configs.path("suites", suite.name)))
-        raise
+def _cells(suite: Suite, site: str) -> list[suites.Cell]:
+    """Refused before anything runs."""
+    suites.watched(suite)
+    return suites.cells(suite, site, FLAGS.inject_slowdown)
 
 
 def _about(name: str, configs: Configs) -> str:
     """A suite that is refused hides no other."""
     try:
         suite = suites.read_suite(configs, name)
-        count = len(_cells(suite, suite.site or "local", configs))
+        count = len(_cells(suite, suite.site or "local"))
     except RequestError as error:
         return f"refused: {error.what}"
     path = configs.path("suites", name)
@@ -143,12 +137,21 @@ def _about(name: str, configs: Configs) -> str:
 # --- a night --------------------------------------------------------------------------------------
 
 
+def _runner(site: Site, configs: Configs, output_dir: Path, **of_the_job: Any) -> "Runner":
+    from launch.cli.runners import runner_of
+    from launch.running.runners import Job
+
+    return runner_of(site, configs, output_dir, Job(**{"typed": job_flags.typed(), **of_the_job}))
+
+
+def _budget(suite: Suite) -> int:
+    return suite.rerun_budget if FLAGS.max_reruns is None else int(FLAGS.max_reruns)
+
+
 def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
     from benchmarks.nightly.records import Records
     from launch.campaigns.nights import outputs
     from launch.campaigns.nights.launcher import Asked, Launcher
-    from launch.cli.runners import runner_of
-    from launch.running.runners import Job
 
     wanted = _outputs()
     output_dir = Path(FLAGS.output_dir)
@@ -158,7 +161,7 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
         site=site,
         output_dir=output_dir,
         slowdown=FLAGS.inject_slowdown,
-        budget=suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns,
+        budget=_budget(suite),
         resume=FLAGS.resume,
         typed=job_flags.typed(),
         command=["python", *(hidden(word) for word in sys.argv)],
@@ -166,7 +169,7 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
     )
 
     def runners(labels: Labels, typed: Mapping[str, Any]) -> Any:
-        return runner_of(site, configs, output_dir, Job(typed or asked.typed, None, True, labels))
+        return _runner(site, configs, output_dir, typed=typed or asked.typed, labels=labels)
 
     records = Records(output_dir, suite.name)
     code, report = Launcher(asked, runners, records).run()
@@ -201,17 +204,11 @@ def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
 
 def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
     from launch.campaigns.nights.outputs import plan_text
-    from launch.cli.runners import runner_of
-    from launch.running.runners import Job
 
-    runner = runner_of(site, configs, Path(FLAGS.output_dir), Job(job_flags.typed(), None, True))
-    budget = suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns
-    text = plan_text(suite, cells, suites.watched(suite), runner.resolve_offline, site.name, budget)
-    planned = [
-        PlannedCell(name=cell.name, benchmark=benchmark_fields(runner.resolve_offline(cell.request)))
-        for cell in cells
-    ]
-    answer(NightPlan(suite=suite.name, site=site.name, rerun_budget=budget, cells=planned), text)
+    meaning = _runner(site, configs, Path(FLAGS.output_dir)).resolve_offline
+    text = plan_text(suite, cells, suites.watched(suite), meaning, site.name, _budget(suite))
+    planned = [PlannedCell(name=cell.name, benchmark=benchmark_fields(meaning(cell.request))) for cell in cells]
+    answer(NightPlan(suite=suite.name, site=site.name, rerun_budget=_budget(suite), cells=planned), text)
     return EXIT_VALID
 
 
@@ -233,23 +230,18 @@ def _real_now(suite: Suite, cell: suites.Cell, site: Site, configs: Configs) -> 
     from benchmarks.nightly.rehearsal import Real, can_be_scaled
     from benchmarks.runs.campaign_record import result_of
     from benchmarks.runs.runfolder import new_run_id
-    from launch.cli.runners import runner_of
     from launch.machine.processes import interrupted_once
-    from launch.running.runners import Job
 
     if site.slurm is not None:
         raise RequestError(
             f"suite {suite.name} has no night yet, so no run of site {site.name} to rehearse with",
             where=f"--site={site.name}",
             why="a rehearsal submits no job",
-            next_command=ON_A_CPU,
+            next_command="python launch/nightly.py --suite=smoke --rehearse, or the same after the first night",
         )
     with tempfile.TemporaryDirectory(prefix="stepmark-rehearsal-") as folder:
-        runner = runner_of(site, configs, Path(folder), Job(job_flags.typed(), None, True))
-        try:
-            benchmark = runner.resolve(cell.request)
-        except RequestError as error:
-            raise RequestError(error.what, where=error.where, why=error.why, next_command=ON_A_CPU) from None
+        runner = _runner(site, configs, Path(folder))
+        benchmark = runner.resolve(cell.request)
         run_id = new_run_id(benchmark)
         say(f"{cell.name}: one real run, in a temporary folder")
         with interrupted_once(), contextlib.redirect_stdout(io.StringIO()):
@@ -271,40 +263,27 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     from benchmarks.nightly.records import Records
 
     cell = suites.chosen(cells, FLAGS.accept, suite.name)
-    records = Records(Path(FLAGS.output_dir), suite.name)
-    reports, _ = records.read_newest()
-    told, _ = records.accepted()
-    before = max((one for one in told if one.cell == cell.name), key=lambda one: one.night, default=None)
-    since = before.night if before else ""
-    judged = {
-        report.night: verdicts
-        for report in reports
-        if not report.slowed_by
-        and (verdicts := [o.verdict for c in report.cells if c.cell == cell.name for o in c.judgements])
-    }
     if not (FLAGS.because or "").strip():
         raise RequestError(
             "--because is missing: why is the new level the one that counts?",
             where=f"--accept={cell.name}",
             next_command="--because='...': it is kept with the decision, for those who wonder later",
         )
-    if not judged:
+    records = Records(Path(FLAGS.output_dir), suite.name)
+    since = max((one.night for one in records.accepted()[0] if one.cell == cell.name), default="")
+    judged = {
+        report.night: {one.verdict for found in report.cells if found.cell == cell.name for one in found.judgements}
+        for report in records.read_newest()[0]
+        if not report.slowed_by and report.night > since
+    }
+    if not any(LEVELS & verdicts for verdicts in judged.values()):
         raise RequestError(
-            f"{cell.name} has no night that was judged, so there is no level to accept",
-            where=str(records.folder),
-            next_command=f"python launch/nightly.py --suite={suite.name}",
-        )
-    newest = max(judged)
-    if since == newest:
-        answer(before, f"{cell.name}: the level of night {newest} was accepted before; nothing is changed")
-        return EXIT_VALID
-    if not any(LEVELS & {*verdicts} for night, verdicts in judged.items() if night > since):
-        raise RequestError(
-            f"{cell.name} has no other level to accept: its newest night says {', '.join(sorted({*judged[newest]}))}",
+            f"{cell.name} has no other level to accept: no night since the last accepted says worse or better",
             where=f"--accept={cell.name}",
             why="accepting starts a new baseline, and the next ten nights of the cell would be judged by none",
             next_command=f"python launch/nightly.py --suite={suite.name} --replay=last",
         )
+    newest = max(night for night, verdicts in judged.items() if verdicts)
     said = records.accept(cell.name, newest, FLAGS.because)
     answer(said, f"{cell.name}: the level of night {said.night} is the one that counts from now on ({said.because})")
     return EXIT_VALID

@@ -22,8 +22,8 @@ class Job(msgspec.Struct):
     """What the flags say of how runs are started, for every run."""
 
     typed: Mapping[str, Any]
-    hang_timeout: float | None
-    telemetry: bool
+    hang_timeout: float | None = None
+    telemetry: bool = True
     labels: Labels = NO_LABELS
     allow_busy: bool = False
 
