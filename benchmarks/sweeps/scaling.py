@@ -84,7 +84,6 @@ class Point(Value, frozen=True):
     layout: str
     runs: int
     valid: int
-    settled: int  # of the valid runs
     seconds_per_step: Spread | None
     tokens_per_second: Spread | None
     tokens_per_second_per_gpu: Spread | None
@@ -159,7 +158,6 @@ def _point(cell: CellRuns, base: CellRuns) -> Point:
         layout=scale.layout,
         runs=cell.wanted,
         valid=len(runs),
-        settled=sum(run.window.settled for run in runs),
         **figures,
         tokens_per_second=_spread([run.metrics.tokens_per_second for run in runs]),
         tokens_per_second_per_gpu=_speed(cell),
@@ -205,12 +203,8 @@ def _notes(cells: Sequence[CellRuns]) -> list[str]:
             "the devices are virtual and share the cores of this machine (several nodes on one machine too): "
             "the efficiency says nothing of a cluster"
         )
-    moving = [run.window.median_off_percent or 0.0 for run in runs if run.window.settling == "still moving"]
-    if moving:
-        off = f"their medians may be off by up to {max(moving):.2g}%"
-        found.append(f"still moving: {len(moving)} of {len(runs)} valid runs: {off}")
-    if short := sum(not run.window.settled for run in runs) - len(moving):
-        found.append(f"too short to tell whether it had settled: {short} of {len(runs)} valid runs")
+    if unsettled := sum(not run.window.settled for run in runs):
+        found.append(f"{unsettled} of {len(runs)} valid runs had not settled: their medians may still drift")
     if any(len(cell.counted) == 1 for cell in cells):
         found.append("a scale with one valid run has no spread: a difference may be chance (--repeats=3 or more)")
     return found

@@ -89,7 +89,6 @@ def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark],
             checked.benchmarks.append(benchmark)
     if errors and (not checked.cells or not skip_refused):
         raise _refusal(checked, errors)
-    _refuse_equals(checked.cells)
     return checked
 
 
@@ -124,16 +123,6 @@ def plan_text(checked: Checked, repeats: int) -> str:
             "nothing was started (--dry_run); one cell alone shows its whole plan",
         ]
     )
-
-
-def _refuse_equals(found: Sequence["Cell"]) -> None:
-    first: dict[str, str] = {}
-    for name, cell in zip(labels([cell.request for cell in found]), found, strict=True):
-        if first.setdefault(cell.digest, name) != name:
-            raise RequestError(
-                f"two cells of the sweep are the same benchmark: {first[cell.digest]} and {name}",
-                next_command="--repeats=N runs every cell N times",
-            )
 
 
 def digest(benchmark: Benchmark) -> str:

@@ -12,9 +12,6 @@ XPLANE, REPORT, SQLITE = ".xplane.pb", ".nsys-rep", ".sqlite"
 NCCL_LOG = re.compile(r"nccl-.*\.log")
 TRACE = re.compile(rf".*\.(?:xplane\.pb|nsys-rep|sqlite)|{NCCL_LOG.pattern}")
 RANK = re.compile(r"rank-(\d+)")
-# As benchmarks/request/profiling.py names a rank's report: ..._JOB_NODE_LOCAL, or ..._JOB_nodeN_rankR
-TASK_REPORT = re.compile(r"_(?:\d+|local)_(\d+)_(\d+)(?:-[a-z]+)?$")
-RANK_REPORT = re.compile(r"_node\d+_rank(\d+)(?:-[a-z]+)?$")
 PROFILE_PHASE = "profile"
 NO_CALLS = (
     "NCCL was not used (one device, or no NVIDIA GPUs), NCCL_DEBUG or NCCL_DEBUG_FILE was overridden in the "
@@ -94,19 +91,6 @@ def _rank(path: Path) -> int | None:
     """By the last folder around it that is called after a rank."""
     found = [match for part in path.resolve().parts[:-1] if (match := RANK.fullmatch(part))]
     return int(found[-1][1]) if found else None
-
-
-def labels(found: Found, tasks_per_node: int | None) -> dict[Path, str]:
-    """What tells the ranks of a host apart: ` rank 3`, or nothing where a trace's place and name do not say it."""
-    several = any(rank is not None for rank in found.ranks.values())  # rank 0 has no folder of its own
-    known = {path: f" rank {rank or 0}" for path, rank in found.ranks.items() if several}
-    for path in (*found.of(REPORT), *found.of(SQLITE)):
-        if match := RANK_REPORT.search(path.stem):
-            known[path] = f" rank {match[1]}"
-        elif match := TASK_REPORT.search(path.stem):
-            node, local = int(match[1]), int(match[2])
-            known[path] = f" rank {node * tasks_per_node + local}" if tasks_per_node else f" node {node} task {local}"
-    return known
 
 
 def _no_trace(place: Path, run: RunFolder | None) -> RequestError:

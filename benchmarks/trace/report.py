@@ -13,7 +13,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.text import title
-from benchmarks.trace.files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces, labels
+from benchmarks.trace.files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces
 from benchmarks.trace.kinds import read_kinds
 from benchmarks.trace.nccl import NcclCalls, read_calls
 from benchmarks.trace.nsys import read_nsys
@@ -71,7 +71,6 @@ class ProfiledRun(NamedTuple):
 
     benchmark: Benchmark
     steps: list[Step]  # of the rank whose clock counts
-    tasks_per_node: int | None  # of the measured phase
 
 
 def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
@@ -131,7 +130,7 @@ def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
 def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun | None:
     """None where the request cannot be read: the trace is still worth a look."""
     try:
-        benchmark, phase = folder.benchmark(), folder.measured_phase()
+        benchmark = folder.benchmark()
     except StepmarkError as error:
         notes.append(error.what)
         return None
@@ -140,12 +139,13 @@ def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun 
         steps = [step for step in folder.stored_steps() if step.attempt == attempt and step.rank == 0]
     else:
         notes.append("the run has no result, so no step to compare: it was cut off, or has not ended")
-    return ProfiledRun(benchmark, steps, phase.tasks_per_node)
+    return ProfiledRun(benchmark, steps)
 
 
 def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], Path]) -> Iterator[TraceFile]:
     """The summary of each file; of a report of Nsight Systems through an export, where none is there already."""
-    known, kinds = labels(found, run.tasks_per_node if run else None), read_kinds(Configs().root)
+    kinds = read_kinds(Configs().root)
+    several_ranks = any(rank is not None for rank in found.ranks.values())  # rank 0 has no folder of its own
     asked = run.benchmark.instruments.profiling if run and found.is_measured else None
     on_gpu = run is not None and run.benchmark.hardware.kind == "gpu"
     exported = {path.with_suffix("") for path in found.of(SQLITE)}
@@ -155,9 +155,11 @@ def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], 
         try:
             if path.name.endswith(XPLANE):
                 trace = read_xplane(path.read_bytes(), path)
+                label = f" rank {found.ranks[path] or 0}" if several_ranks else ""
             else:
                 trace = read_nsys(export(path) if path in reports else path)
-            trace = dataclasses.replace(trace, host=trace.host + known.get(path, ""))
+                label = f" {path.stem}"  # which names the rank
+            trace = dataclasses.replace(trace, host=trace.host + label)
             # Nsight Systems records from one step to another by CUDA's own marks: without CUDA, the whole program.
             summary = summarise(trace, kinds, asked if on_gpu or path.name.endswith(XPLANE) else None)
             why_not = "" if summary else "it holds no operation of a device"

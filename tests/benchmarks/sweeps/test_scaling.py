@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.scaling import CellRuns, Scale, Series, scaling, scaling_kind, table_text
-from benchmarks.values import BenchmarkName, Settling
+from benchmarks.values import BenchmarkName
 from tests.benchmarks.history.made_runs import an_entry
 
 TOKENS_A_SEQUENCE = 100
@@ -23,22 +23,14 @@ def scale(gpus: int, batch: int | None = None, **changes: Any) -> Scale:
     return Scale(**{**words, **changes}, gpus=gpus, global_batch_size=batch or gpus)
 
 
-def result(
-    where: Scale,
-    seconds: float | None,
-    settling: Settling = "settled",
-    mfu: float | None = None,
-    off: float | None = None,
-) -> FinishedRun:
+def result(where: Scale, seconds: float | None, mfu: float | None = None) -> FinishedRun:
     """A valid run; without seconds, one whose speed is not claimed."""
     tokens = where.global_batch_size * TOKENS_A_SEQUENCE
     speed = tokens / seconds if seconds else None
     return an_entry(
         run_id="run",
         **{name: getattr(where, name) for name in BenchmarkName.__struct_fields__},
-        settled=settling == "settled",
-        settling=settling,
-        median_off_percent=off,
+        settled=True,
         first_step=2,
         seconds_per_step=seconds,
         tokens_per_second=speed,
@@ -67,7 +59,7 @@ def test_a_figure_is_the_median_over_the_runs_with_their_range() -> None:
     assert point.tokens_per_second is not None
     assert msgspec.to_builtins(point.seconds_per_step) == {"n": 3, "median": 0.2, "lowest": 0.1, "highest": 0.5}
     assert msgspec.to_builtins(point.tokens_per_second) == {"n": 3, "median": 500, "lowest": 200, "highest": 1000}
-    assert (point.runs, point.valid, point.settled) == (3, 3, 3)
+    assert (point.runs, point.valid) == (3, 3)
 
 
 def test_efficiency_is_speed_a_device_over_that_of_the_smallest_scale() -> None:

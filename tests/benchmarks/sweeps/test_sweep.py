@@ -77,11 +77,6 @@ def test_what_is_refused_as_a_whole(lists: dict[str, str | None], skip: bool, sa
     assert ("--skip_refused" in str(refusal.value)) == (MANY in str(lists))
 
 
-def test_two_cells_that_are_the_same_benchmark_are_refused() -> None:
-    with pytest.raises(RequestError, match="the same benchmark: --gpus=1 and --gpus=2"):
-        sweep.check(cells(gpus="1,2"), lambda request: resolved(msgspec.structs.replace(request, gpus=1)), False)
-
-
 # --- the record ---------------------------------------------------------------------------------
 
 
