@@ -229,8 +229,8 @@ class Scanner:
                 done = done or (found.start() >= start and known.is_done(bare))
         says_it_better = any(seen.place >= self._last for seen in self._seen.values())
         if bad and not says_it_better and not self._file.endswith(RECORDS):
-            line, lines = without_colours(bad[0]), self._lines - text.count(b"\n", bad.start())
-            self._add(Kind.SUSPECT, before - self._before + bad.start(), self._writer(line), line, lines)
+            line = without_colours(bad[0])
+            self._add(Kind.SUSPECT, before - self._before + bad.start(), self._writer(line), line)
         return trained, done
 
     def _steps_in(self, text: bytes) -> list[int]:
@@ -255,7 +255,7 @@ class Scanner:
 
     def _count(self, end: int) -> None:
         """The lines that end before this place, and those that report training."""
-        start, self._counted = self._counted, end
+        start, self._counted = self._counted, max(self._counted, end)
         self._lines += self._text.count(b"\n", start, end)
         steps = sum(self._text.count(word, start, end) for word in self._symptoms.progress)
         self._reported += steps
@@ -298,9 +298,7 @@ class Scanner:
         """Whose symptom it is: the writer's; of a silence each rank that is named, not the one that says so."""
         if not symptom.names:
             return [self._writer(line)]
-        return self._symptoms.ranks_named(self._text[start : start + LONGEST_LINE], symptom.id)[:MOST_SILENT] or [
-            None
-        ]
+        return self._symptoms.ranks_named(self._text[start : start + LONGEST_LINE], symptom)[:MOST_SILENT] or [None]
 
     def _take_success(self, start: int, line: bytes) -> None:
         """What stands before it was survived, but for what another rank has just said, and losses that are none."""
@@ -374,13 +372,10 @@ class Scanner:
         offset, said = raised[0]
         if raised[-1] != raised[0]:
             said += b", then " + raised[-1][1]
-        self._count(start)
-        lines = self._lines + self._text.count(b"\n", start, start + offset)
-        self._add(Kind.UNKNOWN, start + offset, self._writer(line), said, lines)
+        self._add(Kind.UNKNOWN, start + offset, self._writer(line), said)
 
-    def _add(self, name: str, start: int, rank: int | None, line: bytes, lines: int | None = None) -> None:
-        if lines is None:
-            self._count(start)
+    def _add(self, name: str, start: int, rank: int | None, line: bytes) -> None:
+        self._count(start)
         text = self._said(line, start) if name == Kind.UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
         key = (name, rank, shape(text))
         seen = self._seen.get(key)
@@ -393,7 +388,7 @@ class Scanner:
         finding = Finding(
             id=name,
             file=self._file,
-            line=(self._lines if lines is None else lines) + 1,
+            line=1 + self._lines - self._text.count(b"\n", start, self._counted),
             text=text or self._shown(name, line, start),
             rank=rank,
             time=time if time is not None else self._clock.last(self._text, max(0, start - BEHIND_BYTES), start),
@@ -419,8 +414,9 @@ class Scanner:
 
     def _shown(self, name: str, line: bytes, start: int) -> str:
         """Of a long line the part in which the symptom shows."""
-        begin, end = self._symptoms.where_in(line, name) if name in self._symptoms.by_id else (0, 0)
-        more = self._symptoms.says_more(self._text[start : start + MORE_WITHIN], name)
+        symptom = self._symptoms.by_id.get(name)
+        begin, end = self._symptoms.where_in(line, symptom) if symptom else (0, 0)
+        more = self._symptoms.says_more(self._text[start : start + MORE_WITHIN], symptom) if symptom else b""
         room = max(SHOWN_CHARACTERS // 2, SHOWN_CHARACTERS - len(more) - 10) if more else SHOWN_CHARACTERS
         if not more and end < room:
             return self._said(line, start)

@@ -76,7 +76,6 @@ class Entry(Value, frozen=True):
     title: str
     means: str
     do: list[str]
-    source: str
     first: Finding
     ranks: list[int]
     lines: int  # that say so, in all logs
@@ -281,7 +280,6 @@ class _Case:
             title=symptom.title if symptom else f"{title} ({family.title})" if family else title,
             means=symptom.means if symptom else f"{unknown} {family.means}" if family else unknown,
             do=symptom.do if symptom else family.do if family else ["read what stands before this line"],
-            source=symptom.source if symptom else "the log itself",
             first=first,
             ranks=sorted({one.rank for one in group if one.rank is not None}),
             lines=sum(one.count for one in group),

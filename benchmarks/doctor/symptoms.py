@@ -5,12 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from benchmarks.configs import read_yaml
 from benchmarks.doctor.lines import writer_end
 from benchmarks.doctor.progress import ProgressReader, StepNumbers
-from benchmarks.errors import RequestError
 from benchmarks.reading.log_stream import without_colours
 from benchmarks.values import Value
 
@@ -93,50 +92,30 @@ class SymptomTable(Value, frozen=True):
     errors: list[ErrorFamily]
 
 
-class _Patterns(NamedTuple):
-    """Those of one symptom, compiled."""
-
-    shows: re.Pattern[bytes]
-    unless: re.Pattern[bytes] | None
-    then: re.Pattern[bytes] | None
-    names: re.Pattern[bytes] | None
-
-
 class Symptoms:
     """The table, compiled."""
 
-    def __init__(self, table: SymptomTable, where: str = FILE_NAME) -> None:
+    def __init__(self, table: SymptomTable) -> None:
         self.table = table
         self.by_id = {one.id: one for one in table.symptoms}
-        if len(self.by_id) < len(table.symptoms):
-            raise RequestError("two symptoms have one id", where=f"{where}: id")
         self.progress = [word.encode() for word in table.progress]
         self.progress_reader = ProgressReader(table.steps)
         self._begins, self._success = _in_bytes(table.begins), _in_bytes(table.success)
-        self._trained = _compiled(table.trained, f"{where}: trained")
-        self._done = _compiled(table.done, f"{where}: done")
-        self._no_end = _compiled([table.no_end], f"{where}: no_end")
+        self._trained, self._done = _any_of(table.trained), _any_of(table.done)
+        self._no_end = re.compile(table.no_end.encode())
         # What says so of a bad end in the words of any program, scheduler or shell.
-        self.bad_ends = _compiled(table.bad_ends, f"{where}: bad_ends")
-        self._patterns: dict[str, _Patterns] = {}
+        self.bad_ends = _any_of(table.bad_ends)
+        self._shows = {one.id: re.compile(one.pattern.encode()) for one in table.symptoms}
         self.found_by: dict[bytes, list[Symptom]] = {}  # a word -> what a line with it may show
         for one in table.symptoms:
-            if not one.pattern or not one.words:
-                raise RequestError(f"'{one.id}' has no pattern, or no words", where=where)
-            at = f"{where}: {one.id}"
-            self._patterns[one.id] = _Patterns(
-                shows=_compiled([one.pattern], at),
-                unless=_compiled([one.unless], at) if one.unless else None,
-                then=_compiled([one.then], at) if one.then else None,
-                names=_compiled([one.names], at) if one.names else None,
-            )
             for word in one.words:
                 self.found_by.setdefault(word.lower().encode(), []).append(one)
         # One by one: many together are tried at every byte of a line.
-        self._quoting = [_compiled([one], f"{where}: no_evidence") for one in table.no_evidence]
-        self._info = [_compiled([one], f"{where}: info") for one in table.info]
-        self._harmless = [_compiled([one], f"{where}: harmless") for one in table.harmless]
-        self.families = [(_compiled([one.pattern], f"{where}: errors"), one) for one in table.errors]
+        self._quoting, self._info, self._harmless = (
+            [re.compile(pattern.encode()) for pattern in patterns]
+            for patterns in (table.no_evidence, table.info, table.harmless)
+        )
+        self.families = [(re.compile(one.pattern.encode()), one) for one in table.errors]
 
     @cached_property
     def picker(self) -> "LinePicker":
@@ -153,8 +132,7 @@ class Symptoms:
         """The symptoms that a line shows. What it quotes, or says at level INFO, shows none."""
         informs: bool | None = None
         for one in self.table.symptoms if candidates is None else candidates:
-            patterns = self._patterns[one.id]
-            if not patterns.shows.search(line) or (patterns.unless and patterns.unless.search(line)):
+            if not self._shows[one.id].search(line) or (one.unless and re.search(one.unless.encode(), line)):
                 continue
             if informs is None:
                 if self.quotes(line) or self.is_harmless(line):
@@ -163,21 +141,19 @@ class Symptoms:
             if one.info or not informs:
                 yield one
 
-    def where_in(self, line: bytes, name: str) -> tuple[int, int]:
+    def where_in(self, line: bytes, symptom: Symptom) -> tuple[int, int]:
         """From where to where in a line a symptom shows."""
-        found = self._patterns[name].shows.search(line)
+        found = self._shows[symptom.id].search(line)
         return found.span() if found else (0, 0)
 
-    def says_more(self, text: bytes, name: str) -> bytes:
+    def says_more(self, text: bytes, symptom: Symptom) -> bytes:
         """What the lines after the one that shows a symptom say more of it, if anything."""
-        pattern = self._patterns[name].then if name in self._patterns else None
-        found = pattern.search(b"\n".join(_bare_lines(text)[1:])) if pattern else None
+        found = re.search(symptom.then.encode(), b"\n".join(_bare_lines(text)[1:])) if symptom.then else None
         return found[1] if found else b""
 
-    def ranks_named(self, text: bytes, name: str) -> list[int]:
+    def ranks_named(self, text: bytes, symptom: Symptom) -> list[int]:
         """Of which ranks the lines from the one on that shows a symptom say that nothing was heard."""
-        pattern = self._patterns[name].names
-        found = pattern.search(b"\n".join(_bare_lines(text))) if pattern else None
+        found = re.search(symptom.names.encode(), b"\n".join(_bare_lines(text)))
         if found is None:
             return []
         return [0] if found[1] is None else [int(word.rpartition(b":")[2]) for word in found[1].split()]
@@ -188,7 +164,7 @@ class Symptoms:
         for line in without_colours(text.encode()).splitlines():
             bare = line[writer_end(line) :]
             for one in self.shown_by(bare, known):
-                found = self._patterns[one.id].shows.search(bare)
+                found = self._shows[one.id].search(bare)
                 if found is not None:
                     yield one, found
 
@@ -225,8 +201,7 @@ class Symptoms:
 
 
 def read_symptoms(configs_root: Path) -> Symptoms:
-    path = configs_root / FILE_NAME
-    return Symptoms(read_yaml(path, SymptomTable), str(path))
+    return Symptoms(read_yaml(configs_root / FILE_NAME, SymptomTable))
 
 
 def _bare_lines(text: bytes) -> list[bytes]:
@@ -244,9 +219,5 @@ def _place_of_row(line: bytes, picked: set[bytes], rows: Sequence[Sequence[bytes
     return next(places, None)
 
 
-def _compiled(patterns: Sequence[str], where: str) -> re.Pattern[bytes]:
-    try:
-        joined = patterns[0] if len(patterns) == 1 else "|".join(f"(?:{pattern})" for pattern in patterns)
-        return re.compile(joined.encode())
-    except re.error as error:
-        raise RequestError(f"this pattern is none: {error}", where=where) from error
+def _any_of(patterns: Sequence[str]) -> re.Pattern[bytes]:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns).encode())
