@@ -77,11 +77,11 @@ LINES = re.compile(rb"[^\r\n]+")
 LOSSES = re.compile(rb"[Ll]oss(?: train)?[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
-IGNORED = b"Exception ignored in"
-AT_EXIT = b"Error in atexit._run_exitfuncs"
-_IGNORED = rb"(?:Exception ignored in|Error in atexit)[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?"
-IGNORED_BEFORE = re.compile(_IGNORED)
-IGNORED_LINES = re.compile(_IGNORED + rb"(?:[\w.]*(?:Error|Exception|Interrupt)\b[^\n]*)?")
+IGNORED = (b"Exception ignored in", b"Error in atexit._run_exitfuncs")
+# With the lines of its traceback, and one line more.
+IGNORED_LINES = re.compile(
+    rb"(?:Exception ignored in|Error in atexit)[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?[^\n]*\n?"
+)
 
 
 def went_on(line: bytes) -> bool:
@@ -173,10 +173,10 @@ class Scanner:
 
     def finish(self) -> LogEvidence:
         self._look_until(len(self._text))
-        end = self._text[-STEPS_WITHIN:]
+        floor = max(0, len(self._text) - STEPS_WITHIN)
+        end = self._text[floor:]
         progress = self._symptoms.progress_reader.of(end, self._lasts)
-        end_at = self._before + len(self._text) - len(end)
-        trained, done = self._look_behind_the_last(end, end_at)
+        trained, done = self._look_behind_the_last(floor)
         well = self._success is not None and self._steps - self._success < SURVIVED_STEPS
         findings: list[Finding] = []
         survived: list[Finding] = []
@@ -201,27 +201,27 @@ class Scanner:
             survived=survived,
         )
 
-    def _look_behind_the_last(self, text: bytes, before: int) -> tuple[bool, bool]:
+    def _look_behind_the_last(self, floor: int) -> tuple[bool, bool]:
         """Whether a line after the last step says that the training is done, and whether one says so of the job.
 
         Adds the first that tells of a bad end, where nothing was found there.
         """
-        known = self._symptoms
-        steps = [one for one in self._steps_in(text) if one >= self._last - before]
+        known, text, before = self._symptoms, self._text, self._before
+        steps = [one for one in self._steps_in(floor) if one >= self._last - before]
         self._last = max(self._last, before + steps[-1]) if steps else self._last
-        start = text.find(b"\n", max(0, self._last - before)) + 1 or len(text) if self._last > before else 0
+        last = self._last - before
+        start = text.find(b"\n", last) + 1 or len(text) if last > floor else floor
         early = start
         if not self._reported:
-            summary = text.find(b"\n", steps[-SUMMARY_LINES]) + 1 if steps[SUMMARY_LINES:] else 0
+            summary = text.find(b"\n", steps[-SUMMARY_LINES]) + 1 if steps[SUMMARY_LINES:] else floor
             early = max(summary, self._begun - before)
-        ignored = [found.span() for found in IGNORED_LINES.finditer(text, start)]
         trained, done, bad = False, False, None
         for found in LINES.finditer(text, min(early, start)):
             line = without_colours(found[0])
             bare = line[writer_end(line) :][:LONGEST_MARK]
             if known.bad_ends.search(bare):
                 means_it = found.start() >= start and not (known.tells_nothing(bare) or went_on(line))
-                if means_it and not any(first <= found.start() < end for first, end in ignored):
+                if means_it and not self._is_ignored(*found.span()):
                     bad = bad or found
             elif known.has_trained(bare):
                 trained, bad, self._last = True, None, max(self._last, before + found.start())
@@ -230,15 +230,13 @@ class Scanner:
         says_it_better = any(seen.place >= self._last for seen in self._seen.values())
         if bad and not says_it_better and not self._file.endswith(RECORDS):
             line = without_colours(bad[0])
-            self._add(Kind.SUSPECT, before - self._before + bad.start(), self._writer(line), line)
+            self._add(Kind.SUSPECT, bad.start(), self._writer(line), line)
         return trained, done
 
-    def _steps_in(self, text: bytes) -> list[int]:
+    def _steps_in(self, floor: int) -> list[int]:
         """Where the last lines that report training stand."""
-        last = [text.rfind(word) for word in self._symptoms.progress]
-        if max(last, default=-1) >= 0:
-            return [max(last)]
-        return [found.start() for found in LOSSES.finditer(text)]
+        last = max((self._text.rfind(word, floor) for word in self._symptoms.progress), default=-1)
+        return [last] if last >= 0 else [found.start() for found in LOSSES.finditer(self._text, floor)]
 
     # --- a piece ---
 
@@ -286,7 +284,7 @@ class Scanner:
             self._lasts.update(self._symptoms.progress_reader.lasts(bare))
         candidates = {one.id: one for word in sorted(words) for one in self._symptoms.found_by.get(word, [])}
         shown = list(self._symptoms.shown_by(bare, candidates.values())) if candidates else []
-        if shown and (self._is_source(start, line) or self._is_ignored(start)):
+        if shown and (self._is_source(start, line) or self._is_ignored(start, stop)):
             return
         for symptom in shown:
             for rank in self._ranks(symptom, start, line):
@@ -311,11 +309,11 @@ class Scanner:
             if (rank is not None and writer is not None and writer != rank) or (symptom and symptom.lasting):
                 seen.live = [(self._steps, one) for at, one in seen.live if at + SURVIVED_STEPS > steps]
 
-    def _is_ignored(self, start: int) -> bool:
-        """Whether it is the error of a traceback that Python ignored."""
-        near = self._text[max(0, start - LONGEST_LINE) : start]
-        place = max(near.rfind(IGNORED), near.rfind(AT_EXIT))
-        return place >= 0 and IGNORED_BEFORE.fullmatch(near, place) is not None
+    def _is_ignored(self, start: int, stop: int) -> bool:
+        """Whether a line is a part of an error that Python ignored."""
+        near = self._text[max(0, start - LONGEST_LINE) : stop] + b"\n"
+        place = max(map(near.rfind, IGNORED))
+        return place >= 0 and IGNORED_LINES.fullmatch(near, place) is not None
 
     def _is_source(self, start: int, line: bytes) -> bool:
         """Whether it is the source that Python shows below a frame of a traceback, such as `raise ValueError(`."""
@@ -359,8 +357,7 @@ class Scanner:
             found = read_traceback(self._text[start : start + AHEAD_BYTES])
         self._tracebacks.append((found.prefix, self._before + start + found.end))
         raised = [one for one in found.errors if not is_handed_on(one[1])]
-        about = self._text[max(0, start - 400) : start]
-        if IGNORED in about or AT_EXIT in about or (found.errors and not raised):
+        if self._is_ignored(start, start + len(line)) or (found.errors and not raised):
             return
         if any(True for _, error in raised for _ in self._symptoms.shown_by(error)):
             return
