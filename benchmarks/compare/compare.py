@@ -87,12 +87,14 @@ def _differences(
     margin_percent: float,
     history: History,
 ) -> list[Difference]:
-    """The first metric of step time that can be compared gets the verdict."""
+    """Every metric that a side has; the first of step time that can be compared gets the verdict."""
     noise = _noise(sides, history) if min(map(len, sides)) < FEWEST_RUNS else None
     found: list[Difference] = []
     tested = False
     for metric in metrics:
         one, interval = _difference(metric, sides, pairs, noise)
+        if one.a is None and one.b is None:
+            continue
         if interval is not None and metric.step_time and not tested:
             tested = True
             lower = metric.direction == "lower"

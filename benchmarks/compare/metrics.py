@@ -36,6 +36,9 @@ def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
     ends = sorted({run.benchmark.steps for run in (*a, *b)})
     other_end = f"the last steps differ: {', '.join(map(str, ends))}" if len(ends) > 1 else None
     other_data = _unequal("data", a[0].benchmark.data, b[0].benchmark.data)
+    per_gpu = ComparedMetric(
+        "tokens/s per GPU", "tokens/s", "higher", lambda run: run.result.tokens_per_second_per_gpu, work, step_time=-1
+    )
     return [
         ComparedMetric(
             "seconds/step", "s", "lower", lambda run: run.result.seconds_per_step.median, work or step, step_time=1
@@ -43,10 +46,7 @@ def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
         ComparedMetric(
             "tokens/s", "tokens/s", "higher", lambda run: run.result.tokens_per_second, work, step_time=-1
         ),
-        ComparedMetric(
-            "tokens/s per GPU", "tokens/s", "higher", lambda run: run.result.tokens_per_second_per_gpu, work,
-            step_time=-1,
-        ),
+        *([per_gpu] if a[0].benchmark.gpus != b[0].benchmark.gpus else []),
         _utilisation("MFU", a, b, lambda run: run.result.mfu or []),
         _utilisation("HFU", a, b, lambda run: run.result.hfu or []),
         ComparedMetric(

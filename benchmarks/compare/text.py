@@ -27,7 +27,7 @@ def table_text(comparison: Comparison) -> str:
     lines = [comparison.summary, ""] if comparison.summary else []
     lines += _sides(comparison)
     lines += _section("requested differences:", _cut(comparison.asked, MOST_ASKED))
-    found = shown(comparison.differences)
+    found = comparison.differences
     lines += ["", *columns([headings(comparison), *map(row, found)])]
     lines += _section("why:", reasons(found))
     lines += _section("warnings:", warnings(comparison))
@@ -53,16 +53,6 @@ def headings(comparison: Comparison) -> tuple[str, ...]:
     return ("", *sides, "B against A", "95% interval", "verdict")
 
 
-def shown(differences: Sequence[Difference]) -> list[Difference]:
-    """Without those that neither side has, or that repeat another, such as tokens/s per GPU of one."""
-    found: list[Difference] = []
-    for one in differences:
-        again = any(one.name.startswith(f"{other.name} ") and (one.a, one.b) == (other.a, other.b) for other in found)
-        if not again and (one.a is not None or one.b is not None):
-            found.append(one)
-    return found
-
-
 def reasons(differences: Sequence[Difference]) -> list[str]:
     """Why the verdict is what it is, and why other metrics are not compared, each reason once."""
     names: dict[str, list[str]] = {}
@@ -78,7 +68,7 @@ def warnings(comparison: Comparison) -> list[str]:
 
 
 def metric_notes(comparison: Comparison) -> list[str]:
-    found = [f"{one.name}: {one.note}" for one in shown(comparison.differences) if one.note]
+    found = [f"{one.name}: {one.note}" for one in comparison.differences if one.note]
     moved = [one.name for one in comparison.differences if one.moved]
     return [f"{', '.join(moved)}: moved by more than {comparison.margin_percent:g}%"] * bool(moved) + found
 

@@ -7,8 +7,16 @@ from collections.abc import Sequence
 import msgspec
 
 from benchmarks.doctor.lines import TRACEBACK, Clock, is_handed_on, rank_in, read_traceback, writer_end
-from benchmarks.doctor.progress import Progress
-from benchmarks.doctor.symptoms import FATAL_WORDS, FRAME_WORD, LEVEL_WORDS, UNABLE_WORDS, Kind, Symptom, Symptoms
+from benchmarks.doctor.symptoms import (
+    FATAL_WORDS,
+    FRAME_WORD,
+    LEVEL_WORDS,
+    UNABLE_WORDS,
+    Kind,
+    Progress,
+    Symptom,
+    Symptoms,
+)
 from benchmarks.reading.log_stream import without_colours
 from benchmarks.reading.shown_lines import SHOWN_CHARACTERS, shown_line
 from benchmarks.secret_rules import shell_secrets

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkCase, adapter_names, tensor_names
+from benchmarks.equivalence.work import CaseReport, WorkCase, adapter_names, tensor_names
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Array, Arrays
 from benchmarks.model import flops
@@ -116,7 +116,6 @@ class Comparison(Value, frozen=True):
     first: str
     second: str
     lines: list[Line]
-    counted: dict[str, CountedFlops]  # side -> what was counted in it; empty where nothing was asked to be
     lora: Lora | None = None  # the adapters that were trained; None: everything was
 
     @property
@@ -162,10 +161,7 @@ def compare(
     if not strange:
         lines += _arrays(first, second, tolerances)
         lines += [_frozen(first.arrays, second.arrays)] if lora else []
-    counted = {side.title: side.report.flops for side in (first, second) if side.report.flops}
-    return Comparison(
-        model=model.name, first=first.title, second=second.title, lines=lines, counted=counted, lora=lora
-    )
+    return Comparison(model=model.name, first=first.title, second=second.title, lines=lines, lora=lora)
 
 
 def _equal(quantity: str, expected: Figure | None, first: Figure, second: Figure) -> Line:
@@ -294,19 +290,11 @@ def _distance(first: Array, second: Array) -> float:
 
 
 def text(comparison: Comparison) -> str:
-    """One model's table, and what is computed twice beside what was compared."""
+    """One model's table."""
     head = ("", "expected", comparison.first, comparison.second, "difference", "tolerance", "")
     adapters = f", adapters of {lora_words.text(comparison.lora)}" if comparison.lora else ""
     lines = [f"{comparison.model}: {comparison.first} and {comparison.second}{adapters}"]
     lines += columns([head, *(_row(line) for line in comparison.lines)])
-    for side, counted in comparison.counted.items():
-        words = [f"{counted.total:,} FLOPs counted"]
-        words += [
-            f"{count:,} of them computed again in the backward pass ({what})"
-            for what, count in counted.recomputed.items()
-        ]
-        words += [f"{count:,} not needed and not computed ({what})" for what, count in counted.left_out.items()]
-        lines.append(f"  {side}: {', '.join(words)}")
     return "\n".join(lines) + "\n"
 
 

@@ -60,7 +60,6 @@ class CountedFlops(Value, frozen=True):
     """The matmuls of one batch, forward and backward, as the program or the library counts them."""
 
     total: int
-    counted_by: str
     # What the program names as computed a second time in the backward pass -> its FLOPs, part of the total.
     recomputed: dict[str, int] = {}
     # What a training step has by the formula, and this program need not compute -> its FLOPs, not part of the total.

@@ -6,7 +6,6 @@ from benchmarks.compare.text import (
     metric_notes,
     reasons,
     row,
-    shown,
     verdict_text,
     warnings,
 )
@@ -16,7 +15,7 @@ from benchmarks.pages.page import VERDICT_TONES, Block, Box, Cell, Facts, Part, 
 
 
 def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
-    a, b, differences = comparison.a, comparison.b, shown(comparison.differences)
+    a, b, differences = comparison.a, comparison.b, comparison.differences
     margin = comparison.margin_percent
     equal = f" Within {margin:g}% either way counts as the same." if margin else ""
     says = f"A dot is the difference, the bar the 95% interval.{equal}"

@@ -16,7 +16,7 @@ from benchmarks.request.resolve import LISTED, Request
 from benchmarks.runs.campaign_record import SCHEMA_VERSION
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.scaling import Scale, scale_of, scale_text
-from benchmarks.text import aligned, plural
+from benchmarks.text import aligned, plural, some
 from benchmarks.values import Benchmark, Value, benchmark_fields, to_builtins
 
 DEFAULT_PAIRS = 6  # of an A/B: three have a wide interval
@@ -98,15 +98,11 @@ def _refusal(checked: Checked, errors: Sequence[RequestError]) -> RequestError:
     count = len(errors)
     names = labels([one.request for one in checked.refused] + [cell.request for cell in checked.cells])
     lines = [f"{name}: {refused.reason}" for name, refused in zip(names, checked.refused, strict=False)]
-    skip = [f"--skip_refused runs the other {len(names) - count}: {_shown(names[count:])}"] if checked.cells else []
+    skip = [f"--skip_refused runs the other {len(names) - count}"] if checked.cells else []
     cures = dict.fromkeys(error.next_command or LIST_COMMAND for error in errors)
     what = f"{count} of the {len(names)} cells of the sweep cannot work; nothing was started"
-    return RequestError(what, where=_shown(lines), next_command=_shown([*skip, *cures]))
-
-
-def _shown(lines: Sequence[str]) -> str:
-    more = [f"and {len(lines) - SHOWN_CELLS} more"] if len(lines) > SHOWN_CELLS else []
-    return "\n         ".join([*lines[:SHOWN_CELLS], *more])
+    shown, commands = (some(texts, SHOWN_CELLS, "\n         ") for texts in (lines, [*skip, *cures]))
+    return RequestError(what, where=shown, next_command=commands)
 
 
 def plan_text(checked: Checked, repeats: int) -> str:

@@ -16,7 +16,6 @@ sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package
 import work_kit as kit  # noqa: E402
 from worker_kit import load  # noqa: E402
 
-COUNTED_BY = "torch's FlopCounterMode"
 TOWARDS_EMBEDDING = "gradient towards the frozen embedding"
 PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "numpy")
 
@@ -152,7 +151,7 @@ class Training:
         inputs, targets = batch
         trained = [parameter for parameter in self.gpt.parameters() if parameter.requires_grad]
         total = self._counted(inputs, targets, trained)
-        found = {"total": total, "counted_by": COUNTED_BY}
+        found = {"total": total}
         below = list(self.gpt.embedding.parameters())
         if self._adapters and not below[0].requires_grad:
             # Below the first layer nothing is trained: torch need not go there, and a scan over layers does. A

@@ -55,7 +55,7 @@ def test_one_cell_that_cannot_work_refuses_all_and_names_both_kinds() -> None:
     assert "nothing was started" in text
     assert "--dtype=fp32 --gpus=3: recipe" in text
     assert text.count("int9") >= 3
-    assert "--skip_refused runs the other 2: --dtype=fp32 --gpus=1" in text
+    assert "--skip_refused runs the other 2" in text
 
 
 MANY = ",".join(str(number) for number in range(1000, 1050))

@@ -44,7 +44,7 @@ def computed(case: dict[str, Any], given: Arrays, error: float) -> tuple[CaseRep
         loss=loss,
         gradient_norm=2.0,
         steps=[WorkStep(loss=loss, gradient_norm=2.0)] * (UPDATES + 1),
-        flops=CountedFlops(total=FLOPS, counted_by="hand") if case["count_flops"] else None,
+        flops=CountedFlops(total=FLOPS) if case["count_flops"] else None,
     )
     arrays = {
         **work_kit.under(work_kit.WEIGHT, weights),
