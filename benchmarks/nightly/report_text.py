@@ -28,7 +28,7 @@ CODES = {
     EXIT_INVALID: "a regression, or a run without a valid result",
     EXIT_FAILED: "a run failed or could not be started",
 }
-_HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
+HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
 
 
 def value_text(metric: Metric, value: float | None) -> str:
@@ -78,15 +78,15 @@ def headline(report: NightReport) -> str:
 
 def screen_text(report: NightReport) -> str:
     lines = [headline(report), *([slowed_text(report)] if report.slowed_by else []), *first_verdicts(report), ""]
-    shown = _HEAD[:3] if all(map(_waits, report.cells)) else _HEAD  # the other columns would be empty
-    lines += columns([shown, *(row[: len(shown)] for cell in report.cells for row in _rows(cell))])
+    shown = HEAD[:3] if all(map(_waits, report.cells)) else HEAD  # the other columns would be empty
+    lines += columns([shown, *(row[: len(shown)] for cell in report.cells for row in rows(cell))])
     for cell in report.cells:
         lines += ["", cell.cell, *aligned(details(cell))]
     lines += ["", *aligned(end(report))]
     return "\n".join(lines)
 
 
-def _rows(cell: CellReport) -> list[tuple[str, ...]]:
+def rows(cell: CellReport) -> list[tuple[str, ...]]:
     if not cell.judgements:
         what = "not comparable" if cell.status == "valid" else cell.status
         return [(cell.cell, "-", "-", "-", "-", f"{cell.verdict}: run {what}")]

@@ -36,8 +36,7 @@ WITHIN_BYTES = 4096  # of a page's beginning
 def write_html(places: list[str], output: Path) -> int:
     """One file about all places; nothing is written where one of them can't be read."""
     refuse_place(output)
-    keys = ["report"] if len(places) == 1 else [f"report-{number}" for number in range(1, len(places) + 1)]
-    parts = [part_of(Path(place), key) for place, key in zip(places, keys, strict=True)]
+    parts = [part_of(Path(place), f"report-{number}") for number, place in enumerate(places, 1)]
     write_page(page(*parts), output)
     return EXIT_VALID
 

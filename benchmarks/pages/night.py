@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.nightly.report_text import (
+    HEAD,
     details,
     end,
     first_verdicts,
     headline,
-    is_short,
+    rows,
     slowed_text,
     value_text,
 )
 from benchmarks.nightly.values import CellReport, MetricJudgement, NightPoint, NightReport
 from benchmarks.pages.drawing import BLUE, INK, TONE_COLOURS, VIOLET, plot, seconds_axis
 from benchmarks.pages.page import (
-    UNKNOWN,
     VERDICT_TONES,
     Block,
     Box,
@@ -29,7 +29,6 @@ from benchmarks.pages.page import (
     Section,
     Table,
     Words,
-    change_text,
 )
 from benchmarks.text import plural, reasons_text
 from benchmarks.verdict import Verdict
@@ -88,24 +87,13 @@ def _found(report: NightReport) -> list[str]:
 
 
 def _overview(report: NightReport, key: str) -> Table:
-    """A row for each cell, a column for each metric that any of them has."""
-    titles = {one.metric.name: one.metric.title for cell in report.cells for one in cell.judgements}
-    rows = []
+    """The table of the screen; each name leads to its cell."""
+    found = []
     for number, cell in enumerate(report.cells):
-        found = {one.metric.name: one for one in cell.judgements}
-        row = [Cell(cell.title, link=f"{key}-cell-{number}"), Cell(cell.verdict, VERDICT_TONES[cell.verdict])]
-        rows.append([*row, *(_judged(found.get(name)) for name in titles)])
-    heads = ["cell", "verdict", *(f"#{title}" for title in titles.values())]
-    return Table("Each cell: how far its latest night is from the baseline, and both values", heads, rows)
-
-
-def _judged(one: MetricJudgement | None) -> Cell:
-    if one is None or is_short(one):
-        return Cell(UNKNOWN, "muted")
-    tone = VERDICT_TONES[one.verdict] if one.gates or one.verdict is not Verdict.WORSE else "warm"
-    values = f"{value_text(one.metric, one.now)}, baseline {value_text(one.metric, one.baseline)}"
-    change = f"{one.verdict} {change_text(one.effect_percent)}"
-    return Cell(change, tone, values if one.gates else f"{values} (watched)")
+        tones = [VERDICT_TONES[one.verdict] for one in cell.judgements] or ["warm"]
+        for tone, (_, *texts, verdict) in zip(tones, rows(cell), strict=True):
+            found.append([Cell(cell.title, link=f"{key}-cell-{number}"), *map(Cell, texts), Cell(verdict, tone)])
+    return Table("Each cell and figure", [title.lower() for title in HEAD], found)
 
 
 # --- one cell -----------------------------------------------------------------------------------

@@ -142,8 +142,6 @@ def _compared_with_peaks(result: Result, bound: Bound | None) -> str:
         return f"No speed is claimed: {result.null_because.get('seconds_per_step', 'unknown')}"
     achieved = result.model_flops_per_step / seconds / result.benchmark.gpus / 1e12
     words = [f"The run reaches {achieved:,.4g} TFLOP/s per device, by the recipe's FLOP count."]
-    if not result.mfu:
-        words.append(f"No peak is known: {result.null_because.get('mfu', 'unknown')}.")
     if bound is not None and bound.seconds:
         times = f"the run took {seconds / bound.seconds:.2f} times as long"
         words.append(f"The lower bound of a step is {seconds_text(bound.seconds)}; {times}.")

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring.figures import usable_seconds
-from benchmarks.measuring.settling import WORDS
+from benchmarks.measuring.result_text import window_text
 from benchmarks.measuring.summary import Result
 from benchmarks.pages.drawing import BLUE, WARM, plot, seconds_axis
 from benchmarks.pages.page import Key, Plot
-from benchmarks.text import plural, seconds_text
+from benchmarks.text import seconds_text, some
 from benchmarks.values import Step
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def step_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
     low, high = _view(timed)
     axis = "does not start at 0" if low > 0 else "starts at 0"
     shows = f"Across: the step. Up: its seconds; that axis {axis}. A line and a band: median, 95% interval."
-    says = f"{_steps_in_words(result, timed, low, high)} The y-axis {axis}."
+    out = [f"step {one.step}: {seconds_text(one.seconds)}" for one in timed if one.seconds and one.seconds > high]
+    rim = f" At the rim: {some(out, 4)}." if out else ""
+    says = f"{window_text(result)}.{rim} The y-axis {axis}."
 
     def draw(axes: "Axes") -> None:
         _draw(axes, result, timed, low, high)
@@ -82,18 +84,3 @@ def _keys(result: Result, steps: Sequence[Step]) -> list[Key]:
     if spread.median is not None:
         keys.append(Key("━", BLUE, "median and its 95% interval" if spread.ci95 else "median"))
     return keys
-
-
-def _steps_in_words(result: Result, timed: Sequence[Step], low: float, high: float) -> str:
-    window = result.window
-    words = ["No step is counted."]
-    if window.counted:
-        steps = f"{plural(window.counted, 'step')} counted, from {window.first_step} to {window.last_step}"
-        words = [f"{steps} (window: {window.rule}, {WORDS[window.settling]})."]
-    out = [step for step in timed if not low <= (step.seconds or 0.0) <= high]
-    if out:
-        named = ", ".join(f"step {step.step} took {seconds_text(step.seconds or 0.0)}" for step in out[:4])
-        words.append(f"At the rim: {named}{f', and {len(out) - 4} more' if len(out) > 4 else ''}.")
-    if len(timed) > MOST_POINTS:
-        words.append("Of very many steps, every few are drawn.")
-    return " ".join(words)

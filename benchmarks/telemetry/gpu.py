@@ -151,8 +151,6 @@ def _energy(gpus: Sequence[_Gpu], span: Span | None, expected: int | None, unfit
         return None, f"{len(gpus)} GPUs were sampled, the run uses {expected}"
     total = 0.0
     for gpu in gpus:
-        if gpu.facts.mig:
-            return None, f"{gpu.name} is in MIG mode, and its energy is that of all its slices"
         read = [(time, sample.energy_mj) for time, sample in gpu.samples if sample.energy_mj is not None]
         if not read:
             return None, f"{gpu.name} has no energy counter"

@@ -125,10 +125,6 @@ FEWER = with_row(energy_mj=lambda second, gpu: None if gpu else 100_000 * second
     [
         (figures(node(), node("n2", rows=FEWER)), "GPU 1 of n2 has no energy counter"),
         (figures(node(rows=with_row(energy_mj=None))), "GPU 0 of n1 has no energy counter"),
-        (
-            figures(node(count=1, gpus=[gpu_facts(0, mig=True)])),
-            "GPU 0 of n1 is in MIG mode, and its energy is that of all its slices",
-        ),
         (figures(node(count=1), window=(-0.5, 5.0)), "GPU 0 of n1 was not sampled over the whole window"),
         (figures(node(count=1), window=(5.0, 10.5)), "GPU 0 of n1 was not sampled over the whole window"),
         (figures(node(), gpus_expected=4), "2 GPUs were sampled, the run uses 4"),
