@@ -17,8 +17,8 @@ SHORTEST_VALUE = 8  # a shorter value is found in any text
 NO_SECRETS = ("PWD", "OLDPWD")  # folders, for all that their names look like
 
 _VARIABLE = re.compile(
-    r"TOKEN(_|$)|SECRET|PASSW|CREDENTIAL|WEBHOOK|(API|ACCESS|PRIVATE|SSH)_?KEY"
-    r"|(^|_)(AUTH|BEARER|COOKIE|JWT|KEY|PASS|PAT|PWD)(_|$)",
+    r"TOKEN(_|$)|^TOKENS$|SECRET|PASSW|PASSPHRASE|(?<!BY)PASS(_|$)|CREDENTIAL|WEBHOOK|(API|ACCESS|PRIVATE|SSH)_?KEY"
+    r"|(^|_)(AUTH|BEARER|COOKIE|JWT|KEY|PAT|PSK|PW|PWD|SAS)(_|$)",
     re.IGNORECASE,
 )
 # Hugging Face, OpenAI and the like, GitHub, GitLab, Slack (tokens and webhooks), AWS, Google, NVIDIA, Docker,

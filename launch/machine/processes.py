@@ -18,7 +18,7 @@ NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as 
 # What decides how a framework runs: kept in a run's provenance, and given to containers.
 PREFIXES_THAT_MATTER = (
     "CUDA_", "HF_", "JAX_", "LD_", "M_", "MALLOC_", "MKL_", "NCCL_", "NEMO_", "NVTE_", "OMP_", "PYTORCH_", "SLURM_",
-    "STEPMARK_", "TF_", "TORCH_", "UB_", "XLA_",
+    "STEPMARK_", "TF_CPP_", "TF_FORCE_", "TF_GPU_", "TF_XLA_", "TORCH_", "UB_", "XLA_",
 )  # fmt: skip
 
 

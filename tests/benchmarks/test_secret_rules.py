@@ -105,14 +105,20 @@ def test_a_short_value_or_a_part_of_a_path_is_none() -> None:
     assert shell_secrets(shell) == {"benchuser": "B_PASS"}
 
 
-@pytest.mark.parametrize(
-    "name", ["HF_TOKEN", "db_password", "SLURM_JWT", "NGC_API_KEY", "X_PAT", "A_PASS", "A_WEBHOOK"]
-)
+SECRET_NAMES = """
+HF_TOKEN TOKENS db_password JAX_PASSPHRASE SLURM_JWT
+NGC_API_KEY X_PAT A_PASS NCCL_MYPASS WIFI_PSK AZURE_SAS DB_PW A_WEBHOOK
+"""
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES.split())
 def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "PATH", "NCCL_DEBUG", "KEYBOARD", "MAX_TOKENS"])
+@pytest.mark.parametrize(
+    "name", ["TOKENIZERS_PARALLELISM", "PATH", "NCCL_DEBUG", "KEYBOARD", "MAX_TOKENS", "CUDA_BYPASS"]
+)
 def test_names_of_no_secrets(name: str) -> None:
     assert not is_secret_name(name)
 
