@@ -1,9 +1,11 @@
 """TensorBoard as a child of this process: started, watched, and ended with it."""
 
 import contextlib
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,18 +29,21 @@ def tensorboard(logdir: Path, host: str, port: int) -> Iterator[tuple[str, "subp
     command = [sys.executable, "-P", str(program), f"--logdir={logdir}", f"--host={host}", f"--port={port}"]
     command += [f"--samples_per_plugin=scalars={POINTS}", "--window_title=Stepmark"]
     path = logdir / STATE / LOG
-    with path.open("wb") as log:
-        server = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is ours; we end it
-        )
-    try:
-        yield _address(server, path), server
-    finally:
-        _end(server)
+    # TensorBoard writes a file of a predictable name into the temporary folder, and follows links there.
+    with tempfile.TemporaryDirectory(prefix="stepmark-") as private:
+        with path.open("wb") as log:
+            server = subprocess.Popen(
+                command,
+                env={**os.environ, "TMPDIR": private},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is ours; we end it
+            )
+        try:
+            yield _address(server, path), server
+        finally:
+            _end(server)
 
 
 def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
