@@ -79,6 +79,8 @@ def make(making: Making) -> Path | None:
         with interrupted_once(), shown(f"environment '{name}': ") as show:
             whole = _fill(making, show)
         if whole:
+            with contextlib.suppress(FileNotFoundError):  # uv's lock; whoever can write it could hold it
+                (path / ".lock").chmod(0o644)
             seconds = round(time.monotonic() - started, 1)
             facts = {"name": name, "lock_sha256": making.lock_sha256, "seconds": seconds}
             half_written = making.marker.with_name(making.marker.name + ".part")

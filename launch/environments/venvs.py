@@ -10,7 +10,10 @@ making.py makes one, with uv (uv.py).
 
 import contextlib
 import fcntl
+import grp
 import os
+import pwd
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -112,8 +115,35 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
             python = path / "bin" / "python"
             # The link is followed: an environment whose base Python was removed is not whole.
             if os.access(path / MARKER, os.R_OK) and os.access(python, os.X_OK):
+                _refuse_another_writer(spec, path)
                 return python
     return None
+
+
+def _refuse_another_writer(spec: EnvironmentSpec, path: Path) -> None:
+    """Refuse an environment that another user than root made or could change: its programs would run as this user."""
+    for place in (stepmark_home(), environments_root(), path, path / "bin"):
+        status = place.stat()
+        if status.st_uid not in (os.geteuid(), 0):
+            why = f"user {status.st_uid} owns {place}"
+        elif status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)):
+            why = f"other users can write {place}"
+        else:
+            continue
+        raise RequestError(
+            f"the environment '{spec.name}' may have been made by another user",
+            where=str(path),
+            why=why,
+            next_command="export STEPMARK_HOME=<a folder of yours that nobody else can write>, or chmod go-w",
+        )
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group is the user's own, of the same name, as many Linux systems make one for each user."""
+    try:
+        return grp.getgrgid(group).gr_name == pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return False
 
 
 def origin(spec: EnvironmentSpec, python: Path) -> Origin:
