@@ -32,10 +32,7 @@ PARAMETERS = re.compile(
 ON_CUDA = b"[after megatron is initialized] datetime:"  # it asserts before that CUDA is there
 
 DONE = b"[after training is done] datetime:"
-STOPPED = re.compile(
-    rb"\[(exiting program after receiving SIGTERM\.|exiting program after [\d.]+ minutes"
-    rb"|exiting program at iteration \d+|Exiting program due to straggler detection\.)\] datetime:"
-)
+STOPPED = re.compile(rb"\[([eE]xiting program [^\]\r\n]{1,80})\] datetime:")
 FAILED = re.compile(rb"Pretrain failed on rank=(\d+|[\w.-]+) with ([^\r\n]*?)\. Bridge is aborting")
 
 NOTE_SECONDS = "a step's seconds are Megatron's own print, to 0.1 ms, between barriers of all ranks"

@@ -42,7 +42,6 @@ class Bound(Value, frozen=True):
     compute_seconds: float | None  # of the matmuls
     parts: list[BoundPart]
     unknown: list[str]  # parts that are left out of `seconds`, and why
-    computed_twice: list[str] = []  # what the backward pass computes again
     really_seconds: float | None = None  # with the traffic that the framework's own programs have
 
     def seconds_of(self, name: str) -> float:
@@ -91,7 +90,6 @@ def bound(benchmark: Benchmark, storage: Storage) -> Bound:
         compute_seconds=compute,
         parts=parts,
         unknown=[f"{part.name}: {part.unknown}" for part in parts if part.unknown],
-        computed_twice=_computed_twice(benchmark, storage),
         really_seconds=None if compute is None else _really(parts, compute),
     )
 
@@ -103,14 +101,6 @@ def _really(parts: Sequence[BoundPart], compute: float) -> float:
     rest = sum(part.exposed_seconds or 0.0 for part in parts if part not in moved)
     busiest = max(sum(part.really_seconds or 0.0 for part in of_link) for of_link in links.values())
     return rest + max(0.0, busiest - compute)
-
-
-def _computed_twice(benchmark: Benchmark, storage: Storage) -> list[str]:
-    again = storage.recompute
-    if again is None:
-        return []
-    where = "" if again.layers in (None, benchmark.model.layers) else f" of {again.layers} layers"
-    return [name + where for name in recomputed_by_part(benchmark.model, benchmark.batch.sequence_length, again)]
 
 
 def _total(seconds: Sequence[float | None]) -> float | None:

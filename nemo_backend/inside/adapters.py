@@ -9,10 +9,6 @@ here, without a change of its source. Loaded by path.
 import types
 
 SEPARATE = ("linear_q", "linear_k", "linear_v", "linear_fc1_gate", "linear_fc1_up")
-NOTE = (
-    "separate adapters are added in Megatron's order, each group's queries, key and value together: NeMo's own "
-    "CanonicalLoRA has all queries first, which are other heads"
-)
 
 
 def without_transformer_engine():
@@ -26,13 +22,6 @@ def without_transformer_engine():
 
 def are_separate(fields):
     return any(name in SEPARATE for name in fields["target_modules"])
-
-
-def notes(settings):
-    """What is to be said of the adapters that the worker's settings name."""
-    key = "peft.target_modules="
-    named = [word.removeprefix(key).split(",") for word in settings if word.startswith(key)]
-    return [NOTE] if any(are_separate({"target_modules": names}) for names in named) else []
 
 
 def separate(fields, *, in_order=True):

@@ -310,7 +310,6 @@ class Work:
             self._notes += [ON_A_CPU, redirect.NOTE]
         if self._proof:
             self._notes.append(kit.RANDOM_WEIGHTS)
-            self._notes.extend(kit.load(HERE / "adapters.py").notes(options.settings))
         self._notes.extend(about_dataset(Path(options.data)))
         assert_devices(options)
         build = kit.load(HERE / "build.py")

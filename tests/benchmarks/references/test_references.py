@@ -34,6 +34,8 @@ def test_every_row_is_of_a_model_and_a_device_that_are_known(row: Reference) -> 
     assert CONFIGS.model(row.model).name == row.model
     assert row.dtype in CONFIGS.hardware(row.hardware).peaks
     assert row.parallelism.devices == row.gpus
+    assert row.seconds_per_step or row.tokens_per_second_per_gpu
+    assert ("fp8" in row.precision.lower()) == (row.dtype == "fp8")
     replicas = row.data * row.fsdp
     assert row.global_batch_size % (replicas * row.micro_batch_size) == 0
 
@@ -41,18 +43,13 @@ def test_every_row_is_of_a_model_and_a_device_that_are_known(row: Reference) -> 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("4,1,last", "2,1,last", "the layout is for 288 devices, the row for 576"),
         *(("17.20", value, "at `$.seconds_per_step`") for value in ("fast", "nan", "inf", "0", "0.00")),
         ("17.20", "fast", "matching regex"),
-        ("bf16,BF16", "bf16,FP8", "dtype is bf16, and precision is FP8"),
-        ("17.20", "", "it has neither seconds_per_step nor tokens_per_second_per_gpu"),
         ("120022", "-3", "at `$.tokens_per_second`"),
-        ("recipe,2.17e16,", "stated,,", "flops is stated, and stated_flops_per_sequence is empty"),
         ("recipe,2.17e16,", "stated,much,", "at `$.stated_flops_per_sequence`"),
         ("recipe,", "recipee,", "flops is 'recipee', which is none of stated, recipe, causal"),
         ("8192,252,", "8192,0,", "Expected `int` >= 1"),
         (".md,58,", ".md,0,", "Expected `int` >= 1"),
-        ("2026-11-23", "2026-11-23,more", "it has more cells than the first line has names"),
         (",2026-11-23", "", "Expected `str`, got `null`"),
         ("8192,252", "8192,many", "Expected `int`"),
     ],
