@@ -15,7 +15,6 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -24,16 +23,11 @@ from launch.cli.command import only_argument, refuse_more
 from launch.cli.subcommands import Subcommand, Subcommands
 from launch.terminal.output import answer, document
 
-if TYPE_CHECKING:
-    from benchmarks.history.filters import Condition
-    from benchmarks.runs.finished_run import FinishedRun
-
 DEFAULT_LOGS = "experiments"  # as of parse_train_timing.sh
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 WHERE = flags.DEFINE_multi_string("where", [], "Which of them, such as dtype=bf16,fp8 or gpus>=64; all must hold.")
 NEWEST = flags.DEFINE_integer("newest", None, "The newest N of them alone.", lower_bound=1)
-CHOICE = (OUTPUT_DIR, WHERE, NEWEST)
 FORMAT = flags.DEFINE_enum("format", "table", ["table", "csv"], "The shape of the list.")
 WINDOW = flags.DEFINE_string("window", "35-44", "Which steps count: A-B (as printed in the log), last, or steady.")
 RULESET = flags.DEFINE_string(
@@ -77,6 +71,7 @@ def runs(argv: list[str]) -> int:
     docs/history.md lists the keys of --where.
     """
     from benchmarks.history import exports
+    from benchmarks.history.filters import parse_condition
     from benchmarks.runs.find_runs import place_of
     from benchmarks.runs.runfolder import BENCHMARK
     from launch.terminal.run_index import open_index, say_problems
@@ -85,7 +80,7 @@ def runs(argv: list[str]) -> int:
     folder = place_of(argv[1], Path(OUTPUT_DIR.value)) if argv[1:] else Path(OUTPUT_DIR.value)
     run = Path(os.path.realpath(folder)) if (folder / BENCHMARK).is_file() else None
     folder = run.parent if run else folder
-    conditions = _conditions()
+    conditions = [parse_condition(text) for text in WHERE.value]
     index = open_index(folder)
     entries = index.select(conditions, NEWEST.value)
     if run:
@@ -101,26 +96,21 @@ def archive(argv: list[str]) -> int:
     """Runs as one file, with a checksum of every file in it.
 
     python launch/report.py archive FILE.tar.gz RUN...
-    python launch/report.py archive FILE.tar.gz --where=model=llama2_70b --output_dir=FOLDER
     """
     from benchmarks.history.archive import LEFT_OUT, write_archive
     from benchmarks.runs.find_runs import find_run
-    from benchmarks.runs.runfolder import RESULT, RunFolder
+    from benchmarks.runs.runfolder import RESULT, RunFolder, without_result
     from benchmarks.text import bytes_text, plural
     from launch.terminal.documents import Archive
     from launch.terminal.run_index import print_some
 
     target, named = _file_and_runs(argv[1:], "archive")
-    folder = Path(OUTPUT_DIR.value)
     if not target.name.endswith((".tar.gz", ".tgz")):
         raise RequestError("an archive is called NAME.tar.gz", where=str(target))
-    if named:
-        folders = list(dict.fromkeys(find_run(name, folder).path.resolve() for name in named))
-    else:
-        folders = [folder / one.path for one in _fitting(folder)]
+    folders = list(dict.fromkeys(find_run(name, Path(OUTPUT_DIR.value)).path.resolve() for name in named))
     for run in map(RunFolder, folders):
         if not (run.path / RESULT).is_file() or not run.is_collected():
-            raise _no_result("a run has no result yet", run.path)
+            raise without_result(run.path)
     packed = write_archive(folders, target)
     archived = packed.archived
     answer(
@@ -176,7 +166,6 @@ def html(argv: list[str]) -> int:
     """One page about runs, sweeps and nights that needs no network.
 
     python launch/report.py html FILE.html RUN...
-    python launch/report.py html FILE.html --where=model=llama2_70b --output_dir=FOLDER
     """
     from benchmarks.pages.html_pages import write_html
     from benchmarks.runs.find_runs import place_of
@@ -184,26 +173,18 @@ def html(argv: list[str]) -> int:
     from launch.terminal.documents import Page
 
     target, named = _file_and_runs(argv[1:], "html")
-    folder = Path(OUTPUT_DIR.value)
-    code = write_html([str(place_of(name, folder)) for name in named] or _with_result(folder), target)
+    code = write_html([str(place_of(name, Path(OUTPUT_DIR.value))) for name in named], target)
     size = target.stat().st_size
     answer(Page(file=str(target), bytes=size), f"{target}: {bytes_text(size)}, needs no network")
     return code
 
 
-def _with_result(folder: Path) -> list[str]:
-    """A run that has no result yet has no figures to show: it is named and left out."""
-    from benchmarks.reading.shown_lines import printable
-    from benchmarks.runs.finished_run import RUNNING
-
-    entries = _fitting(folder)
-    ended = [str(folder / one.path) for one in entries if one.status != RUNNING]
-    if not ended:
-        raise _no_result("no run that fits has a result yet", folder / entries[0].path)
-    for one in entries:
-        if one.status == RUNNING:
-            print(f"stepmark: left out, it has no result yet: {printable(one.path)}", file=sys.stderr)
-    return ended
+def _file_and_runs(arguments: list[str], command: str) -> tuple[Path, list[str]]:
+    """The file to write, and the runs that were named."""
+    if len(arguments) < 2 or not arguments[0]:
+        usage = f"python launch/report.py {command} FILE RUN..."
+        raise RequestError("which runs?" if arguments else "which file is to be written?", next_command=usage)
+    return Path(arguments[0]), arguments[1:]
 
 
 def scaling(argv: list[str]) -> int:
@@ -285,60 +266,15 @@ def mlperf(argv: list[str]) -> int:
     return report(Path(only_argument(argv[1:], "python launch/report.py mlperf DIR")), RULESET.value)
 
 
-# --- which runs -----------------------------------------------------------------------------------
-
-
-def _file_and_runs(arguments: list[str], command: str) -> tuple[Path, list[str]]:
-    """The file to write and the runs that were named; where none was, some must be chosen."""
-    usage = f"python launch/report.py {command} FILE RUN...; or --newest=20 or --where=KEY=VALUE instead"
-    if not arguments or not arguments[0]:
-        raise RequestError("which file is to be written?", next_command=usage)
-    chosen = bool(WHERE.value or NEWEST.value)
-    if bool(arguments[1:]) == chosen:
-        raise RequestError(
-            "runs are named, or chosen with --where: not both" if chosen else "which runs?", next_command=usage
-        )
-    return Path(arguments[0]), arguments[1:]
-
-
-def _conditions() -> "list[Condition]":
-    from benchmarks.history.filters import parse_condition
-
-    return [parse_condition(text) for text in WHERE.value]
-
-
-def _fitting(folder: Path) -> "list[FinishedRun]":
-    """The runs that fit, with a result or without; what was left out is said."""
-    from launch.terminal.run_index import open_index, say_problems
-
-    conditions = _conditions()
-    index = open_index(folder)
-    say_problems(index)
-    entries = index.select(conditions, NEWEST.value)
-    if not entries:
-        listed = f"python launch/report.py runs {folder}     (lists them)"
-        raise RequestError("no run fits", where=str(folder), next_command=listed)
-    return entries
-
-
-def _no_result(what: str, place: Path) -> RequestError:
-    return RequestError(
-        what,
-        where=str(place),
-        why="it trains, waits in a queue, or was cut off",
-        next_command=f"python launch/status.py {place}, or choose with --where=status=valid,invalid,failed",
-    )
-
-
 SUBCOMMANDS = Subcommands(
     "report",
     __doc__,
     {
         "timing": Subcommand(timing, (WINDOW,)),
-        "runs": Subcommand(runs, (*CHOICE, FORMAT)),
-        "archive": Subcommand(archive, CHOICE),
+        "runs": Subcommand(runs, (OUTPUT_DIR, WHERE, NEWEST, FORMAT)),
+        "archive": Subcommand(archive, (OUTPUT_DIR,)),
         "verify_archive": Subcommand(verify_archive),
-        "html": Subcommand(html, CHOICE),
+        "html": Subcommand(html, (OUTPUT_DIR,)),
         "scaling": Subcommand(scaling),
         "references": Subcommand(references),
         "trace": Subcommand(trace, (OUTPUT_DIR,)),

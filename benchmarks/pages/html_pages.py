@@ -1,7 +1,6 @@
 """Reads runs, sweeps and nights, and writes one HTML file about them."""
 
 import contextlib
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from benchmarks.pages.sweep import sweep_part
 from benchmarks.reading.log_stream import without_colours
 from benchmarks.reading.shown_lines import printable
 from benchmarks.references import nearest_reference
-from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, without_result, write_atomically
 from benchmarks.secret_rules import REDACTED, Known, hidden_in_log, is_secret_name, shell_secrets
 from benchmarks.sweeps.sweep_report import report_of_file
 
@@ -86,18 +85,9 @@ def _cannot_be_shown(what: str, place: Path) -> RequestError:
 def material_of(folder: RunFolder) -> RunMaterial:
     """All that a run's page is made of."""
     if not (folder.path / BENCHMARK).exists():
-        refused = _cannot_be_shown("this is no run's folder", folder.path)
-        if any(folder.path.glob(f"*/{BENCHMARK}")):
-            runs = shlex.quote(str(folder.path))
-            refused.next_command = f"python launch/report.py html FILE --output_dir={runs} --newest=20"
-        raise refused
+        raise _cannot_be_shown("this is no run's folder", folder.path)
     if not (folder.path / RESULT).exists():
-        raise RequestError(
-            f"this run has no result yet: {RESULT} is missing",
-            where=str(folder.path),
-            why="it trains, waits in a queue, or was cut off",
-            next_command=f"python launch/status.py {folder.path}",
-        )
+        raise without_result(folder.path)
     benchmark, result = folder.benchmark(), folder.stored_result()
     lower_bound = None
     with contextlib.suppress(RequestError):  # an installed backend may refuse to say what it stores

@@ -121,16 +121,6 @@ def test_what_is_no_report_is_refused_and_nothing_is_written(
     assert not (tmp_path / "page.html").exists()
 
 
-def test_a_folder_of_runs_is_answered_with_the_flag_that_takes_it(
-    whole_run: RunFolder,  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    runs = whole_run.path.parent
-    with pytest.raises(RequestError, match="no run's folder") as refused:
-        write_html([str(runs)], tmp_path / "page.html")
-    assert refused.value.next_command == f"python launch/report.py html FILE --output_dir={runs} --newest=20"
-
-
 def test_a_folder_as_output_and_a_run_without_result_are_refused(
     whole_run: RunFolder,  # noqa: F811
     tmp_path: Path,
@@ -138,9 +128,9 @@ def test_a_folder_as_output_and_a_run_without_result_are_refused(
     with pytest.raises(RequestError, match="no page of Stepmark's"):
         write_html([str(whole_run.path)], tmp_path)
     (whole_run.path / RESULT).unlink()
-    with pytest.raises(RequestError, match=r"result\.json is missing") as refused:
+    with pytest.raises(RequestError, match="the run was cut off") as refused:
         write_html([str(whole_run.path)], tmp_path / "page.html")
-    assert "status.py" in refused.value.next_command
+    assert "verify.py --repair" in refused.value.next_command
 
 
 def test_nothing_but_a_page_is_replaced(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
