@@ -568,7 +568,7 @@ class PgleProfile(Value, frozen=True):
     instructions: int  # that have a cost
     collectives: int  # of the program that was profiled
     covered: int  # of these, that have a cost
-    made_by: dict[str, Any]  # settings, versions, mesh, device and XLA flags of the program that was profiled
+    made_by: dict[str, Any]  # by name: settings, versions, mesh, device and XLA flags of that program
     made_in: str = ""  # the run that made it, where another one takes it
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from math import log2
 from typing import NamedTuple
 
-from benchmarks.compilation.schedule import Operation, Schedule
+from benchmarks.compilation.compiled import Operation, Schedule
 from benchmarks.values import Hardware
 
 # FlashAttention-3 (arXiv 2407.08608), figures 5 and 6: cuDNN on an H100 SXM5, head dimension 128, sequences of 4,096

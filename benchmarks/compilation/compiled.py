@@ -1,7 +1,42 @@
-"""What is asked of the compiler, and what it reports of a compiled training step. Pure."""
+"""What is asked of a compile program and what it reports of a training step: its memory, and its schedule.
 
-from benchmarks.compilation.schedule import Schedule
+How often what is computed in a step, and what hides its collectives, follows from the schedule. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
 from benchmarks.values import Value
+
+
+class Operation(Value, frozen=True):
+    """One scheduled instruction, of one device. Amounts are those of one execution."""
+
+    name: str
+    what: str  # matmul, attention, fusion, copy, collective, loop; fusion is any other kernel, bound by memory
+    event: str = "run"  # run; start and done where other work can go on between the two
+    of: str = ""  # of a done: the name of its start
+    op: str = ""  # the framework's own path of it (jax's op_name)
+    layer: str = ""  # of the framework: MlpBlock, Attention.query_projection
+    part: str = "elsewhere"  # of the step: forward, backward, recomputed, elsewhere
+    flops: float = 0.0
+    dtype: str = ""  # of a matmul's factors: bf16, fp8, fp32; of a collective its type in the program
+    bytes: float = 0.0  # read and written in the device's memory; of a collective, the whole buffer
+    kind: str = ""  # all-gather, reduce-scatter, all-reduce, all-to-all, ...; of attention: forward, backward
+    axes: list[str] = []  # of the layout, along which the group lies
+    group_size: int = 0
+    group_nodes: int = 0  # how many nodes the group spans
+    wire_bytes: float = 0.0  # that a device sends, by a ring
+    body: str = ""  # of a loop: the computation that it repeats
+    trips: int = 1
+
+
+class Schedule(Value, frozen=True):
+    """The finished program: the operations of its entry and of each loop's body, in the order of their schedule."""
+
+    entry: str
+    computations: dict[str, list[Operation]]
+    not_counted: list[str] = []  # what was not understood, or is counted only roughly, with the reason
 
 
 class Job(Value, frozen=True):
@@ -49,3 +84,119 @@ class Compiled(Value, frozen=True):
     step_sha256: str  # of the step as jax hands it to the compiler
     program_sha256: str  # of the finished program
     replaced: dict[str, str] = {}  # settings that cannot be compiled without the hardware -> what replaces each
+
+
+def _executed(operations: Sequence[Operation], schedule: Schedule, often: int = 1) -> Iterator[tuple[Operation, int]]:
+    """Operations and how often they run, loops multiplied in."""
+    for one in operations:
+        yield one, often
+        if one.what == "loop":
+            yield from _executed(schedule.computations[one.body], schedule, often * one.trips)
+
+
+def _executions(schedule: Schedule) -> Counter[str]:
+    """How often each computation runs in a step."""
+    found = Counter({schedule.entry: 1})
+    for one, often in _executed(schedule.computations[schedule.entry], schedule):
+        if one.what == "loop":
+            found[one.body] += often * one.trips
+    return found
+
+
+# --- matmuls and attention ----------------------------------------------------------------------
+
+
+class Kernels(Value, frozen=True):
+    """All matmuls of one precision, or attention in one direction, of one device."""
+
+    what: str  # matmul, attention
+    kind: str  # the precision of a matmul's factors; forward or backward
+    instructions: int
+    times: int  # executed in a step
+    flops: float  # in a step
+
+
+def kernels(schedule: Schedule) -> list[Kernels]:
+    found: dict[tuple[str, str], Kernels] = {}
+    often = _executions(schedule)
+    for name, operations in schedule.computations.items():
+        for one in operations:
+            if one.what not in ("matmul", "attention") or one.event == "done":
+                continue
+            kind = one.dtype if one.what == "matmul" else one.kind
+            before = found.get((one.what, kind))
+            found[one.what, kind] = Kernels(
+                what=one.what,
+                kind=kind,
+                instructions=1 + (before.instructions if before else 0),
+                times=often[name] + (before.times if before else 0),
+                flops=often[name] * one.flops + (before.flops if before else 0.0),
+            )
+    return [found[key] for key in sorted(found)]
+
+
+# --- collectives, and what hides them -----------------------------------------------------------
+
+
+class Overlap(Value, frozen=True):
+    """One collective of the program, and what lies between its start and its done."""
+
+    name: str
+    kind: str
+    axes: list[str]
+    group_size: int
+    group_nodes: int
+    part: str
+    layer: str
+    wire_bytes: float  # of one execution
+    times: int  # executed in a step
+    asynchronous: bool
+    matmuls: int = 0
+    attentions: int = 0
+    fusions: int = 0
+    flops: float = 0.0
+
+    @property
+    def hidden(self) -> bool:
+        """Whether work that takes long runs at the same time: a matmul or attention."""
+        return bool(self.matmuls or self.attentions)
+
+    @property
+    def sent_bytes(self) -> float:
+        """In a step."""
+        return self.wire_bytes * self.times
+
+
+def overlap(schedule: Schedule) -> list[Overlap]:
+    times = _executions(schedule)
+    return [
+        _overlap(one, operations[place + 1 :], schedule, times[name])
+        for name, operations in schedule.computations.items()
+        for place, one in enumerate(operations)
+        if one.what == "collective" and one.event != "done"
+    ]
+
+
+def _overlap(one: Operation, after: Sequence[Operation], schedule: Schedule, times: int) -> Overlap:
+    done = next((place for place, later in enumerate(after) if later.of == one.name), 0) if one.event != "run" else 0
+    between = list(_executed(after[:done], schedule))
+    found = Counter[str]()
+    for operation, often in between:
+        if operation.event != "done":
+            found[operation.what] += often
+    return Overlap(
+        name=one.name,
+        kind=one.kind,
+        axes=one.axes,
+        group_size=one.group_size,
+        group_nodes=one.group_nodes,
+        part=one.part,
+        layer=one.layer,
+        wire_bytes=one.wire_bytes,
+        times=times,
+        asynchronous=one.event == "start",
+        matmuls=found["matmul"],
+        attentions=found["attention"],
+        fusions=found["fusion"],
+        flops=sum(operation.flops * often for operation, often in between),
+    )

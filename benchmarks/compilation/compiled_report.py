@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from benchmarks.compilation.breakdown import Breakdown
-from benchmarks.compilation.compiled import Compiled
+from benchmarks.compilation.compiled import Compiled, Kernels, Overlap, Schedule, kernels, overlap
 from benchmarks.compilation.program import Kind, Program, kind_of, place_of
-from benchmarks.compilation.schedule import Kernels, Overlap, Schedule, kernels, overlap
 from benchmarks.text import Grid, Rows, aligned, bytes_text, title
 from benchmarks.values import Benchmark, Value
 

@@ -4,8 +4,7 @@ import re
 from typing import NamedTuple
 
 from benchmarks.compilation.breakdown import Breakdown, breakdown
-from benchmarks.compilation.compiled import Compiled, Held
-from benchmarks.compilation.schedule import overlap
+from benchmarks.compilation.compiled import Compiled, Held, overlap
 from benchmarks.model import capacity
 from benchmarks.values import Benchmark, Storage, Value
 

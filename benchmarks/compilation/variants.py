@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from benchmarks.compilation import compiled_report
-from benchmarks.compilation.compiled import Compiled
+from benchmarks.compilation.compiled import Compiled, overlap
 from benchmarks.compilation.program import Program
-from benchmarks.compilation.schedule import overlap
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.request.resolve import Request
 from benchmarks.sweeps import sweep

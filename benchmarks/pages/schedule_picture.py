@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.compilation.breakdown import Span
-from benchmarks.compilation.schedule import Operation, Schedule
+from benchmarks.compilation.compiled import Operation, Schedule
 from benchmarks.pages.drawing import BAD, BLUE, GOOD, INK, MUTED, PAPER, VIOLET, WARM, WIDE, Margins, plot
 from benchmarks.pages.page import Plot
 from benchmarks.text import bytes_text, plural, seconds_text

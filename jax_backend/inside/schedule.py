@@ -1,7 +1,7 @@
 """The schedule of a compiled step: from the finished program's HLO to operations in the order of their execution.
 
 Loadable by path, on the standard library alone. `schedule` makes plain dictionaries that decode as Schedule of
-benchmarks/compilation/schedule.py. Amounts are those of one execution on one device. How long anything takes is not
+benchmarks/compilation/compiled.py. Amounts are those of one execution on one device. How long anything takes is not
 decided here.
 """
 

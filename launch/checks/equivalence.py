@@ -19,7 +19,6 @@ from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.model.flops import parameter_count
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.text import duration_text
 from benchmarks.values import Benchmark, Model, json_text
 from launch.machine import machine_gpus
 from launch.running.side_program import run_side_program
@@ -77,9 +76,7 @@ def train(
     title = contender.backend.title
     say(f"{benchmark.model.name}: {title} trains {equivalence.UPDATES + 1} steps ...")
     gpus = machine_gpus.chosen(benchmark)
-    started = time.monotonic()
     report = run_side_program(contender.backend, benchmark.engine, contender.program, folder, WorkReport, gpus=gpus)
-    say(f"{benchmark.model.name}: {title} is done, in {duration_text(time.monotonic() - started)}")
     return report, {
         name: Computed(title, report.cases[name], work_kit.read(folder / name / work_kit.ARRAYS)) for name in cases
     }

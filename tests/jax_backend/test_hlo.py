@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.compilation.schedule import Operation, Schedule
+from benchmarks.compilation.compiled import Operation, Schedule
 from benchmarks.configs import parse_yaml
 from jax_backend.inside import buffers, hlo, schedule
 from jax_backend.inside.hlo import Module, axes_along, first_group

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.compilation.compiled import Compiled
+from benchmarks.compilation.compiled import Compiled, Operation, Schedule
 from benchmarks.compilation.program import Program
-from benchmarks.compilation.schedule import Operation, Schedule
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request, resolve
 from jax_backend import BACKEND

@@ -14,7 +14,7 @@ from benchmarks.compilation.breakdown import (
     rates_of,
     seconds_of,
 )
-from benchmarks.compilation.schedule import Operation, Schedule, overlap
+from benchmarks.compilation.compiled import Operation, Schedule, overlap
 from benchmarks.configs import Configs
 from tests.benchmarks.compilation.samples import done, flagship, loop, schedule_of
 

@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from benchmarks.compilation import compiled_report
-from benchmarks.compilation.compiled import Held
+from benchmarks.compilation.compiled import Held, kernels, overlap
 from benchmarks.compilation.program import kind_of, kinds, place_of
-from benchmarks.compilation.schedule import kernels, overlap
 from benchmarks.model.capacity import memory_by_part
 from benchmarks.model.flops import parameter_count
 from tests.benchmarks.compilation import formulas

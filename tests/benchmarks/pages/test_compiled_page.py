@@ -5,9 +5,8 @@ from html import unescape
 from typing import Any
 
 from benchmarks.compilation import compiled_report, variants
-from benchmarks.compilation.compiled import Compiled, Held
+from benchmarks.compilation.compiled import Compiled, Held, Operation, Schedule
 from benchmarks.compilation.program import Program
-from benchmarks.compilation.schedule import Operation, Schedule
 from benchmarks.errors import RunError
 from benchmarks.pages.compiled import compiled_parts
 from benchmarks.pages.page import page

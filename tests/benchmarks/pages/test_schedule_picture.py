@@ -3,7 +3,7 @@
 from typing import Any
 
 from benchmarks.compilation.breakdown import Span
-from benchmarks.compilation.schedule import Operation, Schedule
+from benchmarks.compilation.compiled import Operation, Schedule
 from benchmarks.pages.schedule_picture import label_of, layer_trips, schedule_plot
 from tests.benchmarks.planned import recipe
 
