@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,32 +36,14 @@ Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 
 
-class Training(Protocol):
-    """A model as its framework makes it for a run; weights travel under the neutral names of work.py."""
+def train_case(training: Any, case: Mapping[str, Any], given: Mapping[str, Array]) -> tuple[Any, Arrays]:
+    """(report, arrays) of a case: a look at the first batch, then a training of all.
 
-    def weights(self) -> Arrays: ...
-
-    def begin(self, weights: Arrays, inputs: Array, targets: Array) -> list[Any]:
-        """Load the weights and make ready to train; the batches as the framework takes them."""
-        ...
-
-    def look(self, batch: Any) -> tuple[Array, float, Arrays]:
-        """Logits, loss and gradient by the framework's names, of one batch beside the training."""
-        ...
-
-    def neutral(self, gradients: Arrays) -> Arrays: ...
-
-    def facts(self) -> dict[str, Any]:
-        """`parameters`, and the `settings` that the built modules hold."""
-        ...
-
-    def flops(self, batch: Any) -> dict[str, Any]: ...
-
-    def step(self, number: int, batch: Any) -> dict[str, float]: ...
-
-
-def train_case(training: Training, case: Mapping[str, Any], given: Mapping[str, Array]) -> tuple[Any, Arrays]:
-    """(report, arrays) of a case: a look at the first batch, then a training of all."""
+    `training` is a model as its framework makes it for a run; weights have the neutral names of work.py:
+    weights(); begin(weights, inputs, targets) -> the batches as the framework takes them; look(batch) -> logits, loss
+    and gradients by the framework's names; neutral(gradients); facts() -> `parameters` and the `settings` that the
+    built modules hold; flops(batch); step(number, batch) -> loss and gradient norm.
+    """
     weights = starting_weights(case, given, training.weights)
     batches = training.begin(weights, given[INPUTS], given[TARGETS])
     logits, loss, gradients = training.look(batches[0])
