@@ -223,7 +223,6 @@ def _field_names(kind: Any) -> set[str]:
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-MOST_YAML_BYTES = 4 << 20
 DEEPEST = 50  # what configs hold lies ten deep
 
 
@@ -306,7 +305,7 @@ def _plain(text: str) -> Any:
 def parse_yaml(path: Path) -> Any:
     """The plain data of a YAML file; what is not YAML is refused with file and line."""
     try:
-        return _Document(files.read(path, MOST_YAML_BYTES).decode()).data()
+        return _Document(files.read(path).decode()).data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)

@@ -76,27 +76,20 @@ def raised(check: Callable[[], object]) -> Iterator[StepmarkError]:
         yield error
 
 
-MOST_LISTED, NEAREST_LISTED = 20, 5
+MOST_LISTED = 20
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """A hint: "did you mean 'bf16'?"; all valid names where none is close; of very many, the nearest few."""
+    """A hint: "did you mean 'bf16'?"; all valid names where none is close, if they are few."""
     names = sorted(valid)
     meant = closest(name, names)
     if meant:
         return f"did you mean '{meant}'?"
-    if len(names) <= MOST_LISTED:
-        return f"valid: {', '.join(names)}" if names else "there is none to choose from"
-    few = _alike(name, names, NEAREST_LISTED, 0.4)
-    return f"the nearest of {len(names)}: {', '.join(few)}" if few else f"none of {len(names)} resembles it"
+    return f"valid: {', '.join(names)}" if len(names) <= MOST_LISTED else f"none of {len(names)} names resembles it"
 
 
 def closest(name: str, valid: Sequence[str]) -> str | None:
     """The valid name that was probably meant; None where none is alike."""
-    return next(iter(_alike(name, valid, 1, 0.6)), None)
-
-
-def _alike(name: str, valid: Sequence[str], most: int, cutoff: float) -> list[str]:
     import difflib  # takes a while, and only a mistake needs it
 
-    return difflib.get_close_matches(name, valid, most, cutoff)
+    return next(iter(difflib.get_close_matches(name, valid, 1)), None)

@@ -14,7 +14,6 @@ from benchmarks.errors import RequestError, RunError
 
 Read = TypeVar("Read")
 
-MOST_BYTES = 1 << 30  # of a file that is read whole: the steps of a long run have some hundred MB
 # What text that is no JSON of the right form raises; ValueError is msgspec's DecodeError, and a UnicodeDecodeError.
 NOT_JSON = (ValueError, RecursionError)
 
@@ -29,18 +28,15 @@ def opened(path: Path) -> BufferedReader:
     return path.open("rb")
 
 
-def read(path: Path, most: int = MOST_BYTES) -> bytes:
-    """All of a plain file. OSError also where it would fill the memory."""
+def read(path: Path) -> bytes:
+    """All of a plain file. OSError."""
     with opened(path) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        if size > most:
-            raise OSError(errno.EFBIG, f"it has {size:,} bytes, and at most {most:,} are read", str(path))
-        return stream.read()  # read(most) would set aside so much, whatever the file has
+        return stream.read()
 
 
-def read_json(path: Path, kind: type[Read], most: int = MOST_BYTES) -> Read:
+def read_json(path: Path, kind: type[Read]) -> Read:
     """A plain file as a value. OSError; ValueError where it is no JSON of this form, or is nested without end."""
-    data = read(path, most)
+    data = read(path)
     try:
         return msgspec.json.decode(data, type=kind)
     except RecursionError:

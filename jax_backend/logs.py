@@ -67,7 +67,6 @@ class MaxTextLog(LineFormat):
             tflops_per_device=fields.optional(b"TFLOP/s/device", b"TFLOP/s"),
             tokens_per_second_per_device=fields.optional(b"Tokens/s/device", b"Tokens/s"),
             excluded_because=PROFILER if at_profiler else RAMPUP if ramps_up else None,
-            reports=fields.reports,
         )
 
 

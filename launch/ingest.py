@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     name = _log_name()
     with _open(name) as stream:
         log_format = _format_of(name, stream)
-        others = read_log.other_formats(log_format, read_log.formats_of(stream, all_log_formats()))
+        others = sorted({one.name for one in read_log.formats_of(stream, all_log_formats())} - {log_format.name})
         stream.seek(0)
         log = read_log.ReadLog(log_format.read(stream))
         outcome = None

@@ -73,7 +73,6 @@ class NemoLog(LineFormat):
             tokens_per_second_per_device=fields.optional(b"tokens_per_sec_per_gpu"),
             global_batch_size=fields.whole_number(b"global_batch_size"),
             excluded_because=GRADIENT_NOT_FINITE if fields.is_not_finite(b"grad_norm") else None,
-            reports=fields.reports,
         )
 
 
@@ -168,7 +167,6 @@ class MegatronLog(LineFormat):
             rates={} if (rate := fields.optional(b"samples per second")) is None else {"samples_per_second": rate},
             global_batch_size=fields.whole_number(b"global batch size"),
             excluded_because=_excluded_because(fields),
-            reports=fields.reports,
         )
 
 

@@ -1,7 +1,7 @@
 """The stream of a foreign log: what every format of one line a step shares.
 
 What lives here: the window of a log that is in memory, ANSI colours, the rank a line is labelled with,
-Ray's folded repeats, the loop that finds step lines and start-up lines, and the fields of a step line. What they
+the loop that finds step lines and start-up lines, and the fields of a step line. What they
 are called is a format's business (jax_backend/logs.py, nemo_backend/logs.py); which attempt a step belongs to is
 decided in benchmarks/reading/read_log.py.
 
@@ -34,7 +34,6 @@ RANK = re.compile(
 LINE_BEGINS = (b"\n", b"\r", b"")  # what is before a line's first byte
 AFTER_THE_LINE = re.compile(rb"[\s\"'}\\].*$", re.DOTALL)  # a blank, or the end of a JSON string, and what follows
 ALL_DECIMALS = re.compile(rb"-?\d+\.\d{3,}|nan|-?inf")  # as {:.3f} prints: such a number was not cut
-RAY_REPEATED = re.compile(rb"\s*\[repeated (\d{1,9})x across cluster\]")
 NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 
@@ -153,7 +152,6 @@ class StepReport(Value, frozen=True):
     rates: dict[str, float] = {}  # printed rates of the whole job, by name
     global_batch_size: int | None = None
     excluded_because: str | None = None
-    reports: int = 1  # Ray folds the reports of several workers into one line
 
 
 class UnreadableError(Exception):
@@ -183,10 +181,6 @@ class Fields:
 
     def __init__(self, text: bytes, cut: str, separator: bytes, *, closed: bool = False) -> None:
         """`cut`: why the text ends before its line does. `closed`: the separator follows the last field too."""
-        repeated = RAY_REPEATED.search(text) if b"[repeated " in text else None
-        if repeated:
-            text, cut = text[: repeated.start()], ""
-        self.reports = max(1, int(repeated[1])) if repeated else 1
         self.head, *parts = text.split(separator)
         self._rest = parts.pop() if closed and parts else b""
         self._cut = cut
@@ -270,7 +264,7 @@ class Fields:
 def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
     """The step of a report, or that it is a further report of a known one."""
     if not tracker.report(report.rank, report.step):
-        return LogEvent(attempt=tracker.attempt, duplicates=report.reports)
+        return LogEvent(attempt=tracker.attempt, duplicates=1)
     step = Step(
         step=report.step,
         seconds=report.seconds,
@@ -285,7 +279,7 @@ def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
         framework_global_batch_size=report.global_batch_size,
         framework_rates=report.rates or None,
     )
-    return LogEvent(attempt=tracker.attempt, step=step, duplicates=report.reports - 1)
+    return LogEvent(attempt=tracker.attempt, step=step)
 
 
 # --- process starts ---------------------------------------------------------------------------

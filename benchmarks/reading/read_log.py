@@ -38,12 +38,6 @@ def formats_of(stream: BinaryIO, formats: Sequence[LogFormat]) -> Iterator[LogFo
         rest = chunk[-HEAD_OVERLAP:]
 
 
-def other_formats(log_format: LogFormat, found: Iterable[LogFormat]) -> list[str]:
-    """Those of another framework. The word before a dash is the framework's: `megatron`, `megatron-deepspeed`."""
-    names = {one.name for one in found}
-    return sorted(name for name in names if name.partition("-")[0] != log_format.name.partition("-")[0])
-
-
 # --- which attempt ----------------------------------------------------------------------------
 
 

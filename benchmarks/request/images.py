@@ -94,12 +94,11 @@ def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
 def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> RequestError:
     """Why there is no image for an engine on a device."""
     known = site.images.get(engine, own)
-    others = "" if isinstance(known, str) else ", ".join(sorted(known))
-    of_nodes = f" for {hardware.cpu_architecture or hardware.title}" if others else ""
+    others = "none" if isinstance(known, str) else ", ".join(sorted(known))
     return RequestError(
-        f"no container image of '{engine}'{of_nodes} is known",
+        f"no container image of '{engine}' is known for {hardware.title}",
         where=f"--hardware={hardware.name} --site={site.name}",
-        why=f"the known image is for {others}" if others else "the site runs everything in containers",
+        why=f"the site runs everything in containers; architectures with an image: {others}",
         next_command=f"--image=NAME:TAG, --image=FILE.sqsh, or `images: {{{engine}: NAME:TAG}}` in the site's file",
     )
 

@@ -92,14 +92,6 @@ def megatron_lines(
     )
 
 
-def bar_paints(numbers: range, batch: int = 128) -> str:
-    return "".join(
-        f"\rEpoch 0: :  47%|##| {n + 1}/99 [06:19<07:13, reduced_train_loss={9 - n / 100:.2f}, global_step={n}.0, "
-        f"consumed_samples={batch * (n + 1)}.0, train_step_timing in s={7.9 + n % 5 / 100:.2f}]"
-        for n in numbers
-    )
-
-
 # --- one log ----------------------------------------------------------------------------------
 
 
@@ -132,7 +124,6 @@ def test_attempts_gaps_duplicates_and_skipped_lines(log: Log) -> None:
         ([nemo_lines(range(25)), megatron_lines(range(1, 26))], ["megatron"]),
         ([nemo_lines(range(25)), "noise\n" * 400_000, megatron_lines(range(1, 26))], ["megatron"]),
         ([step_lines(range(25)), nemo_lines(range(3)), megatron_lines(range(1, 4))], ["megatron", "nemo"]),
-        ([bar_paints(range(25)), "\n", nemo_lines(range(25))], []),  # one run's bar and lines
         ([nemo_lines(range(25))], []),
     ],
 )
@@ -152,8 +143,8 @@ OTHER_BATCH = "the log's global batch is 96 in "
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        *((lines(range(1, 51)), "") for lines in (nemo_lines, megatron_lines, bar_paints)),
-        *((lines(range(1, 51), batch=96), OTHER_BATCH) for lines in (nemo_lines, megatron_lines, bar_paints)),
+        *((lines(range(1, 51)), "") for lines in (nemo_lines, megatron_lines)),
+        *((lines(range(1, 51), batch=96), OTHER_BATCH) for lines in (nemo_lines, megatron_lines)),
         (
             megatron_lines(range(1, 50)) + megatron_lines(range(50, 51), loss="nan"),
             "the loss is not finite in 1 steps (first: 50)",
