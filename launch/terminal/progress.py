@@ -31,12 +31,16 @@ def note(text: str) -> None:
 
 @contextlib.contextmanager
 def shown(lead: str = "") -> Iterator[Show]:
-    """A bar on a terminal; else a line for each thing that is done, and each ten seconds. All begin with `lead`."""
+    """A bar on a terminal; else a line for each new `doing`, each ten seconds and at the end. `lead` begins them."""
     if sys.stderr.isatty():
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
 
-        words = [TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[more]")]
-        columns = (words[0], BarColumn(bar_width=12), words[1], TimeElapsedColumn(), TimeRemainingColumn())
+        words = [
+            TextColumn(f"{{task.{field}}}", markup=False, table_column=Column(no_wrap=True))
+            for field in ("description", "fields[more]")
+        ]
+        columns = (words[0], BarColumn(bar_width=12), words[1], TimeElapsedColumn())
         with Progress(*columns, console=console(), transient=True) as progress:
             task = progress.add_task("", total=None, more="")
 
@@ -47,15 +51,20 @@ def shown(lead: str = "") -> Iterator[Show]:
 
             yield update
         return
-    last, printed = "", 0.0
+    last, printed, pending = "", 0.0, ""
 
     def line(doing: str, done: float = 0, total: float = 0, more: str = "") -> None:  # noqa: ARG001
-        nonlocal last, printed
+        nonlocal last, printed, pending
+        pending = lead + ": ".join(filter(None, (doing, more)))
         if doing != last or time.monotonic() - printed >= LINE_SECONDS:
-            last, printed = doing, time.monotonic()
-            say(f"{lead}{doing}: {more}" if more else lead + doing)
+            say(pending)
+            last, printed, pending = doing, time.monotonic(), ""
 
-    yield line
+    try:
+        yield line
+    finally:
+        if pending:
+            say(pending)
 
 
 def tracked(items: Iterable[Item], doing: str, total: int) -> Iterator[Item]:
