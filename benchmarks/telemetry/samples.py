@@ -101,15 +101,6 @@ def read(folder: Path) -> Recorded:
     return Recorded(nodes=nodes, unreadable=unreadable)
 
 
-def has_lost_gpu(line: bytes) -> bool:
-    """Whether a line is a sample with a GPU that answered nothing. One that cannot be read yet is not."""
-    try:
-        found = _LINES.decode(line)
-    except files.NOT_JSON:
-        return False
-    return isinstance(found, NodeSample) and None in found.gpus and bool(found.errors)
-
-
 def _node(path: Path, unreadable: list[str]) -> NodeRecord:
     facts: NodeFacts | None = None
     end: NodeEnd | None = None

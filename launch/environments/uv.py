@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.errors import RequestError
-
 Version = tuple[int, int]
 
 # A setting of pip (pip.conf, PIP_*) -> the variable by which uv takes the same.
@@ -63,13 +61,6 @@ def pip_settings() -> dict[str, str]:
     """Return pip's settings on this machine: of its files, then of its variables."""
     command = [sys.executable, "-I", "-m", "pip", "config", "list"]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
-    if asked.returncode != 0 and "No module named pip" not in asked.stderr:
-        raise RequestError(
-            "pip's settings cannot be read",
-            where=" ".join(asked.stderr.split())[:300],
-            why="the package index of this machine is named there",
-            next_command=f"{sys.executable} -m pip config debug",
-        )
     found: dict[str, str] = {}
     for section in ("global", "install", ":env:"):
         for name, value in re.findall(rf"^{section}\.([\w-]+)=(.+)$", asked.stdout, re.MULTILINE):
@@ -81,10 +72,8 @@ def pip_settings() -> dict[str, str]:
 
 
 def find_pythons(versions: Iterable[Version]) -> dict[Version, Path]:
-    """Return one Python of each version: the launcher's own, of PATH, of uv or of pyenv. uv downloads none."""
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    of_pyenv = sorted(map(str, pyenv.glob("versions/*/bin")), reverse=True)
-    search = {"PATH": os.pathsep.join([f"{sys.base_prefix}/bin", os.environ.get("PATH", ""), *of_pyenv])}
+    """Return one Python of each version: the launcher's own, of PATH or of uv. uv downloads none."""
+    search = {"PATH": os.pathsep.join([f"{sys.base_prefix}/bin", os.environ.get("PATH", "")])}
     found = {}
     for major, minor in versions:
         asking = command("python", "find", "--system", f"cpython@{major}.{minor}")

@@ -6,7 +6,7 @@ says what to look at; FOLDER/answers/NODE.json is the answer, which benchmarks/p
 """
 
 # pathlib takes longer to import than all the rest:
-# ruff: noqa: PTH105, PTH108, PTH112, PTH118, PTH119, PTH100, PTH123, PTH207
+# ruff: noqa: PTH105, PTH108, PTH112, PTH118, PTH100, PTH123, PTH207
 
 import contextlib
 import glob
@@ -27,13 +27,6 @@ SERVER_IDLE_SECONDS = 15  # the first node gives up on nodes that have not calle
 GPU_FIELDS = (
     "index,name,uuid,driver_version,persistence_mode,mig.mode.current,memory.total,memory.used,utilization.gpu,"
     "ecc.errors.uncorrected.volatile.total,clocks_throttle_reasons.active,clocks.sm,clocks.max.sm,temperature.gpu"
-)
-NCCL_FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/local/lib",
-    "/usr/local/cuda/lib64",
 )
 
 
@@ -81,8 +74,9 @@ def versions():
         "os": os_name(),
         "python": ".".join(str(part) for part in sys.version_info[:3]),
     }
-    found.update({name: value for name, value in (("nccl", nccl()), ("ofed", ofed())) if value})
-    return found
+    # Of the kernel module, which is there without any of OFED's programs.
+    ofed = "".join(lines_of("/sys/module/mlx5_core/version")).strip()
+    return dict(found, ofed=ofed) if ofed else found
 
 
 def os_name():
@@ -90,17 +84,6 @@ def os_name():
         if line.startswith("PRETTY_NAME="):
             return line.split("=", 1)[1].strip().strip('"')
     return "unknown"
-
-
-def nccl():
-    """The version in the name of the library, outside any container."""
-    names = [os.path.basename(path) for folder in NCCL_FOLDERS for path in glob.glob(folder + "/libnccl.so.*.*")]
-    return ", ".join(sorted({name[len("libnccl.so.") :] for name in names}))
-
-
-def ofed():
-    """Of the kernel module, which is there without any of OFED's programs."""
-    return "".join(lines_of("/sys/module/mlx5_core/version")).strip()
 
 
 def infiniband():

@@ -266,14 +266,7 @@ def _write(preflight: Preflight) -> Path:
     """The folder with all that the job reads; the script's path."""
     text = render_preflight(preflight.job)
     script = preflight.folder / "preflight.sbatch"
-    try:
-        (preflight.folder / ANSWERS).mkdir(parents=True)
-    except OSError as error:
-        raise RequestError(
-            f"the output folder cannot be written: {error.strerror}",
-            where=str(preflight.folder.parent),
-            next_command="--output_dir=DIR with a folder that this user and the nodes can write",
-        ) from None
+    (preflight.folder / ANSWERS).mkdir(parents=True)
     write_atomically(preflight.folder / "asked.json", json_text(preflight.wanted.asked).encode())
     write_atomically(script, text.encode())
     return script

@@ -113,7 +113,6 @@ def _run_phases(
                     python,
                     backend.follow(benchmark, phase_dir, 1) if phase == measured else list,
                     partial(_take, screen, sink),
-                    lambda: local.lost_gpu(folder.telemetry_dir(1)),
                     containers,
                 )
             if any(process.exit_code != 0 for process in ended):

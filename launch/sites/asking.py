@@ -31,7 +31,7 @@ def slurm_facts(slurm: Slurm, configuration: str | None) -> SlurmFacts:
     settings, nodes = slurm.settings(), slurm.all_nodes()
     cluster, enforced = settings.get("ClusterName", ""), settings.get("AccountingStorageEnforce", "")
     plugins = slurm.mpi_plugins()
-    accounts, default = slurm.accounts(name_of(os.geteuid()), cluster)
+    accounts = slurm.accounts(name_of(os.geteuid()), cluster)
     partitions = [
         _partition_facts(one, nodes.get(one.name, []))
         for one in slurm.partitions()
@@ -47,7 +47,6 @@ def slurm_facts(slurm: Slurm, configuration: str | None) -> SlurmFacts:
         version=settings.get("SLURM_VERSION", ""),
         partitions=[one for one in partitions if one.nodes_up],
         accounts=accounts,
-        default_account=default,
         account_is_needed=bool({"associations", "limits", "qos", "safe", "all"} & set(enforced.lower().split(","))),
         mpi=plugins,
         no_pmix=slurm.why_no_mpi("pmix") if "pmix" in plugins else "",

@@ -43,7 +43,6 @@ class SlurmFacts(Value, frozen=True):
     version: str
     partitions: list[PartitionFacts]
     accounts: list[str] = []  # of this user, by sacctmgr
-    default_account: str = ""
     account_is_needed: bool = False  # AccountingStorageEnforce
     mpi: list[str] = []
     no_pmix: str = ""  # why srun cannot load it
@@ -78,13 +77,12 @@ class Fact(NamedTuple):
 
 
 def accounts_for(slurm: SlurmFacts, partition: PartitionFacts) -> list[str] | None:
-    """Return the accounts to choose from, the user's default first; None if Slurm takes jobs without an account."""
+    """Return the accounts to choose from; None if Slurm takes jobs without an account."""
     allowed = partition.accounts
     if not slurm.account_is_needed and allowed is None:
         return None
     mine = slurm.accounts or allowed or []
-    usable = [name for name in mine if allowed is None or name in allowed]
-    return sorted(usable, key=lambda name: (name != slurm.default_account, name))
+    return sorted(name for name in mine if allowed is None or name in allowed)
 
 
 def shared_folders(here: Sequence[Mount], node: NodeFacts) -> dict[str, str]:

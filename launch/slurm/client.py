@@ -150,7 +150,7 @@ class Slurm:
         return parsing.settings(self._description("scontrol", "show", "config"))
 
     def mpi_plugins(self) -> list[str]:
-        return parsing.mpi_plugins(self._commands.ask(["srun", "--mpi=list"], both_streams=True))
+        return parsing.mpi_plugins(self._commands.ask(["srun", "--mpi=list"]))
 
     def why_no_mpi(self, plugin: str) -> str:
         """Why srun cannot load one, whose own library may be absent; empty where it can."""
@@ -162,20 +162,13 @@ class Slurm:
             return next(lines, "")
         return ""
 
-    def accounts(self, user: str, cluster: str) -> tuple[list[str], str]:
-        """Those that a user may name, and the default one; none where there is no accounting."""
-        of_user = [f"user={user}", f"cluster={cluster}"]
+    def accounts(self, user: str, cluster: str) -> list[str]:
+        """Those that a user may name; none where there is no accounting."""
+        asked = ["show", "associations", f"user={user}", f"cluster={cluster}", "format=account"]
         try:
-            every = self._commands.ask(
-                ["sacctmgr", "-n", "-P", "show", "associations", *of_user, "format=account"],
-                ACCOUNTING_PATIENCE_SECONDS,
-            )
-            default = self._commands.ask(
-                ["sacctmgr", "-n", "-P", "show", "user", user, "format=defaultaccount"], ACCOUNTING_PATIENCE_SECONDS
-            )
+            return parsing.accounts(self._commands.ask(["sacctmgr", "-n", "-P", *asked], ACCOUNTING_PATIENCE_SECONDS))
         except StepmarkError:  # without accounting sacctmgr fails, or is not installed
-            return [], ""
-        return parsing.accounts(every), next(iter(parsing.accounts(default)), "")
+            return []
 
     def on_a_node(self, arguments: Sequence[str], program: Sequence[str], seconds: float) -> str:
         """What a small program prints on one node, by srun, which waits in the queue until then."""

@@ -65,19 +65,10 @@ class Commands:
                 return ""
             raise
 
-    def ask(
-        self,
-        command: list[str],
-        patience_seconds: float | None = None,
-        both_streams: bool = False,
-    ) -> str:
+    def ask(self, command: list[str], patience_seconds: float | None = None) -> str:
         """What a command prints; asked again while the controller does not answer."""
-
-        def run() -> str:
-            return self.run(command, self.asking_environment(), both_streams=both_streams)
-
         try:
-            return self.retry(run, None, patience_seconds)
+            return self.retry(lambda: self.run(command, self.asking_environment()), None, patience_seconds)
         except Failed as error:
             raise RunError(
                 f"{command[0]} failed",
@@ -126,9 +117,8 @@ class Commands:
         environment: Mapping[str, str],
         folder: Path | None = None,
         seconds: float | None = None,
-        both_streams: bool = False,
     ) -> str:
-        """What it prints; where `both_streams`, also what it prints to standard error."""
+        """What it prints."""
         limit = COMMAND_SECONDS if seconds is None else seconds
         process = subprocess.Popen(
             [self._program(command[0]), *command[1:]],
@@ -147,7 +137,7 @@ class Commands:
         text, words = out.decode(errors="replace"), err.decode(errors="replace").strip()
         if process.returncode != 0 or (NO_ANSWER.search(words) and not text):
             raise Failed(command, words[-WORDS_SHOWN:] or f"{command[0]} ended with exit code {process.returncode}")
-        return f"{text}\n{words}" if both_streams else text
+        return text
 
     def _program(self, name: str) -> str:
         found = shutil.which(name)

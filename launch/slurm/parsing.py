@@ -249,8 +249,8 @@ def settings(text: str) -> dict[str, str]:
 
 
 def mpi_plugins(text: str) -> list[str]:
-    """srun --mpi=list: a name a line, after a heading; older releases begin each line with `srun: `."""
-    words = [line.removeprefix("srun: ").strip() for line in text.split("\n")]
+    """srun --mpi=list: a name a line, after a heading."""
+    words = [line.strip() for line in text.split("\n")]
     return [word for word in words if re.fullmatch(r"[a-z][a-z0-9_]*", word)]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.errors import RequestError
 from launch.environments import uv
 from launch.environments.uv import pip_settings, variables
 
@@ -75,13 +74,6 @@ def test_variables_of_pip_win_over_its_files_and_uvs_over_all(wheels: Path, monk
     assert "UV_TORCH_BACKEND" not in found
 
 
-def test_settings_that_pip_cannot_read_are_refused(wheels: Path) -> None:
-    (wheels.parent / "pip.conf").write_text("no section\n")
-    with pytest.raises(RequestError, match="pip's settings cannot be read") as caught:
-        pip_settings()
-    assert "pip.conf" in caught.value.where
-
-
 # --- Pythons ----------------------------------------------------------------------------------
 
 
@@ -99,12 +91,4 @@ def test_programs_that_are_no_good_do_not_stop_the_search(tiny: Tiny, no_python_
     write_program(bad / "python", "no one may start this", mode=0o644)
     write_program(good / "python3", THIS_PYTHON)
     no_python_but(f"{bad}:relative::{tiny.place / 'missing'}:{good}")
-    assert uv.find_pythons([tiny.python_version]) == {tiny.python_version: Path(REAL)}
-
-
-def test_pyenv_is_looked_at_where_it_is(tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_python_but("")
-    write_program(tiny.place / "pyenv" / "versions" / "3.12.9" / "bin" / "python", THIS_PYTHON)
-    assert uv.find_pythons([tiny.python_version]) == {}
-    monkeypatch.setenv("PYENV_ROOT", str(tiny.place / "pyenv"))
     assert uv.find_pythons([tiny.python_version]) == {tiny.python_version: Path(REAL)}

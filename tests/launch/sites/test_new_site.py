@@ -100,7 +100,7 @@ def test_what_is_missing_is_said_and_nothing_is_written(slurm: PlayedSlurm, tmp_
     assert refused.value.next_command == "--partition=batch"
     with pytest.raises(RequestError, match="a new site needs --account") as refused:
         make(tmp_path, partition="batch")
-    assert refused.value.why == "--account: ops, ml"
+    assert refused.value.why == "--account: ml, ops"
     assert not (tmp_path / "home").exists()
     assert not slurm.record.exists()
 

@@ -81,10 +81,10 @@ def test_the_options_of_a_job() -> None:
 
 
 def test_an_account_is_asked_for_where_slurm_wants_one() -> None:
-    mine = msgspec.structs.replace(SLURM, accounts=["ml", "ops", "web"], default_account="ops")
+    mine = msgspec.structs.replace(SLURM, accounts=["ml", "ops", "web"])
     closed = msgspec.structs.replace(BATCH, accounts=["ml", "ops"])
     enforced = msgspec.structs.replace(mine, account_is_needed=True)
     assert site_draft.accounts_for(mine, BATCH) is None
-    assert site_draft.accounts_for(enforced, BATCH) == ["ops", "ml", "web"]
-    assert site_draft.accounts_for(mine, closed) == ["ops", "ml"]
+    assert site_draft.accounts_for(enforced, BATCH) == ["ml", "ops", "web"]
+    assert site_draft.accounts_for(mine, closed) == ["ml", "ops"]
     assert site_draft.accounts_for(SLURM, closed) == ["ml", "ops"]  # sacctmgr names none
