@@ -46,7 +46,7 @@ def compare(
     names = names_of(runs_a, runs_b, (a.label, b.label))
     slower = None  # as a logarithm
     if tested is not None and tested.percent is not None:
-        slower = math.log1p(tested.percent / 100) * (1 if tested.direction == "lower" else -1)
+        slower = math.log1p(tested.percent / 100) * (1 if tested.unit == "s" else -1)
     found = explain.causes(runs_a, runs_b, slower)
     return Comparison(
         a=replace(side_a, name=names.a),
@@ -97,7 +97,7 @@ def _differences(
             continue
         if interval is not None and metric.step_time and not tested:
             tested = True
-            lower = metric.direction == "lower"
+            lower = metric.step_time == 1
             verdict, why = intervals.verdict_of(interval, margin_percent, lower_is_better=lower)
             one = replace(one, verdict=verdict, why=why)
         moved = metric.flagged and one.percent is not None and abs(one.percent) > margin_percent
@@ -113,7 +113,6 @@ def _difference(
     found = Difference(
         name=metric.name,
         unit=metric.unit,
-        direction=metric.direction,
         a=None if means[0] is None else math.exp(means[0]),
         b=None if means[1] is None else math.exp(means[1]),
         note=metric.note,

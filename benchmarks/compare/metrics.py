@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.compare.runs import ComparedRun, Runs
-from benchmarks.compare.values import Direction
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.values import Model
 
@@ -19,7 +18,6 @@ class ComparedMetric(NamedTuple):
 
     name: str
     unit: str
-    direction: Direction
     value: Callable[[ComparedRun], float | None]
     refused: str | None = None  # why these two sides may not be compared by it
     step_time: int = 0  # 1, -1: it is, or is the inverse of, seconds/step; the first of these gets the verdict
@@ -37,27 +35,26 @@ def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
     other_end = f"the last steps differ: {', '.join(map(str, ends))}" if len(ends) > 1 else None
     other_data = _unequal("data", a[0].benchmark.data, b[0].benchmark.data)
     per_gpu = ComparedMetric(
-        "tokens/s per GPU", "tokens/s", "higher", lambda run: run.result.tokens_per_second_per_gpu, work, step_time=-1
+        "tokens/s per GPU", "tokens/s", lambda run: run.result.tokens_per_second_per_gpu, work, step_time=-1
     )
     return [
         ComparedMetric(
-            "seconds/step", "s", "lower", lambda run: run.result.seconds_per_step.median, work or step, step_time=1
+            "seconds/step", "s", lambda run: run.result.seconds_per_step.median, work or step, step_time=1
         ),
-        ComparedMetric(
-            "tokens/s", "tokens/s", "higher", lambda run: run.result.tokens_per_second, work, step_time=-1
-        ),
+        ComparedMetric("tokens/s", "tokens/s", lambda run: run.result.tokens_per_second, work, step_time=-1),
         *([per_gpu] if a[0].benchmark.gpus != b[0].benchmark.gpus else []),
         _utilisation("MFU", a, b, lambda run: run.result.mfu or []),
         _utilisation("HFU", a, b, lambda run: run.result.hfu or []),
+        ComparedMetric("effective tokens/s", "tokens/s", lambda run: run.result.tokens_per_second_effective, work),
         ComparedMetric(
-            "effective tokens/s", "tokens/s", "higher", lambda run: run.result.tokens_per_second_effective, work
-        ),
-        ComparedMetric(
-            "last loss", "", "same", lambda run: run.result.loss.last, work or batch or other_end or other_data,
+            "last loss",
+            "",
+            lambda run: run.result.loss.last,
+            work or batch or other_end or other_data,
             flagged=True,
         ),
         _memory(a, b, work),
-    ]  # fmt: skip
+    ]
 
 
 # --- what differs in the work -------------------------------------------------------------------
@@ -102,7 +99,7 @@ def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequ
     if shared is None:
         firsts = [next(iter(found[place]), "none") for place in (0, len(a))]
         refused = f"no convention and peak in common: A: {firsts[0]}; B: {firsts[1]}"
-    return ComparedMetric(name, "%", "higher", percent, refused, step_time=-1, note=shared or "")
+    return ComparedMetric(name, "%", percent, refused, step_time=-1, note=shared or "")
 
 
 def _convention(one: Mfu) -> str:
@@ -112,11 +109,18 @@ def _convention(one: Mfu) -> str:
 def _memory(a: Runs, b: Runs, work: str | None) -> ComparedMetric:
     if all(run.result.benchmark.hardware == "cpu" for run in (*a, *b)):
         return ComparedMetric(
-            "host memory", "bytes", "lower",
+            "host memory",
+            "bytes",
             lambda run: run.result.telemetry.host_memory_bytes_max if run.result.telemetry else None,
-            work, flagged=True, note="the most that a node held, with everything that ran on it",
-        )  # fmt: skip
+            work,
+            flagged=True,
+            note="the most that a node held, with everything that ran on it",
+        )
     return ComparedMetric(
-        "GPU memory", "bytes", "lower", lambda run: run.gpu.memory_bytes_max if run.gpu else None,
-        work, flagged=True, note="the most that a GPU held",
-    )  # fmt: skip
+        "GPU memory",
+        "bytes",
+        lambda run: run.gpu.memory_bytes_max if run.gpu else None,
+        work,
+        flagged=True,
+        note="the most that a GPU held",
+    )

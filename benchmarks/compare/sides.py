@@ -69,9 +69,7 @@ class Sides:
 
     def list_command(self) -> str:
         """The command that lists the runs which can be compared."""
-        folder = min(self._folders, default=self._output_dir)
-        shown = self._output_dir if folder == self._output_dir.resolve() else folder
-        return f"python launch/report.py runs {shlex.quote(str(shown))}"
+        return f"python launch/report.py runs {shlex.quote(str(min(self._folders, default=self._output_dir)))}"
 
     def _side(self, text: str) -> Chosen:
         if is_filter(text):

@@ -5,8 +5,6 @@ from typing import Literal
 from benchmarks.values import Value
 from benchmarks.verdict import Verdict
 
-Direction = Literal["lower", "higher", "same"]  # which way is better; same: neither is
-
 
 class Side(Value, frozen=True):
     """One side: the runs it consists of, and the runs that were excluded."""
@@ -22,7 +20,6 @@ class Difference(Value, frozen=True, kw_only=True):
 
     name: str
     unit: str
-    direction: Direction
     a: float | None  # the geometric mean of the runs
     b: float | None
     percent: float | None = None  # None: not compared, or not known

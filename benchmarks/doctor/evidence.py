@@ -106,7 +106,6 @@ class Finding(Value, frozen=True):
     text: str  # as it may be shown
     rank: int | None  # None: of the job, or nobody says
     time: float | None  # seconds of the local time; None: no stamp on it or before it
-    count: int = 1  # how often, by this rank, in this file
     raised: bool = False  # it is an exception by its name
     soft: bool = False  # it says of itself that the program went on
     last: bool = True  # neither a step nor a word of a good end follows
@@ -132,13 +131,12 @@ class _Seen:
     """One symptom of one rank: its first line that was not survived, and the first of all."""
 
     def __init__(self, finding: Finding, steps: int, place: int) -> None:
-        self.first, self.count = finding, 0
+        self.first = finding
         self.place = place  # in the log, of its last line
         self.live: list[tuple[int, Finding]] = []
         self.add(finding, steps)
 
     def add(self, finding: Finding, steps: int) -> None:
-        self.count += 1
         self.live = [one for one in self.live if one[0] + SURVIVED_STEPS > steps]
         if not self.live or self.live[-1][0] < steps:
             self.live.append((steps, finding))
@@ -192,7 +190,7 @@ class Scanner:
             symptom = self._symptoms.by_id.get(name)
             last = seen.lasts(self._steps)
             shown = seen.first if last is None or (symptom is not None and symptom.lasting) else last
-            counted = msgspec.structs.replace(shown, count=seen.count, last=seen.place >= self._last)
+            counted = msgspec.structs.replace(shown, last=seen.place >= self._last)
             (findings if last is not None else survived).append(counted)
         findings.sort(key=lambda one: one.line)
         return LogEvidence(
@@ -387,7 +385,6 @@ class Scanner:
         if seen is not None:
             seen.place = self._before + start
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
-            seen.count += 1
             return
         time = self._clock.first(line)  # otherwise the last before it: in a log, time goes on from line to line
         finding = Finding(

@@ -78,7 +78,6 @@ class Entry(Value, frozen=True):
     do: list[str]
     first: Finding
     ranks: list[int]
-    lines: int  # that say so, in all logs
 
 
 class Diagnosis(Value, frozen=True):
@@ -282,5 +281,4 @@ class _Case:
             do=symptom.do if symptom else family.do if family else ["read what stands before this line"],
             first=first,
             ranks=sorted({one.rank for one in group if one.rank is not None}),
-            lines=sum(one.count for one in group),
         )

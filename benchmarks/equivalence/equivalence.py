@@ -131,7 +131,6 @@ class Proof:
     hardware: str
     tolerances: dict[str, float]
     not_compared: dict[str, str]  # backend and model -> why
-    told: dict[str, WorkCase] = field(default_factory=dict)  # model -> the case of the sides with given weights
     comparisons: list[Comparison] = field(default_factory=list)
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)

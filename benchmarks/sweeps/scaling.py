@@ -1,8 +1,7 @@
 """Results of runs at several scales -> how well a benchmark scales, as values and as a table. Pure.
 
 A figure is the median over the valid runs of one scale, each run giving one value, with the lowest and the highest
-of them. An efficiency is tokens/s per device over that of the smallest scale of its series; its range is that of all
-combinations of a run here and a run there, which is wide rather than flattering.
+of them. An efficiency is tokens/s per device over that of the smallest scale of its series, of the medians.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +66,7 @@ class CellRuns(NamedTuple):
 
 
 class Spread(Value, frozen=True):
-    """A figure over `n` runs (of an efficiency: combinations of runs)."""
+    """A figure over `n` runs."""
 
     n: int
     median: float
@@ -89,7 +88,7 @@ class Point(Value, frozen=True):
     tokens_per_second_per_gpu: Spread | None
     mfu_percent: Spread | None
     mfu_convention: str | None
-    efficiency: Spread | None
+    efficiency: float | None
     null_because: dict[str, str]
     left_out: list[str]
 
@@ -141,7 +140,7 @@ def scaling_kind(scales: Sequence[Scale]) -> ScalingKind:
 def _point(cell: CellRuns, base: CellRuns) -> Point:
     scale, runs = cell.scale, list(cell.counted.values())
     conventions = [f"{run.mfu.convention} of {run.mfu.precision} peak" for run in runs if run.mfu.percent is not None]
-    figures = {
+    figures: dict[str, Any] = {
         "seconds_per_step": _spread([run.metrics.seconds_per_step for run in runs]),
         "mfu_percent": _spread([run.mfu.percent for run in runs]),
         "efficiency": _efficiency(cell, base),
@@ -185,14 +184,9 @@ def _speed(cell: CellRuns) -> Spread | None:
     return _spread([run.metrics.tokens_per_second_per_gpu for run in cell.counted.values()])
 
 
-def _efficiency(cell: CellRuns, base: CellRuns) -> Spread | None:
+def _efficiency(cell: CellRuns, base: CellRuns) -> float | None:
     here, there = _speed(cell), _speed(base)
-    if here is None or there is None:
-        return None
-    if cell is base:
-        return Spread(n=1, median=1.0, lowest=1.0, highest=1.0)
-    lowest, highest = here.lowest / there.highest, here.highest / there.lowest
-    return Spread(n=here.n * there.n, median=here.median / there.median, lowest=lowest, highest=highest)
+    return here.median / there.median if here and there else None
 
 
 def _notes(cells: Sequence[CellRuns]) -> list[str]:
@@ -222,8 +216,7 @@ def table_text(series: Sequence[Series]) -> str:
 
 _HOW_TO_READ = (
     "Figures: the median over the valid runs of a scale (lowest to highest run).",
-    "Efficiency: tokens/s per GPU over that of the first row, of the medians",
-    "(lowest to highest of all combinations of a run here and a run there).",
+    "Efficiency: tokens/s per GPU over that of the first row, of the medians.",
 )
 
 
@@ -261,7 +254,7 @@ def row(point: Point) -> tuple[str, ...]:
         _figure(point.tokens_per_second, count_text),
         _figure(point.tokens_per_second_per_gpu, count_text),
         _figure(point.mfu_percent, "{:.2f}".format),
-        _figure(point.efficiency, "{:.1%}".format),
+        "-" if point.efficiency is None else f"{point.efficiency:.1%}",
     )
 
 

@@ -74,16 +74,12 @@ def report_of(sweep: Sweep, results: Results, output_dir: Path, going: Collectio
 
 
 def text(report: SweepReport, path: Path) -> str:
-    return f"{table_text(report)}\nfiles: {path}"
-
-
-def table_text(report: SweepReport) -> str:
     """How it scales, and what one way gains over another."""
     lines = [scaling.table_text(report.series)]
     lines += [f"refused and left out: {text}" for text in report.refused]
     for one in report.gains:
         lines += ["", comparison_text.table_text(one)]
-    return "\n".join(lines)
+    return "\n".join([*lines, f"files: {path}"])
 
 
 def _runs_of(sweep: Sweep, number: int, name: str, results: Results, going: Collection[str]) -> CellRuns:

@@ -48,7 +48,6 @@ def _prove(proof: Proof, model: Model, contenders: Sequence[Contender], folder: 
     case, given = equivalence.case(lora, proof.dtype), equivalence.batches(model)
     source = _trained(proof, first, case, given, folder)
     case, given = equivalence.handed_on(case, given, source)
-    proof.told[model.name] = case
     for other in others:
         second = _trained(proof, other, case, given, folder)
         proof.comparisons.append(equivalence.compare(model, source, second, lora, proof.tolerances))

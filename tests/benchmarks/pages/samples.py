@@ -33,7 +33,6 @@ def difference(name: str = "seconds per step", verdict: Verdict = Verdict.WORSE,
     known: dict[str, Any] = {
         "name": name,
         "unit": "s",
-        "direction": "lower",
         "a": 6.999,
         "b": 7.351,
         "percent": 5.03,
@@ -54,7 +53,7 @@ def comparison(**changes: Any) -> Comparison:
         "warnings": [CAUTION],
         "differences": [
             difference(),
-            difference("tokens/s", NOT_TESTED, unit="", direction="higher", percent=-4.79, low=-5.7, high=-3.9),
+            difference("tokens/s", NOT_TESTED, unit="", percent=-4.79, low=-5.7, high=-3.9),
             difference("MFU", NOT_TESTED, unit="%", a=None, percent=None, low=None, high=None, why="none"),
             difference("last loss", NOT_TESTED, unit="", percent=2.2, low=None, high=None, moved=True),
         ],

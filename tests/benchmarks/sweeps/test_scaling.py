@@ -1,4 +1,4 @@
-"""Figures of several scales: their spread over runs, efficiency and its range, and what the table says of them."""
+"""Figures of several scales: their spread over runs, efficiency, and what the table says of them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -65,21 +65,7 @@ def test_a_figure_is_the_median_over_the_runs_with_their_range() -> None:
 def test_efficiency_is_speed_a_device_over_that_of_the_smallest_scale() -> None:
     one, four = only(measured(scale(4), 0.25), measured(scale(1), 0.2)).points  # in whichever order they came
     assert (one.gpus, four.gpus) == (1, 4)
-    assert one.efficiency is not None
-    assert four.efficiency is not None
-    assert (one.efficiency.n, one.efficiency.median) == (1, 1.0)
-    assert four.efficiency.median == pytest.approx(0.8)
-
-
-def test_the_range_of_an_efficiency_is_that_of_all_combinations() -> None:
-    points = only(measured(scale(1), 0.1, 0.2, 0.4), measured(scale(2), 0.2, 0.4)).points
-    spread = points[1].efficiency
-    assert spread is not None
-    assert spread.n == 6
-    assert spread.lowest == pytest.approx(0.1 / 0.4)
-    assert spread.highest == pytest.approx(0.4 / 0.2)
-    # 100 / 0.2 tokens/s at one device; the middle of 200 / 0.2 and 200 / 0.4 over two
-    assert spread.median == pytest.approx(((1000 + 500) / 2 / 2) / 500)
+    assert (one.efficiency, four.efficiency) == (1.0, pytest.approx(0.8))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +109,7 @@ def test_the_table_has_figures_and_names_what_is_left_out_and_unknown() -> None:
     assert len(heading) == len(first) == len(second)
     assert first.split()[:6] == ["8", "1", "8", "3", "of", "3"]
     assert "110 ms (100 ms to 120 ms)" in first
-    assert "52.4% (45.5% to 60.0%)" in second
+    assert second.endswith("52.4%")
     assert text.count("no peak is known") == 1
     failed = measured(scale(1), others=[(2, "run-9 failed: rank 0 was killed by signal 9")])
     text = table_text([only(failed, measured(scale(2), 0.1))])
