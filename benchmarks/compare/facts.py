@@ -6,14 +6,12 @@ port they got) is taken out of the texts.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.compare.admission import OF_THE_WORK, shown
 from benchmarks.compare.metrics import NO_DIMENSIONS
 from benchmarks.compare.runs import ComparedRun
-from benchmarks.telemetry.gpu import GpuTelemetry
-from benchmarks.telemetry.samples import NodeFacts
 from benchmarks.values import benchmark_fields
 
 Facts = dict[str, dict[str, str]]  # kind -> name -> value
@@ -41,12 +39,10 @@ def facts_of(run: ComparedRun) -> Facts:
     benchmark, about = run.benchmark, run.provenance
     # Of several phases and attempts the measured one is the last.
     worker: dict[str, Any] = next((one for one in reversed(about.get("worker") or []) if one.get("rank") == 0), {})
+    # The launcher's machine trained nothing of a queue's run.
+    machine, is_local, attempts = _texts(about.get("machine")), _is_local(run), run.result.attempts
     image, git = _texts(about.get("environment")), _texts(about.get("git"))
-    places: list[NodeFacts | GpuTelemetry] = [*run.nodes, *([run.gpu] if run.gpu else [])]
-    drivers = {
-        "GPU driver": _words(one.driver for one in places),
-        "CUDA of the driver": _words(one.cuda for one in places),
-    }
+    drivers = {"GPU driver": run.gpu.driver, "CUDA of the driver": run.gpu.cuda} if run.gpu else {}
     found: dict[str, dict[str, str] | None] = {
         "slowdown": {"inject_slowdown": f"{run.result.slowed_by:.0%}"},
         "request": _request(run),
@@ -54,18 +50,14 @@ def facts_of(run: ComparedRun) -> Facts:
         "profile for PGLE": _pgle(run),
         "XLA flag": _xla_flags(run, worker),
         "version": _known({**_texts(worker.get("versions")), **drivers}),
-        "device": _known({
-            "device_kind": worker.get("device_kind"),
-            "platform": worker.get("platform"),
-            "GPU": _words(gpu.name for node in run.nodes for gpu in node.gpus),
-        }),
+        "device": _known({name: worker.get(name) for name in ("device_kind", "platform")}),
         "image": _known({name: image.get(name) for name in IMAGE}),
         "argument": _named_words(run.measured.command),
         "layout": _layout(worker) if worker else None,
         "environment": _environment(run),
         "program": _known({"sha256 of the step's program": worker.get("program")}),
-        "node": _known({"hosts": _hosts(run)}),
-        "machine": _machine(run),
+        "node": _known({"hosts": machine.get("hostname") if is_local else attempts[-1].nodes if attempts else None}),
+        "machine": _known({name: machine.get(name) for name in MACHINE}) if is_local else None,
         "Stepmark": _known({
             "version": about.get("stepmark"), "commit": git.get("commit"), "changed files": git.get("changed_files"),
         }),
@@ -136,29 +128,8 @@ def _layout(worker: Mapping[str, Any]) -> dict[str, str] | None:
     return _known({"mesh": " ".join(f"{name} {size}" for name, size in mesh) or "one device", **counts})
 
 
-def _hosts(run: ComparedRun) -> str | None:
-    """Of a queue's run the nodes that were sampled, or that the queue gave it; else this machine."""
-    hosts = [node.host for node in run.nodes]
-    if _is_local(run):
-        hosts.append(_texts(run.provenance.get("machine")).get("hostname", ""))
-    return _words(hosts) or (run.result.attempts[-1].nodes if run.result.attempts else None)
-
-
-def _machine(run: ComparedRun) -> dict[str, str] | None:
-    """Of a queue's run the nodes': the launcher's machine trained nothing."""
-    if _is_local(run):
-        machine = _texts(run.provenance.get("machine"))
-        return _known({name: machine.get(name) for name in MACHINE})
-    sizes = {name: _words(getattr(node, name) for node in run.nodes) for name in ("cpus", "memory_bytes")}
-    return _known(sizes)
-
-
 def _texts(value: Mapping[str, object] | None) -> dict[str, str]:
     return {name: str(text) for name, text in (value or {}).items()}
-
-
-def _words(values: Iterable[object]) -> str:
-    return " ".join(sorted({str(value) for value in values if value}))
 
 
 def _known(facts: Mapping[str, object]) -> dict[str, str] | None:

@@ -4,18 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import msgspec
-
-from benchmarks import files
 from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.telemetry.gpu import GpuTelemetry
-from benchmarks.telemetry.samples import NODE_FILES, NodeFacts
 from benchmarks.values import Benchmark, Phase
-
-LONGEST = 1 << 20  # of a line that is looked at
-_LINE = msgspec.json.Decoder(NodeFacts)
 
 
 class PairPlace(NamedTuple):
@@ -33,18 +26,8 @@ class ComparedRun(NamedTuple):
     benchmark: Benchmark
     provenance: dict[str, Any]
     measured: Phase
-    nodes: Sequence[NodeFacts] = ()  # of its last attempt
+    began: float | None  # Unix time: of its job, which may have waited in a queue, or that in its name
     pair: PairPlace | None = None
-
-    @property
-    def began(self) -> float | None:
-        """Unix time of its first sample, as a job may have waited in a queue; otherwise the time in its name."""
-        if self.nodes:
-            return min(node.time for node in self.nodes)
-        try:
-            return datetime.strptime(self.result.run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
-        except ValueError:
-            return None
 
     @property
     def gpu(self) -> GpuTelemetry | None:
@@ -81,6 +64,7 @@ def read_run(folder: RunFolder) -> ComparedRun:
         what, command = "it has no result.json: it goes on, or was cut off", "python launch/status.py says which"
         raise RequestError(what, where=str(folder.path), next_command=command)
     result = folder.stored_result()
+    events = folder.job_events(max(folder.attempts(), default=1))
     return ComparedRun(
         name=folder.run_id,
         path=str(folder.path),
@@ -88,18 +72,12 @@ def read_run(folder: RunFolder) -> ComparedRun:
         benchmark=folder.benchmark(),
         provenance=folder.provenance(),
         measured=folder.measured_phase(),
-        nodes=_first_samples(folder),
+        began=next((one.time for one in events if one.event == "start"), time_in_name(result.run_id)),
     )
 
 
-def _first_samples(folder: RunFolder) -> list[NodeFacts]:
-    """The first line of each node of the last attempt; one that can't be read says nothing."""
-    found = []
-    place = folder.telemetry_dir(max(folder.attempts(), default=1))
-    for path in sorted(place.glob(NODE_FILES)):
-        try:
-            with files.opened(path) as stream:
-                found.append(_LINE.decode(stream.readline(LONGEST)))
-        except (OSError, *files.NOT_JSON):
-            continue
-    return found
+def time_in_name(run_id: str) -> float | None:
+    try:
+        return datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.compare.runs import Chosen, ComparedRun, PairPlace, read_run
+from benchmarks.compare.runs import Chosen, ComparedRun, PairPlace, read_run, time_in_name
 from benchmarks.compare.values import Comparison, Difference
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.runs.finished_run import FinishedRun, changed, read_finished_run
@@ -65,10 +65,8 @@ def run(name: str = "run", seconds: float | None = None, **changes: Any) -> Comp
     shown = {name: value for name, value in in_benchmark.items() if hasattr(result.benchmark, name)}
     plain = {name: getattr(value, "name", value) for name, value in shown.items() if name != "parallelism"}
     result = msgspec.structs.replace(result, benchmark=msgspec.structs.replace(result.benchmark, **plain))
-    began = REAL_RUN._replace(nodes=[], result=result).began
-    nodes = [node if began is None else msgspec.structs.replace(node, time=began) for node in REAL_RUN.nodes]
     return REAL_RUN._replace(
-        **{"name": name, "path": name, "nodes": nodes, **changes},
+        **{"name": name, "path": name, "began": time_in_name(name), **changes},
         result=result,
         benchmark=benchmark,
     )

@@ -305,7 +305,7 @@ def test_the_warning_has_the_command_that_runs_both_in_turns() -> None:
 
 def test_an_unknown_order_and_few_runs_and_other_steps_are_warned_of() -> None:
     a, b = sides(FAST, SLOW)
-    unknown = side("B", *(r._replace(nodes=[]) for r in b.runs))
+    unknown = side("B", *(r._replace(began=None) for r in b.runs))
     assert "not interleaved" in [one.kind for one in compare(a, unknown).warnings]
     window = msgspec.structs.replace(REAL_RUN.result.window, first_step=7)
     kinds = [one.kind for one in compare(*sides(FAST[:1], SLOW[:2], result={"window": window})).warnings]
