@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.trace.kinds import COLLECTIVE, IDLE, KINDS, Kind, Kinds
+from benchmarks.trace.kinds import IDLE, KINDS, Kind, Kinds
 from benchmarks.trace.trace import Device, Mark, Numbers, Trace
 from benchmarks.values import Profiling, Value
 
@@ -39,9 +39,8 @@ class DeviceTimes(Value, frozen=True):
     device: str
     devices: int
     seconds_per_step: float
-    wall_seconds: dict[str, float]  # each moment to one kind, or idle: adds up to seconds_per_step
+    wall_seconds: dict[str, float]  # each moment to one kind, or idle; of collectives: exposed communication
     work_seconds: dict[str, float]  # each kind in all, whatever ran beside it
-    exposed_communication_seconds: float
 
 
 class HostSummary(Value, frozen=True):
@@ -122,17 +121,13 @@ def _device_times(host: str, device: Device, span: Span, steps: int, kind_of: Se
     kinds = np.array([place.get(kind, -1) for kind in kind_of])[device.operation]
     wall, work = _picoseconds_by_kind(np.clip(device.begins, *span), np.clip(device.ends, *span), kinds, span)
     of_a_step = PICOSECONDS * steps
-    wall_seconds: dict[str, float] = {
-        kind: float(n) / of_a_step for kind, n in zip((*KINDS, IDLE), wall, strict=True)
-    }
     return DeviceTimes(
         host=host,
         device=device.name,
         devices=1,
         seconds_per_step=(span[1] - span[0]) / of_a_step,
-        wall_seconds=wall_seconds,
+        wall_seconds={kind: float(n) / of_a_step for kind, n in zip((*KINDS, IDLE), wall, strict=True)},
         work_seconds={kind: float(n) / of_a_step for kind, n in zip(KINDS, work, strict=True)},
-        exposed_communication_seconds=wall_seconds[COLLECTIVE],
     )
 
 
@@ -164,7 +159,6 @@ def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
         seconds_per_step=mean([row.seconds_per_step for row in rows]),
         wall_seconds={kind: mean([row.wall_seconds[kind] for row in rows]) for kind in (*KINDS, IDLE)},
         work_seconds={kind: mean([row.work_seconds[kind] for row in rows]) for kind in KINDS},
-        exposed_communication_seconds=mean([row.exposed_communication_seconds for row in rows]),
     )
 
 

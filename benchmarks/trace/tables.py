@@ -106,7 +106,7 @@ def _times_row(title: str, times: DeviceTimes, scale: float) -> tuple[str, ...]:
 
 
 def _communication(mean: DeviceTimes) -> list[str]:
-    exposed, work = mean.exposed_communication_seconds, mean.work_seconds[COLLECTIVE]
+    exposed, work = mean.wall_seconds[COLLECTIVE], mean.work_seconds[COLLECTIVE]
     if not work:
         return ["Exposed communication: none, the trace holds no collective."]
     share = exposed / mean.seconds_per_step if mean.seconds_per_step else 0
