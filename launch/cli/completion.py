@@ -3,8 +3,7 @@
     stepmark completion bash > ~/.local/share/bash-completion/completions/stepmark
     stepmark completion zsh > ~/.zfunc/_stepmark        a folder of $fpath
 
-The script holds the words and starts no Python; names of models, devices, sites, recipes and suites are read from
-the folders of the configs at each TAB. Print it again after an update.
+The script holds the words and starts no Python. Print it again after an update, and for sites and suites of your own.
 """
 
 import importlib
@@ -16,25 +15,20 @@ from typing import Any
 from absl import flags
 
 from benchmarks.backend import backends
-from benchmarks.configs import DEFAULT_ROOT, ROOT_VARIABLE
+from benchmarks.configs import Kind
 from benchmarks.errors import RequestError, nearest
 from launch.cli.command import flags_of, only_argument
 from launch.cli.subcommands import COMMANDS
 from launch.terminal.output import text_alone
-from launch.terminal.places import sites_folder, suites_folder
+from launch.terminal.places import configs
 
-FOLDERS = {"model": "models", "hardware": "hardware", "site": "sites", "recipe": "recipes", "suite": "suites"}
-
-NAMES = """\
-_stepmark_names() {  # the names of files, each after a prefix
-    local prefix=$1 file
-    shift
-    for file in "$@"; do
-        file=${file##*/}
-        case "$file" in '*'*) ;; *) echo "$prefix${file%.yml}" ;; esac
-    done
+FOLDERS: dict[str, Kind] = {
+    "model": "models",
+    "hardware": "hardware",
+    "site": "sites",
+    "recipe": "recipes",
+    "suite": "suites",
 }
-"""
 
 BASH = """\
 _stepmark() {
@@ -76,7 +70,7 @@ def main(argv: list[str]) -> int:
     shell = only_argument(argv[1:], "stepmark completion bash|zsh")
     if shell not in shells:
         raise RequestError(f"unknown shell '{shell}': {nearest(shell, shells)}")
-    text_alone(("#compdef stepmark\n" if shell == "zsh" else "") + NAMES + _words_function() + shells[shell])
+    text_alone(("#compdef stepmark\n" if shell == "zsh" else "") + _words_function() + shells[shell])
     return 0
 
 
@@ -88,7 +82,6 @@ def _words_function() -> str:
     return "\n".join(
         [
             "_stepmark_words() {",
-            f"    local configs=${{{ROOT_VARIABLE}:-{shlex.quote(str(DEFAULT_ROOT))}}}",
             '    case "$1 $2" in',
             f"    ' '*) {_print([*COMMANDS, 'completion', '--help'])} ;;",
             f"    'completion '*) {_print(['bash', 'zsh'])} ;;",
@@ -111,20 +104,8 @@ def _cases(command: str) -> list[str]:
 
 
 def _case(pattern: str, first_words: Iterable[str], groups: Mapping[str, list[flags.Flag[Any]]]) -> str:
-    words = [*first_words, "--help"]
-    listed = []
-    for flag in [flag for group in groups.values() for flag in group]:
-        if flag.name in FOLDERS:
-            listed.append(_listed(flag.name))
-        else:
-            words += _words(flag)
-    return "; ".join([f"    {pattern}) {_print(words)}", *listed]) + " ;;"
-
-
-def _listed(flag: str) -> str:
-    folder = {"site": sites_folder, "suite": suites_folder}.get(flag)
-    own = f" {shlex.quote(str(folder()))}/*.yml" if folder else ""
-    return f'_stepmark_names --{flag}= "$configs"/{FOLDERS[flag]}/*.yml{own}'
+    words = [word for group in groups.values() for flag in group for word in _words(flag)]
+    return f"    {pattern}) {_print([*first_words, '--help', *words])} ;;"
 
 
 def _words(flag: flags.Flag[Any]) -> list[str]:
@@ -133,6 +114,8 @@ def _words(flag: flags.Flag[Any]) -> list[str]:
     values = getattr(flag.parser, "enum_values", None) or [""]
     if flag.name == "backend":
         values = sorted(backends())
+    elif flag.name in FOLDERS:
+        values = configs().names(FOLDERS[flag.name])
     return [f"--{flag.name}={value}" for value in values]
 
 

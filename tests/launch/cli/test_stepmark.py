@@ -81,13 +81,9 @@ def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("line", "expected"), TABLES["completed"])
-def test_bash_completes(completion: Path, tmp_path: Path, line: str, expected: list[str]) -> None:
+def test_bash_completes(completion: Path, line: str, expected: list[str]) -> None:
     """Without any program on PATH, so no Python is started at TAB."""
     environment = {"PATH": "", "COMP_LINE": line, "COMP_POINT": str(len(line))}
-    if "mine" in line:
-        (tmp_path / "models").mkdir()
-        (tmp_path / "models/mine_7b.yml").touch()
-        environment["STEPMARK_CONFIGS"] = str(tmp_path)
     code = f"source {completion}; _stepmark; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(
         ["/bin/bash", "-c", code], capture_output=True, text=True, check=True, timeout=10, env=environment
