@@ -48,12 +48,6 @@ REFRESH_SECONDS = flags.DEFINE_float("refresh_seconds", 30.0, "Between two updat
 def main(argv: list[str]) -> int:
     refuse_more(argv[1:], "python launch/dashboard.py --output_dir=FOLDER")
     output_dir = Path(OUTPUT_DIR.value)
-    if not output_dir.is_dir():
-        raise RequestError(
-            "there is no such folder of runs",
-            where=f"--output_dir={output_dir}",
-            next_command="--output_dir=DIR with the folder that was given to run.py",
-        )
     where = [parse_condition(text) for text in WHERE.value or []]
     of_all = output_dir / "dashboard"
     logdir = Path(DASHBOARD_DIR.value) if DASHBOARD_DIR.value else of_all
@@ -65,14 +59,12 @@ def main(argv: list[str]) -> int:
             next_command="the same with --dashboard_dir=DIR, a new or an empty folder",
         )
     rows, told = _update(output_dir, logdir, where)
-    own = [f"--dashboard_dir={DASHBOARD_DIR.value}"] if DASHBOARD_DIR.value else []
-    fitting = [f"--where={text}" for text in WHERE.value or []]
-    serve = ["python", "launch/dashboard.py", "--serve", f"--output_dir={OUTPUT_DIR.value}", *own, *fitting]
-    more = [] if SERVE.value else [("next", shlex.join(serve))]
+    more = [] if SERVE.value else [("next", shlex.join(["python", "launch/dashboard.py", "--serve", *sys.argv[1:]]))]
     print("\n".join(["dashboard", *aligned([*rows, ("files", str(logdir)), *more])]))
-    if not SERVE.value:
-        document(Dashboard(logdir=str(logdir)))
-    return _serve(output_dir, logdir, where, told) if SERVE.value else EXIT_VALID
+    if SERVE.value:
+        return _serve(output_dir, logdir, where, told)
+    document(Dashboard(logdir=str(logdir)))
+    return EXIT_VALID
 
 
 def _update(

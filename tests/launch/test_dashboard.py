@@ -129,7 +129,7 @@ def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
 def test_some_runs_have_a_place_of_their_own(results: Path, tmp_path: Path) -> None:
     said = dashboard(f"--output_dir={results}", "--where=gpus>=2", f"--dashboard_dir={tmp_path}/two")
     assert "runs     3" in said
-    assert f"--serve --output_dir={results} --dashboard_dir={tmp_path}/two '--where=gpus>=2'" in said
+    assert f"--serve --output_dir={results} '--where=gpus>=2' --dashboard_dir={tmp_path}/two" in said
     assert [path.name for path in (tmp_path / "two/series").iterdir()] == ["llama2_tiny bf16 jax-maxtext 2xcpu"]
     assert not (tmp_path / "two/nights").exists()
     for place in ([], [f"--dashboard_dir={results}/dashboard"]):
