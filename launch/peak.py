@@ -52,10 +52,6 @@ flags.DEFINE_string("backend", "jax", "The framework: jax, nemo or another insta
 flags.DEFINE_string("model", "llama2_70b", "The model of configs/models whose matmuls are measured.")
 flags.DEFINE_integer("tokens", None, "Rows of each matmul. (default: 4096, on a CPU 64 a core)", 1)
 flags.DEFINE_string("dtype", ",".join(peaks.PRECISIONS), "Precisions of the matmuls, with commas.")
-flags.DEFINE_float(
-    "seconds", None, "For each shape and precision, all turns together. (default: 1, on a CPU 0.5)", 0.01, 3600
-)
-flags.DEFINE_integer("turns", peaks.TURNS, "The turns that the shapes take; the median of them counts.", 1)
 flags.DEFINE_string("hardware", HERE, "The device, of configs/hardware. here: this machine's GPU, or its CPU.")
 flags.DEFINE_string(
     "out", None, "The file to write. (default: $STEPMARK_HOME/peaks/<platform>-<device>-<backend>.json)"
@@ -79,7 +75,22 @@ def main(argv: list[str]) -> int:
     if not report.rates:
         reasons = "; ".join(f"{dtype}: {why}" for dtype, why in report.refused.items())
         raise RunError(f"{backend.title} could measure no precision on {report.device_kind}", why=reasons)
-    found = _measured(backend, device, request, report)
+    machine = this_machine.facts()
+    found = peak_file.Measured(
+        schema_version=peak_file.SCHEMA_VERSION,
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        stepmark=VERSION,
+        backend=backend.name,
+        engine=backend.engines[0],
+        hardware=device.name,
+        hostname=machine["hostname"],
+        processor=machine["cpu"],
+        cores=peak_turns.cores(),
+        model=FLAGS.model,
+        request=request,
+        report=report,
+        peaks=peaks.device_peaks(report.rates),
+    )
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     # Before it is stored: what cannot be stored has been seen.
     print("\n".join(peak_file.table(found, device, f"{backend.title}, {versions}")), flush=True)
@@ -148,8 +159,8 @@ def _request(configs: Configs, device: Hardware) -> peaks.PeakRequest:
     return peaks.PeakRequest(
         shapes=peaks.shapes_of(configs.model(FLAGS.model), rows, square),
         dtypes=_dtypes(device),
-        seconds=FLAGS.seconds or (0.5 if on_cpu else 1.0),
-        turns=FLAGS.turns,
+        seconds=0.5 if on_cpu else 1.0,
+        turns=peaks.TURNS,
     )
 
 
@@ -185,27 +196,6 @@ def _measure(
         report = run_side_program(backend, engine, program, folder, peaks.PeakReport, gpus)
     shutil.rmtree(folder)
     return msgspec.structs.replace(report, notes=[*report.notes, *busy_notes(gpus[:1])])
-
-
-def _measured(
-    backend: Backend, device: Hardware, request: peaks.PeakRequest, report: peaks.PeakReport
-) -> peak_file.Measured:
-    machine = this_machine.facts()
-    return peak_file.Measured(
-        schema_version=peak_file.SCHEMA_VERSION,
-        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        stepmark=VERSION,
-        backend=backend.name,
-        engine=backend.engines[0],
-        hardware=device.name,
-        hostname=machine["hostname"],
-        processor=machine["cpu"],
-        cores=peak_turns.cores(),
-        model=FLAGS.model,
-        request=request,
-        report=report,
-        peaks=peaks.device_peaks(report.rates),
-    )
 
 
 def _store(found: peak_file.Measured) -> Path:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from benchmarks.machine.peak_file import MeasuredInFile
+from benchmarks.machine.peaks import TURNS
 from tests import toy_backend
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -111,14 +112,14 @@ def test_a_gpu_in_use_is_not_measured_unless_that_is_allowed(
 
 
 def test_a_cpu_is_measured_and_the_file_says_how(machine: Machine) -> None:
-    done = machine.peak(CPU, "--tokens=32", "--turns=4")
+    done = machine.peak(CPU, "--tokens=32")
     assert done.returncode == 0, done.stderr
     (name,) = machine.peaks()
     assert name.startswith("cpu-")
     assert name.endswith("-toy.json")
     found = json.loads(machine.file().read_text())
     assert found["peaks"]["bf16"]["tflops"] == pytest.approx(6.0)  # 2 x 2 x 1.5, of mlp_input
-    assert (found["peaks"]["bf16"]["of"], found["peaks"]["bf16"]["turns"]) == ("mlp_input", 4)
+    assert (found["peaks"]["bf16"]["of"], found["peaks"]["bf16"]["turns"]) == ("mlp_input", TURNS)
     assert found["peaks"]["fp32"]["tflops"] == pytest.approx(3.0)
     assert (list(found["peaks"]), found["report"]["refused"]) == (["bf16", "fp32"], {})
     assert (found["model"], found["hardware"], found["engine"]) == ("llama2_70b", "cpu", "nap")
@@ -169,7 +170,7 @@ def test_a_known_gpu_stands_beside_what_is_published(machine: Machine) -> None:
 def test_a_program_is_shown_what_is_measured_alone(machine: Machine, gpu: str, flags: list[str], shown: str) -> None:
     """A framework's CUDA build would take a GPU where the CPU was asked for."""
     device = {"TOY_DEVICE": gpu if shown.endswith("7'") else "cpu"}
-    done = machine.on_a_gpu(gpu, TINY, "--turns=1", *flags, **device)
+    done = machine.on_a_gpu(gpu, TINY, *flags, **device)
     assert done.returncode == 0, done.stderr
     assert shown in done.stdout
     assert ("note: the CPU is measured: the driver shows no GPU" in done.stderr) is (not gpu)
