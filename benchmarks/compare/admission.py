@@ -12,7 +12,7 @@ from benchmarks.compare.intervals import FEWEST_RUNS
 from benchmarks.compare.runs import Chosen, ComparedRun, Runs
 from benchmarks.compare.values import Caution, Side
 from benchmarks.request.resolve import LISTED
-from benchmarks.text import plural, reasons_text
+from benchmarks.text import plural, reasons_text, some
 from benchmarks.values import benchmark_fields
 
 # What all runs of a side share; else its figures would be those of a mixture.
@@ -54,9 +54,8 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
     found = []
     for name, side, kept in zip("AB", sides, runs, strict=True):
         if not kept:
-            reasons = list(dict.fromkeys(side.left_out.values()))
-            why = f" ({reasons[0]})" if len(reasons) == 1 else f", for {len(reasons)} reasons"
-            found.append(f"{name} has no run that counts{why}" if reasons else f"no run fits {side.label}")
+            reasons = list(dict.fromkeys(side.left_out.values())) or [f"no run fits {side.label}"]
+            found.append(f"{name} has no run that counts ({some(reasons, 1)})")
         found += [f"{name} is a mixture: {'; '.join(texts)}"] if (texts := mixed(kept)) else []
     if found:
         return found
@@ -102,19 +101,12 @@ def shown(value: object) -> str:
 def cautions(a: Runs, b: Runs) -> list[Caution]:
     """Reasons to trust the verdict less, the most important first."""
     found = []
-    if slowed := b[0].result.slowed_by:
-        text = f"B was slowed on purpose by {slowed:.0%} (--inject_slowdown={slowed:g})"
-        found.append(Caution(kind="slowed", text=text))
     if min(len(a), len(b)) < FEWEST_RUNS:
         text = f"fewer than {FEWEST_RUNS} runs on a side: a disturbed run looks like a difference"
         found.append(Caution(kind="few runs", text=text, next_command=interleaving_command(a, b)))
     if not interleaved(a, b):
         text = "A and B were not run in turns: a machine that got slower or faster in between looks like a difference"
         found.append(Caution(kind="not interleaved", text=text, next_command=interleaving_command(a, b)))
-    spans = [{(run.result.window.first_step, run.result.window.last_step) for run in runs} for runs in (a, b)]
-    if spans[0] != spans[1]:
-        one, other = (" or ".join(f"{first} to {last}" for first, last in sorted(span, key=str)) for span in spans)
-        found.append(Caution(kind="other steps", text=f"the counted steps differ: A {one}, B {other}"))
     unsettled = [sum(not run.result.window.settled for run in runs) for runs in (a, b)]
     if any(unsettled):
         text = f"{unsettled[0]} of {len(a)} runs of A and {unsettled[1]} of {len(b)} of B had not settled"

@@ -14,7 +14,7 @@ MOST_CAUSES = 20  # shown to people; all are in the JSON
 MOST_ASKED = 12
 LONGEST_VALUE = 60
 LONGEST_LABEL = 100
-LONGEST_HEADING = 24
+HEADINGS = ("", "A", "B", "B against A", "95% interval", "verdict")
 WIDTH = 118
 FRAMEWORKS = {"maxtext": "MaxText", "nemo": "NeMo", "bridge": "Megatron Bridge"}  # others by their engine's name
 
@@ -28,29 +28,17 @@ def table_text(comparison: Comparison) -> str:
     lines += _sides(comparison)
     lines += _section("requested differences:", _cut(comparison.asked, MOST_ASKED))
     found = comparison.differences
-    lines += ["", *columns([headings(comparison), *map(row, found)])]
+    lines += ["", *columns([HEADINGS, *map(row, found)])]
     lines += _section("why:", reasons(found))
     lines += _section("warnings:", warnings(comparison))
     lines += _section("notes:", metric_notes(comparison))
     if comparison.causes is not None:
         lines += [] if comparison.causes else ["", "nothing that is recorded of these runs differs"]
-        needed = comparison.verdict in (Verdict.BETTER, Verdict.WORSE)
-        heading = (
-            f"what differs, the most likely cause first{'' if needed else ', if there is a difference in speed'}:"
-        )
+        heading = "what differs, the most likely cause of a difference in speed first:"
         lines += _section(heading, _cut(list(map(_cause, comparison.causes)), MOST_CAUSES))
         lines += [_wrapped(f"identical: {', '.join(comparison.same)}")] if comparison.same else []
         lines += [_wrapped(f"not known: {'; '.join(comparison.not_known)}")] if comparison.not_known else []
     return "\n".join(lines)
-
-
-def headings(comparison: Comparison) -> tuple[str, ...]:
-    """The columns of the metrics; a long name is only shown next to the runs of its side."""
-    sides = [
-        f"{letter}: {side.name}" if side.name and len(side.name) <= LONGEST_HEADING else letter
-        for letter, side in (("A", comparison.a), ("B", comparison.b))
-    ]
-    return ("", *sides, "B against A", "95% interval", "verdict")
 
 
 def reasons(differences: Sequence[Difference]) -> list[str]:
@@ -199,7 +187,7 @@ def sentence(speed: Difference | None, names: Names, runs: tuple[int, int]) -> s
     """The verdict, both values, and how many runs they are of; empty if no metric of speed can be compared."""
     if speed is None or speed.percent is None or speed.a is None or speed.b is None:
         return ""
-    unit = {"s": " per step", "%": f" {speed.name}"}.get(speed.unit, f" {speed.name}")
+    unit = " per step" if speed.unit == "s" else f" {speed.name}"
     a, b = (value_text(value, speed.unit) for value in (speed.a, speed.b))
     size = f"{percent_text(abs(speed.percent), '.3g')} {'more' if speed.percent > 0 else 'less'}"
     counts = f"{runs[1]} and {plural(runs[0], 'run')}" if runs[0] != runs[1] else f"{plural(runs[0], 'run')} each"

@@ -46,7 +46,7 @@ class Cause(Value, frozen=True):
 class Caution(Value, frozen=True):
     """A reason to trust the verdict less."""
 
-    kind: Literal["slowed", "not interleaved", "few runs", "other steps", "not settled"]
+    kind: Literal["not interleaved", "few runs", "not settled"]
     text: str
     next_command: str | None = None  # removes the cause of the warning
 

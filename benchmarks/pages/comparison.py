@@ -1,7 +1,7 @@
 """Two sides on a page: how they differ, whether that is shown, what may have caused it, what was refused. Pure."""
 
 from benchmarks.compare.text import (
-    headings,
+    HEADINGS,
     left_out,
     metric_notes,
     reasons,
@@ -25,7 +25,7 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
         if one.percent is not None
     ]
     relative = f"{b.name or 'B'} relative to {a.name or 'A'}"
-    titles = ["metric", *(f"#{title}" for title in headings(comparison)[1:-1]), "verdict"]
+    titles = ["metric", *(f"#{title}" for title in HEADINGS[1:-1]), "verdict"]
     rows = [[*map(Cell, row(one)[:-1]), Cell(verdict_text(one), _tone(one))] for one in differences]
     sides = [
         (f"{letter}: {side.name or side.label}", "\n".join([*side.run_ids, *(

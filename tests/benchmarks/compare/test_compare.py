@@ -176,12 +176,12 @@ def test_runs_that_prove_no_speed_are_left_out_and_a_side_without_runs_is_refuse
         assert refused.differences == []
 
 
-def test_a_slowed_run_is_no_baseline_and_on_the_other_side_it_is_said_loudly() -> None:
+def test_a_slowed_run_is_no_baseline_and_on_the_other_side_it_is_said() -> None:
     slowed = {"result": {"slowed_by": 0.5}, "benchmark": {"inject_slowdown": 0.5}}
     a, b = sides(FAST, SLOW, **slowed)
     found = compare(a, b)
     assert found.refused == []
-    assert (found.warnings[0].kind, "by 50%" in found.warnings[0].text) == ("slowed", True)
+    assert "slowed by 50%" in found.summary
     refused = compare(b, a)
     assert "it can be no baseline" in refused.refused[0]
 
@@ -303,10 +303,9 @@ def test_the_warning_has_the_command_that_runs_both_in_turns() -> None:
     assert warning.next_command == f"python launch/run.py {flags} --repeats=3"
 
 
-def test_an_unknown_order_and_few_runs_and_other_steps_are_warned_of() -> None:
+def test_an_unknown_order_and_few_runs_are_warned_of() -> None:
     a, b = sides(FAST, SLOW)
     unknown = side("B", *(r._replace(began=None) for r in b.runs))
     assert "not interleaved" in [one.kind for one in compare(a, unknown).warnings]
-    window = msgspec.structs.replace(REAL_RUN.result.window, first_step=7)
-    kinds = [one.kind for one in compare(*sides(FAST[:1], SLOW[:2], result={"window": window})).warnings]
-    assert {"few runs", "other steps"} <= {*kinds}
+    kinds = [one.kind for one in compare(*sides(FAST[:1], SLOW[:2])).warnings]
+    assert "few runs" in kinds
