@@ -178,8 +178,9 @@ def _artefacts(times: Mapping[int, float], marks: Marks, fastest_possible_second
     dispatch_only = sum(times[index] < DISPATCH_BELOW_MEDIAN * typical for index in too_fast)
     if dispatch_only >= 3 and dispatch_only > DISPATCH_TOLERATED * len(candidates):
         return set(candidates)
-    beside = {index + shift for index in too_fast for shift in (-1, 1)}.intersection(candidates)
-    return too_fast | {index for index in beside if times[index] > CARRIER_ABOVE_MEDIAN * typical}
+    beside = [{index - 1, index + 1}.intersection(candidates) for index in too_fast]
+    carriers = {max(pair, key=times.__getitem__) for pair in beside if pair}
+    return too_fast | {index for index in carriers if times[index] > CARRIER_ABOVE_MEDIAN * typical}
 
 
 def _settled_from(times: Mapping[int, float], ends: Sequence[float], marks: Marks) -> int | None:
