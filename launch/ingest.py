@@ -33,9 +33,8 @@ from absl import flags
 from benchmarks.backend import LogFormat
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.logs.report import FLAGS_OF_A_BENCHMARK, Report, outcome_of
-from benchmarks.logs.templates import FIELDS, format_of_pattern
+from benchmarks.logs.templates import FIELDS, all_log_formats, format_of_pattern
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.reading import read_log

@@ -47,7 +47,7 @@ def timing(argv: list[str]) -> int:
     failed.
     """
     from benchmarks.logs import timing_table
-    from benchmarks.logs.known_formats import all_log_formats
+    from benchmarks.logs.templates import all_log_formats
     from benchmarks.request.window_rule import check_rule
     from launch.terminal.progress import tracked
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from benchmarks.backend import Backend, backend_names, backends, find_backend, registered
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.logs.known_formats import all_log_formats
+from benchmarks.logs.templates import all_log_formats
 from benchmarks.model import capacity, flops
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.request.settings import sort_settings

@@ -11,8 +11,7 @@ from msgspec import UNSET, UnsetType
 from benchmarks import statistics
 from benchmarks.backend import LogFormat, SkippedLine
 from benchmarks.logs.foreign import ForeignResult, summarise_foreign
-from benchmarks.logs.known_formats import backend_of_format
-from benchmarks.logs.templates import TemplateFormat
+from benchmarks.logs.templates import backend_of_format
 from benchmarks.logs.timing_table import excluded_steps
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.measuring.window import choose_window
@@ -65,9 +64,7 @@ def _nearest(
 
     backend = backend_of_format(log_format)
     if backend is None:
-        if isinstance(log_format, TemplateFormat) and log_format.facts.source:
-            return None, f"no published row is of {log_format.facts.title}"
-        return None, f"{log_format.name} does not say which framework wrote it"
+        return None, f"no published row is of a log of format {log_format.name}"
     ours = BenchmarkFigures(
         **msgspec.structs.asdict(result.benchmark),
         backend=backend.name,

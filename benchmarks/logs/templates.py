@@ -13,8 +13,10 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from benchmarks.configs import read_yaml
+from benchmarks.backend import Backend, LogFormat, backends
+from benchmarks.configs import Configs, read_yaml
 from benchmarks.errors import RequestError
+from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.reading.log_stream import (
     GRADIENT_NOT_FINITE,
     LOOKAHEAD,
@@ -288,6 +290,18 @@ def formats_in(root: Path) -> tuple[TemplateFormat, ...]:
     """Those of configs/log_formats."""
     read = [TemplateFormat(path.stem, read_yaml(path, FormatFacts)) for path in sorted((root / FOLDER).glob("*.yml"))]
     return tuple(sorted(read, key=lambda one: one.facts.order))
+
+
+def all_log_formats() -> list[LogFormat]:
+    """MLPerf's, which every framework may print, those of all installed backends, and those that are data."""
+    found = [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats()]
+    return [MLLOG, *found, *formats_in(Configs().root)]
+
+
+def backend_of_format(log_format: LogFormat) -> Backend | None:
+    """The backend whose frameworks print a format; None where frameworks of any may print it."""
+    names = {backend: [one.name for one in backend.log_formats()] for backend in backends().values()}
+    return next((backend for backend, found in names.items() if log_format.name in found), None)
 
 
 def format_of_pattern(text: str, head: bytes = b"") -> TemplateFormat:

@@ -9,8 +9,7 @@ import yaml
 from benchmarks.backend import LogFormat
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.errors import RequestError
-from benchmarks.logs.known_formats import all_log_formats
-from benchmarks.logs.templates import TemplateFormat, format_of_pattern, formats_in
+from benchmarks.logs.templates import TemplateFormat, all_log_formats, format_of_pattern, formats_in
 from benchmarks.reading.read_log import ReadLog, formats_of
 from benchmarks.values import Step
 from nemo_backend.logs import MegatronLog
