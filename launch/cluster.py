@@ -32,7 +32,7 @@ from launch.terminal.output import document
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("name", "dev", "The cluster, and the site it becomes.")
-flags.DEFINE_integer("nodes", 4, "How many nodes it has.", 1, 256)
+flags.DEFINE_integer("nodes", 4, "How many nodes it has.", 1, 32)
 flags.DEFINE_integer("gpus_per_node", 8, "Make-believe GPUs a node.", 0, 64)
 flags.DEFINE_boolean("accounting", True, "With slurmdbd, which sacct needs (--noaccounting: without).")
 flags.DEFINE_string("node", None, "The node to kill or to revive.")

@@ -1,44 +1,27 @@
 """Which runtime a benchmark has: the one place that tells a site's runtimes apart."""
 
-from pathlib import Path
-from typing import NoReturn
-
 from benchmarks.backend import Backend, backends
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Site
-from launch.environments.runtime import Origin, Runtime
-
-
-class OnlyInContainer(Runtime):
-    """An engine that exists only in an image, at a site without containers: everything of it is refused."""
-
-    def refuse(self) -> NoReturn:
-        site, engine = self.benchmark.site, self.benchmark.engine
-        raise RequestError(
-            f"'{engine}' runs only in its container, and site '{site.name}' has no container runtime",
-            where=f"--site={site.name}",
-            why=f"its runtime is {site.runtime}, and the program exists only in the image",
-            next_command="--runtime=container, or another --site or --engine",
-        )
-
-    def image_file(self) -> Path:
-        self.refuse()
-
-    def planned_python(self) -> str:
-        self.refuse()
-
-    def prepare(self) -> tuple[str, Origin]:
-        self.refuse()
+from launch.environments.runtime import Runtime
 
 
 def runtime_of(benchmark: Benchmark, backend: Backend, platform: str | None = None) -> Runtime:
-    """Return the runtime of a benchmark; `platform` asks for that of other devices."""
+    """Return the runtime of a benchmark; `platform` asks for that of other devices.
+
+    RequestError for an engine that exists only in an image, at a site without containers.
+    """
     spec = backend.environment(benchmark.engine, platform or benchmark.hardware.platform)
     runtime = benchmark.site.runtime
     # An interpreter may have the framework for any devices, whatever Stepmark's own lock files are for.
     own = backend.environment(benchmark.engine) if runtime == "python" else spec
     if runtime != "container" and not own.locks:
-        return OnlyInContainer(benchmark, spec)
+        raise RequestError(
+            f"'{benchmark.engine}' runs only in its container, and site '{benchmark.site.name}' has none",
+            where=f"--site={benchmark.site.name}",
+            why=f"its runtime is {runtime}, and the program exists only in the image",
+            next_command="--runtime=container, or another --site or --engine",
+        )
     if runtime == "venv":
         from launch.environments.venvs import Venv
 

@@ -72,8 +72,10 @@ def pip_settings() -> dict[str, str]:
 
 
 def find_pythons(versions: Iterable[Version]) -> dict[Version, Path]:
-    """Return one Python of each version: the launcher's own, of PATH or of uv. uv downloads none."""
-    search = {"PATH": os.pathsep.join([f"{sys.base_prefix}/bin", os.environ.get("PATH", "")])}
+    """Return one Python of each version: the launcher's own, of PATH, of uv or of pyenv. uv downloads none."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    of_pyenv = sorted(map(str, pyenv.glob("versions/*/bin")), reverse=True)
+    search = {"PATH": os.pathsep.join([f"{sys.base_prefix}/bin", os.environ.get("PATH", ""), *of_pyenv])}
     found = {}
     for major, minor in versions:
         asking = command("python", "find", "--system", f"cpython@{major}.{minor}")

@@ -206,7 +206,7 @@ def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int) -> Path:
     major, minor = fitting_versions(*without_python)[0]
     raise RequestError(
         f"no Python {needed} was found to make the environment '{spec.name}' with",
-        where="PATH and uv",
+        where="PATH, pyenv and uv",
         why=f"the packages in {without_python[0].path.name} are pinned for Python {needed}",
         next_command=f"{sys.executable} -m uv python install {major}.{minor}     (or install one by other means)",
     )

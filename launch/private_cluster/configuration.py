@@ -1,29 +1,18 @@
 """A private cluster's configuration files, as text. Pure: nothing but the templates is read, nothing is started."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from launch.private_cluster.cluster import Cluster
 from launch.slurm.job_script import fill
 
-NODES_OF_A_SMALL_CLUSTER = 32
 DATABASE_NAME = "slurm_acct_db"
 DATABASE_USER = "slurm"
 CGROUP_CONF = (
     "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainRAMSpace=yes\nConstrainSwapSpace=no\n"
 )
-
-
-class Timeouts(NamedTuple):
-    slurmd: int
-    message: int
-    credential: int  # Slurm holds a requeued job back until its first credential has run out
-
-
-SMALL = Timeouts(20, 10, 15)  # a dead node is noticed within 40 s, and a requeued job starts again soon
-LARGE = Timeouts(120, 60, 120)  # hundreds of daemons share a few CPUs
 
 
 def texts(cluster: Cluster, machine_hosts: str, password: str) -> dict[Path, str]:
@@ -45,8 +34,7 @@ def texts(cluster: Cluster, machine_hosts: str, password: str) -> dict[Path, str
 
 
 def slurm_conf(cluster: Cluster) -> str:
-    timeouts = SMALL if cluster.nodes <= NODES_OF_A_SMALL_CLUSTER else LARGE
-    return _filled("slurm.conf.j2", cluster, timeouts=timeouts)
+    return _filled("slurm.conf.j2", cluster)
 
 
 def _filled(template: str, cluster: Cluster, **values: Any) -> str:

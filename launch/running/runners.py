@@ -99,7 +99,7 @@ class LocalRunner(Runner):
             yield from machine_gpus.refusals(benchmark, self._configs, backend, allow_busy=self._job.allow_busy)
         if benchmark.site.runtime != "container":  # whose programs are the image's
             yield from _program_refusals(backend.plan(benchmark))
-        yield from raised(runtime_of(benchmark, backend).refuse)
+        yield from raised(lambda: runtime_of(benchmark, backend).refuse())
         if isinstance(backend, ReadsHub):
             from launch.assets import site_hub
 

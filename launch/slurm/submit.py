@@ -46,11 +46,10 @@ class SlurmRunner(Runner):
     def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
         """Yield every reason why this job could never run there, before anything is made."""
         backend = find_backend(benchmark.backend)
-        runtime, notes = runtime_of(benchmark, backend), list[str]()
-        yield from raised(runtime.refuse)
-        image = None
+        yield from raised(lambda: runtime_of(benchmark, backend).refuse())
+        image, notes = None, list[str]()
         with contextlib.suppress(RequestError):  # it was just said
-            image = runtime.image_file()
+            image = runtime_of(benchmark, backend).image_file()
         yield from raised(lambda: site_hub.refuse(benchmark, backend))
         slurm = Slurm(self._site) if patient else self._asked_once
         output_dir = self._output_dir.absolute()
@@ -71,8 +70,8 @@ class SlurmRunner(Runner):
 
         Empty if the site has no image or Python for the engine, which is one of the `refusals`.
         """
-        runtime = runtime_of(benchmark, backend)
         try:
+            runtime = runtime_of(benchmark, backend)
             image, python = runtime.image_file(), runtime.planned_python()
         except RequestError:
             return ""

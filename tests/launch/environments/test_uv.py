@@ -92,3 +92,11 @@ def test_programs_that_are_no_good_do_not_stop_the_search(tiny: Tiny, no_python_
     write_program(good / "python3", THIS_PYTHON)
     no_python_but(f"{bad}:relative::{tiny.place / 'missing'}:{good}")
     assert uv.find_pythons([tiny.python_version]) == {tiny.python_version: Path(REAL)}
+
+
+def test_pyenv_is_looked_at_where_it_is(tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_python_but("")
+    write_program(tiny.place / "pyenv" / "versions" / "3.12.9" / "bin" / "python", THIS_PYTHON)
+    assert uv.find_pythons([tiny.python_version]) == {}
+    monkeypatch.setenv("PYENV_ROOT", str(tiny.place / "pyenv"))
+    assert uv.find_pythons([tiny.python_version]) == {tiny.python_version: Path(REAL)}
