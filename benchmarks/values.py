@@ -259,7 +259,6 @@ class Recipe(Value, frozen=True):
     overlays: list[Overlay]
     source: str
     date: str
-    stated_flops_per_sequence: float | None = None  # what the source itself says, to be held against the formula
 
 
 # --- resolved ---------------------------------------------------------------------------------
@@ -306,7 +305,6 @@ class RecipeReference(Value, frozen=True):
     name: str
     source: str
     date: str
-    stated_flops_per_sequence: float | None = None  # None too where the sequence length is not the recipe's
     global_batch_size: int | None = None  # the recipe's own at this scale; None where it has no such scale
 
 

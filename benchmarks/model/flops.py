@@ -10,7 +10,6 @@ every Llama; the form here holds without it.
 
 from collections.abc import Callable
 
-from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Lora, Model, Value
 
 # A multiply and an add, once forward and twice backward (towards the input and towards the weight).
@@ -192,12 +191,6 @@ def conventions_for(task: str) -> list[str]:
     return [convention.name for convention in CONVENTIONS.values() if task in convention.tasks]
 
 
-def convention_named(name: str) -> Convention:
-    if name not in CONVENTIONS:
-        raise RequestError(f"unknown FLOP convention '{name}': {nearest(name, CONVENTIONS)}")
-    return CONVENTIONS[name]
-
-
 def flops_per_token(model: Model, sequence_length: int, convention: str) -> float:
     """Model FLOPs to train one token of a sequence of that length."""
-    return convention_named(convention).flops_per_token(model, sequence_length)
+    return CONVENTIONS[convention].flops_per_token(model, sequence_length)

@@ -45,7 +45,7 @@ def recomputed_by_part(
     model: Model, sequence_length: int, recompute: Recompute, convention: str = "recipe"
 ) -> dict[str, float]:
     """FLOPs a token that are done again, by the names of PARTS; attention's core as the convention counts it."""
-    share = flops.convention_named(convention).attention_share
+    share = flops.CONVENTIONS[convention].attention_share
     costs = forward_flops(model, sequence_length, share)
     layers = model.layers if recompute.layers is None else recompute.layers
     sums = {

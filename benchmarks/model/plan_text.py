@@ -98,31 +98,13 @@ def _lora_rows(benchmark: Benchmark) -> Rows:
 def flops_rows(benchmark: Benchmark) -> Rows:
     """A sequence, a token and a device-step, by convention; the recipe's first."""
     rows = []
+    length = benchmark.batch.sequence_length
     for convention in flops.conventions_for(benchmark.trains):
-        step = benchmark.tokens_per_step * _flops_per_token(benchmark, convention)
-        rows.append(
-            (
-                convention,
-                f"{step / benchmark.batch.global_batch_size:.5g} a sequence, "
-                f"{step / benchmark.tokens_per_step:.5g} a token, "
-                f"{step / benchmark.gpus:.4g} a device and step",
-            )
-        )
-    return rows + _stated_rows(benchmark)
-
-
-def _flops_per_token(benchmark: Benchmark, convention: str) -> float:
-    return flops.flops_per_token(benchmark.model, benchmark.batch.sequence_length, convention)
-
-
-def _stated_rows(benchmark: Benchmark) -> Rows:
-    """What the recipe's source says beside what its formula gives: published figures are rounded, some are wrong."""
-    stated = benchmark.recipe.stated_flops_per_sequence
-    if stated is None:
-        return []
-    first = flops.conventions_for(benchmark.trains)[0]
-    counted = benchmark.batch.sequence_length * _flops_per_token(benchmark, first)
-    return [("stated", f"{stated:.5g} a sequence by the recipe's source ({stated / counted - 1:+.2%} of {first})")]
+        token = flops.flops_per_token(benchmark.model, length, convention)
+        of_device = benchmark.tokens_per_step * token / benchmark.gpus
+        text = f"{token * length:.5g} a sequence, {token:.5g} a token, {of_device:.4g} a device and step"
+        rows.append((convention, text))
+    return rows
 
 
 def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:

@@ -247,7 +247,7 @@ def resolve(
             overrides=request.settings,
             image=_image(request, site, recipe.engine, hardware, backend),
         ),
-        recipe=_reference(recipe, batch.sequence_length, gpus, hardware, backend),
+        recipe=_reference(recipe, gpus, hardware, backend),
         instruments=Instruments(
             profile=request.profile,
             profiling=_profiling(request, configs, gpus, steps),
@@ -354,17 +354,13 @@ def _image(request: Request, site: Site, engine: str, hardware: Hardware, backen
     return images.choose(request.runs_in.image, site, engine, backend.environment(engine).image, hardware)
 
 
-def _reference(
-    recipe: Recipe, sequence_length: int, gpus: int, hardware: Hardware, backend: Backend
-) -> RecipeReference:
+def _reference(recipe: Recipe, gpus: int, hardware: Hardware, backend: Backend) -> RecipeReference:
     rows = layouts_on(recipe, hardware)
     own = next((backend.parallelism(row.knobs, gpus) for row in rows if row.gpus == gpus), None)
-    stated = recipe.stated_flops_per_sequence if sequence_length == recipe.sequence_length else None
     return RecipeReference(
         name=recipe.name,
         source=recipe.source,
         date=recipe.date,
-        stated_flops_per_sequence=stated,
         global_batch_size=_choose_batch({}, recipe, own).global_batch_size if own else None,
     )
 

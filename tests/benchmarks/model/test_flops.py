@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError
 from benchmarks.model.flops import (
     ADAPTED_MATRICES,
     LAYER_MATRICES,
@@ -100,8 +99,3 @@ def test_the_adapted_matrices_are_all_of_a_layer(matrices: Iterable[str]) -> Non
 def test_flops_of_a_sequence(model: str, sequence_length: int, convention: str, flops: float, digits: float) -> None:
     counted = sequence_length * flops_per_token(CONFIGS.model(model), sequence_length, convention)
     assert counted == pytest.approx(flops, rel=digits)
-
-
-def test_an_unknown_convention_is_refused_with_the_nearest() -> None:
-    with pytest.raises(RequestError, match="'casual': did you mean 'causal'"):
-        flops_per_token(CONFIGS.model("llama2_7b"), 4096, "casual")
