@@ -79,8 +79,12 @@ def main(argv: list[str]) -> int:
 
 def listing(folders: list[RunFolder]) -> int:
     rows = states(folders)
+    names = State.__struct_fields__[2:]
     answer(
-        [_as_data(row) for row in rows],
+        [
+            State(row.folder.run_id, str(row.folder.path), **{name: getattr(row, name) for name in names})
+            for row in rows
+        ],
         lambda: "\n".join([*table(rows), *_why_failed(rows)]) if rows else f"no runs in {FLAGS.output_dir}",
     )
     for problem in dict.fromkeys(problem for row in rows for problem in row.problems):
@@ -93,10 +97,10 @@ def table(rows: list[RunState]) -> list[str]:
     every = {folder.run_id for parent in {row.folder.path.parent for row in rows} for folder in find_runs(parent)}
     short = short_names(ids, every)
     cells = [("RUN", "STARTED", "WHAT", "SITE", "JOB", "STATE", "STEP", "SECONDS/STEP", "")]
-    cells += [
-        (short[name], *_words(name), row.site, row.job_id or "-", row.state, _step(row), _speed(row), row.detail)
-        for name, row in zip(ids, rows, strict=True)
-    ]
+    for name, row in zip(ids, rows, strict=True):
+        step = "-" if row.step is None else f"{row.step + 1}/{row.steps}"
+        speed = "-" if row.seconds_per_step is None else seconds_text(row.seconds_per_step)
+        cells.append((short[name], *_words(name), row.site, row.job_id or "-", row.state, step, speed, row.detail))
     return columns(cells, indent="")
 
 
@@ -117,19 +121,6 @@ def _why_failed(rows: list[RunState]) -> list[str]:
     found = {row.folder.run_id: why_failed(row.folder) for row in failed if row.just_collected}
     lines = [f"{run_id}: {why}" for run_id, why in found.items() if why]
     return [*lines, f"  next  python launch/doctor.py {failed[-1].folder.path}"] if failed else []
-
-
-def _step(row: RunState) -> str:
-    return "-" if row.step is None else f"{row.step + 1}/{row.steps}"
-
-
-def _speed(row: RunState) -> str:
-    return "-" if row.seconds_per_step is None else seconds_text(row.seconds_per_step)
-
-
-def _as_data(row: RunState) -> State:
-    named = {name: getattr(row, name) for name in State.__struct_fields__[2:]}
-    return State(run_id=row.folder.run_id, path=str(row.folder.path), **named)
 
 
 # --- one run ------------------------------------------------------------------------------------

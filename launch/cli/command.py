@@ -152,19 +152,10 @@ def _parse(command: Command) -> list[str]:
 
 
 def _refused_value(text: str) -> str:
-    """Return absl's message about a value, in words of our own if they help more."""
-    found = re.match(r"flag --(\w+)=(.*?): (invalid literal|could not convert)?", text)
-    if not found:
-        return text
-    name, value = found[1], found[2]
-    choices = getattr(flags.FLAGS[name].parser, "enum_values", None)
-    if choices:
-        return f"--{name}={value}: {nearest(value, choices)}"
-    if flags.FLAGS[name].boolean:
-        return f"--{name}={value}: this flag takes no value"
-    if not found[3]:
-        return text
-    return f"--{name}={value}: a {'whole ' if found[3] == 'invalid literal' else ''}number is expected"
+    """Return absl's message about a value, or the nearest of the flag's choices."""
+    found = re.match(r"flag --(\w+)=(.*?): ", text)
+    choices = getattr(flags.FLAGS[found[1]].parser, "enum_values", None) if found else None
+    return f"--{found[1]}={found[2]}: {nearest(found[2], choices)}" if found and choices else text
 
 
 ONE_FLAG = re.compile(r"--(\w+)=[^ =|]+")
