@@ -5,8 +5,6 @@ Examples:
       bring results/dashboard up to date with the runs in results/; only what is new is written
   python launch/dashboard.py --serve
       the same, then start TensorBoard on it and keep it up to date until Ctrl-C
-  python launch/dashboard.py --where=model=llama2_70b --where='gpus>=64' --dashboard_dir=/tmp/large
-      of some runs alone, in a directory of its own
 
 It opens on step times: a line for each series of runs, the nights of each suite, and the newest runs step by step.
 HParams is a table of the newest runs. Profiles are in the tab Profile where xprof is installed (docs/reports.md).
@@ -19,25 +17,19 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import flags
 
-from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.history.filters import parse_condition
+from benchmarks.errors import EXIT_VALID
 from benchmarks.text import Rows, aligned
 from launch.cli.command import refuse_more, run_main
 from launch.terminal.documents import Dashboard
 from launch.terminal.output import document
 
-if TYPE_CHECKING:
-    from benchmarks.history.filters import Condition
-
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 DASHBOARD_DIR = flags.DEFINE_string(
     "dashboard_dir", None, "The directory for TensorBoard; without it, dashboard/ in the folder with the runs."
 )
-WHERE = flags.DEFINE_multi_string("where", None, "Only runs that fit, such as model=llama2_70b or 'gpus>=64'.")
 NEWEST = flags.DEFINE_integer("newest", 200, "So many runs have a row in the table, and their own lines.", 0)
 SERVE = flags.DEFINE_boolean("serve", False, "Start TensorBoard, and keep the directory up to date meanwhile.")
 HOST = flags.DEFINE_string("host", "localhost", "Where TensorBoard listens.")
@@ -48,28 +40,17 @@ REFRESH_SECONDS = flags.DEFINE_float("refresh_seconds", 30.0, "Between two updat
 def main(argv: list[str]) -> int:
     refuse_more(argv[1:], "python launch/dashboard.py --output_dir=FOLDER")
     output_dir = Path(OUTPUT_DIR.value)
-    where = [parse_condition(text) for text in WHERE.value or []]
-    of_all = output_dir / "dashboard"
-    logdir = Path(DASHBOARD_DIR.value) if DASHBOARD_DIR.value else of_all
-    if where and logdir.resolve() == of_all.resolve():
-        raise RequestError(
-            "a dashboard of some runs needs a directory of its own",
-            where="--where",
-            why=f"{of_all} is that of all runs, and would lose the others",
-            next_command="the same with --dashboard_dir=DIR, a new or an empty folder",
-        )
-    rows, told = _update(output_dir, logdir, where)
+    logdir = Path(DASHBOARD_DIR.value) if DASHBOARD_DIR.value else output_dir / "dashboard"
+    rows, told = _update(output_dir, logdir)
     more = [] if SERVE.value else [("next", shlex.join(["python", "launch/dashboard.py", "--serve", *sys.argv[1:]]))]
     print("\n".join(["dashboard", *aligned([*rows, ("files", str(logdir)), *more])]))
     if SERVE.value:
-        return _serve(output_dir, logdir, where, told)
+        return _serve(output_dir, logdir, told)
     document(Dashboard(logdir=str(logdir)))
     return EXIT_VALID
 
 
-def _update(
-    output_dir: Path, logdir: Path, where: "list[Condition]", *, quiet: bool = False
-) -> tuple[Rows, list[str]]:
+def _update(output_dir: Path, logdir: Path, *, quiet: bool = False) -> tuple[Rows, list[str]]:
     """And what is to be said of folders and runs; where it is not `quiet`, that of folders was."""
     from benchmarks.dashboard.update import update
     from launch.terminal.run_index import open_index, say_problems
@@ -77,7 +58,7 @@ def _update(
     index = open_index(output_dir)
     if not quiet:
         say_problems(index)
-    rows, notes = update(output_dir, logdir, index.select(where), newest=NEWEST.value, filtered=bool(where))
+    rows, notes = update(output_dir, logdir, index.select([]), newest=NEWEST.value)
     left_out = [f"{problem.folder} is left out: {problem.reason}" for problem in index.problems()]
     return rows, [*index.notes, *left_out, *notes]
 
@@ -85,12 +66,12 @@ def _update(
 # --- serving --------------------------------------------------------------------------------------
 
 
-def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[str]) -> int:
+def _serve(output_dir: Path, logdir: Path, told: list[str]) -> int:
     from benchmarks.dashboard.folders import STATE
     from launch.dashboards.serving import LOG, Refresh, tensorboard, watch
     from launch.machine.processes import interrupted_once
 
-    refresh = Refresh(lambda: _update(output_dir, logdir, where, quiet=True)[1], told)
+    refresh = Refresh(lambda: _update(output_dir, logdir, quiet=True)[1], told)
     with interrupted_once():
         try:
             with tensorboard(logdir, HOST.value, PORT.value) as (address, server):

@@ -30,18 +30,14 @@ def update(
     entries: Sequence[FinishedRun],
     *,
     newest: int,
-    filtered: bool = False,
 ) -> tuple[Rows, list[str]]:
-    """Bring the directory up to date with the runs, oldest first; what it holds now, and what to say of some runs.
-
-    `filtered`: there are others that do not fit.
-    """
+    """Bring the directory up to date with the runs, oldest first; what it holds now, and what to say of some runs."""
     drawn, left_out = charts.drawn(entries)
     shown = list(entries[-newest:]) if newest else []
     notes: list[str] = []
     with alone(logdir):
         boards = charts.boards_of_runs(drawn)
-        reports = [] if filtered else _reports(output_dir / charts.NIGHTS, notes)
+        reports = _reports(output_dir / charts.NIGHTS, notes)
         of_nights = charts.boards_of_nights(reports)
         first = {run.run_id for run in newest_of(shown)}
         of_newest = [_board_of_run(output_dir, run, NEWEST, notes) for run in shown if run.run_id in first]

@@ -126,19 +126,6 @@ def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
     assert [path.name for path in (results / "dashboard/newest").iterdir()] == [folder_name(9)]
 
 
-def test_some_runs_have_a_place_of_their_own(results: Path, tmp_path: Path) -> None:
-    said = dashboard(f"--output_dir={results}", "--where=gpus>=2", f"--dashboard_dir={tmp_path}/two")
-    assert "runs     3" in said
-    assert f"--serve --output_dir={results} '--where=gpus>=2' --dashboard_dir={tmp_path}/two" in said
-    assert [path.name for path in (tmp_path / "two/series").iterdir()] == ["llama2_tiny bf16 jax-maxtext 2xcpu"]
-    assert not (tmp_path / "two/nights").exists()
-    for place in ([], [f"--dashboard_dir={results}/dashboard"]):
-        said = dashboard(f"--output_dir={results}", "--where=gpus>=2", *place, code=2)
-        assert "needs a directory of its own" in said
-        assert "--dashboard_dir=DIR" in said
-    assert not (results / "dashboard").exists()
-
-
 def test_what_cannot_be_read_is_named_and_a_pipe_is_not_waited_for(results: Path) -> None:
     os.mkfifo(results / "nights/smoke/2026-11-07.json")
     (results / "nights/smoke/2026-11-08.json").write_text("{ cut")
