@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
         tried = FLAGS.rehearse or FLAGS.dry_run  # starts no night: any suite shows it
         usage = "--suite=smoke" if tried else "python launch/nightly.py --list"
         raise RequestError("--suite is missing", next_command=usage)
-    suite = suites.read_suite(configs, FLAGS.suite)
+    suite = configs.row("suites", FLAGS.suite, Suite)
     site = configs.site(FLAGS.site or suite.site or os.environ.get("STEPMARK_SITE") or "local")
     cells = _cells(suite, site.name)
     if FLAGS.accept is not None:
@@ -125,7 +125,7 @@ def _cells(suite: Suite, site: str) -> list[suites.Cell]:
 def _about(name: str, configs: Configs) -> str:
     """A suite that is refused hides no other."""
     try:
-        suite = suites.read_suite(configs, name)
+        suite = configs.row("suites", name, Suite)
         count = len(_cells(suite, suite.site or "local"))
     except RequestError as error:
         return f"refused: {error.what}"

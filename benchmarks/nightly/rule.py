@@ -14,7 +14,6 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks.errors import RequestError
 from benchmarks.nightly.values import Direction, Judged, Suspicion
 from benchmarks.text import percent_text, plural
 from benchmarks.verdict import Verdict
@@ -93,7 +92,7 @@ def judge(
     alarm: Verdict | None = None,
     control: float | None = None,
 ) -> Judged:
-    """Return the verdict on the latest night, `recent[-1]`.
+    """Return the verdict on the latest night, `recent[-1]`. All values are above 0.
 
     `reruns` is None before any re-run, and empty if there can be none. `alarm` is the verdict of an open alarm: it
     needs no new confirmation. `control` is the distance of a control cell that moved, as a logarithm.
@@ -103,8 +102,8 @@ def judge(
         why = f"{plural(count, 'night')} in the baseline: a verdict needs {FEWEST_BASELINE_NIGHTS}"
         missing = FEWEST_BASELINE_NIGHTS - count
         return Judged(verdict=Verdict.NOT_TESTED, why=why, nights_needed=missing, baseline_nights=count)
-    level = level_of(_logarithms(baseline, "the baseline"))
-    nights, again = _logarithms(recent, "the recent nights"), _logarithms(reruns or [], "the re-runs")
+    level = level_of([math.log(value) for value in baseline])
+    nights, again = [math.log(value) for value in recent], [math.log(value) for value in reruns or []]
     screen = _test("the latest night is", level, nights[-1], direction)
     if not screen.passes(SCREEN_P):
         return _same_or_not(level, nights, direction)
@@ -137,8 +136,8 @@ def screen_distance(baseline: Sequence[float], latest: float) -> float | None:
     """Return how far the latest night is from the level, as a logarithm; None if the screen sees nothing."""
     if len(baseline) < FEWEST_BASELINE_NIGHTS:
         return None
-    level = level_of(_logarithms(baseline, "the baseline"))
-    test = _test("", level, _logarithms([latest], "the latest night")[0], "lower")
+    level = level_of([math.log(value) for value in baseline])
+    test = _test("", level, math.log(latest), "lower")
     return test.distance if test.passes(SCREEN_P) else None
 
 
@@ -202,14 +201,3 @@ def _judged(
 
 def _percent(log: float) -> float:
     return 100 * math.expm1(log)
-
-
-def _logarithms(values: Sequence[float], where: str) -> list[float]:
-    for number, value in enumerate(values, start=1):
-        if not (math.isfinite(value) and value > 0):
-            raise RequestError(
-                f"the rule cannot judge the value {value!r}",
-                where=f"value {number} of {len(values)} in {where}",
-                why="it compares ratios, so every value must be a number above 0",
-            )
-    return [math.log(value) for value in values]

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, UnknownName, nearest
 from benchmarks.nightly.rule import CONFIRMATIONS
 from benchmarks.nightly.values import Matrix, Metric, Suite
@@ -34,19 +33,6 @@ METRICS: Mapping[str, Metric] = {
 # A slow night changes these figures of the control cell in the same proportion.
 CONTROLLED = (SECONDS, "tokens_per_second_per_gpu")
 USUAL = {SECONDS: "gate", EXCESS: "watch"}
-
-
-def read_suite(configs: Configs, name: str) -> Suite:
-    """Return a suite. RequestError if the user's own suites and the shipped ones both have the name."""
-    shipped, own = configs.root / "suites" / f"{name}.yml", configs.path("suites", name)
-    if shipped.is_file() and own != shipped:
-        raise RequestError(
-            f"there are two suites called '{name}'",
-            where=f"{own} and {shipped}",
-            why="the nights of a suite are found by its name",
-            next_command=f"mv {own} {own.parent}/NAME.yml, and the new name in it",
-        )
-    return configs.row("suites", name, Suite)
 
 
 class Cell(NamedTuple):
@@ -89,7 +75,8 @@ def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
     refuse_budget(suite.rerun_budget, f"{file_of(suite)}: rerun_budget")
     every = [cell for block in suite.matrix for cell in _cells_of(suite, block, site, slowdown)]
     for rule in suite.exclude:
-        _refuse_idle(suite, rule, [cell.request for cell in every])
+        if not any(_matches(cell.request, rule) for cell in every):  # mistyped, it would leave every cell in
+            raise _refusal(suite, "exclude", f"excludes a cell that does not exist, {dict(rule)}")
     found = [cell for cell in every if not any(_matches(cell.request, rule) for rule in suite.exclude)]
     if not found:
         raise _refusal(suite, "exclude", "has no cell left")
@@ -139,21 +126,8 @@ def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterat
         yield Cell(name, " ".join([*titles, *([f"({block.label})"] if block.label else [])]), request)
 
 
-def _refuse_idle(suite: Suite, rule: Mapping[str, str | int], asked: Sequence[Request]) -> None:
-    """A mistyped axis or value would leave every cell in."""
-    for name, value in rule.items():
-        if name not in LISTED:
-            raise _refusal(suite, "exclude", f"excludes by '{name}', which no list names: {nearest(name, LISTED)}")
-        there = sorted({str(getattr(request, name)) for request in asked})
-        if str(value) not in there:
-            hint = nearest(str(value), there)
-            raise _refusal(suite, "exclude", f"excludes {name} '{value}', which no cell has: {hint}")
-    if not any(_matches(request, rule) for request in asked):
-        raise _refusal(suite, "exclude", f"excludes a cell that does not exist, {dict(rule)}")
-
-
 def _matches(request: Request, rule: Mapping[str, str | int]) -> bool:
-    return all(str(getattr(request, name)) == str(value) for name, value in rule.items())
+    return all(str(getattr(request, name, None)) == str(value) for name, value in rule.items())
 
 
 def _list_text(values: str | int | Sequence[str | int] | None) -> str | None:

@@ -75,12 +75,6 @@ def why_failed(folder: RunFolder) -> str | None:
 
 def _expanded(place: str) -> Iterator[Path]:
     path = Path("/dev/stdin" if place == STDIN else place)
-    if path.is_fifo() and not path.is_relative_to("/dev"):
-        raise RequestError(
-            "a pipe is read only as the standard input",
-            where=place,
-            next_command=f"cat {shlex.quote(place)} | python launch/doctor.py logs -",
-        )
     if path.exists():
         yield path
         return

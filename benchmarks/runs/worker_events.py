@@ -3,7 +3,7 @@
 A line that cannot be read is named, and takes nothing else with it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,7 @@ def rank_of(path: Path) -> int:
 
 
 def event_files(phase_dir: Path) -> list[Path]:
-    ours = [path for path in phase_dir.glob(EVENT_FILES) if path.stem.removeprefix("events-rank").isdecimal()]
-    return sorted(ours, key=rank_of)
+    return sorted(phase_dir.glob(EVENT_FILES), key=rank_of)
 
 
 def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
@@ -86,7 +85,8 @@ def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
     """New steps of every rank at each call; a line that is still being written waits for the next call."""
     offsets: dict[Path, int] = {}
 
-    def new_values() -> Iterator[Value]:
+    def new_steps() -> list[Step]:
+        found = []
         for path in event_files(phase_dir):
             with files.opened(path) as stream:
                 stream.seek(offsets.get(path, 0))
@@ -95,9 +95,10 @@ def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
             offsets[path] = offsets.get(path, 0) + len(whole)
             for line in whole.splitlines():
                 with suppress(*UNREADABLE):  # named by read_phase when the run ends
-                    yield _value_of(line, rank_of(path), attempt)
+                    found.append(_value_of(line, rank_of(path), attempt))
+        return [value for value in found if isinstance(value, Step)]
 
-    return lambda: [value for value in new_values() if isinstance(value, Step)]
+    return new_steps
 
 
 def _value_of(line: bytes, rank: int, attempt: int) -> Value:

@@ -110,7 +110,7 @@ class Launcher:
         """The night that another launcher has left half done, or a new one."""
         asked = self._asked
         left = self._records.unfinished(asked.site.name, asked.slowdown) if asked.resume else None
-        changed = left and night_runs.is_another_suite(left, asked.cells, self._benchmarks, asked.output_dir)
+        changed = left and {cell.cell for cell in left.cells} != {cell.name for cell in asked.cells}
         if left is not None and changed:
             say(f"suite {asked.suite.name}: night {left.night} is not resumed, the suite was changed")
         if left is None or changed:

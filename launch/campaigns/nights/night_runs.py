@@ -1,38 +1,17 @@
-"""What run folders tell a launcher: whether a night can be resumed, what a queue had taken, which nodes ran it."""
+"""What run folders tell a launcher: what a queue had taken, and which nodes ran it."""
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from benchmarks.backend import find_backend
 from benchmarks.errors import StepmarkError
-from benchmarks.nightly.suites import Cell
-from benchmarks.nightly.values import NightReport
-from benchmarks.runs.identity import of_benchmark
 from benchmarks.runs.runfolder import RunFolder
-from benchmarks.values import Benchmark, benchmark_fields
+from benchmarks.values import Benchmark
 
 REPLACED = 2  # times that re-runs which failed are made again, as far as the budget goes
-
-
-def is_another_suite(
-    left: NightReport, cells: Sequence[Cell], benchmarks: Mapping[str, Benchmark], output_dir: Path
-) -> bool:
-    """Whether a suite's cells differ from those with which the night began."""
-    before = {cell.cell: cell.run_id for cell in left.cells}
-    if set(before) != {cell.name for cell in cells}:
-        return True
-    for name, run_id in before.items():
-        with contextlib.suppress(StepmarkError, OSError):  # what left no file is run again in any case
-            if run_id and name in benchmarks:
-                kinds = (RunFolder(output_dir / run_id).benchmark(), benchmarks[name])
-                if len({of_benchmark(msgspec.to_builtins(benchmark_fields(benchmark))) for benchmark in kinds}) > 1:
-                    return True
-    return False
 
 
 def was_submitted(folder: RunFolder) -> bool:

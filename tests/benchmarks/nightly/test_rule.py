@@ -10,7 +10,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.errors import RequestError
 from benchmarks.nightly.rule import LEAST_NOISE, judge, level_of
 from benchmarks.nightly.values import Direction, Judged, Suspicion
 from benchmarks.verdict import Verdict
@@ -80,16 +79,6 @@ def test_one_huge_outlier_in_the_baseline_hides_no_change(odd: float) -> None:
     found = judge([*BASELINE[:-1], 4.0 * odd], at(0.01), "lower")
     assert found.suspicion is Suspicion.OPEN
     assert found.baseline == pytest.approx(LEVEL, rel=1e-3)
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-@pytest.mark.parametrize("place", ["baseline", "recent", "reruns"])
-def test_a_value_without_a_logarithm_is_refused_and_named(bad: float, place: str) -> None:
-    given = {"baseline": BASELINE, "recent": at(0.0), "reruns": at(0.0, 0.0, 0.0)}
-    given[place] = [*given[place][:-1], bad]
-    with pytest.raises(RequestError) as refused:
-        judge(given["baseline"], given["recent"], "lower", given["reruns"])
-    assert repr(bad) in str(refused.value)
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=10, max_size=20), st.floats(1e-3, 1e3), st.floats(0.01, 100))

@@ -105,10 +105,7 @@ def test_however_a_log_is_stored(tmp_path: Path, stored: bytes) -> None:
     assert [one.id for one in diagnosis_of([str(tmp_path / "a.log")]).entries] == ["gpu_memory"]
 
 
-def test_a_pipe_is_the_standard_input_or_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    done = doctor("pipe", cwd=tmp_path)
-    assert (done.returncode, "cat pipe | python launch/doctor.py logs -" in done.stderr) == (2, True)
+def test_a_pipe_is_the_standard_input(tmp_path: Path) -> None:
     command = f"echo '{MEMORY.strip()}' | {sys.executable} {DOCTOR} logs -"
     assert subprocess.run(command, check=False, shell=True, capture_output=True).returncode == 3
     (tmp_path / "a.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
