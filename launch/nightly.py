@@ -9,8 +9,6 @@ Examples:
       the same as jobs of a cluster, with a report for CI and a page for people
   python launch/nightly.py --suite=smoke --accept=jax-llama2_tiny --because='the new container is slower, and stays'
       from its last night on, that cell is held against the new level
-  python launch/nightly.py --suite=smoke --replay=last
-      judge a night again from its files; nothing is run, nothing is written
   python launch/nightly.py --list
       the suites that there are
 
@@ -65,7 +63,6 @@ flags.DEFINE_float(
 flags.DEFINE_boolean("dry_run", False, "Show the cells; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show the suites.")
 flags.DEFINE_boolean("rehearse", False, "Play a made-up history to see each verdict; it enters no history.")
-flags.DEFINE_string("replay", None, "Judge a night again: its name, a unique beginning of it, or last.")
 flags.DEFINE_string("accept", None, "A cell whose new level is the one to hold nights against from now on.")
 flags.DEFINE_string("because", None, "Why it is accepted.")
 flags.DEFINE_string("junit", None, "Write JUnit XML to this file.")
@@ -73,7 +70,7 @@ flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_
 flags.DEFINE_string("html", None, "Write a page for people to this file.")
 flags.adopt_module_key_flags(job_flags)
 
-MODES = ("list", "accept", "replay", "dry_run", "rehearse")
+MODES = ("list", "accept", "dry_run", "rehearse")
 LEVELS = {Verdict.WORSE, Verdict.BETTER}
 NOT_REHEARSED = ("inject_slowdown", "junit", "markdown", "html")
 
@@ -94,8 +91,6 @@ def main(argv: list[str]) -> int:
     cells = _cells(suite, site.name)
     if FLAGS.accept is not None:
         return _accept(suite, cells)
-    if FLAGS.replay:
-        return _replay(suite, cells)
     act = _dry_run if FLAGS.dry_run else _rehearse if FLAGS.rehearse else _night
     return act(suite, cells, site, configs)
 
@@ -153,7 +148,8 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
     from launch.campaigns.nights import outputs
     from launch.campaigns.nights.launcher import Asked, Launcher
 
-    wanted = _outputs()
+    wanted = outputs.Outputs(FLAGS.junit, FLAGS.markdown, FLAGS.html)
+    wanted.check()
     output_dir = Path(FLAGS.output_dir)
     asked = Asked(
         suite=suite,
@@ -177,29 +173,6 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
         outputs.show(report, wanted, records.path(report.night))
         document(report)
     return code
-
-
-def _outputs() -> Any:
-    from launch.campaigns.nights.outputs import Outputs
-
-    wanted = Outputs(FLAGS.junit, FLAGS.markdown, FLAGS.html)
-    wanted.check()
-    return wanted
-
-
-def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
-    from benchmarks.nightly.judging import judged_again
-    from benchmarks.nightly.records import Records
-    from launch.campaigns.nights import outputs
-    from launch.terminal.run_index import open_index
-
-    wanted, output_dir = _outputs(), Path(FLAGS.output_dir)
-    records = Records(output_dir, suite.name)
-    night = records.named(FLAGS.replay)
-    report = judged_again(suite, cells, records, open_index(output_dir), night)
-    outputs.show(report, wanted, None)
-    document(report)
-    return report.exit_code
 
 
 def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
@@ -281,7 +254,7 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
             f"{cell.name} has no other level to accept: no night since the last accepted says worse or better",
             where=f"--accept={cell.name}",
             why="accepting starts a new baseline, and the next ten nights of the cell would be judged by none",
-            next_command=f"python launch/nightly.py --suite={suite.name} --replay=last",
+            next_command=f"cat {records.path(newest).with_suffix('.md')}",
         )
     newest = max(night for night, verdicts in judged.items() if verdicts)
     said = records.accept(cell.name, newest, FLAGS.because)

@@ -1,12 +1,15 @@
 """Why a run did not go through, in words: who failed first, how, where, and how far the run had come. Pure."""
 
-import re
 import signal
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from benchmarks.job_record import AttemptEnd, Ended
+from benchmarks.job_record import Ended
 from benchmarks.secret_rules import hidden_in_reason
-from benchmarks.values import RunRecord, Step, Value, WorkerEnd
+from benchmarks.values import Step, WorkerEnd
+
+if TYPE_CHECKING:
+    from benchmarks.measuring.summary import RunEvidence
 
 # Nothing more is known: a folder that is full, gone or renamed takes no word of it either.
 NO_RECORD = "the run has no record of its end: its launcher was killed, or could not write into its folder,"
@@ -18,34 +21,21 @@ SIGKILL = 9
 FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_failure"}
 
 
-class QueuedEnd(Value, frozen=True):
-    """How the last attempt of a queue's job ended, and how many processes its measured phase was to have."""
-
-    end: AttemptEnd
-    processes: int
-
-
-def why_failed(
-    asked_steps: int,
-    record: RunRecord,
-    ended: Sequence[Ended],
-    steps: Sequence[Step],
-    failed_before: Sequence[str],
-    queued: QueuedEnd | None,
-) -> list[str]:
-    """The reasons, the first cause first; none where every process trained to its end."""
-    reached = {step.rank: f" after step {step.step}" for step in record.steps}
-    ends = {end.rank: end for end in record.ends}
-    outcome = queued.end.outcome if queued is not None else "completed"
+def why_failed(evidence: "RunEvidence", steps: Sequence[Step], asked_steps: int) -> list[str]:
+    """The reasons, the first cause first; none where every process trained to its end. `steps` are rank 0's."""
+    ended, attempts, failed_before = evidence.ended, evidence.attempts, evidence.failed_before
+    reached = {step.rank: f" after step {step.step}" for step in evidence.record.steps}
+    ends = {end.rank: end for end in evidence.record.ends}
+    outcome = attempts[-1].outcome if attempts else "completed"
     found = _who_failed_first(ended, ends, reached, outcome)
-    if queued is not None and outcome != "completed":
-        return [queued.end.text, *(failed_before or found)]
+    if outcome != "completed":
+        return [attempts[-1].text, *(failed_before or found)]
     if failed_before:
         return list(failed_before)
     if any(process.interrupted for process in ended):
         return [f"interrupted by the user{_last(reached, 0)}"]
-    if queued is not None and len(ended) < queued.processes:
-        found.append(f"{queued.processes - len(ended)} of {queued.processes} ranks left no record of their end")
+    if attempts and len(ended) < evidence.processes:
+        found.append(f"{evidence.processes - len(ended)} of {evidence.processes} ranks left no record of their end")
     elif not ended:
         found.append(f"{NO_RECORD}{_last(reached, 0)}")
     if not found and len(steps) < asked_steps:
@@ -103,12 +93,6 @@ def _who_failed_first(
 def _last(reached: Mapping[int, str], rank: int) -> str:
     """How far a rank had come; where rank 0 reports for all, how far that had."""
     return reached.get(rank) or reached.get(0, " before its first step")
-
-
-def rank_named(reason: str) -> int | None:
-    """The rank whose failure a reason tells of first."""
-    found = re.match(r"(?:phase \S+: )?rank (\d+)\b", reason)
-    return int(found[1]) if found else None
 
 
 def _went_well(process: Ended, ends: dict[int, WorkerEnd] | None) -> bool:

@@ -11,7 +11,6 @@ from benchmarks.measuring.utilisation import (
     Workload,
     fastest_possible_seconds,
     hfu,
-    impossible,
     mfu,
 )
 from benchmarks.measuring.window import ARTEFACT, choose_window, consistency, missing_steps
@@ -91,7 +90,7 @@ def measure(
         mfu=entries,
         hfu=hfu(workload, median, nulls),
         null_because=nulls,
-        complaints=complaints + (impossible(workload, entries) or _faster_than_the_peak(workload, marked)),
+        complaints=complaints + _faster_than_the_peak(workload, marked, median),
     )
     if workload.model.uncounted:  # what trains on no tokens has no rate of them
         rates = [name for name in SPEED_FIGURES if name not in ("mfu", "hfu")]
@@ -156,12 +155,12 @@ def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]
     return found
 
 
-def _faster_than_the_peak(workload: Workload, marked: Sequence[Step]) -> list[str]:
-    """A few printed steps may be artefacts; where many beat the peak, the log is not of this benchmark."""
-    fastest = fastest_possible_seconds(workload)
+def _faster_than_the_peak(workload: Workload, marked: Sequence[Step], median: float = math.inf) -> list[str]:
+    """A few printed steps may be artefacts; if many or the median beat the peak, the log is of another benchmark."""
+    fastest = fastest_possible_seconds(workload) or 0.0
     timed = usable_seconds(marked)
-    too_fast = [seconds for seconds in timed if fastest is not None and seconds < fastest]
-    if len(too_fast) <= MOST_ARTEFACTS * len(timed):
+    too_fast = [seconds for seconds in timed if seconds < fastest]
+    if median >= fastest and len(too_fast) <= MOST_ARTEFACTS * len(timed):
         return []
     return [
         f"{len(too_fast)} of {len(timed)} steps are faster than {workload.gpus} x {workload.hardware.name} can be "

@@ -9,7 +9,7 @@ import msgspec
 from benchmarks import statistics
 from benchmarks.job_record import AttemptEnd, Ended
 from benchmarks.measuring import settling
-from benchmarks.measuring.failures import QueuedEnd, why_failed
+from benchmarks.measuring.failures import why_failed
 from benchmarks.measuring.figures import SPEED_FIGURES, Figures, SecondsPerStep, measure, no_figures
 from benchmarks.measuring.utilisation import Mfu, workload_of
 from benchmarks.model import flops
@@ -105,8 +105,8 @@ class RunEvidence(Value, frozen=True):
     provenance_digest: str | None = None
     notes: Sequence[str] = ()
     failed_before: Sequence[str] = ()  # why an earlier phase failed, so that the measured one never ran
-    attempts: Sequence[AttemptEnd] = ()
-    queued: QueuedEnd | None = None  # how the last attempt of a Slurm job ended
+    attempts: Sequence[AttemptEnd] = ()  # of a queue's job
+    processes: int = 0  # that its measured phase was to have
     sampled: Recorded = NOT_SAMPLED  # telemetry of the machines during the attempt
     recompute: Recompute | None = None  # what the backend computes twice; None: not known
     interrupted: bool = False  # by the user, in the measured phase or in an earlier one
@@ -122,7 +122,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
     figures, marked = measure(workload, first_rank, benchmark.window)
     # A submission ends at its target, and its log need not tell its steps.
     asked = 0 if benchmark.is_submission else benchmark.steps
-    failures = why_failed(asked, record, evidence.ended, first_rank, evidence.failed_before, evidence.queued)
+    failures = why_failed(evidence, first_rank, asked)
     if failures and not evidence.interrupted:
         failures = [*lost_gpus(evidence.sampled.nodes), *failures]
     no_window = not first_rank and (failures or benchmark.is_submission)

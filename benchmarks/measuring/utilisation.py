@@ -4,7 +4,7 @@ Three tables of peaks: what the datasheet says, what somebody published as achie
 device. The convention of an entry says which: "recipe", "recipe, achievable", "recipe, measured".
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from benchmarks.model import flops
@@ -190,16 +190,3 @@ def fastest_possible_seconds(workload: Workload) -> float | None:
         return None
     fewest = min(workload.flops_per_step(name) for name in flops.conventions_for(workload.task))
     return fewest / (peak.tflops * 1e12 * workload.gpus)
-
-
-def impossible(workload: Workload, entries: Sequence[Mfu] | None) -> list[str]:
-    """A figure above the hardware's peak is wrong, whatever made it."""
-    own = [m for m in entries or [] if m.precision_peak == workload.dtype and m.table == DATASHEET]
-    too_high = [entry for entry in own if entry.percent > 100]
-    if not too_high:
-        return []
-    worst = max(too_high, key=lambda m: m.percent)
-    return [
-        f"MFU {worst.percent:.1f}% ({worst.convention}) is above the peak of {workload.hardware.title} "
-        f"({worst.peak_tflops:g} TFLOP/s {worst.precision_peak}): a step cannot be that fast"
-    ]

@@ -58,9 +58,6 @@ class Judge:
         cell_runs = self._cell_runs(cell, runs, final=final)
         if cell_runs is not None:
             return gate.judge_cell(cell_runs, self._watched, self._memory, control)
-        if runs.status in ("valid", "invalid"):
-            reasons = [f"{_gone(runs.run_id)}; that night it was {runs.status}"]
-            runs = replace(runs, status=gate.MISSING, reasons=reasons)
         report = gate.unjudged(cell, runs.run_id, runs.status, runs.reasons)
         return replace(report, rerun_ids=runs.rerun_ids, notes=runs.notes), None
 
@@ -70,7 +67,7 @@ class Judge:
         if entry is None:
             return None
         reruns = [
-            self._run(run_id) or replace(entry, run_id=run_id, status="failed", reasons=[_gone(run_id)])
+            self._run(run_id) or replace(entry, run_id=run_id, status="failed", reasons=["it left no result"])
             for run_id in runs.rerun_ids
         ]
         asked = reruns if reruns or final else None
@@ -97,10 +94,6 @@ class Judge:
         return report_of(frame, cells, budget, finished)
 
 
-def _gone(run_id: str | None) -> str:
-    return f"the folder of run {run_id} is gone, or cannot be read"
-
-
 # --- the report -----------------------------------------------------------------------------------
 
 
@@ -124,14 +117,3 @@ def report_of(frame: NightReport, cells: list[CellReport], budget: Budget, finis
         could_not_see=report_text.could_not_see(cells),
         notes=[*frame.notes, *report_text.night_notes(cells)],
     )
-
-
-def judged_again(suite: Suite, cells: Sequence[Cell], records: Records, index: Index, night: str) -> NightReport:
-    """Return the report of an earlier night by today's rule, history and decisions."""
-    before = records.read(night)
-    kept = {cell.cell: cell for cell in before.cells}
-    frame = new_report(suite, before.night, before.started, before.site, before.slowed_by)
-    judge = Judge(frame, suite, cells, records, index)
-    runs = {cell.name: kept.get(cell.name) or not_run(cell) for cell in cells}
-    gone = [f"{name} is no longer a cell of the suite" for name in kept if name not in runs]
-    return judge.report(runs, before.budget, before.finished, "judged again from files", *gone)

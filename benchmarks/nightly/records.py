@@ -22,11 +22,9 @@ from benchmarks.nightly.series import MOST_NIGHTS
 from benchmarks.nightly.values import Acceptance, NightReport
 from benchmarks.runs.campaign_record import read_record, write_record
 from benchmarks.runs.runfolder import write_atomically
-from benchmarks.text import plural
 
 NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"
 DECISIONS = "decisions.jsonl"
-LAST = "last"  # of --replay
 # A night that a crash has left half done is taken up again by the same command; a week later it is history.
 RESUMED_WITHIN_HOURS = 12.0
 MOST_SHOWN = 5  # folders or records that cannot be read
@@ -50,19 +48,6 @@ class Records:
 
     def nights(self) -> list[str]:
         return sorted(path.stem for path in self.folder.glob("*.json"))
-
-    def named(self, text: str) -> str:
-        """The night of a name, of its beginning where no other night's begins so, or the last."""
-        nights = self.nights()
-        found = nights[-1:] if text == LAST else [night for night in nights if night.startswith(text)]
-        if len(found) == 1:
-            return found[0]
-        raise RequestError(
-            f"suite {self.suite} has {plural(len(found), 'night')} whose name begins with {text}",
-            where=str(self.folder),
-            why=f"the newest is {nights[-1]}" if nights else "it has none yet",
-            next_command=f"python launch/nightly.py --suite={self.suite}{' --replay=last' if nights else ''}",
-        )
 
     def read(self, night: str) -> NightReport:
         return read_record(self.path(night), NightReport, "night", "move it away; the runs of that night still count")

@@ -11,7 +11,6 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.job_record import AttemptEnd, JobEvent
-from benchmarks.measuring.failures import first_to_fail
 from benchmarks.runs import first_check
 from benchmarks.runs.outcomes import Seen, never_started, outcome
 from benchmarks.runs.runfolder import RunFolder
@@ -82,20 +81,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
     )
     end = outcome(seen)
     first_log = {"out_of_memory": _rank(memory), "hung": behind[0] if behind else None}
-    rank = first_log.get(end.outcome)
-    return msgspec.structs.replace(end, rank=_failed_first(folder, record, end.outcome) if rank is None else rank)
-
-
-def _failed_first(folder: RunFolder, record: RunRecord, kind: str) -> int | None:
-    """The rank that failed first, in the first phase in which one did."""
-    ends = {end.rank: end for end in record.ends}
-    measured = folder.measured_phase().name
-    for phase in folder.plan().phases:
-        ended = folder.ended(phase.name, record.attempt)
-        first = first_to_fail(ended, ends if phase.name == measured else None, kind)
-        if first is not None:
-            return first.rank
-    return None
+    return msgspec.structs.replace(end, rank=first_log.get(end.outcome))
 
 
 def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:

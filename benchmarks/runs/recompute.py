@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.job_record import AttemptEnd, Ended
-from benchmarks.measuring.failures import QueuedEnd, failed_phase, rank_named
+from benchmarks.measuring.failures import failed_phase, first_to_fail
 from benchmarks.measuring.summary import Result, RunEvidence, summarise
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.telemetry import samples
@@ -37,8 +37,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     if folder.is_queued():
         from benchmarks.runs.attempts import queued_attempts
 
-        attempts = queued_attempts(folder, records)
-    queued = QueuedEnd(end=attempts[-1], processes=measured.tasks) if attempts else None
+        attempts = [_with_rank(folder, *one) for one in zip(records, queued_attempts(folder, records), strict=True)]
     phases = [one.name for one in folder.plan().phases]
     interrupted = any(one.interrupted for name in phases for one in folder.ended(name, last.attempt))
     result, marked = summarise(
@@ -54,10 +53,10 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
                 *(f"attempt-{one.attempt}: {line}" for one in earlier_records for line in one.unreadable),
                 *_unbound(ended),
             ],
-            failed_before=_failed_before(folder, backend, phase, last.attempt, queued=queued is not None)
-            or _not_written(folder, last.attempt, written=bool(ended or queued)),
+            failed_before=_failed_before(folder, backend, phase, last.attempt, queued=bool(attempts))
+            or _not_written(folder, last.attempt, written=bool(ended or attempts)),
             attempts=attempts,
-            queued=queued,
+            processes=measured.tasks,
             sampled=samples.read(folder.telemetry_dir(last.attempt)),
             recompute=None if benchmark.is_submission else backend.storage(benchmark).recompute,
             interrupted=interrupted,
@@ -69,8 +68,9 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         unproven = not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt))
         if unproven and result.status != "failed":
             result = msgspec.structs.replace(result, status="invalid", reasons=[*result.reasons, *unproven])
-    if queued is None:
-        result = msgspec.structs.replace(result, attempts=_attempts_here(records, result, interrupted=interrupted))
+    if not attempts:
+        ends = _attempts_here(records, result, interrupted=interrupted)
+        result = msgspec.structs.replace(result, attempts=[*ends[:-1], _with_rank(folder, last, ends[-1])])
     earlier = [
         msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
         for record in earlier_records
@@ -91,8 +91,22 @@ def _attempts_here(records: Sequence[RunRecord], result: Result, *, interrupted:
     if result.status == "failed":
         why = result.reasons[0]
         outcome = "cancelled" if interrupted else "failed"
-        end = msgspec.structs.replace(end, outcome=outcome, text=why, rank=rank_named(why))
+        end = msgspec.structs.replace(end, outcome=outcome, text=why)
     return [*ends, end]
+
+
+def _with_rank(folder: RunFolder, record: RunRecord, end: AttemptEnd) -> AttemptEnd:
+    """With the rank whose log to read first: that which failed first, in the first phase in which one did."""
+    if end.rank is not None or end.outcome == "completed":
+        return end
+    ends = {one.rank: one for one in record.ends}
+    measured = folder.measured_phase().name
+    for phase in folder.plan().phases:
+        ended = folder.ended(phase.name, record.attempt)
+        first = first_to_fail(ended, ends if phase.name == measured else None, end.outcome)
+        if first is not None:
+            return msgspec.structs.replace(end, rank=first.rank)
+    return end
 
 
 def _first_rank_steps(record: RunRecord) -> int:

@@ -103,38 +103,6 @@ def test_a_slowed_night_is_a_regression_by_its_own_re_runs(naps: Naps) -> None:
 
 
 @pytest.mark.slow
-def test_a_night_is_judged_again_from_its_files_and_nothing_is_written(naps: Naps) -> None:
-    first = naps.night("--inject_slowdown=0.5", "--max_reruns=6")
-    before = {path: path.read_bytes() for path in naps.results.rglob("*") if path.is_file()}
-    again = naps.night("--replay=last")
-    assert again.returncode == first.returncode == 3
-    assert "judged again from files" in again.stdout
-    assert judged(naps.last(), SHORT)["why"] in again.stdout
-    oldest = naps.reports()[0]["night"]
-    assert f"night {oldest}" in naps.night(f"--replay={oldest[:-1]}").stdout  # as short as it is unique
-    assert {path: path.read_bytes() for path in naps.results.rglob("*") if path.is_file()} == before
-    assert naps.night("--replay=20000101T000000Z").returncode == 2
-
-
-@pytest.mark.slow
-def test_a_night_whose_folders_are_gone_is_not_judged_again_as_if_they_were_there(naps: Naps) -> None:
-    assert naps.night("--inject_slowdown=0.5").returncode == 3
-    shutil.rmtree(naps.results / cell(naps.last(), LONG)["rerun_ids"][0])
-    done = naps.night("--replay=last")
-    assert done.returncode == 1, done.stdout
-    gone = cell(naps.last(), LONG)["rerun_ids"][0]
-    assert f"re-run {gone} is failed: the folder of run {gone} is gone" in done.stdout
-    gone = cell(naps.last(), SHORT)["run_id"]
-    shutil.rmtree(naps.results / gone)
-    done = naps.night("--replay=last", f"--junit={naps.folder}/night.xml")
-    assert done.returncode == 1, done.stdout
-    assert f"{gone}, missing" in done.stdout
-    assert "that night it was valid" in done.stdout
-    (error,) = ET.parse(naps.folder / "night.xml").getroot().iter("error")
-    assert error.get("type") == "missing"
-
-
-@pytest.mark.slow
 def test_an_accepted_level_begins_a_new_baseline(naps: Naps) -> None:
     early = naps.night(f"--accept={SHORT}", "--because=too early")
     assert early.returncode == 2

@@ -1,7 +1,7 @@
 """One night: every cell run once, judged, suspects run again within the budget, judged again; written down always.
 
-A launcher that was killed is resumed from the night's record. The runs that it had not seen end run again, and a
-re-run among them is not counted; those that a queue had taken are waited for, and count as they end.
+A launcher that was killed is resumed from the night's record. The runs that it had not seen end run again; those
+that a queue had taken are waited for, and count as they end.
 """
 
 import shlex
@@ -96,7 +96,6 @@ class Launcher:
 
     def _run(self) -> tuple[int, NightReport]:
         self._first_runs()
-        self._drop_cut_off()
         of = self._asked
         judge = Judge(self._frame, of.suite, of.cells, self._records, open_index(of.output_dir))
         self._reruns(judge.judge(self._runs, final=False)[1])
@@ -153,17 +152,6 @@ class Launcher:
         for work in left_out:
             self._ended(work, f"not started: {FAILED_STARTS} starts in a row had failed")
         return not left_out
-
-    def _drop_cut_off(self) -> None:
-        """Of a night that is resumed: a cell's last re-run, if it ended with its launcher, is made again for free."""
-        for name, runs in self._runs.items():
-            if name not in self._benchmarks or not runs.rerun_ids:
-                continue
-            *kept, last = runs.rerun_ids
-            ended = last in self._runner(name, "rerun").ended([last]) and not self._is_valid(last)
-            if ended and not night_runs.was_submitted(self._folder(last)):
-                self._note(name, f"re-run {last} was cut off with its launcher, and is not counted")
-                self._change(name, rerun_ids=kept)
 
     def _reruns(self, suspicions: Mapping[str, Urgency]) -> None:
         """Fresh runs of what is suspect; those of a night that is resumed are completed."""

@@ -16,7 +16,7 @@ from benchmarks.nightly.rule import CONFIRMATIONS
 from benchmarks.nightly.suites import Cell, Watched
 from benchmarks.nightly.values import NightReport, Suite
 from benchmarks.request.resolve import Request
-from benchmarks.runs.runfolder import write_atomically
+from benchmarks.runs.runfolder import BENCHMARK, write_atomically
 from benchmarks.sweeps.scaling import scale_of, scale_text
 from benchmarks.text import aligned, plural
 from benchmarks.values import Benchmark
@@ -40,7 +40,8 @@ class Outputs(NamedTuple):
             path = Path(place)
             with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-            if not place or path.is_dir() or not os.access(path.parent, os.W_OK):
+            in_a_run = any((folder / BENCHMARK).is_file() for folder in path.resolve().parents)
+            if not place or path.is_dir() or in_a_run or not os.access(path.parent, os.W_OK):
                 raise RequestError(f"'{place}' cannot be written", where=f"--{flag}={place}")
 
     def remove_old(self) -> None:
@@ -51,10 +52,9 @@ class Outputs(NamedTuple):
                     Path(place).unlink()
 
 
-def show(report: NightReport, outputs: Outputs, record: Path | None) -> None:
+def show(report: NightReport, outputs: Outputs, record: Path) -> None:
     print("\n" + screen_text(report), flush=True)
-    if record is not None:
-        print(f"\nfiles: {record}\n       {record.with_suffix('.md')}", flush=True)
+    print(f"\nfiles: {record}\n       {record.with_suffix('.md')}", flush=True)
     for place, text in ((outputs.junit, junit_xml), (outputs.markdown, markdown), (outputs.html, _html)):
         if place is not None:
             _write(Path(place), text(report))

@@ -227,7 +227,7 @@ def test_faster_than_the_hardware_is_invalid() -> None:
     benchmark = benchmark_of(hardware="h100", window="last")
     result = result_of(record_of(steps_of([1.0, *[1e-9] * 9])), DONE, benchmark=benchmark)
     assert result.status == "invalid"
-    assert "above the peak" in result.reasons[0]
+    assert "are faster than" in result.reasons[0]
 
 
 def test_failed_outranks_invalid_and_both_reasons_are_told() -> None:
