@@ -254,7 +254,7 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
             f"{cell.name} has no other level to accept: no night since the last accepted says worse or better",
             where=f"--accept={cell.name}",
             why="accepting starts a new baseline, and the next ten nights of the cell would be judged by none",
-            next_command=f"cat {records.path(newest).with_suffix('.md')}",
+            next_command=f"ls {records.folder}/*.md     (the verdicts of each night)",
         )
     newest = max(night for night, verdicts in judged.items() if verdicts)
     said = records.accept(cell.name, newest, FLAGS.because)
