@@ -2,14 +2,10 @@
 
 import signal
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from benchmarks.job_record import Ended
+from benchmarks.job_record import AttemptEnd, Ended
 from benchmarks.secret_rules import hidden_in_reason
-from benchmarks.values import Step, WorkerEnd
-
-if TYPE_CHECKING:
-    from benchmarks.measuring.summary import RunEvidence
+from benchmarks.values import RunRecord, WorkerEnd
 
 # Nothing more is known: a folder that is full, gone or renamed takes no word of it either.
 NO_RECORD = "the run has no record of its end: its launcher was killed, or could not write into its folder,"
@@ -21,11 +17,21 @@ SIGKILL = 9
 FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_failure"}
 
 
-def why_failed(evidence: "RunEvidence", steps: Sequence[Step], asked_steps: int) -> list[str]:
-    """The reasons, the first cause first; none where every process trained to its end. `steps` are rank 0's."""
-    ended, attempts, failed_before = evidence.ended, evidence.attempts, evidence.failed_before
-    reached = {step.rank: f" after step {step.step}" for step in evidence.record.steps}
-    ends = {end.rank: end for end in evidence.record.ends}
+def why_failed(
+    record: RunRecord,
+    ended: Sequence[Ended],
+    attempts: Sequence[AttemptEnd],
+    failed_before: Sequence[str],
+    *,
+    processes: int,
+    steps: int,
+) -> list[str]:
+    """The reasons, the first cause first; none where every process trained to its end.
+
+    `attempts` are those of a queue's job; `processes` and `steps` are how many there were to be.
+    """
+    reached = {step.rank: f" after step {step.step}" for step in record.steps}
+    ends = {end.rank: end for end in record.ends}
     outcome = attempts[-1].outcome if attempts else "completed"
     found = _who_failed_first(ended, ends, reached, outcome)
     if outcome != "completed":
@@ -34,12 +40,13 @@ def why_failed(evidence: "RunEvidence", steps: Sequence[Step], asked_steps: int)
         return list(failed_before)
     if any(process.interrupted for process in ended):
         return [f"interrupted by the user{_last(reached, 0)}"]
-    if attempts and len(ended) < evidence.processes:
-        found.append(f"{evidence.processes - len(ended)} of {evidence.processes} ranks left no record of their end")
+    if attempts and len(ended) < processes:
+        found.append(f"{processes - len(ended)} of {processes} ranks left no record of their end")
     elif not ended:
         found.append(f"{NO_RECORD}{_last(reached, 0)}")
-    if not found and len(steps) < asked_steps:
-        found.append(f"{len(steps)} of {asked_steps} steps were trained")
+    trained = sum(step.rank == 0 for step in record.steps)
+    if not found and trained < steps:
+        found.append(f"{trained} of {steps} steps were trained")
     return found
 
 

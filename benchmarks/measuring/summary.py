@@ -120,9 +120,15 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
     own = [msgspec.structs.replace(step, tokens=tokens) for step in record.steps]
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
-    # A submission ends at its target, and its log need not tell its steps.
-    asked = 0 if benchmark.is_submission else benchmark.steps
-    failures = why_failed(evidence, first_rank, asked)
+    failures = why_failed(
+        record,
+        evidence.ended,
+        evidence.attempts,
+        evidence.failed_before,
+        processes=evidence.processes,
+        # A submission ends at its target, and its log need not tell its steps.
+        steps=0 if benchmark.is_submission else benchmark.steps,
+    )
     if failures and not evidence.interrupted:
         failures = [*lost_gpus(evidence.sampled.nodes), *failures]
     no_window = not first_rank and (failures or benchmark.is_submission)
