@@ -57,7 +57,7 @@ class Board(Value, frozen=True):
     points: list[Point] = []
     table: Table | Row | None = None  # before the points
     links: dict[str, str] = {}  # name in the folder -> file elsewhere
-    place: int | None = None  # among those whose colours must differ; None: after them, by its first point
+    place: int | None = None  # among those whose colours must differ; None: after them, by its time
 
 
 @contextlib.contextmanager
@@ -105,11 +105,7 @@ def _keep_folder(path: Path, board: Board) -> bool:
 
 def _write_new(path: Path, board: Board, name: str) -> None:
     """Under a name that TensorBoard does not read until it is whole."""
-    began = time.time()
-    if board.points:
-        began = board.points[0].unix_seconds
-    elif isinstance(board.table, Row):
-        began = board.table.unix_seconds
+    began = board.table.unix_seconds if isinstance(board.table, Row) else time.time()
     if board.place is not None:  # TensorBoard gives its seven colours in turn, in the order of these times
         began = float(board.place)
     unfinished = path / ".unfinished"
