@@ -80,16 +80,22 @@ MOST_LISTED = 20
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """A hint: "did you mean 'bf16'?"; all valid names where none is close, if they are few."""
+    """A hint: "did you mean 'bf16'?"; all valid names where none is close; of very many, the nearest few."""
     names = sorted(valid)
     meant = closest(name, names)
     if meant:
         return f"did you mean '{meant}'?"
-    return f"valid: {', '.join(names)}" if len(names) <= MOST_LISTED else f"none of {len(names)} names resembles it"
+    if len(names) <= MOST_LISTED:
+        return f"valid: {', '.join(names)}"
+    return f"the nearest of {len(names)}: {', '.join(_alike(name, names, 5, 0.4)) or 'none'}"
 
 
 def closest(name: str, valid: Sequence[str]) -> str | None:
     """The valid name that was probably meant; None where none is alike."""
+    return next(iter(_alike(name, valid, 1, 0.6)), None)
+
+
+def _alike(name: str, valid: Sequence[str], most: int, cutoff: float) -> list[str]:
     import difflib  # takes a while, and only a mistake needs it
 
-    return next(iter(difflib.get_close_matches(name, valid, 1)), None)
+    return difflib.get_close_matches(name, valid, most, cutoff)

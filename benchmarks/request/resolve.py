@@ -206,12 +206,9 @@ def resolve(
     nodes = _choose_nodes(request.nodes, gpus, hardware)
     overlays = [one for one in recipe.overlays if matches(one.when, model.name, dtype, alike, gpus)]
     knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
-    for given, where in (
-        (_merged(overlays, "knobs"), f"configs/recipes/{recipe.name}.yml: overlays: knobs"),
-        (layout, f"configs/recipes/{recipe.name}.yml: layouts: knobs"),
-        (model.backend_settings.get(backend.name, {}), f"configs/models/{model.name}.yml: backend_settings"),
-    ):
-        check_knobs(given, backend, where)
+    check_knobs({**_merged(overlays, "knobs"), **layout}, backend, f"configs/recipes/{recipe.name}.yml: knobs")
+    of_model = model.backend_settings.get(backend.name, {})
+    check_knobs(of_model, backend, f"configs/models/{model.name}.yml: backend_settings")
     if adapters:
         knobs |= _adapter_settings(adapters, knobs_set, knobs, recipe.engine, backend)
     parallelism = backend.parallelism(knobs, gpus)
