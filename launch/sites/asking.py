@@ -6,13 +6,11 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.errors import RequestError, nearest
-from benchmarks.values import JobOptions
+from benchmarks.values import JobOptions, Value
 from launch.machine.this_machine import name_of
-from launch.sites import site_draft
-from launch.sites.site_draft import Fact, Mount, NodeFacts, PartitionFacts, SlurmFacts
 from launch.slurm.client import Slurm
 from launch.slurm.options import named
 from launch.slurm.parsing import Node, Partition
@@ -22,6 +20,61 @@ NODE_MINUTES = 5
 QUEUE_SECONDS = 600.0
 OWN_MOUNTS = Path("/proc/self/mounts")
 WHAT_THERE_IS = "sinfo -s; scontrol show partition; sacctmgr show associations user=$USER"
+
+
+class PartitionFacts(Value, frozen=True):
+    """A partition that takes jobs, as sinfo and scontrol show it."""
+
+    name: str
+    default: bool
+    nodes: int
+    nodes_up: int
+    gpus: int  # of the node that has most
+    gpu_types: list[str]  # as Slurm calls them
+    max_seconds: int | None = None
+    accounts: list[str] | None = None  # that may use it; None: all
+
+    @property
+    def text(self) -> str:
+        gpus = f", {self.gpus} {', '.join(self.gpu_types) or 'GPUs'} a node" if self.gpus else ""
+        return f"{self.nodes_up} of {self.nodes} nodes up{gpus}{', the default' if self.default else ''}"
+
+
+class SlurmFacts(Value, frozen=True):
+    """What Slurm's commands say on this machine."""
+
+    cluster: str
+    version: str
+    partitions: list[PartitionFacts]
+    accounts: list[str] = []  # of this user, by sacctmgr
+    account_is_needed: bool = False  # AccountingStorageEnforce
+    mpi: list[str] = []
+    no_pmix: str = ""  # why srun cannot load it
+    pyxis: bool = False
+    blocks: bool = False  # TopologyPlugin=topology/block, which --segment needs
+    configuration: str | None = None  # SLURM_CONF of the shell
+
+
+class Mount(Value, frozen=True):
+    source: str
+    folder: str
+    kind: str
+
+
+class NodeFacts(Value, frozen=True):
+    """What one node says of itself."""
+
+    name: str
+    gpus: list[str] = []  # as nvidia-smi calls them
+    mounts: list[Mount] = []
+    seen: list[str] = []  # folders in which it sees what was written here
+
+
+class Fact(NamedTuple):
+    """One value of the site, and where it came from."""
+
+    value: Any
+    source: str
 
 
 # --- Slurm's commands -------------------------------------------------------------------------------
@@ -78,7 +131,7 @@ def resolve_answers(slurm: SlurmFacts, typed: Mapping[str, Any]) -> tuple[Partit
     partitions = {one.name: one for one in usual_first}
     chosen = _resolve_answer("partition", {one.name: one.text for one in usual_first}, typed)
     partition = partitions[chosen.value.partition(",")[0]]
-    accounts = site_draft.accounts_for(slurm, partition)
+    accounts = accounts_for(slurm, partition)
     if accounts is None:
         return partition, {"partition": chosen}
     return partition, {"partition": chosen, "account": _resolve_answer("account", dict.fromkeys(accounts, ""), typed)}
@@ -104,6 +157,15 @@ def _resolve_answer(flag: str, choices: Mapping[str, str], typed: Mapping[str, A
             next_command=WHAT_THERE_IS,
         )
     return fact
+
+
+def accounts_for(slurm: SlurmFacts, partition: PartitionFacts) -> list[str] | None:
+    """Return the accounts to choose from; None if Slurm takes jobs without an account."""
+    allowed = partition.accounts
+    if not slurm.account_is_needed and allowed is None:
+        return None
+    mine = slurm.accounts or allowed or []
+    return sorted(name for name in mine if allowed is None or name in allowed)
 
 
 # --- one node ---------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
+import yaml
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
@@ -22,11 +23,12 @@ from benchmarks.values import Hardware, JobOptions, Site
 from benchmarks.values import Slurm as SlurmOfSite
 from launch.machine.processes import REPOSITORY, interrupted_once
 from launch.preflight import nodes as preflights
-from launch.sites import asking, site_draft
-from launch.sites.site_draft import Fact, NodeFacts, PartitionFacts, SlurmFacts
+from launch.sites import asking
+from launch.sites.asking import Fact, Mount, NodeFacts, PartitionFacts, SlurmFacts
 from launch.sites.site_setup import ANSWER_SECONDS
 from launch.slurm import options as job_options
 from launch.slurm.client import Slurm
+from launch.slurm.parsing import clock_text
 from launch.slurm.waiting import Limits
 from launch.terminal import documents, places
 from launch.terminal.output import document
@@ -38,6 +40,12 @@ RESULTS = Path("results")
 NODES_CHECKED = 2
 SILENT_SECONDS = 120.0  # without a further answer, the silent nodes fail, as in doctor.py nodes
 FIRST_MODEL = "llama2_tiny"  # has a recipe for all devices
+# File systems that are mounted from elsewhere: under the same path, they are the same folder everywhere.
+NETWORK = {
+    "nfs", "nfs4", "lustre", "gpfs", "beegfs", "wekafs", "ceph", "panfs", "pvfs2", "orangefs", "daos", "cifs", "smb3",
+    "glusterfs", "fuse.glusterfs", "quobyte", "fuse.quobyte", "virtiofs", "9p", "fuse.juicefs", "vastnfs",
+}  # fmt: skip
+USUAL_SECONDS = 3600  # the time limit of a job
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ def make(wanted: NewSite, configs: Configs) -> int:
     facts = asking.slurm_facts(slurm, os.environ.get("SLURM_CONF"))
     partition, answers = asking.resolve_answers(facts, wanted.typed)
     row, sources = _draft(wanted, configs, slurm, facts, partition, answers)
-    text = site_draft.text(row, sources, f"Written by: {wanted.command}. Change what you like.")
+    text = file_text(row, sources, f"Written by: {wanted.command}. Change what you like.")
     refuse_secrets(text, path.name)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     write_atomically(path, text.encode())
@@ -113,7 +121,7 @@ def _draft(
     """The row of the site, and where its values came from; a value that is not in it: why not."""
     options, _ = _options(wanted, facts, partition, answers, [])
     node = _node(wanted, slurm, options, partition)
-    shared = site_draft.shared_folders(asking.mounts(asking.OWN_MOUNTS.read_text(errors="replace")), node)
+    shared = shared_folders(asking.mounts(asking.OWN_MOUNTS.read_text(errors="replace")), node)
     devices = _devices(wanted, configs, partition, node)
     options, sources = _options(wanted, facts, partition, answers, [configs.hardware(name) for name in devices.value])
     chosen = {name: value for name in sources if (value := getattr(options, name)) is not None}
@@ -149,7 +157,7 @@ def _options(
     devices: Sequence[Hardware],
 ) -> tuple[JobOptions, dict[str, str]]:
     """What a person typed comes last, and is said to be theirs."""
-    found = {**site_draft.options(facts, partition, devices), **answers}
+    found = {**options_of(facts, partition, devices), **answers}
     base = JobOptions(**{name: fact.value for name, fact in found.items()})
     unwritten = _unwritten(wanted.name)
     assert unwritten.slurm is not None
@@ -165,7 +173,7 @@ def _devices(wanted: NewSite, configs: Configs, partition: PartitionFacts, node:
     if wanted.hardware:
         return Fact([wanted.hardware], f"--hardware={wanted.hardware}")
     rows = [configs.hardware(name) for name in configs.names("hardware")]
-    found = site_draft.hardware(partition, node, rows)
+    found = hardware_of(partition, node, rows)
     if not found.value:
         raise RequestError(
             "the GPUs of the nodes are not known",
@@ -193,6 +201,78 @@ def _images_folder() -> Path:
     beside = REPOSITORY.resolve().parent
     fits = (REPOSITORY / ".git").exists() and os.access(beside, os.W_OK)
     return beside / "stepmark_images" if fits else places.stepmark_home() / "images"
+
+
+# --- what follows from the facts ---
+
+
+def shared_folders(here: Sequence[Mount], node: NodeFacts) -> dict[str, str]:
+    """Folder -> why every node is believed to see it: a node saw a file there, or has the same network mount."""
+    found: dict[str, str] = {}
+    for folder in node.seen:
+        around = [mount for mount in (*here, *node.mounts) if PurePosixPath(folder).is_relative_to(mount.folder)]
+        deepest = max(around, key=lambda mount: len(mount.folder), default=Mount(source="", folder="/", kind=""))
+        words = f"{node.name} sees what was written here in {folder}"
+        found[deepest.folder] = f"{found[deepest.folder]}, {folder}" if deepest.folder in found else words
+    for mount in here:
+        if mount.kind in NETWORK and mount in node.mounts:
+            found.setdefault(mount.folder, f"the same {mount.kind} is mounted here and on {node.name}")
+    inside = {one for one in found for other in found if one != other and PurePosixPath(one).is_relative_to(other)}
+    return {folder: why for folder, why in found.items() if folder not in inside}
+
+
+def hardware_of(partition: PartitionFacts, node: NodeFacts, rows: Sequence[Hardware]) -> Fact:
+    """Names of configs/hardware by what the node's nvidia-smi or Slurm calls the GPUs; empty: they are not known."""
+    names = list(dict.fromkeys(node.gpus))
+    if not names and not partition.gpus:
+        return Fact(["cpu"], f"sinfo shows no GPUs, and nvidia-smi none on {node.name}")
+    source = f"nvidia-smi on {node.name}: {len(node.gpus)} x {', '.join(names)}" if names else _gres_text(partition)
+    shown = names if names and len(partition.gpu_types) < 2 else [*names, *partition.gpu_types]
+    found = list(dict.fromkeys(row.name for one in shown for row in rows if _same(one, row)))
+    if len(found) > 1:  # Slurm gives a job any of the nodes, and a run is for one kind of GPU
+        source += "; the nodes differ: keep one kind, and add its constraint or nodelist to the options"
+    return Fact(found, source)
+
+
+def _same(text: str, row: Hardware) -> bool:
+    names = {row.name, *row.device_names}
+    return row.kind != "cpu" and _plain(text) in {_plain(name) for name in names}
+
+
+def _plain(text: str) -> str:
+    """Slurm's AutoDetect=nvml writes "NVIDIA H100 80GB HBM3" as nvidia_h100_80gb_hbm3."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower())
+
+
+def options_of(slurm: SlurmFacts, partition: PartitionFacts, devices: Sequence[Hardware]) -> dict[str, Fact]:
+    """The options of every job of the site, less those that a person decides."""
+    found, limit = {}, partition.max_seconds
+    if limit is not None and limit < USUAL_SECONDS:
+        found["time"] = Fact(clock_text(limit), "the partition gives a job no more")
+    else:
+        most = f"gives a job {clock_text(limit)} at most" if limit else "has no limit"
+        found["time"] = Fact(clock_text(USUAL_SECONDS), f"enough for most runs; the partition {most}")
+    if any(device.kind != "cpu" for device in devices):
+        none = "sinfo shows no GPUs as a resource (gres)"
+        found["gpus"] = Fact("gres", _gres_text(partition)) if partition.gpus else Fact("none", none)
+    usable = "pmix" in slurm.mpi and not slurm.no_pmix
+    why_not = f"; of pmix, srun says: {slurm.no_pmix}" if slurm.no_pmix else ""
+    found["mpi"] = Fact("pmix" if usable else None, f"srun --mpi=list: {', '.join(slurm.mpi) or 'none'}{why_not}")
+    if any(device.nvlink_domain for device in devices) and not slurm.blocks:
+        found["segment"] = Fact("none", "scontrol show config: no topology/block, so --segment would be refused")
+    return found
+
+
+def _gres_text(partition: PartitionFacts) -> str:
+    kinds = [f"gpu:{kind}:{partition.gpus}" for kind in partition.gpu_types] or [f"gpu:{partition.gpus}"]
+    return f"sinfo: {', '.join(kinds)}"
+
+
+def file_text(row: Mapping[str, Any], sources: Mapping[str, str], heading: str) -> str:
+    """The file of the site: first where each value came from, or why there is none."""
+    comments = [f"# {heading}", *(f"#   {name}: {why}" for name, why in sources.items())]
+    dumped: str = yaml.safe_dump(dict(row), sort_keys=False, width=10**6)
+    return "\n".join([*comments, dumped])
 
 
 # --- afterwards -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -10,17 +11,23 @@ from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.request import images
-from benchmarks.text import aligned, plural
+from benchmarks.text import aligned, bytes_text, plural
 from benchmarks.values import Site
 from launch.assets import site_hub
 from launch.environments import image_files
-from launch.environments.wanted import WantedImage, Work, engine_of
-from launch.sites import import_job
+from launch.environments.wanted import WantedImage, Work, engine_of, wanted_images
+from launch.slurm import helper_job
 from launch.slurm.client import Slurm
+from launch.slurm.waiting import Limits, run_parts
 from launch.terminal import documents
 from launch.terminal.output import answer
 
 ANSWER_SECONDS = 10.0  # that Slurm is asked again for
+MINUTES_AN_IMAGE = 60  # 20 GB from a registry, then packed anew
+QUIET_SECONDS = 1800.0
+QUEUE_SECONDS = 3600.0
+SCRIPT = "import_images.sbatch"
+TEMPLATE = Path(__file__).with_name("import_images.sbatch.j2")
 
 
 class State(StrEnum):
@@ -92,8 +99,8 @@ def preview(work: Work) -> str:
     """The job as it would be submitted, and what would be fetched."""
     if work.site.slurm is None or work.site.runtime != "container":
         return "no job: environments and images are made on this machine"
-    job = import_job.plan(work)
-    text = import_job.render(job) if job.to_import else "no job: all images are there"
+    job = plan_import(work)
+    text = render_import(job) if job.to_import else "no job: all images are there"
     return "\n".join([*site_hub.preview(work.site, work.repositories), text])
 
 
@@ -186,6 +193,99 @@ def _images_here(work: Work) -> Rows:
     return rows
 
 
+# --- the job that imports images by enroot: login nodes seldom have the room for it ---
+
+
+class Failure(NamedTuple):
+    """Why an image could not be imported, and the file that says more."""
+
+    why: str
+    log: Path
+
+
+@dataclass(frozen=True)
+class ImportJob:
+    work: Work
+    folder: Path
+    wanted: list[WantedImage]
+    to_import: list[WantedImage]
+
+
+def plan_import(work: Work) -> ImportJob:
+    """What of the wanted images is imported."""
+    wanted = wanted_images(work.site, work.engines, work.devices, work.image)
+    to_import = [image for image in wanted if work.force or not image.path.is_file()]
+    return ImportJob(work, helper_job.new_folder(work.out.absolute(), f"setup-{work.site.name}"), wanted, to_import)
+
+
+def run_import(planned: ImportJob) -> dict[str, Failure]:
+    """Submit it and wait for its end; image -> why it could not be imported."""
+    if not planned.to_import:
+        return {}
+    logs = [planned.folder / f"{_key(image)}.log" for image in planned.to_import]
+
+    def written(job_id: str) -> int:
+        parts = [image.path.with_name(f"{image.path.name}.part-{job_id}") for image in planned.to_import]
+        return sum(image_files.size_of(path) for path in (*logs, *parts))
+
+    job_id, ended = run_parts(
+        planned.work.site,
+        planned.folder / SCRIPT,
+        render_import(planned),
+        [log.with_suffix(".end") for log in logs],
+        written,
+        lambda done, size: f"{done} of {len(logs)} images are done, {bytes_text(size)}",
+        Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS),
+    )
+    state = f"the job ended: {ended.state}" if ended else f"nothing came for {QUIET_SECONDS:.0f} s: job cancelled"
+    found = {image.image: _why(planned.folder, image, job_id, state) for image in planned.to_import}
+    return {image: why for image, why in found.items() if why}
+
+
+def render_import(planned: ImportJob) -> str:
+    minutes = planned.work.minutes or MINUTES_AN_IMAGE * len(planned.to_import)
+    lines = helper_job.directives(planned.work.options, helper_job.SETUP_NAME, 1, minutes, planned.folder)
+    return helper_job.render(
+        TEMPLATE,
+        planned.folder,
+        site=planned.work.site.name,
+        directives=[*lines, "--dependency=singleton"],
+        images=[
+            {
+                "comment": f"{image.image}: {', '.join(image.engines)}",
+                "key": _key(image),
+                "uri": helper_job.shell_word(images.import_uri(image.image)),
+                "file": helper_job.shell_word(str(image.path)),
+            }
+            for image in planned.to_import
+        ],
+    )
+
+
+def _key(image: WantedImage) -> str:
+    """The name of its log: an image's file name holds nothing that a shell would read."""
+    return image.path.stem
+
+
+def _why(folder: Path, image: WantedImage, job_id: str, state: str) -> Failure | None:
+    """Why an image is not there; None where it is."""
+    code = _last_line(folder / f"{_key(image)}.end")
+    if code == "0" and image.path.is_file():
+        return None
+    log, output = folder / f"{_key(image)}.log", folder / f"slurm-{job_id}.out"
+    words = _last_line(log) or _last_line(output)
+    how = f"exit code {code}" if code else state
+    return Failure(f"{how}{f': {words}' if words else ''}", log if log.exists() else output)
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:200] if lines else ""
+
+
 # --- images of a cluster's nodes --------------------------------------------------------------------
 
 
@@ -194,10 +294,10 @@ def _images_of_nodes(work: Work, submits: bool) -> Rows:
     if container is None or container.images is None:
         raise RequestError(f"site '{work.site.name}' does not say where its images are", where="container.images")
     rows = prepare_folders(work.site, [("images", Path(container.images)), ("results", work.out)])
-    job, failures = import_job.plan(work), {}
+    job, failures = plan_import(work), {}
     if not any(row.state for row in rows):
         rows += _hub(work)
-        failures = import_job.run(job) if submits else {}
+        failures = run_import(job) if submits else {}
     rows += [_image_row(image, job.to_import, failures) for image in job.wanted]
     return rows
 
@@ -214,7 +314,7 @@ def _hub(work: Work) -> Rows:
     return rows
 
 
-def _image_row(image: WantedImage, imported: list[WantedImage], failures: dict[str, import_job.Failure]) -> Row:
+def _image_row(image: WantedImage, imported: list[WantedImage], failures: dict[str, Failure]) -> Row:
     engines = f"  for {', '.join(image.engines)}"
     if image.image in failures:
         kept = "; the one that was there is kept" if image.path.is_file() else ""

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from launch.sites import site_draft
-from launch.sites.site_draft import Mount, NodeFacts, PartitionFacts, SlurmFacts
+from launch.sites import asking, new_site
+from launch.sites.asking import Mount, NodeFacts, PartitionFacts, SlurmFacts
 
 ROWS = [Configs().hardware(name) for name in Configs().names("hardware")]
 BATCH = PartitionFacts(name="batch", default=True, nodes=4, nodes_up=3, gpus=8, gpu_types=["h100"])
@@ -20,7 +20,7 @@ def mount(folder: str, kind: str = "ext4", source: str = "/dev/sda") -> Mount:
 
 
 def shared(here: list[Mount], there: list[Mount], *seen: str) -> list[str]:
-    return list(site_draft.shared_folders(here, NodeFacts(name="n1", mounts=there, seen=list(seen))))
+    return list(new_site.shared_folders(here, NodeFacts(name="n1", mounts=there, seen=list(seen))))
 
 
 def test_what_a_node_sees_is_shared_as_far_as_it_is_mounted() -> None:
@@ -59,14 +59,14 @@ def test_a_folder_of_the_same_name_is_not_shared() -> None:
 )
 def test_the_devices(types: list[str], gpus: int, smi: list[str], expected: list[str]) -> None:
     partition = msgspec.structs.replace(BATCH, gpus=gpus, gpu_types=types)
-    assert site_draft.hardware(partition, NodeFacts(name="n1", gpus=smi), ROWS).value == expected
+    assert new_site.hardware_of(partition, NodeFacts(name="n1", gpus=smi), ROWS).value == expected
 
 
 # --- options ------------------------------------------------------------------------------------------
 
 
 def options(slurm: SlurmFacts = SLURM, partition: PartitionFacts = BATCH, device: str = "h100") -> dict[str, object]:
-    found = site_draft.options(slurm, partition, [Configs().hardware(device)])
+    found = new_site.options_of(slurm, partition, [Configs().hardware(device)])
     return {name: fact.value for name, fact in found.items()}
 
 
@@ -84,7 +84,7 @@ def test_an_account_is_asked_for_where_slurm_wants_one() -> None:
     mine = msgspec.structs.replace(SLURM, accounts=["ml", "ops", "web"])
     closed = msgspec.structs.replace(BATCH, accounts=["ml", "ops"])
     enforced = msgspec.structs.replace(mine, account_is_needed=True)
-    assert site_draft.accounts_for(mine, BATCH) is None
-    assert site_draft.accounts_for(enforced, BATCH) == ["ml", "ops", "web"]
-    assert site_draft.accounts_for(mine, closed) == ["ml", "ops"]
-    assert site_draft.accounts_for(SLURM, closed) == ["ml", "ops"]  # sacctmgr names none
+    assert asking.accounts_for(mine, BATCH) is None
+    assert asking.accounts_for(enforced, BATCH) == ["ml", "ops", "web"]
+    assert asking.accounts_for(mine, closed) == ["ml", "ops"]
+    assert asking.accounts_for(SLURM, closed) == ["ml", "ops"]  # sacctmgr names none
