@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -20,12 +19,11 @@ from launch.environments.container_programs import (
     Program,
     client_variables,
     command_words,
-    last_line,
     refuse_without_gpus,
     select_program,
 )
 from launch.environments.image_files import digest_of_ends
-from launch.environments.python_report import PROGRAM, PythonReport, module_of, parse_report
+from launch.environments.python_report import PROGRAM, ask_python, module_of
 from launch.environments.runtime import Origin, Runtime
 from launch.machine import machine_gpus, processes
 from launch.machine.processes import PREFIXES_THAT_MATTER, REPOSITORY, inherited_environment
@@ -163,13 +161,22 @@ def make_ready(site: Site, image: str, spec: EnvironmentSpec, gpus: list[str] | 
     module = module_of(spec)
     ask = [spec.image_python, str(PROGRAM), module]
     words = command_words(options, f"stepmark-asks-{os.getpid()}", Path("/"), {}, ask)
-    variables = tuple(sorted(client_variables(options, inherited_environment(), {}).items()))
+    variables = tuple(client_variables(options, inherited_environment(), {}).items())
+    report = ask_python(tuple(words), FIRST_SECONDS, variables)
+    why = report if isinstance(report, str) else report.problem([module])
+    if isinstance(report, str) or why:
+        raise RequestError(
+            "a container of this image cannot run",
+            where=" ".join(words),
+            why=why,
+            next_command="the same command by hand; --image=NAME:TAG takes another image",
+        )
     return {
         "name": spec.name,
         "image": image,
         "image_digest": digest,
         "container_program": options.program.version,
-        **_ask_image(tuple(words), variables, module).origin(),
+        **report.origin(),
     }
 
 
@@ -222,23 +229,3 @@ def _pull(program: Program, image: str, name: str) -> str:
             next_command=f"{program.name} login {name.partition('/')[0]}; or --image=NAME:TAG of one that you have",
         )
     return digest
-
-
-@cache
-def _ask_image(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], module: str) -> PythonReport:
-    """Return the report of the image's Python, started as a run would start it; RequestError if none can run."""
-    try:
-        done = processes.ask(command, FIRST_SECONDS, dict(variables))
-    except (OSError, subprocess.TimeoutExpired) as error:
-        why = str(error)
-    else:
-        report = parse_report(done.stdout)
-        why = report.problem([module]) if report else last_line(done)
-        if report and not why:
-            return report
-    raise RequestError(
-        "a container of this image cannot run",
-        where=" ".join(command),
-        why=why,
-        next_command="the same command by hand; --image=NAME:TAG takes another image",
-    )

@@ -1,16 +1,13 @@
 """The interpreters that a site or --python names: refused if no run could start with them, and written down."""
 
 import os
-import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import RequestError
-from benchmarks.reading.shown_lines import shown_line
 from benchmarks.values import Site
-from launch.environments.python_report import PROGRAM, PythonReport, module_of, parse_report
+from launch.environments.python_report import PROGRAM, PythonReport, ask_python, module_of
 from launch.environments.runtime import Origin, Runtime
 from launch.machine import processes
 
@@ -82,15 +79,12 @@ def origin(site: Site, spec: EnvironmentSpec, engine: str) -> Origin:
     return {"name": name, "python": str(python), **known}
 
 
-@cache
 def _ask(python: Path, module: str) -> PythonReport | str:
     """Return its report, or why it does not run on this machine (the nodes may be others)."""
-    try:
-        done = processes.ask([str(python), str(PROGRAM), module], SECONDS, processes.inherited_environment())
-    except (subprocess.TimeoutExpired, OSError) as error:
-        return f"it does not run on this machine: {error}"
-    last = ((done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return parse_report(done.stdout) or f"it does not run on this machine: {shown_line(last.encode())}"
+    report = ask_python(
+        (str(python), str(PROGRAM), module), SECONDS, tuple(processes.inherited_environment().items())
+    )
+    return f"it does not run on this machine: {report}" if isinstance(report, str) else report
 
 
 def _refusal(site: Site, python: Path, what: str, why: str) -> RequestError:

@@ -3,14 +3,19 @@
 The program that asks, on this machine, on a node or in an image, is launch/inside/python_check.py.
 """
 
+import contextlib
 import hashlib
+import subprocess
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.values import Value
+from launch.environments.container_programs import last_line
+from launch.machine import processes
 
 PROGRAM = Path(__file__).parents[1] / "inside" / "python_check.py"
 OLDEST = (3, 11)  # the workers are started with -P, which came with it
@@ -48,12 +53,16 @@ def module_of(spec: EnvironmentSpec) -> str:
     return spec.import_check.partition(".")[0]
 
 
-def parse_report(text: str) -> PythonReport | None:
-    """Return the report in a program's output; None if it gave none."""
-    for line in reversed(text.splitlines()):
-        if line.startswith("{"):
-            try:
-                return msgspec.json.decode(line, type=PythonReport)
-            except msgspec.DecodeError:
-                return None
-    return None
+@cache
+def ask_python(
+    command: tuple[str, ...], seconds: float, variables: tuple[tuple[str, str], ...]
+) -> PythonReport | str:
+    """Return the report of the Python that a command starts with PROGRAM, or why there is none."""
+    try:
+        done = processes.ask(command, seconds, dict(variables))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    for line in reversed(done.stdout.splitlines()):
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(line, type=PythonReport)
+    return last_line(done)

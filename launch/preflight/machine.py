@@ -1,9 +1,8 @@
-"""The doctor for this machine: what a run on the site `local` needs, and what a cluster is asked with."""
+"""The doctor for this machine: what a run on the site `local` needs."""
 
 import os
 import platform
 import runpy
-import shutil
 from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec
@@ -21,11 +20,9 @@ from launch.environments.container_programs import Program
 from launch.environments.wanted import specs
 from launch.machine import machine_gpus
 from launch.machine.this_machine import host_memory_bytes
-from launch.terminal.places import configs, stepmark_home
+from launch.terminal.places import configs
 
 NODE_CHECK = Path(__file__).resolve().parents[1] / "inside/node_check.py"
-SLURM_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel", "sacct")
-FREE_BYTES = 20 * 10**9  # the largest environment with its downloads, as the lock files state it
 
 
 class MachineCheck(Value, frozen=True, kw_only=False):
@@ -43,10 +40,8 @@ def report() -> tuple[list[MachineCheck], str, int]:
         MachineCheck("launcher", "ok", f"Python {platform.python_version()}"),
         MachineCheck("memory", "ok", memory),
         *_gpus(),
-        _disk(),
         *_environments(),
         *(containers or [no_program]),
-        _slurm(),
     ]
     code = EXIT_INVALID if any(check.status == "failed" for check in checks) else EXIT_VALID
     rows = [
@@ -82,15 +77,6 @@ def _gpus() -> list[MachineCheck]:
     return found + [MachineCheck(name, *(problem or ("ok", ""))) for name, problem in problems_of(commands).items()]
 
 
-def _disk() -> MachineCheck:
-    home = stepmark_home()
-    there = next(path for path in (home, *home.parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    status: Status = "ok" if free >= FREE_BYTES else "warning"
-    text = f"{free / 1e9:.0f} GB free in {home}, {FREE_BYTES / 1e9:.0f} wanted for environments"
-    return MachineCheck("disk", status, text)
-
-
 def _environments() -> list[MachineCheck]:
     """Those for this machine's GPUs, else for its CPU."""
     device = "cuda" if machine_gpus.found().gpus else "cpu"
@@ -122,11 +108,3 @@ def _container(name: str, known: Program | RequestError) -> MachineCheck:
         return MachineCheck(f"containers: {name}", "warning", text)
     gpus = ", gives containers NVIDIA's GPUs" if machine_gpus.found().gpus else ""
     return MachineCheck(f"containers: {name}", "ok", f"{known.version}{gpus}")
-
-
-def _slurm() -> MachineCheck:
-    missing = [name for name in SLURM_COMMANDS if shutil.which(name) is None]
-    if len(missing) == len(SLURM_COMMANDS):
-        return MachineCheck("Slurm", "not_checked", "none of its commands is on PATH")
-    text = f"{', '.join(missing)} not on PATH" if missing else "its commands are on PATH"
-    return MachineCheck("Slurm", "warning" if missing else "ok", text)
