@@ -68,16 +68,18 @@ def _update(output_dir: Path, logdir: Path, *, quiet: bool = False) -> tuple[Row
 
 def _serve(output_dir: Path, logdir: Path, told: list[str]) -> int:
     from benchmarks.dashboard.folders import STATE
-    from launch.dashboards.serving import LOG, Refresh, tensorboard, watch
+    from launch.dashboards.serving import LOG, tensorboard, watch
     from launch.machine.processes import interrupted_once
 
-    refresh = Refresh(lambda: _update(output_dir, logdir, quiet=True)[1], told)
+    def again() -> list[str]:
+        return _update(output_dir, logdir, quiet=True)[1]
+
     with interrupted_once():
         try:
             with tensorboard(logdir, HOST.value, PORT.value) as (address, server):
                 print(f"TensorBoard  {address}/\n  table      {address}/#hparams\nCtrl-C ends it", flush=True)
                 document(Dashboard(logdir=str(logdir), address=f"{address}/"))
-                watch(server, logdir / STATE / LOG, refresh, REFRESH_SECONDS.value)
+                watch(server, logdir / STATE / LOG, again, told, REFRESH_SECONDS.value)
         except KeyboardInterrupt:
             print("TensorBoard ended", file=sys.stderr)
     return EXIT_VALID

@@ -43,7 +43,7 @@ from benchmarks.verdict import Verdict
 from launch.cli.command import refuse_more, run_main
 from launch.slurm import job_flags
 from launch.terminal import places
-from launch.terminal.documents import NightPlan, PlannedCell, Rehearsal, RehearsedNight
+from launch.terminal.documents import NightPlan, Rehearsal, RehearsedNight
 from launch.terminal.output import answer, document
 from launch.terminal.progress import say
 
@@ -180,7 +180,7 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
 
     meaning = _runner(site, configs, Path(FLAGS.output_dir)).resolve_offline
     text = plan_text(suite, cells, suites.watched(suite), meaning, site.name, _budget(suite))
-    planned = [PlannedCell(name=cell.name, benchmark=benchmark_fields(meaning(cell.request))) for cell in cells]
+    planned = {cell.name: benchmark_fields(meaning(cell.request)) for cell in cells}
     answer(NightPlan(suite=suite.name, site=site.name, rerun_budget=_budget(suite), cells=planned), text)
     return EXIT_VALID
 

@@ -219,16 +219,11 @@ def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
 
 
 def _dry_sweep(checked: "Checked", repeats: int, runner: "Runner") -> "DrySweep":
-    from msgspec.structs import asdict
-
-    from launch.terminal.documents import DryCell, DrySweep, RefusedCell
+    from launch.terminal.documents import DrySweep
 
     names, left_out = checked.names
-    cells = [
-        DryCell(name=name, **asdict(_dry_run_of(benchmark, runner)))
-        for name, benchmark in zip(names, checked.benchmarks, strict=True)
-    ]
-    refused = [RefusedCell(name=name, reason=one.reason) for name, one in zip(left_out, checked.refused, strict=True)]
+    cells = {name: _dry_run_of(one, runner) for name, one in zip(names, checked.benchmarks, strict=True)}
+    refused = {name: one.reason for name, one in zip(left_out, checked.refused, strict=True)}
     return DrySweep(repeats=repeats, cells=cells, refused=refused)
 
 

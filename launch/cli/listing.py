@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.backend import Backend, backends, find_backend
+from benchmarks.backend import backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.flops import parameter_count
 from benchmarks.request.resolve import ANY, like, scales
 from benchmarks.text import Rows, aligned
 from benchmarks.values import Hardware, Recipe
-from launch.environments import venvs
 
 
 def listing(
@@ -39,7 +38,6 @@ def listing(
     recipes = [recipe for recipe in configs.recipes() if all(keep(recipe) for keep in keeps)]
     models = [configs.model(name) for name in configs.names("models") if _named(name, recipes, "models")]
     rows = [configs.hardware(name) for name in configs.names("hardware") if _named(name, recipes, "hardware")]
-    shown = {name: found for name, found in backends().items() if backend in (None, name)}
     return {
         "models": [
             (m.name, m.uncounted or f"{parameter_count(m):,} parameters, {m.layers} layers, hidden {m.hidden_size}")
@@ -49,9 +47,8 @@ def listing(
         "tasks": [(name, "") for name in sorted({recipe.task for recipe in recipes})],
         "hardware": _hardware_rows([row] if row else rows),
         "recipes": _recipe_rows(recipes),
-        "backends": [(name, found.title) for name, found in shown.items()],
+        "backends": [(name, found.title) for name, found in backends().items() if backend in (None, name)],
         "sites": [(name, _site_text(configs, name)) for name in configs.names("sites")],
-        "environments": _environment_rows(shown),
     }
 
 
@@ -79,19 +76,6 @@ def _hardware_rows(rows: list[Hardware]) -> Rows:
         peaks = ", ".join(f"{precision} {peak.tflops:g}" for precision, peak in h.peaks.items())
         found.append((h.name, f"{h.title}: {peaks + ' TFLOP/s dense' if peaks else 'no published peak'}"))
     return found
-
-
-def _environment_rows(shown: dict[str, Backend]) -> Rows:
-    rows = []
-    for spec in (backend.environment(engine) for backend in shown.values() for engine in backend.engines):
-        if not spec.locks:
-            rows.append((spec.name, "a container: on a cluster that has them"))
-            continue
-        ready = venvs.python_of(spec)
-        sizes = " or ".join(f"{lock_file.size_gb:g}" for lock_file in spec.locks)
-        text = str(ready.parents[1]) if ready else f"not made yet (on first use; about {sizes} GB)"
-        rows.append((spec.name, text))
-    return rows
 
 
 def _recipe_rows(recipes: Sequence[Recipe]) -> Rows:

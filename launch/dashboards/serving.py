@@ -70,34 +70,30 @@ def _failed(log: Path) -> RunError:
     )
 
 
-def watch(server: "subprocess.Popen[bytes]", log: Path, refresh: Callable[[], None], seconds: float) -> None:
-    """Until it ends, which it does not by itself, or until KeyboardInterrupt; refreshed meanwhile."""
+def watch(
+    server: "subprocess.Popen[bytes]", log: Path, update: Callable[[], list[str]], told: Sequence[str], seconds: float
+) -> None:
+    """Until it ends, which it does not by itself, or until KeyboardInterrupt; brought up to date meanwhile.
+
+    What is wrong with an update is said when it begins, and whatever it is, the server goes on.
+    """
     due = time.monotonic() + seconds
     while server.poll() is None:
         time.sleep(LOOK_SECONDS)
-        if seconds and (began := time.monotonic()) >= due:
-            refresh()
-            ended = time.monotonic()
-            due = ended + max(seconds, REST * (ended - began))
-    raise _failed(log)
-
-
-class Refresh:
-    """Updates meanwhile. What is wrong is said when it begins, and whatever it is, the server goes on."""
-
-    def __init__(self, update: Callable[[], list[str]], told: Sequence[str] = ()) -> None:
-        self._update = update
-        self._told = set(told)
-
-    def __call__(self) -> None:
+        began = time.monotonic()
+        if not seconds or began < due:
+            continue
         try:
-            troubles = self._update()
+            troubles = update()
         except Exception as error:  # what is served stays as it is, and the next update may do better
             troubles = [f"not brought up to date: {type(error).__name__}: {error}"]
         for trouble in troubles:
-            if trouble not in self._told:
+            if trouble not in told:
                 print(f"stepmark: {trouble}", file=sys.stderr, flush=True)
-        self._told = set(troubles)
+        told = troubles
+        ended = time.monotonic()
+        due = ended + max(seconds, REST * (ended - began))
+    raise _failed(log)
 
 
 def _end(server: "subprocess.Popen[bytes]") -> None:

@@ -58,21 +58,10 @@ class DryRun(Value, frozen=True):
     refusals: list[Why]  # would be refused now
 
 
-class DryCell(DryRun, frozen=True):
-    """One of a sweep."""
-
-    name: str  # the flags that tell it from the others
-
-
-class RefusedCell(Value, frozen=True):
-    name: str
-    reason: str
-
-
 class DrySweep(Value, frozen=True):
     repeats: int
-    cells: list[DryCell]
-    refused: list[RefusedCell]  # left out by --skip_refused
+    cells: dict[str, DryRun]  # by the flags that tell one from the others
+    refused: dict[str, str]  # left out by --skip_refused, and why
 
 
 class State(Value, frozen=True):
@@ -130,16 +119,11 @@ class Dashboard(Value, frozen=True):
 # --- nights -------------------------------------------------------------------------------------
 
 
-class PlannedCell(Value, frozen=True):
-    name: str
-    benchmark: dict[str, Any]  # as in benchmark.json
-
-
 class NightPlan(Value, frozen=True):
     suite: str
     site: str
     rerun_budget: int
-    cells: list[PlannedCell]
+    cells: dict[str, dict[str, Any]]  # by their names; each as in benchmark.json
 
 
 class RehearsedNight(Value, frozen=True):
