@@ -76,7 +76,6 @@ class Margins(NamedTuple):
 def plot(
     name: str,
     heading: str,
-    shows: str,
     says: str,
     draw: "Callable[[Axes], None]",
     height: int,
@@ -84,7 +83,7 @@ def plot(
     keys: Sequence[Key] = (),
     width: int = WIDTH,
 ) -> Plot:
-    """`name` is its own on the page; `shows` says what is on which axis."""
+    """`name` is its own on the page."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -98,7 +97,7 @@ def plot(
         figure = Figure(figsize=(width / POINTS_PER_INCH, height / POINTS_PER_INCH), dpi=POINTS_PER_INCH)
         draw(figure.add_axes(box))
         figure.savefig(stream, format="svg", metadata=NO_METADATA, transparent=True)
-    svg = _inline(stream.getvalue(), name, heading, shows)
+    svg = _inline(stream.getvalue(), name, heading, says)
     return Plot(heading, says, [Key(key.sign, VARIABLES[key.colour], key.text) for key in keys], svg, width == WIDE)
 
 
@@ -111,13 +110,13 @@ _ID = re.compile(r'(\bid="|url\(#|href="#)')
 _COLOUR = re.compile("|".join(VARIABLES))
 
 
-def _inline(svg: str, name: str, heading: str, shows: str) -> Markup:
+def _inline(svg: str, name: str, heading: str, says: str) -> Markup:
     """Return the drawing under our own root, with a title and a description that a screen reader can read."""
     root, body = _STYLE.sub("", svg[svg.index("<svg") :]).removesuffix("</svg>\n").split(">", 1)
     view = re.findall(r'viewBox="[^"]*"', root)[0]
     body = re.sub(r">\s+<", "><", _TAG.sub(lambda match: _tag(match[0], name), body).strip())
     head = f'<svg class="drawing" role="img" {view} aria-labelledby="{name}-title {name}-desc">'
-    told = f'<title id="{name}-title">{escape(heading)}</title><desc id="{name}-desc">{escape(shows)}</desc>'
+    told = f'<title id="{name}-title">{escape(heading)}</title><desc id="{name}-desc">{escape(says)}</desc>'
     return Markup(f"{head}{told}{body}</svg>")
 
 
@@ -132,9 +131,7 @@ def _tag(tag: str, name: str) -> str:
 
 def seconds_axis(seconds: float) -> tuple[float, str]:
     """What seconds are multiplied by for an axis, and the unit above it."""
-    if seconds >= 1:
-        return 1.0, "seconds"
-    return (1e3, "milliseconds") if seconds >= 1e-3 else (1e6, "microseconds")
+    return (1.0, "seconds") if seconds >= 1 else (1e3, "milliseconds")
 
 
 class Interval(NamedTuple):
@@ -151,9 +148,8 @@ def forest_plot(rows: Sequence[Interval], name: str, heading: str, says: str, ax
     """Differences with their intervals, a row for each; none without rows."""
     if not rows:
         return []
-    shows = f"A row for each figure: {axis}, with its interval as a line; the vertical line is 0."
     margins = Margins(left=16, top=8)
-    return [plot(name, heading, shows, says, lambda axes: _forest(axes, rows, axis), 48 * len(rows) + 58, margins)]
+    return [plot(name, heading, says, lambda axes: _forest(axes, rows, axis), 48 * len(rows) + 58, margins)]
 
 
 def _forest(axes: "Axes", rows: Sequence[Interval], axis: str) -> None:

@@ -110,12 +110,10 @@ def _history_plot(one: MetricJudgement, name: str) -> list[Plot]:
     points = [point for point in one.points if point.used_as != "left out"]
     if len(points) < 2:
         return []
-    title = one.metric.title
-    shows = f"Across: {len(points)} nights, oldest first. Up: {title}; the axis does not begin at 0."
     now, level = (value_text(one.metric, value) for value in (one.now, one.baseline))
     nights = plural(one.baseline_nights, "night")
     says = f"{one.verdict.capitalize()}: now {now}, baseline {level} over {nights}."
-    return [plot(name, title, shows, says, lambda axes: _draw(axes, one, points), 250, keys=_keys(one))]
+    return [plot(name, one.metric.title, says, lambda axes: _draw(axes, one, points), 250, keys=_keys(one))]
 
 
 def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> None:
@@ -155,13 +153,12 @@ def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> N
     axes.set_xlabel("day of the night")
 
 
-def _keys(one: MetricJudgement) -> Sequence[Key]:
-    used, colour = {point.used_as for point in one.points}, TONE_COLOURS[VERDICT_TONES[one.verdict]]
-    keys = {
-        Key("●", BLUE, "baseline, with two standard deviations of a night"): "baseline" in used,
-        Key("●", INK, "recent"): "recent" in used,
-        Key("●", colour, "latest night"): "latest" in used,
-        Key("◇", colour, "confirmation"): bool(one.confirmations),
-        Key("┆", VIOLET, "first night of the change"): one.since is not None,
-    }
-    return [key for key, there in keys.items() if there]
+def _keys(one: MetricJudgement) -> list[Key]:
+    colour = TONE_COLOURS[VERDICT_TONES[one.verdict]]
+    keys = [
+        Key("●", BLUE, "baseline, with two standard deviations of a night"),
+        Key("●", INK, "recent"),
+        Key("●", colour, "latest night"),
+    ]
+    keys += [Key("◇", colour, "confirmation")] if one.confirmations else []
+    return keys + ([Key("┆", VIOLET, "first night of the change")] if one.since else [])

@@ -29,7 +29,6 @@ class Trip(NamedTuple):
 
 
 TITLE = "The schedule of a layer, forward and backward"
-SHOWS = "Along modelled time: the compute stream above, collectives below it, the exposed part of each in red."
 MODELLED = "Times are modelled from the program and the rates of configs/hardware, and not measured."
 SHORT = {
     "all-gather": "AG", "reduce-scatter": "RS", "all-reduce": "AR", "all-to-all": "A2A", "collective-permute": "CP",
@@ -61,7 +60,7 @@ def schedule_plot(benchmark: Benchmark, schedule: Schedule, loops: Loops, name: 
     short_names = ", ".join(f"{short}: {kind}" for kind, short in SHORT.items() if kind in kinds)
     height = round(ROW * len(trips)) + MARGINS.top + MARGINS.bottom
     says = f"{MODELLED} {short_names}"
-    return [plot(name, TITLE, SHOWS, says, lambda axes: _draw(axes, trips), height, MARGINS, width=WIDE)]
+    return [plot(name, TITLE, says, lambda axes: _draw(axes, trips), height, MARGINS, width=WIDE)]
 
 
 def layer_trips(benchmark: Benchmark, schedule: Schedule, loops: Loops) -> list[Trip]:

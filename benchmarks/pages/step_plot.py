@@ -29,7 +29,6 @@ def step_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
         return []
     low, high = _view(timed)
     axis = "does not start at 0" if low > 0 else "starts at 0"
-    shows = f"Across: the step. Up: its seconds; that axis {axis}. A line and a band: median, 95% interval."
     out = [f"step {one.step}: {seconds_text(one.seconds)}" for one in timed if one.seconds and one.seconds > high]
     rim = f" At the rim: {some(out, 4)}." if out else ""
     says = f"{window_text(result)}.{rim} The y-axis {axis}."
@@ -37,7 +36,7 @@ def step_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
     def draw(axes: "Axes") -> None:
         _draw(axes, result, timed, low, high)
 
-    return [plot(name, "Seconds of each step", shows, says, draw, HEIGHT, keys=_keys(result, steps))]
+    return [plot(name, "Seconds of each step", says, draw, HEIGHT, keys=_keys(result, steps))]
 
 
 def _view(timed: Sequence[Step]) -> tuple[float, float]:

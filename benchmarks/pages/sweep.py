@@ -93,14 +93,13 @@ def _speed_plot(series: Series, key: str) -> list[Plot]:
     if len({point.gpus for point, _ in known}) < 2:
         return []
     said = ", ".join(f"{count_text(spread.median)} tokens/s on {point.gpus}" for point, spread in known)
-    shows = "Across: devices. Up: tokens per second with the range over runs, and the ideal line; logarithmic axes."
     keys = [
         Key("●", BLUE, "median over runs, with lowest and highest"),
         Key("╌", MUTED, "ideal: the same speed a device as the smallest scale"),
     ]
     margins = Margins(left=70)
-    title, says = "Tokens per second", f"{said} devices."
-    return [plot(key, title, shows, says, lambda axes: _draw_speed(axes, known), 300, margins, keys)]
+    title, says = "Tokens per second", f"{said} devices. Both axes are logarithmic."
+    return [plot(key, title, says, lambda axes: _draw_speed(axes, known), 300, margins, keys)]
 
 
 def _draw_speed(axes: "Axes", known: Known) -> None:

@@ -17,7 +17,7 @@ def drawn(name: str = "one", label: str = "seconds") -> Plot:
         axes.plot([0, 1, 2], [0.12345, 0.5, 0.3], color=BLUE, marker="o")
         axes.annotate(label, (1, 0.4), color=INK)
 
-    return plot(name, "a heading", "what is on which axis", "in words", draw, 200)
+    return plot(name, "a heading", "in words", draw, 200)
 
 
 @pytest.mark.parametrize("text", ["0.123456", "$x$ <b>", "#fe0001 -->", "font-family: x; id=\"y\" 'z'"])
