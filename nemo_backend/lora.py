@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import RequestError
 from benchmarks.request.framework import refuse_unstated, without_effect
 from benchmarks.request.lora_words import ordered
 from benchmarks.request.settings import positive
@@ -67,21 +67,15 @@ def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
     """The matrices that adapters stand beside, in Megatron's names, however the list was typed."""
     text = str(knobs["peft.target_modules"])
     names = [name.strip().strip("'\"") for name in text.strip().strip("[]").split(",") if name.strip()]
-    unknown = next((name for name in names if name not in LORA_TARGETS), None)
-    if unknown is not None:
-        wrong = f"no adapter stands beside '{unknown}': {nearest(unknown, LORA_TARGETS)}"
-    elif not names or len(set(names)) < len(names):
-        wrong = "each matrix is named once, and one at least"
-    elif set(names) & set(FUSED_TARGETS) and set(names) & set(SEPARATE_TARGETS):
-        wrong = "adapters beside a fused matrix, and beside parts of one"
-    else:
-        return names
-    raise RequestError(
-        f"peft.target_modules={text}: {wrong}",
-        where="--set=peft.target_modules",
-        why="Megatron has four matrices; NeMo adapts them by LoRA, parts of fused ones by CanonicalLoRA, never both",
-        next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
-    )
+    both = set(names) & set(FUSED_TARGETS) and set(names) & set(SEPARATE_TARGETS)
+    if both or not names or len(set(names)) < len(names) or not set(names) <= LORA_TARGETS.keys():
+        raise RequestError(
+            f"peft.target_modules={text}: adapters stand beside each of {', '.join(LORA_TARGETS)} once",
+            where="--set=peft.target_modules",
+            why="NeMo adapts Megatron's four matrices by LoRA, parts of fused ones by CanonicalLoRA, never both",
+            next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
+        )
+    return names
 
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:

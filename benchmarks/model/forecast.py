@@ -95,7 +95,6 @@ class PlanReport(Forecast, frozen=True, kw_only=True):
     scaling: list[ScalePoint]
     cost: Cost | None  # None: neither a bound nor an estimate is known
     layouts: Ranking | None = None  # None: not asked for
-    other_recipes: list[str] = []  # that train this too, with their sequences, where none was asked for
 
 
 def plan_report(
@@ -116,13 +115,6 @@ def plan_report(
         states_layout = bool(backend.layout_settings & request.settings.keys())  # which is for one scale only
         own = () if states_layout else scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
         at_scales = sorted({benchmark.gpus, *own})
-    work = (benchmark.engine, benchmark.task)
-    others = [
-        f"{one.name} ({one.sequence_length} tokens a sequence)"
-        for one in configs.recipes(benchmark.backend)
-        if (one.engine, one.task) == work and one.name != benchmark.recipe.name
-        if benchmark.model.name in one.models and benchmark.dtype in one.dtypes.get(benchmark.hardware.name, [])
-    ]
     return PlanReport(
         **msgspec.structs.asdict(found),
         benchmark=Planned(
@@ -141,7 +133,6 @@ def plan_report(
         ),
         cost=cost(benchmark, found, tokens, price),
         layouts=rank(with_layout(request, configs, backend), configs, backend) if ranked else None,
-        other_recipes=[] if request.recipe else others,
     )
 
 

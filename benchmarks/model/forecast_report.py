@@ -25,8 +25,11 @@ def words(name: str) -> str:
 
 def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
     """All that launch/plan.py shows of one benchmark."""
+    share, batch = benchmark.parallelism.short(), benchmark.batch
+    layout = f"{share} {batch.short()}, {batch.sequence_length} tokens a sequence"
+    recipe = f"{benchmark.recipe.name} ({benchmark.recipe.source})"
     parts = [
-        [title(benchmark), *aligned(_what(benchmark, report.other_recipes))],
+        [title(benchmark), *aligned([("layout", layout), ("recipe", recipe)])],
         memory_lines(report.memory),
         forecast_lines(report),
         ["scaling", *scaling_lines(report.scaling)],
@@ -34,16 +37,6 @@ def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
         *([ranking_lines(report.layouts, benchmark, top)] if report.layouts else []),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts).split("\n")
-
-
-def _what(benchmark: Benchmark, other_recipes: Sequence[str]) -> Rows:
-    share = benchmark.parallelism.short()
-    batch = benchmark.batch.short()
-    return [
-        ("layout", f"{share} {batch}, {benchmark.batch.sequence_length} tokens a sequence"),
-        ("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})"),
-        *([("others", f"{', '.join(other_recipes)}: --recipe")] if other_recipes else []),
-    ]
 
 
 def memory_lines(memory: Memory) -> list[str]:

@@ -75,12 +75,6 @@ def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     assert "nothing was started" in shown(*flags, "--dry_run", script="run", cwd=tmp_path)
 
 
-def test_other_recipes_for_the_same_are_named_where_none_was_asked_for(tmp_path: Path) -> None:
-    asked = ("--backend=nemo", "--model=llama31_8b", "--hardware=h100", "--gpus=8")
-    assert report(*asked, cwd=tmp_path)["other_recipes"] == ["nemo_llama31_8b_pretrain (8192 tokens a sequence)"]
-    assert report(*asked, "--recipe=nemo_llama31_8b_pretrain", cwd=tmp_path)["other_recipes"] == []
-
-
 def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:
     plan = shown(*RECIPE, cwd=tmp_path)
     dry = shown(*RECIPE, "--dry_run", script="run", cwd=tmp_path)

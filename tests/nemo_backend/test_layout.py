@@ -91,16 +91,9 @@ def test_separate_adapters_in_common_words_and_back() -> None:
     assert (sorted(found.targets), found.rank, found.alpha) == (sorted(wanted.targets), 4, 8.0)
 
 
-@pytest.mark.parametrize(
-    ("targets", "what"),
-    [
-        ("linear_q,linear_fc1", "beside a fused matrix, and beside parts of one"),
-        ("linear_qkv,linear_qkv", "each matrix is named once"),
-        ("linear_fc1,linear_qvk", "no adapter stands beside 'linear_qvk': did you mean 'linear_qkv'"),
-    ],
-)
-def test_matrices_that_nemo_cannot_adapt_are_refused(targets: str, what: str) -> None:
-    with pytest.raises(RequestError, match=what) as caught:
+@pytest.mark.parametrize("targets", ["linear_q,linear_fc1", "linear_qkv,linear_qkv", "linear_fc1,linear_qvk"])
+def test_matrices_that_nemo_cannot_adapt_are_refused(targets: str) -> None:
+    with pytest.raises(RequestError, match=r"peft\.target_modules") as caught:
         BACKEND.lora({**ADAPTERS, "peft.target_modules": targets})
     assert caught.value.next_command == "--set=peft.target_modules=linear_qkv,linear_proj,linear_fc1,linear_fc2"
 
