@@ -25,11 +25,11 @@ FETCH = "python launch/setup.py --site=NAME --model=MODEL --engine=bridge, with 
 
 def look(options):
     """{versions, devices}, or the first thing that is wrong."""
-    torch_check = kit.load(HERE / "torch_check.py")
+    asked = kit.load(HERE / "nemo_check.py")
     with kit.checking("torch cannot be imported", ANOTHER_IMAGE):
-        versions = torch_check.versions(PACKAGES, kit)
-    devices = torch_check.devices(options.tasks_per_node, options.device_name, kit)
-    torch_check.transformer_engine(["Megatron-Bridge"], kit)
+        versions = asked.list_versions(PACKAGES, kit)
+    devices = asked.find_devices(options.tasks_per_node, options.device_name, kit)
+    asked.import_transformer_engine(["Megatron-Bridge"], kit)
     with kit.checking("Megatron-Bridge cannot be imported", ANOTHER_IMAGE):
         import megatron.bridge  # noqa: F401
     build_configuration(options)

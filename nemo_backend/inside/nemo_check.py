@@ -5,28 +5,25 @@ code; then NeMo does with them what it does first in a run, up to the first thin
 layout, the precision and the overlap reach the model's configuration, and the batch is divided.
 """
 
-from pathlib import Path
-
-HERE = Path(__file__).resolve().parent
 PACKAGES = (
     "torch", "transformer-engine", "megatron-core", "nemo-toolkit", "lightning", "nvidia-modelopt", "numpy",
 )  # fmt: skip
 ANOTHER_IMAGE = "--image= with nemo_toolkit 2.5 to 2.7 inside"
 ANOTHER_SETTING = "--set= with a value that this NeMo takes, or " + ANOTHER_IMAGE
+CPU = ["cpu"]  # the device names of a benchmark for a CPU
 
 
 def look(options, work, objects, kit):
     """{versions, devices}, or the first thing that is wrong."""
-    torch_check = kit.load(HERE / "torch_check.py")
     with kit.checking("torch cannot be imported", ANOTHER_IMAGE):
-        versions = torch_check.versions(PACKAGES, kit)
-    devices = torch_check.devices(options.tasks_per_node, options.device_name, kit)
+        versions = list_versions(PACKAGES, kit)
+    devices = find_devices(options.tasks_per_node, options.device_name, kit)
     with kit.checking("NeMo cannot be imported", ANOTHER_IMAGE):
         build, callbacks, on_cpu = work.prepared()
         for group in build.GROUPS.values():
             build.class_of(group)
     settings = build.grouped(options.settings)
-    torch_check.transformer_engine(needing_transformer_engine(settings), kit)
+    import_transformer_engine(needing_transformer_engine(settings), kit)
     with kit.checking(f"NeMo {versions.get('nemo-toolkit')} does not take the benchmark's settings", ANOTHER_SETTING):
         given = objects(options, build, callbacks, on_cpu)
         started(given)
@@ -72,3 +69,42 @@ def overruled(settings, config, build):
         for name, value in wanted.items()
         if hasattr(config, name) and getattr(config, name) != value
     ]
+
+
+# --- what is asked of torch and of the node; of Megatron-Bridge too -------------------------------
+
+
+def list_versions(packages, kit):
+    """The packages that are there, and the libraries that torch was built with."""
+    import torch
+
+    found = {**kit.installed_versions(packages), "cuda": torch.version.cuda}
+    if torch.version.cuda:
+        found["cudnn"] = torch.backends.cudnn.version()
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    for name, version in found.items():
+        print(f"{name} {version}", flush=True)
+    return found
+
+
+def find_devices(count, names, kit):
+    """The GPUs that one task alone sees on this node: `count` of them, each of a name that the plan knows."""
+    import torch
+
+    if [name.lower() for name in names] == CPU:
+        return CPU
+    with kit.checking("torch cannot use the GPUs", "run nvidia-smi on the node, and compare its CUDA with torch's"):
+        if not torch.cuda.is_available():
+            torch.cuda.init()  # says why not
+    found = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    kit.check_devices(found, count, names)
+    return found
+
+
+def import_transformer_engine(reasons, kit):
+    """Imported where the run needs it: a build that does not fit torch fails here as it would in the run."""
+    if not reasons:
+        return
+    what = f"Transformer Engine cannot be imported, and {reasons[0]} needs it"
+    with kit.checking(what, "--image= with an image that holds it, such as NVIDIA's for NeMo"):
+        import transformer_engine.pytorch  # noqa: F401
