@@ -179,8 +179,9 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
     from launch.campaigns.nights.outputs import plan_text
 
     meaning = _runner(site, configs, Path(FLAGS.output_dir)).resolve_offline
-    text = plan_text(suite, cells, suites.watched(suite), meaning, site.name, _budget(suite))
-    planned = {cell.name: benchmark_fields(meaning(cell.request)) for cell in cells}
+    benchmarks = {cell.name: meaning(cell.request) for cell in cells}
+    text = plan_text(suite, cells, suites.watched(suite), benchmarks, site.name, _budget(suite))
+    planned = {name: benchmark_fields(benchmark) for name, benchmark in benchmarks.items()}
     answer(NightPlan(suite=suite.name, site=site.name, rerun_budget=_budget(suite), cells=planned), text)
     return EXIT_VALID
 

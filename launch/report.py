@@ -85,8 +85,10 @@ def runs(argv: list[str]) -> int:
     entries = index.select(conditions, NEWEST.value)
     if run:
         entries = [entry for entry in entries if entry.path == run.name]
-    found = exports.Listing(str(folder), conditions, entries, index.problems(), index.paths())
-    answer(exports.as_data(found), lambda: exports.FORMATS[FORMAT.value](found))
+    found = exports.Selected(
+        folder=str(folder), where=[one.text for one in conditions], runs=entries, problems=index.problems()
+    )
+    answer(found, lambda: exports.as_csv(found) if FORMAT.value == "csv" else exports.as_table(found, index.paths()))
     if not run or not entries:
         say_problems(index)
     return EXIT_VALID

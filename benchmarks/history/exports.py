@@ -7,10 +7,9 @@ last.
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
 from benchmarks.reading.shown_lines import printable
 from benchmarks.runs import identity
@@ -23,26 +22,26 @@ NOTHING = "-"
 NAMED = ("seconds/step", "95% interval", "tokens/s", "MFU")
 
 
-class Listing(NamedTuple):
-    """The runs that were asked for, and what was asked."""
+class Selected(Value, frozen=True):
+    """The runs that were asked for, and what was asked; for --json as it is."""
 
     folder: str
-    where: Sequence[Condition]
-    entries: Sequence[FinishedRun]
-    problems: Sequence[Problem]
-    every: Collection[str] = ()  # the paths of all runs of the folder, shown or not
+    where: list[str]
+    runs: list[FinishedRun]
+    problems: list[Problem]
 
 
 # --- for people -----------------------------------------------------------------------------------
 
 
-def as_table(listing: Listing) -> str:
+def as_table(listing: Selected, every: Collection[str] = ()) -> str:
+    """`every`: the paths of all runs of the folder, shown or not."""
     groups: dict[str, list[FinishedRun]] = {}
-    for entry in listing.entries:
+    for entry in listing.runs:
         groups.setdefault(_what(entry), []).append(entry)
     lines: list[str] = []
-    paths = [entry.path for entry in listing.entries]
-    names = short_names([path for path in paths if "/" not in path], listing.every)
+    paths = [entry.path for entry in listing.runs]
+    names = short_names([path for path in paths if "/" not in path], every)
     names |= {
         path: path for path in paths if path not in names
     }  # a part of a name is looked for in the folder itself
@@ -96,13 +95,13 @@ def _notes(entry: FinishedRun) -> list[str]:
     return notes + (["; ".join(called)] if called else [])
 
 
-def _closing(listing: Listing) -> str:
-    counts = Counter(str(entry.status) for entry in listing.entries)
-    runs = plural(len(listing.entries), "run")
-    asked = " with " + ", ".join(condition.text for condition in listing.where) if listing.where else ""
+def _closing(listing: Selected) -> str:
+    counts = Counter(str(entry.status) for entry in listing.runs)
+    runs = plural(len(listing.runs), "run")
+    asked = " with " + ", ".join(listing.where) if listing.where else ""
     by_status = ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
     lines = [f"{runs} in {listing.folder}{asked}{by_status}"]
-    if any(entry.metrics.seconds_per_step is None or entry.mfu.percent is None for entry in listing.entries):
+    if any(entry.metrics.seconds_per_step is None or entry.mfu.percent is None for entry in listing.runs):
         lines.append(f"{NOTHING}: not known; the run's result.json says why")
     if counts.get(RUNNING):
         lines.append(f"{RUNNING}: there is no result yet; python launch/status.py says what became of it")
@@ -112,7 +111,7 @@ def _closing(listing: Listing) -> str:
 # --- for programs ---------------------------------------------------------------------------------
 
 
-def as_csv(listing: Listing) -> str:
+def as_csv(listing: Selected) -> str:
     """A header and a record for each run, as RFC 4180 has it; what is not known is an empty field.
 
     A text that a spreadsheet would take for a formula has an apostrophe before it.
@@ -120,7 +119,7 @@ def as_csv(listing: Listing) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(_CSV_FIELDS)
-    for entry in listing.entries:
+    for entry in listing.runs:
         writer.writerow([_csv_cell(entry, name) for name in _CSV_FIELDS])
     return out.getvalue()
 
@@ -151,24 +150,3 @@ def _csv_cell(entry: FinishedRun, field: str) -> Any:
 
 
 _FORMULA = ("=", "+", "-", "@")
-
-
-class Selected(Value, frozen=True):
-    """For --json."""
-
-    folder: str
-    where: list[str]
-    runs: list[FinishedRun]
-    problems: list[Problem]
-
-
-def as_data(listing: Listing) -> Selected:
-    return Selected(
-        folder=listing.folder,
-        where=[condition.text for condition in listing.where],
-        runs=list(listing.entries),
-        problems=list(listing.problems),
-    )
-
-
-FORMATS: dict[str, Callable[[Listing], str]] = {"table": as_table, "csv": as_csv}

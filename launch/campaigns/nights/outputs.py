@@ -5,7 +5,7 @@ None of them changes the exit code, which is the night's.
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from benchmarks.nightly.report_text import markdown, screen_text
 from benchmarks.nightly.rule import CONFIRMATIONS
 from benchmarks.nightly.suites import Cell, Watched
 from benchmarks.nightly.values import NightReport, Suite
-from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import BENCHMARK, write_atomically
 from benchmarks.sweeps.scaling import scale_of, scale_text
 from benchmarks.text import aligned, plural
@@ -83,15 +82,15 @@ def plan_text(
     suite: Suite,
     cells: Sequence[Cell],
     watched: Sequence[Watched],
-    understand: Callable[[Request], Benchmark],
+    benchmarks: Mapping[str, Benchmark],
     site: str,
     budget: int,
 ) -> str:
-    """The cells, what they mean, and what a night costs in runs.
-
-    RequestError where a cell cannot work: the night itself would run the others.
-    """
-    rows = [(cell.name, _meaning(cell, understand)) for cell in cells]
+    """The cells, what they mean, and what a night costs in runs."""
+    rows = [
+        (name, f"{scale_text(scale_of(one))}, {one.dtype}, {one.steps} steps, window {one.window}")
+        for name, one in benchmarks.items()
+    ]
     gated = ", ".join(one.metric.title for one in watched if one.gates)
     beside = ", ".join(one.metric.title for one in watched if not one.gates) or "nothing else"
     return "\n".join(
@@ -105,16 +104,6 @@ def plan_text(
             "nothing was started (--dry_run)",
         ]
     )
-
-
-def _meaning(cell: Cell, understand: Callable[[Request], Benchmark]) -> str:
-    try:
-        benchmark = understand(cell.request)
-    except RequestError as error:
-        what = f"cell {cell.name} cannot work: {error.what}"
-        raise RequestError(what, where=error.where, why=error.why, next_command=error.next_command) from None
-    work = f"{benchmark.dtype}, {benchmark.steps} steps, window {benchmark.window}"
-    return f"{scale_text(scale_of(benchmark))}, {work}"
 
 
 def add_to_summary(markdown: str) -> None:

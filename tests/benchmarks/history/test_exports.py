@@ -5,8 +5,7 @@ import io
 
 import pytest
 
-from benchmarks.history.exports import FORMATS, Listing
-from benchmarks.history.filters import parse_condition
+from benchmarks.history.exports import Selected, as_csv, as_table
 from benchmarks.history.index import Problem
 from benchmarks.runs.finished_run import FIELDS, FinishedRun
 from tests.benchmarks.history.made_runs import an_entry
@@ -31,8 +30,9 @@ ENTRIES = [
 
 def text(form: str, entries: list[FinishedRun] | None = None) -> str:
     found = ENTRIES if entries is None else entries
-    listing = Listing("results", [parse_condition("gpus>=64")], found, [Problem(folder="z", reason="no run")])
-    return FORMATS[form](listing)
+    problems = [Problem(folder="z", reason="no run")]
+    selected = Selected(folder="results", where=["gpus>=64"], runs=found, problems=problems)
+    return as_csv(selected) if form == "csv" else as_table(selected)
 
 
 def test_csv_has_every_field_and_nothing_where_nothing_is_known() -> None:
