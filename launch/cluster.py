@@ -17,9 +17,6 @@ All its files lie in $STEPMARK_HOME/clusters/<name>; nothing of this machine's o
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-import sys
-import time
-
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, UnknownName
@@ -29,6 +26,7 @@ from launch.private_cluster import lifecycle
 from launch.private_cluster.cluster import Cluster
 from launch.terminal import documents
 from launch.terminal.output import document
+from launch.terminal.progress import say
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("name", "dev", "The cluster, and the site it becomes.")
@@ -50,26 +48,8 @@ def main(argv: list[str]) -> int:
 
 
 def up() -> int:
-    wanted = lifecycle.ClusterRequest(FLAGS.name, FLAGS.nodes, FLAGS.gpus_per_node, FLAGS.accounting)
-    cluster, started = lifecycle.up(wanted, _progress())
-    state = "is up" if started else "is already up"
-    print(f"the private cluster '{cluster.name}' {state}: {lifecycle.described(cluster)}\n{usage(cluster)}")
-    found = lifecycle.status(cluster.name)
-    document(_as_data(cluster, found))
-    if found and found.missing:
-        print(f"  missing:  {some(found.missing)}     (see: python launch/cluster.py status)")
-    return EXIT_VALID
-
-
-def _as_data(cluster: Cluster, found: lifecycle.Status | None) -> documents.Cluster:
-    return documents.Cluster(
-        name=cluster.name,
-        up=True,
-        nodes=list(cluster.node_names),
-        missing=found.missing if found else [],
-        slurm_conf=str(cluster.files.slurm_conf),
-        logs=str(cluster.files.logs),
-    )
+    lifecycle.up(lifecycle.ClusterRequest(FLAGS.name, FLAGS.nodes, FLAGS.gpus_per_node, FLAGS.accounting), say)
+    return status()
 
 
 def usage(cluster: Cluster) -> str:
@@ -88,7 +68,7 @@ def usage(cluster: Cluster) -> str:
 
 
 def down() -> int:
-    stopped = lifecycle.down(FLAGS.name, _progress())
+    stopped = lifecycle.down(FLAGS.name, say)
     print(f"the private cluster '{FLAGS.name}' {'is down' if stopped else 'was not up'}")
     document(documents.Cluster(name=FLAGS.name, up=False))
     return EXIT_VALID
@@ -101,7 +81,17 @@ def status() -> int:
         print(f"  next:     python launch/cluster.py up --name={FLAGS.name}")
         document(documents.Cluster(name=FLAGS.name, up=False))
         return EXIT_FAILED
-    document(_as_data(found.cluster, found))
+    files = found.cluster.files
+    document(
+        documents.Cluster(
+            name=FLAGS.name,
+            up=True,
+            nodes=list(found.cluster.node_names),
+            missing=found.missing,
+            slurm_conf=str(files.slurm_conf),
+            logs=str(files.logs),
+        )
+    )
     print(f"the private cluster '{FLAGS.name}' is up: {lifecycle.described(found.cluster)}")
     print(f"  tasks:    {found.tasks} processes of jobs")
     if found.missing:
@@ -135,11 +125,6 @@ def _node() -> str:
         raise RequestError("which node?", where="--node", next_command="--node=node2")
     node: str = FLAGS.node
     return node
-
-
-def _progress() -> lifecycle.Say:
-    begun = time.monotonic()
-    return lambda text: print(f"{time.monotonic() - begun:6.1f} s  {text}", file=sys.stderr, flush=True)
 
 
 COMMANDS = {
