@@ -48,9 +48,11 @@ def main(argv: list[str]) -> int:
     from benchmarks.compare.sides import Sides
     from benchmarks.compare.text import table_text
     from benchmarks.pages import html_pages
+    from benchmarks.pages.comparison import comparison_part
+    from benchmarks.pages.page import page
     from benchmarks.runs.runfolder import write_atomically
     from benchmarks.text import headed
-    from launch.campaigns.nights.outputs import add_to_summary
+    from launch.campaigns.nights import outputs
     from launch.terminal.run_index import open_index, say_problems
 
     if len(argv) != 3:
@@ -58,13 +60,7 @@ def main(argv: list[str]) -> int:
             f"two sides are expected, {len(argv) - 1} given",
             next_command="python launch/compare.py RUN_A RUN_B     (or --help)",
         )
-    page_file = None if FLAGS.html is None else Path(FLAGS.html)
-    if page_file is not None:
-        html_pages.refuse_place(page_file)
-    if FLAGS.markdown is not None:
-        from launch.campaigns.nights.outputs import Outputs
-
-        Outputs(markdown=FLAGS.markdown).check()
+    outputs.Outputs(markdown=FLAGS.markdown, html=FLAGS.html).check()
 
     def opened(folder: Path) -> "Index":
         index = open_index(folder)
@@ -77,19 +73,14 @@ def main(argv: list[str]) -> int:
     text = table_text(found)
     answer(found, text)
     markdown = headed(text)
-    add_to_summary(markdown)
+    outputs.add_to_summary(markdown)
     if FLAGS.markdown is not None:
-        path = Path(FLAGS.markdown)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, markdown.encode())
+        write_atomically(Path(FLAGS.markdown), markdown.encode())
     if found.refused:
         print(f"stepmark: next:  {sides.list_command()}", file=sys.stderr)
-    if page_file is not None:
-        from benchmarks.pages.comparison import comparison_part
-        from benchmarks.pages.page import page
-
-        html_pages.write_page(page(comparison_part(found)), page_file)
-        print(f"stepmark: {page_file}", file=sys.stderr)
+    if FLAGS.html is not None:
+        html_pages.write_page(page(comparison_part(found)), Path(FLAGS.html))
+        print(f"stepmark: {FLAGS.html}", file=sys.stderr)
     if FLAGS.fail_on == "worse" and found.verdict == Verdict.WORSE:
         print("stepmark: B is worse (--fail_on=worse)", file=sys.stderr)
         return EXIT_INVALID
