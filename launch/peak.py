@@ -38,7 +38,6 @@ from benchmarks.inside import peak_turns
 from benchmarks.machine import peak_file, peaks
 from benchmarks.machine.machine_gpus import HERE, MachineGpu, busy_notes, busy_text, of_hardware
 from benchmarks.machine.machine_gpus import shown as shown_gpus
-from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Hardware, json_text
 from launch.cli.command import refuse_more, run_main
 from launch.machine import machine_gpus, this_machine
@@ -199,18 +198,15 @@ def _measure(
 
 
 def _store(found: peak_file.Measured) -> Path:
-    """Write the file of --out, or the device's own, whole or not at all."""
+    """Write the file of --out, or the device's own."""
     report = found.report
     # All CPUs are called cpu, so that one is known by its processor; several machines may share a home.
     device = f"{found.processor}-{found.cores}" if report.platform == "cpu" else report.device_kind
     words = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     path = places.stepmark_home() / "peaks" / f"{report.platform}-{words}-{found.backend}.json"
     path = Path(FLAGS.out).absolute() if FLAGS.out else path
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json_text(found).encode())
-    except (OSError, RunError) as error:
-        raise RunError("the measured peak was not kept", where=str(path), why=str(error)) from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json_text(found))
     return path
 
 

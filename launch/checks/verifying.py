@@ -1,11 +1,10 @@
 """A run held against its raw files, for verify.py and for each run of an archive."""
 
-import shlex
 import sys
 from pathlib import Path
 
 from benchmarks.backend import find_backend
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, StepmarkError
 from benchmarks.files import cannot_read
 from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import RunFolder, is_followed, without_result
@@ -29,12 +28,6 @@ def check_run(place: Path, *, repair: bool = False) -> tuple[Checked, int]:
 
 def _readable(place: Path) -> RunFolder:
     folder = RunFolder(place)
-    if not place.is_dir():
-        raise RequestError(
-            "there is no such run folder",
-            where=str(place),
-            next_command=f"python launch/status.py --output_dir={shlex.quote(str(place.parent))}",
-        )
     folder.refuse_older()
     folder.benchmark()  # what is no run is called so first
     if not folder.is_collected() or (not folder.is_queued() and is_followed(folder)):

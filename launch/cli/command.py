@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn, TextIO, cast
 
 from absl import flags
 
-from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, RequestError, RunError, StepmarkError, nearest
+from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, RequestError, StepmarkError, nearest
 from launch.terminal import output
 from launch.terminal.output import RED, Harmless, coloured, has_colours, in_colour, own_stderr
 
@@ -106,15 +106,14 @@ def _guarded(chosen: Callable[[], Command]) -> int:
         # The reader (head, less) went away: nothing is wrong, and nothing can be printed any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
-    except (OSError, MemoryError) as error:
+    except OSError as error:
         if os.environ.get("STEPMARK_DEBUG"):
             import traceback
 
             traceback.print_exc()
         from benchmarks.files import failed
 
-        no_memory = RunError("there is not enough memory", next_command="free -g     shows what there is")
-        return _ended(failed(error) if isinstance(error, OSError) else no_memory, EXIT_FAILED)
+        return _ended(failed(error), EXIT_FAILED)
 
 
 def _ended(error: StepmarkError, code: int) -> int:

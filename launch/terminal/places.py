@@ -15,7 +15,15 @@ def stepmark_home() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if Path(cache).is_absolute():
         return Path(cache) / "stepmark"
-    return _user_home() / ".cache" / "stepmark"
+    try:
+        return Path.home() / ".cache" / "stepmark"
+    except RuntimeError as error:
+        raise RequestError(
+            "this user has no home folder, so there is no place for the environments",
+            where="HOME",
+            why=str(error),
+            next_command="export STEPMARK_HOME=<a folder that this user can write>",
+        ) from error
 
 
 def sites_folder() -> Path:
@@ -34,15 +42,3 @@ def configs() -> Configs:
         return Configs(own_sites=sites_folder(), own_suites=suites_folder())
     except RequestError:  # no home: the checkout's are all there is
         return Configs()
-
-
-def _user_home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError as error:
-        raise RequestError(
-            "this user has no home folder, so there is no place for the environments",
-            where="HOME",
-            why=str(error),
-            next_command="export STEPMARK_HOME=<a folder that this user can write>",
-        ) from error
