@@ -25,6 +25,7 @@ from launch.terminal.progress import say
 ASK_AGAIN_SECONDS = 0.5
 ACCOUNTING_PATIENCE_SECONDS = 10.0  # the controller may know as much
 ALL_NODES = ["sinfo", "-h", "-a", "-N", "-o", parsing.NODE_FORMAT]
+MESSAGE_SECONDS = 10  # Slurm's own MessageTimeout
 # After these the controller may have taken the job all the same.
 PERHAPS_TAKEN = re.compile(r"socket timed out|zero bytes were transmitted|did not end within", re.IGNORECASE)
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting_storage/none", re.IGNORECASE)
@@ -46,14 +47,30 @@ class Slurm:
     def submit(self, script: Path, environment: Mapping[str, str]) -> str:
         """The number of the new job. `environment` is all that sbatch, and so the job, gets of this shell.
 
-        The run's folder, in which the script lies, is its working folder: a job can be found by it.
+        The run's folder, in which the script lies, is its working folder: a job can be found by it. After an answer
+        that was lost the controller may have the job: it is sent again only if no job of the run appears.
         """
+        run_id, unanswered = script.parent.name, list[Failed]()
+
+        def taken_after_all(error: Failed) -> str | None:
+            if PERHAPS_TAKEN.search(error.words):
+                unanswered.append(error)
+                return self._await_job(run_id)
+            return None
+
         try:
-            return self._commands.retry(
-                lambda: self._sbatch(script, environment),
-                lambda error: self.find(script.parent.name) if PERHAPS_TAKEN.search(error.words) else None,
-            )
+            job = self._commands.retry(lambda: self._sbatch(script, environment), taken_after_all)
+            return self._cancel_surplus(run_id, job) if unanswered else job
         except Failed as error:
+            if unanswered:
+                if job_id := self._await_job(run_id):
+                    return self._cancel_surplus(run_id, job_id)
+                raise RunError(
+                    "Slurm refused the job when it was sent again",
+                    where=f"site '{self._site.name}'; the run's folder stays, as the first one may still come",
+                    why=error.words,
+                    next_command=f"python launch/status.py {script.parent}",
+                ) from None
             there = "sinfo -s and sacctmgr show associations user=$USER say what there is; --dry_run shows the job"
             raise RequestError(
                 "Slurm refused the job",
@@ -62,11 +79,29 @@ class Slurm:
                 next_command="--segment=none" if "--segment" in error.words else there,
             ) from None
 
+    def _await_job(self, run_id: str) -> str | None:
+        """The job of a run, looked for as long as a message to the controller may be under way."""
+        timeout = ""
+        with contextlib.suppress(StepmarkError):
+            timeout = self.settings().get("MessageTimeout", "").partition(" ")[0]
+        deadline = time.monotonic() + (int(timeout) if timeout.isdecimal() else MESSAGE_SECONDS)
+        while (job := self.find(run_id)) is None and time.monotonic() < deadline:
+            time.sleep(ASK_AGAIN_SECONDS)
+        return job
+
+    def _cancel_surplus(self, run_id: str, job_id: str) -> str:
+        """The one job of a run that stays, the first, if the controller got it more than once."""
+        first, *surplus = self._jobs_of(run_id) or [job_id]
+        for number in surplus:
+            say(f"job {number} is the same run as job {first}, and is cancelled")
+            self.cancel(number)
+        return first
+
     def queue(self, job_ids: Sequence[str]) -> dict[str, QueueState]:
         """The jobs that are in the queue still; those that have left it are absent."""
         if not job_ids:
             return {}
-        command = ["squeue", "-h", "-j", ",".join(job_ids), "-o", parsing.QUEUE_FORMAT]
+        command = ["squeue", "-h", "-a", "-j", ",".join(job_ids), "-o", parsing.QUEUE_FORMAT]
         return parsing.queue_states(self._commands.ask_about_jobs(command))
 
     def ends(self, job_ids: Sequence[str]) -> dict[str, list[SchedulerEnd]]:
@@ -85,7 +120,7 @@ class Slurm:
         controlled: dict[str, SchedulerEnd] = {}
         if asked:  # the controller shows one job, or all that it remembers
             which = asked if len(asked) == 1 else []
-            text = self._commands.ask_about_jobs(["scontrol", "show", "job", "-o", *which])
+            text = self._commands.ask_about_jobs(["scontrol", "-a", "show", "job", "-o", *which])
             controlled = parsing.controlled_ends(text)
         for job in asked:
             found[job] = _joined(job, found.get(job, []), controlled.get(job), note)
@@ -110,10 +145,14 @@ class Slurm:
         self._commands.ask_about_jobs(["scancel", job_id])
 
     def find(self, run_id: str) -> str | None:
-        """The job of a run in the queue, or just out of it: by its comment, or by the folder in which it works."""
+        """The newest job of a run in the queue, or just out of it."""
+        return next(reversed(self._jobs_of(run_id)), None)
+
+    def _jobs_of(self, run_id: str) -> list[str]:
+        """The jobs of a run, the first one first: by their comment, or by the folder in which they work."""
         user = str(os.getuid())
-        queued = self._commands.ask(["squeue", "-h", "-t", "all", "-u", user, "-o", parsing.COMMENT_FORMAT])
-        return parsing.job_of_run(queued, run_id)
+        queued = self._commands.ask(["squeue", "-h", "-a", "-t", "all", "-u", user, "-o", parsing.COMMENT_FORMAT])
+        return parsing.jobs_of_run(queued, run_id)
 
     # --- the cluster, which is asked once and remembered: for the many cells of a sweep ---
 
@@ -132,7 +171,7 @@ class Slurm:
         )
 
     def partitions(self) -> list[Partition]:
-        return parsing.partitions(self._description("scontrol", "show", "partition", "-o"))
+        return parsing.partitions(self._description("scontrol", "-a", "show", "partition", "-o"))
 
     def nodes(self, partition: str) -> list[Node]:
         return self.all_nodes().get(partition, [])

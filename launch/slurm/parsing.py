@@ -198,14 +198,14 @@ def controlled_ends(text: str) -> dict[str, SchedulerEnd]:
     return found
 
 
-def job_of_run(text: str, run_id: str) -> str | None:
-    """Rows of squeue: job, working folder and comment -> the latest job that is this run's by one of the two."""
+def jobs_of_run(text: str, run_id: str) -> list[str]:
+    """Rows of squeue: job, working folder and comment -> the jobs that are this run's by one of the two, in order."""
     found = [
         job
         for job, folder, comment in rows(text, 3)
         if f"stepmark:{run_id}" in re.split(r"[\s;,]+", comment) or folder.rpartition("/")[2] == run_id
     ]
-    return max(found, key=lambda job: int("0" + job.partition("_")[0]), default=None)
+    return sorted(found, key=lambda job: int("0" + job.partition("_")[0]))
 
 
 def partitions(text: str) -> list[Partition]:
@@ -304,7 +304,8 @@ NEVER = {
 def never(reason: str | None) -> str | None:
     """Why the job can never start, in Slurm's word; None where it waits."""
     word = (reason or "").strip("()").partition(",")[0].strip()  # less what it adds: ReqNodeNotAvail, Unavailable...
-    return word if word in NEVER else None
+    # squeue writes blanks where scontrol writes underscores
+    return word if word.replace(" ", "_") in NEVER else None
 
 
 def explain(state: str, reason: str | None) -> str:

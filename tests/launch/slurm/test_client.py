@@ -1,7 +1,9 @@
 """Slurm asked by its commands: by programs of the same names that do as they are told, and the real one."""
 
 import os
+import signal
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, RunError
 from benchmarks.job_record import SchedulerEnd
 from benchmarks.values import Site
 from benchmarks.values import Slurm as SlurmSite
+from launch.private_cluster import daemons
 from launch.slurm import commands
 from launch.slurm.client import Slurm
 from tests.end_to_end.clusters import ClusterOfTests, until
@@ -143,6 +146,45 @@ def test_a_job_that_was_taken_though_the_answer_was_lost_is_not_submitted_twice(
     assert len(asked.read_text().splitlines()) == 1
 
 
+@pytest.mark.parametrize("looks", [1, 2, 4, 99], ids="it appears at look {}".format)
+@pytest.mark.parametrize("again", ["echo 32", "echo 'sbatch: error: job submit limit' >&2; exit 1", "{lost}"])
+def test_whatever_slurm_answers_after_a_lost_answer_one_job_stays(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int, again: str
+) -> None:
+    """Every order of a late first job and of the second answer."""
+    monkeypatch.setattr("launch.slurm.client.ASK_AGAIN_SECONDS", 0.2)
+    lost = "echo 'Socket timed out on send/recv operation' >&2; exit 1"
+    place = tmp_path / "bin"
+    script("scontrol", "echo 'MessageTimeout = 1 sec'")
+    sent = script("sbatch", f"if [ $(wc -l < {place}/sbatch.asked) = 1 ]; then {lost}; fi; {again.format(lost=lost)}")
+    first = f"[ $(wc -l < {place}/squeue.asked) -lt {looks} ] || printf '31\\x1f/shared/run-1\\x1f\\n'"
+    second = f"[ $(wc -l < {place}/sbatch.asked) -lt 2 ] || printf '32\\x1f/shared/run-1\\x1f\\n'"
+    script("squeue", f"{first}; {second if again == 'echo 32' else 'true'}")
+    cancelled = script("scancel", "")
+    (tmp_path / "run-1").mkdir()
+    slurm = Slurm(site_of(), patience_seconds=5)
+    found: str | type[Exception]
+    try:
+        found = slurm.submit(tmp_path / "run-1/job.sbatch", dict(os.environ))
+    except (RequestError, RunError) as error:
+        found = type(error)
+    appeared = looks < 99
+    assert found == ("31" if appeared else "32" if again == "echo 32" else RunError)
+    assert len(sent.read_text().splitlines()) == 1 or not appeared or looks == 99
+    assert not cancelled.exists()
+
+
+def test_of_two_jobs_of_a_run_the_first_stays(script: Script, tmp_path: Path) -> None:
+    lost = "echo 'Socket timed out on send/recv operation' >&2; exit 1"
+    script("scontrol", "echo 'MessageTimeout = 1 sec'")
+    script("sbatch", lost)
+    script("squeue", "printf '31\\x1f/shared/run-1\\x1f\\n32\\x1f/shared/run-1\\x1f\\n'")
+    cancelled = script("scancel", "")
+    (tmp_path / "run-1").mkdir()
+    assert Slurm(site_of()).submit(tmp_path / "run-1/job.sbatch", dict(os.environ)) == "31"
+    assert cancelled.read_text() == "32\n"
+
+
 @pytest.mark.parametrize(
     ("words", "further"),
     [("invalid partition specified", "sinfo -s"), ("unrecognized option '--segment=3'", "--segment=none")],
@@ -239,6 +281,31 @@ def test_what_the_real_sbatch_refuses(jobs: Jobs) -> None:
         with pytest.raises(RequestError, match="Slurm refused the job") as caught:
             jobs.submit("exit 0", option)
         assert words in caught.value.why
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [13, 18])
+def test_a_controller_that_stalls_gets_the_job_once(jobs: Jobs, seconds: int) -> None:
+    found = daemons.running(jobs.cluster.cluster)
+    controller = [process.pid for process in found if process.owner == daemons.CONTROLLER]
+    assert controller
+
+    def wake() -> None:
+        for pid in controller:
+            os.kill(pid, signal.SIGCONT)
+
+    for pid in controller:
+        os.kill(pid, signal.SIGSTOP)
+    waking = threading.Timer(seconds, wake)
+    waking.start()
+    try:
+        job = jobs.submit("sleep 60", run_id=f"stalled-{seconds}")
+    finally:
+        waking.cancel()
+        wake()
+    queued = jobs.cluster.slurm("squeue", "-h", "-a", "-o", "%i %Z").stdout.splitlines()
+    assert [line.split()[0] for line in queued if f"stalled-{seconds}" in line] == [job]
+    jobs.slurm.cancel(job)
 
 
 @pytest.mark.slow

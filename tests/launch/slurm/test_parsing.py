@@ -49,7 +49,7 @@ def test_when_a_job_may_start_is_said_by_this_machines_clock() -> None:
 
 @pytest.mark.parametrize(("run_id", "job"), [("r1", "30"), ("r2", "2"), ("r10", "4"), ("r", None), ("r3", None)])
 def test_the_job_of_a_run_is_found_by_its_comment_or_its_folder(run_id: str, job: str | None) -> None:
-    assert parsing.job_of_run(recorded("comments"), run_id) == job
+    assert next(reversed(parsing.jobs_of_run(recorded("comments"), run_id)), None) == job
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,7 @@ def test_which_nodes_take_jobs(states: str, up: bool) -> None:
     ("state", "reason", "text"),
     [
         ("PENDING", "PartitionNodeLimit", "can never start (PartitionNodeLimit)"),
+        ("PENDING", "launch failed requeued held", "can never start (launch failed"),
         ("PENDING", "Resources", "waits (Resources)"),
         ("PENDING", "ReqNodeNotAvail, UnavailableNodes:node4", "waits (ReqNodeNotAvail, Unav"),
         ("PENDING", None, "waits"),
