@@ -20,7 +20,7 @@ from benchmarks.text import duration_text, folded
 from benchmarks.values import Benchmark
 from launch.slurm.client import Slurm, slurm_of
 from launch.slurm.collect import collect
-from launch.slurm.parsing import QueueState, explain
+from launch.slurm.parsing import QueueState, explain, never
 
 # A run without a step for so long, and for so many times what a step takes, may hang.
 QUIET_SECONDS = 60.0
@@ -41,6 +41,7 @@ class RunState:
     steps: int | None = None
     seconds_per_step: float | None = None
     quiet_seconds: float | None = None  # since a run that goes on has shown its last step
+    impossible: str | None = None  # why a job in the queue can never start, in Slurm's word
     problems: list[str] = field(default_factory=list)
     just_collected: bool = False  # nobody has seen its result yet
 
@@ -154,6 +155,7 @@ def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd])
     else:
         row.state = in_queue.state.lower()
         row.detail = explain(in_queue.state, in_queue.reason)
+        row.impossible = never(in_queue.reason) if in_queue.state == "PENDING" else None
         if in_queue.state == "RUNNING":
             row.detail = _hangs(row, "it may hang")
 

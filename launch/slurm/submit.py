@@ -25,10 +25,11 @@ from launch.machine.processes import REPOSITORY, inherited_environment
 from launch.running.execute import begin
 from launch.running.runners import FlagsRefusal, Job, Runner
 from launch.slurm import job_script
-from launch.slurm.client import Slurm
+from launch.slurm.client import Slurm, slurm_of
 from launch.slurm.options import choose, kept_from_job, not_adopted
 from launch.slurm.refusals import of_the_cluster
 from launch.slurm.run_states import states
+from launch.terminal.progress import say
 
 
 class SlurmRunner(Runner):
@@ -85,10 +86,17 @@ class SlurmRunner(Runner):
         submit(benchmark, backend, self._output_dir, run_id, options, Slurm(self._site), self._job)
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Those that Slurm has no more in its queue; they are collected. One that cannot be hides no other."""
+        """Those that Slurm has no more in its queue; they are collected. One that cannot be hides no other.
+
+        A job that can never start is taken out of the queue; the next look then collects it.
+        """
         folders = [RunFolder(self._output_dir / run_id) for run_id in run_ids]
         never_submitted = {folder.run_id for folder in folders if not (folder.path / SUBMITTED).exists()}
         rows = states(folder for folder in folders if folder.run_id not in never_submitted)
+        for row in rows:
+            if row.impossible and row.job_id:
+                say(f"job {row.job_id} can never start: {row.impossible}; it is taken out of the queue")
+                slurm_of(row.folder).cancel(row.job_id)
         if rows and all(row.problems for row in rows):
             raise RunError(rows[0].problems[0])
         return never_submitted | {row.folder.run_id for row in rows if row.ended or row.state == "not submitted"}

@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.job_record import SchedulerEnd
 from benchmarks.runs.find_runs import find_runs, place_of
 from benchmarks.runs.runfolder import RunFolder
 from jax_backend import BACKEND
-from launch.slurm import run_states, watch
+from launch.running.runners import Job
+from launch.slurm import run_states, submit, watch
 from launch.slurm.parsing import QueueState
 
 RUNNING = QueueState(job_id="7", state="RUNNING")
@@ -121,6 +123,21 @@ def test_what_can_never_start_is_taken_out_of_the_queue(run: RunFolder, capsys: 
     assert "can never start" in capsys.readouterr().err
     assert result.status == "failed"
     assert [attempt.outcome for attempt in result.attempts] == ["never_started"]
+
+
+def test_a_sweep_does_not_wait_for_what_can_never_start(
+    run: RunFolder, here: Configs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    never = msgspec.structs.replace(RUNNING, state="PENDING", reason="PartitionTimeLimit")
+    slurm = FakeSlurm([never])
+    for module in (run_states, submit):
+        monkeypatch.setattr(module, "slurm_of", lambda _folder: slurm)
+    runner = submit.SlurmRunner(run.benchmark().site, here, run.path.parent, Job(typed={}), lambda *_: None)
+    assert runner.ended(["run-1"]) == set()
+    assert slurm.cancelled == ["7"]
+    assert "can never start: PartitionTimeLimit" in capsys.readouterr().err
+    assert runner.ended(["run-1"]) == {"run-1"}
+    assert run.stored_result().status == "failed"
 
 
 def test_a_controller_that_is_gone_ends_no_following(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
