@@ -76,7 +76,8 @@ class Ended(Value, frozen=True):
     rank: int
     exit_code: int | None  # negative: a signal; None: it was still running when the site let go of it
     interrupted: bool = False
-    time: float | None = None  # Unix time
+    failed_first: bool = False  # as the link `first-failure` of a queue's job has it
+    time: float | None = None  # Unix time, by the clock of its node
     host: str | None = None
     binding: Binding | None = None  # None: nothing was to be bound
 

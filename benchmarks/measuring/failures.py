@@ -62,6 +62,11 @@ def failed_phase(name: str, ended: Sequence[Ended], said: Sequence[WorkerEnd]) -
 # --- ranks --------------------------------------------------------------------------------------
 
 
+def failure_order(one: Ended) -> tuple[bool, bool, float, int]:
+    """Sort processes by when they failed: what the job itself saw first, then by the clocks of their nodes."""
+    return not one.failed_first, one.time is None, one.time or 0.0, one.rank
+
+
 def first_to_fail(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, outcome: str = "") -> Ended | None:
     """The process that failed first.
 
@@ -69,7 +74,7 @@ def first_to_fail(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, out
     explain it either.
     """
     failed = [one for one in ended if not _went_well(one, ends)]
-    failed.sort(key=lambda one: (one.time is None, one.time or 0.0, one.rank))
+    failed.sort(key=failure_order)
     from_outside = outcome in FROM_OUTSIDE
     told = TOLD_TO_STOP | KILLED if from_outside else TOLD_TO_STOP
     own = [one for one in failed if not _was_told(one, ends, told)]

@@ -11,6 +11,7 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.job_record import AttemptEnd, JobEvent
+from benchmarks.measuring.failures import failure_order
 from benchmarks.runs import first_check
 from benchmarks.runs.outcomes import Seen, never_started, outcome
 from benchmarks.runs.runfolder import RunFolder
@@ -116,7 +117,7 @@ def _logs_of_the_failed(folder: RunFolder, attempt: int) -> list[Path]:
     found = []
     for phase in folder.plan().phases:
         failed = [one for one in folder.ended(phase.name, attempt) if one.exit_code != 0]
-        failed.sort(key=lambda one: (one.time is None, one.time or 0.0, one.rank))
+        failed.sort(key=failure_order)
         found += [folder.phase_dir(phase.name, attempt) / f"rank-{one.rank}.log" for one in failed]
     return found[:LOGS_READ]
 

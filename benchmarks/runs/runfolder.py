@@ -45,6 +45,7 @@ EXITS = "exits.jsonl"
 RANK_EXITS = "exits-rank*.jsonl"  # one rank each: the tasks of many nodes write no common file
 JOB_OUTPUT = "slurm-*.out"
 REPAIR = "verify.py --repair"  # makes the result of a run anew from its raw files
+FIRST_FAILURE = "first-failure"  # a link to "CODE rank N" of the rank that failed first, which only one rank can make
 KEPT_PROFILE = "pgle"  # a folder: the profile of an earlier run of the same program
 
 ReadValue = TypeVar("ReadValue")
@@ -134,7 +135,12 @@ class RunFolder:
         for path in place.glob(RANK_EXITS):
             for one in _decode_lines(path, Ended, partly=True):
                 found.setdefault(one.rank, one)
-        return [found[rank] for rank in sorted(found)]
+        link = place / FIRST_FAILURE
+        first = link.readlink().name.rpartition(" ")[2] if link.is_symlink() else ""
+        return [
+            msgspec.structs.replace(found[rank], failed_first=True) if str(rank) == first else found[rank]
+            for rank in sorted(found)
+        ]
 
     def could_not_write(self, attempt: int) -> str | None:
         """Return why a worker or the launcher could not write into the folder; None if nothing is known of it."""

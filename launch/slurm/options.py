@@ -24,8 +24,8 @@ SHELL_VARIABLES = {
     "SBATCH_RESERVATION": "reservation",
     "SBATCH_CONSTRAINT": "constraint",
 }
-# Beginnings of the variables that sbatch and srun obey over the script they are given.
-STEERING_PREFIXES = ("SBATCH_", "SALLOC_", "SRUN_", "SLURM_")
+# Beginnings of the variables that Slurm's commands obey over the script or the arguments they are given.
+STEERING_PREFIXES = ("SBATCH_", "SALLOC_", "SRUN_", "SLURM_", "SQUEUE_", "SCANCEL_", "SACCT_", "SINFO_", "SCONTROL_")
 KEPT_VARIABLES = ("SLURM_CONF",)  # which cluster is asked: no option of a job
 
 # Options of sbatch that are flags of Stepmark, by the same name.

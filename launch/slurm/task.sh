@@ -35,8 +35,8 @@ code=$?
 ended=$code
 if ((code > 128 && code < 193 && code != 130)); then ended=$((128 - code)); fi
 # The rank that failed first is why the others are ended: its code is the job's. Only the first link can be made,
-# and that even on a full disk.
-if ((code != 0)); then ln -s "$code" "$STEPMARK_PHASE_DIR/first-failure" 2> /dev/null; fi
+# and that even on a full disk. It also names the rank, since the clocks of nodes differ.
+if ((code != 0)); then ln -s "$code rank $rank" "$STEPMARK_PHASE_DIR/first-failure" 2> /dev/null; fi
 printf '{"rank":%d,"exit_code":%d,"time":%s,"host":"%s","binding":%s}\n' \
     "$rank" "$ended" "$(now)" "$host" "$binding" \
     >> "$STEPMARK_PHASE_DIR/exits-rank$rank.jsonl"

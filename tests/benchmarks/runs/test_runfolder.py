@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from benchmarks.errors import EXIT_FAILED, RequestError, RunError
+from benchmarks.measuring.failures import first_to_fail
 from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import (
     BENCHMARK,
@@ -232,3 +233,18 @@ def test_a_renamed_folder_keeps_the_name_its_run_was_given(whole_run: RunFolder)
     assert recompute(whole_run, BACKEND)[0].run_id == "as-it-was"
     whole_run.write(PROVENANCE, {"notes": []})
     assert recompute(whole_run, BACKEND)[0].run_id == whole_run.path.name
+
+
+def test_the_rank_that_failed_first_is_known_whatever_the_clocks_of_the_nodes_say(tmp_path: Path) -> None:
+    """Rank 9's clock is 3 s ahead: by the times rank 0 failed first."""
+    folder = RunFolder(tmp_path)
+    place = folder.phase_dir("perf")
+    place.mkdir(parents=True)
+    for rank, time in ((0, 100.0), (9, 102.5)):
+        line = {"rank": rank, "exit_code": 1, "time": time, "host": f"n{rank}", "binding": None}
+        (place / f"exits-rank{rank}.jsonl").write_text(json.dumps(line) + "\n")
+    ended = folder.ended("perf")
+    assert first_to_fail(ended, None) == ended[0]
+    (place / "first-failure").symlink_to("1 rank 9")
+    ended = folder.ended("perf")
+    assert first_to_fail(ended, None) == ended[1]

@@ -85,13 +85,13 @@ def test_its_end_is_the_programs(tmp_path: Path, script: str, code: int, recorde
     assert before <= found["time"] <= time.time()
     link = tmp_path / "first-failure"
     assert link.is_symlink() == (code != 0)
-    assert not code or str(link.readlink()) == str(code)
+    assert not code or str(link.readlink()) == f"{code} rank 5"
 
 
 def test_the_first_failure_stays_the_first(tmp_path: Path) -> None:
     ends(tmp_path, "bash", "-c", "exit 3", rank=1)
     ends(tmp_path, "bash", "-c", "exit 4", rank=2)
-    assert str((tmp_path / "first-failure").readlink()) == "3"
+    assert str((tmp_path / "first-failure").readlink()) == "3 rank 1"
     assert [record(tmp_path, rank)["exit_code"] for rank in (1, 2)] == [3, 4]
 
 
