@@ -50,20 +50,12 @@ def choose_profiling(
     start, stop, ranks_typed = typed["start_step"], typed["stop_step"], typed["ranks"]
     start = start if start is not None else min(defaults.start_step, max(1, steps - 2))
     stop = stop if stop is not None else max(start, min(defaults.stop_step, steps - 1))
-    where = f"--profile_start_step={start} --profile_stop_step={stop} --steps={steps}"
-    if start < 1 or stop < start or start >= steps:
+    if start < 1 or stop < start or start >= steps or (start <= 2 and stop >= steps - 2):
         raise RequestError(
             f"steps {start} to {stop} of a run of {steps} cannot be profiled",
-            where=where,
-            why="the first step compiles; the steps of a run are counted from 0",
-            next_command=f"--profile_start_step and --profile_stop_step between 1 and {steps - 1}, in this order",
-        )
-    if start <= 2 and stop >= steps - 2:
-        raise RequestError(
-            f"of {steps} steps, none would be left that the profiler does not disturb",
-            where=where,
-            why="the recorded steps and one on either side cannot count, nor the first, which compiles",
-            next_command=f"--steps={stop + 5}",
+            where=f"--profile_start_step={start} --profile_stop_step={stop} --steps={steps}",
+            why="step 0 compiles, and a step must be left that is neither recorded nor next to one that is",
+            next_command=f"--steps={max(start, stop) + 5}, or other steps from 1 to {steps - 1}, in this order",
         )
     ranks = parse_ranks(defaults.ranks if ranks_typed is None else ranks_typed)
     there = [rank for rank in ranks if rank < gpus]
