@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.backend import find_backend
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID, StepmarkError
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.files import cannot_read
 from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import RunFolder, is_followed, without_result
@@ -28,6 +28,9 @@ def check_run(place: Path, *, repair: bool = False) -> tuple[Checked, int]:
 
 def _readable(place: Path) -> RunFolder:
     folder = RunFolder(place)
+    if not place.is_dir():
+        listed = "python launch/status.py     (lists the runs)"
+        raise RequestError("there is no such run folder", where=str(place), next_command=listed)
     folder.refuse_older()
     folder.benchmark()  # what is no run is called so first
     if not folder.is_collected() or (not folder.is_queued() and is_followed(folder)):
