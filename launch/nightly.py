@@ -189,11 +189,10 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
 def _rehearse(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
     from benchmarks.nightly import rehearsal
 
-    times = rehearsal.gated_times(suites.watched(suite), suite.name)
     real = rehearsal.newest_real(suite.name, cells, Path(FLAGS.output_dir)) or _real_now(
         suite, cells[0], site, configs
     )
-    played = rehearsal.play(real, suite.name, times)
+    played = rehearsal.play(real, suite.name, suites.watched(suite))
     nights = [RehearsedNight(what=one.act.what, cell=one.cell, exit_code=one.exit_code) for one in played]
     answer(Rehearsal(suite=suite.name, nights=nights), rehearsal.rehearsal_text(suite.name, real, played))
     return EXIT_VALID

@@ -63,33 +63,28 @@ class Judge:
 
     def _cell_runs(self, cell: Cell, runs: CellReport, *, final: bool) -> gate.CellRuns | None:
         """Return the runs of a cell; None if it has no run that can be read."""
-        entry = self._run(runs.run_id) if runs.run_id and runs.status != gate.MISSING else None
+        place = self._index.output_dir
+        entry = result_of(place / runs.run_id) if runs.run_id and runs.status != gate.MISSING else None
         if entry is None:
             return None
         reruns = [
-            self._run(run_id) or replace(entry, run_id=run_id, status="failed", reasons=["it left no result"])
+            result_of(place / run_id) or replace(entry, run_id=run_id, status="failed", reasons=["it left no result"])
             for run_id in runs.rerun_ids
         ]
         asked = reruns if reruns or final else None
         return gate.CellRuns(cell, self._frame.night, entry, self._series(entry, cell), asked, runs.notes)
-
-    def _run(self, run_id: str) -> FinishedRun | None:
-        """Return a run as its folder has it now; None if it is gone or cannot be read."""
-        return result_of(self._index.output_dir / run_id)
 
     def _series(self, latest: FinishedRun, cell: Cell) -> Series:
         of_cell = [parse_condition(f"suite={self._suite.name}"), parse_condition(f"cell={cell.name}")]
         nights = self._index.select(of_cell)
         return series(latest, self._suite.name, cell.name, nights, self._suite.baseline_across)
 
-    def report(
-        self, runs: Mapping[str, CellReport], budget: Budget, finished: str | None, *notes: str
-    ) -> NightReport:
+    def report(self, runs: Mapping[str, CellReport], budget: Budget, finished: str | None) -> NightReport:
         cells, _ = self.judge(runs, final=True)
         place = str(self._index.output_dir)
         problems = first_problems([f"{problem.folder}: {problem.reason}" for problem in self._index.problems()])
         left_out = [f"{place}: left out: {text}" for text in problems]
-        every_note = [*notes, *self._notes, *self._index.notes, *left_out]
+        every_note = [*self._notes, *self._index.notes, *left_out]
         frame = replace(self._frame, history=[place], notes=every_note)
         return report_of(frame, cells, budget, finished)
 

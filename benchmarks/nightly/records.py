@@ -68,7 +68,7 @@ class Records:
             write_atomically(self.path(report.night).with_suffix(".md"), markdown(report).encode())
 
     def unfinished(self, site: str, slowed_by: float) -> NightReport | None:
-        """CellRuns's night, where a launcher has left it half done."""
+        """The latest night, if a launcher has left it half done."""
         reports, _ = self.read_newest()
         for report in reversed(reports):
             if (report.site, report.slowed_by) == (site, slowed_by):

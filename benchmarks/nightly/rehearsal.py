@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.errors import RequestError
 from benchmarks.nightly import night as gate
 from benchmarks.nightly import series
 from benchmarks.nightly.records import Records
@@ -63,18 +62,6 @@ class Played(NamedTuple):
     exit_code: int
 
 
-def gated_times(watched: Sequence[Watched], suite: str) -> list[Watched]:
-    """Return the figures that a rehearsal changes."""
-    times = [one for one in watched if one.gates and one.metric.name in CONTROLLED]
-    if not times:
-        raise RequestError(
-            f"a rehearsal makes steps slower and faster, and suite {suite} gates no such figure",
-            where=f"suite {suite}: metrics",
-            next_command=f"metrics: {{{CONTROLLED[0]}: gate}}",
-        )
-    return times
-
-
 def newest_real(suite: str, cells: Sequence[Cell], output_dir: Path) -> Real | None:
     """Return a run of the newest night that has one."""
     by_name = {cell.name: cell for cell in cells}
@@ -92,8 +79,9 @@ def can_be_scaled(run: FinishedRun) -> bool:
     return comparable and run.metrics.seconds_per_step is not None
 
 
-def play(real: Real, suite: str, times: Sequence[Watched]) -> list[Played]:
+def play(real: Real, suite: str, watched: Sequence[Watched]) -> list[Played]:
     """Return every act, each night judged with the verdicts of those before."""
+    times = [one for one in watched if one.gates and one.metric.name in CONTROLLED]  # what a rehearsal changes
     cell = real.cell._replace(is_control=False)
     past: list[FinishedRun] = []
     reports: list[NightReport] = []

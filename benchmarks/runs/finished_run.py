@@ -249,9 +249,7 @@ def _of_provenance(found: Document, benchmark: Document, row: Document) -> Docum
         ("nodes", row["nodes"]),
     ]
     kinds = {
-        "environment": identity.of_environment(
-            found.get("environment", {}), site.get("environment", {}), first.get("versions", {})
-        ),
+        "environment": identity.of_environment(found.get("environment", {}), site.get("environment", {})),
         "machine": identity.of_machine(machine),
     }
     return {

@@ -40,10 +40,8 @@ def of_benchmark(benchmark: Mapping[str, Any]) -> tuple[str, str]:
     return found, found[:SHOWN_DIGITS]
 
 
-def of_environment(
-    environment: Mapping[str, Any], site_variables: Mapping[str, str], versions: Mapping[str, str]
-) -> tuple[str, str]:
-    """The software: a lock file, a container's image file, or what the worker found; and the site's variables."""
+def of_environment(environment: Mapping[str, Any], site_variables: Mapping[str, str]) -> tuple[str, str]:
+    """The software: a lock file, a container's image file, or the packages; and the site's variables."""
     if environment.get("lock_sha256"):
         sha = str(environment["lock_sha256"])
         text = f"{environment.get('lock_file') or environment.get('name') or 'lock file'} {sha[:SHOWN_DIGITS]}"
@@ -59,9 +57,6 @@ def of_environment(
         sha = str(environment["packages_sha256"])
         text = f"{environment.get('python') or 'python'} ({sha[:SHOWN_DIGITS]})"
         what = ["packages", sha]
-    elif versions:
-        text = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-        what = ["versions", dict(versions)]
     else:
         text, what = "unknown", ["unknown"]
     if site_variables:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from benchmarks.errors import RequestError
 from benchmarks.nightly import rehearsal
 from benchmarks.nightly.rule import FEWEST_BASELINE_NIGHTS
 from benchmarks.nightly.suites import METRICS, Watched
@@ -27,9 +26,3 @@ def test_every_verdict_and_exit_code_is_shown(name: str) -> None:
     ]
     assert {one.cell.verdict for one in played[:FEWEST_BASELINE_NIGHTS]} == {"not tested"}
     assert [len(one.cell.rerun_ids) for one in played[10:17]] == [0, 3, 0, 0, 0, 3, 0]  # the alarm stands without
-
-
-def test_a_suite_that_gates_no_time_cannot_be_rehearsed() -> None:
-    with pytest.raises(RequestError, match="gates no such figure"):
-        figures = [Watched(METRICS["last_loss"], True), Watched(METRICS["seconds_per_step"], False)]
-        rehearsal.gated_times(figures, "smoke")
