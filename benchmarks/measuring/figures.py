@@ -13,7 +13,7 @@ from benchmarks.measuring.utilisation import (
     hfu,
     mfu,
 )
-from benchmarks.measuring.window import ARTEFACT, choose_window, consistency, missing_steps
+from benchmarks.measuring.window import ARTEFACT, choose_window, missing_steps
 from benchmarks.values import PROFILER, Seconds, Step, Value, Window
 
 SECONDS_A_DAY = 86_400
@@ -28,7 +28,6 @@ SPEED_FIGURES = (
 )
 MOST_ARTEFACTS = 0.2  # of the steps; beyond that a window of what is left proves nothing
 RECORDED = (PROFILER, "pgle")  # why a step is left out whose time is not training's alone: a profiler's, a compiler's
-LARGEST_TIME_DISAGREEMENT = 0.02  # between the window's steps and its wall time
 
 
 class SecondsPerStep(Value, frozen=True):
@@ -57,13 +56,8 @@ class Figures(Value, frozen=True):
 Resolution = Callable[[float], float]  # a time -> what its last printed digit is worth
 
 
-def exactly(seconds: float) -> float:  # noqa: ARG001 - of a clock that was not printed
-    """No digit was rounded away."""
-    return 0.0
-
-
 def measure(
-    workload: Workload, steps: Sequence[Step], rule: str, seconds_resolution: Resolution = exactly
+    workload: Workload, steps: Sequence[Step], rule: str, seconds_resolution: Resolution | None = None
 ) -> tuple[Figures, list[Step]]:
     """The figures of one attempt as one rank reported it, and its steps with their exclusions named."""
     window, marked = choose_window(steps, rule, fastest_possible_seconds(workload))
@@ -82,7 +76,7 @@ def measure(
     entries = mfu(workload, median, nulls)
     figures = Figures(
         window=window,
-        seconds_per_step=_seconds_per_step(seconds, seconds_resolution(median), nulls),
+        seconds_per_step=_seconds_per_step(seconds, seconds_resolution(median) if seconds_resolution else 0.0, nulls),
         tokens_per_second=tokens_per_second,
         tokens_per_second_effective=_effective(workload, marked, counted, nulls),
         tokens_per_second_per_gpu=tokens_per_second / workload.gpus,
@@ -144,11 +138,6 @@ def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]
         found.append(f"window {rule}: {missing} of its steps are missing from the run")
     if not counted:
         found.append("no step of the run is in the window")
-    disagreement = consistency(marked, counted) if counted else None
-    if disagreement is not None and disagreement > LARGEST_TIME_DISAGREEMENT:
-        found.append(
-            f"the window's steps and its wall time differ by {disagreement:.1%}: the step times cannot be right"
-        )
     artefacts = sum(step.excluded_because == ARTEFACT for step in marked)
     if artefacts > MOST_ARTEFACTS * (artefacts + len(counted)):
         found.append(f"{artefacts} steps are artefacts beside {len(counted)} counted: the step times cannot be right")

@@ -8,7 +8,6 @@ statistics.py; whether a window is good enough for a valid result is the caller'
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import msgspec
 
@@ -81,7 +80,6 @@ def _judge(
 
 def missing_steps(rule: str, steps: Sequence[Step]) -> int:
     """How many steps the rule asks for that the run lacks, or has no time for. `steady` asks for none."""
-    check_rule(rule)
     timed = {steps[index].step for index in _times(steps)}
     if rule == STEADY:
         return 0
@@ -89,30 +87,6 @@ def missing_steps(rule: str, steps: Sequence[Step]) -> int:
         return 0 if timed else 1
     wanted = step_range(rule) or range(0)
     return len(wanted) - sum(step in wanted for step in timed)
-
-
-def consistency(steps: Sequence[Step], counted: Sequence[Step]) -> float | None:
-    """How far step times and wall time disagree between the first and the last counted step, relative.
-
-    Asynchronous dispatch can put seconds where they do not belong; then the sum of the steps' seconds
-    is not the time that passed. Compared where a step directly follows another and both ends are
-    known, so that steps missing from a log shift nothing. None where nothing can be compared.
-    """
-    if not counted:
-        return None
-    first, last = counted[0].step, counted[-1].step
-    between = [step for step in steps if first <= step.step <= last]
-    times = _times(between)
-    seconds, elapsed = [], []
-    for index, (before, step) in enumerate(pairwise(between), start=1):
-        if step.step != before.step + 1 or index not in times:
-            continue
-        if before.elapsed_seconds is None or step.elapsed_seconds is None:
-            continue
-        seconds.append(times[index])
-        elapsed.append(step.elapsed_seconds - before.elapsed_seconds)
-    wall_seconds = math.fsum(elapsed)
-    return abs(math.fsum(seconds) / wall_seconds - 1) if wall_seconds > 0 else None
 
 
 def _times(steps: Sequence[Step]) -> dict[int, float]:

@@ -135,13 +135,6 @@ def test_the_fastest_step_there_can_be() -> None:
     assert fastest_possible_seconds(tiny()) is None
 
 
-def test_step_times_that_do_not_add_up_to_the_wall_time_are_a_complaint() -> None:
-    true, wrong = [3.0, 4.0, 5.0, 6.0], [3.0, 4.1, 5.2, 6.3]
-    assert measure(tiny(), steps_of(3.0, 1.0, 1.0, 1.0, ends=true), "steady")[0].complaints == []
-    (complaint,) = measure(tiny(), steps_of(3.0, 1.0, 1.0, 1.0, ends=wrong), "steady")[0].complaints
-    assert "differ by 9.1%" in complaint
-
-
 def test_steps_that_a_recipe_window_asks_for_and_the_run_lacks_are_a_complaint() -> None:
     figures = figures_of(tiny(), 3.0, 1.0, 1.0, rule="1-4")
     assert figures.complaints == ["window 1-4: 2 of its steps are missing from the run"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
-from benchmarks.measuring.window import choose_window, consistency, missing_steps
+from benchmarks.measuring.window import choose_window, missing_steps
 from benchmarks.request.window_rule import check_rule, describe_rule
 from benchmarks.values import Step, Window
 
@@ -255,32 +255,6 @@ def test_every_rule_has_words() -> None:
     assert describe_rule("35-44").startswith("steps 35 to 44")
     with pytest.raises(RequestError):
         describe_rule("median")
-
-
-# --- wall time --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("seconds", "elapsed", "counted", "disagreement"),
-    [
-        pytest.param([30.0, 1.0, 1.5, 1.0], [30.0, 31.0, 32.5, 33.5], range(1, 4), 0.0, id="they fill it"),
-        pytest.param([30.0, *[1.0] * 10], [30 + 1.25 * n for n in range(11)], range(1, 11), 0.2, id="time elsewhere"),
-        # Those left out between the counted ones count for its wall time.
-        pytest.param([30, 4, 4, 0.002, 7.998, 4], [30, 34, 38, 38.002, 46, 50], [1, 2, 5], 0.0, id="left out"),
-        pytest.param([30.0, 1.0, 1.0, 1.0, 1.0], [30, 40, 41, 42, 99], [1, 2, 3], 0.0, id="first to last counted"),
-        pytest.param([30.0, 1.0, 1.0], [None] * 3, [1, 2], None, id="no clock"),
-        pytest.param([30.0, 1.0, 1.0], [30.0, 31.0, 32.0], [], None, id="nothing counted"),
-        pytest.param([30.0, 1.0, 1.0], [30.0, 31.0, 32.0], [1], None, id="one step has no time between"),
-    ],
-)
-def test_how_far_step_times_and_wall_time_disagree(
-    seconds: list[float], elapsed: list[float | None], counted: Sequence[int], disagreement: float | None
-) -> None:
-    steps = with_elapsed(run_of(seconds), elapsed)
-    found = consistency(steps, [step for step in steps if step.step in counted])
-    assert found == (None if disagreement is None else pytest.approx(disagreement))
-    every_other = steps[::2]
-    assert consistency(every_other, every_other) is None  # steps missing from a log shift nothing
 
 
 def test_steps_that_a_clock_stamped_are_true_however_quick() -> None:
