@@ -58,10 +58,6 @@ class UnknownName(RequestError):
         super().__init__(f"{what}: {nearest(name, valid)}", **details)
 
 
-class OtherGpus(RequestError):
-    """The layout is for another number of GPUs than was asked for."""
-
-
 class RunError(StepmarkError):
     """Something that had started failed."""
 

@@ -11,24 +11,16 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
     import _script  # noqa: F401
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import flags
 
-from benchmarks.errors import EXIT_VALID, OtherGpus, RequestError, StepmarkError
+from benchmarks.errors import EXIT_VALID, RequestError, StepmarkError
 from launch.cli import request_flags
 from launch.cli.command import refuse_more
 from launch.cli.subcommands import Subcommand, Subcommands
 from launch.terminal.output import answer
 from launch.terminal.progress import say
-
-if TYPE_CHECKING:
-    from benchmarks.backend import Backend
-    from benchmarks.configs import Configs
-    from benchmarks.request.resolve import Request
-    from benchmarks.values import Benchmark
 
 SCALE = flags.DEFINE_string("scale", None, "Numbers of GPUs, with commas; else those that the recipe is made for.")
 TOKENS = flags.DEFINE_string("tokens", "1T", "What to train on, for the cost: 1T, 300B or a number.")
@@ -137,7 +129,9 @@ def compiled(argv: list[str]) -> int:
     from benchmarks.pages import html_pages
     from benchmarks.pages.compiled import compiled_parts
     from benchmarks.pages.page import page
+    from benchmarks.request.resolve import resolve
     from launch.checks.compiling import compile_steps
+    from launch.machine import machine_gpus
     from launch.terminal import places
 
     refuse_more(argv[1:], "python launch/plan.py compile --help")
@@ -147,7 +141,17 @@ def compiled(argv: list[str]) -> int:
     configs = places.configs()
     asked = variants.named(request_flags.requests(configs.site(request_flags.site_name())), FLAGS_AB.value)
     backend = find_backend(next(iter(asked.values())).backend)
-    benchmarks = _resolved(asked, configs, backend)
+    pgle = next((request.pgle for request in asked.values() if request.pgle != "off"), None)
+    if pgle:
+        raise RequestError(
+            f"--pgle={pgle} records its profile on a GPU; without one the program would be another",
+            where=f"--pgle={pgle}",
+            next_command="--pgle=off",
+        )
+    benchmarks = {
+        name: resolve(machine_gpus.with_local_gpus(request, configs, backend), configs, backend)
+        for name, request in asked.items()
+    }
     outcomes = compile_steps(benchmarks, backend, make_environment=MAKE_ENVIRONMENT.value)
     failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, StepmarkError)}
     if len(failed) == len(outcomes):
@@ -172,30 +176,6 @@ def compiled(argv: list[str]) -> int:
     for error in [*failed.values(), *([too_large] if too_large else [])]:
         print(error, file=sys.stderr)
     return variants.exit_code(programs, failed)
-
-
-def _resolved(asked: "Mapping[str, Request]", configs: "Configs", backend: "Backend") -> "dict[str, Benchmark]":
-    """Of lists that share out the same GPUs, some combinations are for other numbers: these are left out."""
-    from benchmarks.request.resolve import resolve
-    from launch.machine import machine_gpus
-
-    benchmarks, left_out = {}, []
-    for name, request in asked.items():
-        if request.pgle != "off":
-            raise RequestError(
-                f"--pgle={request.pgle} records its profile on a GPU; without one the program would be another",
-                where=f"--pgle={request.pgle}",
-                next_command="--pgle=off",
-            )
-        try:
-            benchmarks[name] = resolve(machine_gpus.with_local_gpus(request, configs, backend), configs, backend)
-        except OtherGpus:
-            left_out.append(name)
-            if len(left_out) == len(asked):
-                raise
-    if left_out:
-        say(f"left out, because their layouts are for another number of GPUs: {'; '.join(left_out)}")
-    return benchmarks
 
 
 SUBCOMMANDS = Subcommands(

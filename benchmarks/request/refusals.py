@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from benchmarks.backend import Backend, GuidedByProfiles, NeedsTransformerEngine, Profiles
-from benchmarks.errors import OtherGpus, RequestError, UnknownName
+from benchmarks.errors import RequestError, UnknownName
 from benchmarks.request.window_rule import check_rule, last_step_wanted
 from benchmarks.values import Benchmark
 
@@ -82,7 +82,7 @@ def _refuse_layout(benchmark: Benchmark) -> None:
     layout, model = benchmark.parallelism, benchmark.model
     if layout.devices != benchmark.gpus:
         words = " x ".join(f"{size} {word}" for word, size in layout.words())
-        raise OtherGpus(
+        raise RequestError(
             f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
             where="--gpus and --set",
             why=f"{words or 'one device'} = {layout.devices}",

@@ -3,9 +3,9 @@
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from benchmarks.errors import RequestError
 from benchmarks.reading.shown_lines import printable
@@ -15,9 +15,7 @@ from launch.terminal.progress import tracked
 if TYPE_CHECKING:
     from benchmarks.history.index import Index
 
-WORTH_SHOWING = 2000  # folders
 MOST_SHOWN = 20
-Folder = TypeVar("Folder")
 
 
 def open_index(output_dir: Path) -> "Index":
@@ -29,7 +27,7 @@ def open_index(output_dir: Path) -> "Index":
         file = stepmark_home() / "index" / f"{hashlib.sha256(place).hexdigest()[:16]}.sqlite"
     except RequestError:  # a user without a home
         file = None
-    return Index(output_dir, file, _tracked)
+    return Index(output_dir, file, lambda folders: tracked(folders, "reading runs", len(folders)))
 
 
 def say_problems(index: "Index") -> None:
@@ -49,7 +47,3 @@ def print_some(lines: Iterable[str], count: int) -> None:
         print(printable(f"  {line}"), file=sys.stderr)
     if count > MOST_SHOWN:
         print(f"  and {count - MOST_SHOWN} more", file=sys.stderr)
-
-
-def _tracked(folders: Sequence[Folder]) -> Iterable[Folder]:
-    return tracked(folders, "reading runs", len(folders)) if len(folders) >= WORTH_SHOWING else folders
