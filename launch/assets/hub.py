@@ -35,6 +35,8 @@ def from_environment() -> Access:
     if not re.fullmatch(r"https?://[\w.:\[\]-]+(/[\w./-]*)?", endpoint, re.ASCII):
         raise RequestError("the hub's address must be https://HOST", where=ENDPOINT_VARIABLE)
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise RequestError("the token contains characters that no token has", where=TOKEN_VARIABLE)
     parts = urlsplit(endpoint)
     if token and parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise RequestError(

@@ -69,18 +69,6 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
     )
 
 
-def preview(site: Site, repositories: Sequence[Repository]) -> list[str]:
-    """What would be fetched."""
-    home = hub_home(site)
-    if home is None:
-        return []
-    return [
-        f"would be fetched with {hub.TOKEN_VARIABLE}: {one.name} to {hub_folder(home, one)}"
-        for one in repositories
-        if _commit_in_cache(one, hub_folder(home, one)) is None
-    ]
-
-
 def _commit_in_cache(repository: Repository, folder: Path) -> str | None:
     """The commit that an offline job would read; None where it is not there whole."""
     try:

@@ -96,12 +96,11 @@ def _slurm(work: Work) -> Rows:
 
 
 def preview(work: Work) -> str:
-    """The job as it would be submitted, and what would be fetched."""
+    """The job as it would be submitted."""
     if work.site.slurm is None or work.site.runtime != "container":
         return "no job: environments and images are made on this machine"
     job = plan_import(work)
-    text = render_import(job) if job.to_import else "no job: all images are there"
-    return "\n".join([*site_hub.preview(work.site, work.repositories), text])
+    return render_import(job) if job.to_import else "no job: all images are there"
 
 
 # --- folders ----------------------------------------------------------------------------------------
