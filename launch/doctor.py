@@ -37,7 +37,7 @@ NOT_STARTED = "--queue_limit=<seconds> to wait longer, --nodelist=<idle nodes>, 
 
 
 def machine(argv: list[str]) -> int:
-    """This machine: its GPUs and what is wrong with them, the launcher, the environments, Slurm's commands.
+    """This machine: its GPUs and what is wrong with them, the launcher, the environments, the container programs.
 
         python launch/doctor.py machine
         python launch/doctor.py machine --json
