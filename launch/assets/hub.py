@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -78,6 +79,7 @@ def fetch(access: Access, repository: Repository, **place: Any) -> str:
         if "local_dir" in place:  # a cache must hold the branch that a job without network will ask for
             asked["revision"] = commit
         wanted = {"allow_patterns": repository.files, **asked, **place}
+        _set_aside(api.snapshot_download(repository.name, dry_run=True, **wanted))
         root = api.snapshot_download(repository.name, **wanted)
         found = api.verify_repo_checksums(repository.name, **asked, **place)
     # The hub's other files may have namesakes here that are somebody's own.
@@ -94,6 +96,16 @@ def fetch(access: Access, repository: Repository, **place: Any) -> str:
             next_command=RUN_AGAIN,
         )
     return commit
+
+
+def _set_aside(files: Any) -> None:
+    """What would be written over may be somebody's own work: it is kept beside."""
+    for path in (Path(one.local_path) for one in files if one.will_download):
+        if path.is_file():
+            names = (path.with_name(f"{path.name}.before-download{number or ''}") for number in count())
+            aside = next(name for name in names if not name.exists())
+            path.replace(aside)
+            say(f"{path.name} was there and is not the hub's: kept as {aside}")
 
 
 @contextlib.contextmanager

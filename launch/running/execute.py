@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import msgspec
 from benchmarks import VERSION
 from benchmarks.backend import Backend
 from benchmarks.dashboard.events import EVENT_FILES, ScalarWriter
+from benchmarks.errors import RequestError
 from benchmarks.files import cannot_write, mark_write_failure
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
@@ -72,6 +74,7 @@ def begin(
     notes: Sequence[str] = (),
 ) -> None:
     """Write down what is to be run before anything starts."""
+    _refuse_blanks(folder, plan)
     if benchmark.instruments.pgle_profile:
         from launch.running import kept_profiles
 
@@ -88,6 +91,18 @@ def begin(
     folder.write(BENCHMARK, benchmark)
     folder.write(PLAN, plan)
     folder.write(PROVENANCE, about)
+
+
+def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
+    """XLA and profilers split what they are told at blanks: half a folder's name would be another folder."""
+    told = [phase.environment.get("XLA_FLAGS", "") for phase in plan.phases]
+    told += [word for phase in plan.phases for word in phase.command if word.startswith("--hlo_dir")]
+    if re.search(r"\s|['\"]", str(folder.path.absolute())) and any("{phase_dir}" in text for text in told):
+        raise RequestError(
+            "the run's folder has a blank or a quote in its name, at which XLA would split its flags",
+            where=str(folder.path.parent),
+            next_command="--output_dir=DIR with a plainer name",
+        )
 
 
 def _run_phases(

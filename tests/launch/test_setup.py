@@ -139,6 +139,10 @@ def test_a_second_download_asks_for_no_whole_file_again_and_mends_a_damaged_one(
         assert download(setup, hub, tmp_path, "--asset=tokenizer").returncode == 0
         assert {path.rpartition("/")[2] for path in hub.paths_asked() if "/resolve/" in path} == set(asked)
         assert damaged.read_bytes() == LARGE
+        aside = damaged.with_name("tokenizer.json.before-download")
+        assert aside.exists() == bool(asked)
+    # They may have been somebody's own work.
+    assert [aside.read_bytes(), aside.with_name(f"{aside.name}1").read_bytes()] == [LARGE[:100], LARGE[:50]]
 
 
 def test_what_was_not_asked_for_is_left_as_it_is(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
