@@ -11,7 +11,6 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
     import _script  # noqa: F401
 
 import contextlib
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -65,32 +64,25 @@ def runs(argv: list[str]) -> int:
 
         python launch/report.py runs                                                 of ./results
         python launch/report.py runs FOLDER --where=model=llama2_70b --where='gpus>=64' --newest=10
-        python launch/report.py runs RUN                                             one, by a part of its name too
+        python launch/report.py runs --where=run=eeab                                one, by a part of its name
         python launch/report.py runs --format=csv
 
     docs/history.md lists the keys of --where.
     """
     from benchmarks.history import exports
     from benchmarks.history.filters import parse_condition
-    from benchmarks.runs.find_runs import place_of
-    from benchmarks.runs.runfolder import BENCHMARK
     from launch.terminal.run_index import open_index, say_problems
 
     refuse_more(argv[2:], "python launch/report.py runs FOLDER")
-    folder = place_of(argv[1], Path(OUTPUT_DIR.value)) if argv[1:] else Path(OUTPUT_DIR.value)
-    run = Path(os.path.realpath(folder)) if (folder / BENCHMARK).is_file() else None
-    folder = run.parent if run else folder
+    folder = Path(argv[1] if argv[1:] else OUTPUT_DIR.value)
     conditions = [parse_condition(text) for text in WHERE.value]
     index = open_index(folder)
     entries = index.select(conditions, NEWEST.value)
-    if run:
-        entries = [entry for entry in entries if entry.path == run.name]
     found = exports.Selected(
         folder=str(folder), where=[one.text for one in conditions], runs=entries, problems=index.problems()
     )
     answer(found, lambda: exports.as_csv(found) if FORMAT.value == "csv" else exports.as_table(found, index.paths()))
-    if not run or not entries:
-        say_problems(index)
+    say_problems(index)
     return EXIT_VALID
 
 
@@ -201,8 +193,6 @@ def scaling(argv: list[str]) -> int:
         usage = "python launch/report.py scaling FILE, one of results/sweep-*.json (in the --output_dir of the sweep)"
         raise RequestError("which sweep?", next_command=usage)
     newest = max(map(Path, argv[1:]), key=lambda path: path.name)  # their names begin with the time
-    if argv[2:]:
-        print(f"the newest of {len(argv) - 1} sweeps: {newest}", file=sys.stderr)
     found = sweep_report.report_of_file(newest)
     answer(found, lambda: sweep_report.text(found, newest))
     return EXIT_VALID

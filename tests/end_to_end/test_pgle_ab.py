@@ -24,7 +24,7 @@ def folders_of(run: Run) -> list[Path]:
 
 
 def report(run: Run, *flags: str) -> str:
-    return script("report", "scaling", run.output_dir / "sweep-*.json", *flags).stdout
+    return script("report", "scaling", *run.output_dir.glob("sweep-*.json"), *flags).stdout
 
 
 def test_the_ways_run_in_turn_and_every_run_keeps_its_own_result(compared: Run) -> None:
