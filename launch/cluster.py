@@ -37,14 +37,11 @@ flags.DEFINE_string("node", None, "The node to kill or to revive.")
 
 
 def main(argv: list[str]) -> int:
-    words = argv[1:]
-    if len(words) != 1 or words[0] not in COMMANDS:
-        name = " ".join(words)
-        hints = {"why": f"one of: {', '.join(COMMANDS)}", "next_command": "python launch/cluster.py up --nodes=4"}
-        if not words:
-            raise RequestError("which command?", **hints)
-        raise UnknownName(f"unknown command '{name}'", name, COMMANDS, **hints)
-    return COMMANDS[words[0]]()
+    name = " ".join(argv[1:])
+    if name not in COMMANDS:
+        what = f"unknown command '{name}'" if name else "which command?"
+        raise UnknownName(what, name, COMMANDS, next_command="python launch/cluster.py up --nodes=4")
+    return COMMANDS[name]()
 
 
 def up() -> int:

@@ -87,7 +87,12 @@ def main(argv: list[str]) -> int:
         report = Report(log_format, log, others, outcome, runs, rule)
     answer(report.data(), report.table)
     if not log.attempts and not report.stories:
-        raise _no_step(name, log_format, log)
+        why = f"it has lines that {log_format.name} prints at a start, and none of a step"
+        if log.skipped:
+            line, reason = log.skipped[0].line, log.skipped[0].reason
+            why = f"none of the {len(log.skipped)} lines of steps can be read; the first, line {line}: {reason}"
+        following = "python launch/doctor.py logs LOG"
+        raise NoStepError("no step was read", where=f"--log={name}", why=why, next_command=following)
     return EXIT_VALID if outcome is None or outcome.result.status == "valid" else EXIT_INVALID
 
 
@@ -95,15 +100,6 @@ class NoStepError(StepmarkError):
     """The log was read, and nothing in it can be used."""
 
     exit_code = EXIT_INVALID
-
-
-def _no_step(name: str, log_format: LogFormat, log: read_log.ReadLog) -> NoStepError:
-    why = f"it has lines that {log_format.name} prints at a start, and none of a step"
-    if log.skipped:
-        line, reason = log.skipped[0].line, log.skipped[0].reason
-        why = f"none of the {len(log.skipped)} lines of steps can be read; the first, line {line}: {reason}"
-    following = "python launch/doctor.py logs LOG"
-    return NoStepError("no step was read", where=f"--log={name}", why=why, next_command=following)
 
 
 # --- the request ------------------------------------------------------------------------------

@@ -90,8 +90,7 @@ def python() -> str | None:
         return None
     import shutil
 
-    found = shutil.which(typed) if typed and "/" not in typed else None
-    return str(Path(found or typed).expanduser().absolute())
+    return str(Path(shutil.which(typed) or typed).expanduser().absolute())
 
 
 def _measured_peak(site: "Site") -> "MeasuredPeak | None":
