@@ -4,6 +4,8 @@ A launcher that was killed is resumed from the night's record. The runs that it 
 that a queue had taken are waited for, and count as they end.
 """
 
+import contextlib
+import os
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from benchmarks.backend import find_backend
 from benchmarks.errors import EXIT_INTERRUPTED, RequestError, StepmarkError
 from benchmarks.nightly.judging import Judge, new_report, not_run, report_of
 from benchmarks.nightly.night import MISSING, RUNNING, Urgency, grant
@@ -24,12 +27,12 @@ from benchmarks.runs.campaign_record import end_text, result_of
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Labels, Nightly, Site
-from launch.campaigns.nights import night_runs
 from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, alone
 from launch.machine.processes import interrupted_once
 from launch.terminal.progress import say
 from launch.terminal.run_index import open_index
 
+REPLACED = 2  # times that re-runs which failed are made again, as far as the budget goes
 Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with runs of these labels and job options
 
 
@@ -141,7 +144,7 @@ class Launcher:
         self._scheduler.follow(self._work(name, self._runs[name].run_id) for name in begun)
         for name in begun:
             runs = self._runs[name]
-            if runs.status not in (RUNNING, "valid") and not night_runs.was_submitted(self._folder(runs.run_id)):
+            if runs.status not in (RUNNING, "valid") and not _was_submitted(self._folder(runs.run_id)):
                 self._note(name, f"{runs.run_id} was cut off with its launcher, and run again")
                 self._change(name, run_id=None, status=MISSING, reasons=[])
         self._run_all([self._work(name) for name in self._benchmarks if self._runs[name].status == MISSING])
@@ -165,7 +168,7 @@ class Launcher:
             say(f"{name}: suspect, and gets no re-runs: of {self._asked.budget} that are allowed, {used} are taken")
         for name in granted:
             say(f"{name}: suspect, {CONFIRMATIONS} re-runs will tell")
-        for _ in range(1 + night_runs.REPLACED):
+        for _ in range(1 + REPLACED):
             going: list[Work] = []
             wanted: list[Work] = []
             for name in [*begun, *granted]:
@@ -183,8 +186,8 @@ class Launcher:
     def _rerun_work(self, name: str, most: int) -> tuple[list[Work], list[Work]]:
         """The re-runs of a cell that go on, and those that are still to be started, as far as the budget goes."""
         known, benchmark = self._runs[name].rerun_ids, self._benchmarks[name]
-        nodes = night_runs.nodes_of(self._folder(self._runs[name].run_id))
-        exclude = night_runs.excluding(benchmark, nodes, self._asked.typed, self._asked.output_dir)
+        nodes = _nodes_of(self._folder(self._runs[name].run_id))
+        exclude = _excluding(benchmark, nodes, self._asked.typed, self._asked.output_dir)
         runner = self._runner(name, "rerun", exclude)
         ended = runner.ended(known) if known else set()
         valid = sum(run_id in ended and self._is_valid(run_id) for run_id in known)
@@ -250,8 +253,8 @@ class Launcher:
 
     def _note_nodes(self, name: str) -> None:
         runs = self._runs[name]
-        first = {*night_runs.nodes_of(self._folder(runs.run_id))}
-        again = {node for run_id in runs.rerun_ids for node in night_runs.nodes_of(self._folder(run_id))}
+        first = {*_nodes_of(self._folder(runs.run_id))}
+        again = {node for run_id in runs.rerun_ids for node in _nodes_of(self._folder(run_id))}
         if first and again:
             shared = first & again
             which = f"{len(shared)} of the same nodes" if shared else "fresh nodes"
@@ -275,3 +278,55 @@ class Launcher:
         if self._scheduler.going and self._asked.site.slurm is not None:
             say(f"still in the queue: {', '.join(self._scheduler.going)}")
         say(f"  next:  the same command resumes it: {shlex.join(self._asked.command)}")
+
+
+# --- what run folders tell ---
+
+
+def _was_submitted(folder: RunFolder) -> bool:
+    """Whether a queue had taken it: then it did not end with its launcher."""
+    with contextlib.suppress(StepmarkError, OSError):
+        return folder.is_queued() and bool(folder.job_ids())
+    return False
+
+
+# --- nodes: re-runs get others than the run they are to confirm, where the cluster has some to spare ---
+
+
+def _nodes_of(folder: RunFolder) -> list[str]:
+    """The nodes of a job's last attempt; none where it was no job, or never started."""
+    from launch.slurm.options import named
+
+    with contextlib.suppress(StepmarkError, OSError):
+        attempts = folder.stored_result().attempts
+        return named(attempts[-1].nodes) if attempts else []
+    return []
+
+
+def _excluding(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], output_dir: Path) -> dict[str, str]:
+    """The job options that leave these nodes out; none where the job would then wait, or never run."""
+    from launch.slurm import options
+
+    if benchmark.site.slurm is None or not nodes:
+        return {}
+    given = options.choose(benchmark.site, typed, os.environ).exclude or ""
+    if "/" in given:  # a file of names: that one stays as it is
+        return {}
+    exclude = {"exclude": ",".join([*([given] if given else []), *nodes])}
+    return exclude if _would_run(benchmark, {**typed, **exclude}, output_dir) else {}
+
+
+def _would_run(benchmark: Benchmark, typed: Mapping[str, Any], output_dir: Path) -> bool:
+    """Whether a job with these options would neither be refused nor wait for nodes that are down."""
+    from launch.environments.selection import runtime_of
+    from launch.slurm import options, refusals
+    from launch.slurm.client import Slurm
+
+    try:
+        wanted = options.choose(benchmark.site, typed, os.environ)
+        image = runtime_of(benchmark, find_backend(benchmark.backend)).image_file()
+        slurm, waits_for = Slurm(benchmark.site), list[str]()
+        refused = [*refusals.of_the_cluster(benchmark, wanted, slurm, output_dir.absolute(), image, waits_for)]
+    except StepmarkError:
+        return False
+    return not (refused or waits_for)
