@@ -31,7 +31,7 @@ import msgspec
 from absl import flags
 
 from benchmarks import VERSION
-from benchmarks.backend import Backend, MeasuresPeaks, RefusesHardware, SideProgram, find_backend
+from benchmarks.backend import Backend, MeasuresPeaks, SideProgram, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, UnknownName
 from benchmarks.inside import peak_turns
@@ -62,7 +62,14 @@ def main(argv: list[str]) -> int:
     refuse_more(argv[1:], "python launch/peak.py --help")
     configs, backend = places.configs(), find_backend(FLAGS.backend)
     device = _device(configs)
-    program = _program(backend, device)
+    program = None
+    if isinstance(backend, MeasuresPeaks):
+        program = backend.peak_program(backend.engines[0], device.platform)
+    if program is None:
+        raise RequestError(
+            f"{backend.title} has no program that measures peaks on {device.platform}",
+            where=f"--backend={backend.name} --hardware={device.name}",
+        )
     request = _request(configs, device)
     report = _measure(backend, program, request, _gpus(device))
     if report.device_kind.lower() not in map(str.lower, device.device_names):
@@ -120,21 +127,6 @@ def _device(configs: Configs) -> Hardware:
             next_command="python launch/peak.py --hardware=cpu; or this on a node that has one (srun --gres=gpu:1)",
         )
     return device
-
-
-def _program(backend: Backend, device: Hardware) -> SideProgram:
-    """Return the backend's program for the device; RequestError if it has none."""
-    engine = backend.engines[0]
-    refusal = backend.refuses_hardware(engine, device) if isinstance(backend, RefusesHardware) else None
-    if refusal is not None:
-        raise refusal
-    program = backend.peak_program(engine, device.platform) if isinstance(backend, MeasuresPeaks) else None
-    if program is None:
-        raise RequestError(
-            f"{backend.title} has no program that measures peaks on {device.platform}",
-            where=f"--backend={backend.name} --hardware={device.name}",
-        )
-    return program
 
 
 def _gpus(device: Hardware) -> list[MachineGpu]:
