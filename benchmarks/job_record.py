@@ -5,6 +5,7 @@ event; attempt-N/scheduler.json is what the scheduler said of the attempt when t
 never started: scheduler.json in the run folder). All three are raw files: a result is recomputed from them.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from benchmarks.values import Value
@@ -91,3 +92,8 @@ class AttemptEnd(Value, frozen=True):
     steps: int  # that rank 0 reported
     nodes: str | None = None
     rank: int | None = None  # whose log to read first, where one says more than the others
+
+
+def figures_from(attempts: Sequence[AttemptEnd]) -> AttemptEnd:
+    """Return the attempt that gives the figures: the last that completed, or the last if none did."""
+    return next((one for one in reversed(attempts) if one.outcome == "completed"), attempts[-1])

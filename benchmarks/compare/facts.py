@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.compare.admission import OF_THE_WORK, shown
 from benchmarks.compare.metrics import NO_DIMENSIONS
 from benchmarks.compare.runs import ComparedRun
+from benchmarks.job_record import figures_from
 from benchmarks.values import benchmark_fields
 
 Facts = dict[str, dict[str, str]]  # kind -> name -> value
@@ -41,6 +42,7 @@ def facts_of(run: ComparedRun) -> Facts:
     worker: dict[str, Any] = next((one for one in reversed(about.get("worker") or []) if one.get("rank") == 0), {})
     # The launcher's machine trained nothing of a queue's run.
     machine, is_local, attempts = _texts(about.get("machine")), _is_local(run), run.result.attempts
+    hosts = machine.get("hostname") if is_local else figures_from(attempts).nodes if attempts else None
     image, git = _texts(about.get("environment")), _texts(about.get("git"))
     drivers = {"GPU driver": run.gpu.driver, "CUDA of the driver": run.gpu.cuda} if run.gpu else {}
     found: dict[str, dict[str, str] | None] = {
@@ -56,7 +58,7 @@ def facts_of(run: ComparedRun) -> Facts:
         "layout": _layout(worker) if worker else None,
         "environment": _environment(run),
         "program": _known({"sha256 of the step's program": worker.get("program")}),
-        "node": _known({"hosts": machine.get("hostname") if is_local else attempts[-1].nodes if attempts else None}),
+        "node": _known({"hosts": hosts}),
         "machine": _known({name: machine.get(name) for name in MACHINE}) if is_local else None,
         "Stepmark": _known({
             "version": about.get("stepmark"), "commit": git.get("commit"), "changed files": git.get("changed_files"),

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from benchmarks.errors import RequestError
+from benchmarks.job_record import figures_from
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.telemetry.gpu import GpuTelemetry
@@ -64,7 +65,7 @@ def read_run(folder: RunFolder) -> ComparedRun:
         what, command = "it has no result.json: it goes on, or was cut off", "python launch/status.py says which"
         raise RequestError(what, where=str(folder.path), next_command=command)
     result = folder.stored_result()
-    events = folder.job_events(max(folder.attempts(), default=1))
+    events = folder.job_events(figures_from(result.attempts).attempt if result.attempts else 1)
     return ComparedRun(
         name=folder.run_id,
         path=str(folder.path),

@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Mapping, Sequence
 
-from benchmarks.job_record import AttemptEnd, Ended
+from benchmarks.job_record import AttemptEnd, Ended, figures_from
 from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, WorkerEnd
 
@@ -32,10 +32,11 @@ def why_failed(
     """
     reached = {step.rank: f" after step {step.step}" for step in record.steps}
     ends = {end.rank: end for end in record.ends}
-    outcome = attempts[-1].outcome if attempts else "completed"
+    measured = figures_from(attempts) if attempts else None
+    outcome = measured.outcome if measured else "completed"
     found = _who_failed_first(ended, ends, reached, outcome)
-    if outcome != "completed":
-        return [attempts[-1].text, *(failed_before or found)]
+    if measured and outcome != "completed":
+        return [measured.text, *(failed_before or found)]
     if failed_before:
         return list(failed_before)
     if any(process.interrupted for process in ended):

@@ -82,7 +82,7 @@ class Result(Value, frozen=True):
     reported_by_framework: dict[str, Scalar | None]
     null_because: dict[str, str]
     notes: list[str]
-    attempts: list[AttemptEnd] = []  # how each ended, in order; the last one gives the figures
+    attempts: list[AttemptEnd] = []  # how each ended, in order; the last completed one gives the figures
     telemetry: Telemetry | None = None
     ranks: RankSpread | None = None
     pgle: Pgle | None = None  # None: it was off

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.backend import Backend
-from benchmarks.job_record import AttemptEnd, Ended
+from benchmarks.job_record import AttemptEnd, Ended, figures_from
 from benchmarks.measuring.failures import failed_phase, first_to_fail
 from benchmarks.measuring.summary import Result, RunEvidence, summarise
 from benchmarks.runs.runfolder import RunFolder
@@ -23,7 +23,7 @@ ABSENT = "(absent)"
 
 
 def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
-    """The result of a run and all its steps, from its raw files alone. The last attempt gives the figures."""
+    """The result of a run and all its steps, from its raw files alone. One attempt gives the figures."""
     folder.refuse_older()
     benchmark = folder.benchmark()
     measured = folder.measured_phase()
@@ -31,13 +31,14 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     records = [backend.read_phase(benchmark, folder.phase_dir(phase, n), n) for n in folder.attempts()] or [
         RunRecord(attempt=1, facts=[], steps=[], ends=[], unreadable=[])
     ]
-    *earlier_records, last = records
-    ended = folder.ended(phase, last.attempt)
     attempts: list[AttemptEnd] = []
     if folder.is_queued():
         from benchmarks.runs.attempts import queued_attempts
 
         attempts = [_with_rank(folder, *one) for one in zip(records, queued_attempts(folder, records), strict=True)]
+    measured_in = attempts.index(figures_from(attempts)) if attempts else len(records) - 1
+    last, others = records[measured_in], [*records[:measured_in], *records[measured_in + 1 :]]
+    ended = folder.ended(phase, last.attempt)
     phases = [one.name for one in folder.plan().phases]
     interrupted = any(one.interrupted for name in phases for one in folder.ended(name, last.attempt))
     result, marked = summarise(
@@ -50,7 +51,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
             notes=[
                 *folder.provenance().get("notes", []),
                 *folder.changed_since_sealed(),
-                *(f"attempt-{one.attempt}: {line}" for one in earlier_records for line in one.unreadable),
+                *(f"attempt-{one.attempt}: {line}" for one in others for line in one.unreadable),
                 *_unbound(ended),
             ],
             failed_before=_failed_before(folder, backend, phase, last.attempt, queued=bool(attempts))
@@ -71,12 +72,13 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     if not attempts:
         ends = _attempts_here(records, result, interrupted=interrupted)
         result = msgspec.structs.replace(result, attempts=[*ends[:-1], _with_rank(folder, last, ends[-1])])
-    earlier = [
-        msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
-        for record in earlier_records
+    rest = [
+        msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because=reason)
+        for record in others
+        for reason in ["earlier_attempt" if record.attempt < last.attempt else "later_attempt"]
         for step in record.steps
     ]
-    return result, earlier + marked
+    return result, sorted(rest + marked, key=lambda step: step.attempt)
 
 
 def _attempts_here(records: Sequence[RunRecord], result: Result, *, interrupted: bool) -> list[AttemptEnd]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import EXIT_INTERRUPTED, RequestError, StepmarkError
+from benchmarks.job_record import figures_from
 from benchmarks.nightly.judging import Judge, new_report, not_run, report_of
 from benchmarks.nightly.night import MISSING, RUNNING, Urgency, grant
 from benchmarks.nightly.records import Records, now
@@ -294,12 +295,12 @@ def _was_submitted(folder: RunFolder) -> bool:
 
 
 def _nodes_of(folder: RunFolder) -> list[str]:
-    """The nodes of a job's last attempt; none where it was no job, or never started."""
+    """The nodes of the attempt that gives the figures; none where it was no job, or never started."""
     from launch.slurm.options import named
 
     with contextlib.suppress(StepmarkError, OSError):
         attempts = folder.stored_result().attempts
-        return named(attempts[-1].nodes) if attempts else []
+        return named(figures_from(attempts).nodes) if attempts else []
     return []
 
 

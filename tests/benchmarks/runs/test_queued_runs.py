@@ -215,6 +215,22 @@ def test_a_requeued_job_gives_the_figures_of_its_last_attempt_alone(
     assert rows[0] == ("1: 5 steps; requeued: job 7 was put back after step 4 (node[1-4]): a node of it failed")
 
 
+@pytest.mark.parametrize("steps", [0, 1, 8, 12])
+@pytest.mark.parametrize("state", ["CANCELLED", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"])
+def test_no_later_attempt_that_fails_takes_the_figures_of_one_that_completed(
+    queued: RunFolder, leave: Callable[..., Path], state: str, steps: int
+) -> None:
+    leave(said("COMPLETED"))
+    before, own = recompute(queued, BACKEND)
+    again = said(state, job_id="8", exit_code="1:0")
+    leave(again, [], number=2, steps=steps, ends=(None,) * 4, job=[], slower=1.0, job_id="8")
+    after, all_steps = recompute(queued, BACKEND)
+    assert msgspec.structs.replace(after, attempts=before.attempts) == before
+    assert [one.attempt for one in after.attempts] == [1, 2]
+    assert all_steps[: len(own)] == own
+    assert {step.excluded_because for step in all_steps if step.attempt == 2} <= {"later_attempt"}
+
+
 def test_a_job_that_a_person_submitted_once_more_was_not_requeued(
     queued: RunFolder, leave: Callable[..., Path]
 ) -> None:
