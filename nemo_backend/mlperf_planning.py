@@ -59,11 +59,7 @@ def configs() -> Configs:
 
 @cache
 def submissions() -> dict[str, Submission]:
-    """None where somebody's own configs have no such folder."""
-    known = configs()
-    if not (known.root / "submissions").is_dir():
-        return {}
-    return {name: read_submission(known, name) for name in known.names("submissions")}
+    return {name: submission_of(name) for name in configs().names("submissions")}
 
 
 def submission_of(model: str) -> Submission:

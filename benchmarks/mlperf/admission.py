@@ -7,9 +7,18 @@ forbids is refused there, and noted in the open one.
 import math
 from collections.abc import Iterator, Sequence
 
-from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, steps_apart
-from benchmarks.mlperf.package import ReferencePoint, expected
-from benchmarks.mlperf.submission import CLOSED, DIVISION, OPEN, Submission, clears_caches, division_of
+from benchmarks.configs import Configs
+from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, read_definition, steps_apart
+from benchmarks.mlperf.package import ReferencePoint, expected, reference_points
+from benchmarks.mlperf.submission import (
+    CLOSED,
+    DIVISION,
+    OPEN,
+    Submission,
+    clears_caches,
+    division_of,
+    read_submission,
+)
 from benchmarks.text import Rows
 from benchmarks.values import Benchmark, Value
 
@@ -27,6 +36,12 @@ class BrokenRule(Value, frozen=True):
 
     def refuses(self, division: str) -> bool:
         return division == CLOSED or not self.closed_only
+
+
+def rules_of(asked: Benchmark, configs: Configs) -> tuple[MlperfBenchmark, Submission, list[ReferencePoint]]:
+    """The benchmark's rules, its submission, and the points that its batch is compared with."""
+    rules, submission = read_definition(configs, asked.model.name), read_submission(configs, asked.model.name)
+    return rules, submission, reference_points(rules, submission.ruleset)
 
 
 def broken_rules(

@@ -8,32 +8,26 @@ import msgspec
 from benchmarks.assets import read_needs
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf import package
-from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, rule_lines
-from benchmarks.mlperf.definitions import read_definition, wall_minutes
-from benchmarks.mlperf.submission import clears_caches, division_of, read_submission
+from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, rule_lines, rules_of
+from benchmarks.mlperf.definitions import wall_minutes
+from benchmarks.mlperf.submission import clears_caches, division_of
 from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
 from benchmarks.text import aligned, some, title
 from benchmarks.values import Benchmark, JobOptions, Plan
 from launch.assets.needed import look_for
 from launch.slurm.options import seconds_of
 
-MOST_NAMED = 4
-
 
 def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[str]:
     """What is worth saying of it; RequestError where a rule refuses it. Nothing where it is no submission."""
     if not benchmark.is_submission:
         return []
-    name = benchmark.model.name
-    definition, submission = read_definition(configs, name), read_submission(configs, name)
-    points = package.reference_points(definition, submission.ruleset)
-    found = [*broken_rules(benchmark, definition, submission, points), *_time_limit(benchmark, options)]
+    found = [*broken_rules(benchmark, *rules_of(benchmark, configs)), *_time_limit(benchmark, options)]
     division = division_of(benchmark)
     bad = [one for one in found if one.refuses(division)]
     if bad:
         raise RequestError(
-            "\n".join([f"MLPerf {name} cannot be run in the {division} division", *rule_lines(bad)]),
+            "\n".join([f"MLPerf {benchmark.model.name} cannot be run in the {division} division", *rule_lines(bad)]),
             where=", ".join(dict.fromkeys(one.rule for one in bad)),
             why="nothing was submitted: each of them costs a run",
             next_command="the cures",
@@ -83,7 +77,7 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
             faults += [f"{asset.folder}/{fault}" for fault in found.faults]
     if faults:
         raise RequestError(
-            f"the data of {benchmark.model.name} are not whole: {some(faults, MOST_NAMED, '; ')}",
+            f"the data of {benchmark.model.name} are not whole: {some(faults, 4, '; ')}",
             where=f"--data={benchmark.data}",
             why="NVIDIA's own check of its mounts has these sizes; with other data it is another benchmark",
             next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name}"
@@ -93,12 +87,9 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
 
 def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs) -> str:
     """What a dry run shows. No memory and no step time: NVIDIA's own program decides both."""
-    name = benchmark.model.name
-    definition, submission = read_definition(configs, name), read_submission(configs, name)
-    points = package.reference_points(definition, submission.ruleset)
     minutes = int(benchmark.settings.knobs["WALLTIME_RUNANDTIME"])
     rows = [
-        *configuration_rows(benchmark, definition, submission, points),
+        *configuration_rows(benchmark, *rules_of(benchmark, configs)),
         ("time limit", f"5 + WALLTIME_RUNANDTIME {minutes} + 5 = {wall_minutes(minutes)} minutes"),
         ("data", benchmark.data),
         ("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})"),

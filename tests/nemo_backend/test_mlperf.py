@@ -19,9 +19,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.job_record import Ended
 from benchmarks.measuring.summary import RunEvidence, summarise
-from benchmarks.mlperf.admission import broken_rules
-from benchmarks.mlperf.definitions import read_definition
-from benchmarks.mlperf.package import reference_points
+from benchmarks.mlperf.admission import broken_rules, rules_of
 from benchmarks.mlperf.submission import division_of, read_submission, variables
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.first_check import SAID, is_ok
@@ -63,9 +61,7 @@ def resolved(recipe: str = "mlperf_llama2_70b_lora_h100", **wanted: Any) -> Benc
 @pytest.mark.parametrize(("recipe", "hardware", "gpus"), ROWS)
 def test_every_recipe_is_admitted_in_its_division(recipe: str, hardware: str, gpus: int) -> None:
     benchmark = resolved(recipe, hardware=hardware, gpus=gpus)
-    name = benchmark.model.name
-    submission, definition = read_submission(CONFIGS, name), read_definition(CONFIGS, name)
-    found = broken_rules(benchmark, definition, submission, reference_points(definition, submission.ruleset))
+    found = broken_rules(benchmark, *rules_of(benchmark, CONFIGS))
     assert [one.what for one in found if one.refuses(division_of(benchmark))] == []
     assert division_of(benchmark) == ("open" if recipe.endswith("_guide") else "closed")
 

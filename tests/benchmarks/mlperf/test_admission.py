@@ -8,10 +8,7 @@ import pytest
 import yaml
 
 from benchmarks.configs import Configs
-from benchmarks.mlperf.admission import BrokenRule, broken_rules
-from benchmarks.mlperf.definitions import read_definition
-from benchmarks.mlperf.package import reference_points
-from benchmarks.mlperf.submission import read_submission
+from benchmarks.mlperf.admission import BrokenRule, broken_rules, rules_of
 from benchmarks.request.resolve import Request, resolve
 from nemo_backend import BACKEND
 
@@ -35,9 +32,7 @@ REFUSES = {"refused": (True, True), "refused in closed": (True, False)}  # close
 
 def found(of: str = "lora", **changes: Any) -> dict[str, BrokenRule]:
     asked = resolve(msgspec.structs.replace(LORA, **RECIPES[of], **changes), CONFIGS, BACKEND)
-    rules, submission = read_definition(CONFIGS, asked.model.name), read_submission(CONFIGS, asked.model.name)
-    points = reference_points(rules, submission.ruleset)
-    return {one.rule: one for one in broken_rules(asked, rules, submission, points)}
+    return {one.rule: one for one in broken_rules(asked, *rules_of(asked, CONFIGS))}
 
 
 @pytest.mark.parametrize("accumulation", ["4", "6", "16"])  # 12: between points; 32: a point that is pruned
