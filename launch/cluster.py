@@ -23,7 +23,6 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, UnknownName
 from benchmarks.text import some
 from launch.cli.command import run_main
 from launch.private_cluster import lifecycle
-from launch.private_cluster.cluster import Cluster
 from launch.terminal import documents
 from launch.terminal.output import document
 from launch.terminal.progress import say
@@ -47,21 +46,6 @@ def main(argv: list[str]) -> int:
 def up() -> int:
     lifecycle.up(lifecycle.ClusterRequest(FLAGS.name, FLAGS.nodes, FLAGS.gpus_per_node, FLAGS.accounting), say)
     return status()
-
-
-def usage(cluster: Cluster) -> str:
-    """How a cluster is used, by Stepmark and by hand."""
-    name = "" if cluster.name == "dev" else f" --name={cluster.name}"
-    names = cluster.node_names
-    return "\n".join(
-        (
-            f"  nodes:    {names[0]} to {names[-1]}",
-            f"  use:      python launch/run.py --site={cluster.name} --nodes={cluster.nodes} ...",
-            f"  by hand:  export SLURM_CONF={cluster.files.slurm_conf}     (then sinfo, squeue, sbatch)",
-            f"  logs:     {cluster.files.logs}",
-            f"  stop:     python launch/cluster.py down{name}",
-        )
-    )
 
 
 def down() -> int:
@@ -95,7 +79,12 @@ def status() -> int:
         print(f"  missing:  {some(found.missing)}")
         print(f"  next:     python launch/cluster.py down --name={FLAGS.name}     (then up again)")
         return EXIT_FAILED
-    print(usage(found.cluster))
+    names, name = found.cluster.node_names, "" if FLAGS.name == "dev" else f" --name={FLAGS.name}"
+    print(f"  nodes:    {names[0]} to {names[-1]}")
+    print(f"  use:      python launch/run.py --site={FLAGS.name} --nodes={found.cluster.nodes} ...")
+    print(f"  by hand:  export SLURM_CONF={files.slurm_conf}     (then sinfo, squeue, sbatch)")
+    print(f"  logs:     {files.logs}")
+    print(f"  stop:     python launch/cluster.py down{name}")
     return EXIT_VALID
 
 
