@@ -221,9 +221,9 @@ def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
 def _dry_sweep(checked: "Checked", repeats: int, runner: "Runner") -> "DrySweep":
     from launch.terminal.documents import DrySweep
 
-    names, left_out = checked.names
-    cells = {name: _dry_run_of(one, runner) for name, one in zip(names, checked.benchmarks, strict=True)}
-    refused = {name: one.reason for name, one in zip(left_out, checked.refused, strict=True)}
+    names = checked.names
+    cells = {name: _dry_run_of(one, runner) for name, one in zip(names, checked.benchmarks, strict=False)}
+    refused = {name: one.reason for name, one in zip(names[len(cells) :], checked.refused, strict=True)}
     return DrySweep(repeats=repeats, cells=cells, refused=refused)
 
 

@@ -20,8 +20,6 @@ def headline(found: Diagnosis) -> str:
     warnings = f", {plural(len(found.warnings), 'warning')}" if found.warnings else ""
     if found.first is not None and found.first.kind == "begin":
         return f"{read}: no error, and no end of the training{warnings}"
-    if found.failed and found.ended_well:
-        return f"{read}: a training ended well, and something failed"
     if found.failed:
         return f"{read}: failed" if found.entries else f"{read}: the run failed, and its logs do not say why"
     if found.ended_well:

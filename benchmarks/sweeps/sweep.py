@@ -67,10 +67,9 @@ class Checked(NamedTuple):
     refused: list["Refused"]
 
     @property
-    def names(self) -> tuple[list[str], list[str]]:
-        """Of the cells, and of those that were left out."""
-        found = labels([cell.request for cell in self.cells] + [one.request for one in self.refused])
-        return found[: len(self.cells)], found[len(self.cells) :]
+    def names(self) -> list[str]:
+        """Of the cells, then of those that were left out."""
+        return labels([*(one.request for one in self.cells), *(one.request for one in self.refused)])
 
 
 def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> Checked:
@@ -96,11 +95,12 @@ def _refusal(checked: Checked, errors: Sequence[RequestError]) -> RequestError:
     if not checked.cells and len({refused.reason for refused in checked.refused}) == 1:
         return errors[0]  # what is wrong is in none of the lists
     count = len(errors)
-    names = labels([one.request for one in checked.refused] + [cell.request for cell in checked.cells])
-    lines = [f"{name}: {refused.reason}" for name, refused in zip(names, checked.refused, strict=False)]
-    skip = [f"--skip_refused runs the other {len(names) - count}"] if checked.cells else []
+    others = len(checked.cells)
+    names = checked.names[others:]
+    lines = [f"{name}: {refused.reason}" for name, refused in zip(names, checked.refused, strict=True)]
+    skip = [f"--skip_refused runs the other {others}"] if checked.cells else []
     cures = dict.fromkeys(error.next_command or LIST_COMMAND for error in errors)
-    what = f"{count} of the {len(names)} cells of the sweep cannot work; nothing was started"
+    what = f"{count} of the {count + others} cells of the sweep cannot work; nothing was started"
     shown, commands = (some(texts, SHOWN_CELLS, "\n         ") for texts in (lines, [*skip, *cures]))
     return RequestError(what, where=shown, next_command=commands)
 
@@ -109,12 +109,11 @@ def plan_text(checked: Checked, repeats: int) -> str:
     """What would be run, for people."""
     texts = [scale_text(cell.scale) for cell in checked.cells]
     texts += [f"refused: {refused.reason}" for refused in checked.refused]
-    names = [name for some in checked.names for name in some]
     count = len(checked.cells)
     return "\n".join(
         [
             f"{plural(count, 'cell')} x {plural(repeats, 'repeat')} = {plural(count * repeats, 'run')}",
-            *aligned(list(zip(names, texts, strict=True))),
+            *aligned(list(zip(checked.names, texts, strict=True))),
             "",
             "nothing was started (--dry_run); one cell alone shows its whole plan",
         ]
