@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from benchmarks.equivalence.work import CaseReport, WorkCase, adapter_names, tensor_names
+from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkCase, adapter_names, tensor_names
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Array, Arrays
 from benchmarks.model import flops
@@ -116,6 +116,7 @@ class Comparison(Value, frozen=True):
     first: str
     second: str
     lines: list[Line]
+    counted: dict[str, CountedFlops]  # side -> what was counted in it
     lora: Lora | None = None  # the adapters that were trained; None: everything was
 
     @property
@@ -160,7 +161,10 @@ def compare(
     if not strange:
         lines += _arrays(first, second, tolerances)
         lines += [_frozen(first.arrays, second.arrays)] if lora else []
-    return Comparison(model=model.name, first=first.title, second=second.title, lines=lines, lora=lora)
+    counted = {side.title: side.report.flops for side in (first, second) if side.report.flops}
+    return Comparison(
+        model=model.name, first=first.title, second=second.title, lines=lines, counted=counted, lora=lora
+    )
 
 
 def _equal(quantity: str, expected: Figure | None, first: Figure, second: Figure) -> Line:
