@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,20 +59,34 @@ def ask(command: Sequence[str], seconds: float, variables: Mapping[str, str]) ->
 
 
 @contextlib.contextmanager
-def interrupted_once() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) cost neither workers nor result."""
+def interrupted_once() -> Iterator[Callable[[], None]]:
+    """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) cost neither workers nor result.
+
+    What it gives is called when the work is done and its result is to be written: from then on they wait until the
+    end of the block.
+    """
     import signal
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    waits = has_come = False
 
     def interrupt(_number: int, _frame: object) -> None:
-        for number in numbers:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        nonlocal has_come
+        has_come = True
+        if not waits:
+            for number in numbers:
+                signal.signal(number, signal.SIG_IGN)
+            raise KeyboardInterrupt
+
+    def let_wait() -> None:
+        nonlocal waits
+        waits = True
 
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
-        yield
+        yield let_wait
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if waits and has_come:
+        raise KeyboardInterrupt

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +31,7 @@ from launch.environments.runtime import Containers, Origin
 from launch.environments.selection import runtime_of
 from launch.machine import machine_gpus, processes, this_machine
 from launch.running import local
-from launch.running.screen import Screen
+from launch.running.screen import Screen, show_result
 
 LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
 
@@ -43,8 +43,11 @@ def execute(
     run_id: str,
     telemetry: bool = True,
     labels: Labels = NO_LABELS,
-) -> tuple[RunFolder, Result]:
-    """Run a benchmark on this machine. The result is recomputed from the raw files, as verify does it."""
+) -> Result:
+    """Run a benchmark on this machine and show its result, which is recomputed from the raw files as verify does it.
+
+    Ctrl-C ends the workers. When the last of them has ended, it waits until the result is written and shown.
+    """
     folder = RunFolder.create(output_dir, run_id)
     try:
         runtime = runtime_of(benchmark, backend)
@@ -56,12 +59,14 @@ def execute(
     except BaseException:
         shutil.rmtree(folder.path)  # nothing was started, so nothing is left
         raise
-    with processes.interrupted_once():
+    with processes.interrupted_once() as let_signals_wait:
         pci = [gpu.pci for gpu in gpus]
         sampled = local.sample_while(folder.telemetry_dir(1), gpus=pci) if telemetry else contextlib.nullcontext()
         with sampled:
-            _run_phases(plan, folder, benchmark, backend, Path(python), containers)
-        return folder, finish(folder, backend)
+            _run_phases(plan, folder, benchmark, backend, Path(python), containers, let_signals_wait)
+        result = finish(folder, backend)
+        show_result(folder, result)
+        return result
 
 
 def begin(
@@ -112,6 +117,7 @@ def _run_phases(
     backend: Backend,
     python: Path,
     containers: Containers | None,
+    let_signals_wait: Callable[[], None],
 ) -> None:
     measured = folder.measured_phase()
     with StepSink(folder, benchmark) as sink:
@@ -129,8 +135,9 @@ def _run_phases(
                     backend.follow(benchmark, phase_dir, 1) if phase == measured else list,
                     partial(_take, screen, sink),
                     containers,
+                    let_signals_wait if phase == plan.phases[-1] else None,
                 )
-            if any(process.exit_code != 0 for process in ended):
+            if any(process.exit_code != 0 or process.interrupted for process in ended):
                 break  # what comes after rests on this phase
 
 

@@ -42,8 +42,12 @@ def run_phase(
     new_steps: Callable[[], list[Step]],
     on_steps: Callable[[list[Step]], None],
     containers: "Containers | None" = None,
+    on_end: Callable[[], None] | None = None,
 ) -> list[Ended]:
-    """Start the tasks of a phase, hand on their steps while they train, and say how each ended."""
+    """Start the tasks of a phase, hand on their steps while they train, and say how each ended.
+
+    `on_end` is called as soon as none of them trains any more.
+    """
     phase_dir.mkdir(parents=True, exist_ok=True)
     tasks: list[subprocess.Popen[bytes]] = []
     interrupted = False
@@ -52,6 +56,8 @@ def run_phase(
         for rank in range(phase.nodes * phase.tasks_per_node):
             tasks.append(_start(phase, phase_dir, python, rank, coordinator, containers))
         _watch(tasks, lambda: on_steps(new_steps()))
+        if on_end is not None:
+            on_end()
     except KeyboardInterrupt:
         interrupted = True
         print("interrupted: stopping the workers", file=sys.stderr, flush=True)

@@ -123,11 +123,9 @@ class LocalRunner(Runner):
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         """Run it to its end and show its result. KeyboardInterrupt if the user ended it."""
         from launch.running.execute import execute
-        from launch.running.screen import show_result
 
         backend = find_backend(benchmark.backend)
-        folder, result = execute(benchmark, backend, self._output_dir, run_id, self._job.telemetry, self._job.labels)
-        show_result(folder, result)
+        result = execute(benchmark, backend, self._output_dir, run_id, self._job.telemetry, self._job.labels)
         if result.attempts[-1].outcome == "cancelled":
             raise KeyboardInterrupt
 

@@ -15,6 +15,7 @@ from tests.end_to_end.runs import (
     NEMO,
     REPOSITORY,
     Start,
+    Starter,
     finish,
     verify,
     wait_for_steps,
@@ -63,6 +64,38 @@ def test_ctrl_c_ends_the_workers_keeps_the_steps_and_says_so(start_nemo: Start, 
     assert len(run.steps) >= 20
     assert not workers_of(folder)
     assert verify(str(run.folder)).returncode == 0
+
+
+# Runs launch/run.py, and sends it a signal at the N-th call of a function after the last worker has ended.
+INTERRUPTED = """
+import os, runpy, sys
+calls = [-1]
+def count(frame, event, _):
+    if event == "call":
+        code = frame.f_code
+        if calls[0] >= 0 or (code.co_name == "stop" and code.co_filename.endswith("running/local.py")):
+            calls[0] += 1
+        if calls[0] == int(os.environ["AT"]):
+            calls[0] += 1
+            os.kill(os.getpid(), int(os.environ["NUMBER"]))
+sys.setprofile(count)
+sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("at", "number"), [(0, signal.SIGINT), (100, signal.SIGTERM), (3000, signal.SIGINT)])
+def test_no_signal_costs_the_result_of_a_run_that_has_ended(
+    at: int, number: signal.Signals, starter: Starter, toy_variables: dict[str, str], tmp_path: Path
+) -> None:
+    script = str(REPOSITORY / "launch/run.py")
+    flags = ["--backend=toy", "--model=llama2_tiny", f"--output_dir={tmp_path}"]
+    variables = {**toy_variables, "AT": str(at), "NUMBER": str(number.value)}
+    run = finish(starter([sys.executable, "-c", INTERRUPTED, script, *flags], **variables), tmp_path)
+    assert run.result["status"] == "valid", run.err
+    assert "Traceback" not in run.err
+    assert run.code == 0
 
 
 def test_a_loss_that_is_no_number_is_invalid(start_nemo: Start, tmp_path: Path) -> None:
