@@ -24,7 +24,7 @@ from launch.terminal.progress import say
 
 SCALE = flags.DEFINE_string("scale", None, "Numbers of GPUs, with commas; else those that the recipe is made for.")
 TOKENS = flags.DEFINE_string("tokens", "1T", "What to train on, for the cost: 1T, 300B or a number.")
-PRICE = flags.DEFINE_float("price", None, "US dollars a GPU hour, for the cost.")
+PRICE = flags.DEFINE_float("price", None, "US dollars a GPU hour, for the cost.", 0.001, 10**6)
 TOP = flags.DEFINE_integer("top", 5, "How many layouts to show.", lower_bound=1)
 FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
 MAKE_ENVIRONMENT = flags.DEFINE_boolean(
@@ -68,10 +68,6 @@ def _show(argv: list[str], most_layouts: int) -> int:
     from launch.machine import machine_gpus
     from launch.terminal import places
 
-    if PRICE.value is not None and not 0 < PRICE.value < float("inf"):
-        raise RequestError(
-            f"--price={PRICE.value:g}: it must be above 0", where="--price", next_command="--price=2.5"
-        )
     refuse_more(argv[1:], "python launch/plan.py --help")
     configs = places.configs()
     request, *more = request_flags.requests(configs.site(request_flags.site_name()))
