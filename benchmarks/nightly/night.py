@@ -181,7 +181,7 @@ def judge_cell(
         unjudged(cell, entry.run_id, entry.status, entry.reasons),
         new_baseline=cell_runs.series.new_baseline,
         rerun_ids=[rerun.run_id for rerun in reruns],
-        notes=[*dict.fromkeys([*cell_runs.notes, *notes])],  # a night judged again has these notes already
+        notes=[*cell_runs.notes, *notes],
         left_out=left_out_points(cell_runs.series),
     )
     if entry.status != "valid":

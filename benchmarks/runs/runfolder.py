@@ -318,7 +318,8 @@ def without_result(run: Path) -> RequestError:
     elif is_followed(RunFolder(run)):
         what, command = "the run still goes on: its launcher has its files open", "status.py"
     else:
-        what, command = f"the run was cut off: nobody follows it, and {RESULT} or {STEPS} is missing", REPAIR
+        missing = STEPS if (run / RESULT).exists() else RESULT
+        what, command = f"the run was cut off: nobody follows it, and {missing} is missing", REPAIR
     return RequestError(what, where=str(run), next_command=f"python launch/{command} {shlex.quote(str(run))}")
 
 
