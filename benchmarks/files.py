@@ -2,22 +2,54 @@
 
 import contextlib
 import errno
+import functools
 import os
 import stat
+import time
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
 from benchmarks.errors import RequestError, RunError
 
 Read = TypeVar("Read")
+Given = ParamSpec("Given")
 
 # What text that is no JSON of the right form raises; ValueError is msgspec's DecodeError, and a UnicodeDecodeError.
 NOT_JSON = (ValueError, RecursionError)
 
+# What a shared file system answers once in a while of a file that is whole.
+PASSING = (errno.ESTALE, errno.EIO)
+PAUSES_SECONDS = (0.1, 1.0)  # before a second and a third try
+
 COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder, made by its worker too (inside/worker_kit.py)
+
+
+@contextlib.contextmanager
+def passing() -> Iterator[None]:
+    """Leave a look at growing files unfinished if a shared file system fails; the next look sees the rest."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in PASSING:
+            raise
+
+
+def retried(read: Callable[Given, Read]) -> Callable[Given, Read]:
+    """Return a function that repeats `read` if a shared file system fails."""
+
+    @functools.wraps(read)
+    def several_times(*given: Given.args, **named: Given.kwargs) -> Read:
+        for pause in PAUSES_SECONDS:
+            with passing():
+                return read(*given, **named)
+            time.sleep(pause)
+        return read(*given, **named)
+
+    return several_times
 
 
 def opened(path: Path) -> BufferedReader:
@@ -28,6 +60,7 @@ def opened(path: Path) -> BufferedReader:
     return path.open("rb")
 
 
+@retried
 def read(path: Path) -> bytes:
     """All of a plain file. OSError."""
     with opened(path) as stream:

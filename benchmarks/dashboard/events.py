@@ -21,11 +21,10 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from benchmarks.files import NOT_JSON
-from benchmarks.job_record import figures_from
 from benchmarks.measuring.figures import RECORDED
 from benchmarks.measuring.summary import not_comparable
 from benchmarks.measuring.utilisation import mfu, workload_of
-from benchmarks.runs.runfolder import RunFolder
+from benchmarks.runs.runfolder import OTHER_ATTEMPTS, RunFolder
 from benchmarks.statistics import mean
 from benchmarks.telemetry import samples
 from benchmarks.telemetry.gpu import THROTTLE_BITS
@@ -163,9 +162,8 @@ def write_ended(folder: RunFolder) -> None:
     """The scalars of a run that has ended, where nobody followed it and wrote them as its steps came."""
     if any((folder.path / "tensorboard").glob(EVENT_FILES)):
         return
-    measured = figures_from(folder.stored_result().attempts).attempt
     writer = ScalarWriter(folder, folder.benchmark())
-    writer.write([step for step in folder.stored_steps() if step.attempt == measured])
+    writer.write([step for step in folder.stored_steps() if step.excluded_because not in OTHER_ATTEMPTS])
     writer.close()
 
 

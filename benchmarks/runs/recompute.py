@@ -12,7 +12,7 @@ from benchmarks.backend import Backend
 from benchmarks.job_record import AttemptEnd, Ended, figures_from
 from benchmarks.measuring.failures import failed_phase, first_to_fail
 from benchmarks.measuring.summary import Result, RunEvidence, summarise
-from benchmarks.runs.runfolder import RunFolder
+from benchmarks.runs.runfolder import OTHER_ATTEMPTS, RunFolder
 from benchmarks.telemetry import samples
 from benchmarks.values import RunRecord, Step, to_builtins
 
@@ -75,7 +75,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     rest = [
         msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because=reason)
         for record in others
-        for reason in ["earlier_attempt" if record.attempt < last.attempt else "later_attempt"]
+        for reason in [OTHER_ATTEMPTS[record.attempt > last.attempt]]
         for step in record.steps
     ]
     return result, sorted(rest + marked, key=lambda step: step.attempt)

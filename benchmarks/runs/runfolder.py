@@ -51,6 +51,8 @@ KEPT_PROFILE = "pgle"  # a folder: the profile of an earlier run of the same pro
 ReadValue = TypeVar("ReadValue")
 
 ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")  # any other folder or file of such a name is somebody else's
+OTHER_ATTEMPTS = ("earlier_attempt", "later_attempt")  # why steps of those that give no figures are excluded
+QUIET_SECONDS = 600.0  # without locks, a local run that wrote nothing for so long was cut off
 OLDEST_READ = (0, 12)  # the version whose results are the oldest that are read
 RUN_ID = re.compile(r"^\d{8}T\d{6}Z-.*-[0-9a-f]{4}$")
 
@@ -156,6 +158,7 @@ class RunFolder:
 
     # --- what a queue's job leaves ---
 
+    @files.retried
     def is_queued(self) -> bool:
         return (self.path / SUBMITTED).exists()
 
@@ -167,6 +170,7 @@ class RunFolder:
         last = max(self.attempts(), default=0)
         return not self.is_queued() or (self.attempt_dir(last) / SCHEDULER).exists()
 
+    @files.retried
     def job_ids(self) -> list[str]:
         """The job that was submitted, and those that a person submitted by hand once more."""
         starts = [event.job_id for attempt in self.attempts() for event in self.job_events(attempt)]
@@ -302,12 +306,15 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def is_followed(folder: RunFolder) -> bool:
-    """Whether a launcher is writing its steps down: it holds a lock on their file (launch/running/execute.py)."""
+    """Return whether a launcher writes its steps: it holds a lock on their file (launch/running/execute.py)."""
     with contextlib.suppress(OSError), files.opened(folder.path / STEPS) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        except OSError:  # a file system without locks: then a run that has written something of late goes on
+            newest = max(path.stat().st_mtime for path in [folder.path / STEPS, *folder.path.glob("attempt-*/*/*")])
+            return time.time() - newest < QUIET_SECONDS
     return False
 
 

@@ -38,6 +38,7 @@ EVENTS: Mapping[str, type[Value]] = {
     "step": Step,
 }
 EVENT_FILES = "events-rank*.jsonl"
+FIRST_RANK = "events-rank0.jsonl"
 
 # What a line that is no event raises.
 UNREADABLE = (*files.NOT_JSON, KeyError, TypeError)
@@ -82,20 +83,21 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
 
 
 def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-    """New steps of every rank at each call; a line that is still being written waits for the next call."""
-    offsets: dict[Path, int] = {}
+    """New steps of rank 0 at each call; a line that is still being written waits for the next call."""
+    offset = 0
 
     def new_steps() -> list[Step]:
+        nonlocal offset
         found = []
-        for path in event_files(phase_dir):
-            with files.opened(path) as stream:
-                stream.seek(offsets.get(path, 0))
-                text = stream.read()
-            whole = text[: text.rfind(b"\n") + 1]
-            offsets[path] = offsets.get(path, 0) + len(whole)
-            for line in whole.splitlines():
-                with suppress(*UNREADABLE):  # named by read_phase when the run ends
-                    found.append(_value_of(line, rank_of(path), attempt))
+        text = b""
+        with suppress(FileNotFoundError), files.opened(phase_dir / FIRST_RANK) as stream:
+            stream.seek(offset)
+            text = stream.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        offset += len(whole)
+        for line in whole.splitlines():
+            with suppress(*UNREADABLE):  # named by read_phase when the run ends
+                found.append(_value_of(line, 0, attempt))
         return [value for value in found if isinstance(value, Step)]
 
     return new_steps

@@ -20,7 +20,7 @@ from benchmarks import VERSION
 from benchmarks.backend import Backend
 from benchmarks.dashboard.events import EVENT_FILES, ScalarWriter
 from benchmarks.errors import RequestError
-from benchmarks.files import cannot_write, mark_write_failure
+from benchmarks.files import cannot_write, mark_write_failure, retried
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.recompute import recompute
@@ -145,6 +145,7 @@ def _take(screen: Screen, sink: "StepSink", steps: list[Step]) -> None:
     screen.show(sink.take(steps))
 
 
+@retried
 def finish(folder: RunFolder, backend: Backend) -> Result:
     """Seal the raw files of a run that has ended, and make its result from them."""
     about = folder.provenance()
@@ -201,10 +202,14 @@ class StepSink:
             pass
         # What a launcher before this one has written is read again from the raw files.
         os.ftruncate(self._descriptor, 0)
+        self._begin_events()
+        return self
+
+    @retried
+    def _begin_events(self) -> None:
         for old in (self._folder.path / "tensorboard").glob(EVENT_FILES):
             old.unlink()
         self._events = ScalarWriter(self._folder, self._benchmark)
-        return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from benchmarks.files import cannot_write, mark_write_failure
+from benchmarks.files import cannot_write, mark_write_failure, passing, retried
 from benchmarks.job_record import Ended
 from benchmarks.runs.runfolder import EXITS, REPAIR
 from benchmarks.values import Phase, Step
@@ -51,11 +51,18 @@ def run_phase(
     phase_dir.mkdir(parents=True, exist_ok=True)
     tasks: list[subprocess.Popen[bytes]] = []
     interrupted = False
+
+    def look() -> None:
+        steps: list[Step] = []
+        with passing():
+            steps = new_steps()
+        on_steps(steps)
+
     try:
         coordinator = f"127.0.0.1:{_free_port()}"
         for rank in range(phase.nodes * phase.tasks_per_node):
             tasks.append(_start(phase, phase_dir, python, rank, coordinator, containers))
-        _watch(tasks, lambda: on_steps(new_steps()))
+        _watch(tasks, look)
         if on_end is not None:
             on_end()
     except KeyboardInterrupt:
@@ -71,7 +78,7 @@ def run_phase(
         for rank, task in enumerate(tasks)
     ]
     _write_exits(phase_dir, ended)
-    on_steps(new_steps())
+    on_steps(retried(new_steps)())
     return ended
 
 

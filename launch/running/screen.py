@@ -52,14 +52,13 @@ class Screen:
         say(harmless(text))
 
     def show(self, steps: list[Step]) -> None:
-        """Take in what was just read; rank 0 speaks for the run."""
-        own = [step for step in steps if step.rank == 0]
-        self._recent.extend(step.seconds for step in own if step.seconds is not None and step.step > 0)
-        if own:
+        """Take in what was just read."""
+        self._recent.extend(step.seconds for step in steps if step.seconds is not None and step.step > 0)
+        if steps:
             typical = statistics.median(self._recent) if self._recent else None
-            left = (self._total_steps - 1 - own[-1].step) * typical if typical else None
-            text = step_text(own[-1], self._total_steps, typical, left)
-            self._show("", own[-1].step + 1, self._total_steps, text)
+            left = (self._total_steps - 1 - steps[-1].step) * typical if typical else None
+            text = step_text(steps[-1], self._total_steps, typical, left)
+            self._show("", steps[-1].step + 1, self._total_steps, text)
 
 
 # --- the end of a run ---------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from benchmarks.backend import Backend
 from benchmarks.dashboard.events import write_ended
 from benchmarks.errors import RequestError
+from benchmarks.files import retried
 from benchmarks.job_record import SCHEDULER, JobEvent, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder, write_atomically
@@ -18,6 +19,7 @@ from launch.running.execute import finish
 SKEW_SECONDS = 300.0
 
 
+@retried
 def collect(folder: RunFolder, backend: Backend, ends: Sequence[SchedulerEnd]) -> Result:
     """May be called again, and by two shells at once: one waits for the other, and both find the same."""
     with _alone(folder):

@@ -16,6 +16,7 @@ from benchmarks.errors import StepmarkError
 from benchmarks.job_record import SUBMITTED, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RESULT, RunFolder, is_followed
+from benchmarks.runs.worker_events import FIRST_RANK
 from benchmarks.text import duration_text, folded
 from benchmarks.values import Benchmark
 from launch.slurm.client import Slurm, slurm_of
@@ -104,11 +105,11 @@ def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
         return
     with contextlib.suppress(OSError):
         phase_dir = row.folder.phase_dir(row.folder.measured_phase().name, attempts[-1])
-        # Since the newest word of any rank, or since the phase began; by the clock of the shared folder's files.
-        words = [path.stat().st_mtime for path in phase_dir.glob("events-rank*.jsonl")]
-        row.quiet_seconds = time.time() - max(words or [phase_dir.stat().st_mtime])
+        # Since the newest word of rank 0, or since the phase began; by the clock of the shared folder's files.
+        words = phase_dir / FIRST_RANK
+        row.quiet_seconds = time.time() - (words if words.exists() else phase_dir).stat().st_mtime
         follow = find_backend(benchmark.backend).follow(benchmark, phase_dir, attempts[-1])
-        steps = [step for step in follow() if step.rank == 0]
+        steps = follow()
         if steps:
             row.step = steps[-1].step
             seconds = [step.seconds for step in steps[1:] if step.seconds is not None]

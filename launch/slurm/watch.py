@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from benchmarks.backend import Backend
 from benchmarks.errors import EXIT_CODES, EXIT_INTERRUPTED, RunError, StepmarkError
+from benchmarks.files import passing
 from benchmarks.job_record import JobEvent, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
@@ -111,14 +112,15 @@ class _Watch:
     def run(self) -> None:
         pause, asked = FIRST_ASK_SECONDS, 0.0
         while True:
-            self._look()
-            if self._has_ended():
-                pause = FIRST_ASK_SECONDS
-            if time.monotonic() - asked >= pause:
-                if self._has_left():
-                    self._look()
-                    return
-                asked, pause = time.monotonic(), min(LONGEST_ASK_SECONDS, pause * GROWTH)
+            with passing():
+                self._look()
+                if self._has_ended():
+                    pause = FIRST_ASK_SECONDS
+                if time.monotonic() - asked >= pause:
+                    if self._has_left():
+                        self._look()
+                        return
+                    asked, pause = time.monotonic(), min(LONGEST_ASK_SECONDS, pause * GROWTH)
             time.sleep(LOOK_SECONDS if pause > FIRST_ASK_SECONDS else LOOK_SECONDS / 2)
 
     def _has_left(self) -> bool:
@@ -169,7 +171,7 @@ class _Watch:
             self._look_for_silence()
             return
         self._last_sign, self._said_quiet = time.monotonic(), False
-        self._seconds.extend(step.seconds for step in steps if step.seconds is not None and step.rank == 0)
+        self._seconds.extend(step.seconds for step in steps if step.seconds is not None)
         self._screen.show(self._sink.take(steps))
 
     def _look_for_attempt(self) -> None:

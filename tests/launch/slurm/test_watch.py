@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks import files
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.job_record import SchedulerEnd
@@ -19,6 +20,7 @@ from jax_backend import BACKEND
 from launch.running.runners import Job
 from launch.slurm import run_states, submit, watch
 from launch.slurm.parsing import QueueState
+from tests.failing_reads import FailingReads, each_failure
 
 RUNNING = QueueState(job_id="7", state="RUNNING")
 
@@ -62,14 +64,15 @@ def follow(run: RunFolder, slurm: Any) -> Any:
     return watch.watch(run, BACKEND, slurm)
 
 
-def train(run: RunFolder, steps: int) -> None:
+def train(run: RunFolder, steps: int, ranks: int = 1) -> None:
     place = run.phase_dir("perf")
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     lines = [
         {"event": "step", "step": step, "seconds": 0.01, "elapsed_seconds": 0.01 * (step + 1), "loss": 6.0}
         for step in range(steps)
     ]
-    (place / "events-rank0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for rank in range(ranks):
+        (place / f"events-rank{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 @pytest.mark.parametrize(("steps", "words"), [(5, "though one takes 0.01 s"), (0, "not even the first: it may hang")])
@@ -183,3 +186,34 @@ def test_a_job_submitted_by_hand_once_more_is_asked_for_too(run: RunFolder) -> N
     assert run.job_ids() == ["7", "9"]
     result = follow(run, FakeSlurm([RUNNING]))
     assert [attempt.outcome for attempt in result.attempts] == ["completed", "completed"]
+
+
+@pytest.mark.slow
+def test_no_single_failed_read_ends_the_following_of_a_job(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(watch, "FIRST_ASK_SECONDS", 0.0)
+    train(run, 5)
+    tried = []
+    for reads in each_failure(run.path, monkeypatch):
+        result = follow(run, FakeSlurm([RUNNING] * 2))
+        assert [(one.outcome, one.steps) for one in result.attempts] == [("completed", 5)], reads.failed
+        tried.append(reads.failed)
+    assert len(tried) > 50
+
+
+def test_a_look_opens_as_many_files_for_many_ranks_as_for_one(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+    for ranks in (1, 50):
+        train(run, 5, ranks)
+        look = BACKEND.follow(run.benchmark(), run.phase_dir("perf"), 1)
+        with monkeypatch.context() as now:
+            reads = FailingReads(run.path, at=0)
+            reads.patch(now)
+            assert [step.step for step in look()] == list(range(5))
+            assert look() == []
+            run_states.states([run])
+        counts.append(reads.count)
+    assert counts[0] == counts[1]
