@@ -118,6 +118,7 @@ class Hardware(Value, frozen=True):
     emulated: list[str]  # precisions that run but prove nothing about speed
     source: str
     date: str
+    published: dict[str, Peak] = {}  # precision -> another peak, which published tables of MFU divide by
     rates: dict[Literal["memory", "node", "network"], Rate] = {}  # to its memory, within a node, between nodes
     nvlink_domain: NvlinkDomain | None = None  # None: NVLink ends at a node
     compile_target: CompileTarget | None = None  # None: nothing can be compiled for it on another machine

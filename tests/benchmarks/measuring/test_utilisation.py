@@ -64,6 +64,13 @@ def test_the_datasheet_comes_first_and_every_table_has_every_convention() -> Non
     assert [m.convention for m in found] == [f"{name}{table}" for table in tables for name in names]
 
 
+def test_where_published_tables_divide_by_another_peak_there_is_an_mfu_by_each() -> None:
+    found = entries(work("gb200"))
+    assert found["recipe", "bf16"].percent * 2500 == pytest.approx(found["recipe, published", "bf16"].percent * 2450)
+    assert "datasheet" in found["recipe", "bf16"].peak_source
+    assert "dgxc-benchmarking" in found["recipe, published", "bf16"].peak_source
+
+
 def test_fp8_is_held_against_three_peaks_of_each_table() -> None:
     found = figures_of(work(dtype="fp8"), 4.324).mfu
     assert found is not None

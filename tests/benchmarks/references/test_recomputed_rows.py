@@ -89,7 +89,8 @@ def judged(row: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
     if row["mfu_percent"]:
         stated = row["stated_flops_per_sequence"]
         used = printed(stated) if stated else exactly(model_flops(row))
-        peak = printed(f"{CONFIGS.hardware(row['hardware']).peaks[row['dtype']].tflops:g}")  # as the datasheet rounds
+        hardware = CONFIGS.hardware(row["hardware"])
+        peak = printed(f"{(hardware.published or hardware.peaks)[row['dtype']].tflops:g}")  # as its source rounds
         made["mfu_percent"] = used.times(100 * share).over(seconds).over(peak)
     yield from ((figure, printed(row[figure]).meets(found)) for figure, found in made.items() if row[figure])
 
