@@ -125,6 +125,13 @@ class Hardware(Value, frozen=True):
     cpu_architecture: Architecture | None = None  # of the nodes it is sold in; None: of either, or not a container's
     cpu_architecture_source: str = ""
 
+    @property
+    def memory_bytes(self) -> float | None:
+        """Return the memory of a device as its driver reports it, otherwise as the datasheet rounds it."""
+        if self.memory_gb is None:
+            return None
+        return self.memory_gb * 1e9 if self.compile_target is None else self.compile_target.memory_bytes
+
 
 class JobOptions(Value, frozen=True):
     """What every job of a site asks of Slurm. None, false or empty: the option is left out."""
@@ -694,6 +701,8 @@ class Storage(Value, frozen=True):
     input_only_layers: int = 0  # layers that keep what goes in alone, and compute the rest again
     recomputed_together: int = 1  # so many of these in a row keep one input, and all their activations while at it
     absent_layers: int = 0  # layers that keep nothing on the device: it waits in the host's memory
+    whole_activations: frozenset[str] = frozenset()  # each device of a tensor group holds all of these
+    tables_on_every_stage: bool = False  # embedding and head; the stages then share the tokens of both
     whole_adapters: bool = False  # each device has all of them, however the weights they stand beside are shared out
     uncounted: tuple[str, ...] = ()  # settings that change what is held here, in a way that is not known
     layer_loop: LayerLoop | None = None  # None: the peak is estimated by the largest buffers of each kind

@@ -43,6 +43,7 @@ def storage(benchmark: Benchmark) -> Storage:
         recompute=again,
         tensor_exchanges=exchanges,
         whole_adapters=True,
+        tables_on_every_stage=True,
         uncounted=uncounted(benchmark),
         layer_loop=loop,
     )

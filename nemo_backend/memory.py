@@ -6,6 +6,7 @@ from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, compute_bytes
 from benchmarks.model.ledger import LAYER_MATMULS
 from benchmarks.request.framework import text_of
 from benchmarks.values import Benchmark, NumberBytes, Recompute, Scalar, Storage
+from nemo_backend import layout
 from nemo_backend.bridge_planning import is_benchmark_recipe
 from nemo_backend.layout import FSDP
 from nemo_backend.planning import attends_by_megatron
@@ -28,6 +29,9 @@ ALL_ACTIVATIONS = frozenset({"attention_norm", "qkv_proj", "context", "out_proj"
 # Transformer Engine keeps the input of an fp8 matmul as the fp8 numbers that it multiplied.
 MATMUL_INPUTS = frozenset({"attention_norm", "context", "mlp_norm", "mlp_product"})
 
+# Without sequence parallelism, each device of a tensor group holds these whole.
+HIDDEN_STATES = frozenset({"layer_input", "attention_norm", "out_proj", "mlp_norm", "mlpwo"})
+
 Settings = Mapping[str, Scalar]  # of the model, or of the optimizer, in Megatron's names
 
 
@@ -38,6 +42,7 @@ def storage(benchmark: Benchmark) -> Storage:
     # A pretraining recipe of Megatron-Bridge has it without saying so.
     distributed = knobs.get(DISTRIBUTED[engine], on_bridge and benchmark.task == "pretrain")
     again = _recomputed_layers(benchmark, model)
+    sequence_parallel = f"{layout.PLACES[engine]}.sequence_parallel"  # a plan for the Bridge turns it on
     modules = _modules(model)
     return Storage(
         saved_activations=ALL_ACTIVATIONS.difference(*(NOT_KEPT.get(name, frozenset()) for name in modules)),
@@ -57,6 +62,7 @@ def storage(benchmark: Benchmark) -> Storage:
         input_only_layers=again,
         recomputed_together=_recomputed_together(benchmark, model),
         absent_layers=_absent_layers(model, benchmark.model.layers - again),
+        whole_activations=frozenset() if knobs.get(sequence_parallel, on_bridge) else HIDDEN_STATES,
         uncounted=_uncounted(benchmark, modules),
     )
 

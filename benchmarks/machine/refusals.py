@@ -74,7 +74,7 @@ def of_memory(benchmark: Benchmark, backend: Backend) -> RequestError | None:
     return RequestError(
         f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, {usable / 1e9:.1f} GB are usable",
         where=f"--model={benchmark.model.name} --gpus={benchmark.gpus}",
-        why=f"{benchmark.hardware.title} has {benchmark.hardware.memory_gb:g} GB",
+        why=f"{benchmark.hardware.title} has {(benchmark.hardware.memory_bytes or 0) / 1e9:.1f} GB",
         next_command="a smaller --set=micro_batch_size, a shorter --set=sequence_length, or more --gpus",
     )
 

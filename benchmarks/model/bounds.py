@@ -3,13 +3,13 @@
 Compute runs at the fastest matmul rate that is known of the device; traffic at what its connections reach, and hidden
 behind compute as far as it can be. A step takes at least the longest of the three, and what nothing can hide: the
 bubble of a pipeline and the optimizer's pass over its memory. Time is that of the busiest device: the last stage of a
-pipeline, which has the head. What the hardware file does not know stays unknown, and is named.
+pipeline, which has the head, or one with more layers. What the hardware file lacks stays unknown, and is named.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.model.capacity import trained_parameters
+from benchmarks.model.capacity import fullest_stages, trained_parameters
 from benchmarks.model.flops import (
     FLOPS_PER_WEIGHT,
     adapter_parameter_count,
@@ -69,8 +69,9 @@ class _Work(NamedTuple):
 
 def bound(benchmark: Benchmark, storage: Storage) -> Bound:
     """Every part of the step, and the least that they add up to."""
-    work = list(_work(benchmark, storage))
-    matmuls = [_matmul_part(benchmark, one) for one in work]
+    stages = [(layers, list(_work(benchmark, storage, layers, last))) for layers, last in fullest_stages(benchmark)]
+    timed = [(layers, work, [_matmul_part(benchmark, one) for one in work]) for layers, work in stages]
+    stage_layers, work, matmuls = max(timed, key=lambda stage: sum(part.seconds or 0.0 for part in stage[2]))
     compute = _total([part.seconds for part in matmuls])
     unsaid = []  # what is computed twice, and the backend does not say: named, and counted as 0
     if storage.recompute is None:
@@ -80,7 +81,7 @@ def bound(benchmark: Benchmark, storage: Storage) -> Bound:
     parts = [
         *matmuls,
         *unsaid,
-        *_bubble(benchmark, storage, layers),
+        *_bubble(benchmark, storage, stage_layers, layers),
         *_traffic_parts(benchmark, traffic(benchmark, storage), compute),
         _optimizer(benchmark, storage),
     ]
@@ -111,13 +112,13 @@ def _total(seconds: Sequence[float | None]) -> float | None:
 # --- matmuls ------------------------------------------------------------------------------------
 
 
-def _work(benchmark: Benchmark, storage: Storage) -> Iterator[_Work]:
-    """What the busiest device multiplies in a step."""
+def _work(benchmark: Benchmark, storage: Storage, layers: int, has_head: bool) -> Iterator[_Work]:
+    """Matmuls of a step on a device of a stage with that many layers."""
     model, share = benchmark.model, benchmark.parallelism
     linear = benchmark.dtype
     other = linear if linear == "fp32" else "bf16"  # attention and the head stay in bf16 under the quantized ones
     passes, adapters = _passes(benchmark)
-    in_layers = tokens_per_step(benchmark) / (share.tensor * share.pipeline)
+    in_layers = tokens_per_step(benchmark) / share.tensor * layers / model.layers
     weights = passes * model.layers * layer_matmul_weights(model) + adapters
     yield _Work("linear", weights * in_layers, linear, f"{passes} x weights of the layers x tokens")
     # Plain attention computes the half of the square that the mask throws away, too.
@@ -125,7 +126,10 @@ def _work(benchmark: Benchmark, storage: Storage) -> Iterator[_Work]:
     core = square * attention_core_flops_per_token(model, benchmark.batch.sequence_length)
     yield _Work("attention", core * in_layers, other, f"{12 * square:g} L a d s x tokens, {words}")
     head = passes * embedding_parameters(model) * tokens_per_step(benchmark) / share.tensor
-    yield _Work("head", head, other, f"{passes} V h x tokens, whole on one stage", bubbles=False)
+    if storage.tables_on_every_stage:
+        yield _Work("head", head / share.pipeline, other, f"{passes} V h x tokens", bubbles=False)
+    elif has_head:
+        yield _Work("head", head, other, f"{passes} V h x tokens, whole on one stage", bubbles=False)
     if storage.recompute is None:
         return
     convention = "recipe" if storage.writes_attention_scores else "causal"
@@ -165,19 +169,23 @@ def _unknown(name: str, formula: str, why: str) -> BoundPart:
 # --- what nothing hides -------------------------------------------------------------------------
 
 
-def _bubble(benchmark: Benchmark, storage: Storage, layers: float | None) -> list[BoundPart]:
-    """The time until the last stage has its first micro-batch, and until the first one has its last (1F1B)."""
+def _bubble(benchmark: Benchmark, storage: Storage, stage_layers: int, layers: float | None) -> list[BoundPart]:
+    """The time until the last stage has its first micro-batch, and until the first one has its last (1F1B).
+
+    `layers` are the seconds of the layers of the stage.
+    """
     share = benchmark.parallelism
     if share.pipeline == 1:
         return []
     batches = benchmark.batch.gradient_accumulation
-    formula = f"({share.pipeline} - 1) / ({share.virtual_pipeline} x {batches}) of the layers"
+    others = benchmark.model.layers / stage_layers - 1  # stages like this one
+    formula = f"{others:.4g} / ({share.virtual_pipeline} x {batches}) of the layers"
     if layers is None:
         return [_unknown("bubble", formula, "it is a share of the matmuls, which are not known")]
     if storage.gathers_layers:
         why = "how many micro-batches a batch goes through the pipeline in is the framework's own choice"
         return [_unknown("bubble", formula, why)]
-    seconds = layers * (share.pipeline - 1) / (share.virtual_pipeline * batches)
+    seconds = layers * others / (share.virtual_pipeline * batches)
     return [BoundPart(name="bubble", seconds=seconds, exposed_seconds=seconds, formula=formula)]
 
 

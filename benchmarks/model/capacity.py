@@ -4,11 +4,13 @@ The state of training is exact. Activations are those a step keeps by name, and 
 largest of their kind: an estimate near the top, made to refuse what cannot fit before it is tried.
 """
 
+from math import ceil
+
 from benchmarks.model.flops import (
+    adapter_parameter_count,
     embedding_parameters,
     layer_parameters,
     parameter_count,
-    trainable_parameter_count,
 )
 from benchmarks.values import Benchmark, LayerLoop, Model, Storage
 
@@ -44,7 +46,7 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
     """Bytes a device holds at the peak of a step."""
     shards = weight_shards(benchmark, storage)
     trained = trained_parameters(benchmark, storage)
-    frozen = parameter_count(benchmark.model) / shards if benchmark.lora else 0.0
+    frozen = stage_parameters(benchmark, storage) / shards if benchmark.lora else 0.0
     state = {
         "parameters": storage.numbers.weight_bytes * (trained + frozen),
         "optimizer": storage.numbers.optimizer_bytes * trained / storage.optimizer_replicas,
@@ -67,7 +69,7 @@ def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) 
     shards = weight_shards(benchmark, storage)
     lasting = {
         "reordered_weights": storage.numbers.weight_bytes
-        * benchmark.model.layers
+        * stage_layers(benchmark)
         * loop.reordered_parameters
         / shards,
         "saved_activations": saved_activation_bytes(benchmark, storage),
@@ -88,7 +90,7 @@ def _at_the_loss(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dic
         "gradients": _accumulated_bytes(benchmark, storage),
         "gathered_layers": ahead * _gathered_layer_bytes(benchmark, storage),
         "gathered_head": 0.0 if _is_whole(benchmark, storage) else _head_bytes(benchmark, loop),
-        "logits": logit_bytes(benchmark, storage) + one_hot * _vocabulary_numbers(benchmark),
+        "logits": logit_bytes(benchmark, storage) + one_hot * _vocabulary_numbers(benchmark, storage),
         "workspace": tokens * (states + last_layer),
     }
 
@@ -100,7 +102,7 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
     one_hot = loop.one_hot_tokens * compute_bytes(benchmark)
     layers = trained_parameters(benchmark, storage)
     if trains_all:
-        layers = benchmark.model.layers * layer_parameters(benchmark.model) / weight_shards(benchmark, storage)
+        layers = stage_layers(benchmark) * layer_parameters(benchmark.model) / weight_shards(benchmark, storage)
     last_state = tokens_per_device(benchmark) * benchmark.model.hidden_size * compute_bytes(benchmark)
     return {
         "gradients": _accumulated_bytes(benchmark, storage) + storage.numbers.gradient_bytes * layers,
@@ -108,7 +110,7 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
         "gathered_head": _head_bytes(benchmark, loop) if trains_all and not waits else 0.0,
         "pipelined_layers": loop.pipelined_layers * _layer_bytes(benchmark),
         "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
-        "logits": (one_hot + waits * loop.head_number_bytes) * _vocabulary_numbers(benchmark),
+        "logits": (one_hot + waits * loop.head_number_bytes) * _vocabulary_numbers(benchmark, storage),
         "workspace": layer_working_bytes(benchmark, storage)
         + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0)
         + waits * last_state / benchmark.parallelism.tensor,
@@ -143,9 +145,11 @@ def _head_bytes(benchmark: Benchmark, loop: LayerLoop) -> float:
     return embedding_parameters(benchmark.model) * loop.head_number_bytes / benchmark.parallelism.tensor
 
 
-def _vocabulary_numbers(benchmark: Benchmark) -> float:
+def _vocabulary_numbers(benchmark: Benchmark, storage: Storage) -> float:
     """Of an array as long as a device's tokens and as wide as its vocabulary."""
-    return tokens_per_device(benchmark) * benchmark.model.vocabulary_size / benchmark.parallelism.tensor
+    share = benchmark.parallelism
+    sharers = share.tensor * (share.pipeline if storage.tables_on_every_stage else 1)
+    return tokens_per_device(benchmark) * benchmark.model.vocabulary_size / sharers
 
 
 def total_bytes(benchmark: Benchmark, storage: Storage) -> float:
@@ -155,8 +159,8 @@ def total_bytes(benchmark: Benchmark, storage: Storage) -> float:
 
 def usable_bytes(benchmark: Benchmark, storage: Storage) -> float | None:
     """What a device has for a step; None for a CPU, whose devices share what the host has."""
-    memory_gb = benchmark.hardware.memory_gb
-    return None if memory_gb is None else memory_gb * 1e9 * storage.usable_fraction
+    memory_bytes = benchmark.hardware.memory_bytes
+    return None if memory_bytes is None else memory_bytes * storage.usable_fraction
 
 
 def fits(benchmark: Benchmark, storage: Storage) -> bool:
@@ -166,18 +170,45 @@ def fits(benchmark: Benchmark, storage: Storage) -> bool:
 
 
 def weight_shards(benchmark: Benchmark, storage: Storage) -> int:
-    """Over how many devices a weight is spread; the data axis repeats weights instead."""
+    """Over how many devices of a pipeline stage a weight is spread; the data axis repeats weights instead."""
     parallelism = benchmark.parallelism
     context = parallelism.context if storage.weights_over_context else 1
-    return parallelism.fsdp * parallelism.tensor * parallelism.pipeline * context
+    return parallelism.fsdp * parallelism.tensor * context
+
+
+def stage_layers(benchmark: Benchmark) -> int:
+    """The most layers of a pipeline stage."""
+    return ceil(benchmark.model.layers / benchmark.parallelism.pipeline)
+
+
+def fullest_stages(benchmark: Benchmark) -> list[tuple[int, bool]]:
+    """Return the stages that can be the fullest: layers, and whether the head is on it.
+
+    If the layers do not divide evenly, the stage with the head has fewer, as Megatron splits them.
+    """
+    return [(benchmark.model.layers // benchmark.parallelism.pipeline, True), (stage_layers(benchmark), False)]
+
+
+def stage_parameters(benchmark: Benchmark, storage: Storage) -> int:
+    """The model's parameters on the fullest stage. If embedding and head are tied, both ends have a copy."""
+    model = benchmark.model
+    others = parameter_count(model) - model.layers * layer_parameters(model)
+    if benchmark.parallelism.pipeline > 1 and not storage.tables_on_every_stage:
+        others = embedding_parameters(model) + model.hidden_size  # the head and the norm before it
+    return max(layers * layer_parameters(model) + last * others for layers, last in fullest_stages(benchmark))
+
+
+def stage_trained_parameters(benchmark: Benchmark, storage: Storage) -> float:
+    """Return the parameters of the fullest stage that the optimizer changes."""
+    if benchmark.lora is None:
+        return stage_parameters(benchmark, storage)
+    return adapter_parameter_count(benchmark.model, benchmark.lora) / benchmark.parallelism.pipeline
 
 
 def trained_parameters(benchmark: Benchmark, storage: Storage) -> float:
     """Of one device: what its optimizer changes, before that is shared out among replicas."""
     whole = benchmark.lora is not None and storage.whole_adapters
-    return trainable_parameter_count(benchmark.model, benchmark.lora) / (
-        1 if whole else weight_shards(benchmark, storage)
-    )
+    return stage_trained_parameters(benchmark, storage) / (1 if whole else weight_shards(benchmark, storage))
 
 
 def gathered_bytes(benchmark: Benchmark) -> float:
@@ -216,8 +247,8 @@ def passes_under_way(benchmark: Benchmark) -> float:
 
 
 def _kept_bytes(benchmark: Benchmark, storage: Storage, saved: frozenset[str]) -> float:
-    """Of a token in one layer."""
-    widths = activation_widths(benchmark.model)
+    """Of a token in one layer, of a whole tensor group."""
+    widths = _group_widths(benchmark, storage)
     kept = {"layer_input"} | {name for name in saved & widths.keys() if not _split(name, saved)}
     small = kept & storage.one_byte_activations
     return sum(widths[name] for name in kept - small) * compute_bytes(benchmark) + sum(widths[name] for name in small)
@@ -228,13 +259,19 @@ def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
 
     The logits are gone by then, so of a step's peak it is only what it needs beyond their place.
     """
-    widths = activation_widths(benchmark.model)
+    widths = _group_widths(benchmark, storage)
     kept = frozenset[str]() if storage.input_only_layers else storage.saved_activations
     whole = kept | {"layer_input"} | {name for name, parts in FUSED.items() if parts <= kept}  # or all its parts
     anew = storage.recomputed_together * sum(widths[name] for name in DISTINCT if name not in whole)
     gradients = widths["mlpwi"] + widths["mlp_product"]
     size = (anew + gradients) * compute_bytes(benchmark)
     return size * tokens_per_device(benchmark) / benchmark.parallelism.tensor
+
+
+def _group_widths(benchmark: Benchmark, storage: Storage) -> dict[str, int]:
+    """Numbers that a token leaves in a tensor group: those that each device has whole, once for each device."""
+    copies = dict.fromkeys(storage.whole_activations, benchmark.parallelism.tensor)
+    return {name: width * copies.get(name, 1) for name, width in activation_widths(benchmark.model).items()}
 
 
 def _split(name: str, saved_activations: frozenset[str]) -> bool:
@@ -273,7 +310,7 @@ def attention_score_bytes(benchmark: Benchmark) -> float:
 
 
 def logit_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    return storage.numbers.logit_number_bytes * _vocabulary_numbers(benchmark)
+    return storage.numbers.logit_number_bytes * _vocabulary_numbers(benchmark, storage)
 
 
 def tokens_per_device(benchmark: Benchmark) -> float:

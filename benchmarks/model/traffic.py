@@ -9,8 +9,15 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from benchmarks.model.capacity import compute_bytes, tokens_per_device, weight_shards
-from benchmarks.model.flops import layer_matmul_weights, parameter_count, trainable_parameter_count
+from benchmarks.model.capacity import (
+    compute_bytes,
+    stage_layers,
+    stage_parameters,
+    stage_trained_parameters,
+    tokens_per_device,
+    weight_shards,
+)
+from benchmarks.model.flops import layer_matmul_weights
 from benchmarks.values import Benchmark, Storage, Value
 
 LINKS = ("node", "network")
@@ -96,12 +103,12 @@ def _fsdp(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     sharers = joined(benchmark, "context", "fsdp") if storage.weights_over_context else group(benchmark, "fsdp")
     if sharers.size == 1:
         return
-    held = parameter_count(benchmark.model) / (share.tensor * share.pipeline)
-    trained = trainable_parameter_count(benchmark.model, benchmark.lora) / (share.tensor * share.pipeline)
+    held = stage_parameters(benchmark, storage) / share.tensor
+    trained = stage_trained_parameters(benchmark, storage) / share.tensor
     passes = 2 * benchmark.batch.gradient_accumulation
     each = compute_bytes(benchmark)
     small = storage.numbers.matrix_bytes or each
-    matrices = benchmark.model.layers * layer_matmul_weights(benchmark.model) / (share.tensor * share.pipeline)
+    matrices = stage_layers(benchmark) * layer_matmul_weights(benchmark.model) / share.tensor
     gathered = each * (held - matrices) + small * matrices
     node, network = sharers.gathered(passes * gathered + each * trained)
     words = f", matrices of layers gathered in {small}" if small != each else ""
@@ -117,7 +124,7 @@ def _tensor(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     share = benchmark.parallelism
     if share.tensor == 1:
         return
-    size = TENSOR_COLLECTIVES * benchmark.model.layers / share.pipeline * _activation_bytes(benchmark)
+    size = TENSOR_COLLECTIVES * stage_layers(benchmark) * _activation_bytes(benchmark)
     node, network = group(benchmark, "tensor").gathered(size)
     yield Traffic(
         axis="tensor",
@@ -134,7 +141,7 @@ def _context(benchmark: Benchmark) -> Iterator[Traffic]:
         return
     width = 2 * model.query_groups * model.head_dim / share.tensor
     whole = tokens_per_step(benchmark) * share.context * width * compute_bytes(benchmark)
-    size = CONTEXT_PASSES * model.layers / share.pipeline * whole
+    size = CONTEXT_PASSES * stage_layers(benchmark) * whole
     node, network = group(benchmark, "context").gathered(size)
     yield Traffic(
         axis="context",
@@ -148,14 +155,16 @@ def _pipeline(benchmark: Benchmark) -> Iterator[Traffic]:
     share = benchmark.parallelism
     if share.pipeline == 1:
         return
-    # Activations forward and their gradients backward, once for each piece of a stage.
-    size = 2 * share.virtual_pipeline * _activation_bytes(benchmark) / share.tensor
+    # Activations forward and their gradients backward, once for each piece of a stage. Of two stages, each is an end
+    # of the pipeline, and has one piece that sends only one of them.
+    sent = 2 * share.virtual_pipeline - (share.pipeline == 2)
+    size = sent * _activation_bytes(benchmark) / share.tensor
     at = group(benchmark, "pipeline")
     yield Traffic(
         axis="pipeline",
         node_bytes=size if at.nodes == 1 else 0.0,
         network_bytes=size if at.nodes > 1 else 0.0,
-        formula="2 x activations of every micro-batch x pieces of a stage",
+        formula=f"{sent} x activations of every micro-batch, or their gradients",
     )
 
 
@@ -164,7 +173,7 @@ def _data(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     replicas = group(benchmark, "data") if storage.weights_over_context else joined(benchmark, "context", "data")
     if replicas.size == 1:
         return
-    trained = trainable_parameter_count(benchmark.model, benchmark.lora) / weight_shards(benchmark, storage)
+    trained = stage_trained_parameters(benchmark, storage) / weight_shards(benchmark, storage)
     sent = storage.numbers.gradient_bytes if storage.numbers.reduced_bytes is None else storage.numbers.reduced_bytes
     back = sent if storage.numbers.returned_bytes is None else storage.numbers.returned_bytes
     node, network = replicas.gathered((sent + back) * trained)

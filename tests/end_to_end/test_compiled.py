@@ -7,6 +7,7 @@ about half an hour:
 """
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.model.capacity import total_bytes
 from benchmarks.model.flops import parameter_count
+from benchmarks.model.layouts import shares
 from benchmarks.request.resolve import Request, resolve, scales
 from benchmarks.values import Benchmark
 from jax_backend import BACKEND
@@ -30,6 +32,9 @@ pytestmark = pytest.mark.slow
 # With the versions of requirements-cuda.lock: GB of a device at the peak; matmuls by precision; collectives that a
 # matmul or attention hides, and all of them.
 FLAGSHIP = {"bf16": (63.75, {"bf16": 81}, 12, 17), "fp8": (63.49, {"bf16": 5, "fp8": 92}, 30, 40)}
+
+AXES = ("data", "fsdp", "tensor", "pipeline")
+ALWAYS_COMPILED = 3  # of the random layouts
 
 
 def compile_it(starter: Starter, *flags: str) -> "subprocess.CompletedProcess[str]":
@@ -116,6 +121,33 @@ def test_every_gpu_recipe_is_compiled(starter: Starter, flags: tuple[str, ...]) 
     assert total_bytes(benchmark, BACKEND.storage(benchmark)) == pytest.approx(program["peak_bytes"], rel=0.05)
     if not benchmark.lora:
         assert program["parameters"] == parameter_count(benchmark.model)
+
+
+def random_layouts() -> Iterator[Any]:
+    """Tensor axes and pipelines over 8 GPUs in a random order. The first few are compiled in every run."""
+    sizes = ("--hardware=b300", "--gpus=8")
+    found = [
+        (model, share)
+        for model in ("llama32_1b", "llama31_8b")  # with one table, and with two
+        for share in shares(benchmark_of((f"--model={model}", *sizes)), 8)
+        if share.context == share.virtual_pipeline == 1 < share.tensor * share.pipeline
+    ]
+    for number, (model, share) in enumerate(random.Random(2).sample(found, len(found))):
+        axes = [f"--set=ici_{axis}_parallelism={getattr(share, axis)}" for axis in AXES]
+        axes.append(f"--set=micro_batch_size={share.pipeline}")  # MaxText cuts it in as many
+        marks = [pytest.mark.every_program] if number >= ALWAYS_COMPILED else []
+        yield pytest.param((f"--model={model}", *sizes, *axes), marks=marks, id=f"{model} {share.short()}")
+
+
+@pytest.mark.usefixtures("cuda_python")
+@pytest.mark.parametrize("flags", [*random_layouts()])
+def test_a_layout_holds_the_planned_weights_and_optimizer(starter: Starter, flags: tuple[str, ...]) -> None:
+    found = compiled(starter, *flags)
+    kinds = {kind["name"]: kind for kind in found["memory"]}
+    weights, optimizer = kinds["weights"], kinds["optimizer"]["planned_bytes"]
+    assert weights["planned_bytes"] == pytest.approx(weights["held_bytes"], rel=0.03)
+    # At the peak, a part of the optimizer's state may be free again.
+    assert weights["planned_bytes"] + optimizer == pytest.approx(found["compiled"]["argument_bytes"], rel=0.03)
 
 
 @pytest.mark.usefixtures("cuda_python")

