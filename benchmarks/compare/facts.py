@@ -69,10 +69,12 @@ def facts_of(run: ComparedRun) -> Facts:
 
 def load_per_processor(run: ComparedRun) -> float | None:
     """The load of this machine before the run itself loads it."""
-    machine = run.provenance.get("machine")
-    if not machine or not _is_local(run):
+    try:
+        machine = run.provenance["machine"]
+        load = float(machine["load_average"][0]) / float(machine["cpus_usable"])
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
         return None
-    return float(machine["load_average"][0]) / float(machine["cpus_usable"])
+    return load if _is_local(run) else None
 
 
 # --- what was asked and started -------------------------------------------------------------------

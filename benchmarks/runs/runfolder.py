@@ -53,7 +53,7 @@ ReadValue = TypeVar("ReadValue")
 ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")  # any other folder or file of such a name is somebody else's
 OTHER_ATTEMPTS = ("earlier_attempt", "later_attempt")  # why steps of those that give no figures are excluded
 QUIET_SECONDS = 600.0  # without locks, a local run that wrote nothing for so long was cut off
-OLDEST_READ = (0, 12)  # the version whose results are the oldest that are read
+OLDEST_READ = (0, 13)  # the version whose results are the oldest that are read
 RUN_ID = re.compile(r"^\d{8}T\d{6}Z-.*-[0-9a-f]{4}$")
 
 
@@ -63,6 +63,20 @@ def new_run_id(benchmark: Benchmark) -> str:
     words = [benchmark.backend, benchmark.model.name, benchmark.task, benchmark.dtype]
     words += [f"{benchmark.gpus}x{benchmark.hardware.name}", os.urandom(2).hex()]
     return "-".join([when, *words]).replace(".", "_")
+
+
+class ProvenanceParts(msgspec.Struct):
+    """The parts of provenance.json that are read again; what else is in it is kept as it is."""
+
+    worker: list[dict[str, Any]] = []
+    notes: list[str] = []
+    files: dict[str, str] = {}
+    labels: dict[str, Any] = {}
+    shell: dict[str, str] = {}
+    phases: dict[str, dict[str, Any]] = {}
+    environment: dict[str, Any] | None = None
+    machine: dict[str, Any] | None = None
+    git: dict[str, Any] | None = None
 
 
 class RunFolder:
@@ -234,7 +248,14 @@ class RunFolder:
 
     def provenance(self) -> dict[str, Any]:
         """Empty: the file is missing."""
-        return self.read(PROVENANCE, dict[str, Any]) if (self.path / PROVENANCE).exists() else {}
+        if not (self.path / PROVENANCE).exists():
+            return {}
+        about = self.read(PROVENANCE, dict[str, Any])
+        try:
+            msgspec.convert(about, ProvenanceParts)
+        except msgspec.ValidationError as error:
+            raise self._unreadable(PROVENANCE, error) from None
+        return about
 
     def recorded_run_id(self) -> str:
         """The name the run was given; its folder may have been renamed or copied since."""

@@ -81,7 +81,7 @@ def empty_run(tmp_path: Path, benchmark_value: Benchmark) -> RunFolder:
     folder = RunFolder.create(tmp_path, "run-1")
     folder.write(BENCHMARK, benchmark_value)
     folder.write(PLAN, BACKEND.plan(benchmark_value))
-    folder.write(PROVENANCE, {"stepmark": "0.12.0", "notes": ["a note of the launcher"]})
+    folder.write(PROVENANCE, {"stepmark": "0.13.0", "notes": ["a note of the launcher"]})
     return folder
 
 

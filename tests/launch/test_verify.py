@@ -46,12 +46,12 @@ def test_a_figure_that_was_changed_is_found_and_repaired(stored: Path, tmp_path:
 def test_a_run_of_a_version_that_judged_otherwise_is_refused(words: tuple[str, ...], tmp_path: Path) -> None:
     run = shutil.copytree(next(path for path in STORED if (path / "job.json").exists()), tmp_path / "run")
     text = (run / "provenance.json").read_text()
-    (run / "provenance.json").write_text(text.replace('"stepmark": "0.12.0"', '"stepmark": "0.11.0"'))
+    (run / "provenance.json").write_text(text.replace('"stepmark": "0.13.0"', '"stepmark": "0.12.0"'))
     stored = (run / "result.json").read_bytes()
     script, *rest = words
     done = forked.run(SCRIPT.with_name(script), *rest, run)
     assert done.returncode == EXIT_REFUSED
-    for said in ("made by Stepmark 0.11.0", f"where: {run}", "why: ", "next: "):
+    for said in ("made by Stepmark 0.12.0", f"where: {run}", "why: ", "next: "):
         assert said in done.stderr
     assert (run / "result.json").read_bytes() == stored
 

@@ -33,7 +33,7 @@ def whole_run(root: Path, run_id: str = "20261122T034511Z-jax-llama2_tiny-pretra
     write_exits(phase, 0)
     (phase / "rank-0.log").write_text("the framework's own words\n")
     about: dict[str, Any] = {
-        "stepmark": "0.12.0", "git": {"commit": "a1" * 20, "changed_files": 0}, "environment": ENVIRONMENT,
+        "stepmark": "0.13.0", "git": {"commit": "a1" * 20, "changed_files": 0}, "environment": ENVIRONMENT,
         "machine": MACHINE, "notes": [], "run_id": run_id, "labels": {"tags": [], "nightly": None},
         "worker": [{"rank": 0, **{key: value for key, value in FACTS.items() if key != "event"}}],
         "files": folder.raw_digests(),

@@ -65,7 +65,7 @@ def make_run(tmp_path: Path) -> Callable[..., RunFolder]:
         folder = RunFolder.create(parent, name)
         folder.write(BENCHMARK, benchmark)
         folder.write(PLAN, BACKEND.plan(benchmark))
-        folder.write(PROVENANCE, {"stepmark": "0.12.0", "notes": []})
+        folder.write(PROVENANCE, {"stepmark": "0.13.0", "notes": []})
         phase = folder.phase_dir("perf")
         phase.mkdir(parents=True)
         shutil.copy(SAMPLE_EVENTS, phase)
