@@ -42,7 +42,7 @@ def test_a_run_without_a_result_is_running(tmp_path: Path) -> None:
         (RESULT, "\x80", "result.json cannot be read"),
         (BENCHMARK, "null", "benchmark.json cannot be read"),
         (BENCHMARK, None, "benchmark.json is missing"),
-        (PROVENANCE, '{"labels": 3}', "its files cannot be read"),
+        (PROVENANCE, '{"labels": 3}', "provenance.json cannot be read"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, text: str | None, said: str) -> None:
