@@ -143,11 +143,9 @@ def random_layouts() -> Iterator[Any]:
 @pytest.mark.parametrize("flags", [*random_layouts()])
 def test_a_layout_holds_the_planned_weights_and_optimizer(starter: Starter, flags: tuple[str, ...]) -> None:
     found = compiled(starter, *flags)
-    kinds = {kind["name"]: kind for kind in found["memory"]}
-    weights, optimizer = kinds["weights"], kinds["optimizer"]["planned_bytes"]
-    assert weights["planned_bytes"] == pytest.approx(weights["held_bytes"], rel=0.03)
-    # At the peak, a part of the optimizer's state may be free again.
-    assert weights["planned_bytes"] + optimizer == pytest.approx(found["compiled"]["argument_bytes"], rel=0.03)
+    state = sum(kind["planned_bytes"] for kind in found["memory"] if kind["name"] in ("weights", "optimizer"))
+    # Not what is held at the peak: by then, a part of them may be replaced by its update.
+    assert state == pytest.approx(found["compiled"]["argument_bytes"], rel=0.03)
 
 
 @pytest.mark.usefixtures("cuda_python")
