@@ -4,7 +4,8 @@ Nothing here computes or does I/O. Units are in the names. Unknown keys are refu
 value is read from a file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -613,12 +614,27 @@ class MlperfOutcome(Value, frozen=True):
     samples_per_second: float | None
 
 
+class EachTime:
+    """Steps that are made from the files again each time they are asked for: those of all ranks fill no memory."""
+
+    def __init__(self, make: Callable[[], Iterator[Step]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[Step]:
+        return self._make()
+
+
+def first_rank(steps: Iterable[Step]) -> list[Step]:
+    """Return the steps of rank 0, which come first."""
+    return list(takewhile(lambda step: step.rank == 0, steps))
+
+
 class RunRecord(Value, frozen=True):
     """All that the raw files of one phase of one attempt say; nothing counted yet."""
 
     attempt: int
     facts: list[WorkerFacts]
-    steps: list[Step]
+    steps: Iterable[Step]  # rank by rank, those of rank 0 first
     ends: list[WorkerEnd]
     unreadable: list[str]  # "file:line reason"
     started: list[Started] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import files
-from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord
+from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord, first_rank
 from jax_backend import phases, planning
 from jax_backend.inside import hlo
 from jax_backend.inside.profile_identity import first_few
@@ -26,7 +26,7 @@ ENOUGH_COVERED = 0.9  # of the measured program's collectives: the scheduler may
 
 def evidence_of(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen | None:
     """None for a phase that has nothing to show: where it is off, and before the measured one."""
-    if phase_dir.name != phases.MEASURED or benchmark.instruments.pgle == "off" or not record.steps:
+    if phase_dir.name != phases.MEASURED or benchmark.instruments.pgle == "off" or not first_rank(record.steps):
         return None
     logs = [phase_dir / f"rank-{rank}.log" for rank in range(benchmark.nodes * planning.tasks_per_node(benchmark))]
     if benchmark.instruments.pgle == "nsys":

@@ -39,12 +39,34 @@ NOTE_SECONDS = "a step's seconds are Megatron's own print, to 0.1 ms, between ba
 NOTE_NUMBERS = "Megatron's iteration N is step N-1"
 
 
+PIECE_BYTES = 1 << 24
+
+
+class Logs:
+    """The logs of all ranks, searched in pieces of whole lines."""
+
+    def __init__(self, logs: list[Path]) -> None:
+        self._logs = logs
+
+    def __contains__(self, words: bytes) -> bool:
+        return self.search(re.compile(re.escape(words))) is not None
+
+    def search(self, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
+        """Return the first match, log by log."""
+        for path in self._logs:
+            with path.open("rb") as stream:
+                while piece := stream.read(PIECE_BYTES) + stream.readline():
+                    if found := pattern.search(piece):
+                        return found
+        return None
+
+
 def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
     logs = [path for path in phase_dir.glob("rank-*.log") if _rank(path).isdecimal()]
     logs.sort(key=lambda path: int(_rank(path)))
     printed, unreadable = read_log(logs[-1], MEGATRON, attempt) if logs else ([], [])
     steps = _ours(printed)
-    texts = b"\n".join(path.read_bytes() for path in logs)
+    texts = Logs(logs)
     return RunRecord(
         attempt=attempt,
         facts=_facts(texts, len(logs)),
@@ -71,11 +93,11 @@ def _ours(steps: list[Step]) -> list[Step]:
 # --- facts --------------------------------------------------------------------------------------
 
 
-def _facts(texts: bytes, processes: int) -> list[WorkerFacts]:
+def _facts(texts: Logs, processes: int) -> list[WorkerFacts]:
     """What was printed once before the first step; nothing where the run did not get so far."""
     if ON_CUDA not in texts:
         return []
-    mesh = {axis: int(found[1] or found[2]) for axis, pattern in MESH.items() if (found := pattern.search(texts))}
+    mesh = {axis: int(found[1] or found[2]) for axis, pattern in MESH.items() if (found := texts.search(pattern))}
     parameters = _parameters(mesh, texts)
     return [
         WorkerFacts(
@@ -95,9 +117,9 @@ def _facts(texts: bytes, processes: int) -> list[WorkerFacts]:
     ]
 
 
-def _parameters(mesh: dict[str, int], texts: bytes) -> int | None:
+def _parameters(mesh: dict[str, int], texts: Logs) -> int | None:
     """What rank 0 holds, if it holds the whole model: shares of a tensor group each have copies of the norms."""
-    count = PARAMETERS.search(texts)
+    count = texts.search(PARAMETERS)
     whole = mesh.get("tensor") == mesh.get("pipeline") == 1
     return int(count[1]) if count and whole else None
 
@@ -105,12 +127,12 @@ def _parameters(mesh: dict[str, int], texts: bytes) -> int | None:
 # --- ends ---------------------------------------------------------------------------------------
 
 
-def _ends(texts: bytes, steps: list[Step]) -> list[WorkerEnd]:
+def _ends(texts: Logs, steps: list[Step]) -> list[WorkerEnd]:
     """How training ended, where the log says so; a process that died without a word has no end here."""
-    if failed := FAILED.search(texts):
+    if failed := texts.search(FAILED):
         message = f"rank {failed[1].decode()}: {failed[2].decode(errors='replace')}"
         return [WorkerEnd(rank=0, status="error", message=message)]
-    if stopped := STOPPED.search(texts):
+    if stopped := texts.search(STOPPED):
         return [WorkerEnd(rank=0, status="interrupted", message=stopped[1].decode())]
     if DONE in texts:
         return [WorkerEnd(rank=0, status="done", failures=list(_failures(steps)))]

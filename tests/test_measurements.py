@@ -1,5 +1,6 @@
 """Every script that measures something is started once, in its smallest form: it works, and prints its figures."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ SMALLEST = {
     "measure_faults.py": (["--logs=20", "--runs=4"], "0 faults in 20 logs and 4 run folders"),
     # The clock only: each pair of whole runs takes a minute.
     "measure_overhead.py": (["--pairs=0", "--clock_steps=180"], "n 1 blocks"),
+    "measure_ranks.py": (["--ranks=4", "--steps=20"], "MB of steps.jsonl"),
     "measure_start_up.py": (["2"], "--help"),
     "measure_store.py": (["--runs=20", "--repeats=1"], "dashboard with nothing new"),
 }
@@ -29,6 +31,16 @@ def test_it_still_measures(script: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert words in done.stdout
+
+
+def test_memory_does_not_grow_with_the_ranks_of_a_run() -> None:
+    peaks = []
+    for ranks in (4, 128):
+        script = [sys.executable, str(HERE / "measure_ranks.py"), f"--ranks={ranks}", "--steps=500"]
+        printed = subprocess.run(script, capture_output=True, text=True, check=True, timeout=LIMIT_SECONDS).stdout
+        peaks.append([float(peak) for peak in re.findall(r"peak ([\d.]+) MB", printed)])
+    # 62,000 steps more; one that is kept takes 300 bytes or more.
+    assert all(many - few < 10 for few, many in zip(*peaks, strict=True)), peaks
 
 
 def test_none_is_left_out() -> None:

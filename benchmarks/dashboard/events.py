@@ -163,7 +163,9 @@ def write_ended(folder: RunFolder) -> None:
     if any((folder.path / "tensorboard").glob(EVENT_FILES)):
         return
     writer = ScalarWriter(folder, folder.benchmark())
-    writer.write([step for step in folder.stored_steps() if step.excluded_because not in OTHER_ATTEMPTS])
+    writer.write(
+        [step for step in folder.each_stored_step() if step.rank == 0 and step.excluded_because not in OTHER_ATTEMPTS]
+    )
     writer.close()
 
 

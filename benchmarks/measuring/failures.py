@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.job_record import AttemptEnd, Ended, figures_from
 from benchmarks.secret_rules import hidden_in_reason
-from benchmarks.values import RunRecord, WorkerEnd
+from benchmarks.values import RunRecord, WorkerEnd, first_rank
 
 # Nothing more is known: a folder that is full, gone or renamed takes no word of it either.
 NO_RECORD = "the run has no record of its end: its launcher was killed, or could not write into its folder,"
@@ -30,8 +30,10 @@ def why_failed(
 
     `attempts` are those of a queue's job; `processes` and `steps` are how many there were to be.
     """
-    reached = {step.rank: f" after step {step.step}" for step in record.steps}
     ends = {end.rank: end for end in record.ends}
+    own = first_rank(record.steps)
+    steps_to_name = own if all(_went_well(one, ends) for one in ended) else record.steps
+    reached = {step.rank: f" after step {step.step}" for step in steps_to_name}
     measured = figures_from(attempts) if attempts else None
     outcome = measured.outcome if measured else "completed"
     found = _who_failed_first(ended, ends, reached, outcome)
@@ -45,9 +47,8 @@ def why_failed(
         found.append(f"{processes - len(ended)} of {processes} ranks left no record of their end")
     elif not ended:
         found.append(f"{NO_RECORD}{_last(reached, 0)}")
-    trained = sum(step.rank == 0 for step in record.steps)
-    if not found and trained < steps:
-        found.append(f"{trained} of {steps} steps were trained")
+    if not found and len(own) < steps:
+        found.append(f"{len(own)} of {steps} steps were trained")
     return found
 
 

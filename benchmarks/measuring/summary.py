@@ -1,6 +1,6 @@
 """What a run wrote -> result.json: its figures, whether they are valid, and why not. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Literal
 
@@ -19,6 +19,7 @@ from benchmarks.telemetry.summary import RankSpread, Telemetry, of_run, rank_spr
 from benchmarks.values import (
     Benchmark,
     BenchmarkName,
+    EachTime,
     MlperfOutcome,
     PgleSeen,
     Recompute,
@@ -28,6 +29,7 @@ from benchmarks.values import (
     Value,
     Window,
     WorkerFacts,
+    first_rank,
     name_words,
 )
 
@@ -112,14 +114,13 @@ class RunEvidence(Value, frozen=True):
     interrupted: bool = False  # by the user, in the measured phase or in an earlier one
 
 
-def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
+def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
     """Return the result of a run, and all its steps with the reason of each excluded one."""
     benchmark, record = evidence.benchmark, evidence.record
     workload = workload_of(benchmark, evidence.recompute)
     tokens = benchmark.tokens_per_step
-    own = [msgspec.structs.replace(step, tokens=tokens) for step in record.steps]
-    first_rank = [step for step in own if step.rank == 0]
-    figures, marked = measure(workload, first_rank, benchmark.window)
+    own = [msgspec.structs.replace(step, tokens=tokens) for step in first_rank(record.steps)]
+    figures, marked = measure(workload, own, benchmark.window)
     failures = why_failed(
         record,
         evidence.ended,
@@ -131,7 +132,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
     )
     if failures and not evidence.interrupted:
         failures = [*lost_gpus(evidence.sampled.nodes), *failures]
-    no_window = not first_rank and (failures or benchmark.is_submission)
+    no_window = not own and (failures or benchmark.is_submission)
     complaints = [] if no_window else figures.complaints  # without a step there is no window
     pgle = _pgle(benchmark, record, failures)
     doubts = [
@@ -144,7 +145,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
     figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
     facts = next((one for one in record.facts if one.rank == 0), None)
     own_convention = flops.conventions_for(workload.task)[0]
-    loss, reported = loss_of(first_rank), reported_of(marked)
+    loss, reported = loss_of(own), reported_of(marked)
     unknown = _why_unknown(figures.window, loss, facts, evidence.provenance_digest, reported)
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
     unknown |= _why_unknown_of_a_submission(benchmark, record)
@@ -182,9 +183,12 @@ def summarise(evidence: RunEvidence) -> tuple[Result, list[Step]]:
     result = _with_machines(result, benchmark, record, evidence.sampled, marked)
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
     reasons = {step.step: step.excluded_because for step in marked}
-    return result, [
-        msgspec.structs.replace(step, excluded_because=reasons.get(step.step, NOT_ON_RANK_0)) for step in own
-    ]
+    return result, EachTime(
+        lambda: (
+            msgspec.structs.replace(step, tokens=tokens, excluded_because=reasons.get(step.step, NOT_ON_RANK_0))
+            for step in record.steps
+        )
+    )
 
 
 def _why_unknown_of_a_submission(benchmark: Benchmark, record: RunRecord) -> dict[str, str]:

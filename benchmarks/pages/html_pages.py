@@ -95,7 +95,7 @@ def material_of(folder: RunFolder) -> RunMaterial:
     return RunMaterial(
         benchmark=benchmark,
         result=msgspec.convert(scrubbed(msgspec.to_builtins(result)), Result),  # it quotes logs
-        steps=folder.stored_steps(),
+        steps=[step for step in folder.each_stored_step() if step.rank == 0],
         provenance=scrubbed(folder.provenance()),
         place=str(folder.path),
         bound=lower_bound,

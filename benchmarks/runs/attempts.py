@@ -16,7 +16,7 @@ from benchmarks.runs import first_check
 from benchmarks.runs.outcomes import Seen, never_started, outcome
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.text import plural
-from benchmarks.values import RunRecord
+from benchmarks.values import RunRecord, first_rank
 
 if TYPE_CHECKING:
     from benchmarks.doctor.symptoms import Symptoms
@@ -53,7 +53,7 @@ def _job_of(folder: RunFolder, attempt: int) -> str | None:
 
 
 def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, followed: bool) -> AttemptEnd:
-    first = [step for step in record.steps if step.rank == 0]
+    first = first_rank(record.steps)
     scheduler = folder.scheduler_end(record.attempt)
     seen = Seen(
         attempt=record.attempt,
@@ -98,7 +98,7 @@ def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], 
 
 def _behind(folder: RunFolder, record: RunRecord) -> tuple[int, str] | None:
     """The first rank of a job that hung which had come less far than others, and how far; None if all are alike."""
-    if not any([*(fact.rank for fact in record.facts), *(step.rank for step in record.steps)]):
+    if not any(fact.rank for fact in record.facts) and not any(step.rank for step in record.steps):
         return None  # rank 0 reports for all
     counts = Counter(step.rank for step in record.steps)
     ranks = range(folder.measured_phase().tasks)

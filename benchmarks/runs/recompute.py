@@ -3,7 +3,8 @@ result differs from it.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from benchmarks.measuring.failures import failed_phase, first_to_fail
 from benchmarks.measuring.summary import Result, RunEvidence, summarise
 from benchmarks.runs.runfolder import OTHER_ATTEMPTS, RunFolder
 from benchmarks.telemetry import samples
-from benchmarks.values import RunRecord, Step, to_builtins
+from benchmarks.values import EachTime, RunRecord, Step, first_rank, to_builtins
 
 # Libraries may round the last bits otherwise; a person's edit is never this small.
 RELATIVE_TOLERANCE = 1e-9
@@ -22,7 +23,7 @@ RELATIVE_TOLERANCE = 1e-9
 ABSENT = "(absent)"
 
 
-def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
+def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, Iterable[Step]]:
     """The result of a run and all its steps, from its raw files alone. One attempt gives the figures."""
     folder.refuse_older()
     benchmark = folder.benchmark()
@@ -72,13 +73,17 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     if not attempts:
         ends = _attempts_here(records, result, interrupted=interrupted)
         result = msgspec.structs.replace(result, attempts=[*ends[:-1], _with_rank(folder, last, ends[-1])])
-    rest = [
-        msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because=reason)
-        for record in others
-        for reason in [OTHER_ATTEMPTS[record.attempt > last.attempt]]
-        for step in record.steps
-    ]
-    return result, sorted(rest + marked, key=lambda step: step.attempt)
+
+    def of_all_attempts() -> Iterator[Step]:
+        for record in records:
+            if record is last:
+                yield from marked
+                continue
+            reason = OTHER_ATTEMPTS[record.attempt > last.attempt]
+            for step in record.steps:
+                yield msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because=reason)
+
+    return result, EachTime(of_all_attempts)
 
 
 def _attempts_here(records: Sequence[RunRecord], result: Result, *, interrupted: bool) -> list[AttemptEnd]:
@@ -112,7 +117,7 @@ def _with_rank(folder: RunFolder, record: RunRecord, end: AttemptEnd) -> Attempt
 
 
 def _first_rank_steps(record: RunRecord) -> int:
-    return sum(step.rank == 0 for step in record.steps)
+    return len(first_rank(record.steps))
 
 
 def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: int, *, queued: bool) -> list[str]:
@@ -153,15 +158,21 @@ def _unbound(ended: Sequence[Ended]) -> list[str]:
 
 
 def differences(
-    stored_result: Result, result: Result, stored_steps: Sequence[Step], steps: Sequence[Step]
+    stored_result: Result, result: Result, stored_steps: Iterable[Step], steps: Iterable[Step]
 ) -> list[str]:
     """One line a difference: where, what is stored, what the raw files give."""
     found = list(_between("result.json", to_builtins(stored_result), to_builtins(result)))
-    if len(stored_steps) != len(steps):
-        found.append(f"steps.jsonl: {len(stored_steps)} steps are stored, the raw files hold {len(steps)}")
-    for stored, step in zip(stored_steps, steps, strict=False):
-        found += _between(f"steps.jsonl step {step.step} rank {step.rank}", to_builtins(stored), to_builtins(step))
-    return found
+    of_steps: list[str] = []
+    counts = [0, 0]
+    for stored, step in zip_longest(stored_steps, steps):
+        counts[0] += stored is not None
+        counts[1] += step is not None
+        if stored is not None and step is not None and stored != step:
+            place = f"steps.jsonl step {step.step} rank {step.rank}"
+            of_steps += _between(place, to_builtins(stored), to_builtins(step))
+    if counts[0] != counts[1]:
+        found.append(f"steps.jsonl: {counts[0]} steps are stored, the raw files hold {counts[1]}")
+    return found + of_steps
 
 
 def _between(path: str, stored: Any, computed: Any) -> Iterator[str]:

@@ -13,7 +13,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -115,7 +115,7 @@ class RunFolder:
         write_atomically(self.path / name, json_text(value).encode())
 
     def write_steps(self, steps: Iterable[Step]) -> None:
-        write_atomically(self.path / STEPS, b"".join(msgspec.json.encode(step) + b"\n" for step in steps))
+        write_atomically(self.path / STEPS, (msgspec.json.encode(step) + b"\n" for step in steps))
 
     # --- reading ---
 
@@ -140,7 +140,19 @@ class RunFolder:
         return self.read(RESULT, Result)
 
     def stored_steps(self) -> list[Step]:
-        return _decode_lines(self.path / STEPS, Step)
+        return list(self.each_stored_step())
+
+    def each_stored_step(self) -> Iterator[Step]:
+        """Yield the stored steps; those of thousands of ranks are never in memory at once."""
+        decoder = msgspec.json.Decoder(Step)
+        try:
+            for number, line in enumerate(files.lines(self.path / STEPS), start=1):
+                try:
+                    yield decoder.decode(line)
+                except files.NOT_JSON as error:
+                    raise self._unreadable(f"{STEPS}:{number}", error) from None
+        except FileNotFoundError:
+            raise _missing(self.path / STEPS) from None
 
     def ended(self, phase: str, attempt: int = 1) -> list[Ended]:
         """How the processes of a phase ended; of a rank that says so twice, the first time."""
@@ -310,12 +322,12 @@ def _prove_writable(path: Path) -> None:
         raise
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Whole or not at all: a full disk leaves the old file as it was."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as stream:
-            stream.write(data)
+            stream.writelines([data] if isinstance(data, bytes) else data)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)

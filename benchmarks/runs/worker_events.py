@@ -3,7 +3,7 @@
 A line that cannot be read is named, and takes nothing else with it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 
 from benchmarks import files
 from benchmarks.values import (
+    EachTime,
     PgleSeen,
     RunRecord,
     Started,
@@ -40,6 +41,8 @@ EVENTS: Mapping[str, type[Value]] = {
 EVENT_FILES = "events-rank*.jsonl"
 FIRST_RANK = "events-rank0.jsonl"
 
+FIELDS = msgspec.json.Decoder(dict[str, Any])  # made once: making it takes longer than a line
+
 # What a line that is no event raises.
 UNREADABLE = (*files.NOT_JSON, KeyError, TypeError)
 
@@ -48,6 +51,7 @@ def rank_of(path: Path) -> int:
     return int(path.stem.removeprefix("events-rank"))
 
 
+@files.retried
 def event_files(phase_dir: Path) -> list[Path]:
     return sorted(phase_dir.glob(EVENT_FILES), key=rank_of)
 
@@ -56,16 +60,9 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     """Everything the workers of a phase wrote, in the order of their ranks."""
     found: dict[type[Value], list[tuple[int, Any]]] = {kind: [] for kind in EVENTS.values()}
     unreadable: list[str] = []
-    for path in event_files(phase_dir):
-        for number, line in enumerate(files.read(path).split(b"\n"), start=1):
-            if not line:
-                continue
-            try:
-                value = _value_of(line, rank_of(path), attempt)
-            except UNREADABLE as error:
-                unreadable.append(f"{path.name}:{number} {error}")
-                continue
-            found[type(value)].append((rank_of(path), value))
+    for rank, value in _values(phase_dir, attempt, unreadable):
+        if not isinstance(value, Step):
+            found[type(value)].append((rank, value))
     programs: dict[int, Program] = dict(found[Program])
     return RunRecord(
         attempt=attempt,
@@ -74,12 +71,29 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
             msgspec.structs.replace(fact, program=programs[rank].sha256) if rank in programs else fact
             for rank, fact in found[WorkerFacts]
         ],
-        steps=[step for _, step in found[Step]],
+        steps=EachTime(lambda: _steps(phase_dir, attempt)),
         ends=[end for _, end in found[WorkerEnd]],
         unreadable=unreadable,
         started=[started for _, started in found[Started]],
         watched=dict(found[PgleSeen]),
     )
+
+
+def _values(phase_dir: Path, attempt: int, unreadable: list[str]) -> Iterator[tuple[int, Value]]:
+    """Yield what each line says, with its rank."""
+    for path in event_files(phase_dir):
+        rank = rank_of(path)
+        for number, line in enumerate(files.lines(path), start=1):
+            if line == b"\n":
+                continue
+            try:
+                yield rank, _value_of(line, rank, attempt)
+            except UNREADABLE as error:
+                unreadable.append(f"{path.name}:{number} {error}")
+
+
+def _steps(phase_dir: Path, attempt: int) -> Iterator[Step]:
+    return (value for _, value in _values(phase_dir, attempt, []) if isinstance(value, Step))
 
 
 def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
@@ -104,7 +118,7 @@ def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
 
 
 def _value_of(line: bytes, rank: int, attempt: int) -> Value:
-    fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    fields = FIELDS.decode(line)
     kind = fields.pop("event")
     if kind not in EVENTS:
         raise KeyError(f"unknown event '{kind}'")

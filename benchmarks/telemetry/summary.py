@@ -4,7 +4,8 @@ attempt-N/telemetry/node-NAME.jsonl is written beside the training by node_sampl
 GPUs' figures are in gpu.py.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
 
 from benchmarks.statistics import mean, median
 from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures
@@ -177,19 +178,18 @@ class RankSpread(Value, frozen=True):
     notes: list[str]
 
 
-def rank_spread(steps: Sequence[Step], counted: Collection[int], started: Sequence[Started]) -> RankSpread | None:
-    """From the steps of all ranks of one attempt, over the steps that count; None for fewer than two ranks."""
+def rank_spread(steps: Iterable[Step], counted: Collection[int], started: Sequence[Started]) -> RankSpread | None:
+    """From the steps of one attempt, rank by rank, over the steps that count; None for fewer than two ranks."""
     wanted = frozenset(counted)
-    seconds: dict[int, list[float]] = {}
-    for step in steps:
-        times = seconds.setdefault(step.rank, [])
-        if step.seconds is not None and step.step in wanted:
-            times.append(step.seconds)
+    medians = {
+        rank: median([step.seconds for step in own if step.seconds is not None and step.step in wanted])
+        for rank, own in groupby(steps, key=lambda step: step.rank)
+    }
     hosts = {start.rank: start.host for start in started}
     times_of = [
         RankTime(rank=rank, host=hosts.get(rank), seconds_per_step=middle)
-        for rank, times in seconds.items()
-        if (middle := median(times)) is not None
+        for rank, middle in medians.items()
+        if middle is not None
     ]
     if len(times_of) < 2:
         return None
@@ -199,7 +199,7 @@ def rank_spread(steps: Sequence[Step], counted: Collection[int], started: Sequen
     latest = _latest(started)
     return RankSpread(
         ranks=len(ordered),
-        without_times=len(seconds.keys() | hosts.keys()) - len(ordered),
+        without_times=len(medians.keys() | hosts.keys()) - len(ordered),
         slowest=slowest,
         fastest=fastest,
         spread=(slowest.seconds_per_step - fastest.seconds_per_step) / middle if middle > 0 else 0.0,

@@ -136,7 +136,7 @@ def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun 
         return None
     steps: list[Step] = []
     if (folder.path / RESULT).is_file():
-        steps = [step for step in folder.stored_steps() if step.attempt == attempt and step.rank == 0]
+        steps = [step for step in folder.each_stored_step() if step.attempt == attempt and step.rank == 0]
     else:
         notes.append("the run has no result, so no step to compare: it was cut off, or has not ended")
     return ProfiledRun(benchmark, steps)

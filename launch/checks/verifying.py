@@ -1,6 +1,7 @@
 """A run held against its raw files, for verify.py and for each run of an archive."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.backend import find_backend
@@ -8,6 +9,7 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkEr
 from benchmarks.files import cannot_read
 from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import RunFolder, is_followed, without_result
+from benchmarks.values import Step
 from launch.terminal.documents import Checked, Why
 
 MOST_SHOWN = 20
@@ -40,13 +42,19 @@ def _readable(place: Path) -> RunFolder:
 
 def _verify(folder: RunFolder) -> tuple[Checked, int]:
     result, steps = recompute(folder, find_backend(folder.benchmark().backend))
-    stored = differences(folder.stored_result(), result, folder.stored_steps(), steps)
+    counted = 0
+
+    def counting() -> Iterator[Step]:
+        nonlocal counted
+        for step in steps:
+            counted += 1
+            yield step
+
+    stored = differences(folder.stored_result(), result, folder.each_stored_step(), counting())
     found = [*folder.changed_since_sealed(), *stored]
-    checked = Checked(
-        path=str(folder.path), agrees=not found, status=result.status, steps=len(steps), differences=found
-    )
+    checked = Checked(path=str(folder.path), agrees=not found, status=result.status, steps=counted, differences=found)
     if not found:
-        print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status})")
+        print(f"{folder.path}: agrees ({counted} steps, status {result.status})")
         return checked, EXIT_VALID
     print(f"{folder.path}: {len(found)} differences between what is stored and what the raw files say")
     for line in found[:MOST_SHOWN]:

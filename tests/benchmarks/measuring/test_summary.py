@@ -81,7 +81,7 @@ def summary(
     benchmark: Benchmark | None = None,
     digest: str | None = "sha256:0",
 ) -> tuple[Result, list[Step]]:
-    return summarise(
+    result, steps = summarise(
         RunEvidence(
             benchmark=benchmark or benchmark_of(),
             run_id="run-1",
@@ -90,6 +90,7 @@ def summary(
             provenance_digest=digest,
         )
     )
+    return result, list(steps)
 
 
 def result_of(record: RunRecord, *ended: Ended, benchmark: Benchmark | None = None) -> Result:

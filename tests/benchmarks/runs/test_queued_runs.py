@@ -205,6 +205,7 @@ def test_a_requeued_job_gives_the_figures_of_its_last_attempt_alone(
     leave(said("NODE_FAIL"), [], steps=5, ends=(None,) * 4, job=[], slower=1.0)
     leave(said("COMPLETED", started=300.0), number=2)
     result, steps = recompute(queued, BACKEND)
+    steps = list(steps)
     assert (result.status, result.window.counted) == ("valid", 11)
     assert [(one.attempt, one.outcome, one.steps) for one in result.attempts] == [
         (1, "requeued", 5),
@@ -222,9 +223,11 @@ def test_no_later_attempt_that_fails_takes_the_figures_of_one_that_completed(
 ) -> None:
     leave(said("COMPLETED"))
     before, own = recompute(queued, BACKEND)
+    own = list(own)
     again = said(state, job_id="8", exit_code="1:0")
     leave(again, [], number=2, steps=steps, ends=(None,) * 4, job=[], slower=1.0, job_id="8")
     after, all_steps = recompute(queued, BACKEND)
+    all_steps = list(all_steps)
     assert msgspec.structs.replace(after, attempts=before.attempts) == before
     assert [one.attempt for one in after.attempts] == [1, 2]
     assert all_steps[: len(own)] == own

@@ -138,6 +138,7 @@ def test_damaged_provenance_is_an_error_and_missing_provenance_a_null(whole_run:
 
 def test_what_is_stored_is_what_the_raw_files_give(whole_run: RunFolder) -> None:
     result, steps = recompute(whole_run, BACKEND)
+    steps = list(steps)
     assert (result.status, len(steps)) == ("valid", 12)
     assert whole_run.stored_result() == result
     assert whole_run.stored_steps() == steps
@@ -147,6 +148,7 @@ def test_what_is_stored_is_what_the_raw_files_give(whole_run: RunFolder) -> None
 
 def test_a_run_that_never_started_a_worker(empty_run: RunFolder) -> None:
     result, steps = recompute(empty_run, BACKEND)
+    steps = list(steps)
     assert result.status == "failed"
     assert steps == []
     assert "before its first step" in result.reasons[0]
@@ -159,6 +161,7 @@ def test_events_that_end_in_the_middle_of_a_line_lose_that_line_alone(
     path = add_attempt(empty_run, exit_code=-9, end=None)
     path.write_bytes(path.read_bytes()[: -1 - cut])
     result, steps = recompute(empty_run, BACKEND)
+    steps = list(steps)
     assert result.status == "failed"
     assert result.reasons == ["rank 0 was killed by signal 9 after step 10"]
     assert [step.step for step in steps] == list(range(11))
@@ -170,6 +173,7 @@ def test_attempts_are_never_merged(empty_run: RunFolder, add_attempt: AddAttempt
     add_attempt(empty_run, 2)
     alone = [0.25 + 0.001 * (step * 7 % 5) for step in range(1, 12)]
     result, steps = recompute(empty_run, BACKEND)
+    steps = list(steps)
     assert result.status == "valid"
     assert result.window.counted == 11
     assert result.seconds_per_step.mean == pytest.approx(sum(alone) / 11)

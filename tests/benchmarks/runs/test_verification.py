@@ -1,7 +1,7 @@
 """Any edit of a stored figure is found; what the raw files give is never called a difference."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from jax_backend import BACKEND
 Path = tuple[str | int, ...]
 
 
-def example() -> tuple[Result, list[Step]]:
+def example() -> tuple[Result, Iterable[Step]]:
     """A result with as many figures as there can be: an H100's, with MFU, an artefact and a second rank."""
     benchmark = resolve(
         Request(backend="jax", model="llama2_tiny", hardware="h100", gpus=2, steps=12), Configs(), BACKEND
@@ -64,7 +64,8 @@ def example() -> tuple[Result, list[Step]]:
     )
 
 
-RESULT_VALUE, STEPS_VALUE = example()
+RESULT_VALUE, _STEPS = example()
+STEPS_VALUE = list(_STEPS)
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:

@@ -66,7 +66,7 @@ def test_a_program_that_is_compiled_after_the_facts_belongs_to_them(tmp_path: Pa
     written(tmp_path, lines_of({**FACTS, "rank": 2}), rank=2)
     record = read_phase(tmp_path, attempt=1)
     assert [facts.program for facts in record.facts] == ["ab" * 32, "cd" * 32, None]
-    assert (record.unreadable, len(record.steps), len(record.ends)) == ([], 1, 1)
+    assert (record.unreadable, len(list(record.steps)), len(record.ends)) == ([], 1, 1)
 
 
 def test_all_that_a_worker_wrote(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_all_that_a_worker_wrote(tmp_path: Path) -> None:
     assert record.ends[0].failures == ["every gradient is zero"]
     assert record.started == [Started(rank=0, unix_seconds=1763755200.25, host="node-1")]
     assert record.unreadable == []
-    assert record.steps[1] == Step(
+    assert list(record.steps)[1] == Step(
         step=1,
         seconds=0.25,
         loss=5.5,
@@ -138,5 +138,5 @@ def test_however_the_writing_is_cut_every_step_comes_once(tmp_path: Path, cuts: 
     for start, end in zip([0, *cuts], [*cuts, len(WHOLE)], strict=True):
         append(path, WHOLE[start:end])
         seen += new_steps()
-    assert seen == read_phase(tmp_path, 1).steps
+    assert seen == list(read_phase(tmp_path, 1).steps)
     assert len(seen) == 4

@@ -373,7 +373,7 @@ def spread_of(
 ) -> RankSpread | None:
     """Three steps of each rank around its median; the first step, which compiles, is not counted."""
     times = {0: 50.0, 1: 0.9, 2: 1.0, 3: 1.1}
-    steps = [step(n, rank, middle * time) for n, time in times.items() for rank, middle in medians.items()]
+    steps = [step(n, rank, middle * time) for rank, middle in medians.items() for n, time in times.items()]
     return rank_spread(steps, counted, started)
 
 
