@@ -110,6 +110,7 @@ def summarise_foreign(
                 of_times,
                 *_whose_convention(workload, marked, seconds_resolution, rate_resolution),
                 *_stride_notes(steps),
+                *figures.notes,
                 *settling.notes(figures.window),
             ],
         }

@@ -26,6 +26,7 @@ SPEED_FIGURES = (
     "mfu",
     "hfu",
 )
+FEWEST_FOR_95_PERCENT = 30  # counted steps: with fewer, steps that are much alike leave an interval of 66 to 86%
 MOST_ARTEFACTS = 0.2  # of the steps; beyond that a window of what is left proves nothing
 RECORDED = (PROFILER, "pgle")  # why a step is left out whose time is not training's alone: a profiler's, a compiler's
 
@@ -45,6 +46,7 @@ class Figures(Value, frozen=True):
     seconds_per_step: SecondsPerStep
     null_because: dict[str, str]
     complaints: list[str]  # why the figures cannot be right
+    notes: list[str] = []  # what a reader must know of them
     tokens_per_second: float | None = None
     tokens_per_second_effective: float | None = None
     tokens_per_second_per_gpu: float | None = None
@@ -68,12 +70,13 @@ def measure(
     median = statistics.median(seconds)
     if median is None:
         nulls["seconds_per_step"] = "no step of the run is in the window"
-        return no_figures(window, nulls, complaints + _faster_than_the_peak(workload, marked)), marked
+        return no_figures(window, nulls, complaints + _faster_than_the_peak(workload, marked)[0]), marked
     if median <= 0:
         nulls["seconds_per_step"] = "the median step took no measurable time"
         return no_figures(window, nulls, [*complaints, nulls["seconds_per_step"]]), marked
     tokens_per_second = workload.tokens_per_step / median
     entries = mfu(workload, median, nulls)
+    impossible, notes = _faster_than_the_peak(workload, marked, median)
     figures = Figures(
         window=window,
         seconds_per_step=_seconds_per_step(seconds, seconds_resolution(median) if seconds_resolution else 0.0, nulls),
@@ -84,7 +87,8 @@ def measure(
         mfu=entries,
         hfu=hfu(workload, median, nulls),
         null_because=nulls,
-        complaints=complaints + _faster_than_the_peak(workload, marked, median),
+        complaints=complaints + impossible,
+        notes=notes + _few_steps(len(seconds)),
     )
     if workload.model.uncounted:  # what trains on no tokens has no rate of them
         rates = [name for name in SPEED_FIGURES if name not in ("mfu", "hfu")]
@@ -144,17 +148,29 @@ def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]
     return found
 
 
-def _faster_than_the_peak(workload: Workload, marked: Sequence[Step], median: float = math.inf) -> list[str]:
-    """A few printed steps may be artefacts; if many or the median beat the peak, the log is of another benchmark."""
+def _faster_than_the_peak(
+    workload: Workload, marked: Sequence[Step], median: float = math.inf
+) -> tuple[list[str], list[str]]:
+    """Complaints and notes. If many steps or the median beat the peak, the log is of another benchmark."""
     fastest = fastest_possible_seconds(workload) or 0.0
-    timed = usable_seconds(marked)
-    too_fast = [seconds for seconds in timed if seconds < fastest]
-    if median >= fastest and len(too_fast) <= MOST_ARTEFACTS * len(timed):
+
+    def too_fast(steps: Sequence[Step]) -> int:
+        return sum(seconds < fastest for seconds in usable_seconds(steps))
+
+    timed = len(usable_seconds(marked))
+    what = f"than {workload.gpus} x {workload.hardware.name} can be ({fastest:.4g} s at the {workload.dtype} peak)"
+    if median < fastest or too_fast(marked) > MOST_ARTEFACTS * timed:
+        asked = "are model, GPUs, dtype and batch right?"
+        return [f"{too_fast(marked)} of {timed} steps are faster {what}: {asked}"], []
+    counted = too_fast([step for step in marked if step.excluded_because is None])
+    return [], [f"{counted} of the counted steps are faster {what}: their times cannot be right"] if counted else []
+
+
+def _few_steps(count: int) -> list[str]:
+    """Return a note if the interval may hold less often than it claims."""
+    if not statistics.FEWEST_VALUES <= count < FEWEST_FOR_95_PERCENT:
         return []
-    return [
-        f"{len(too_fast)} of {len(timed)} steps are faster than {workload.gpus} x {workload.hardware.name} can be "
-        f"({fastest:.4g} s at the {workload.dtype} peak): are model, GPUs, dtype and batch right?"
-    ]
+    return [f"the 95% interval of {count} steps may be too narrow: count {FEWEST_FOR_95_PERCENT} steps or more"]
 
 
 def no_figures(window: Window, nulls: dict[str, str], complaints: list[str]) -> Figures:

@@ -27,6 +27,7 @@ STUDENT_T = 2.447  # of a 95% interval, for a line through 8 blocks
 # and a movement is looked for in several places.
 BOUND = 1.25 * STUDENT_T
 SEEN = 2 * STUDENT_T
+CERTAIN = 2 * SEEN  # names a movement that matters only a little, unless all others are ruled out
 SMALLEST_ERROR = 1e-9  # percent; of step times that do not vary
 
 
@@ -155,9 +156,11 @@ def _rounded(steps: float) -> int | None:
 
 def _verdict(movements: Sequence[Movement], at_ends: Sequence[Movement]) -> Judgement:
     most = max([*movements, *at_ends], key=Movement.clearness)
-    if most.clearness() <= SEEN or most.bound() < MATTERS_PERCENT:
-        is_settled = all(one.bound() < MATTERS_PERCENT for one in movements)
-        return Judgement("settled") if is_settled else TOO_SHORT
+    is_seen = most.clearness() > (SEEN if most.bound() >= MATTERS_PERCENT else CERTAIN)
+    if all(one.bound() < MATTERS_PERCENT for one in ([*movements, most] if is_seen else movements)):
+        return Judgement("settled")
+    if not is_seen:
+        return TOO_SHORT
     plausible = [one for one in (*movements, *at_ends) if one.clearness() >= most.clearness() / 2]
     median_off_percent = max(MATTERS_PERCENT, *(movement.bound() for movement in plausible))
     return Judgement("still moving", 60 * most.percent / most.seconds, median_off_percent)

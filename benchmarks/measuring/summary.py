@@ -171,6 +171,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
             *evidence.notes,
             *_what_it_was(benchmark, record),
             *speed_notes,
+            *figures.notes,
             *settling.notes(figures.window),
             *record.unreadable,
         ],

@@ -140,6 +140,28 @@ def test_steps_that_a_recipe_window_asks_for_and_the_run_lacks_are_a_complaint()
     assert figures.complaints == ["window 1-4: 2 of its steps are missing from the run"]
 
 
+# --- notes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("counted", "notes"), [(8, 0), (9, 1), (29, 1), (30, 0)])
+def test_an_interval_of_few_steps_has_a_note(counted: int, notes: int) -> None:
+    figures = figures_of(tiny(), 3.0, *[0.5, 0.6] * (counted // 2), *[0.5] * (counted % 2))
+    assert figures.window.counted == counted
+    assert len(figures.notes) == notes
+
+
+@pytest.mark.parametrize(("fast", "valid", "notes"), [(0, True, 0), (1, True, 1), (19, True, 1), (21, False, 0)])
+def test_each_counted_step_faster_than_the_peak_is_noted_or_makes_the_result_invalid(
+    fast: int, valid: bool, notes: int
+) -> None:
+    workload = work()
+    least = fastest_possible_seconds(workload) or 0.0
+    seconds = [least * (0.6 if 1 <= number <= fast else 1.2) for number in range(100)]
+    steps = steps_of(*seconds, ends=[sum(seconds[: number + 1]) for number in range(100)])
+    figures, _ = measure(workload, steps, "1-99")
+    assert (not figures.complaints, len(figures.notes)) == (valid, notes)
+
+
 # --- effective throughput and excess ----------------------------------------------------------------
 
 

@@ -64,6 +64,8 @@ def test_a_run_whose_drift_puts_its_median_off_is_not_settled(name: str) -> None
         (linear(2, 600), "0.3%", LONG),
         (throttled(1, 1 / 3), "0.3%", SHORT),
         (throttled(3, 1 / 12), "0.3%", LONG),
+        (linear(1, 1000), "0.04%", Length(2000, 0.5)),  # the median is off by just under 0.5%
+        (linear(1, 1000), "0.1%", Length(2000, 0.5)),
     ],
 )
 def test_what_can_be_seen_is_seen(drift: Drift, noise: str, length: Length) -> None:
