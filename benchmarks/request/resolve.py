@@ -459,6 +459,12 @@ def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) ->
 
 def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike: str) -> str:
     allowed = _dtypes(recipe, alike)
+    if not allowed:
+        raise RequestError(
+            f"recipe {recipe.name} names no precision for {alike}",
+            where=f"configs/recipes/{recipe.name}.yml",
+            why="every name in its `hardware` needs a row in its `dtypes`",
+        )
     if wanted is None:
         if recipe.defaults.dtype in allowed:
             return recipe.defaults.dtype

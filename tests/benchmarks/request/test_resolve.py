@@ -1,5 +1,8 @@
 """What a request resolves to, on the real configs and the real MaxText backend, and every way to be refused."""
 
+import shutil
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -52,6 +55,17 @@ def test_nodes_alone_mean_whole_nodes(model: str, hardware: str, nodes: int, gpu
 @pytest.mark.parametrize(("site", "hardware"), [("local", "h100"), ("example_pyxis", None)])
 def test_a_site_whose_nodes_are_alike_says_the_device(site: str, hardware: str | None) -> None:
     assert resolved("llama2_70b", site=site, hardware=hardware).hardware.name == "h100"
+
+
+@pytest.mark.parametrize("dtype", [None, "bf16"])
+def test_a_recipe_without_a_precision_for_a_device_is_refused(tmp_path: Path, dtype: str | None) -> None:
+    root = shutil.copytree(CONFIGS.root, tmp_path / "configs")
+    for path in (root / "recipes").glob("jax_llama2_70b*.yml"):
+        path.write_text(path.read_text().replace("  h100:", "  other:"))
+    request = Request(backend="jax", model="llama2_70b", hardware="h100", gpus=64, dtype=dtype)
+    with pytest.raises(RequestError) as caught:
+        resolve(request, Configs(root), BACKEND)
+    assert "h100" in caught.value.what
 
 
 def test_a_device_that_a_site_has_not_is_refused() -> None:
