@@ -119,6 +119,10 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
         **{name: value for name, value in adapters.items() if name not in benchmark.settings.knobs},
         **(changed or {}),
     }
+    if settings.get(
+        "optimizer_memory_host_offload"
+    ):  # MaxText leaves the gradient's norm out, unless it is asked for
+        settings["log_step_diagnostics"] = True
     return words_of(settings)
 
 

@@ -19,7 +19,7 @@ from benchmarks.model.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Parallelism, Site, Slurm, changed_benchmark
 from jax_backend import BACKEND
-from jax_backend.planning import between_nodes, refusals
+from jax_backend.planning import between_nodes, maxtext_argv, refusals
 from tests.jax_backend import asked
 from tests.jax_backend.asked import CONFIGS, each, refusal, resolved
 from tests.recorded import assert_recorded
@@ -187,6 +187,12 @@ def test_bytes_of_a_weight_and_what_goes_with_it(set: dict[str, str], bytes: lis
 )
 def test_what_changes_memory_and_is_not_known_is_named(name: str, value: str) -> None:
     assert BACKEND.storage(resolved("llama2_70b", {name: value})).uncounted == (f"{name}={value}",)
+
+
+def test_maxtext_gives_the_norm_that_the_worker_reads_with_an_offloaded_optimizer() -> None:
+    offloaded = {"optimizer_memory_host_offload": "true", "log_step_diagnostics": "false"}
+    assert "log_step_diagnostics=True" in maxtext_argv(resolved("llama2_70b", offloaded))
+    assert not any("log_step_diagnostics" in word for word in maxtext_argv(resolved("llama2_70b", {})))
 
 
 def test_micro_steps_that_xla_unrolls_are_named() -> None:
