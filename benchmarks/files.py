@@ -1,19 +1,24 @@
-"""Reading a file that anybody may have put there, and what to say where a file cannot be read or written."""
+"""Reading a file that anybody may have put there, and what to say where a file cannot be read or written.
+
+Every text that is read from JSON is one printable line: a screen, a page or Markdown that shows it shows one line.
+"""
 
 import contextlib
 import errno
 import functools
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
 from benchmarks.errors import RequestError, RunError
+from benchmarks.text import printable
 
 Read = TypeVar("Read")
 Given = ParamSpec("Given")
@@ -24,6 +29,8 @@ NOT_JSON = (ValueError, RecursionError)
 # What a shared file system answers once in a while of a file that is whole.
 PASSING = (errno.ESTALE, errno.EIO)
 PAUSES_SECONDS = (0.1, 1.0)  # before a second and a third try
+
+_ESCAPED = re.compile(rb"\\[bfnrtu]")  # how JSON writes most of what is not printable
 
 COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder, made by its worker too (inside/worker_kit.py)
 
@@ -88,9 +95,25 @@ def read_json(path: Path, kind: type[Read]) -> Read:
     """A plain file as a value. OSError; ValueError where it is no JSON of this form, or is nested without end."""
     data = read(path)
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decoded(data, msgspec.json.Decoder(kind))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def decoded(data: bytes, decoder: msgspec.json.Decoder[Read]) -> Read:
+    """Return the value. Data without anything that is not printable, which nearly all is, is decoded directly."""
+    if _ESCAPED.search(data) is None and data.decode(errors="replace").replace("\n", "").isprintable():
+        return decoder.decode(data)
+    return msgspec.convert(one_line(msgspec.json.decode(data)), decoder.type, str_keys=True)
+
+
+def one_line(value: Any) -> Any:
+    """Return data with each text in it, keys included, as one printable line."""
+    if isinstance(value, dict):
+        return {printable(key): one_line(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [one_line(inner) for inner in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def cannot_read(error: OSError, path: Path) -> RequestError:

@@ -17,11 +17,31 @@ BREAKS = re.compile(r"(?:\s|\\n)+")  # a message that was quoted holds its line 
 MOST_REASONS = 4
 
 
+# --- one printable line ---------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """Text that can't move a cursor or break a row: what is no printable character is written out."""
+    safe = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    if safe.isprintable():
+        return safe
+    return "".join(c if c.isprintable() else " " if c == "\t" else repr(c)[1:-1] for c in safe)
+
+
+def printable_lines(text: str) -> str:
+    """The same lines, each printable."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 # --- tables ---------------------------------------------------------------------------------------
 
 
 def columns(table: Sequence[Sequence[str]], numbers: Collection[int] = (), indent: str = "  ") -> list[str]:
-    """Rows of equal length, each column as wide as its widest cell; the columns in `numbers` align to the right."""
+    """Rows of equal length, each column as wide as its widest cell; the columns in `numbers` align to the right.
+
+    A cell is one printable line, no matter who wrote it.
+    """
+    table = [list(map(printable, row)) for row in table]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
         indent
@@ -187,7 +207,8 @@ def headed(text: str) -> str:
 
 
 def fenced(heading: str, lines: Sequence[str]) -> str:
-    """Markdown of a heading and lines as they are: what came from logs is no markup."""
-    body = "\n".join(lines)
+    """Markdown of a heading and lines as they are: names and logs hold no markup, also not in the heading."""
+    body = "\n".join(map(printable, lines))
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
-    return f"## {heading}\n\n{fence}text\n{body}\n{fence}\n"
+    inert = printable(heading).replace("`", "'")
+    return f"## `{inert}`\n\n{fence}text\n{body}\n{fence}\n"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from benchmarks.compare.runs import Runs
 from benchmarks.compare.values import Cause, Comparison, Difference, Side
-from benchmarks.text import aligned, bytes_text, columns, count_text, percent_text, plural, seconds_text
+from benchmarks.text import aligned, bytes_text, columns, count_text, percent_text, plural, printable, seconds_text
 from benchmarks.values import Benchmark
 from benchmarks.verdict import Verdict
 
@@ -114,6 +114,7 @@ def _side(side: Side) -> str:
 
 
 def _short(text: str, most: int) -> str:
+    text = printable(text)  # typed, or from an input of a workflow
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

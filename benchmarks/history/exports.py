@@ -11,11 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from benchmarks.history.index import Problem
-from benchmarks.reading.shown_lines import printable
 from benchmarks.runs import identity
 from benchmarks.runs.find_runs import short_names
 from benchmarks.runs.finished_run import FIELDS, RUNNING, FinishedRun, field_of
-from benchmarks.text import columns, count_text, folded, plural, seconds_text
+from benchmarks.text import columns, count_text, folded, plural, printable, seconds_text
 from benchmarks.values import Value
 
 NOTHING = "-"

@@ -26,6 +26,7 @@ from benchmarks.errors import RequestError
 from benchmarks.history.filters import COLUMNS, Condition, columns_of, sql_of
 from benchmarks.runs.finished_run import READING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
+from benchmarks.text import printable
 from benchmarks.values import Value
 
 Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # hands them on; may show how far they are
@@ -159,7 +160,7 @@ class Index:
                 self.notes.append(f"{entry.path} cannot be read now ({error.strerror}), and is left out")
                 continue
             path = f"{below}/{entry.name}" if below else entry.name
-            path = path.encode(errors="backslashreplace").decode()  # a name that is no UTF-8, as text
+            path = printable(path)
             stamp = (about.st_mtime_ns + about.st_ctime_ns) & ((1 << 63) - 1)
             young = about.st_mtime_ns >= youngest
             if (known.pop(path, None) != stamp or young) and entry.is_dir():
@@ -171,7 +172,7 @@ class Index:
             reason, holds_runs = None, False
             try:
                 if candidate.folder.name not in candidate.path:
-                    raise ValueError("its name is no text (UTF-8)")
+                    raise ValueError("its name is not printable text (UTF-8)")
                 run = read_finished_run(RunFolder(candidate.folder), candidate.path)
                 rows.execute(_INSERT, (candidate.path, None, *columns_of(run), _ENCODER.encode(run)))
             except RequestError as error:

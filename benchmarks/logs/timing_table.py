@@ -15,9 +15,8 @@ from benchmarks.errors import RequestError
 from benchmarks.measuring import window
 from benchmarks.reading.log_files import UNREADABLE_ERRORS, log_files, open_log
 from benchmarks.reading.read_log import ReadLog, formats_of, one_series
-from benchmarks.reading.shown_lines import printable
 from benchmarks.request import window_rule
-from benchmarks.text import columns, digits, plural, some, spans_text
+from benchmarks.text import columns, digits, plural, printable, some, spans_text
 from benchmarks.values import Step, Value
 
 DEFAULT_WINDOW = "35-44"  # of the recipes whose table this is

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal
 
 from benchmarks.backend import SkippedLine
 from benchmarks.reading.log_stream import rank_of_line, without_colours
-from benchmarks.reading.shown_lines import printable
+from benchmarks.text import printable
 from benchmarks.values import Value
 
 TOKEN = b":::MLLOG"

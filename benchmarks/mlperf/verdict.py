@@ -9,8 +9,7 @@ from benchmarks.mlperf.findings import Finding
 from benchmarks.mlperf.package import Ruleset
 from benchmarks.mlperf.run_report import RunReport, report_lines
 from benchmarks.mlperf.time_to_train import olympic_mean
-from benchmarks.reading.shown_lines import printable
-from benchmarks.text import some
+from benchmarks.text import printable, some
 from benchmarks.values import Value
 
 FEWEST = 3  # runs, for an olympic mean and for rcp_checker

@@ -98,7 +98,7 @@ class Records:
         problems = []
         for number, line in enumerate(files.read(path).splitlines() if path.exists() else [], start=1):
             try:
-                found.append(msgspec.json.decode(line, type=Acceptance))
+                found.append(files.decoded(line, msgspec.json.Decoder(Acceptance)))
             except files.NOT_JSON as error:
                 problems.append(f"{path}:{number}: {error}")
         return found, problems

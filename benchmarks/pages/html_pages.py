@@ -20,11 +20,11 @@ from benchmarks.pages.page import LogTail, Part, page
 from benchmarks.pages.run import RunMaterial, run_part
 from benchmarks.pages.sweep import sweep_part
 from benchmarks.reading.log_stream import without_colours
-from benchmarks.reading.shown_lines import printable
 from benchmarks.references import nearest_reference
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, without_result, write_atomically
 from benchmarks.secret_rules import REDACTED, Known, hidden_in_log, is_secret_name, shell_secrets
 from benchmarks.sweeps.sweep_report import report_of_file
+from benchmarks.text import printable_lines
 
 LAST_LINES = 40
 TAIL_BYTES = 64 << 10
@@ -134,7 +134,7 @@ def scrubbed(value: Any, known: Known | None = None) -> Any:
 def cleaned(text: str, known: Known | None = None) -> str:
     """A line or several, without secrets and without what moves a cursor."""
     hidden = hidden_in_log(text.encode(errors="backslashreplace"), known).decode(errors="backslashreplace")
-    return "\n".join(printable(line) for line in hidden.split("\n"))
+    return printable_lines(hidden)
 
 
 # --- the ends of logs ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from markupsafe import Markup
 
 from benchmarks import VERSION
-from benchmarks.text import Grid
+from benchmarks.text import Grid, printable_lines
 from benchmarks.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ def _template() -> "Template":
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: printable_lines(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -3,6 +3,7 @@
 import re
 
 from benchmarks.secret_rules import Known, hidden_in_log
+from benchmarks.text import printable
 
 SHOWN_CHARACTERS = 200
 # Who wrote a line (srun --label, torchrun, Ray) and when: says nothing about why.
@@ -18,11 +19,3 @@ def shown_line(line: bytes, secrets: Known | None = None) -> str:
     said = hidden_in_log(line[writer.end() if writer else 0 :], secrets)
     text = " ".join(printable(said.decode(errors="backslashreplace")).split())
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
-
-
-def printable(text: str) -> str:
-    """Text that can't move a cursor or break a row: what is no printable character is written out."""
-    safe = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    if safe.isprintable():
-        return safe
-    return "".join(c if c.isprintable() else " " if c == "\t" else repr(c)[1:-1] for c in safe)

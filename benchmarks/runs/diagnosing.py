@@ -22,10 +22,9 @@ from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.job_record import JobEvent
 from benchmarks.measuring.failures import first_to_fail
 from benchmarks.reading.log_files import PIECE_BYTES, UNREADABLE_ERRORS, log_files, pieces
-from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.outcomes import NOT_OVER
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, is_followed, without_result
-from benchmarks.text import folded
+from benchmarks.text import folded, printable
 
 STDIN = "-"
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")

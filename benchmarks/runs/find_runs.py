@@ -23,7 +23,7 @@ def find_runs(output_dir: Path) -> list[RunFolder]:
             next_command="--output_dir=DIR with the folder that was given to run.py",
         )
     with os.scandir(output_dir) as entries:
-        found = [Path(entry.path) for entry in entries if entry.is_dir()]
+        found = [Path(entry.path) for entry in entries if entry.name.isprintable() and entry.is_dir()]
     return [RunFolder(path) for path in sorted(found) if os.access(path / BENCHMARK, os.F_OK)]
 
 

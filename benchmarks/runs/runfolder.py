@@ -31,6 +31,7 @@ from benchmarks.job_record import (
     SchedulerEnd,
     Submitted,
 )
+from benchmarks.text import printable
 from benchmarks.values import Benchmark, Phase, Plan, Step, benchmark_fields, benchmark_from, json_text
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ class RunFolder:
 
     def raw_digests(self) -> dict[str, str]:
         return {
-            str(path.relative_to(self.path)).encode(errors="backslashreplace").decode(): _sha256(path)
+            printable(str(path.relative_to(self.path)).encode(errors="backslashreplace").decode()): _sha256(path)
             for path in self.raw_files()
         }
 
@@ -381,7 +382,7 @@ def _decode_lines(path: Path, kind: type[ReadValue], *, partly: bool = False) ->
         raise files.cannot_read(error, path) from None
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(decoder.decode(line))
+            found.append(files.decoded(line, decoder))
         except files.NOT_JSON as error:
             if not partly:
                 raise RequestError(f"{path.name} cannot be read: {error}", where=f"{path}:{number}") from None

@@ -127,4 +127,5 @@ def _value_of(line: bytes, rank: int, attempt: int) -> Value:
         fields |= {"tokens": None, "rank": rank, "attempt": attempt}
     elif kind == "started":
         fields["rank"] = rank
+    fields = fields if kind == "step" else files.one_line(fields)
     return msgspec.convert(fields, EVENTS[kind])

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.reading.shown_lines import printable
-from benchmarks.text import Rows, aligned, bytes_text, columns, count_text, plural, seconds_text
+from benchmarks.text import Rows, aligned, bytes_text, columns, count_text, plural, printable, seconds_text
 from benchmarks.trace.kinds import COLLECTIVE, IDLE, KINDS
 from benchmarks.trace.nccl import NcclCalls
 from benchmarks.trace.report import TraceFile, TraceReport

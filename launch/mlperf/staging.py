@@ -12,8 +12,8 @@ from typing import NamedTuple
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.run_log import TOKEN, LoggedRun, runs_of
 from benchmarks.reading.log_files import UNREADABLE_ERRORS, open_log
-from benchmarks.reading.shown_lines import printable
 from benchmarks.runs.runfolder import BENCHMARK
+from benchmarks.text import printable
 
 LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.gz)?", re.DOTALL)
 RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.gz)?", re.DOTALL)  # of a submission

@@ -87,12 +87,18 @@ def harmless(text: str) -> str:
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def without_workflow_commands(text: str) -> str:
+    """The same for what a line begins with, or holds, that GitHub would obey in a workflow's log."""
+    return re.sub(r"^(\s*):(?=:)", r"\1\\u003a", text, flags=re.MULTILINE).replace("##[", "#\\u0023[")
+
+
 class Harmless:
     """Standard output or standard error: names, logs and records of anybody are printed."""
 
     def __init__(self, stream: TextIO, *made: Callable[[str], str]) -> None:
         self.own = stream  # for escapes of ours
-        self._made = (harmless, *made)
+        of_workflow = [without_workflow_commands] if os.environ.get("GITHUB_ACTIONS") else []
+        self._made = (harmless, *of_workflow, *made)
 
     def write(self, text: str, /) -> int:
         made = text

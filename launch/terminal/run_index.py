@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.errors import RequestError
-from benchmarks.reading.shown_lines import printable
+from benchmarks.text import printable
 from launch.terminal.places import stepmark_home
 from launch.terminal.progress import tracked
 

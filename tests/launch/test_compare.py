@@ -114,7 +114,7 @@ def test_a_workflow_gets_markdown_and_fails_where_it_shall(
     done = compare("tag=before", "tag=after", f"--fail_on={fail_on}", f"--markdown={file}", place=runs)
     assert (done.returncode, "B is worse" in done.stderr) == (code, code == 3)
     heading, _, rest = done.stdout.strip().partition("\n")
-    assert file.read_text().startswith(f"## {heading}\n\n```text\n")
+    assert file.read_text().startswith(f"## `{heading}`\n\n```text\n")
     assert rest.strip("\n") in file.read_text()
     assert summary.read_text() == file.read_text() + "\n"
 

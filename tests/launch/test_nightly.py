@@ -92,7 +92,7 @@ def test_a_slowed_night_is_a_regression_by_its_own_re_runs(naps: Naps) -> None:
     suite = ET.parse(naps.folder / "night.junit").getroot()[0]
     assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
     for name in ("night.markdown", "summary"):
-        assert (naps.folder / name).read_text().startswith("## suite naps, night ")
+        assert (naps.folder / name).read_text().startswith("## `suite naps, night ")
     assert "regression" in (naps.folder / "night.html").read_text()
     # And what was slowed on purpose is no night of the history.
     again = naps.night("--max_reruns=0")

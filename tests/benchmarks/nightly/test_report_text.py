@@ -34,7 +34,7 @@ def test_markdown_is_the_same_text_whatever_the_logs_hold() -> None:
     broken = unjudged(CELL, "run-1", "failed", ["out of <memory> | ``` here"])
     made = report([SLOW, broken])
     heading, _, fence, *lines, end = markdown(made).splitlines()
-    assert heading == f"## {headline(made)}"
+    assert heading == f"## `{headline(made)}`"
     assert (fence, end) == ("````text", "````")
     assert lines == screen_text(made).splitlines()[2:]
     assert "- out of <memory> | ``` here" in "\n".join(lines)

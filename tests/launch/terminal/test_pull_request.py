@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from tests.launch.test_compare import run_of
 
@@ -109,3 +110,16 @@ def test_a_wrong_request_fails_and_its_error_replaces_the_comment(job: dict[str,
     for text in (compared.stderr, ours["body"]):
         assert "'--no/where' is not a run" in text
     assert "seconds/step" not in ours["body"]
+
+
+def test_text_of_a_side_is_no_markup_and_no_workflow_command(job: dict[str, str], tmp_path: Path) -> None:
+    hostile = "x\n::error::no\n~~~~\n```\n<img src=x> @all ##[error]no"
+    title = "speed --><img src=x>\n# of @all"
+    compared, posted = run_action(job | {"GITHUB_ACTIONS": "true"}, tmp_path, a="main", b=hostile, title=title)
+    assert (compared.returncode, posted.returncode) == (2, 0), compared.stderr + posted.stderr
+    printed = compared.stdout + compared.stderr
+    assert "##[" not in printed
+    assert not any(line.lstrip().startswith("::error") for line in printed.splitlines())
+    tokens = MarkdownIt().parse(comments(tmp_path)[1]["body"])
+    assert [one.type for one in tokens] == ["html_block", "code_block", "paragraph_open", "inline", "paragraph_close"]
+    assert "<img" not in tokens[0].content + tokens[3].content and "@" not in tokens[3].content.partition(", at ")[0]
