@@ -191,7 +191,7 @@ def test_what_changes_memory_and_is_not_known_is_named(name: str, value: str) ->
 
 def test_maxtext_gives_the_norm_that_the_worker_reads_with_an_offloaded_optimizer() -> None:
     offloaded = {"optimizer_memory_host_offload": "true", "log_step_diagnostics": "false"}
-    assert "log_step_diagnostics=True" in maxtext_argv(resolved("llama2_70b", offloaded))
+    assert "log_step_diagnostics=true" in maxtext_argv(resolved("llama2_70b", offloaded))
     assert not any("log_step_diagnostics" in word for word in maxtext_argv(resolved("llama2_70b", {})))
 
 
