@@ -347,7 +347,8 @@ def write_steps(engine: Engine, phase_dir: Path, steps: range) -> None:
 @each_engine
 def test_a_folder_without_files_holds_nothing(engine: Engine, tmp_path: Path) -> None:
     record = BACKENDS[engine.backend].read_phase(sound(engine), tmp_path / "not made yet", 3)
-    assert record == RunRecord(attempt=3, facts=[], steps=[], ends=[], unreadable=[])
+    assert [*record.steps] == []
+    assert replace(record, steps=[]) == RunRecord(attempt=3, facts=[], steps=[], ends=[], unreadable=[])
 
 
 @each_engine
@@ -363,7 +364,7 @@ def test_following_gives_each_new_step_once(engine: Engine, tmp_path: Path) -> N
         found += new
     assert follow() == []
     assert {(step.attempt, step.rank) for step in found} == {(2, 0)}
-    assert backend.read_phase(sound(engine), folder, 2).steps == found
+    assert [*backend.read_phase(sound(engine), folder, 2).steps] == found
 
 
 @each_engine

@@ -6,9 +6,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from benchmarks.machine.peak_file import decode
+from benchmarks.machine.peak_file import Measured
 from tests.end_to_end.runs import LIMIT_SECONDS, NEMO, REPOSITORY, Run, Starter, measure_peak
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("runs")]
@@ -21,7 +22,7 @@ def nemo_peak(nemo_python: Path, starter: Starter, tmp_path_factory: pytest.Temp
 
 @pytest.mark.parametrize(("fixture", "package"), [("jax_peak", "jaxlib"), ("nemo_peak", "torch")])
 def test_a_cpu_is_measured_in_both_frameworks(fixture: str, package: str, request: pytest.FixtureRequest) -> None:
-    found = decode(request.getfixturevalue(fixture).read_bytes(), "FILE")
+    found = msgspec.json.decode(request.getfixturevalue(fixture).read_bytes(), type=Measured)
     report = found.report
     assert (report.platform, report.device_kind, found.hardware) == ("cpu", "cpu", "cpu")
     assert report.threads == len(os.sched_getaffinity(0))
