@@ -42,7 +42,7 @@ def compile_steps(
             f"{backend.title} has no program that can be compiled without its hardware",
             where=f"compile --backend={backend.name}",
             why="only a compiler that takes a whole training step at once says what is in it",
-            next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100, say",
+            next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100",
         )
     jobs = {name: backend.compile_job(name, benchmark) for name, benchmark in benchmarks.items()}
     program = backend.compile_program()

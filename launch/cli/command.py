@@ -1,6 +1,7 @@
 """How every command starts and ends: flags in, exit code out, never a traceback for bad input."""
 
 import io
+import math
 import os
 import re
 import shlex
@@ -146,6 +147,9 @@ def _parse(command: Command) -> list[str]:
         raise RequestError(f"unknown flag --{error.flagname}: {nearest(error.flagname, known)}") from None
     except flags.Error as error:
         raise RequestError(_refused_value(str(error))) from None
+    for name, value in flags.FLAGS.flag_values_dict().items():
+        if isinstance(value, float) and math.isnan(value):  # it is within every range
+            raise RequestError(f"--{name}=nan is not a number")
     _refuse_empty()
     return words
 

@@ -115,14 +115,14 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
             python = path / "bin" / "python"
             # The link is followed: an environment whose base Python was removed is not whole.
             if os.access(path / MARKER, os.R_OK) and os.access(python, os.X_OK):
-                _refuse_another_writer(spec, path)
+                _refuse_another_writer(spec, path, path / "bin")
                 return python
     return None
 
 
-def _refuse_another_writer(spec: EnvironmentSpec, path: Path) -> None:
+def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
     """Refuse an environment that another user than root made or could change: its programs would run as this user."""
-    for place in (stepmark_home(), environments_root(), path, path / "bin"):
+    for place in (stepmark_home(), environments_root(), *own):
         status = place.stat()
         if status.st_uid not in (os.geteuid(), 0):
             why = f"user {status.st_uid} owns {place}"
@@ -132,7 +132,7 @@ def _refuse_another_writer(spec: EnvironmentSpec, path: Path) -> None:
             continue
         raise RequestError(
             f"the environment '{spec.name}' may have been made by another user",
-            where=str(path),
+            where=str(place),
             why=why,
             next_command="export STEPMARK_HOME=<a folder of yours that nobody else can write>, or chmod go-w",
         )
@@ -165,6 +165,7 @@ def ensure(spec: EnvironmentSpec) -> Path:
     if python is not None:
         return python
     with _only_maker(spec) as lock:
+        _refuse_another_writer(spec)
         python = python_of(spec)
         if python is not None:
             say(f"environment '{spec.name}': made by the other process, reused")
