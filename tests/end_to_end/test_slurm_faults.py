@@ -241,7 +241,7 @@ def test_a_dead_node_and_a_second_attempt_on_the_others(cluster: ClusterOfTests,
     """The batch host stays alive; the job is requeued onto nodes that are. All ranks hang, as where one dies."""
     flags = ("--nodes=2", "--gpus=2", "--requeue", "--exclude=node1", "--steps=60", "--set=nap_seconds=0.05")
     process = cluster.begin(tmp_path, *TOY, *flags, "--nosingleton", "--set=fault=hang@20", "--set=fault_rank=-1")
-    folder = wait_for_steps(tmp_path, 40)
+    folder = wait_for_steps(tmp_path, 20)
     nodes = cluster.slurm("squeue", "-h", "-j", cluster.job_of(folder), "-o", "%N").strip()
     victim = cluster.slurm("scontrol", "show", "hostnames", nodes).split()[-1]
     assert cluster.call("cluster.py", "kill", f"--node={victim}").returncode == 0
