@@ -94,6 +94,15 @@ class Recorded(Value, frozen=True):
 _LINES = msgspec.json.Decoder(NodeFacts | NodeSample | NodeEnd)
 
 
+def has_lost_gpu(line: bytes) -> bool:
+    """Whether a line is a sample with a GPU that answered nothing. One that cannot be read yet is not."""
+    try:
+        found = _LINES.decode(line)
+    except files.NOT_JSON:
+        return False
+    return isinstance(found, NodeSample) and None in found.gpus and bool(found.errors)
+
+
 def read(folder: Path) -> Recorded:
     """The samples of all nodes of an attempt; no nodes where nothing was sampled."""
     unreadable: list[str] = []

@@ -298,13 +298,13 @@ def _report(preflight: Preflight, job_id: str, asked: list[str], started: float,
     output = _lines(preflight.folder / f"slurm-{job_id}.out")
     for number, node in enumerate(asked):
         try:
-            answers.append(files.read_json(preflight.folder / ANSWERS / f"{node}.json", Answer))
+            answers.append(msgspec.json.decode(files.read(preflight.folder / ANSWERS / f"{node}.json"), type=Answer))
         except FileNotFoundError:
             # What the job's output says of it: lines with its name, or of its task.
             own = re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w.-])|^\s*0*{number}: ")
             words = list(dict.fromkeys(line.strip() for line in output if own.search(line)))[-3:]
             silent[node] = "; ".join(words) or f"it did not answer within {limits.quiet_seconds:g} s"
-        except (ValueError, OSError) as error:
+        except (*files.NOT_JSON, OSError) as error:
             silent[node] = f"its answer could not be read: {error}"
     findings = judge(answers, preflight.down | silent, preflight.wanted)
     failed = failing(findings)

@@ -136,6 +136,7 @@ def _run_phases(
                     partial(_take, screen, sink),
                     containers,
                     let_signals_wait if phase == plan.phases[-1] else None,
+                    lambda: local.lost_gpu(folder.telemetry_dir(1)),
                 )
             if any(process.exit_code != 0 or process.interrupted for process in ended):
                 break  # what comes after rests on this phase

@@ -19,6 +19,7 @@ import msgspec
 from benchmarks.files import cannot_write, mark_write_failure, passing, retried
 from benchmarks.job_record import Ended
 from benchmarks.runs.runfolder import EXITS, REPAIR
+from benchmarks.telemetry import samples
 from benchmarks.values import Phase, Step
 from launch.machine.processes import REPOSITORY, fill, inherited_environment, places
 
@@ -32,6 +33,7 @@ GRACE_SECONDS = 10.0
 
 SAMPLER = REPOSITORY / "benchmarks" / "inside" / "node_sampler.py"
 SAMPLER_LOG = "node_sampler.log"
+TAIL_BYTES = 2**16  # more than the line of a sample
 END_SECONDS = 2.0  # for a last sample; a driver that hangs must not hold a run
 
 
@@ -43,10 +45,12 @@ def run_phase(
     on_steps: Callable[[list[Step]], None],
     containers: "Containers | None" = None,
     on_end: Callable[[], None] | None = None,
+    broken: Callable[[], bool] = lambda: False,
 ) -> list[Ended]:
     """Start the tasks of a phase, hand on their steps while they train, and say how each ended.
 
-    `on_end` is called as soon as none of them trains any more.
+    `on_end` is called as soon as none of them trains any more. `broken` says whether the machine has lost what they
+    need, which no task may ever notice.
     """
     phase_dir.mkdir(parents=True, exist_ok=True)
     tasks: list[subprocess.Popen[bytes]] = []
@@ -62,7 +66,7 @@ def run_phase(
         coordinator = f"127.0.0.1:{_free_port()}"
         for rank in range(phase.nodes * phase.tasks_per_node):
             tasks.append(_start(phase, phase_dir, python, rank, coordinator, containers))
-        _watch(tasks, look)
+        _watch(tasks, look, broken)
         if on_end is not None:
             on_end()
     except KeyboardInterrupt:
@@ -106,13 +110,15 @@ def _start(
         )
 
 
-def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None]) -> None:
+def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None], broken: Callable[[], bool]) -> None:
     first_failure: float | None = None
     looked = 0.0
     while None in (codes := [task.poll() for task in tasks]):  # ask every task: one that waits hides none that fell
         if time.monotonic() - looked >= LOOK_SECONDS:
             look()
             looked = time.monotonic()
+            if first_failure is None and broken():
+                first_failure = looked
         if first_failure is None and any(codes):
             first_failure = time.monotonic()
         if first_failure is not None and time.monotonic() - first_failure > GRACE_SECONDS:
@@ -201,6 +207,16 @@ def _start_sampler(folder: Path, interval: float, gpus: Sequence[str] | None) ->
     except OSError as error:
         print(f"stepmark: this machine is not sampled beside the run: {error}", file=sys.stderr)
         return None
+
+
+def lost_gpu(folder: Path) -> bool:
+    """Whether the last sample has a GPU that answered nothing."""
+    for path in folder.glob(samples.NODE_FILES):
+        with contextlib.suppress(OSError), path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            last = stream.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
+            return samples.has_lost_gpu(last)
+    return False
 
 
 def _say_trouble(log: Path) -> None:

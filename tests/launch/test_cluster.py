@@ -183,7 +183,7 @@ def test_gpus_are_handed_out(two_nodes: RunningCluster) -> None:
 @pytest.mark.slow
 def test_a_second_up_changes_nothing(two_nodes: RunningCluster) -> None:
     again = script("up", "--nodes=2", **two_nodes.environment)
-    assert (again.returncode, "is already up: 2 nodes" in again.stdout) == (0, True), again.stderr
+    assert (again.returncode, "is up: 2 nodes" in again.stdout) == (0, True), again.stderr
     assert f"export SLURM_CONF={two_nodes.cluster.files.slurm_conf}" in again.stdout
     larger = script("up", "--nodes=3", **two_nodes.environment)
     assert (larger.returncode, "cluster.py down" in larger.stderr) == (2, True), larger.stderr

@@ -296,6 +296,7 @@ def test_a_node_that_hangs_fails_in_good_time(cluster: RunningCluster, tmp_path:
     assert time.monotonic() - started < 40
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"answers: {bad}: " in done.stdout
+    print(done.stdout)
     assert listed(tmp_path, "nodes-fail.txt") == [bad]
 
 
@@ -328,6 +329,7 @@ def test_nodes_with_gpus_and_nccl(cluster: RunningCluster, tmp_path: Path, expec
     path = path_with(tmp_path, nvidia_smi=NVIDIA_SMI.replace("BAD", bad), all_reduce_perf=ALL_REDUCE)
     done = on(cluster, tmp_path, "--site=gpus", PATH=path)
     assert done.returncode == 3, done.stdout + done.stderr
+    print(done.stdout)
     assert listed(tmp_path, "nodes-fail.txt") == [bad]
     assert f"GPU memory errors: {bad}: GPU 0, 1, 2, 3, 4, 5, 6, 7: 2 uncorrected ECC errors" in done.stdout
     found = json.loads((only(tmp_path) / "report.json").read_text())["nccl"]
