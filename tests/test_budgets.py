@@ -49,7 +49,7 @@ BUDGETS = {
     "launch/mlperf": 570,
     "launch/preflight": 470,
     "launch/private_cluster": 960,
-    "launch/running": 980,
+    "launch/running": 1_000,
     "launch/sites": 870,
     "launch/slurm": 2_350,
     "launch/terminal": 470,
