@@ -38,7 +38,7 @@ class StepmarkError(Exception):
         if self.where:
             lines.append(f"  where: {self.where}")
         if self.why:
-            lines.append("  why:   " + self.why.replace("\n", "\n         "))  # a program's message may have several lines
+            lines.append("  why:   " + self.why.replace("\n", "\n         "))
         if self.next_command:
             lines.append(f"  next:  {self.next_command}")
         return "\n".join(lines)
