@@ -236,6 +236,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             next_command="leave --data out, or --backend=nemo",
         )
     yield from unknown_values(benchmark, CHOICES)
+    yield from _uneven_pipeline(benchmark)
     attention = str(benchmark.settings.knobs.get("attention", "autoselected"))
     if benchmark.hardware.kind == "cpu" and attention != "dot_product":
         yield RequestError(
@@ -243,6 +244,23 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             where="--set=attention",
             why="flash attention kernels are made for accelerators",
             next_command="--set=attention=dot_product",
+        )
+
+
+def _uneven_pipeline(benchmark: Benchmark) -> Iterator[RequestError]:
+    """As MaxText 0.2.5 asserts after its start (configs/types.py:4587)."""
+    share, knobs, size = benchmark.parallelism, benchmark.settings.knobs, benchmark.batch.micro_batch_size
+    replicas, parts = share.data * share.fsdp, int(knobs.get("num_pipeline_microbatches", -1))
+    least = share.pipeline * (2 if knobs.get("pipeline_delay_activation_forwarding") else 1)
+    parts = least if parts == -1 else parts
+    if share.pipeline > 1 and (parts < least or parts % share.pipeline or size * replicas % parts):
+        step = least // gcd(least, replicas)
+        yield RequestError(
+            f"{size * replicas} sequences cannot pass {share.pipeline} pipeline stages as {parts} micro-batches",
+            where="--set=num_pipeline_microbatches and --set=micro_batch_size",
+            why=f"MaxText needs {least} or more micro-batches, a multiple of the stages, that divide the sequences "
+            f"of a forward pass (micro_batch_size {size} x {replicas} replicas)",
+            next_command=f"--set=micro_batch_size={-(-size // step) * step} --set=num_pipeline_microbatches={least}",
         )
 
 

@@ -34,7 +34,7 @@ BUDGETS = {
     "benchmarks/sweeps": 640,
     "benchmarks/telemetry": 660,
     "benchmarks/trace": 1_310,
-    "jax_backend": 1_640,
+    "jax_backend": 1_650,
     "jax_backend/inside": 2_790,
     "launch": 2_360,
     "launch/assets": 340,
@@ -56,7 +56,7 @@ BUDGETS = {
     "nemo_backend": 2_210,
     "nemo_backend/inside": 1_500,
 }
-PRODUCT_LINES = 48_200
+PRODUCT_LINES = 48_220
 TEST_LINES = 39_900
 PRODUCT_FILES = 334
 
