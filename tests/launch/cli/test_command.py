@@ -17,7 +17,7 @@ flags.DEFINE(Words(("bf16", "fp32")), "dtype", None, "The precision.")
 flags.DEFINE_multi_string("set", [], "A setting.")
 flags.DEFINE_string("note", None, "A note.")
 flags.DEFINE_integer("steps", None, "Steps.")
-flags.DEFINE_enum("print", None, ["cron", "github", "scrontab"], "What to print.")
+flags.DEFINE_enum("format", "table", ["table", "csv"], "The shape of the list.")
 flags.DEFINE_boolean("follow", False, "Follow it.")
 flags.DEFINE_boolean("list", False, "List them.")
 def main(argv):
@@ -72,7 +72,7 @@ def test_a_closed_stream_is_no_fault(tmp_path: Path, closed: str) -> None:
     [
         ("--dtyp=fp16", "unknown flag --dtyp: did you mean 'dtype'?"),
         ("--boat=x", "unknown flag --boat: "),
-        ("--print=crn", "--print=crn: did you mean 'cron'?"),
+        ("--format=cvs", "--format=cvs: did you mean 'csv'?"),
         ("--dtype=fp16", "'fp16'"),
         ("--note=", "--note= names nothing"),
     ],
