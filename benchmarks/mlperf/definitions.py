@@ -39,8 +39,6 @@ class Optimizer(Value, frozen=True):
     weight_decay: float
     gradient_clip_norm: float
     schedule: str
-    warmup_steps: int | None
-    end_rate_ratio: float  # the last learning rate over the base one
     decay_and_warmup_steps: int | None = None  # both together, where the rules say
 
 
@@ -53,7 +51,6 @@ class MlperfBenchmark(Value, frozen=True):
     task: Literal["pretrain", "lora", "diffusion"]
     target: Target
     sequence_length: Positive | None
-    train_samples: Positive
     eval_samples: Positive
     evaluation: Cadence
     max_steps: Positive | None

