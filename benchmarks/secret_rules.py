@@ -17,7 +17,8 @@ SHORTEST_VALUE = 8  # a shorter value is found in any text
 NO_SECRETS = ("PWD", "OLDPWD")  # folders, for all that their names look like
 
 _VARIABLE = re.compile(
-    r"TOKEN(_|$)|^TOKENS$|SECRET|PASSW|PASSPHRASE|(?<!BY)PASS(_|$)|CREDENTIAL|WEBHOOK|(API|ACCESS|PRIVATE|SSH)_?KEY"
+    r"TOKEN(_|$)|(?<!MAX_)(?<!MIN_)(?<!NUM_)(?<!BATCHED_)(?<!TRAIN_)(?<!TOTAL_)TOKENS$"  # the others are counts
+    r"|SECRET|PASSW|PASSPHRASE|(?<!BY)PASS(_|$)|CREDENTIAL|WEBHOOK|(API|ACCESS|PRIVATE|SSH)_?KEY"
     r"|(^|_)(AUTH|BEARER|COOKIE|JWT|KEY|PAT|PSK|PW|PWD|SAS)(_|$)",
     re.IGNORECASE,
 )
