@@ -87,7 +87,7 @@ def refuse_to_compile(
             why="it is downloaded and installed once, when you ask for it",
             next_command="the same command with --make_environment",
         )
-    refuse_unknown_flags(benchmark, backend)
+    refuse_unknown_flags(benchmark, backend, spec)
 
 
 # --- what came of a job -------------------------------------------------------------------------

@@ -61,18 +61,20 @@ def ask_once(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], f
 # --- before a run -------------------------------------------------------------------------------
 
 
-def refuse_unknown_flags(benchmark: Benchmark, backend: Backend) -> None:
-    """Refuse flags that the compiler which is to run does not know. An image's compiler decides in its own job."""
-    if not isinstance(backend, CompilerFlags) or benchmark.site.runtime == "container":
+def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, compiler: EnvironmentSpec | None = None) -> None:
+    """Refuse flags that `compiler`, or else the run's own, does not know. An image's own decides in its job."""
+    if not isinstance(backend, CompilerFlags) or (compiler is None and benchmark.site.runtime == "container"):
         return
     own = [f"--{name}={value}" for name, value in benchmark.settings.xla_flags.items()]
     of_phases = [phase.environment.get("XLA_FLAGS", "") for phase in backend.plan(benchmark).phases]
     # As XLA splits them. A placeholder cannot be asked about before the run has its folder.
     words = dict.fromkeys(word for flag in [*own, *of_phases] for word in flag.split())
     check = backend.flags_check([word for word in words if "{" not in word])
-    # The environment for the run's devices, if it is made; otherwise a CPU's, whose compiler has the same version.
-    runtimes = [runtime_of(benchmark, backend, platform) for platform in (benchmark.hardware.platform, "cpu")]
-    found = [(one.spec, one.installed_python()) for one in runtimes]
+    if compiler is not None:
+        found = [(compiler, venvs.python_of(compiler))]
+    else:  # the environment for the run's devices, if it is made; otherwise a CPU's, whose compiler is the same
+        runtimes = [runtime_of(benchmark, backend, platform) for platform in (benchmark.hardware.platform, "cpu")]
+        found = [(one.spec, one.installed_python()) for one in runtimes]
     spec, python = next((one for one in found if one[1]), found[0])
     answer = ask(check, python) if python else Answer({}, broken=f"environment '{spec.name}' is not made yet")
     if answer.broken:

@@ -103,6 +103,9 @@ def test_in_a_container_the_image_decides(capsys: pytest.CaptureFixture[str]) ->
     site = msgspec.structs.replace(benchmark().site, runtime="container", container=Container(images="/images"))
     refuse(Checked(REFUSES), site=site)
     assert capsys.readouterr().err == ""
+    checked = cast(Backend, Checked(REFUSES))
+    with pytest.raises(RequestError, match="xla_gpu_typo"):  # unless it is compiled on this machine
+        flags_check.refuse_unknown_flags(benchmark(site=site), checked, checked.environment("maxtext", "cuda"))
 
 
 # --- all flags of the plan ----------------------------------------------------------------------------
