@@ -23,6 +23,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+ADAPTED = "^(query_key_value|attention_output|mlp_input|mlp_output|query|key|value|gate|up)$"
 AbsolutePath = Annotated[str, msgspec.Meta(pattern="^/")]
 VariableName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]  # of a step, as a file may say; 0 where it was rounded
@@ -224,12 +225,12 @@ class Overlay(Value, frozen=True):
 
 
 class Lora(Value, frozen=True):
-    """Low-rank adapters beside frozen matrices: how large, and beside which (names of flops.ADAPTED_MATRICES)."""
+    """Low-rank adapters next to frozen matrices: how large, and next to which of flops.ADAPTED_MATRICES."""
 
     rank: Positive
     alpha: float
     dropout: float
-    targets: list[str]
+    targets: list[Annotated[str, msgspec.Meta(pattern=ADAPTED)]]
 
 
 class Layout(Value, frozen=True):

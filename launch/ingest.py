@@ -146,7 +146,8 @@ def _open(name: str) -> BinaryIO:
         return copied(cast(BufferedReader, sys.stdin.buffer)) if name == STDIN else open_log(Path(name))
     except UNREADABLE_ERRORS as error:
         words = getattr(error, "strerror", None) or error
-        raise RequestError(f"can't read the log: {words}", where=f"--log={name}") from error
+        piped = f"cat {shlex.quote(name)} | {COMMAND} --log=-" if Path(name).is_fifo() else ""
+        raise RequestError(f"can't read the log: {words}", where=f"--log={name}", next_command=piped) from error
 
 
 def _format_of(name: str, stream: BinaryIO) -> LogFormat:

@@ -176,7 +176,8 @@ class Index:
                 run = read_finished_run(RunFolder(candidate.folder), candidate.path)
                 rows.execute(_INSERT, (candidate.path, None, *columns_of(run), _ENCODER.encode(run)))
             except RequestError as error:
-                reason, holds_runs = _no_run(candidate, error.what)
+                wrong = "; ".join(filter(None, (error.what, error.next_command)))
+                reason, holds_runs = _no_run(candidate, wrong)
             except sqlite3.Error:
                 raise
             except Exception as error:  # whatever is in a folder, the others are read as well

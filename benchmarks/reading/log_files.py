@@ -1,5 +1,6 @@
 """Which files are logs; and a log as it was written, also one that is packed by gzip."""
 
+import errno
 import gzip
 import os
 import re
@@ -35,11 +36,18 @@ def log_files(place: Path, on_error: Callable[[OSError], None] | None = None) ->
 
 def open_log(path: Path) -> BinaryIO:
     """A log, unpacked and seekable, as its format may show itself late."""
-    stream = path.open("rb")
+    stream = opened(path)
     if stream.seekable() and not stream.peek(HEAD_BYTES).startswith((GZIP_MAGIC, *OTHER_PACKERS)):
         return stream
     with stream:
         return copied(stream)
+
+
+def opened(path: Path) -> BufferedReader:
+    """A log to read. OSError of a named pipe, which waits for a writer; a shell's own pipe (<(...)) has one."""
+    if path.resolve().is_fifo():
+        raise OSError(errno.EINVAL, "it is a named pipe, which may have no writer")
+    return path.open("rb")
 
 
 def copied(stream: BufferedReader) -> BinaryIO:

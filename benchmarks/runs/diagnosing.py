@@ -21,7 +21,7 @@ from benchmarks.doctor.text import one_line
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.job_record import JobEvent
 from benchmarks.measuring.failures import first_to_fail
-from benchmarks.reading.log_files import PIECE_BYTES, UNREADABLE_ERRORS, log_files, pieces
+from benchmarks.reading.log_files import PIECE_BYTES, UNREADABLE_ERRORS, log_files, opened, pieces
 from benchmarks.runs.outcomes import NOT_OVER
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, is_followed, without_result
 from benchmarks.text import folded, printable
@@ -141,7 +141,7 @@ def _result_of(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> tupl
 
 def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             facts = time.localtime(os.fstat(stream.fileno()).st_mtime)
             clock = Clock(facts.tm_year, facts.tm_gmtoff)
             scanner = Scanner(symptoms, printable(name), clock, rank_of_file(str(path)))
@@ -149,6 +149,6 @@ def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:
                 scanner.feed(piece)
             return scanner.finish()
     except UNREADABLE_ERRORS as error:
-        raise RequestError(
-            f"the log can't be read: {getattr(error, 'strerror', None) or error}", where=str(path)
-        ) from None
+        piped = f"cat {shlex.quote(str(path))} | python launch/doctor.py logs -" if path.is_fifo() else ""
+        what = f"the log can't be read: {getattr(error, 'strerror', None) or error}"
+        raise RequestError(what, where=str(path), next_command=piped) from None

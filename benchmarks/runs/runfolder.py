@@ -298,10 +298,12 @@ class RunFolder:
             raise self._unreadable(name, error) from None
 
     def _unreadable(self, name: str, error: Exception) -> RequestError:
+        repair = f"python launch/{REPAIR} {shlex.quote(str(self.path))}"
         return RequestError(
             f"{name} cannot be read: {error}",
             where=str(self.path / name),
             why="it was cut off, changed by hand, or written by another version of Stepmark",
+            next_command=repair if name.startswith((RESULT, STEPS)) else "",
         )
 
 

@@ -1,5 +1,6 @@
 """A sweep and its results -> how it scales, what one way of PGLE gains over another, what is left out."""
 
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 
@@ -34,9 +35,9 @@ class SweepReport(Value, frozen=True):
     gains: list[Comparison] = []  # as compare.py compares two cells
 
 
-def read_sweep(path: Path) -> Sweep:
-    cure = "--noresume starts a new sweep; its runs are in their folders still"
-    return read_record(path, Sweep, "sweep", cure)
+def read_sweep(path: Path, next_command: str = "") -> Sweep:
+    listed = f"python launch/report.py runs {shlex.quote(str(path.parent))}"
+    return read_record(path, Sweep, "sweep", next_command or listed)
 
 
 def results_of(sweep: Sweep, output_dir: Path) -> dict[str, FinishedRun | None]:

@@ -176,7 +176,7 @@ def _found(output_dir: Path, new: Sweep) -> Sweep | None:
     if not paths:
         return None
     path = paths[-1]
-    sweep = sweep_report.read_sweep(path)
+    sweep = sweep_report.read_sweep(path, "--noresume starts a new sweep; its runs are in their folders still")
     if sweep.shown and not record.still_to_do(sweep, sweep_report.results_of(sweep, output_dir), ()):
         return None
     if [cell.digest for cell in sweep.cells] != [cell.digest for cell in new.cells]:

@@ -30,6 +30,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("refused")
     shutil.copytree(HERE / "stored_runs", made / "results")
     (made / "empty.log").touch()
+    os.mkfifo(made / "pipe")
+    shutil.copytree(made / "results/jax_local", made / "damaged/cut")
+    (made / "damaged/cut/result.json").write_text('{"run_id": "cu')
+    adapted = shutil.copytree(made / "results/nemo_lora", made / "damaged/adapted") / "benchmark.json"
+    adapted.write_text(adapted.read_text().replace('"query_key_value"', '"gates"'))
+    (made / "damaged/sweep-1.json").write_text('{"sweep_id": ')
     (made / "cut.log.gz").write_bytes(b"\x1f\x8b\x08")
     return made
 

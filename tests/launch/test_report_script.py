@@ -121,6 +121,7 @@ def test_files_that_are_called_as_logs_are_counted_and_named(tmp_path: Path) -> 
     assert found["empty.out"] == found["binary.out"] == "Not a training log"
     assert found["false.log.gz"] == "Unreadable"
     assert len(found) == 7
+    assert "named pipe" in by_name(as_json(tmp_path / "pipe.log"))["pipe.log"]["reason"]
     assert as_json(tmp_path / "notes.md")["by_status"]["Success"] == 1
 
 

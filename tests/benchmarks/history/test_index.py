@@ -101,6 +101,7 @@ def test_what_is_no_run_is_named_and_what_stepmark_keeps_there_is_not(opened: Op
     assert found["plots"] == FOREIGN
     assert found["cut"] == "a damaged run: benchmark.json is missing"
     assert "result.json cannot be read" in found[damaged.name]
+    assert f"python launch/verify.py --repair {damaged}" in found[damaged.name]
     assert len(found) == 3
     (damaged / RESULT).write_text(whole)  # by hand, in place: the folder's time stays
     assert set(problems(opened())) == {"plots", "cut"}
