@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,6 +64,15 @@ class Board(Value, frozen=True):
 @contextlib.contextmanager
 def alone(logdir: Path) -> Iterator[None]:
     """One update at a time. Refuses a folder that holds something else: what is not wanted there is removed."""
+    if logdir.exists():
+        status = logdir.stat()
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
+            raise RequestError(
+                "another user made this dashboard, or can write into it",
+                where=str(logdir),
+                why="links in it could make an update overwrite or remove files of yours elsewhere",
+                next_command="--dashboard_dir=DIR with a folder of your own",
+            )
     if logdir.exists() and not (logdir / STATE).is_dir() and (not logdir.is_dir() or any(logdir.iterdir())):
         raise RequestError(
             "this is no dashboard, and it is not empty",

@@ -329,7 +329,8 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Whole or not at all: a full disk leaves the old file as it was."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as stream:
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as stream:  # never through a link: whoever made the folder can foresee the name
             stream.writelines([data] if isinstance(data, bytes) else data)
             stream.flush()
             os.fsync(stream.fileno())

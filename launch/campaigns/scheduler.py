@@ -151,7 +151,7 @@ def alone(path: Path, work: str) -> Iterator[None]:
     """Holds the lock `path` of a sweep or a suite, on any machine that sees its folder; it ends with the process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise RequestError(
             f"the output folder cannot be written: {error.strerror}",

@@ -165,7 +165,6 @@ def ensure(spec: EnvironmentSpec) -> Path:
     if python is not None:
         return python
     with _only_maker(spec) as lock:
-        _refuse_another_writer(spec)
         python = python_of(spec)
         if python is not None:
             say(f"environment '{spec.name}': made by the other process, reused")
@@ -230,7 +229,8 @@ def _only_maker(spec: EnvironmentSpec) -> Iterator[int]:
     path = root / f"{spec.name}.making"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        _refuse_another_writer(spec)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

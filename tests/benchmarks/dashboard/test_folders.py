@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.dashboard.folders import Board, Point, alone, keep
+from benchmarks.dashboard.folders import LOCK, STATE, Board, Point, alone, keep
 from benchmarks.errors import RequestError
 
 NAME = "series/a line"
@@ -75,6 +75,16 @@ def test_links_are_relative_and_follow_what_is_wanted(tmp_path: Path) -> None:
     kept(tmp_path / "moved/dashboard", folder(1, "runs/run"))
     assert not (moved / target.name).is_symlink()
     assert not (moved / name).is_symlink()
+
+
+def test_a_dashboard_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "board" / STATE).mkdir(parents=True)
+    (tmp_path / "board").chmod(0o777)
+    (tmp_path / "board" / STATE / LOCK).symlink_to(tmp_path / "mine")
+    (tmp_path / "mine").write_text("before")
+    with pytest.raises(RequestError, match="can write into it"), alone(tmp_path / "board"):
+        pass
+    assert (tmp_path / "mine").read_text() == "before"
 
 
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:

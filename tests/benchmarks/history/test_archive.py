@@ -153,6 +153,33 @@ def test_links_and_devices_are_refused(packed: Path, tmp_path: Path, kind: bytes
     assert not any(path.is_symlink() for path in (tmp_path / "there").rglob("*"))
 
 
+def test_no_link_is_followed_however_long_its_way_is(packed: Path, tmp_path: Path) -> None:
+    """Beyond PATH_MAX, realpath gives up, and tarfile's own filter of Python 3.11.7 with it."""
+    (tmp_path / "mine").write_bytes(b"before")
+    letters, deep = "abcdefghijklmnop", "d" * 247
+
+    def add(found: Members) -> Members:
+        made = [*found]
+
+        def put(name: str, kind: bytes, to: str = "", data: bytes = b"") -> None:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.size, member.mode = kind, to, len(data), 0o755
+            made.append((member, data))
+
+        for depth, letter in enumerate(letters):
+            put("/".join([*[deep] * depth, deep]), tarfile.DIRTYPE)
+            put("/".join([*[deep] * depth, letter]), tarfile.SYMTYPE, deep)
+        long_way = "/".join([*letters, "l" * 254])
+        put(long_way, tarfile.SYMTYPE, "../" * len(letters))
+        put("out", tarfile.SYMTYPE, f"{long_way}/..")
+        put("hard", tarfile.LNKTYPE, "out/mine")
+        put("hard", tarfile.REGTYPE, "", b"after")
+        return made
+
+    assert unpack(packed_again(packed, add), tmp_path / "there").differences
+    assert (tmp_path / "mine").read_bytes() == b"before"
+
+
 # --- writing --------------------------------------------------------------------------------------
 
 

@@ -84,8 +84,11 @@ def test_a_run_never_gets_the_folder_of_another(tmp_path: Path) -> None:
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "result.json"
+    path, mine = tmp_path / "result.json", tmp_path / "mine"
+    path.with_name(f".result.json.{os.getpid()}").symlink_to(mine)  # planted by whoever made the folder
     write_atomically(path, b"before")
+    assert not path.is_symlink()
+    assert not mine.exists()
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(RunError) as caught:
         write_atomically(path, b"after")

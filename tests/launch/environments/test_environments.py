@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import RequestError, RunError
+from launch.campaigns import scheduler
 from launch.environments import venvs
 
 Tiny = Any  # the fixture of conftest.py
@@ -219,6 +220,21 @@ def test_what_another_user_can_write_is_never_started(
     with pytest.raises(RequestError, match="made by another user") as caught:
         venvs.ensure(spec)
     assert str(folder) in caught.value.why
+
+
+def test_no_lock_is_written_through_a_link(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    mine = tmp_path / "mine"
+    mine.write_text("before")
+    locks = [venvs.environments_root() / "tiny-env.making", tmp_path / "results" / ".sweep-x.lock"]
+    for lock in locks:
+        lock.parent.mkdir(parents=True)
+        lock.symlink_to(mine)
+    with pytest.raises(RequestError, match="cannot be written"):
+        venvs.ensure(tiny.spec())
+    with pytest.raises(RequestError, match="cannot be written"), scheduler.alone(locks[1], "sweep"):
+        pass
+    assert mine.read_text() == "before"
 
 
 # --- where it cannot be made ------------------------------------------------------------------
