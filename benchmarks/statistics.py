@@ -4,8 +4,9 @@ Which steps count is decided in window.py.
 """
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 FEWEST_VALUES = 9  # three in each third, so that one slow step does not set its median
@@ -34,6 +35,32 @@ def median(values: Sequence[float]) -> float | None:
 def mean(values: Sequence[float]) -> float | None:
     """The arithmetic mean; None when there is no value."""
     return math.fsum(values) / len(values) if values else None
+
+
+def median_of_counts(counts: Mapping[float, int]) -> float | None:
+    """The median of values, each with how often it occurs; None when there is none."""
+    ordered = sorted(counts)
+    ends = list(accumulate(counts[value] for value in ordered))
+    if not ends:
+        return None
+    low, high = (ordered[bisect_right(ends, place)] for place in ((ends[-1] - 1) // 2, ends[-1] // 2))
+    return low + (high - low) / 2
+
+
+class RunningMean:
+    """The mean of values that come in parts. What rounding loses is kept: it is the mean of all values at once."""
+
+    def __init__(self) -> None:
+        self._sum, self._lost, self._count = 0.0, 0.0, 0
+
+    def add(self, values: Sequence[float]) -> None:
+        parts = (self._sum, self._lost, *values)
+        self._sum = math.fsum(parts)
+        self._lost = math.fsum((*parts, -self._sum))
+        self._count += len(values)
+
+    def value(self) -> float | None:
+        return self._sum / self._count if self._count else None
 
 
 def excess(seconds: Sequence[float]) -> float | None:

@@ -6,13 +6,14 @@ value is read from a file.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import takewhile
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 
 Scalar = bool | int | float | str
 Architecture = Literal["amd64", "arm64"]  # of a node's CPU, as container registries call it
 ImageNames = str | dict[Architecture, str]  # a container image for all architectures, or one for each
+Made = TypeVar("Made")
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -615,13 +616,13 @@ class MlperfOutcome(Value, frozen=True):
     samples_per_second: float | None
 
 
-class EachTime:
-    """Steps that are made from the files again each time they are asked for: those of all ranks fill no memory."""
+class EachTime(Generic[Made]):
+    """Values that are made from the files each time they are asked for, so that those of all ranks fill no memory."""
 
-    def __init__(self, make: Callable[[], Iterator[Step]]) -> None:
+    def __init__(self, make: Callable[[], Iterator[Made]]) -> None:
         self._make = make
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[Made]:
         return self._make()
 
 

@@ -11,7 +11,7 @@ LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
 
 # Lines of Python by folder. A folder without a row counts to the nearest one above that has a row.
 BUDGETS = {
-    "benchmarks": 2_480,
+    "benchmarks": 2_510,
     "benchmarks/compare": 1_400,
     "benchmarks/compilation": 880,
     "benchmarks/dashboard": 840,
@@ -32,7 +32,7 @@ BUDGETS = {
     "benchmarks/request": 1_440,
     "benchmarks/runs": 1_850,
     "benchmarks/sweeps": 640,
-    "benchmarks/telemetry": 660,
+    "benchmarks/telemetry": 690,
     "benchmarks/trace": 1_310,
     "jax_backend": 1_650,
     "jax_backend/inside": 2_790,
@@ -56,8 +56,8 @@ BUDGETS = {
     "nemo_backend": 2_210,
     "nemo_backend/inside": 1_500,
 }
-PRODUCT_LINES = 48_240
-TEST_LINES = 39_900
+PRODUCT_LINES = 48_300
+TEST_LINES = 40_050
 PRODUCT_FILES = 334
 
 

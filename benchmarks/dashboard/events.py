@@ -13,8 +13,9 @@ import functools
 import re
 import sys
 import time
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -25,10 +26,10 @@ from benchmarks.measuring.figures import RECORDED
 from benchmarks.measuring.summary import not_comparable
 from benchmarks.measuring.utilisation import mfu, workload_of
 from benchmarks.runs.runfolder import OTHER_ATTEMPTS, RunFolder
-from benchmarks.statistics import mean
+from benchmarks.statistics import RunningMean, mean
 from benchmarks.telemetry import samples
 from benchmarks.telemetry.gpu import THROTTLE_BITS
-from benchmarks.telemetry.samples import GpuSample, NodeSample
+from benchmarks.telemetry.samples import GpuSample, NodeRecord, NodeSample
 from benchmarks.values import Benchmark, Step
 
 EVENT_FILES = "events.out.tfevents.*"
@@ -122,10 +123,9 @@ class ScalarWriter:
     def _put_samples(self) -> None:
         gpus = self._benchmark.hardware.kind != "cpu"
         for attempt, ends in self._ends.items():
-            nodes = samples.read(self._run.telemetry_dir(attempt)).nodes
-            sampled = [sample for node in nodes for sample in node.samples]
-            for step, when, own in samples_by_step(self._begins[attempt] or 0.0, ends, sampled):
-                self._put(step, when, machine_scalars(own, gpus=gpus))
+            nodes = samples.read(self._run.telemetry_dir(attempt))
+            for (step, when), found in machine_scalars(nodes, self._begins[attempt] or 0.0, ends, gpus=gpus):
+                self._put(step, when, found)
 
     def _put(self, step: int, when: float, found: Mapping[str, float]) -> None:
         if not found:
@@ -176,18 +176,22 @@ FIRST_EVENTS = "events-rank0.jsonl"
 SLOWER = sum(THROTTLE_BITS.values())
 
 
-def _throttled(reasons: Sequence[float]) -> float | None:
-    """The share of samples in which something made a GPU slower."""
-    return mean([100.0 * bool(int(bits) & SLOWER) for bits in reasons])
-
-
 class Scalar(NamedTuple):
     """A tag: which number of a sample, and what is made of those of one step."""
 
     name: str
     field: str
     made: Callable[[Sequence[float]], float | None]
-    scale: float = 1.0
+    number: Callable[[float], float] = float
+
+
+def _throttled(reasons: float) -> float:
+    """100 if something made a GPU slower: the mean is the share of samples."""
+    return 100.0 * bool(int(reasons) & SLOWER)
+
+
+def _scaled(by: float) -> Callable[[float], float]:
+    return lambda number: number * by
 
 
 OF_GPUS = (
@@ -196,43 +200,44 @@ OF_GPUS = (
     Scalar("gpu_sm_clock_mhz", "sm_clock_mhz", mean),
     Scalar("gpu_sm_clock_mhz_lowest", "sm_clock_mhz", min),
     Scalar("gpu_utilization_percent", "utilization_percent", mean),
-    Scalar("gpu_memory_gb_highest", "memory_used_bytes", max, 1e-9),
+    Scalar("gpu_memory_gb_highest", "memory_used_bytes", max, _scaled(1e-9)),
     Scalar("gpu_temperature_c_highest", "temperature_c", max),
-    Scalar("gpu_throttled_percent", "throttle_reasons", _throttled),
+    Scalar("gpu_throttled_percent", "throttle_reasons", mean, _throttled),
 )
 OF_NODES = (
-    Scalar("cpu_utilisation_percent", "cpu_utilisation", mean, 100.0),
-    Scalar("host_memory_gb_highest", "memory_used_bytes", max, 1e-9),
+    Scalar("cpu_utilisation_percent", "cpu_utilisation", mean, _scaled(100.0)),
+    Scalar("host_memory_gb_highest", "memory_used_bytes", max, _scaled(1e-9)),
 )
 
 
-def machine_scalars(samples: Sequence[NodeSample], *, gpus: bool = True) -> dict[str, float]:
-    """Tag -> value of what was sampled in one step. `gpus`: whether the nodes' GPUs are the run's."""
-    rows = [row for sample in samples for row in sample.gpus if row is not None] if gpus else []
-    return _made(OF_GPUS, rows) | _made(OF_NODES, samples)
+def machine_scalars(
+    nodes: Iterable[NodeRecord], begin_unix: float, ends: Sequence[tuple[int, float]], *, gpus: bool = True
+) -> Iterator[tuple[tuple[int, float], dict[str, Any]]]:
+    """Yield each step that has samples, with when it ended, and tag -> value; samples outside all steps are skipped.
+
+    Of hundreds of nodes, one is in memory. `gpus`: whether the nodes' GPUs are the run's.
+    """
+    until = list(accumulate((when for _, when in ends), max))
+    of_steps: dict[int, dict[str, Any]] = {}  # place in `ends` -> name -> what is made of the nodes until now
+    for node in nodes:
+        inside = (sample for sample in node.samples if begin_unix <= sample.time <= until[-1])
+        for place, own in groupby(inside, key=lambda sample: bisect_left(until, sample.time)):
+            step, sampled = of_steps.setdefault(place, {}), list(own)
+            _add(step, OF_GPUS, [row for sample in sampled for row in sample.gpus if row is not None and gpus])
+            _add(step, OF_NODES, sampled)
+    for place, step in sorted(of_steps.items()):
+        known = {f"telemetry/{one.name}": step[one.name] for one in (*OF_GPUS, *OF_NODES) if one.name in step}
+        yield ends[place], {tag: one.value() if isinstance(one, RunningMean) else one for tag, one in known.items()}
 
 
-def _made(table: Sequence[Scalar], rows: Sequence[GpuSample | NodeSample]) -> dict[str, float]:
-    found = {}
+def _add(step: dict[str, Any], table: Sequence[Scalar], rows: Sequence[GpuSample | NodeSample]) -> None:
+    """Fold a node's samples into those of a step."""
     for one in table:
-        numbers = [number * one.scale for row in rows if (number := getattr(row, one.field)) is not None]
-        value = one.made(numbers) if numbers else None
-        if value is not None:
-            found[f"telemetry/{one.name}"] = float(value)
-    return found
-
-
-def samples_by_step(
-    begin_unix: float, ends: Iterable[tuple[int, float]], samples: Iterable[NodeSample]
-) -> Iterator[tuple[int, float, list[NodeSample]]]:
-    """Yield each step that has samples, when it ended, and its samples; those outside all steps are skipped."""
-    known = sorted((one for one in samples if one.time >= begin_unix), key=lambda one: one.time)
-    first = 0
-    for step, unix_seconds in ends:
-        after = bisect_right(known, unix_seconds, key=lambda one: one.time)
-        if after > first:
-            yield step, unix_seconds, known[first:after]
-            first = after
+        numbers = [one.number(number) for row in rows if (number := getattr(row, one.field)) is not None]
+        if numbers and one.made is mean:
+            step.setdefault(one.name, RunningMean()).add(numbers)
+        elif numbers:
+            step[one.name] = one.made([*numbers, step.get(one.name, numbers[0])])
 
 
 def _begin_of(phase_dir: Path) -> float | None:

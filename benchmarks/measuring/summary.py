@@ -14,7 +14,7 @@ from benchmarks.measuring.figures import SPEED_FIGURES, Figures, SecondsPerStep,
 from benchmarks.measuring.utilisation import Mfu, workload_of
 from benchmarks.model import flops
 from benchmarks.telemetry.gpu import lost_gpus
-from benchmarks.telemetry.samples import Recorded
+from benchmarks.telemetry.samples import NodeRecord
 from benchmarks.telemetry.summary import RankSpread, Telemetry, of_run, rank_spread
 from benchmarks.values import (
     Benchmark,
@@ -37,7 +37,6 @@ SCHEMA_VERSION = 1
 
 MADE_UP_DATA = ("mock", "synthetic")
 ALONE = "fewer than two ranks have times for the counted steps"
-NOT_SAMPLED = Recorded(nodes=[])
 NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
 
 Status = Literal["valid", "invalid", "failed"]
@@ -109,7 +108,7 @@ class RunEvidence(Value, frozen=True):
     failed_before: Sequence[str] = ()  # why an earlier phase failed, so that the measured one never ran
     attempts: Sequence[AttemptEnd] = ()  # of a queue's job
     processes: int = 0  # that its measured phase was to have
-    sampled: Recorded = NOT_SAMPLED  # telemetry of the machines during the attempt
+    sampled: Iterable[NodeRecord] = ()  # telemetry of the machines during the attempt
     recompute: Recompute | None = None  # what the backend computes twice; None: not known
     interrupted: bool = False  # by the user, in the measured phase or in an earlier one
 
@@ -131,7 +130,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
         steps=0 if benchmark.is_submission else benchmark.steps,
     )
     if failures and not evidence.interrupted:
-        failures = [*lost_gpus(evidence.sampled.nodes), *failures]
+        failures = [*lost_gpus(evidence.sampled), *failures]
     no_window = not own and (failures or benchmark.is_submission)
     complaints = [] if no_window else figures.complaints  # without a step there is no window
     pgle = _pgle(benchmark, record, failures)
@@ -204,7 +203,11 @@ def _why_unknown_of_a_submission(benchmark: Benchmark, record: RunRecord) -> dic
 
 
 def _with_machines(
-    result: Result, benchmark: Benchmark, record: RunRecord, sampled: Recorded, marked: Sequence[Step]
+    result: Result,
+    benchmark: Benchmark,
+    record: RunRecord,
+    sampled: Iterable[NodeRecord],
+    marked: Sequence[Step],
 ) -> Result:
     """What the machines did meanwhile, and how the ranks differ."""
     counted = {step.step for step in marked if step.excluded_because is None}

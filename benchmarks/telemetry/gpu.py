@@ -1,12 +1,13 @@
 """The GPUs' part of telemetry: energy, power, clocks, throttling, errors; which GPU was slow. Pure."""
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.statistics import mean, median
-from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeRecord
+from benchmarks.statistics import RunningMean, median, median_of_counts
+from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeFacts, NodeRecord
 from benchmarks.text import some
 from benchmarks.values import Value
 
@@ -58,107 +59,130 @@ class GpuTelemetry(Value, frozen=True):
 class _Gpu(NamedTuple):
     host: str
     facts: GpuFacts
-    samples: list[tuple[float, GpuSample]]  # all of the attempt
-    inside: list[GpuSample]  # those within the window
-    new_remapped_rows: int | None
-
-    @property
-    def name(self) -> str:
-        return f"GPU {self.facts.index} of {self.host}"
-
-
-def gpu_figures(
-    nodes: Sequence[NodeRecord],
-    span: Span | None,
-    tokens: int | None,
-    expected: int | None,
-    *,
-    too_short: str,
-    incomplete: str,
-    unclaimed: str | None,
-) -> tuple[GpuTelemetry | None, str]:
-    """The figures, or why there are none. `too_short`, `incomplete`: why some would be wrong; empty where not."""
-    if expected == 0:
-        return None, "the run uses no GPU"
-    gpus = [gpu for node in nodes for gpu in _gpus_of(node, span)]
-    if not gpus:
-        reasons = _known(node.facts.no_gpus_because for node in nodes if node.facts)
-        return None, reasons[0] if reasons else "no node says what GPUs it has"
-    energy, no_energy = _energy(gpus, span, expected, too_short or incomplete)
-    per_token = energy / tokens if energy is not None and tokens else None
-    samples = [] if too_short else [sample for gpu in gpus for sample in gpu.inside]
-
-    def sampled(field: str) -> list[Any]:
-        return _known(getattr(sample, field) for sample in samples)
-
-    in_window: dict[str, Any] = {
-        "power_watts_mean": mean(sampled("power_w")),
-        "power_watts_max": max(sampled("power_w"), default=None),
-        "sm_clock_mhz_median": median(sampled("sm_clock_mhz")),
-        "throttled": _throttled(sampled("throttle_reasons")),
-        "slowest": None if too_short else _slowest(gpus),
-        "temperature_c_max": max(sampled("temperature_c"), default=None),
-        "memory_bytes_max": max(sampled("memory_used_bytes"), default=None),
-    }
-    over_attempt: dict[str, Any] = {
-        "power_limit_watts": min(_known(gpu.facts.power_limit_w for gpu in gpus), default=None),
-        "sm_clock_mhz_highest": max(_known(gpu.facts.max_sm_clock_mhz for gpu in gpus), default=None),
-        "ecc_uncorrected": _sum([_growth(gpu, "ecc_uncorrected") for gpu in gpus]),
-        "pcie_replays": _sum([_growth(gpu, "pcie_replays") for gpu in gpus]),
-        "remapped_rows": _sum([gpu.new_remapped_rows for gpu in gpus]),
-        "driver": next(iter(_known(node.facts.driver for node in nodes if node.facts)), None),
-        "cuda": next(iter(_known(node.facts.cuda for node in nodes if node.facts)), None),
-    }
-    unsaid = "the driver does not say it of all GPUs"
-    nulls = {name: too_short or unsaid for name, value in in_window.items() if value is None}
-    nulls |= {name: unsaid for name, value in over_attempt.items() if value is None}
-    if energy is None:
-        nulls["energy_joules"] = no_energy
-    if per_token is None:
-        nulls["joules_per_token"] = no_energy or unclaimed or "no token was trained in the window"
-    return GpuTelemetry(
-        gpus=len(gpus),
-        energy_joules=energy,
-        joules_per_token=per_token,
-        **in_window,
-        **over_attempt,
-        null_because=nulls,
-        notes=_notes(nodes, gpus),
-    ), ""
+    joules: float | None  # over the window
+    no_joules: str  # why they are unknown
+    sm_clock_mhz: float | None  # the median within the window
+    ecc_uncorrected: int | None  # new ones in the attempt, here and below
+    pcie_replays: int | None
+    remapped_rows: int | None
 
 
-def _gpus_of(node: NodeRecord, span: Span | None) -> list[_Gpu]:
-    found = []
-    after = node.end.remapped_rows if node.end else []
-    for place, facts in enumerate(node.facts.gpus if node.facts else []):
-        rows = [(s.time, s.gpus[place]) for s in node.samples if place < len(s.gpus)]
-        samples = [(time, row) for time, row in rows if row is not None]
-        inside = [row for time, row in samples if span is None or span[0] <= time <= span[1]]
-        before, now = facts.remapped_rows, after[place] if place < len(after) else None
-        new = None if before is None or now is None else now - before
-        found.append(_Gpu(node.name, facts, samples, inside, new))
-    return found
+class GpuFigures:
+    """The GPUs' figures, from the samples of one node after another, so that those of one node are in memory."""
+
+    def __init__(self, span: Span | None) -> None:
+        self._span = span
+        self._gpus: list[_Gpu] = []
+        self._nodes: list[NodeFacts] = []
+        self._lost: list[str] = []
+        # Within the window:
+        self._power = RunningMean()
+        self._clocks: Counter[float] = Counter()
+        self._reasons: Counter[int] = Counter()
+        self._highest: dict[str, Any] = {}
+
+    def add(self, node: NodeRecord) -> None:
+        errors = {pair for sample in node.samples for pair in sample.errors.items()}
+        self._lost += [f"GPU {index} of {node.name}: {error}" for index, error in sorted(errors)]
+        if node.facts is None:
+            return
+        self._nodes.append(node.facts)
+        after = node.end.remapped_rows if node.end else []
+        for place, facts in enumerate(node.facts.gpus):
+            rows = [(s.time, s.gpus[place]) for s in node.samples if place < len(s.gpus)]
+            samples = [(time, row) for time, row in rows if row is not None]
+            inside = [row for time, row in samples if self._span is None or self._span[0] <= time <= self._span[1]]
+            self._power.add(_known(row.power_w for row in inside))
+            clocks = _known(row.sm_clock_mhz for row in inside)
+            self._clocks.update(clocks)
+            self._reasons.update(_known(row.throttle_reasons for row in inside))
+            for field in ("power_w", "temperature_c", "memory_used_bytes"):
+                values = (self._highest.get(field), *(getattr(row, field) for row in inside))
+                self._highest[field] = max(_known(values), default=None)
+            before, now = facts.remapped_rows, after[place] if place < len(after) else None
+            new_rows = None if before is None or now is None else now - before
+            errors_of = (_growth(samples, "ecc_uncorrected"), _growth(samples, "pcie_replays"), new_rows)
+            energy = _energy(f"GPU {facts.index} of {node.name}", samples, self._span)
+            self._gpus.append(_Gpu(node.name, facts, *energy, median(clocks), *errors_of))
+
+    def figures(
+        self, tokens: int | None, expected: int | None, *, too_short: str, incomplete: str, unclaimed: str | None
+    ) -> tuple[GpuTelemetry | None, str]:
+        """The figures, or why there are none.
+
+        `too_short`, `incomplete`: why some would be wrong; empty where not.
+        """
+        gpus, nodes = self._gpus, self._nodes
+        if expected == 0:
+            return None, "the run uses no GPU"
+        if not gpus:
+            reasons = _known(node.no_gpus_because for node in nodes)
+            return None, reasons[0] if reasons else "no node says what GPUs it has"
+        energy, no_energy = self._energy(expected, too_short or incomplete)
+        per_token = energy / tokens if energy is not None and tokens else None
+        in_window: dict[str, Any] = {
+            "power_watts_mean": self._power.value(),
+            "power_watts_max": self._highest["power_w"],
+            "sm_clock_mhz_median": median_of_counts(self._clocks),
+            "throttled": _throttled(self._reasons),
+            "slowest": _slowest(gpus),
+            "temperature_c_max": self._highest["temperature_c"],
+            "memory_bytes_max": self._highest["memory_used_bytes"],
+        }
+        if too_short:
+            in_window = dict.fromkeys(in_window)
+        over_attempt: dict[str, Any] = {
+            "power_limit_watts": min(_known(gpu.facts.power_limit_w for gpu in gpus), default=None),
+            "sm_clock_mhz_highest": max(_known(gpu.facts.max_sm_clock_mhz for gpu in gpus), default=None),
+            "ecc_uncorrected": _sum([gpu.ecc_uncorrected for gpu in gpus]),
+            "pcie_replays": _sum([gpu.pcie_replays for gpu in gpus]),
+            "remapped_rows": _sum([gpu.remapped_rows for gpu in gpus]),
+            "driver": next(iter(_known(node.driver for node in nodes)), None),
+            "cuda": next(iter(_known(node.cuda for node in nodes)), None),
+        }
+        unsaid = "the driver does not say it of all GPUs"
+        nulls = {name: too_short or unsaid for name, value in in_window.items() if value is None}
+        nulls |= {name: unsaid for name, value in over_attempt.items() if value is None}
+        if energy is None:
+            nulls["energy_joules"] = no_energy
+        if per_token is None:
+            nulls["joules_per_token"] = no_energy or unclaimed or "no token was trained in the window"
+        return GpuTelemetry(
+            gpus=len(gpus),
+            energy_joules=energy,
+            joules_per_token=per_token,
+            **in_window,
+            **over_attempt,
+            null_because=nulls,
+            notes=_notes(self._lost, nodes, gpus),
+        ), ""
+
+    def _energy(self, expected: int | None, unfit: str) -> tuple[float | None, str]:
+        """The sum over all GPUs, or why it is unknown: one unknown GPU is enough."""
+        if self._span is None or unfit:
+            return None, unfit or "no step is counted, or its time of day is unknown"
+        if expected not in (None, len(self._gpus)):
+            return None, f"{len(self._gpus)} GPUs were sampled, the run uses {expected}"
+        total = 0.0
+        for gpu in self._gpus:
+            if gpu.joules is None:
+                return None, gpu.no_joules
+            total += gpu.joules
+        return total, ""
 
 
 # --- energy -----------------------------------------------------------------------------------
 
 
-def _energy(gpus: Sequence[_Gpu], span: Span | None, expected: int | None, unfit: str) -> tuple[float | None, str]:
-    """The difference of all counters over the window, or why it is unknown: one unknown GPU is enough."""
-    if span is None or unfit:
-        return None, unfit or "no step is counted, or its time of day is unknown"
-    if expected not in (None, len(gpus)):
-        return None, f"{len(gpus)} GPUs were sampled, the run uses {expected}"
-    total = 0.0
-    for gpu in gpus:
-        read = [(time, sample.energy_mj) for time, sample in gpu.samples if sample.energy_mj is not None]
-        if not read:
-            return None, f"{gpu.name} has no energy counter"
-        begin, end = _counter_at(read, span[0]), _counter_at(read, span[1])
-        if begin is None or end is None:
-            return None, f"{gpu.name} was not sampled over the whole window"
-        total += (end - begin) / 1000
-    return total, ""
+def _energy(name: str, samples: Sequence[tuple[float, GpuSample]], span: Span | None) -> tuple[float | None, str]:
+    """The difference of a GPU's counter over the window, or why it is unknown."""
+    read = [(time, sample.energy_mj) for time, sample in samples if sample.energy_mj is not None]
+    if not read:
+        return None, f"{name} has no energy counter"
+    begin, end = (_counter_at(read, when) for when in span or (-math.inf, -math.inf))
+    if begin is None or end is None:
+        return None, f"{name} was not sampled over the whole window"
+    return (end - begin) / 1000, ""
 
 
 def _counter_at(read: Sequence[tuple[float, int]], when: float) -> float | None:
@@ -178,25 +202,27 @@ def _counter_at(read: Sequence[tuple[float, int]], when: float) -> float | None:
 # --- clocks, throttling, errors ---------------------------------------------------------------
 
 
-def _throttled(bits: Sequence[int]) -> dict[str, float] | None:
+def _throttled(bits: Counter[int]) -> dict[str, float] | None:
     if not bits:
         return None
-    return {reason: sum(bool(value & bit) for value in bits) / len(bits) for reason, bit in THROTTLE_BITS.items()}
+    return {
+        reason: sum(count for value, count in bits.items() if value & bit) / bits.total()
+        for reason, bit in THROTTLE_BITS.items()
+    }
 
 
 def _slowest(gpus: Sequence[_Gpu]) -> SlowGpu | None:
-    clocks = [(gpu, median(_known(sample.sm_clock_mhz for sample in gpu.inside))) for gpu in gpus]
     known = [
-        SlowGpu(host=gpu.host, index=gpu.facts.index, uuid=gpu.facts.uuid, sm_clock_mhz=clock)
-        for gpu, clock in clocks
-        if clock is not None
+        SlowGpu(host=gpu.host, index=gpu.facts.index, uuid=gpu.facts.uuid, sm_clock_mhz=gpu.sm_clock_mhz)
+        for gpu in gpus
+        if gpu.sm_clock_mhz is not None
     ]
     return min(known, key=lambda gpu: gpu.sm_clock_mhz, default=None)
 
 
-def _growth(gpu: _Gpu, counter: str) -> int | None:
+def _growth(samples: Sequence[tuple[float, GpuSample]], counter: str) -> int | None:
     """How much a counter grew. A driver that was loaded again counts from zero."""
-    read = _known(getattr(sample, counter) for _, sample in gpu.samples)
+    read: list[int] = _known(getattr(sample, counter) for _, sample in samples)
     return max(read[-1] - read[0], 0) if read else None
 
 
@@ -206,7 +232,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def lost_gpus(nodes: Sequence[NodeRecord]) -> list[str]:
+def lost_gpus(nodes: Iterable[NodeRecord]) -> list[str]:
     """GPUs that answered nothing any more when the sampling ended: why a run failed, where it did."""
     found = []
     for node in nodes:
@@ -219,16 +245,11 @@ def lost_gpus(nodes: Sequence[NodeRecord]) -> list[str]:
     return found
 
 
-def _notes(nodes: Sequence[NodeRecord], gpus: Sequence[_Gpu]) -> list[str]:
+def _notes(lost: Sequence[str], nodes: Sequence[NodeFacts], gpus: Sequence[_Gpu]) -> list[str]:
     """GPUs that were lost, and what should be the same everywhere and is not."""
-    lost = [
-        f"GPU {index} of {node.name}: {error}"
-        for node in nodes
-        for index, error in sorted({pair for sample in node.samples for pair in sample.errors.items()})
-    ]
     found = [some(lost, between="; ")] if lost else []
     parts: dict[str, list[Any]] = {
-        "drivers": [node.facts.driver for node in nodes if node.facts],
+        "drivers": [node.driver for node in nodes],
         "power limits (W)": [gpu.facts.power_limit_w for gpu in gpus],
         "kinds of GPU": [gpu.facts.name for gpu in gpus],
     }

@@ -3,12 +3,13 @@
 A line that cannot be read is named, and takes nothing else with it.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from benchmarks import files
-from benchmarks.values import Value
+from benchmarks.values import EachTime, Value
 
 FOLDER = "telemetry"
 NODE_FILES = "node-*.jsonl"
@@ -82,12 +83,6 @@ class NodeRecord(Value, frozen=True):
     facts: NodeFacts | None
     samples: list[NodeSample]
     end: NodeEnd | None
-
-
-class Recorded(Value, frozen=True):
-    """All that was sampled in one attempt."""
-
-    nodes: list[NodeRecord]
     unreadable: list[str] = []  # "file:line reason"
 
 
@@ -103,17 +98,16 @@ def has_lost_gpu(line: bytes) -> bool:
     return isinstance(found, NodeSample) and None in found.gpus and bool(found.errors)
 
 
-def read(folder: Path) -> Recorded:
-    """The samples of all nodes of an attempt; no nodes where nothing was sampled."""
-    unreadable: list[str] = []
-    nodes = [_node(path, unreadable) for path in sorted(folder.glob(NODE_FILES))]
-    return Recorded(nodes=nodes, unreadable=unreadable)
+def read(folder: Path) -> Iterable[NodeRecord]:
+    """Return all nodes of an attempt, each read when it is asked for; no nodes if nothing was sampled."""
+    return EachTime(lambda: map(_node, sorted(folder.glob(NODE_FILES))))
 
 
-def _node(path: Path, unreadable: list[str]) -> NodeRecord:
+def _node(path: Path) -> NodeRecord:
     facts: NodeFacts | None = None
     end: NodeEnd | None = None
     samples: list[NodeSample] = []
+    unreadable: list[str] = []
     try:
         text = files.read(path)
     except OSError as error:
@@ -135,4 +129,4 @@ def _node(path: Path, unreadable: list[str]) -> NodeRecord:
             end = found
     samples.sort(key=lambda sample: sample.time)
     name = path.name.removeprefix("node-").removesuffix(".jsonl")
-    return NodeRecord(name=name, facts=facts, samples=samples, end=end)
+    return NodeRecord(name=name, facts=facts, samples=samples, end=end, unreadable=unreadable)

@@ -7,9 +7,9 @@ GPUs' figures are in gpu.py.
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
-from benchmarks.statistics import mean, median
-from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures
-from benchmarks.telemetry.samples import Recorded
+from benchmarks.statistics import RunningMean, median
+from benchmarks.telemetry.gpu import GpuFigures, GpuTelemetry
+from benchmarks.telemetry.samples import NodeRecord
 from benchmarks.text import Rows, plural, some
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Value, Window
 
@@ -32,7 +32,7 @@ class Telemetry(Value, frozen=True):
 
 
 def of_run(
-    recorded: Recorded,
+    nodes: Iterable[NodeRecord],
     benchmark: Benchmark,
     record: RunRecord,
     marked: Sequence[Step],
@@ -43,18 +43,19 @@ def of_run(
 
     `unclaimed` says why no speed is claimed of the run; joules a token are not claimed then either.
     """
-    if not recorded.nodes:
-        return None, "the run was not sampled: its last attempt has no telemetry/node-NAME.jsonl"
     span = window_unix(record.started, marked, window)
     within = [step for step in marked if span and (window.first_step or 0) <= step.step <= (window.last_step or 0)]
-    return summarise(
-        recorded,
+    found = summarise(
+        nodes,
         span,
         None if unclaimed else len(within) * benchmark.tokens_per_step,
         nodes_expected=benchmark.nodes if benchmark.site.kind == "slurm" else 1,
         gpus_expected=0 if benchmark.hardware.kind == "cpu" else benchmark.gpus,
         unclaimed=unclaimed,
-    ), ""
+    )
+    if not found.nodes:
+        return None, "the run was not sampled: its last attempt has no telemetry/node-NAME.jsonl"
+    return found, ""
 
 
 def window_unix(started: Sequence[Started], steps: Sequence[Step], window: Window) -> tuple[float, float] | None:
@@ -70,7 +71,7 @@ def window_unix(started: Sequence[Started], steps: Sequence[Step], window: Windo
 
 
 def summarise(
-    recorded: Recorded,
+    nodes: Iterable[NodeRecord],
     span: tuple[float, float] | None,
     tokens: int | None,
     *,
@@ -82,37 +83,50 @@ def summarise(
 
     `gpus_expected` of 0 says that the run uses no GPU: those of the nodes are not its own.
     """
-    inside = [[s for s in node.samples if span is None or span[0] <= s.time <= span[1]] for node in recorded.nodes]
-    counts = [len(samples) for samples in inside]
-    interval = median([node.facts.interval for node in recorded.nodes if node.facts])
+    gpus, usage = GpuFigures(span), RunningMean()
+    counts: list[int] = []
+    intervals: list[float] = []
+    memories: list[int] = []
+    unreadable: list[str] = []
+    cut: list[str] = []
+    for node in nodes:  # of thousands of nodes, one is in memory
+        gpus.add(node)
+        inside = [s for s in node.samples if span is None or span[0] <= s.time <= span[1]]
+        counts.append(len(inside))
+        intervals += [node.facts.interval] if node.facts else []
+        usage.add([sample.cpu_utilisation for sample in inside if sample.cpu_utilisation is not None])
+        used = [sample.memory_used_bytes for sample in inside if sample.memory_used_bytes is not None]
+        memories += [max(used)] if used else []
+        unreadable += node.unreadable
+        if span and (not node.samples or node.samples[-1].time < span[1]):
+            cut.append(node.name)
+    interval = median(intervals)
     nulls: dict[str, str] = {}
     too_short = _too_short(span, max(counts, default=0), interval)
-    flat = [sample for samples in inside for sample in samples]
-    usage = mean([sample.cpu_utilisation for sample in flat if sample.cpu_utilisation is not None])
-    memory = max((sample.memory_used_bytes for sample in flat if sample.memory_used_bytes is not None), default=None)
-    for name, value in (("cpu_utilisation_mean", usage), ("host_memory_bytes_max", memory)):
+    memory = max(memories, default=None)
+    for name, value in (("cpu_utilisation_mean", usage.value()), ("host_memory_bytes_max", memory)):
         if value is None:
             nulls[name] = too_short or "the nodes do not say it: /proc could not be read there"
     if span is None:
         nulls["window_seconds"] = "no step is counted, or its time of day is unknown"
-    complete = nodes_expected in (None, len(recorded.nodes))
-    missing = "" if complete else f"{len(recorded.nodes)} of {nodes_expected} nodes were sampled"
-    gpu, why_no_gpu = gpu_figures(
-        recorded.nodes, span, tokens, gpus_expected, too_short=too_short, incomplete=missing, unclaimed=unclaimed
+    complete = nodes_expected in (None, len(counts))
+    missing = "" if complete else f"{len(counts)} of {nodes_expected} nodes were sampled"
+    gpu, why_no_gpu = gpus.figures(
+        tokens, gpus_expected, too_short=too_short, incomplete=missing, unclaimed=unclaimed
     )
     if gpu is None:
         nulls["gpu"] = why_no_gpu
     return Telemetry(
-        nodes=len(recorded.nodes),
-        samples=len(flat),
+        nodes=len(counts),
+        samples=sum(counts),
         fewest_samples=min(counts, default=0),
         interval_seconds=interval,
         window_seconds=span[1] - span[0] if span else None,
         gpu=gpu,
-        cpu_utilisation_mean=usage,
+        cpu_utilisation_mean=usage.value(),
         host_memory_bytes_max=memory,
         null_because=nulls,
-        notes=[*([missing] if missing else []), *_notes(recorded, span, nulls.get("gpu"))],
+        notes=[*([missing] if missing else []), *_notes(nulls.get("gpu"), unreadable, cut)],
     )
 
 
@@ -125,14 +139,11 @@ def _too_short(span: tuple[float, float] | None, samples: int, interval: float |
     return f"{where} holds {samples} samples of a node{every}"
 
 
-def _notes(recorded: Recorded, span: tuple[float, float] | None, no_gpu: str | None) -> list[str]:
+def _notes(no_gpu: str | None, unreadable: Sequence[str], cut: Sequence[str]) -> list[str]:
     found = [f"no GPU figures: {no_gpu}"] if no_gpu else []
-    if recorded.unreadable:
-        found.append(
-            f"{plural(len(recorded.unreadable), 'line')} could not be read (first: {recorded.unreadable[0]})"
-        )
-    ends = {node.name: node.samples[-1].time if node.samples else float("-inf") for node in recorded.nodes}
-    if cut := [name for name, time in ends.items() if span and time < span[1]]:
+    if unreadable:
+        found.append(f"{plural(len(unreadable), 'line')} could not be read (first: {unreadable[0]})")
+    if cut:
         found.append(f"not sampled to the window's end: {some(cut)}")
     return found
 

@@ -4,12 +4,22 @@ How often the interval holds the truth is in test_coverage_simulation.py.
 """
 
 import math
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.statistics import MedianInterval, excess, mean, median, median_interval, stdev
+from benchmarks.statistics import (
+    MedianInterval,
+    RunningMean,
+    excess,
+    mean,
+    median,
+    median_interval,
+    median_of_counts,
+    stdev,
+)
 
 SECONDS = st.lists(st.floats(0.01, 1000.0), min_size=9, max_size=60)
 
@@ -127,6 +137,16 @@ def test_plain_figures() -> None:
     assert median(seconds) == 3.0
     assert stdev(seconds) == pytest.approx(math.sqrt(10 / 3))
     assert median([3.0, 1.0, 2.0]) == 2.0
+
+
+@given(st.lists(st.lists(st.floats(0.01, 1000.0) | st.sampled_from([1.0, 2.0]))))
+def test_values_that_come_in_parts_have_the_figures_of_all_at_once(parts: list[list[float]]) -> None:
+    together = [value for part in parts for value in part]
+    running = RunningMean()
+    for part in parts:
+        running.add(part)
+    assert running.value() == mean(together)
+    assert median_of_counts(Counter(together)) == median(together)
 
 
 def test_slow_steps_hide_in_the_median_and_show_in_the_excess() -> None:

@@ -15,7 +15,6 @@ from benchmarks.telemetry.samples import (
     NodeFacts,
     NodeRecord,
     NodeSample,
-    Recorded,
     read,
 )
 from benchmarks.telemetry.summary import (
@@ -89,7 +88,7 @@ def with_row(**changes: Any) -> Any:
 def figures(
     *nodes: NodeRecord, window: tuple[float, float] = (2.0, 8.0), tokens: int = 1000, **more: Any
 ) -> Telemetry:
-    return summarise(Recorded(nodes=list(nodes)), (T0 + window[0], T0 + window[1]), tokens, **more)
+    return summarise(nodes, (T0 + window[0], T0 + window[1]), tokens, **more)
 
 
 # --- energy ---------------------------------------------------------------------------------------------
@@ -249,7 +248,8 @@ def test_a_window_of_fewer_than_two_samples_leaves_what_was_read_before_it(
 
 
 def test_lines_that_could_not_be_read_are_said() -> None:
-    found = summarise(Recorded(nodes=[node()], unreadable=["node-n1.jsonl:3 cut", "more"]), (T0 + 2, T0 + 8), 10)
+    cut = msgspec.structs.replace(node(), unreadable=["node-n1.jsonl:3 cut", "more"])
+    found = summarise([cut], (T0 + 2, T0 + 8), 10)
     assert found.notes == ["2 lines could not be read (first: node-n1.jsonl:3 cut)"]
 
 
@@ -268,8 +268,8 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     nodes = [node("a"), node("b", count=0), node("c", end=False)]
     write(tmp_path, *nodes)
     (tmp_path / "node_sampler.log").write_text("not a node's file")
-    assert read(tmp_path) == Recorded(nodes=nodes)
-    assert read(tmp_path / "missing") == Recorded(nodes=[])
+    assert list(read(tmp_path)) == nodes
+    assert list(read(tmp_path / "missing")) == []
 
 
 GARBAGE = [b"x", b"{}", b"[]", b"null", b'{"event":"sample"}', b'{"event":"party","time":1}', b"\xff", b"[" * 20_000]
@@ -281,9 +281,9 @@ def test_a_line_that_cannot_be_read_is_named_and_costs_no_other(tmp_path: Path, 
     path = tmp_path / "node-n1.jsonl"
     first, *rest = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(first + line + b"\n" + b"".join(rest))
-    recorded = read(tmp_path)
-    assert recorded.nodes == [node()]
-    (named,) = recorded.unreadable
+    (found,) = read(tmp_path)
+    (named,) = found.unreadable
+    assert msgspec.structs.replace(found, unreadable=[]) == node()
     assert named.startswith("node-n1.jsonl:2 ")
 
 
@@ -334,11 +334,11 @@ def test_a_runs_energy_is_over_every_step_of_its_window(benchmark_value: Benchma
     steps = [step(number) for number in range(9)]
     marked = [msgspec.structs.replace(s, excluded_because="slow" if s.step == 4 else None) for s in steps]
     benchmark = on_gpus(benchmark_value, 2)
-    found, why = of_run(Recorded(nodes=[node()]), benchmark, record(steps), marked, window(2, 6, counted=4))
+    found, why = of_run([node()], benchmark, record(steps), marked, window(2, 6, counted=4))
     assert (found is not None, why) == (True, "")
     assert found.gpu.energy_joules == pytest.approx(1500)
     assert found.gpu.joules_per_token == pytest.approx(1500 / (5 * benchmark.tokens_per_step))
-    failed, _ = of_run(Recorded(nodes=[node()]), benchmark, record(steps), marked, window(2, 6), "the run failed")
+    failed, _ = of_run([node()], benchmark, record(steps), marked, window(2, 6), "the run failed")
     assert failed.gpu.null_because["joules_per_token"] == "the run failed"
 
 

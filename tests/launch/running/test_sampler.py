@@ -21,17 +21,16 @@ def wait_for(true: Callable[[], bool], seconds: float = 15) -> None:
 
 
 def sampled(folder: Path, count: int = 3) -> bool:
-    nodes = read(folder).nodes
-    return bool(nodes) and len(nodes[0].samples) >= count
+    return any(len(node.samples) >= count for node in read(folder))
 
 
 def test_a_run_is_sampled_until_it_ends(tmp_path: Path) -> None:
     folder = tmp_path / "attempt-1" / "telemetry"
     with local.sample_while(folder, interval=0.05):
         wait_for(lambda: sampled(folder))
-    recorded = read(folder)
-    assert recorded.nodes[0].end.reason == "SIGTERM"
-    assert recorded.unreadable == []
+    (node,) = read(folder)
+    assert node.end.reason == "SIGTERM"
+    assert node.unreadable == []
     assert len(list(folder.iterdir())) == 1, "a log that says nothing is not kept"
 
 
@@ -51,12 +50,12 @@ def test_telemetry_of_the_runs_gpus_by_the_launchers_own_pynvml(
     folder = tmp_path / "telemetry"
     with local.sample_while(folder, interval=0.05, gpus=places):
         wait_for(lambda: sampled(folder))
-    recorded = read(folder)
-    assert recorded.unreadable == []
-    row = recorded.nodes[0].samples[1].gpus[0]
+    (node,) = read(folder)
+    assert node.unreadable == []
+    row = node.samples[1].gpus[0]
     assert sum(getattr(row, name) is not None for name in row.__struct_fields__) == known
-    times = [sample.time for sample in recorded.nodes[0].samples]
-    gpu = summarise(recorded, (times[0], times[-1]), 1000, gpus_expected=len(places)).gpu
+    times = [sample.time for sample in node.samples]
+    gpu = summarise([node], (times[0], times[-1]), 1000, gpus_expected=len(places)).gpu
     assert (gpu.gpus, gpu.power_limit_watts, gpu.sm_clock_mhz_median) == (len(places), 700.0, 1755)
     assert (gpu.temperature_c_max, gpu.driver is None) == (41, False)
     assert (gpu.energy_joules is not None) is (machine == "dgx_h100"), gpu.null_because
