@@ -38,11 +38,14 @@ OF_ONE_RUN: tuple[tuple[re.Pattern[str], str], ...] = (
 
 def facts_of(run: ComparedRun) -> Facts:
     benchmark, about = run.benchmark, run.provenance
-    # Of several phases and attempts the measured one is the last.
-    worker: dict[str, Any] = next((one for one in reversed(about.get("worker") or []) if one.get("rank") == 0), {})
+    measured = figures_from(run.result.attempts) if run.result.attempts else None
+    # Of several phases, the measured one is the last.
+    first_rank = (one for one in reversed(about.get("worker") or []) if one.get("rank") == 0)
+    own = (one for one in first_rank if not measured or one.get("attempt", measured.attempt) == measured.attempt)
+    worker: dict[str, Any] = next(own, {})
     # The launcher's machine trained nothing of a queue's run.
-    machine, is_local, attempts = _texts(about.get("machine")), _is_local(run), run.result.attempts
-    hosts = machine.get("hostname") if is_local else figures_from(attempts).nodes if attempts else None
+    machine, is_local = _texts(about.get("machine")), _is_local(run)
+    hosts = machine.get("hostname") if is_local else measured.nodes if measured else None
     image, git = _texts(about.get("environment")), _texts(about.get("git"))
     drivers = {"GPU driver": run.gpu.driver, "CUDA of the driver": run.gpu.cuda} if run.gpu else {}
     found: dict[str, dict[str, str] | None] = {

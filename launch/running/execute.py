@@ -156,7 +156,9 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
         for attempt in folder.attempts()
         for phase in plan.phases
     ]
-    about["worker"] = [msgspec.to_builtins(fact) for record in records for fact in record.facts]
+    about["worker"] = [
+        {"attempt": record.attempt, **msgspec.to_builtins(fact)} for record in records for fact in record.facts
+    ]
     # The NUMA node of each rank of the last attempt, or why it has none; empty if no rank was to be bound.
     ended = folder.ended(folder.measured_phase().name, max(folder.attempts(), default=1))
     bound = [(one, one.binding) for one in ended if one.binding is not None]

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.compare.facts import facts_of
+from benchmarks.compare.runs import read_run
 from benchmarks.job_record import SCHEDULER, SchedulerEnd
 from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import RESULT, RunFolder
@@ -65,6 +67,17 @@ def test_a_collected_run_is_sealed_and_its_result_follows_from_its_files(run: Ru
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert collect(run, BACKEND, [row("COMPLETED")]) == result
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_is_explained_by_the_attempt_that_gives_its_figures(run: RunFolder) -> None:
+    """The one after it, of the script submitted again, found another version and failed."""
+    add_attempt(run, 1, job_id="7")
+    add_attempt(run, 2, job_id="8")
+    write_events(run.phase_dir("perf", 2), [{**events_of()[0], "versions": {"maxtext": "9.9"}}])
+    collect(run, BACKEND, [row("COMPLETED"), row("FAILED", 600.0, job_id="8", ended=SUBMITTED_AT + 900)])
+    found = read_run(run)
+    assert [one.outcome for one in found.result.attempts] == ["completed", "failed"]
+    assert facts_of(found)["version"]["maxtext"] == events_of()[0]["versions"]["maxtext"]
 
 
 def test_a_scheduler_that_has_forgotten_the_job_takes_nothing_back(run: RunFolder) -> None:
