@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.values import Benchmark, RunRecord
-from nemo_backend import BACKEND
+from nemo_backend import BACKEND, bridge_reading
 
 # The lines that Megatron-Bridge 0.6.2 and Megatron-core 0.19.2 print, in their order; those between are left out.
 SETUP = """\
@@ -159,3 +159,14 @@ def test_steps_that_trained_nothing_are_failures(read: Read) -> None:
         "Megatron reported 1 of 4 steps as 'gradient norm not finite', the first was step 3",
         "1 of 4 steps have no loss, the first was step 2: it was not a number",
     ]
+
+
+@pytest.mark.parametrize("rank_1", [FAILED.replace("GiB", "GiB: “größer als 日本 🚀”"), DONE], ids=["failed", "done"])
+def test_no_size_of_the_pieces_changes_what_is_read(read: Read, monkeypatch: pytest.MonkeyPatch, rank_1: str) -> None:
+    rank_0 = "ü日本🚀\n" + setup() + PARAMETERS.format(tensor=0, pipeline=0, count=70_000_000) + "é" * 99 + "\n"
+    logs = {0: rank_0, 1: steps() + rank_1}
+    whole = read(logs)
+    assert (whole.facts[0].parameters, len(whole.steps), len(whole.ends)) == (70_000_000, 4, 1)
+    for size in range(1, 300, 7):
+        monkeypatch.setattr(bridge_reading, "PIECE_BYTES", size)
+        assert read(logs) == whole, size
