@@ -19,6 +19,7 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
     import _script  # noqa: F401
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -144,7 +145,7 @@ def cancel(folder: RunFolder) -> int:
     for job_id in queued:
         slurm.cancel(job_id)
         print(f"{folder.run_id}: job {job_id} cancelled; what it trained is kept")
-    print(f"  next  python launch/status.py --follow {folder.path}")
+    print(f"  next  python launch/status.py --follow {shlex.quote(str(folder.path))}")
     return EXIT_VALID
 
 
@@ -162,7 +163,7 @@ def collect_again(folder: RunFolder) -> int:
         raise RequestError(
             f"job {next(iter(going_on))} has not ended",
             where=str(folder.path),
-            next_command=f"python launch/status.py --follow {folder.path}",
+            next_command=f"python launch/status.py --follow {shlex.quote(str(folder.path))}",
         )
     return _shown(folder, collect(folder, find_backend(folder.benchmark().backend), ends_of(slurm, folder)))
 

@@ -7,7 +7,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.flops import parameter_count
 from benchmarks.request.resolve import ANY, like, scales
-from benchmarks.text import Rows, aligned
+from benchmarks.text import Rows, aligned, printable
 from benchmarks.values import Hardware, Recipe
 
 
@@ -55,7 +55,7 @@ def listing(
 def _site_text(configs: Configs, name: str) -> str:
     """One broken file of a user's must not hide what else there is."""
     try:
-        return configs.site(name).title
+        return printable(configs.site(name).title)
     except RequestError as error:
         return f"cannot be read: {error.what}"
 

@@ -6,6 +6,7 @@ commands.py runs them, parsing.py reads what they print.
 import contextlib
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from launch.machine.this_machine import name_of
 from launch.slurm import parsing
 from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed
 from launch.slurm.parsing import SEPARATOR, Node, Partition, QueueState
+from launch.terminal import places
 from launch.terminal.progress import say
 
 ASK_AGAIN_SECONDS = 0.5
@@ -259,9 +261,29 @@ def slurm_of(
         raise RequestError(
             f"the run was not submitted to a queue: it ran on site '{site.name}'",
             where=str(folder.path),
-            next_command=f"python launch/verify.py {folder.path}",
+            next_command=f"python launch/verify.py {shlex.quote(str(folder.path))}",
         )
+    if site.slurm.configuration:
+        _refuse_foreign(Path(site.slurm.configuration), site.name)
     return Slurm(site, patience_seconds, on_wait)
+
+
+def _refuse_foreign(path: Path, site: str) -> None:
+    """Refuse a slurm.conf that a run names, no site of this user does, and another user could have written."""
+    configs = places.configs()
+    own = configs.site(site).slurm if site in configs.names("sites") else None
+    if own is not None and own.configuration == str(path):
+        return
+    making = f"SLURM_CONF={shlex.quote(str(path))} python launch/setup.py --new_site={shlex.quote(site)}"
+    with contextlib.suppress(OSError):  # whoever runs a command says that it is not there
+        owners = {place.lstat().st_uid for place in (path, *path.parents)}
+        if owners - {os.geteuid(), 0}:
+            raise RequestError(
+                "another user may have written the slurm.conf of this run",
+                where=str(path),
+                why="it can make Slurm's commands load any program, which then runs as you",
+                next_command=f"{making}     (if you trust it)",
+            )
 
 
 def _all_ended(ends: Sequence[SchedulerEnd]) -> bool:

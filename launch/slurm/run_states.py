@@ -4,6 +4,7 @@ One question to each cluster for all of its runs.
 """
 
 import contextlib
+import shlex
 import statistics
 import time
 from collections.abc import Iterable
@@ -79,7 +80,8 @@ def _from_files(folder: RunFolder) -> RunState:
         row = RunState(folder, state="running", site=benchmark.site.name, steps=benchmark.steps)
         if not is_followed(folder):
             row.state = "cut off"
-            row.detail = f"no launcher follows it any more: python launch/verify.py --repair {folder.path}"
+            place = shlex.quote(str(folder.path))
+            row.detail = f"no launcher follows it any more: python launch/verify.py --repair {place}"
         if (folder.path / SUBMITTED).exists():
             row.state, row.job_ids, row.detail = "queued", folder.job_ids(), ""
         if (folder.path / RESULT).exists() and folder.is_collected():

@@ -54,7 +54,9 @@ def wait_for(folder: RunFolder, backend: Backend) -> int:
         return EXIT_INTERRUPTED
     except RunError:
         print(
-            f"no longer followed; the job may go on: python launch/status.py --follow {folder.path}", file=sys.stderr
+            "no longer followed; the job may go on: python launch/status.py --follow",
+            shlex.quote(str(folder.path)),
+            file=sys.stderr,
         )
         raise
     show_result(folder, result)
@@ -158,7 +160,7 @@ class _Watch:
                 f"neither Slurm nor the run has given a sign for {silent:.0f} s: {error.what}",
                 where=str(self._folder.path),
                 why="the cluster may be gone; what the run wrote is kept",
-                next_command=f"python launch/status.py --collect {self._folder.path}",
+                next_command=f"python launch/status.py --collect {shlex.quote(str(self._folder.path))}",
             )
         return self._has_ended() and now - self._unanswered_since > UNANSWERED_SECONDS
 
@@ -206,9 +208,10 @@ class _Watch:
         if quiet > quiet_limit(typical):
             self._said_quiet = True
             usual = f"though one takes {typical:.3g} s" if typical is not None else "not even the first"
+            place = shlex.quote(str(self._folder.path))
             self._screen.note(
                 f"no step for {quiet:.0f} s, {usual}: it may hang. To end it: "
-                f"python launch/status.py --cancel {self._folder.path} (--hang_timeout=SECONDS ends such runs itself)"
+                f"python launch/status.py --cancel {place} (--hang_timeout=SECONDS ends such runs itself)"
             )
 
     def _has_ended(self) -> bool:

@@ -56,3 +56,10 @@ def test_one_broken_site_of_a_users_hides_nothing(tmp_path: Path) -> None:
     found = listing(Configs(own_sites=tmp_path))
     assert {"example_venv", "local", "mine", "worse"} <= set(section(found, "sites"))
     assert re.search("cannot be read: .*mine.yml", dict(found["sites"])["mine"])
+
+
+def test_the_title_of_a_site_is_one_line(tmp_path: Path) -> None:
+    own = (Path(Configs().root) / "sites/example_venv.yml").read_text().replace("name: example_venv", "name: own")
+    (tmp_path / "own.yml").write_text(re.sub("(?m)^title: .*", r'title: "a\\n::error::b"', own))
+    rows = dict(listing(Configs(own_sites=tmp_path))["sites"])
+    assert rows["own"].splitlines() == ["a\\n::error::b"]

@@ -1,6 +1,7 @@
 """Slurm asked by its commands: by programs of the same names that do as they are told, and the real one."""
 
 import os
+import shutil
 import signal
 import stat
 import threading
@@ -12,13 +13,16 @@ import pytest
 
 from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, RunError
 from benchmarks.job_record import SchedulerEnd
+from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
 from benchmarks.values import Slurm as SlurmSite
 from launch.private_cluster import daemons
 from launch.slurm import commands
-from launch.slurm.client import Slurm
+from launch.slurm.client import Slurm, slurm_of
 from tests.end_to_end.clusters import ClusterOfTests, until
 from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
+
+STORED_RUNS = Path(__file__).parents[1] / "stored_runs"
 
 
 def shown(state: str, reason: str, code: str) -> str:
@@ -28,6 +32,24 @@ def shown(state: str, reason: str, code: str) -> str:
         f"Restarts=0 BatchFlag=1 Reboot=0 ExitCode={code} RunTime=00:00:00 StartTime=10 EndTime=20 Deadline=N/A "
         "NodeList=node1 NumNodes=1"
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("given", ["file", "folder", "link"])
+def test_a_run_names_no_slurm_conf_of_another_user(given: str, tmp_path: Path) -> None:
+    """Slurm's commands load the plugins that it names."""
+    conf = tmp_path / "etc/slurm.conf"
+    conf.parent.mkdir()
+    conf.symlink_to("/etc/hostname") if given == "link" else conf.touch()
+    run = shutil.copytree(STORED_RUNS / "jax_on_slurm", tmp_path / "run")
+    text = (run / "benchmark.json").read_text()
+    (run / "benchmark.json").write_text(
+        text.replace("/home/user/.cache/stepmark/clusters/dev/etc/slurm.conf", str(conf))
+    )
+    slurm_of(RunFolder(run))
+    os.chown(conf.parent if given == "folder" else conf, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(RequestError, match="another user"):
+        slurm_of(RunFolder(run))
 
 
 # --- how a command is run: programs of the same names, which do as they are told ------------------------
