@@ -1,10 +1,16 @@
-"""One read of a shared folder fails, as on NFS (ESTALE) and Lustre (EIO): each in turn, whatever reads it."""
+"""One read of a shared folder fails, as on NFS (ESTALE) and Lustre (EIO), whatever reads it.
+
+The tests fail each place in the code that reads once, and one read in ten. All reads in turn take minutes:
+
+    python -m pytest -m every_program tests/launch/running/test_failing_reads.py tests/launch/slurm/test_watch.py
+"""
 
 import builtins
 import errno
 import io
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +19,21 @@ import pytest
 
 ERRORS = (errno.ESTALE, errno.EIO)
 BY_PATH = ("stat", "lstat", "scandir", "listdir", "readlink")  # of the module os
+REPOSITORY = Path(__file__).resolve().parents[1]
+HELPERS = str(REPOSITORY / "benchmarks/files.py")  # most reads go through them: a place is where they are called
+SOURCES = tuple(f"{REPOSITORY / name}{os.sep}" for name in ("benchmarks", "launch", "jax_backend", "nemo_backend"))
+PLACE_DEPTH = 2
+EVERY = [10, pytest.param(1, marks=pytest.mark.every_program)]  # of each_failure
+
+Place = tuple[str | int, ...]
 
 
 class FailingReads:
-    """Counts what reads below a folder, and fails the `at`-th."""
+    """Counts what reads below a folder, and fails the `at`-th, or the first at a place that is not in `places`."""
 
-    def __init__(self, folder: Path, at: int) -> None:
+    def __init__(self, folder: Path, at: int, places: set[Place] | None = None) -> None:
         self.folder, self.at, self.count = str(folder), at, 0
+        self.places = places
         self.failed = ""
 
     def look(self, what: str, path: Any) -> None:
@@ -27,10 +41,25 @@ class FailingReads:
         if not isinstance(name, str) or not name.startswith(self.folder):
             return
         self.count += 1
-        if self.count == self.at:
+        if self.count == self.at or (self.places is not None and not self.failed and self._is_new(what)):
             self.failed = f"{what} of {name.removeprefix(self.folder)}"
-            number = ERRORS[self.at % len(ERRORS)]
+            number = ERRORS[self.count % len(ERRORS)]
             raise OSError(number, os.strerror(number), name)
+
+    def _is_new(self, what: str) -> bool:
+        """Whether nothing failed here yet; the place is remembered."""
+        assert self.places is not None
+        place: Place = (what,)
+        frame = sys._getframe(2)
+        while frame.f_back is not None and len(place) <= 2 * PLACE_DEPTH:
+            name = frame.f_code.co_filename
+            if name.startswith(SOURCES) and name != HELPERS:
+                place += (name, frame.f_lineno)
+            frame = frame.f_back
+        if place in self.places:
+            return False
+        self.places.add(place)
+        return True
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in BY_PATH:
@@ -65,21 +94,26 @@ class FailingReads:
         return looking
 
 
-def each_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingReads]:
-    """Fail the first read while the loop's body runs, then the second, until nothing is left to fail.
+def each_failure(folder: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> Iterator[FailingReads]:
+    """Fail one read while the loop's body runs: first at each place once, then one in `every` from the first on.
 
     The folder is each time as it was at first.
     """
     template = folder.with_name(f"{folder.name}-before")
     shutil.copytree(folder, template)
+    places: set[Place] | None = set()
     at = 0
     while True:
-        at += 1
-        reads = FailingReads(folder, at)
+        reads = FailingReads(folder, at, places)
         with monkeypatch.context() as now:
             reads.patch(now)
             yield reads
-        if not reads.failed:
-            return
+        if places is not None and not reads.failed:
+            places = None
+            at = 1
+        elif places is None:
+            if not reads.failed:
+                return
+            at += every
         shutil.rmtree(folder)
         shutil.copytree(template, folder)

@@ -83,7 +83,7 @@ def finish(process: "subprocess.Popen[str]", output_dir: Path) -> Run:
 
 def measure_peak(starter: Starter, folder: Path, backend: str) -> Path:
     """Small and short: the real programs multiply and say the truth, and not how fast this CPU is."""
-    quick = ("--model=llama2_tiny", "--tokens=256", "--hardware=cpu", "--json")
+    quick = ("--model=llama2_tiny", "--tokens=32", "--hardware=cpu", "--json")
     path = folder / "peak.json"
     process = starter([sys.executable, str(REPOSITORY / "launch/peak.py"), backend, f"--out={path}", *quick])
     _, err = process.communicate(timeout=LIMIT_SECONDS)

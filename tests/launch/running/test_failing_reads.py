@@ -20,7 +20,7 @@ from launch.running.execute import StepSink, finish
 from launch.running.screen import Screen
 from launch.slurm.run_states import states
 from tests.benchmarks.conftest import events_of
-from tests.failing_reads import each_failure
+from tests.failing_reads import EVERY, each_failure
 from tests.launch.dashboards.made_runs import begun, train
 
 STEPS = 12
@@ -51,8 +51,9 @@ def run(folder: RunFolder, command: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("every", EVERY)
 def test_no_single_failed_read_stops_a_worker_or_costs_a_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     monkeypatch.setattr(local, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(local, "LOOK_SECONDS", 0.01)
@@ -61,7 +62,7 @@ def test_no_single_failed_read_stops_a_worker_or_costs_a_result(
     tried = []
     whole = begun(tmp_path / "runs", "run-1", steps=STEPS)
     shutil.rmtree(whole.attempt_dir(1))  # which run_phase makes
-    for reads in each_failure(whole.path, monkeypatch):
+    for reads in each_failure(whole.path, monkeypatch, every):
         run(whole, command)
         result = finish(whole, BACKEND)
         assert (result.status, result.reasons, result.window.counted) == ("valid", [], STEPS - 1), reads.failed

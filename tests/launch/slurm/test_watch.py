@@ -20,7 +20,7 @@ from jax_backend import BACKEND
 from launch.running.runners import Job
 from launch.slurm import run_states, submit, watch
 from launch.slurm.parsing import QueueState
-from tests.failing_reads import FailingReads, each_failure
+from tests.failing_reads import EVERY, FailingReads, each_failure
 
 RUNNING = QueueState(job_id="7", state="RUNNING")
 
@@ -189,13 +189,16 @@ def test_a_job_submitted_by_hand_once_more_is_asked_for_too(run: RunFolder) -> N
 
 
 @pytest.mark.slow
-def test_no_single_failed_read_ends_the_following_of_a_job(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("every", EVERY)
+def test_no_single_failed_read_ends_the_following_of_a_job(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
     monkeypatch.setattr(files, "PAUSES_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(watch, "FIRST_ASK_SECONDS", 0.0)
     train(run, 5)
     tried = []
-    for reads in each_failure(run.path, monkeypatch):
+    for reads in each_failure(run.path, monkeypatch, every):
         result = follow(run, FakeSlurm([RUNNING] * 2))
         assert [(one.outcome, one.steps) for one in result.attempts] == [("completed", 5)], reads.failed
         tried.append(reads.failed)
