@@ -1,6 +1,7 @@
 """Slurm asked by its commands: by programs of the same names that do as they are told, and the real one."""
 
 import os
+import re
 import shutil
 import signal
 import stat
@@ -257,6 +258,9 @@ def site_at(cluster: RunningCluster) -> Site:
     return msgspec.structs.replace(site, name=cluster.name)
 
 
+IMPATIENT_SECONDS = 3  # the MessageTimeout of a client
+
+
 class Jobs:
     """Jobs on a real cluster, submitted as a run's are."""
 
@@ -264,12 +268,12 @@ class Jobs:
         self.cluster, self.place = cluster, place
         self.slurm = Slurm(site_at(cluster), patience_seconds=30)
 
-    def submit(self, body: str, *options: str, run_id: str = "") -> str:
+    def submit(self, body: str, *options: str, run_id: str = "", slurm: Slurm | None = None) -> str:
         folder = self.place / (run_id or f"run-{len(list(self.place.iterdir()))}")
         folder.mkdir()
         lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), body]
         (folder / "job.sbatch").write_text("\n".join(lines) + "\n")
-        return self.slurm.submit(folder / "job.sbatch", dict(os.environ))
+        return (slurm or self.slurm).submit(folder / "job.sbatch", dict(os.environ))
 
     def ended(self, job_id: str) -> SchedulerEnd:
         until(lambda: job_id not in self.slurm.queue([job_id]), "the job has left the queue")
@@ -306,8 +310,12 @@ def test_what_the_real_sbatch_refuses(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [13, 18])
-def test_a_controller_that_stalls_gets_the_job_once(jobs: Jobs, seconds: int) -> None:
+@pytest.mark.parametrize("share", [1.3, 1.8])  # sbatch gives up, and so does the first question after it
+def test_a_controller_that_stalls_gets_the_job_once(jobs: Jobs, tmp_path: Path, share: float) -> None:
+    configuration = tmp_path / "slurm.conf"
+    text = jobs.cluster.cluster.files.slurm_conf.read_text()
+    configuration.write_text(re.sub("^MessageTimeout=.*", f"MessageTimeout={IMPATIENT_SECONDS}", text, flags=re.M))
+    slurm = Slurm(site_of(str(configuration)), patience_seconds=30)
     found = daemons.running(jobs.cluster.cluster)
     controller = [process.pid for process in found if process.owner == daemons.CONTROLLER]
     assert controller
@@ -318,15 +326,15 @@ def test_a_controller_that_stalls_gets_the_job_once(jobs: Jobs, seconds: int) ->
 
     for pid in controller:
         os.kill(pid, signal.SIGSTOP)
-    waking = threading.Timer(seconds, wake)
+    waking = threading.Timer(share * IMPATIENT_SECONDS, wake)
     waking.start()
     try:
-        job = jobs.submit("sleep 60", run_id=f"stalled-{seconds}")
+        job = jobs.submit("sleep 60", run_id=f"stalled-{share}", slurm=slurm)
     finally:
         waking.cancel()
         wake()
     queued = jobs.cluster.slurm("squeue", "-h", "-a", "-o", "%i %Z").stdout.splitlines()
-    assert [line.split()[0] for line in queued if f"stalled-{seconds}" in line] == [job]
+    assert [line.split()[0] for line in queued if f"stalled-{share}" in line] == [job]
     jobs.slurm.cancel(job)
 
 
