@@ -128,7 +128,7 @@ def cluster_of_tests(folder: Path, nodes: int) -> Iterator[ClusterOfTests]:
     finally:
         cluster.call("cluster.py", "down")
         if os.geteuid() == 0:
-            subprocess.run(["umount", "--lazy", str(disk)], check=True, timeout=10)
+            subprocess.run(["umount", "--lazy", str(disk)], check=True, timeout=60)
 
 
 def can_enter() -> bool:
@@ -145,10 +145,10 @@ def can_enter() -> bool:
 
 
 def mount(*words: str) -> None:
-    subprocess.run(["mount", *words], check=True, timeout=10)
+    subprocess.run(["mount", *words], check=True, timeout=60)
 
 
-def until(holds: Callable[[], object], what: str, seconds: float = 120) -> None:
+def until(holds: Callable[[], object], what: str, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"

@@ -69,7 +69,7 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
     for process in started:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(60)
 
 
 def _start_of(starter: Starter) -> Start:

@@ -115,7 +115,7 @@ def test_a_loss_that_is_no_number_is_invalid(start_nemo: Start, tmp_path: Path) 
 
 
 def wait_until_gone(folder: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while workers_of(folder):
         assert time.monotonic() < deadline, "a worker outlived its launcher"
         time.sleep(0.2)
@@ -127,7 +127,7 @@ def test_a_killed_launcher_leaves_no_worker_and_its_steps_can_be_repaired(
     process = start_toy(tmp_path, *LONG)
     folder = wait_for_steps(tmp_path, 20)
     process.kill()
-    process.wait(30)
+    process.wait(60)
     wait_until_gone(folder)
     unfinished = verify(str(folder), **toy_variables)
     assert unfinished.returncode == 2

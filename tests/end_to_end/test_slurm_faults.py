@@ -186,7 +186,7 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(cluster: ClusterOfTests, tm
     process = cluster.begin(tmp_path, *TOY, "--steps=60", "--set=nap_seconds=0.05", "--nosingleton")
     folder = wait_for_steps(tmp_path, 3)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "status.py --follow" in err
     followed(cluster, tmp_path, folder)

@@ -115,7 +115,7 @@ class Tiny:
             text=True,
         )
 
-    def wait_for_import(self, seconds: float = 60) -> int:
+    def wait_for_import(self, seconds: float = 240) -> int:
         """The process id of the first import check, as soon as it runs."""
         end = time.monotonic() + seconds
         while not self.imports():

@@ -13,7 +13,7 @@ from benchmarks.errors import RequestError
 from launch.private_cluster import lifecycle, machine
 from launch.private_cluster.cluster import Cluster
 
-SECONDS = 60
+SECONDS = 120
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def served(results: Path, *arguments: str) -> Iterator[tuple[str, "subprocess.Po
     finally:
         if server.poll() is None:
             server.send_signal(signal.SIGINT)
-            server.wait(30)
+            server.wait(120)
         if server.stdout is not None:
             server.stdout.close()
 
@@ -168,11 +168,11 @@ def ask(address: str, post: dict[str, Any] | None = None, /, **query: str) -> An
     url = f"{address}?{urllib.parse.urlencode(query)}" if query else address
     data = json.dumps(post).encode() if post is not None else None
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         return json.load(answer)
 
 
-def wait_for(address: str, run: str, seconds: float = 60) -> set[str]:
+def wait_for(address: str, run: str, seconds: float = 240) -> set[str]:
     """TensorBoard reads while it serves."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -210,16 +210,16 @@ def test_it_serves_what_comes_meanwhile_and_ends_cleanly(results: Path) -> None:
         wait_for(address, "series/llama2_tiny bf16 jax-maxtext 4xcpu batch8 data_4")
         wait_for(address, f"newest/{folder_name(9)}")
         tag = "3 tokens per second of one device/llama2_tiny bf16"
-        end = time.monotonic() + 60
+        end = time.monotonic() + 240
         steps: list[int] = []
         while steps != [0, 1, 2, 3] and time.monotonic() < end:  # its file was replaced: no point twice
             steps = [step for _, step, _ in ask(f"{address}/data/plugin/scalars/scalars", run=SERIES, tag=tag)]
             time.sleep(0.3)
         assert steps == [0, 1, 2, 3]
         server.send_signal(signal.SIGINT)
-        assert server.wait(30) == 0
+        assert server.wait(120) == 0
         with pytest.raises(OSError, match="refused"):
-            urllib.request.urlopen(address, timeout=5)
+            urllib.request.urlopen(address, timeout=60)
 
 
 # --- what is seen ---------------------------------------------------------------------------------
@@ -231,14 +231,14 @@ def test_a_person_sees_the_charts_and_the_table(address: str) -> None:
     with browser() as started:
         with page_of(started, f"{address}/") as page:
             cards = page.locator("card-view")
-            cards.first.get_by_text("/llama2_tiny bf16", exact=True).wait_for(timeout=30_000)
+            cards.first.get_by_text("/llama2_tiny bf16", exact=True).wait_for(timeout=120_000)
             assert page.locator("metrics-card-group-toolbar .group-title").first.inner_text() == "1 seconds per step"
             assert "smoothing=0&" in page.url
             rows = page.locator("runs-data-table tb-data-table-content-row")
-            rows.first.wait_for(timeout=30_000)
+            rows.first.wait_for(timeout=120_000)
             names = rows.all_inner_texts()
             assert names[0].strip().startswith("newest/2026-11-06 00.00"), names
         with page_of(started, f"{address}/#hparams") as page:
             table = page.locator("tf-hparams-table-view")
             for word in ("model", "s/step", "tokens/s/GPU", "MFU %", "llama2_tiny", "2xcpu bf16 jax", "11-04 0004"):
-                table.get_by_text(word).first.wait_for(state="visible", timeout=30_000)
+                table.get_by_text(word).first.wait_for(state="visible", timeout=120_000)

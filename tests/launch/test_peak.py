@@ -17,7 +17,7 @@ from benchmarks.machine.peaks import TURNS
 from tests import toy_backend
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 240
 
 
 class Machine:

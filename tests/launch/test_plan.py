@@ -66,7 +66,7 @@ def test_scales_are_those_of_the_recipe_or_as_typed(tmp_path: Path) -> None:
 def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     started = time.monotonic()
     text = shown("layouts", *MEGATRON, "--top=2", cwd=tmp_path)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60
     assert "layouts by bound, of the same global batch 128" in text
     assert "<- as asked" in text
     commands = [line.strip() for line in text.splitlines() if line.strip().startswith("python launch/run.py")]

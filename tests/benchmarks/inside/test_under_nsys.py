@@ -64,7 +64,7 @@ def start(environment: dict[str, str], tmp_path: Path) -> Start:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=120,
         )
         calls = tmp_path / "calls"
         lines = calls.read_text().splitlines() if calls.exists() else []
@@ -102,7 +102,7 @@ def test_a_signal_is_the_programs(environment: dict[str, str]) -> None:
         assert task.stdout is not None
         assert task.stdout.readline() == b"up\n"
         task.terminate()
-        assert task.wait(30) == 130
+        assert task.wait(60) == 130
         task.stdout.close()
 
 
@@ -168,7 +168,7 @@ def test_nsys_ends_with_who_started_it_and_the_program_is_left_to_nsys(environme
             capture_output=True,
             text=True,
             check=True,
-            timeout=30,
+            timeout=120,
         )
         found[rank] = done.stdout.split()
     assert found == {"0": [str(int(signal.SIGTERM)), "None"], "1": ["0", "1"]}

@@ -236,7 +236,7 @@ def test_a_signal_ends_the_worker_at_once_and_is_written(tmp_path: Path, number:
         assert process.stdout is not None
         assert process.stdout.readline() == "training\n"
         process.send_signal(number)
-        assert process.wait(10) == 130
+        assert process.wait(60) == 130
     (end,) = read_phase(tmp_path, 1).ends
     assert (end.status, end.failures) == ("interrupted", ["half way"])
 

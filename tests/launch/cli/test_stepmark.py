@@ -86,7 +86,7 @@ def test_bash_completes(completion: Path, line: str, expected: list[str]) -> Non
     environment = {"PATH": "", "COMP_LINE": line, "COMP_POINT": str(len(line))}
     code = f"source {completion}; _stepmark; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(
-        ["/bin/bash", "-c", code], capture_output=True, text=True, check=True, timeout=10, env=environment
+        ["/bin/bash", "-c", code], capture_output=True, text=True, check=True, timeout=60, env=environment
     )
     assert done.stderr == ""
     found = done.stdout.split()

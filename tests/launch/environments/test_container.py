@@ -282,7 +282,7 @@ def test_a_container_that_does_not_listen_is_removed_by_its_name(
         "time.sleep(60)\n"
     )
     assert in_containers(machine, monkeypatch, stubborn, ranks=2)[1] == (1, 3)
-    assert gone_within(5, int((machine.folder / "attempt-1/perf/pid").read_text()))
+    assert gone_within(50, int((machine.folder / "attempt-1/perf/pid").read_text()))
 
 
 @pytest.mark.slow(seconds=4)
@@ -299,7 +299,7 @@ def test_no_container_outlives_a_launcher_that_is_killed(machine: Machine) -> No
     container = int(found[0].read_text())
     process.kill()
     process.wait()
-    assert gone_within(10, container)
+    assert gone_within(60, container)
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def test_interrupt_ends_the_programs_and_leaves_no_environment(tiny: Tiny, numbe
     process = tiny.start_ensure(TINY_SECONDS="60")
     import_check = tiny.wait_for_import()
     process.send_signal(number)
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert process.returncode != 0
     assert not is_alive(import_check)
     assert not tiny.path(spec).exists()

@@ -65,7 +65,7 @@ def test_the_job_that_makes_the_data_shows_every_step(name: str, tmp_path: Path)
     said = ["--site=example_pyxis", f"--model={name}", "--task=mlperf", f"--out={tmp_path}", "--dry_run"]
     done = forked.run(REPOSITORY / "launch/setup.py", *said)
     assert done.returncode == 0, done.stderr
-    subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True, timeout=10)
+    subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True, timeout=60)
     for step in read_submission(CONFIGS, name).steps:
         assert f'"$folder/{step.name}.end"' in done.stdout
     assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,7 @@ def answer_of(folder: Path, node: str) -> Answer:
 
 def one(folder: Path, path: str | None = None) -> Answer:
     process = start(folder, "node1", "node1", 1, path)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (0, "", "")
     return answer_of(folder, "node1")
 
@@ -74,13 +74,13 @@ def test_one_node_alone(folder: Path) -> None:
 
 
 def test_nodes_call_the_first_one(folder: Path) -> None:
-    ask(folder)
+    ask(folder, call_seconds=120)
     names = [f"node{n}" for n in range(1, 5)]
     started = time.monotonic()
     processes = [start(folder, name, "node1", 4) for name in names]
-    ends = [process.communicate(timeout=60) for process in processes]
+    ends = [process.communicate(timeout=180) for process in processes]
     assert ends == [("", "")] * 4
-    assert time.monotonic() - started < 10  # the first one ends when all have called, not when its patience does
+    assert time.monotonic() - started < 100  # the first one ends when all have called, not when its patience does
     for name in names:
         call = answer_of(folder, name).call
         assert (call.offered, call.error) == (True, None)
@@ -89,7 +89,7 @@ def test_nodes_call_the_first_one(folder: Path) -> None:
 def test_without_a_first_node_the_others_say_so_in_time(folder: Path) -> None:
     ask(folder)
     process = start(folder, "node2", "node1", 2)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     call = answer_of(folder, "node2").call
     assert (call.offered, call.error) == (False, "node1 offered no port within 2 s")
 

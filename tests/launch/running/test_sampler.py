@@ -13,7 +13,7 @@ from launch.running import local
 from tests.stand_ins.nvml.build import MACHINES, build
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 15) -> None:
+def wait_for(true: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "waited in vain"
@@ -85,6 +85,6 @@ def test_a_sampler_that_hangs_does_not_hold_the_run(tmp_path: Path, monkeypatch:
         wait_for(lambda: (folder / local.SAMPLER_LOG).read_text().strip() != "")
         pid = int((folder / local.SAMPLER_LOG).read_text())
         asked = time.monotonic()
-    assert time.monotonic() - asked < 30
+    assert time.monotonic() - asked < 50
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

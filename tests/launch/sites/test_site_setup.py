@@ -102,7 +102,7 @@ def test_which_engines_are_chosen(filters: dict[str, Any], engines: list[str] | 
 def test_the_job_says_what_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     text = site_setup.preview(work(tmp_path))
-    subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=10)
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=60)
     assert "#SBATCH --account=us" in text
     assert "#SBATCH --dependency=singleton" in text
     assert "import_image 'docker://nvcr.io#nvidia/nemo:25.09'" in text

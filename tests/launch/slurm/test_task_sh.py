@@ -40,7 +40,7 @@ def start(phase_dir: Path, *command: str, **changes: Any) -> "subprocess.Popen[s
 
 def ends(phase_dir: Path, *command: str, **changes: Any) -> tuple[int, str, str]:
     task = start(phase_dir, *command, **changes)
-    out, err = task.communicate(timeout=30)
+    out, err = task.communicate(timeout=120)
     return task.returncode, out, err
 
 
@@ -107,7 +107,7 @@ def test_it_outlives_the_signals_that_its_program_gets(tmp_path: Path) -> None:
     time.sleep(0.3)
     assert task.poll() is None
     subprocess.run(["pkill", "-TERM", "-P", str(task.pid)], check=True)
-    assert task.wait(10) == 130
+    assert task.wait(60) == 130
     assert record(tmp_path)["exit_code"] == 130
 
 
@@ -154,7 +154,7 @@ class Machine:
         environment["PATH"] = f"{self.programs}:{os.environ['PATH']}"
         done = subprocess.run(
             ["unshare", "--map-root-user", "--mount", "bash", "-c", f'{" && ".join(over)} && exec "$@"', "x", *words],
-            env=environment, capture_output=True, text=True, check=True, timeout=30,
+            env=environment, capture_output=True, text=True, check=True, timeout=120,
         )  # fmt: skip
         return done.stdout, record(self.phase_dir, local_rank)["binding"], done.stderr
 
