@@ -59,9 +59,9 @@ def group(item: pytest.Item) -> str:
 
 
 def seconds(item: pytest.Item) -> float:
-    """About how long a slow test takes."""
+    """About how long a slow test takes; those that are left out unless they are asked for count for nothing."""
     mark = item.get_closest_marker("slow")
-    return mark.kwargs.get("seconds", 10) if mark else 0
+    return mark.kwargs.get("seconds", 10) if mark and not item.get_closest_marker("every_program") else 0
 
 
 def is_alone(item: pytest.Item | None) -> bool:

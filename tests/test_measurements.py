@@ -11,9 +11,9 @@ HERE = Path(__file__).resolve().parent
 LIMIT_SECONDS = 400
 # Script -> what makes it small, and a word of what it prints last.
 SMALLEST = {
-    "measure_faults.py": (["--logs=20", "--runs=4"], "0 faults in 20 logs and 4 run folders"),
+    "measure_faults.py": (["--logs=10", "--runs=2"], "0 faults in 10 logs and 2 run folders"),
     # The clock only: each pair of whole runs takes a minute.
-    "measure_overhead.py": (["--pairs=0", "--clock_steps=180"], "n 1 blocks"),
+    "measure_overhead.py": (["--pairs=0", "--clock_steps=180", "--set=micro_batch_size=1"], "n 1 blocks"),
     "measure_ranks.py": (["--ranks=4", "--steps=20", "--nodes=2", "--samples=20"], "page: "),
     "measure_start_up.py": (["2"], "--help"),
     "measure_store.py": (["--runs=20", "--repeats=1"], "dashboard with nothing new"),

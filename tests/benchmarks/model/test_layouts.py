@@ -1,6 +1,7 @@
 """All layouts of a request: which there are, in what order, and why."""
 
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -13,17 +14,18 @@ from benchmarks.values import Benchmark, Parallelism
 from tests.benchmarks.planned import CONFIGS
 
 
+@cache
 def ranking(backend: str = "jax", model: str = "llama2_70b", **asked: object) -> Ranking:
     request = Request(backend=backend, model=model, **{"hardware": "h100", "gpus": 64, **asked})  # type: ignore[arg-type]
     return rank(request, CONFIGS, find_backend(backend))
 
 
-MAXTEXT = ranking(dtype="fp8")
-MEGATRON = ranking("nemo", "llama31_70b")
+LARGE = [("jax", "llama2_70b", "fp8"), ("nemo", "llama31_70b", None)]
 
 
-@pytest.mark.parametrize("found", [MAXTEXT, MEGATRON], ids=["MaxText", "Megatron"])
-def test_the_best_comes_first_and_each_has_its_place(found: Ranking) -> None:
+@pytest.mark.parametrize(("backend", "model", "dtype"), LARGE)
+def test_the_best_comes_first_and_each_has_its_place(backend: str, model: str, dtype: str | None) -> None:
+    found = ranking(backend, model, dtype=dtype)
     assert [one.rank for one in found.layouts] == list(range(1, len(found.layouts) + 1))
     assert found.by == "bound"
     times = [one.really_seconds or 0.0 for one in found.layouts]
@@ -62,9 +64,8 @@ def test_the_layout_of_every_recipe_is_among_its_own(name: str) -> None:
 
 
 def test_every_layout_does_the_same_work_and_resolves_to_itself() -> None:
-    for backend, model, found in (("jax", "llama2_70b", MAXTEXT), ("nemo", "llama31_70b", MEGATRON)):
-        for one in found.layouts[:20]:
-            dtype = "fp8" if found is MAXTEXT else None
+    for backend, model, dtype in LARGE:
+        for one in ranking(backend, model, dtype=dtype).layouts[:20]:
             request = Request(
                 backend=backend, model=model, hardware="h100", gpus=64, dtype=dtype, settings=one.settings
             )
