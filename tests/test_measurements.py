@@ -19,7 +19,7 @@ SMALLEST = {
     "measure_store.py": (["--runs=20", "--repeats=1"], "dashboard with nothing new"),
 }
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=8)
 
 
 @pytest.mark.parametrize("script", SMALLEST)

@@ -27,7 +27,7 @@ from launch.environments import venvs
 from tests.benchmarks.compilation import formulas
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=30)
 
 # With the versions of requirements-cuda.lock: GB of a device at the peak; matmuls by precision; collectives that a
 # matmul or attention hides, and all of them.

@@ -21,7 +21,7 @@ from tests.browser import DESK, PHONE, assert_accessible, assert_fits, browser, 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [needs_chromium, pytest.mark.slow]
+pytestmark = [needs_chromium, pytest.mark.slow(seconds=1)]
 
 A4 = 700  # pixels between the margins of a sheet
 LONG = "a" * 300  # a word that breaks nowhere
