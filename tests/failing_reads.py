@@ -11,7 +11,9 @@ import io
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,43 +22,35 @@ import pytest
 ERRORS = (errno.ESTALE, errno.EIO)
 BY_PATH = ("stat", "lstat", "scandir", "listdir", "readlink")  # of the module os
 REPOSITORY = Path(__file__).resolve().parents[1]
-HELPERS = str(REPOSITORY / "benchmarks/files.py")  # most reads go through them: a place is where they are called
+HELPERS = str(REPOSITORY / "benchmarks/files.py")  # a place of the code is where these are called
 SOURCES = tuple(f"{REPOSITORY / name}{os.sep}" for name in ("benchmarks", "launch", "jax_backend", "nemo_backend"))
-PLACE_DEPTH = 2
 EVERY = [10, pytest.param(1, marks=pytest.mark.every_program)]  # of each_failure
-
-Place = tuple[str | int, ...]
 
 
 class FailingReads:
     """Counts what reads below a folder, and fails the `at`-th, or the first at a place that is not in `places`."""
 
-    def __init__(self, folder: Path, at: int, places: set[Place] | None = None) -> None:
+    def __init__(self, folder: Path, at: int, places: set[str] | None = None) -> None:
         self.folder, self.at, self.count = str(folder), at, 0
         self.places = places
-        self.failed = ""
+        self.failed, self.failed_at = "", 0
 
     def look(self, what: str, path: Any) -> None:
         name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
         if not isinstance(name, str) or not name.startswith(self.folder):
             return
         self.count += 1
-        if self.count == self.at or (self.places is not None and not self.failed and self._is_new(what)):
-            self.failed = f"{what} of {name.removeprefix(self.folder)}"
+        if not self.failed and (self.count == self.at or self._is_new(what)):
+            self.failed, self.failed_at = f"{what} of {name.removeprefix(self.folder)}", self.count
             number = ERRORS[self.count % len(ERRORS)]
             raise OSError(number, os.strerror(number), name)
 
     def _is_new(self, what: str) -> bool:
-        """Whether nothing failed here yet; the place is remembered."""
-        assert self.places is not None
-        place: Place = (what,)
-        frame = sys._getframe(2)
-        while frame.f_back is not None and len(place) <= 2 * PLACE_DEPTH:
-            name = frame.f_code.co_filename
-            if name.startswith(SOURCES) and name != HELPERS:
-                place += (name, frame.f_lineno)
-            frame = frame.f_back
-        if place in self.places:
+        """Whether nothing failed yet where two lines of the code lead to this read; they are remembered."""
+        frames = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(sys._getframe(2)))
+        ours = (f"{name}:{line}" for name, line in frames if name.startswith(SOURCES) and name != HELPERS)
+        place = " ".join([what, *islice(ours, 2)])
+        if self.places is None or place in self.places:
             return False
         self.places.add(place)
         return True
@@ -95,25 +89,22 @@ class FailingReads:
 
 
 def each_failure(folder: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> Iterator[FailingReads]:
-    """Fail one read while the loop's body runs: first at each place once, then one in `every` from the first on.
+    """Fail one read while the loop's body runs: at each place in the code once, and one in `every` of all.
 
     The folder is each time as it was at first.
     """
     template = folder.with_name(f"{folder.name}-before")
     shutil.copytree(folder, template)
-    places: set[Place] | None = set()
-    at = 0
+    places = set[str]()
+    at = 1
     while True:
         reads = FailingReads(folder, at, places)
         with monkeypatch.context() as now:
             reads.patch(now)
             yield reads
-        if places is not None and not reads.failed:
-            places = None
-            at = 1
-        elif places is None:
-            if not reads.failed:
-                return
+        if not reads.failed:
+            return
+        if reads.failed_at == at:
             at += every
         shutil.rmtree(folder)
         shutil.copytree(template, folder)

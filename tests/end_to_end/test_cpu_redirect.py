@@ -67,9 +67,7 @@ def test_every_request_for_a_gpu_is_answered_with_the_cpu(nemo_python: Path) -> 
     )
 
 
-def test_what_asks_for_no_gpu_is_not_changed_and_nothing_is_compiled_for_one(
-    nemo_python: Path,
-) -> None:
+def test_what_asks_for_no_gpu_is_not_changed_and_nothing_is_compiled_for_one(nemo_python: Path) -> None:
     run(
         nemo_python,
         """

@@ -10,17 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.runs import (
-    LLAMA3,
-    NEMO,
-    REPOSITORY,
-    Start,
-    Starter,
-    finish,
-    verify,
-    wait_for_steps,
-    workers_of,
-)
+from tests.end_to_end.runs import LLAMA3, NEMO, REPOSITORY, Start, Starter, finish, verify, wait_for_steps, workers_of
 
 pytestmark = pytest.mark.slow
 

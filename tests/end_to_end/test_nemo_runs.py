@@ -29,10 +29,7 @@ def default(request: pytest.FixtureRequest) -> Run:
     return run
 
 
-TWO_PROCESSES = {
-    "nemo_pipeline_parallel": {"pipeline": 2},
-    "nemo_lora_tensor_parallel": {"tensor": 2},
-}
+TWO_PROCESSES = {"nemo_pipeline_parallel": {"pipeline": 2}, "nemo_lora_tensor_parallel": {"tensor": 2}}
 
 
 def test_a_pretraining_learns_its_batch(nemo_pretrain: Run) -> None:

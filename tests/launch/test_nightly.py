@@ -16,16 +16,7 @@ from pathlib import Path
 import pytest
 
 from launch.campaigns.scheduler import alone
-from tests.launch.campaigns.nights.toy_suite import (
-    LONG,
-    SHORT,
-    SUITE,
-    Naps,
-    cell,
-    judged,
-    naps_in,
-    used_as,
-)
+from tests.launch.campaigns.nights.toy_suite import LONG, SHORT, SUITE, Naps, cell, judged, naps_in, used_as
 
 NIGHTS = 10
 

@@ -79,11 +79,7 @@ def test_a_step_is_compiled(benchmark: Benchmark, compiler: list[Compiler]) -> N
     ],
 )
 def test_a_failure_is_one_message(
-    benchmark: Benchmark,
-    compiler: list[Compiler],
-    fail: Compiler,
-    error: type[StepmarkError],
-    words: list[str],
+    benchmark: Benchmark, compiler: list[Compiler], fail: Compiler, error: type[StepmarkError], words: list[str]
 ) -> None:
     compiler[0] = fail
     with pytest.raises(error) as raised:

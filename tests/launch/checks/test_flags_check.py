@@ -124,11 +124,7 @@ def test_a_flag_that_pgle_brings_is_asked_too_and_refused_as_its() -> None:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        ("exit(2)", "exit code 2"),
-        ("import time; time.sleep(60)", "no answer within 0.5 s"),
-    ],
+    ("code", "why"), [("exit(2)", "exit code 2"), ("import time; time.sleep(60)", "no answer within 0.5 s")]
 )
 def test_a_check_that_breaks_is_a_note_and_no_refusal(
     code: str, why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

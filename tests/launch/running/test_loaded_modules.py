@@ -60,13 +60,7 @@ def test_a_plain_local_run_loads_the_core_alone(tmp_path: Path) -> None:
     assert len(modules) <= 52, " ".join(modules)
 
 
-@pytest.mark.parametrize(
-    ("flags", "most"),
-    [
-        (["--list"], 50),
-        ([*CLUSTER.split(), "--dry_run"], 50),
-    ],
-)
+@pytest.mark.parametrize(("flags", "most"), [(["--list"], 50), ([*CLUSTER.split(), "--dry_run"], 50)])
 def test_the_quick_commands_load_little(flags: list[str], most: int) -> None:
     modules = loaded(*flags)
     assert modules.keys() & SLOW == set()

@@ -31,10 +31,7 @@ def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **variables: str)
     return json.dumps(about)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["HF_TOKEN", "STEPMARK_AUTH"],
-)
+@pytest.mark.parametrize("name", ["HF_TOKEN", "STEPMARK_AUTH"])
 def test_secrets_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     text = collected(monkeypatch, tmp_path, **{name: "very-hidden"})
     assert "very-hidden" not in text

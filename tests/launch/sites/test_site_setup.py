@@ -157,8 +157,7 @@ def test_a_site_of_environments_makes_those_that_have_lock_files(
 
 
 @pytest.mark.parametrize(
-    ("is_there", "way_on"),
-    [(False, "python launch/cluster.py up --name=big"), (True, "scontrol")],
+    ("is_there", "way_on"), [(False, "python launch/cluster.py up --name=big"), (True, "scontrol")]
 )
 def test_a_slurm_that_cannot_be_reached_is_answered_with_the_way_to_it(
     is_there: bool, way_on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
