@@ -22,7 +22,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
-from benchmarks.secret_rules import refuse_secrets
+from benchmarks.secret_rules import refuse_secrets, secrets_here
 from benchmarks.values import (
     SUBMISSION_ENGINE,
     Batch,
@@ -261,8 +261,9 @@ def resolve(
 
 def _refuse_secrets(request: Request) -> None:
     """Before any message repeats them: what is typed is written to the run's folder."""
-    refuse_secrets(request.settings, "--set")
-    refuse_secrets(to_builtins(request), "the request:")
+    known = secrets_here()
+    refuse_secrets(request.settings, "--set", known)
+    refuse_secrets(to_builtins(request), "the request:", known)
 
 
 def _adapter_words(request: Request) -> tuple[dict[str, str], Mapping[str, str]]:

@@ -30,7 +30,7 @@ PROGRAM = Path(__file__).with_name("objects_in_nemo.py")
 OLDER = Path(__file__).with_name("nemo_2_5.lock")
 VERSIONS = {"2.5": {"nemo": "2.5.3", "megatron": "0.14.0"}, "2.7": {"nemo": "2.7.3", "megatron": "0.15.3"}}
 
-pytestmark = pytest.mark.slow(seconds=2)
+pytestmark = pytest.mark.slow(seconds=4)
 
 
 # --- all that `run.py --list` shows for engine nemo ---------------------------------------------------

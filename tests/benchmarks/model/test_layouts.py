@@ -45,7 +45,7 @@ LOADS = [("bridge", "lora")]  # it trains adapters only beside weights that it h
 RANKED = [recipe.name for recipe in CONFIGS.recipes() if not recipe.engine.startswith("mlperf_")]
 
 
-@pytest.mark.slow(seconds=1)
+@pytest.mark.slow(seconds=2)
 @pytest.mark.parametrize("name", RANKED)
 def test_the_layout_of_every_recipe_is_among_its_own(name: str) -> None:
     made = CONFIGS.recipe(name)
