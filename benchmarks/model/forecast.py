@@ -61,7 +61,7 @@ class ScalePoint(Value, frozen=True):
     bound_seconds: float | None = None
     estimate_seconds: float | None = None
     tokens_per_second: float | None = None
-    efficiency: float | None = None  # tokens/s a device over that of the smallest scale
+    efficiency: float | None = None  # tokens/s per device over that of the smallest scale that fits
     basis: str = ""  # of the last two: estimate or bound
     of_recipe: bool = True  # False: the recipe has no layout for so many
 
@@ -125,7 +125,7 @@ def plan_report(
             recipe=benchmark.recipe.name,
         ),
         scaling=scaling(
-            request,
+            msgspec.structs.replace(request, recipe=benchmark.recipe.name),  # one column never mixes two
             at_scales,
             lambda asked: resolve(with_layout(asked, configs, backend), configs, backend),
             backend,
@@ -194,7 +194,7 @@ def scaling(
     smallest = 0.0
     for place, point in enumerate(points):
         seconds = point.estimate_seconds if estimated else point.bound_seconds
-        if seconds:
+        if seconds and point.fits is not False:
             speed = tokens[point.gpus] / seconds
             smallest = smallest or speed / point.gpus
             points[place] = msgspec.structs.replace(

@@ -390,7 +390,7 @@ def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
 def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None, backend: Backend) -> Recipe:
     """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype.
 
-    Of several, one with a layout for so many GPUs wins; and where there is no cluster, one for a single machine.
+    Of several, one with a layout for that number of GPUs wins, then the one whose largest scale is smallest.
     """
     site = configs.site(request.site)
     recipes = _named(request, configs)
@@ -426,17 +426,12 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
     in_dtype = [r for r in on_hardware if request.dtype in (None, *_dtypes(r, home))]
     if not in_dtype:
         return on_hardware[0]  # whose precisions are then named
-    return min(in_dtype, key=lambda r: _misfits(r, request, hardware, site))  # of equal ones the first
+    return min(in_dtype, key=lambda r: _misfits(r, request, hardware))  # of equal ones the first
 
 
-def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None, site: Site) -> tuple[bool, bool, bool]:
+def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None) -> tuple[bool, bool, int]:
     sizes = scales(recipe, hardware)
-    over_a_machine = hardware is not None and max(sizes) > hardware.devices_per_node
-    return (
-        request.model not in recipe.models,
-        request.gpus is not None and request.gpus not in sizes,
-        site.slurm is None and over_a_machine,
-    )
+    return request.model not in recipe.models, request.gpus is not None and request.gpus not in sizes, max(sizes)
 
 
 def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) -> str:

@@ -88,7 +88,24 @@ def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark],
             checked.benchmarks.append(benchmark)
     if errors and (not checked.cells or not skip_refused):
         raise _refusal(checked, errors)
+    _refuse_mixed_recipes(checked)
     return checked
+
+
+def _refuse_mixed_recipes(checked: Checked) -> None:
+    """Scales of one recipe compare; those of two have another batch, and one table would hold both."""
+    recipes: dict[bytes, tuple[Request, str]] = {}
+    for cell, benchmark in zip(checked.cells, checked.benchmarks, strict=True):
+        work = msgspec.json.encode(msgspec.structs.replace(cell.request, gpus=None, nodes=None, pgle="off"))
+        first, recipe = recipes.setdefault(work, (cell.request, benchmark.recipe.name))
+        if recipe != benchmark.recipe.name:
+            names = labels([first, cell.request])
+            raise RequestError(
+                "the scales of the sweep would take different recipes",
+                where=f"{names[0]}: {recipe}; {names[1]}: {benchmark.recipe.name}",
+                why="their batches and settings differ, so their figures do not compare",
+                next_command=f"--recipe={benchmark.recipe.name}",
+            )
 
 
 def _refusal(checked: Checked, errors: Sequence[RequestError]) -> RequestError:

@@ -63,6 +63,16 @@ def test_scales_are_those_of_the_recipe_or_as_typed(tmp_path: Path) -> None:
     assert [point["gpus"] for point in own] == [64]
 
 
+def test_scales_share_a_recipe_and_efficiency_is_of_a_row_that_fits(tmp_path: Path) -> None:
+    eight_b = ("--backend=nemo", "--model=llama31_8b", "--hardware=h100")
+    large = report(*eight_b, "--gpus=64", cwd=tmp_path)["scaling"]
+    assert {point["global_batch_size"] // point["gpus"] for point in large} == {16}
+    assert all(0.95 < point["efficiency"] < 1.05 for point in large)
+    small = report(*eight_b, "--gpus=8", cwd=tmp_path)["scaling"]
+    assert [point["efficiency"] is None for point in small] == [not point["fits"] for point in small]
+    assert next(point["efficiency"] for point in small if point["fits"]) == 1
+
+
 def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     started = time.monotonic()
     text = shown("layouts", *MEGATRON, "--top=2", cwd=tmp_path)

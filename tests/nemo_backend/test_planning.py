@@ -158,12 +158,14 @@ def test_what_cannot_be_run_is_refused(resolved: Callable[..., Benchmark], row: 
 # --- which recipe ---------------------------------------------------------------------
 
 
-def test_a_machine_takes_the_recipe_for_one_and_a_cluster_nvidias(resolved: Resolve) -> None:
-    def name(gpus: int, site: str = "local") -> str:
-        return resolved("llama31_8b", hardware="h100", gpus=gpus, site=site).recipe.name
+@pytest.mark.parametrize("hardware", [None, "h100"])
+@pytest.mark.parametrize("site", ["local", "example_pyxis"])
+def test_the_gpus_choose_the_recipe_and_not_the_site(resolved: Resolve, site: str, hardware: str | None) -> None:
+    def name(gpus: int | None) -> str:
+        return resolved("llama31_8b", hardware=hardware, gpus=gpus, site=site).recipe.name
 
-    assert name(4) == name(8) == name(4, "example_pyxis") == "nemo_llama3_small_pretrain"
-    assert name(16) == name(8, "example_pyxis") == "nemo_llama31_8b_pretrain"
+    assert name(None) == name(4) == name(8) == "nemo_llama3_small_pretrain"
+    assert name(16) == name(64) == "nemo_llama31_8b_pretrain"
 
 
 @pytest.mark.parametrize("task", ["pretrain", "lora"])
