@@ -18,7 +18,7 @@ Examples:
 
 What a flag leaves open comes from the recipe. A flag marked * takes several values with commas: all combinations are
 run, as a sweep. Exit codes: 0 done and valid; 1 the run failed;
-2 the request was wrong and nothing was started; 3 it ran, but the result is invalid.
+2 the request was wrong and nothing was started; 3 it ran, but the result is invalid; 130 interrupted.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from benchmarks.errors import EXIT_CODES, EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_CODES, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_VALID, RequestError
 from launch.cli import request_flags
 from launch.cli.command import Words, refuse_more, run_main
 from launch.slurm import job_flags
@@ -233,15 +233,21 @@ def _run_one(request: "Request", runner: "Runner") -> int:
 
     benchmark = runner.resolve(request)
     run_id = new_run_id(benchmark)
-    path = Path(FLAGS.output_dir) / run_id
+    path, interrupted = Path(FLAGS.output_dir) / run_id, False
     try:
         runner.start(benchmark, run_id)
     except KeyboardInterrupt:
         if not (path / RESULT).exists():
             raise
+        interrupted = True
     folder, code = RunFolder(path), EXIT_VALID
     if not benchmark.site.slurm:
         code = EXIT_CODES[folder.stored_result().status]
+        if interrupted and code == EXIT_FAILED:
+            from launch.terminal.progress import say
+
+            say("stepmark: interrupted; its steps are kept")
+            code = EXIT_INTERRUPTED
     elif FLAGS.wait:
         from launch.slurm.watch import wait_for
 

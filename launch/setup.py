@@ -124,6 +124,8 @@ def site() -> int:
     devices = wanted.devices_of(row, configs)
     on = [device.name for device in devices]
     engines = wanted.specs(configs, wanted.platforms(row, configs), BACKEND.value, ENGINE.value, MODEL.value, on)
+    if MODEL.value and row.slurm and row.runtime == "venv":
+        wanted.refuse_untrainable(engines, row, MODEL.value, devices, configs)
     if image and len(engines) > 1:
         raise RequestError(
             f"--image is for one engine, not for {', '.join(engines)}", where="--image", next_command="--engine=NAME"

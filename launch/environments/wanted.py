@@ -2,15 +2,18 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from benchmarks.assets import Repository
 from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import RequestError, nearest, raised
 from benchmarks.request import images
-from benchmarks.request.resolve import ANY
+from benchmarks.request.resolve import ANY, Request, resolve
 from benchmarks.values import Hardware, ImageNames, JobOptions, Site, Value
 
 
@@ -68,6 +71,19 @@ def specs(
     if not found:
         raise RequestError(f"no engine has a recipe for {model}", where="--model, --backend and --engine")
     return found
+
+
+def refuse_untrainable(
+    engines: dict[str, EnvironmentSpec], site: Site, model: str, devices: Sequence[Hardware], configs: Configs
+) -> None:
+    """RequestError if run.py would refuse the model in an environment of the site, on all devices and for every task."""
+    for name, spec in engines.items():
+        backend = find_backend(name.partition("/")[0])
+        wanted = Request(backend=backend.name, engine=engine_of(name), model=model, site=site.name)
+        asked = [replace(wanted, hardware=one.name, task=task) for one in devices for task in ("pretrain", "lora")]
+        errors = [error for one in asked for error in raised(partial(resolve, one, configs, backend))]
+        if spec.locks and len(errors) == len(asked):
+            raise errors[0]
 
 
 def _trains(model: str | None, backend: str, engine: str, configs: Configs, on: Collection[str]) -> bool:

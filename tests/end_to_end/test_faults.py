@@ -49,7 +49,8 @@ def test_ctrl_c_ends_the_workers_keeps_the_steps_and_says_so(start_nemo: Start, 
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGINT)  # people press it twice
     run = finish(process, tmp_path)
-    assert run.code == 1
+    assert run.code == 130
+    assert "stepmark: interrupted" in run.err
     assert "interrupted by the user after step" in run.out
     assert len(run.steps) >= 20
     assert not workers_of(folder)

@@ -197,3 +197,27 @@ def test_without_a_hub_or_offline(setup: Setup, hub: FileServer, tmp_path: Path)
     done = subprocess.run(command, env=offline, capture_output=True, text=True, check=False)
     assert "next:  unset HF_HUB_OFFLINE" in refused(done)
     assert hub.asked == []
+
+
+# --- a site of virtual environments -------------------------------------------------------------
+
+VENV_SITE = """
+name: mine
+kind: slurm
+title: a cluster of H100 without containers
+runtime: venv
+source: a test
+date: "2026-11-29"
+slurm: {shared_folders: [/], hardware: [h100]}
+"""
+
+
+def test_what_run_would_refuse_is_refused_before_an_environment_is_made(setup: Setup, tmp_path: Path) -> None:
+    home = tmp_path / "stepmark"
+    (home / "sites").mkdir(parents=True)
+    (home / "sites/mine.yml").write_text(VENV_SITE)
+    site = ("--site=mine", "--backend=nemo", "--dry_run")
+    needs_engine = setup(*site, "--model=llama31_70b", STEPMARK_HOME=str(home))
+    assert "no Transformer Engine" in refused(needs_engine)
+    small = setup(*site, "--model=llama31_8b", STEPMARK_HOME=str(home))
+    assert small.returncode == 0, small.stderr
