@@ -87,13 +87,13 @@ def _differences(
     margin_percent: float,
     history: History,
 ) -> list[Difference]:
-    """Every metric that a side has; the first of step time that can be compared gets the verdict."""
+    """Every metric that a run has; the first of step time that can be compared gets the verdict."""
     noise = _noise(sides, history) if min(map(len, sides)) < FEWEST_RUNS else None
     found: list[Difference] = []
     tested = False
     for metric in metrics:
         one, interval = _difference(metric, sides, pairs, noise)
-        if one.a is None and one.b is None:
+        if not any(_logs(metric, [run]) for side in sides for run in side):
             continue
         if interval is not None and metric.step_time and not tested:
             tested = True
@@ -117,11 +117,11 @@ def _difference(
         b=None if means[1] is None else math.exp(means[1]),
         note=metric.note,
     )
-    if metric.refused:
-        return replace(found, why=f"not compared: {metric.refused}"), None
     if means[0] is None or means[1] is None:
         without = [run.name for run in (*sides[0], *sides[1]) if not _logs(metric, [run])]
         return replace(found, why=f"not known of {some(without)}"), None
+    if metric.refused:
+        return replace(found, why=f"not compared: {metric.refused}"), None
     if pairs:
         interval = intervals.of_pairs([logs[0][x] for x, _ in pairs], [logs[1][y] for _, y in pairs])
     elif min(map(len, sides)) >= FEWEST_RUNS:

@@ -74,6 +74,9 @@ class Sides:
     def _side(self, text: str) -> Chosen:
         if is_filter(text):
             folders = [RunFolder(self._output_dir / run.path) for run in self._index.select(conditions_of(text))]
+            if not folders:
+                what, where = f"no run fits {text}", str(self._output_dir)
+                raise RequestError(what, where=where, next_command=self.list_command())
         else:
             folders = [folder for name in text.split(",") for folder in self._named(name.strip())]
         parents = {folder.path.resolve().parent for folder in folders}

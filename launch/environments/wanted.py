@@ -76,7 +76,7 @@ def specs(
 def refuse_untrainable(
     engines: dict[str, EnvironmentSpec], site: Site, model: str, devices: Sequence[Hardware], configs: Configs
 ) -> None:
-    """RequestError if run.py would refuse the model in an environment of the site, on all devices and for every task."""
+    """RequestError if run.py would refuse the model in an environment of the site, on every device for every task."""
     for name, spec in engines.items():
         backend = find_backend(name.partition("/")[0])
         wanted = Request(backend=backend.name, engine=engine_of(name), model=model, site=site.name)

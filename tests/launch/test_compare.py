@@ -101,7 +101,8 @@ def test_a_verdict_is_no_failure_and_a_refusal_is_exit_code_3(runs: Path) -> Non
 
 def test_a_side_without_runs_is_refused_with_the_list_of_runs(runs: Path) -> None:
     done = compare("tag=befor", "tag=after", place=runs)
-    assert done.returncode == 3
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no run fits tag=befor" in done.stderr
     assert done.stderr.endswith(f"next:  python launch/report.py runs {runs}\n")
 
 

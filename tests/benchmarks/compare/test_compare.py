@@ -235,6 +235,14 @@ def test_models_have_an_mfu_in_common() -> None:
     assert figure(found, "host memory").percent is None
 
 
+def test_a_metric_that_only_some_runs_have_is_named_with_the_others() -> None:
+    others = (run(f"a{number}", seconds) for number, seconds in enumerate(FAST[1:]))
+    a = side("A", run("with", FAST[0], result={"mfu": [mfu(41.0)]}), *others)
+    found = figure(compare(a, side("B", *(run(f"b{n}", seconds) for n, seconds in enumerate(SLOW)))), "MFU")
+    assert (found.a, found.b) == (None, None)
+    assert found.why.startswith("not known of a0") and "with" not in found.why
+
+
 def test_another_batch_takes_the_seconds_and_leaves_the_tokens() -> None:
     found = compare(*sides(FAST, SLOW, benchmark={"global_batch_size": 4}))
     assert "a step holds more tokens on one side" in figure(found, "seconds/step").why
