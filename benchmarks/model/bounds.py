@@ -48,9 +48,9 @@ class Bound(Value, frozen=True):
         """Return the time of one part; 0 if the step has no such part, or if it is not known."""
         return sum(part.seconds or 0.0 for part in self.parts if part.name == name)
 
-    def traffic_seconds(self, axis: str | None = None) -> float:
-        """Of one axis, or of all, over all connections; hidden or not; as the framework really moves it."""
-        return sum(part.really_seconds or 0.0 for part in self.traffic() if axis in (None, part.name.split()[0]))
+    def traffic_seconds(self) -> float | None:
+        """Over all connections, hidden or not, as the framework really moves it; None without a connection's rate."""
+        return _total([part.really_seconds for part in self.traffic()])
 
     def traffic(self) -> list[BoundPart]:
         return [part for part in self.parts if f" {OVER} " in part.name]

@@ -107,6 +107,7 @@ def estimate(asked: Benchmark, found: Bound, published: Published) -> Estimate:
             why = unknown[0] if unknown else "the matmuls"
             return Estimate(seconds=None, why_none=f"a part of the bound is unknown ({why})")
         ratio = found.seconds / other.seconds
+    pgle = ["PGLE there, --pgle=off here"] if row.pgle and asked.instruments.pgle == "off" else []
     scale = [] if row.gpus == asked.gpus else [f"{row.gpus} GPUs there, {asked.gpus} here"]
     return Estimate(
         seconds=row.seconds * ratio,
@@ -114,7 +115,7 @@ def estimate(asked: Benchmark, found: Bound, published: Published) -> Estimate:
         source=row.citation,
         row_seconds=row.seconds,
         ratio=ratio,
-        differs=[words for _, words in unlike] + scale + [f"--set={name}" for name in settings],
+        differs=[words for _, words in unlike] + scale + pgle + [f"--set={name}" for name in settings],
         error=None if settings else _error_of(kinds, published.errors),
     )
 

@@ -178,4 +178,4 @@ def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]
 
 
 def _time(one: RankedLayout) -> str:
-    return f"bound {_dash(one.really_seconds)}, traffic {_seconds(one.traffic_seconds)}"
+    return f"bound {_seconds(one.really_seconds)}, traffic {_seconds(one.traffic_seconds)}"

@@ -35,7 +35,7 @@ class RankedLayout(Value, frozen=True):
     bytes_needed: float
     bound_seconds: float | None
     really_seconds: float | None  # the bound, with the traffic that the framework really has
-    traffic_seconds: float  # over all connections, hidden or not
+    traffic_seconds: float | None  # over all connections, hidden or not; None: a connection's rate is not known
     settings: dict[str, str]
 
 
@@ -65,7 +65,7 @@ def rank(request: Request, configs: Configs, backend: Backend) -> Ranking:
     shortest = min((one.really_seconds or 0.0 for one in bounds), default=0.0)
     found = []
     for benchmark, least in zip(fitting, bounds, strict=True):
-        needed, traffic = total_bytes(benchmark, backend.storage(benchmark)), _rounded(least.traffic_seconds())
+        needed, traffic = total_bytes(benchmark, backend.storage(benchmark)), _rounded(least.traffic_seconds() or 0.0)
         time = _rounded(least.really_seconds or 0.0)
         is_close = (least.really_seconds or 0.0) <= shortest * (1 + CLOSE)
         place = (needed, traffic) if by == "memory" else (0.0 if is_close else time, traffic, time, needed)

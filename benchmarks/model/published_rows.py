@@ -54,6 +54,7 @@ class Reference(Value, frozen=True):
     file: str
     line: Positive
     date: str  # when it was read
+    pgle: str = ""  # the way of its profile-guided latency estimation; empty: none, or its source does not say
     where: str = ""  # the file here and its line
 
     @property

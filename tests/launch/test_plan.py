@@ -32,7 +32,9 @@ def report(*flags: str, cwd: Path) -> Any:
 
 def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
     text = shown(*RECIPE, cwd=tmp_path)
+    assert "PGLE there" not in shown(*RECIPE, "--pgle=nsys", cwd=tmp_path)
     for words in (
+        "PGLE there, --pgle=off here",
         "llama2_70b pretrain fp8 · jax (maxtext) · 64 x h100",
         "saved activations  34.90 GB",
         "workspace          3.49 GB",
@@ -83,6 +85,12 @@ def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     assert len(commands) == 2
     flags = commands[0].split()[2:]
     assert "nothing was started" in shown(*flags, "--dry_run", script="run", cwd=tmp_path)
+
+
+def test_without_rates_the_traffic_of_layouts_is_unknown_and_not_0(tmp_path: Path) -> None:
+    pcie = ("layouts", "--backend=jax", "--model=llama32_1b", "--hardware=h100_pcie", "--gpus=8")
+    assert {one["traffic_seconds"] for one in report(*pcie, cwd=tmp_path)["layouts"]["layouts"]} == {None}
+    assert "traffic unknown" in shown(*pcie, cwd=tmp_path)
 
 
 def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_error_is_of_the_difference_that_costs_the_most(benchmark: Benchmark
 def test_other_settings_than_the_recipes_have_no_known_error() -> None:
     asked = recipe("jax", "llama2_70b", settings={"remat_policy": "full"})
     found = estimated(asked)
-    assert found.differs == ["--set=remat_policy"]
+    assert found.differs == ["PGLE there, --pgle=off here", "--set=remat_policy"]
     assert (found.seconds or 0) > (estimated(recipe("jax", "llama2_70b")).seconds or 0)
     assert found.error is None
     whole = forecast(asked, storage_of(asked), PUBLISHED)
